@@ -1,0 +1,116 @@
+/* What the test programs share: checks that are counted and name their line, tests that must leave nothing behind, and the
+ * summary that `make test` reads.  Include it after tensorgrad.h.  C99 and C++11.
+ *
+ *     TEST(addition)
+ *     {
+ *         CHECK(tg_ndim(tg_ones(TG_SHAPE(2))) == 1);
+ *         CHECK_NEAR(tg_item(tg_scalar(0.5)), 0.5, 0);
+ *         CHECK_FAILS(tg_add(tg_ones(TG_SHAPE(2)), tg_ones(TG_SHAPE(3))), "broadcast");
+ *         ROW(2.14) { CHECK(tg_ok()); }                         a row of the semantics list that this block holds
+ *     }
+ *     int main(int argc, char **argv)
+ *     {
+ *         harness_begin(argc, argv);                            an argument runs only the tests whose name contains it
+ *         RUN(addition);
+ *         return harness_end();                                 "3 passed, 0 failed"
+ *     } */
+#ifndef HARNESS_H
+#define HARNESS_H
+
+#include "tensorgrad.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct {
+    int passed, failed;
+    const char *only, *test, *row, *sample; /* sample: what a table-driven test is at, or NULL */
+} harness = {0, 0, NULL, "", NULL, NULL};
+
+#define TEST(name) static void test_##name(void)
+#define RUN(name) harness_run(#name, test_##name)
+#define ROW(number) if (harness_row(#number))
+
+/* Each is an expression: true if it held.  A comparison takes NaN as equal to NaN. */
+#define CHECK(condition) harness_check((condition) ? true : false, #condition, __FILE__, __LINE__)
+#define CHECK_NEAR(value, wanted, tolerance) harness_near(value, wanted, tolerance, #value, __FILE__, __LINE__)
+#define CHECK_FAILS(call, text) (tg_clear_error(), (void)(call), harness_fails(text, #call, __FILE__, __LINE__))
+
+static inline bool harness_check(bool holds, const char *text, const char *file, int line)
+{
+    if (holds) {
+        harness.passed++;
+        return true;
+    }
+    harness.failed++;
+    printf("%s:%d: %s", file, line, harness.test);
+    if (harness.row) printf(" [row %s]", harness.row);
+    if (harness.sample) printf(" [%s]", harness.sample);
+    printf(": %s\n", text);
+    if (!tg_ok()) printf("    error: %s\n", tg_error_message());
+    tg_clear_error();
+    return false;
+}
+
+static inline bool harness_close(double value, double wanted, double tolerance)
+{
+    if (value == wanted || (isnan(value) && isnan(wanted))) return true;
+    return fabs(value - wanted) <= tolerance * (1 + fabs(wanted)) && !isinf(value) && !isinf(wanted);
+}
+
+static inline bool harness_near(double value, double wanted, double tolerance, const char *text, const char *file,
+                                int line)
+{
+    char message[400];
+    snprintf(message, sizeof message, "%s is %.17g, wanted %.17g within %g", text, value, wanted, tolerance);
+    return harness_check(harness_close(value, wanted, tolerance), message, file, line);
+}
+
+/* After a call that had to fail: the record must hold the text, and is cleared. */
+static inline bool harness_fails(const char *wanted, const char *call, const char *file, int line)
+{
+    char message[800];
+    bool holds = !tg_ok() && strstr(tg_error_message(), wanted) != NULL;
+    snprintf(message, sizeof message, "%s: wanted the error \"%s\"%s", call, wanted, tg_ok() ? ", there was none" : "");
+    harness_check(holds, message, file, line);
+    tg_clear_error();
+    return holds;
+}
+
+static inline bool harness_row(const char *row)
+{
+    harness.row = row;
+    return true;
+}
+
+/* A test runs in a scope of its own; after it nothing may be pending and nothing left alive. */
+static inline void harness_run(const char *name, void (*test)(void))
+{
+    tg_stats_info before, after;
+    tg_mark mark;
+    if (harness.only && !strstr(name, harness.only)) return;
+    harness.test = name, harness.row = harness.sample = NULL;
+    before = tg_stats();
+    mark = tg_scope_begin();
+    test();
+    harness.row = harness.sample = NULL;
+    CHECK(tg_ok());
+    tg_scope_end(mark);
+    after = tg_stats();
+    CHECK(after.tensors == before.tensors && after.nodes == before.nodes);
+    CHECK(after.bytes == before.bytes && after.saved == before.saved);
+}
+
+static inline void harness_begin(int argc, char **argv)
+{
+    tg_set_error_handler(NULL, NULL); /* tests provoke errors: keep stderr quiet */
+    if (argc > 1) harness.only = argv[1];
+}
+
+static inline int harness_end(void)
+{
+    printf("%d passed, %d failed\n", harness.passed, harness.failed);
+    return harness.failed != 0 || harness.passed == 0;
+}
+
+#endif
