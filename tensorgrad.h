@@ -1,0 +1,12099 @@
+/* tensorgrad.h - v0.1.0 - tensors, reverse-mode autograd and differentiable device moves for C.  MIT-0 or Unlicense.
+
+   One header, no dependency but libc.  Semantics follow PyTorch: the names are its names with tg_ in front, so what you
+   know of it, its documentation and its error messages apply here.
+
+   DO THIS once, in one C or C++ file of your project, before the include:
+
+       #define TENSORGRAD_IMPLEMENTATION
+       #include "tensorgrad.h"
+
+   and include it without the define everywhere else.  A complete program:
+
+       #define TENSORGRAD_IMPLEMENTATION
+       #include "tensorgrad.h"
+       #include <stdio.h>
+
+       int main(void)
+       {
+           tg_tensor *w = tg_param(tg_zeros(TG_SHAPE(1))), *b = tg_param(tg_zeros(TG_SHAPE(1))), *params[2] = {w, b};
+           tg_optim *opt = tg_sgd(params, 2, 0.1);
+           for (int step = 0; step < 200; ++step) {
+               TG_SCOPE;                                         // temporaries and tape end at the brace
+               tg_tensor *x = tg_randn(TG_SHAPE(32, 1));         // data: y = 3 x + 2
+               tg_tensor *y = tg_add_scalar(tg_mul_scalar(x, 3), 2);
+               tg_tensor *loss = tg_mse_loss(tg_add(tg_mul(x, w), b), y, TG_MEAN);
+               tg_optim_zero_grad(opt);
+               tg_backward(loss);
+               tg_step(opt);
+           }
+           printf("w %.4f  b %.4f\n", tg_item(w), tg_item(b));   // w 3.0000  b 2.0000
+           tg_optim_free(opt), tg_release(w), tg_release(b), tg_shutdown();
+           return tg_ok() ? 0 : 1;                               // one check is enough: the first error is kept
+       }
+
+   BUILD      cc -O2 main.c -lm
+   OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
+
+   CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
+
+       TG_STATIC            every function static: the library is private to this file
+       TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
+       TG_THREAD_LOCAL      the compiler's thread-local keyword; empty: one thread only
+       TG_ABORT             what tg_abort_on_error calls (default: abort)
+
+   and, before every include: nothing.  No macro changes a public struct.
+
+   OWNERSHIP  A new tensor belongs to the innermost open scope, like a local variable to its block: TG_SCOPE; opens one
+   that ends at the closing brace.  tg_keep(t) hands t one scope up (return values), tg_param(t) and tg_retain(t) take
+   it out of scopes until tg_release(t).  Outside any scope a tensor lives until tg_release or tg_shutdown.
+
+   ERRORS  Nothing aborts.  A failing call returns NULL (or a status that is not TG_OK; getters return 0, NaN or false),
+   changes nothing, and records the first error of the thread.  NULL tensors pass through every op, so one
+   `if (!tg_ok()) puts(tg_error_message());` at the end of a chain is enough.  Unless a function says otherwise, it
+   fails on a NULL argument, on memory that cannot be had, and on operands whose shapes, dtypes or devices do not fit.
+
+   CONTENTS (search for the tag: the first hit is the promise, the second its fulfilment)
+
+       @@BASE      configuration, errors, allocator, statistics, threads
+       @@DTYPE     element types and promotion
+       @@RANDOM    the seed and state of the random numbers (Philox4x32-10)
+       @@BACKEND   devices
+       @@TENSOR    shapes, scopes, creation, access
+       @@TAPE      gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
+       @@MOVE      moves between devices and dtypes
+       @@OPS       every op: elementwise, views, reductions, matmul, indexing, normalisation, attention, losses, random
+       @@CHECK     gradcheck and gradgradcheck
+       @@OPTIM     optimizers, clipping, schedules
+       @@SHOW      printing tensors and the tape
+*/
+#ifndef TENSORGRAD_H
+#define TENSORGRAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ======== @@BASE ================================================================================================== */
+
+#define TG_VERSION_MAJOR 0
+#define TG_VERSION_MINOR 1
+#define TG_VERSION_PATCH 0
+#define TG_VERSION_STRING "0.1.0"
+
+#ifndef TG_API
+#ifdef TG_STATIC
+#if defined(__GNUC__) || defined(__clang__)
+#define TG_API __attribute__((__unused__)) static
+#else
+#define TG_API static
+#endif
+#else
+#define TG_API extern
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call that returns a status may say; also the code of the recorded error. */
+typedef enum {
+    TG_OK = 0,
+    TG_ERR_SHAPE,       /* sizes or dims do not fit */
+    TG_ERR_DTYPE,       /* element types do not fit */
+    TG_ERR_DEVICE,      /* operands on different devices, or a device that is not there */
+    TG_ERR_MEMORY,      /* the allocator said no */
+    TG_ERR_ARGUMENT,    /* NULL or a value out of range */
+    TG_ERR_GRAPH,       /* autograd: no graph, freed graph, modified in place, ... */
+    TG_ERR_IO,          /* a file could not be read or written */
+    TG_ERR_FORMAT,      /* a file or text is not what it should be */
+    TG_ERR_CUDA,        /* the CUDA runtime or a library of it said no */
+    TG_ERR_UNSUPPORTED  /* not on this build, device or dtype */
+} tg_status;
+
+/* Version of the implementation that was linked, "0.1.0"; and what it was built with, one line of text. */
+TG_API const char *tg_version(void);
+TG_API const char *tg_build_info(void);
+
+/* The error record of this thread: the first error since the last tg_clear_error, later ones are only counted.
+   The message is one text: what was wrong, with shapes, dtypes and devices, then a line "  hint: ..." where there is one. */
+TG_API bool tg_ok(void);
+TG_API const char *tg_error_message(void);
+TG_API tg_status tg_error_code(void);
+TG_API int64_t tg_error_count(void);
+TG_API void tg_clear_error(void);
+
+/* Called for every error as it is raised (never for one that only passes through).  The default prints to stderr,
+   NULL is silent, tg_abort_on_error prints and aborts (for prototypes).  One handler for the whole process. */
+typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
+TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
+TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
+
+/* Where host memory comes from; copied, NULL for malloc and free.  alloc returns memory aligned as malloc's, or NULL.
+   Error: something is alive, or another thread holds state. */
+typedef struct {
+    void *(*alloc)(size_t bytes, void *user);
+    void (*free)(void *p, size_t bytes, void *user);
+    void *user;
+} tg_allocator;
+TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
+
+/* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit); 0 gives each back at once, so
+   that a memory checker sees every use after free. */
+TG_API void tg_set_cache_limit(size_t bytes);
+
+/* Live things of the whole process: this thread's counts are exact, another thread's as of its last tg_stats or end.
+   peak_ figures are this thread's since tg_reset_peak. */
+typedef struct {
+    int64_t tensors, nodes, bytes;                /* tensors, tape nodes, bytes of tensor data */
+    int64_t saved;                                /* tensors that nodes hold for backward */
+    int64_t peak_tensors, peak_nodes, peak_bytes; /* the most there were at one time */
+    int64_t cached_bytes;                         /* freed blocks kept by this thread for reuse */
+    int64_t unscoped;                             /* tensors of this thread that belong to no scope */
+    int64_t allocations;                          /* calls of the allocator by this thread, ever */
+} tg_stats_info;
+TG_API tg_stats_info tg_stats(void);
+TG_API void tg_reset_peak(void);
+
+/* Ends the calling thread's scopes, tape, unscoped tensors and cache.  tg_thread_end is for threads that go away;
+   tg_shutdown is for the last one: an error while other threads hold state.  The library can be used again after. */
+TG_API tg_status tg_thread_end(void);
+TG_API tg_status tg_shutdown(void);
+
+/* Threads a kernel may use when compiled with OpenMP (default: OpenMP's own choice).  Results do not depend on it. */
+TG_API void tg_set_num_threads(int threads);
+
+/* ======== @@DTYPE ================================================================================================= */
+
+typedef enum { TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL } tg_dtype;
+
+/* "f32", ...; bytes of one element; f32, f64, bf16 or f16. */
+TG_API const char *tg_dtype_name(tg_dtype dtype);
+TG_API size_t tg_dtype_size(tg_dtype dtype);
+TG_API bool tg_is_floating_point(tg_dtype dtype);
+
+/* The dtype that two tensors with at least one dim are computed in.  torch.promote_types */
+TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
+
+/* The dtype of tensors made from now on by this thread without a dtype of their own: f32 (default) or f64, bf16, f16. */
+TG_API tg_status tg_set_default_dtype(tg_dtype dtype);
+TG_API tg_dtype tg_default_dtype(void);
+
+/* ======== @@RANDOM ================================================================================================ */
+
+/* Philox4x32-10: the k-th random number is a function of seed and k alone, the same on every device and thread count.
+   A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread. */
+typedef struct { uint64_t seed, offset; } tg_rng;
+TG_API void tg_seed(uint64_t seed);
+TG_API tg_rng tg_rng_state(void);
+TG_API void tg_rng_set_state(tg_rng state);
+
+/* ======== @@BACKEND =============================================================================================== */
+
+typedef struct { int type, index; } tg_device;
+enum { TG_DEV_CPU = 0, TG_DEV_CUDA = 1 };
+
+#define TG_CPU_INIT {TG_DEV_CPU, 0}
+#ifdef __cplusplus
+#define TG_CPU (tg_device TG_CPU_INIT)
+#define TG_CUDA(i) (tg_device{TG_DEV_CUDA, static_cast<int>(i)})
+#else
+#define TG_CPU ((tg_device)TG_CPU_INIT)
+#define TG_CUDA(i) ((tg_device){TG_DEV_CUDA, (int)(i)})
+#endif
+
+/* "cpu", "cuda", "cuda:1" to a device and back (static text).  Errors: torch.device's own, such as
+   "Invalid device string: 'cuda:'".  "cuda" is TG_CUDA(-1), the current device at the time of use. */
+TG_API tg_status tg_device_parse(const char *text, tg_device *device);
+TG_API const char *tg_device_str(tg_device device);
+TG_API bool tg_device_equal(tg_device a, tg_device b);
+
+/* CUDA devices that this build and machine have: false and 0 without any, never an error.  torch.cuda */
+TG_API bool tg_cuda_is_available(void);
+TG_API int tg_cuda_device_count(void);
+TG_API tg_status tg_cuda_set_device(int index);
+TG_API int tg_cuda_current_device(void);
+
+/* Waits until everything that was asked of the device is done. */
+TG_API tg_status tg_synchronize(tg_device device);
+
+/* ======== @@TENSOR ================================================================================================ */
+
+#define TG_MAX_DIMS 8
+typedef struct tg_tensor tg_tensor;
+
+/* Sizes, dims or an index: one type, three names for the reader.  TG_SHAPE(2, 3) takes up to eight numbers of any
+   integer type; TG_SCALAR is the shape of a 0-dim tensor. */
+typedef struct { int ndim; int64_t dim[TG_MAX_DIMS]; } tg_shape;
+TG_API tg_shape tg_make_shape(int ndim, const int64_t *dims);
+#define TG_SCALAR tg_make_shape(0, NULL)
+#ifdef __cplusplus
+} /* the template has C++ linkage */
+template <class... Size> inline tg_shape tgi_shape_of_list(Size... size)
+{
+    static_assert(sizeof...(size) <= TG_MAX_DIMS, "a shape has at most 8 dims");
+    const int64_t dims[] = {static_cast<int64_t>(size)...};
+    return tg_make_shape(static_cast<int>(sizeof...(size)), dims);
+}
+extern "C" {
+#define TG_SHAPE(...) tgi_shape_of_list(__VA_ARGS__)
+#else
+#define TGI_I64_1(a) (int64_t)(a)
+#define TGI_I64_2(a, ...) (int64_t)(a), TGI_I64_1(__VA_ARGS__)
+#define TGI_I64_3(a, ...) (int64_t)(a), TGI_I64_2(__VA_ARGS__)
+#define TGI_I64_4(a, ...) (int64_t)(a), TGI_I64_3(__VA_ARGS__)
+#define TGI_I64_5(a, ...) (int64_t)(a), TGI_I64_4(__VA_ARGS__)
+#define TGI_I64_6(a, ...) (int64_t)(a), TGI_I64_5(__VA_ARGS__)
+#define TGI_I64_7(a, ...) (int64_t)(a), TGI_I64_6(__VA_ARGS__)
+#define TGI_I64_8(a, ...) (int64_t)(a), TGI_I64_7(__VA_ARGS__)
+#define TGI_I64_9(...) sizeof(char[-1]) /* a shape has at most 8 dims */
+#define TGI_PICK(a, b, c, d, e, f, g, h, i, j, k, l, name, ...) name
+#define TGI_SHAPE_LIST(...)                                                                                            \
+    TGI_PICK(__VA_ARGS__, TGI_I64_9, TGI_I64_9, TGI_I64_9, TGI_I64_9, TGI_I64_8, TGI_I64_7, TGI_I64_6, TGI_I64_5,      \
+             TGI_I64_4, TGI_I64_3, TGI_I64_2, TGI_I64_1, )(__VA_ARGS__)
+#define TG_SHAPE(...)                                                                                                  \
+    tg_make_shape((int)(sizeof((const int64_t[]){TGI_SHAPE_LIST(__VA_ARGS__)}) / sizeof(int64_t)),                     \
+                  (const int64_t[]){TGI_SHAPE_LIST(__VA_ARGS__)})
+#endif
+#define TG_DIMS(...) TG_SHAPE(__VA_ARGS__)
+#define TG_INDEX(...) TG_SHAPE(__VA_ARGS__)
+
+/* Scopes.  TG_SCOPE; holds to the end of the enclosing block: falling out, break, continue, return and goto all close it.
+   The plain form works with every compiler: a scope left open is closed by the next outer end; a stale mark is an error. */
+typedef struct { uint64_t serial; } tg_mark;
+TG_API tg_mark tg_scope_begin(void);
+TG_API void tg_scope_end(tg_mark mark);
+typedef struct { const void *self; uint64_t serial; } tgi_hold;
+TG_API tgi_hold tgi_hold_open(const void *self, int kind, int value);
+TG_API void tgi_hold_close(tgi_hold *hold);
+enum { TGI_HOLD_SCOPE, TGI_HOLD_GRAD };
+#define TGI_PASTE_(a, b) a##b
+#define TGI_PASTE(a, b) TGI_PASTE_(a, b)
+#ifdef __COUNTER__
+#define TGI_UNIQUE(name) TGI_PASTE(name, __COUNTER__)
+#else
+#define TGI_UNIQUE(name) TGI_PASTE(name, __LINE__)
+#endif
+#ifdef __cplusplus
+}
+struct tgi_block {
+    tgi_hold hold;
+    tgi_block(int kind, int value) : hold(tgi_hold_open(&hold, kind, value)) {}
+    ~tgi_block() { tgi_hold_close(&hold); }
+
+  private:
+    tgi_block(const tgi_block &);
+    tgi_block &operator=(const tgi_block &);
+};
+extern "C" {
+#define TGI_HOLD_(name, kind, value) tgi_block name(kind, value)
+#elif defined(__GNUC__) || defined(__clang__)
+#define TGI_HOLD_(name, kind, value)                                                                                   \
+    __attribute__((__cleanup__(tgi_hold_close), __unused__)) tgi_hold name = tgi_hold_open(&name, kind, value)
+#else
+#define TGI_HOLD_(name, kind, value)                                                                                   \
+    char this_compiler_has_no_cleanup_attribute_use_tg_scope_begin_and_tg_scope_end_instead[-1]
+#endif
+#define TGI_HOLD(name, kind, value) TGI_HOLD_(name, kind, value)
+#define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
+
+/* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
+   a reference outside all scopes; tg_param makes t a parameter: a leaf that requires grad, taken from its scope, ended by
+   one tg_release.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a leaf (weights,
+   data): from then on its counts are atomic.  Errors: an over-release; tg_param of a non-leaf or of integers; tg_share of
+   a non-leaf. */
+TG_API tg_tensor *tg_keep(tg_tensor *t);
+TG_API tg_tensor *tg_retain(tg_tensor *t);
+TG_API void tg_release(tg_tensor *t);
+TG_API tg_tensor *tg_param(tg_tensor *t);
+TG_API void tg_drop(tg_tensor *t);
+TG_API tg_tensor *tg_share(tg_tensor *t);
+
+/* New tensors of a shape, in the default dtype on the default device; the ..._on forms say which; ..._like takes shape,
+   dtype and device of t.  tg_empty's elements are undefined.  torch.zeros, ones, full, empty */
+TG_API tg_tensor *tg_zeros(tg_shape shape);
+TG_API tg_tensor *tg_ones(tg_shape shape);
+TG_API tg_tensor *tg_full(tg_shape shape, double value);
+TG_API tg_tensor *tg_empty(tg_shape shape);
+TG_API tg_tensor *tg_scalar(double value);
+TG_API tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_zeros_like(tg_tensor *t);
+TG_API tg_tensor *tg_ones_like(tg_tensor *t);
+TG_API tg_tensor *tg_full_like(tg_tensor *t, double value);
+TG_API tg_tensor *tg_empty_like(tg_tensor *t);
+
+/* [start, start + step, ...) up to but without end; n numbers from a to b; the n x n identity.  In the default dtype
+   (PyTorch makes integers of integers: tg_arange_on says which).  torch.arange, linspace, eye */
+TG_API tg_tensor *tg_arange(double start, double end, double step);
+TG_API tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);
+TG_API tg_tensor *tg_eye(int64_t n);
+
+/* Copies host memory, row-major, of the named element type. */
+TG_API tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype);
+TG_API tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_from_f32(const float *data, tg_shape shape);
+TG_API tg_tensor *tg_from_f64(const double *data, tg_shape shape);
+TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);
+
+/* Borrows host memory without a copy: data must live as long as the tensor and its views; then deleter(user) is called
+   once, if not NULL.  A call that fails does not call it.  torch.from_numpy */
+TG_API tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user);
+
+/* The device of tensors made from now on by this thread without a device of their own. */
+TG_API tg_status tg_set_default_device(tg_device device);
+
+/* What a tensor is.  dim counts from the end when negative; strides are in elements. */
+TG_API int tg_ndim(const tg_tensor *t);
+TG_API int64_t tg_dim(const tg_tensor *t, int dim);
+TG_API int64_t tg_stride(const tg_tensor *t, int dim);
+TG_API int64_t tg_numel(const tg_tensor *t);
+TG_API tg_shape tg_shape_of(const tg_tensor *t);
+TG_API tg_dtype tg_dtype_of(const tg_tensor *t);
+TG_API tg_device tg_device_of(const tg_tensor *t);
+TG_API bool tg_is_cuda(const tg_tensor *t);
+TG_API bool tg_is_contiguous(const tg_tensor *t);
+
+/* A name for messages, prints and plots; copied.  "" when there is none. */
+TG_API tg_status tg_set_name(tg_tensor *t, const char *name);
+TG_API const char *tg_name(const tg_tensor *t);
+
+/* One element, from any device: tg_item of a tensor with one element (tg_item_i64 without passing through a float),
+   tg_get at an index with one number per dim, negative from the end; tg_set writes one (it counts as an in-place
+   write, and is refused as one).  torch.Tensor.item */
+TG_API double tg_item(tg_tensor *t);
+TG_API int64_t tg_item_i64(tg_tensor *t);
+TG_API double tg_get(tg_tensor *t, tg_shape index);
+TG_API tg_status tg_set(tg_tensor *t, tg_shape index, double value);
+
+/* The storage at the tensor's first element (device memory on a GPU); the typed forms are for contiguous CPU tensors of
+   that dtype.  After writing through a pointer call tg_touch_(t), or backward cannot notice. */
+TG_API void *tg_data(tg_tensor *t);
+TG_API float *tg_data_f32(tg_tensor *t);
+TG_API double *tg_data_f64(tg_tensor *t);
+TG_API int64_t *tg_data_i64(tg_tensor *t);
+TG_API tg_tensor *tg_touch_(tg_tensor *t);
+
+/* Copies the elements, row-major, to host memory of exactly this many bytes, from any device and layout. */
+TG_API tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes);
+
+/* ======== @@TAPE ================================================================================================== */
+
+/* Whether ops on t are recorded.  Only leaves can be switched off; only floating point can be switched on. */
+TG_API tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on);
+TG_API bool tg_requires_grad(const tg_tensor *t);
+TG_API bool tg_is_leaf(const tg_tensor *t);
+
+/* TG_NO_GRAD; switches recording off to the end of the enclosing block, TG_ENABLE_GRAD; on.  Per thread.  torch.no_grad */
+#define TG_NO_GRAD TGI_HOLD(TGI_UNIQUE(tgi_no_grad_), TGI_HOLD_GRAD, 0)
+#define TG_ENABLE_GRAD TGI_HOLD(TGI_UNIQUE(tgi_enable_grad_), TGI_HOLD_GRAD, 1)
+TG_API bool tg_is_grad_enabled(void);
+TG_API bool tg_set_grad_enabled(bool on); /* the plain form; returns what it was; a scope's end restores it */
+
+/* Flags of backward and gradients. */
+enum {
+    TG_RETAIN_GRAPH = 1,     /* keep what the graph saved, to run it again */
+    TG_CREATE_GRAPH = 2,     /* record the backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
+    TG_ALLOW_UNUSED = 4,     /* tg_gradients: an input that no output depends on gets NULL */
+    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: ... gets zeros */
+};
+
+/* Adds d roots / d leaf to the .grad of every leaf that the roots depend on.  grads: one per root, its shape; NULL (or a
+   NULL entry) for a root with one element means 1.  A backward that fails leaves every .grad as it was.
+   torch.autograd.backward */
+TG_API tg_status tg_backward(tg_tensor *root);
+TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
+
+/* d outputs / d inputs into results[0..m), touching no .grad; inputs may be any tensors of the graph.  The results are
+   new tensors of the calling scope.  torch.autograd.grad */
+TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs,
+                              tg_tensor *const *inputs, int m, tg_tensor **results, int flags);
+
+/* The accumulated gradient, or NULL (no error); owned by t.  tg_set_grad replaces it: g of t's shape, dtype and device,
+   or NULL for none; t adds a reference. */
+TG_API tg_tensor *tg_grad(tg_tensor *t);
+TG_API tg_status tg_set_grad(tg_tensor *t, tg_tensor *g);
+
+/* The same data without history: shares storage and version with t.  torch.Tensor.detach */
+TG_API tg_tensor *tg_detach(tg_tensor *t);
+
+/* Asks for .grad of a non-leaf, too; no effect on a leaf. */
+TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
+
+/* Calls hook with the gradient of t when it is complete; what it returns replaces the gradient, NULL keeps it (or fails,
+   if the hook raised an error).  Hooks run in the order of their registration; retained gradients are stored after
+   them.  The number returned (0 on error) removes it.  tg_hook_post_accumulate: called on a leaf after its .grad was
+   updated.  torch.Tensor.register_hook, register_post_accumulate_grad_hook */
+typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
+typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
+TG_API int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user);
+TG_API int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user);
+TG_API tg_status tg_unhook(tg_tensor *t, int hook);
+
+/* Writes to t's memory that the library did not see are counted by tg_touch_; this is the count.  torch.Tensor._version */
+TG_API int64_t tg_version_of(const tg_tensor *t);
+
+/* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is begin, step until false, end.
+   begin returns NULL on error; step returns false when nothing is left or on error; end commits the gradients to the
+   leaves if everything ran, else abandons the run, and frees it in any case. */
+typedef struct tg_backward_run tg_backward_run;
+typedef struct {
+    int64_t node;        /* its number on the tape */
+    const char *op;      /* "mul" */
+    const char *name;    /* the name of the tensor it made, or "" */
+    const char *formula; /* "a: g * b, b: g * a" */
+    tg_tensor *grad;     /* the gradient that came in (of output 0); valid until the next step */
+    int inputs;          /* how many inputs the node has */
+} tg_step_info;
+TG_API tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
+TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
+TG_API tg_status tg_backward_end(tg_backward_run *run);
+
+/* Your own differentiable function.  forward fills out[0..n_out) from in[0..n_in), unrecorded, and saves what backward
+   needs with tg_save; backward fills grad_in[0..n_in) (NULL: no gradient) from grad_out[0..n_out) (zeros where none came).
+   If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor (owned by
+   ctx), tg_ctx_alloc memory that lives with it.  tg_custom_ex calls free_user(user) when the node dies.
+   torch.autograd.Function */
+typedef struct tg_ctx tg_ctx;
+typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out);
+typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in);
+TG_API tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
+                           tg_tensor *const *in, int n_in, tg_tensor **out, int n_out);
+TG_API tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
+                              void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out,
+                              int n_out);
+TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);
+TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);
+TG_API void *tg_ctx_user(tg_ctx *ctx);
+TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);
+TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
+
+/* fn(in, n, user) computed without keeping its graph: backward runs it again, with the same random numbers, and then
+   goes through it.  torch.utils.checkpoint */
+typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
+TG_API tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user);
+
+/* Anomaly mode: backward stops at the first NaN and names the op whose rule made it.  torch.autograd.set_detect_anomaly */
+TG_API void tg_set_anomaly(bool on);
+
+/* ======== @@MOVE ================================================================================================== */
+
+/* t on another device, in another dtype, or both: a new tensor, and one more differentiable op; t itself when nothing
+   would change.  The original is never touched.  torch.Tensor.to */
+enum { TG_NON_BLOCKING = 1, TG_COPY = 2 };
+TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);
+TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);
+TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);
+TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags);
+TG_API tg_tensor *tg_cuda(tg_tensor *t);
+TG_API tg_tensor *tg_cpu(tg_tensor *t);
+
+/* dst = src, broadcast, converted and moved as needed; dst's old history ends here.  Returns dst.  torch.Tensor.copy_ */
+TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
+
+/* ======== @@OPS ===================================================================================================
+
+   Every op returns a new tensor of the calling scope and is differentiable unless it says otherwise.  Operands broadcast as
+   NumPy's do, both ways.  Dtypes: tensors with dims are promoted by tg_promote_types; a 0-dim operand only raises the kind
+   (bool < integer < float), not the size.  A ..._scalar op takes a double: on integers it must be integral, and the dtype
+   stays.  A name that ends in _ writes its first operand in place and returns it. */
+
+/* a + b, a - b, a * b, a / b (always floating), a^b, the larger, the smaller, the angle of (b, a).  torch.add ... atan2 */
+TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b);
+
+/* x with a number: x + s, x - s, s - x, x * s, x / s (floating), x^s. */
+TG_API tg_tensor *tg_add_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s);
+TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s);
+TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s);
+TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s);
+TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s);
+
+/* Comparison and logic, elementwise -> bool; not differentiable.  torch.eq ... logical_xor */
+TG_API tg_tensor *tg_eq(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_ne(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_lt(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);
+TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_logical_or(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_logical_xor(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_logical_not(tg_tensor *x);
+TG_API tg_tensor *tg_isnan(tg_tensor *x);
+TG_API tg_tensor *tg_isinf(tg_tensor *x);
+TG_API tg_tensor *tg_isfinite(tg_tensor *x);
+
+/* Elementwise functions; of integers in the default dtype, where the values are not integers.  round is half to even;
+   sign of NaN is 0; abs has gradient 0 at 0.  torch.neg ... trunc */
+TG_API tg_tensor *tg_neg(tg_tensor *x);
+TG_API tg_tensor *tg_abs(tg_tensor *x);
+TG_API tg_tensor *tg_sign(tg_tensor *x);
+TG_API tg_tensor *tg_square(tg_tensor *x);
+TG_API tg_tensor *tg_exp(tg_tensor *x);
+TG_API tg_tensor *tg_expm1(tg_tensor *x);
+TG_API tg_tensor *tg_log(tg_tensor *x);
+TG_API tg_tensor *tg_log2(tg_tensor *x);
+TG_API tg_tensor *tg_log10(tg_tensor *x);
+TG_API tg_tensor *tg_log1p(tg_tensor *x);
+TG_API tg_tensor *tg_sqrt(tg_tensor *x);
+TG_API tg_tensor *tg_rsqrt(tg_tensor *x);
+TG_API tg_tensor *tg_reciprocal(tg_tensor *x);
+TG_API tg_tensor *tg_sin(tg_tensor *x);
+TG_API tg_tensor *tg_cos(tg_tensor *x);
+TG_API tg_tensor *tg_tan(tg_tensor *x);
+TG_API tg_tensor *tg_asin(tg_tensor *x);
+TG_API tg_tensor *tg_acos(tg_tensor *x);
+TG_API tg_tensor *tg_atan(tg_tensor *x);
+TG_API tg_tensor *tg_sinh(tg_tensor *x);
+TG_API tg_tensor *tg_cosh(tg_tensor *x);
+TG_API tg_tensor *tg_tanh(tg_tensor *x);
+TG_API tg_tensor *tg_erf(tg_tensor *x);
+TG_API tg_tensor *tg_floor(tg_tensor *x);
+TG_API tg_tensor *tg_ceil(tg_tensor *x);
+TG_API tg_tensor *tg_round(tg_tensor *x);
+TG_API tg_tensor *tg_trunc(tg_tensor *x);
+
+/* The same in place; x must be floating point where the values are not integers. */
+TG_API tg_tensor *tg_neg_(tg_tensor *x);
+TG_API tg_tensor *tg_abs_(tg_tensor *x);
+TG_API tg_tensor *tg_sign_(tg_tensor *x);
+TG_API tg_tensor *tg_square_(tg_tensor *x);
+TG_API tg_tensor *tg_exp_(tg_tensor *x);
+TG_API tg_tensor *tg_expm1_(tg_tensor *x);
+TG_API tg_tensor *tg_log_(tg_tensor *x);
+TG_API tg_tensor *tg_log2_(tg_tensor *x);
+TG_API tg_tensor *tg_log10_(tg_tensor *x);
+TG_API tg_tensor *tg_log1p_(tg_tensor *x);
+TG_API tg_tensor *tg_sqrt_(tg_tensor *x);
+TG_API tg_tensor *tg_rsqrt_(tg_tensor *x);
+TG_API tg_tensor *tg_reciprocal_(tg_tensor *x);
+TG_API tg_tensor *tg_sin_(tg_tensor *x);
+TG_API tg_tensor *tg_cos_(tg_tensor *x);
+TG_API tg_tensor *tg_tan_(tg_tensor *x);
+TG_API tg_tensor *tg_asin_(tg_tensor *x);
+TG_API tg_tensor *tg_acos_(tg_tensor *x);
+TG_API tg_tensor *tg_atan_(tg_tensor *x);
+TG_API tg_tensor *tg_sinh_(tg_tensor *x);
+TG_API tg_tensor *tg_cosh_(tg_tensor *x);
+TG_API tg_tensor *tg_tanh_(tg_tensor *x);
+TG_API tg_tensor *tg_erf_(tg_tensor *x);
+TG_API tg_tensor *tg_floor_(tg_tensor *x);
+TG_API tg_tensor *tg_ceil_(tg_tensor *x);
+TG_API tg_tensor *tg_round_(tg_tensor *x);
+TG_API tg_tensor *tg_trunc_(tg_tensor *x);
+TG_API tg_tensor *tg_relu_(tg_tensor *x);
+TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);
+TG_API tg_tensor *tg_silu_(tg_tensor *x);
+TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x);
+
+/* Activations.  relu has gradient 0 at 0; gelu(x, true) is the tanh approximation; softplus is x above threshold / beta.
+   torch.nn.functional */
+TG_API tg_tensor *tg_relu(tg_tensor *x);
+TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);
+TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);
+TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);
+TG_API tg_tensor *tg_silu(tg_tensor *x);
+TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
+TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
+TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
+
+/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays); use -INFINITY or
+   INFINITY for one side, or clamp_min and clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a). */
+TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
+TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
+TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);
+TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);
+TG_API tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value);
+TG_API tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value);
+TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
+TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
+
+/* t filled with a number, with zeros.  torch.Tensor.fill_, zero_ */
+TG_API tg_tensor *tg_fill_(tg_tensor *t, double value);
+TG_API tg_tensor *tg_zero_(tg_tensor *t);
+
+/* Views: they share storage with t, and writing one writes the other.  -1 in a shape stands for what is left over.  view
+   fails where the layout would need a copy, reshape and flatten copy then; contiguous is t itself if it is row-major.
+   squeeze and the dims of the others count from the end when negative.  slice is t[.., start:end:step, ..] with Python's
+   rules for negative and large ends, step > 0; diagonal adds the diagonal as the last dim; unfold adds windows of `size`
+   every `step` as the last dim.  torch.Tensor.view ... unfold */
+TG_API tg_tensor *tg_view(tg_tensor *t, tg_shape shape);
+TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
+TG_API tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim);
+TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);
+TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);
+TG_API tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1);
+TG_API tg_tensor *tg_t(tg_tensor *t);
+TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims);
+TG_API tg_tensor *tg_movedim(tg_tensor *t, int source, int destination);
+TG_API tg_tensor *tg_expand(tg_tensor *t, tg_shape shape);
+TG_API tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length);
+TG_API tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index);
+TG_API tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step);
+TG_API tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1);
+TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
+TG_API tg_tensor *tg_contiguous(tg_tensor *t);
+TG_API tg_tensor *tg_clone(tg_tensor *t);
+
+/* Pieces of t along dim, as views in out[0..max): of `size` elements, `chunks` pieces, or one per index without the dim.
+   They return how many; 0 is an error (more than max, too).  torch.split, chunk, unbind */
+TG_API int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max);
+TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max);
+TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
+
+/* Joins n tensors along a dim that they have (cat) or a new one (stack).  torch.cat, stack */
+TG_API tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim);
+TG_API tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim);
+
+/* Copies: t repeated counts times; rolled by shifts along dims; reversed along dims; the lower or upper triangle (the rest
+   0); padded with a constant: last_before, last_after, previous_before, ... (negative: cropped).  torch.Tensor.repeat ... F.pad */
+TG_API tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts);
+TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
+TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);
+TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal);
+TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal);
+TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
+
+/* Reductions over everything, one dim, or a list of dims (an empty list: all).  Sums and products of integers and bool are
+   i64; mean, var, std, norm and logsumexp are for floating point.  amax and amin share the gradient among equals; any and
+   all make bool.  var and std divide by n - correction (1 in the short form).  norm is the 2-norm in the short form; p may be
+   INFINITY, -INFINITY or 0, too.  torch.sum ... logsumexp */
+TG_API tg_tensor *tg_sum(tg_tensor *t);
+TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_mean(tg_tensor *t);
+TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_prod(tg_tensor *t);
+TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_amax(tg_tensor *t);
+TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_amin(tg_tensor *t);
+TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_any(tg_tensor *t);
+TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_all(tg_tensor *t);
+TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_logsumexp(tg_tensor *t);
+TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+TG_API tg_tensor *tg_var(tg_tensor *t);
+TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_std(tg_tensor *t);
+TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_norm(tg_tensor *t);
+TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
+TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
+
+/* The largest and smallest: of all elements (gradient shared among equals), or along dim with their i64 indices (gradient
+   to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN before all.  torch.max, argmax */
+TG_API tg_tensor *tg_max(tg_tensor *t);
+TG_API tg_tensor *tg_min(tg_tensor *t);
+TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim);
+TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim);
+
+/* Running sums; the sorted elements, and the k largest or smallest in order, with i64 indices (stable; NaN is the largest). */
+TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim);
+TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
+TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
+
+/* Products of matrices.  matmul: vectors and batches as torch.matmul, batch dims broadcast.  mm [n, k] x [k, m], bmm
+   [b, n, k] x [b, k, m], mv, dot and outer check their dims.  linear: x [.., in] times weight [out, in] transposed, plus
+   bias [out] or NULL.  addmm: beta * c + alpha * a @ b.  einsum: "bij,bjk->bik", with implicit output and repeated letters
+   in an operand, without "...".  Both operands have the same dtype. */
+TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
+TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
+TG_API tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n);
+
+/* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] = t[index[i][j]][j]
+   along dim 0; take_along_dim: gather with broadcasting; embedding: rows of weight [N, D] at ids [..] -> [.., D]; one_hot:
+   [..] -> [.., classes] of i64 (classes < 0: the largest + 1).  scatter, scatter_add and index_add are the other way round:
+   copies of t with src written or added at index (scatter: the last of several writes to one place stays).  Errors: an index
+   out of range; negative ones are.  torch.index_select ... F.one_hot */
+TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
+TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
+TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
+TG_API tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids);
+TG_API tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes);
+TG_API tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+
+/* The indices of the elements that are not 0, [count, ndim] of i64, in row-major order.  Not differentiable. */
+TG_API tg_tensor *tg_nonzero(tg_tensor *t);
+
+/* Softmax and its logarithm along dim. */
+TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);
+TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim);
+
+/* x normalised over its last normalized_ndim dims: (x - mean) / sqrt(variance + eps) * weight + bias, the variance biased;
+   rms_norm: x / sqrt(mean(x^2) + eps) * weight.  weight and bias have those dims, or are NULL.  F.layer_norm, F.rms_norm */
+TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
+TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
+
+/* Zeroes elements with probability p and scales the others by 1 / (1 - p); x itself when not training or p is 0.  F.dropout */
+TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
+
+/* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D].  mask: bool (true takes part) or
+   added, broadcast to [.., L, S], or NULL; is_causal: only s <= l take part; scale 0: 1 / sqrt(E).  A row that nothing takes
+   part in is NaN.  F.scaled_dot_product_attention */
+TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
+                                                  double dropout_p, bool is_causal, double scale);
+
+/* Losses.  reduction TG_NONE, TG_MEAN or TG_SUM (kl_div also TG_BATCHMEAN).  torch.nn.functional */
+enum { TG_NONE = 0, TG_MEAN = 1, TG_SUM = 2, TG_BATCHMEAN = 3 };
+TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction);
+TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);
+TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta);
+TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta);
+
+/* Cross-entropy of logits [N, C, d...] (or [C]) with class indices i64 [N, d...] (or 0-dim) or probabilities of the logits' shape.
+   weight [C] or NULL scales the classes; targets equal to ignore_index count for nothing; TG_MEAN divides by the sum of
+   the weights that counted (NaN when none did), by N for probabilities.  Errors: a target outside [0, C).  F.cross_entropy;
+   nll_loss is the same from log-probabilities. */
+TG_API tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets);
+TG_API tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
+                                      double label_smoothing, int reduction);
+TG_API tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
+                              int reduction);
+
+/* Binary cross-entropy of probabilities (each logarithm at least -100) or of logits; weight and pos_weight may be NULL.
+   kl_div: target * (log target - input), input being log-probabilities. */
+TG_API tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction);
+TG_API tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight,
+                                                      int reduction, tg_tensor *pos_weight);
+TG_API tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target);
+
+/* Random numbers (see @@RANDOM): uniform in [0, 1), normal, integers in [low, high) and a permutation of 0..n-1 (both i64),
+   1 with probability p.  torch.rand ... bernoulli */
+TG_API tg_tensor *tg_rand(tg_shape shape);
+TG_API tg_tensor *tg_randn(tg_shape shape);
+TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape);
+TG_API tg_tensor *tg_randperm(int64_t n);
+TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_rand_like(tg_tensor *t);
+TG_API tg_tensor *tg_randn_like(tg_tensor *t);
+TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
+
+/* Whether a and b have the same shape and elements (NaN differs from all; dtypes are promoted), and whether they are so up to
+   |a - b| <= atol + rtol * |b|.  They read values, so they wait for the device.  torch.equal, allclose */
+TG_API bool tg_equal(tg_tensor *a, tg_tensor *b);
+TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
+
+
+/* ======== @@CHECK ================================================================================================= */
+
+/* Holds the gradients of fn(inputs, n, user) against differences (f(x+h) - f(x-h)) / 2h: the whole Jacobian of its output,
+   of any shape, with respect to every element of every input that requires grad.  True if |analytic - numeric| <= atol +
+   rtol * |numeric| everywhere, backward gives the same twice and zeros for zeros, and an output that does not require grad
+   does not depend on the inputs.  False otherwise, with an error that names input, index, both numbers and a suspicion.
+   Inputs are moved in place, one element at a time, and put back to the bit; they should be f64 (others get a warning) and
+   must not overlap themselves.  fn is called with the same random numbers each time, and with grad mode on; the thread's
+   random state, every .grad and every version are afterwards as before.  Costs 2 calls of fn per input element and 2
+   backwards per output element.  torch.autograd.gradcheck, gradgradcheck: the same check of the gradient itself, with
+   respect to the inputs and to a random gradient of the output. */
+TG_API bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
+TG_API bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
+
+/* The same with options; a number that is 0, or NULL, stands for the default.  The report is a table with a row per
+   input: its worst element, both numbers, their difference, the verdict and a hint. */
+typedef struct {
+    double eps;       /* h = eps * max(1, |x|); 1e-6 */
+    double atol;      /* 1e-5 */
+    double rtol;      /* 1e-3 */
+    FILE *report;     /* where the report goes; NULL: there is none */
+    const char *name; /* of fn in the report; "fn" */
+    bool quiet;       /* a mismatch raises no error: the result says it all */
+} tg_gradcheck_options;
+TG_API bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
+                            const tg_gradcheck_options *options);
+TG_API bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
+                                const tg_gradcheck_options *options);
+
+/* ======== @@OPTIM ================================================================================================= */
+
+/* An optimizer: hyperparameters that may be changed at any time, with PyTorch's meaning and defaults; and its parameters and
+   their state, which are its own business. */
+struct tgi_optim_param;
+typedef struct tg_optim {
+    double lr;
+    double weight_decay; /* 0; adamw 0.01.  Added to the gradient as weight_decay * p; adamw shrinks p itself */
+    double momentum;     /* sgd, rmsprop: 0 */
+    double dampening;    /* sgd: 0 */
+    bool nesterov;       /* sgd: needs momentum > 0 and dampening 0 */
+    double beta1, beta2; /* adam, adamw: 0.9, 0.999 */
+    bool amsgrad;        /* adam, adamw: divide by the largest second moment so far */
+    double eps;          /* 1e-8; adagrad 1e-10 */
+    double alpha;        /* rmsprop: 0.99 */
+    bool centered;       /* rmsprop: divide by the deviation about the mean gradient */
+    double lr_decay;     /* adagrad: lr / (1 + (step - 1) * lr_decay); 0 */
+    double initial_accumulator_value; /* adagrad: 0 */
+    int kind, count;                  /* read only: which of the five; how many parameters */
+    struct tgi_optim_param *param;
+} tg_optim;
+
+/* An optimizer of n parameters, which it keeps alive until tg_optim_free.  Errors: "optimizer got an empty parameter list",
+   "can't optimize a non-leaf Tensor", "Invalid learning rate".  torch.optim.SGD, Adam, AdamW, RMSprop, Adagrad */
+TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);
+TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);
+TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);
+TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr);
+TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr);
+TG_API void tg_optim_free(tg_optim *opt);
+
+/* Moves every parameter that has a .grad, in place; the others are skipped.  State is made at a parameter's first step and
+   follows it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
+TG_API tg_status tg_step(tg_optim *opt);
+
+/* Sets every parameter's .grad to none.  torch.optim.Optimizer.zero_grad */
+TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
+
+/* Scales all gradients of the parameters by min(1, max_norm / (norm + 1e-6)) and returns norm, that of all of them together
+   before scaling: 0-dim, on the device of the first gradient, 0 when there is none.  The short form takes the 2-norm;
+   norm_type may be INFINITY.  A norm that is NaN or infinite spreads to all gradients, or is an error that leaves them
+   alone if so wished (which waits for the device).  torch.nn.utils.clip_grad_norm_ */
+TG_API tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm);
+TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
+                                       bool error_if_nonfinite);
+
+/* Clamps every element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
+TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
+
+/* Learning rates for step 0, 1, ...: opt->lr = tg_lr_cosine(step, ...).  cosine and linear rise to lr over `warmup` steps,
+   then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there.  lr_step multiplies lr by gamma
+   every `size` steps, exponential every step.  torch.optim.lr_scheduler */
+TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
+TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
+TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
+TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
+
+/* ======== @@SHOW ================================================================================================== */
+
+/* Prints t as PyTorch does, to stdout or a file, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four decimals,
+   or scientific where numbers differ by more than 1000 or are tiny or huge; "..." in the middle of each dim beyond 1000
+   elements; dtype (as dtype=f64), device and grad_fn or requires_grad where not the ordinary ones.  Waits for the device.
+   Errors: the file cannot be written. */
+TG_API tg_status tg_print(tg_tensor *t);
+TG_API tg_status tg_fprint(FILE *file, tg_tensor *t);
+
+/* The tape under root as a table: leaves, then ops in the order they were made; which rows each has as inputs (. for one
+   that wants no gradient), value and .grad of those with one element (... for more; - where there is none any more), and
+   what it saved for backward. */
+TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
+
+/* The same as a Graphviz graph (dot -Tsvg): leaves blue, ops white, views green, moves orange.  At most 200 nodes, those
+   nearest to root; the others are one node that counts them. */
+TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* TENSORGRAD_H */
+
+#if defined(TENSORGRAD_IMPLEMENTATION) && !defined(TENSORGRAD_IMPLEMENTED)
+#define TENSORGRAD_IMPLEMENTED
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF /* the same bits at every optimisation level */
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ======== The op table ============================================================================================
+
+   Everything about ops that can be enumerated, once.  The rows are expanded below into op numbers, names, kernels (here
+   and in the CUDA companion), backward rules, public functions and tests.
+
+   Elementwise ops are rows entirely.  Columns: name; kind; y for floats; y for integers; what the gradient needs; its
+   rule in public ops; the rule as text for the step player.  In the expressions x (or a, b, c) are the inputs, y the output,
+   s and t the op's numbers, g the incoming gradient.
+   kind: FLOATS computes in floating point (integers become the default dtype), ANY keeps the dtype, TEST makes bool.
+   needs: NOTHING, or a sum of A, B, C (inputs), Y (the output), A_FOR_B (input a, if b wants a gradient), B_FOR_A. */
+
+#define TGI_UNARY_OPS(OP)                                                                                              \
+    OP(neg, ANY, -x, tgi_wrap_sub(0, x), NOTHING, tg_neg(g), "-g")                                                     \
+    OP(abs, ANY, tgi_fabs(x), (x < 0 ? tgi_wrap_sub(0, x) : x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
+    OP(sign, ANY, (real)((x > 0) - (x < 0)), (x > 0) - (x < 0), NOTHING, tg_zeros_like(g), "0")                        \
+    OP(square, ANY, x * x, tgi_wrap_mul(x, x), A, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")                         \
+    OP(exp, FLOATS, tgi_exp(x), x, Y, tg_mul(g, y), "g * y")                                                           \
+    OP(expm1, FLOATS, tgi_expm1(x), x, Y, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                               \
+    OP(log, FLOATS, tgi_log(x), x, A, tg_div(g, x), "g / x")                                                           \
+    OP(log2, FLOATS, tgi_log2(x), x, A, tg_div(g, tg_mul_scalar(x, 0.69314718055994531)), "g / (x * ln 2)")            \
+    OP(log10, FLOATS, tgi_log10(x), x, A, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)), "g / (x * ln 10)")         \
+    OP(log1p, FLOATS, tgi_log1p(x), x, A, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                               \
+    OP(sqrt, FLOATS, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                 \
+    OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)), "g * -y^3 / 2")      \
+    OP(reciprocal, FLOATS, 1 / x, x, Y, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                                 \
+    OP(sin, FLOATS, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                              \
+    OP(cos, FLOATS, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                     \
+    OP(tan, FLOATS, tgi_tan(x), x, Y, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")                      \
+    OP(asin, FLOATS, tgi_asin(x), x, A, tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1))), "g / sqrt(1 - x*x)")     \
+    OP(acos, FLOATS, tgi_acos(x), x, A, tg_neg(tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1)))),                  \
+       "-g / sqrt(1 - x*x)")                                                                                           \
+    OP(atan, FLOATS, tgi_atan(x), x, A, tg_div(g, tg_add_scalar(tg_mul(x, x), 1)), "g / (1 + x*x)")                    \
+    OP(sinh, FLOATS, tgi_sinh(x), x, A, tg_mul(g, tg_cosh(x)), "g * cosh(x)")                                          \
+    OP(cosh, FLOATS, tgi_cosh(x), x, A, tg_mul(g, tg_sinh(x)), "g * sinh(x)")                                          \
+    OP(tanh, FLOATS, tgi_tanh(x), x, Y, tg_mul(g, tg_rsub_scalar(tg_mul(y, y), 1)), "g * (1 - y*y)")                   \
+    OP(sigmoid, FLOATS, 1 / (1 + tgi_exp(-x)), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")    \
+    OP(erf, FLOATS, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
+       "g * 2/sqrt(pi) * exp(-x*x)")                                                                                   \
+    OP(floor, ANY, tgi_floor(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
+    OP(ceil, ANY, tgi_ceil(x), x, NOTHING, tg_zeros_like(g), "0")                                                      \
+    OP(round, ANY, tgi_rint(x), x, NOTHING, tg_zeros_like(g), "0")                                                     \
+    OP(trunc, ANY, tgi_trunc(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
+    OP(relu, ANY, x < 0 ? 0 : x, x < 0 ? 0 : x, Y, tg_masked_fill(g, tg_le_scalar(y, 0), 0), "g, 0 where y <= 0")      \
+    OP(silu, FLOATS, x / (1 + tgi_exp(-x)), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")  \
+    OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
+       tg_mul(g, tg_sigmoid(tg_neg(x))), "g * sigmoid(-x)")                                                            \
+    OP(isnan, TEST, x != x, ((void)x, 0), NOTHING, NULL, NULL)                                                           \
+    OP(isinf, TEST, x - x != 0 && x == x, ((void)x, 0), NOTHING, NULL, NULL)                                             \
+    OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                    \
+    OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)
+
+/* The same with numbers s and t. */
+#define TGI_SCALAR_OPS(OP)                                                                                             \
+    OP(add_scalar, ANY, x + s, tgi_wrap_add(x, s), NOTHING, g, "g")                                                    \
+    OP(sub_scalar, ANY, x - s, tgi_wrap_sub(x, s), NOTHING, g, "g")                                                    \
+    OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), NOTHING, tg_neg(g), "-g")                                          \
+    OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
+    OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
+    OP(pow_scalar, ANY, tgi_pow(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)")     \
+    OP(clamp, ANY, (x < s ? s : x) > t ? t : (x < s ? s : x), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
+       tgi_clamp_gradient(g, x, s, t), "g where s <= x <= t, else 0")                                                  \
+    OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
+    OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))), "g where x > 0, else g * alpha * exp(x)") \
+    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
+       tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
+    OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
+       "g * (Phi(x) + x * phi(x))")                                                                                    \
+    OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL)                                                           \
+    OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL)                                                           \
+    OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL)                                                             \
+    OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL)                                                           \
+    OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL)                                                             \
+    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL)
+
+/* Two inputs, a and b; one rule for each. */
+#define TGI_BINARY_OPS(OP)                                                                                             \
+    OP(add, ANY, a + b, tgi_wrap_add(a, b), NOTHING, g, g, "a: g, b: g")                                               \
+    OP(sub, ANY, a - b, tgi_wrap_sub(a, b), NOTHING, g, tg_neg(g), "a: g, b: -g")                                      \
+    OP(mul, ANY, a * b, tgi_wrap_mul(a, b), A_FOR_B | B_FOR_A, tg_mul(g, b), tg_mul(g, a), "a: g * b, b: g * a")       \
+    OP(div, FLOATS, a / b, a, A_FOR_B | B, tg_div(g, b), tg_neg(tg_mul(g, tg_div(tg_div(a, b), b))),                   \
+       "a: g / b, b: -g * a / b^2")                                                                                    \
+    OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
+       tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)")                                 \
+    OP(maximum, ANY, a != a ? a : b > a || b != b ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),         \
+       tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
+    OP(minimum, ANY, a != a ? a : b < a || b != b ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),         \
+       tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
+    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
+       tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)") \
+    OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
+    OP(le, TEST, a <= b, a <= b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(gt, TEST, a > b, a > b, NOTHING, NULL, NULL, NULL)                                                              \
+    OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL)                               \
+    OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL)                                \
+    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL)
+
+/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b; masked_fill(a, b) = b ? s : a, a mask in b. */
+#define TGI_TERNARY_OPS(OP)                                                                                            \
+    OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
+       tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
+    OP(lerp, ANY, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                               \
+       tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
+
+#define TGI_MASK_OPS(OP)                                                                                               \
+    OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
+    OP(binary_cross_entropy, FLOATS, -(b * tgi_log_above(a, -100) + (1 - b) * tgi_log_above(1 - a, -100)), a, A | B,   \
+       tgi_bce_gradient(g, a, b), tgi_bce_target_gradient(g, a), "x: g * (x - t) / (x (1 - x))")
+
+/* Ops with a screen of their own in @@MOVE and @@OPS.  Columns: name, arguments (for messages), needs, rule as text. */
+#define TGI_OPS(OP)                                                                                                    \
+    OP(to, "t", NOTHING, "g moved back")                                                                               \
+    OP(copy_, "dst,src", NOTHING, "dst: 0, src: g")                                                                    \
+    OP(fill_, "t", NOTHING, "0")                                                                                       \
+    OP(clone, "t", NOTHING, "g")                                                                                       \
+    OP(as_strided, "t", NOTHING, "g added into zeros at the view")                                                     \
+    OP(strided_add, "t", NOTHING, "the view of g")                                                                     \
+    OP(scatter_view, "base,src", NOTHING, "base: g with 0 at the view, src: the view of g")                            \
+    OP(reshape, "t", NOTHING, "g in the shape of t")                                                                   \
+    OP(permute, "t", NOTHING, "g with the dims back in order")                                                         \
+    OP(expand, "t", NOTHING, "g summed over the expanded dims")                                                        \
+    OP(slice, "t", NOTHING, "g in its place among zeros")                                                              \
+    OP(select, "t", NOTHING, "g in its place among zeros")                                                             \
+    OP(diagonal, "t", NOTHING, "g on the diagonal of zeros")                                                           \
+    OP(unfold, "t", NOTHING, "every window of g added to its place")                                                   \
+    OP(sum_to, "t", NOTHING, "g expanded")                                                                             \
+    OP(sum, "t", NOTHING, "g expanded")                                                                                \
+    OP(mean, "t", NOTHING, "g expanded, divided by the count")                                                         \
+    OP(prod, "t", A, "g times the product of the others")                                                              \
+    OP(amax, "t", A | Y, "g shared among the largest")                                                                 \
+    OP(amin, "t", A | Y, "g shared among the smallest")                                                                \
+    OP(max_dim, "t", Y2, "g to the index found")                                                                       \
+    OP(min_dim, "t", Y2, "g to the index found")                                                                       \
+    OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
+    OP(norm, "t", A | Y, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                                          \
+    OP(logsumexp, "t", A | Y, "g * exp(t - y)")                                                                        \
+    OP(cumsum, "t", NOTHING, "reverse running sum of g")                                                               \
+    OP(sort, "t", Y2, "g back in the order of t")                                                                      \
+    OP(softmax, "t", Y, "y * (g - sum(g * y))")                                                                        \
+    OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
+    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                           \
+    OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
+    OP(gather, "t,index", B, "g added at index to zeros")                                                              \
+    OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
+    OP(scatter_add, "t,index,src", B, "t: g, src: g at index")                                                         \
+    OP(cat, "tensors", NOTHING, "each its slice of g")                                                                 \
+    OP(flip, "t", NOTHING, "g flipped")                                                                                \
+    OP(pad, "t", NOTHING, "the part of g inside")                                                                      \
+    OP(checkpoint, "inputs", NOTHING, "runs the function again, then through it")                                      \
+    OP(custom, "inputs", NOTHING, "your backward")
+
+/* Ops that are never recorded: only names, for messages. */
+#define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
+
+enum {
+#define TGI_ENUM(name, ...) TGI_OP_##name,
+    TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS(TGI_ENUM) TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM)
+    TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS, TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1, TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
+#undef TGI_ENUM
+};
+
+/* ======== @@BASE ================================================================================================== */
+
+#ifndef TG_THREAD_LOCAL
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define TG_THREAD_LOCAL thread_local
+#elif defined(_MSC_VER)
+#define TG_THREAD_LOCAL __declspec(thread)
+#elif defined(__GNUC__) || defined(__clang__)
+#define TG_THREAD_LOCAL __thread
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L && !defined(__STDC_NO_THREADS__)
+#define TG_THREAD_LOCAL _Thread_local
+#else
+#define TG_THREAD_LOCAL
+#endif
+#endif
+
+#ifndef TG_ABORT
+#define TG_ABORT abort
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
+#define TGI_UNUSED __attribute__((__unused__))
+#define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
+/* Counts that several threads change (tg_share, process totals). */
+#define TGI_ATOMIC_ADD(p, n) __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL)
+#define TGI_ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#else
+#define TGI_PRINTF(format, args)
+#define TGI_UNUSED
+#define TGI_LIKELY(x) (x)
+#define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
+#define TGI_ATOMIC_LOAD(p) (*(p))
+#endif
+
+typedef struct tgi_thread tgi_thread;
+typedef struct tgi_node tgi_node;
+typedef struct tgi_frame tgi_frame;
+
+/* Tensors of one owner (a scope, a backward step, the unscoped): a circle of links with the head as its sentinel. */
+typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
+
+enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
+
+/* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
+struct tgi_thread {
+    bool started;
+    uint64_t id;
+
+    /* errors: the first one, and how many */
+    tg_status error;
+    int64_t errors;
+    const char *composite; /* the op on whose behalf others run, for messages; or NULL */
+    char message[TGI_ERROR_TEXT];
+
+    /* memory: freed blocks by size class */
+    void *free_blocks[TGI_CLASSES];
+    size_t cache_limit;
+    tg_stats_info stats;    /* live counts of this thread (they may be negative: others' tensors released here) */
+    tg_stats_info reported; /* the part of them that is in the process totals */
+
+    /* modes and defaults */
+    bool grad_off, anomaly;
+    int threads; /* OpenMP; 0: its choice */
+    tg_dtype default_dtype;
+    tg_device default_device;
+    tg_rng rng;
+
+    /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
+    tgi_frame *frame;
+    tgi_link unscoped, *scope;
+    uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
+    uint64_t serials;      /* the last one given out */
+    uint64_t floor;        /* the innermost frame when the running backward step began: it cannot be closed now */
+    bool warned_unscoped;
+
+    /* tape: live nodes oldest first, the worklist of dying ones, and the last numbers given out */
+    tgi_link nodes;
+    tgi_node *dying;
+    bool draining, burying;
+    tgi_link *dying_handles; /* tensors whose last handle went, waiting to give up what they own */
+    uint64_t node_count, runs;
+    struct tgi_watch *watch; /* a checkpoint's forward, noting the tensors it depends on */
+};
+
+static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
+
+/* The process: allocator, error handler, threads that hold state, totals. */
+static tg_allocator tgi_allocator;
+static bool tgi_handler_set;
+static tg_error_handler tgi_handler;
+static void *tgi_handler_user;
+static int64_t tgi_threads_alive;
+static uint64_t tgi_threads_ever;
+static tg_stats_info tgi_totals;
+
+static tgi_thread *tgi_start(tgi_thread *S)
+{
+    memset(S, 0, sizeof *S);
+    S->started = true;
+    S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
+    S->cache_limit = SIZE_MAX;
+    S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
+    S->nodes.prev = S->nodes.next = &S->nodes;
+    TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
+    return S;
+}
+
+static inline tgi_thread *tgi_self(void)
+{
+    tgi_thread *S = &tgi_this_thread;
+    return TGI_LIKELY(S->started) ? S : tgi_start(S);
+}
+
+const char *tg_version(void) { return TG_VERSION_STRING; }
+
+const char *tg_build_info(void)
+{
+    return "tensorgrad " TG_VERSION_STRING
+#if defined(__clang__)
+           ", clang " __clang_version__
+#elif defined(__GNUC__)
+           ", gcc " __VERSION__
+#endif
+#ifdef __cplusplus
+           ", C++"
+#endif
+#ifdef _OPENMP
+           ", OpenMP"
+#endif
+        ;
+}
+
+/* ---- errors ---- */
+
+static void tgi_print_error(tg_status code, const char *message, void *user)
+{
+    (void)code, (void)user;
+    fprintf(stderr, "tensorgrad: %s\n", message);
+}
+
+void tg_abort_on_error(tg_status code, const char *message, void *user)
+{
+    tgi_print_error(code, message, user);
+    TG_ABORT();
+}
+
+void tg_set_error_handler(tg_error_handler handler, void *user)
+{
+    tgi_handler_set = true;
+    tgi_handler = handler;
+    tgi_handler_user = user;
+}
+
+static void tgi_call_handler(tg_status code, const char *text)
+{
+    if (!tgi_handler_set) tgi_print_error(code, text, NULL);
+    else if (tgi_handler) tgi_handler(code, text, tgi_handler_user);
+}
+
+/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return tgi_fail(...)`.
+   The first error of the thread is kept. */
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
+{
+    char text[TGI_ERROR_TEXT], *hint;
+    va_list args;
+    int used = snprintf(text, sizeof text, "tg_%s: ", S->composite ? S->composite : op);
+    va_start(args, format);
+    vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    va_end(args);
+    hint = strchr(text, '\n');
+    if (hint && strlen(text) + 9 < sizeof text) {
+        memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
+        memcpy(hint + 1, "  hint: ", 8);
+    }
+    if (S->errors++ == 0) {
+        S->error = code;
+        memcpy(S->message, text, sizeof text);
+    }
+    tgi_call_handler(code, text);
+    return false;
+}
+
+/* Tells the handler something that is no error. */
+static void tgi_warn(const char *text) { tgi_call_handler(TG_OK, text); }
+
+bool tg_ok(void) { return tgi_self()->errors == 0; }
+const char *tg_error_message(void) { return tgi_self()->message; }
+tg_status tg_error_code(void) { return tgi_self()->error; }
+int64_t tg_error_count(void) { return tgi_self()->errors; }
+
+void tg_clear_error(void)
+{
+    tgi_thread *S = tgi_self();
+    S->error = TG_OK;
+    S->errors = 0;
+    S->message[0] = 0;
+}
+
+/* What a status-returning function says after a failure below it: the pending error's code. */
+static tg_status tgi_failed(tgi_thread *S) { return S->error ? S->error : TG_ERR_ARGUMENT; }
+
+/* ---- sizes ---- */
+
+static bool tgi_mul_size(size_t a, size_t b, size_t *product)
+{
+    if (a && b > SIZE_MAX / a) return false;
+    *product = a * b;
+    return true;
+}
+
+/* ---- memory ---- */
+
+/* Blocks come in size classes: multiples of 64 bytes up to 1 KiB, then four steps to the doubling. */
+static int tgi_size_class(size_t bytes, size_t *rounded)
+{
+    size_t step = 256;
+    int k = TGI_SMALL_CLASSES;
+    if (bytes <= 64 * TGI_SMALL_CLASSES) {
+        k = bytes ? (int)((bytes - 1) / 64) : 0;
+        *rounded = 64 * ((size_t)k + 1);
+        return k;
+    }
+    while (bytes > 8 * step && step < SIZE_MAX / 16) step *= 2, k += 4; /* classes 5, 6, 7 and 8 times step */
+    if (bytes > 8 * step) return -1;
+    *rounded = (bytes + step - 1) / step * step;
+    return k + (int)(*rounded / step) - 5;
+}
+
+static void tgi_raw_free(tgi_thread *S, void *p, size_t bytes)
+{
+    (void)S;
+    if (tgi_allocator.free) tgi_allocator.free(p, bytes, tgi_allocator.user);
+    else free(p);
+}
+
+static void *tgi_raw_alloc(tgi_thread *S, size_t bytes)
+{
+    S->stats.allocations++;
+    return tgi_allocator.alloc ? tgi_allocator.alloc(bytes, tgi_allocator.user) : malloc(bytes);
+}
+
+/* Gives cached blocks back until at most `keep` bytes are cached. */
+static void tgi_trim(tgi_thread *S, size_t keep)
+{
+    int k;
+    for (k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
+        while (S->free_blocks[k] && (size_t)S->stats.cached_bytes > keep) {
+            void **block = (void **)S->free_blocks[k];
+            size_t bytes = (size_t)block[1];
+            S->free_blocks[k] = block[0];
+            S->stats.cached_bytes -= (int64_t)bytes;
+            tgi_raw_free(S, block, bytes);
+        }
+    }
+}
+
+/* A block of at least this many bytes, uninitialised; NULL without an error record when there is none. */
+static void *tgi_take(tgi_thread *S, size_t bytes)
+{
+    size_t rounded = 0;
+    int k = tgi_size_class(bytes, &rounded);
+    void *block;
+    if (k < 0 || k >= TGI_CLASSES) return NULL;
+    if (S->free_blocks[k]) {
+        block = S->free_blocks[k];
+        S->free_blocks[k] = *(void **)block;
+        S->stats.cached_bytes -= (int64_t)rounded;
+        return block;
+    }
+    block = tgi_raw_alloc(S, rounded);
+    if (!block && S->stats.cached_bytes > 0) { /* perhaps what is cached in other sizes is enough */
+        tgi_trim(S, 0);
+        block = tgi_raw_alloc(S, rounded);
+    }
+    return block;
+}
+
+/* Gives back what tgi_take gave for this many bytes. */
+static void tgi_give_back(tgi_thread *S, void *block, size_t bytes)
+{
+    size_t rounded = 0;
+    int k;
+    if (!block) return;
+    k = tgi_size_class(bytes, &rounded);
+    if (rounded > S->cache_limit || (size_t)S->stats.cached_bytes > S->cache_limit - rounded) {
+        tgi_raw_free(S, block, rounded);
+        return;
+    }
+    ((void **)block)[0] = S->free_blocks[k];
+    ((size_t *)block)[1] = rounded;
+    S->free_blocks[k] = block;
+    S->stats.cached_bytes += (int64_t)rounded;
+}
+
+static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+{
+    return tgi_fail(S, TG_ERR_MEMORY, op, "out of memory: %.0f bytes could not be had", (double)bytes);
+}
+
+void tg_set_cache_limit(size_t bytes)
+{
+    tgi_thread *S = tgi_self();
+    S->cache_limit = bytes;
+    tgi_trim(S, bytes);
+}
+
+/* ---- statistics ---- */
+
+/* Adds this thread's changes since the last report to the process totals. */
+static void tgi_report_stats(tgi_thread *S)
+{
+    TGI_ATOMIC_ADD(&tgi_totals.tensors, S->stats.tensors - S->reported.tensors);
+    TGI_ATOMIC_ADD(&tgi_totals.nodes, S->stats.nodes - S->reported.nodes);
+    TGI_ATOMIC_ADD(&tgi_totals.bytes, S->stats.bytes - S->reported.bytes);
+    TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
+    S->reported = S->stats;
+}
+
+tg_stats_info tg_stats(void)
+{
+    tgi_thread *S = tgi_self();
+    tg_stats_info all = S->stats;
+    tgi_report_stats(S);
+    all.tensors = TGI_ATOMIC_LOAD(&tgi_totals.tensors);
+    all.nodes = TGI_ATOMIC_LOAD(&tgi_totals.nodes);
+    all.bytes = TGI_ATOMIC_LOAD(&tgi_totals.bytes);
+    all.saved = TGI_ATOMIC_LOAD(&tgi_totals.saved);
+    return all;
+}
+
+void tg_reset_peak(void)
+{
+    tgi_thread *S = tgi_self();
+    S->stats.peak_tensors = S->stats.tensors;
+    S->stats.peak_nodes = S->stats.nodes;
+    S->stats.peak_bytes = S->stats.bytes;
+}
+
+tg_status tg_set_allocator(const tg_allocator *allocator)
+{
+    static const tg_allocator none = {NULL, NULL, NULL};
+    tgi_thread *S = tgi_self();
+    tg_stats_info now = tg_stats();
+    if (allocator && (!allocator->alloc || !allocator->free)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator", "alloc and free must both be given");
+        return TG_ERR_ARGUMENT;
+    }
+    if (now.tensors || now.nodes || S->frame || TGI_ATOMIC_LOAD(&tgi_threads_alive) > 1) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator",
+                 "%lld tensors and %lld nodes are alive, and %lld other threads hold state\n"
+                 "change the allocator before anything is made, or after tg_shutdown()",
+                 (long long)now.tensors, (long long)now.nodes,
+                 (long long)TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1);
+        return TG_ERR_ARGUMENT;
+    }
+    tgi_trim(S, 0);
+    tgi_allocator = allocator ? *allocator : none;
+    return TG_OK;
+}
+
+void tg_set_num_threads(int threads) { tgi_self()->threads = threads > 0 ? threads : 0; }
+
+/* Threads for a loop of this much work (elements or multiply-adds): one below the cost of waking others. */
+static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
+{
+#ifdef _OPENMP
+    if (work < 65536 || omp_in_parallel()) return 1;
+    return S->threads ? S->threads : omp_get_max_threads();
+#else
+    (void)S, (void)work;
+    return 1;
+#endif
+}
+
+/* ======== @@DTYPE ================================================================================================= */
+
+typedef struct { const char *name; size_t size; bool floating; int category; /* bool < int < float */ } tgi_dtype_row;
+static const tgi_dtype_row tgi_dtypes[] = {
+    {"f32", 4, true, 2}, {"f64", 8, true, 2},  {"bf16", 2, true, 2}, {"f16", 2, true, 2},
+    {"i32", 4, false, 1}, {"i64", 8, false, 1}, {"u8", 1, false, 1},  {"bool", 1, false, 0},
+};
+enum { TGI_DTYPES = (int)(sizeof tgi_dtypes / sizeof tgi_dtypes[0]) };
+
+static bool tgi_dtype_known(tg_dtype dtype) { return (int)dtype >= 0 && (int)dtype < TGI_DTYPES; }
+const char *tg_dtype_name(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].name : "unknown dtype"; }
+size_t tg_dtype_size(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].size : 0; }
+bool tg_is_floating_point(tg_dtype dtype) { return tgi_dtype_known(dtype) && tgi_dtypes[dtype].floating; }
+
+tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
+{
+    if (a == b || !tgi_dtype_known(b)) return a;
+    if (!tgi_dtype_known(a)) return b;
+    if (tgi_dtypes[a].category != tgi_dtypes[b].category) return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
+    if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
+    return TG_F32; /* bf16 with f16: neither holds the other */
+}
+
+/* The dtype a kernel computes in: f16 and bf16 in f32, integers and bool in i64. */
+static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
+{
+    return dtype == TG_F64 ? TG_F64 : tgi_dtypes[dtype].floating ? TG_F32 : TG_I64;
+}
+
+tg_status tg_set_default_dtype(tg_dtype dtype)
+{
+    tgi_thread *S = tgi_self();
+    if (!tg_is_floating_point(dtype)) {
+        tgi_fail(S, TG_ERR_DTYPE, "set_default_dtype", "only floating-point types are supported as the default type, not %s",
+                 tg_dtype_name(dtype));
+        return TG_ERR_DTYPE;
+    }
+    S->default_dtype = dtype;
+    return TG_OK;
+}
+
+tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
+
+/* ======== @@RANDOM ================================================================================================ */
+
+#ifndef TGI_INLINE
+#define TGI_INLINE static inline /* the CUDA companion has its own: __host__ __device__ */
+#endif
+
+void tg_seed(uint64_t seed)
+{
+    tgi_thread *S = tgi_self();
+    S->rng.seed = seed;
+    S->rng.offset = 0;
+}
+
+tg_rng tg_rng_state(void) { return tgi_self()->rng; }
+void tg_rng_set_state(tg_rng state) { tgi_self()->rng = state; }
+
+/* Random kinds; lo and hi are their two numbers. */
+typedef enum { TGI_UNIFORM /* [lo, hi) */, TGI_NORMAL /* mean lo, deviation hi */, TGI_RANDINT /* [lo, hi) */,
+               TGI_BERNOULLI /* 1 with probability lo */ } tgi_random;
+
+/* Elements that one counter (128 random bits) makes: four of 32 bits, or two of 64 where the dtype can show more.
+   Element i comes from block i / per, words from i % per * (4 / per). */
+TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
+{
+    return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
+}
+
+/* Counters that n elements take: what a call adds to the state's offset, on every device. */
+TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t n)
+{
+    const uint64_t per = (uint64_t)tgi_random_per_counter(kind, dtype);
+    return ((uint64_t)n + per - 1) / per;
+}
+
+/* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
+   numbers: as easy as 1, 2, 3" (2011).  The word at any counter can be had without those before it. */
+TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
+{
+    uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; ++round) {
+        const uint64_t p = (uint64_t)0xD2511F53u * a, q = (uint64_t)0xCD9E8D57u * c;
+        a = (uint32_t)(q >> 32) ^ b ^ k0;
+        c = (uint32_t)(p >> 32) ^ d ^ k1;
+        b = (uint32_t)q;
+        d = (uint32_t)p;
+        k0 += 0x9E3779B9u; /* the golden ratio and sqrt(3) - 1, as fractions of 2^32 */
+        k1 += 0xBB67AE85u;
+    }
+    word[0] = a, word[1] = b, word[2] = c, word[3] = d;
+}
+
+/* The four words of block `block` of a call that began in state rng. */
+TGI_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
+{
+    const uint64_t at = rng.offset + block;
+    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), 0, 0};
+    const uint32_t key[2] = {(uint32_t)rng.seed, (uint32_t)(rng.seed >> 32)};
+    tgi_philox(counter, key, word);
+}
+
+/* log x of a positive normal number, from its bits and the series of atanh, so that it is the same on every machine:
+   x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(z), z = (m - 1) / (m + 1), |z| < 0.172.  Within 2 ulp. */
+TGI_INLINE double tgi_random_log(double x)
+{
+    uint64_t bits;
+    double m, z, square, series = 0;
+    memcpy(&bits, &x, sizeof bits);
+    const uint64_t from_sqrt_half = bits - 0x3FE6A09E667F3BCDu; /* sqrt(1/2) as bits */
+    const int64_t e = (int64_t)(from_sqrt_half >> 52) - (from_sqrt_half >> 63 ? 4096 : 0);
+    bits = (from_sqrt_half & 0xFFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu;
+    memcpy(&m, &bits, sizeof m);
+    z = (m - 1) / (m + 1);
+    square = z * z;
+    for (int odd = 23; odd >= 3; odd -= 2) series = (series + 1.0 / odd) * square;
+    return (double)e * 0.693147180559945309 + 2 * z * (1 + series);
+}
+
+/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS 241:
+   the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of degree 7:
+   in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used. */
+TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
+{
+    double above = a[7], below = b[6];
+    for (int i = 6; i >= 0; --i) above = above * r + a[i];
+    for (int i = 5; i >= 0; --i) below = below * r + b[i];
+    return above / (below * r + 1);
+}
+
+TGI_INLINE double tgi_random_inverse_normal(double p)
+{
+    const double middle[15] = {
+        3.3871328727963666080e+0,  1.3314166789178437745e+2, 1.9715909503065514427e+3, 1.3731693765509461125e+4,
+        4.5921953931549871457e+4,  6.7265770927008700853e+4, 3.3430575583588128105e+4, 2.5090809287301226727e+3,
+        4.2313330701600911252e+1,  6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
+        3.9307895800092710610e+4,  2.8729085735721942674e+4, 5.2264952788528545610e+3};
+    const double tail[15] = {
+        1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0, 3.64784832476320460504e+0,
+        1.27045825245236838258e+0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4,
+        2.05319162663775882187e+0, 1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
+        1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
+    const double far_tail[15] = {
+        6.65790464350110377720e+0, 5.46378491116411436990e+0, 1.78482653991729133580e+0, 2.96560571828504891230e-1,
+        2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
+        5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
+        1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
+    const double q = p - 0.5;
+    if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(0.180625 - q * q, middle, middle + 8);
+    const double r = sqrt(-tgi_random_log(q < 0 ? p : 1 - p));
+    const double x = r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
+    return q < 0 ? -x : x;
+}
+
+/* The upper half of the 128-bit product: a random 64-bit word times a range lands in [0, range) with a bias below
+   range / 2^64, without a division (Lemire, "Fast random integer generation in an interval", 2019). */
+TGI_INLINE uint64_t tgi_random_below(uint64_t range, uint64_t word)
+{
+    const uint64_t low = (range & 0xFFFFFFFFu) * (word & 0xFFFFFFFFu);
+    const uint64_t left = (range >> 32) * (word & 0xFFFFFFFFu) + (low >> 32);
+    const uint64_t right = (range & 0xFFFFFFFFu) * (word >> 32) + (left & 0xFFFFFFFFu);
+    return (range >> 32) * (word >> 32) + (left >> 32) + (right >> 32);
+}
+
+/* Element number `lane` of a block of words as a fraction in [0, 1) of `bits` bits, at most 24 (or 53 of two words);
+   and the middle of a 2^-32 (or 2^-52) cell for the inverse normal, which must never see 0 or 1. */
+TGI_INLINE uint64_t tgi_random_word64(const uint32_t word[4], int lane)
+{
+    return (uint64_t)word[2 * lane + 1] << 32 | word[2 * lane];
+}
+
+TGI_INLINE double tgi_random_float(tgi_random kind, tg_dtype dtype, const uint32_t word[4], int lane, double lo, double hi)
+{
+    const bool wide = tgi_random_per_counter(kind, dtype) == 2;
+    if (kind == TGI_BERNOULLI) return word[lane] * (1 / 4294967296.0) < lo;
+    if (kind == TGI_NORMAL) {
+        const double p = wide ? ((double)(tgi_random_word64(word, lane) >> 12) + 0.5) * (1 / 4503599627370496.0)
+                              : (word[lane] + 0.5) * (1 / 4294967296.0);
+        return lo + hi * tgi_random_inverse_normal(p);
+    }
+    /* as many bits as the dtype has, or rounding would make 1 of the last numbers below it */
+    const int bits = dtype == TG_BF16 ? 8 : dtype == TG_F16 ? 11 : 24;
+    const double u = wide ? (double)(tgi_random_word64(word, lane) >> 11) * (1 / 9007199254740992.0)
+                          : (double)(word[lane] >> (32 - bits)) / (double)((uint32_t)1 << bits);
+    return lo + u * (hi - lo);
+}
+
+/* ======== @@BACKEND =============================================================================================== */
+
+/* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
+typedef struct {
+    void *data;
+    tg_dtype dtype;
+    int64_t stride[TG_MAX_DIMS];
+} tgi_operand;
+
+/* An elementwise loop: arg[0][i] = kernel(arg[1][i], arg[2][i], ...) for every index i of dim.  Output and inputs may be
+   the same memory, element for element.  `compute` is F32, F64 or I64: what the inputs are converted to first. */
+enum { TGI_MAX_ARGS = 5 };
+typedef struct {
+    int kernel; /* TGI_OP_... : the row of the elementwise op */
+    tg_dtype compute;
+    int ndim;
+    int64_t dim[TG_MAX_DIMS];
+    int nargs; /* output and inputs */
+    tgi_operand arg[TGI_MAX_ARGS];
+    double scalar[2]; /* the op's numbers, s and t in the rows */
+} tgi_loop;
+
+/* A kernel along one dim: for every index over dim (the other dims), a row of `length` elements of each operand, `step`
+   elements apart.  The operands' strides are over dim. */
+typedef struct {
+    int ndim;
+    int64_t dim[TG_MAX_DIMS];
+    int64_t length;
+    int nargs;
+    tgi_operand arg[TGI_MAX_ARGS];
+    int64_t step[TGI_MAX_ARGS];
+} tgi_rows;
+
+/* A reduction: out[i] over dim (kept) = all in[i, j] over rdim (reduced), in one fixed order.  arg[0] out, arg[1] in, both
+   with strides over dim; rstride are in's over rdim.  An empty rdim product gives the identity of the kind. */
+typedef enum { TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN, TGI_ANY, TGI_ALL } tgi_reduction;
+typedef struct {
+    tgi_reduction kind;
+    int ndim, rndim;
+    int64_t dim[TG_MAX_DIMS], rdim[TG_MAX_DIMS], rstride[TG_MAX_DIMS];
+    tgi_operand out, in;
+} tgi_reduce;
+
+/* out [b.., m, n] = a [b.., m, k] times b [b.., k, n]; batch dims of size dim[0..ndim), strides of stride[0..ndim) in each
+   operand (0: broadcast), rows and columns `row` and `col` elements apart.  out is contiguous in its last two dims. */
+typedef struct {
+    int ndim;
+    int64_t dim[TG_MAX_DIMS];
+    int64_t m, n, k;
+    tgi_operand out, a, b;
+    int64_t a_row, a_col, b_row, b_col;
+} tgi_gemm;
+
+/* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype. */
+typedef enum { TGI_SGD, TGI_ADAM, TGI_ADAMW, TGI_RMSPROP, TGI_ADAGRAD } tgi_optimizer;
+typedef struct {
+    tgi_optimizer kind;
+    bool first, nesterov, amsgrad, centered;
+    double lr, weight_decay, momentum, dampening, beta1, beta2, eps, alpha, lr_decay; /* adagrad: lr comes decayed */
+    double bias1, bias2; /* 1 - beta^t */
+    tg_dtype dtype;
+    int64_t n;
+    void *p;
+    const void *g;
+    void *s[3]; /* sgd: buffer; adam: m, v, max v; rmsprop: v, g mean, buffer; adagrad: sum; NULL when not used */
+} tgi_optim_step;
+
+/* What a bad index is called. */
+typedef enum { TGI_INDEX_OUT_OF_BOUNDS, TGI_INDEX_IN_SELF, TGI_INDEX_TARGET } tgi_index_message;
+
+/* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
+   after recording an error.  `index` is the device's; kernels find it in their operands' memory where it matters.
+   Index operands are valid when a kernel runs: index_check has been asked first. */
+typedef struct tgi_backend {
+    const char *name;
+    int type;  /* TG_DEV_... */
+    bool host; /* its memory is the host's */
+
+    /* memory: NULL when there is none (no error recorded); copies are complete when they return */
+    void *(*alloc)(tgi_thread *S, int index, size_t bytes);
+    void (*release)(tgi_thread *S, int index, void *data, size_t bytes);
+    bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
+    bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
+    bool (*synchronize)(tgi_thread *S, int index);
+
+    /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes scalar[0];
+       accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
+    bool (*map)(tgi_thread *S, const tgi_loop *loop);
+    bool (*copy)(tgi_thread *S, const tgi_loop *loop);
+    bool (*fill)(tgi_thread *S, const tgi_loop *loop);
+    bool (*accumulate)(tgi_thread *S, const tgi_loop *loop);
+    bool (*arange)(tgi_thread *S, tgi_operand out, int64_t n, double start, double step); /* out over stride[0] */
+
+    /* along dims */
+    bool (*reduce)(tgi_thread *S, const tgi_reduce *reduce);
+    bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows); /* values, indices (i64), in; values may be NULL */
+    bool (*cumsum)(tgi_thread *S, const tgi_rows *rows);                         /* out, in */
+    bool (*sort)(tgi_thread *S, bool descending, const tgi_rows *rows);          /* values, indices (i64), in; stable, NaN last */
+    bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows);              /* out, in */
+    bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows);     /* dx, g, y */
+    bool (*layer_norm)(tgi_thread *S, bool rms, double eps, const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
+    bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows);  /* dx, g, y, rstd [outer] */
+
+    /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
+       scatter: the same the other way, arg[0] x written (or added to) from src; in row order */
+    bool (*index_check)(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
+                        tgi_index_message message,
+                        int axis); /* the dim of x that is indexed, for the message */
+    bool (*gather)(tgi_thread *S, const tgi_rows *rows);             /* out, x, index */
+    bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows);  /* x, src, index */
+    bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
+
+    bool (*gemm)(tgi_thread *S, const tgi_gemm *gemm);
+    /* n contiguous elements; takes tgi_random_counters(kind, dtype, n) counters from rng */
+    bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
+    bool (*optim_step)(tgi_thread *S, const tgi_optim_step *step);
+} tgi_backend;
+
+/* ---- The CPU's row: conversions ---- */
+
+/* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
+   kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
+static inline float tgi_float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t tgi_bits_of_float(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
+
+static inline uint16_t tgi_f32_to_bf16(float x)
+{
+    const uint32_t bits = tgi_bits_of_float(x);
+    if (x != x) return (uint16_t)(bits >> 16 | 0x40); /* keep it a NaN */
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float tgi_f16_to_f32(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
+    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13); /* infinity and NaN */
+    if (rest >= 0x0400) return tgi_float_of_bits(sign | ((rest << 13) + (112u << 23))); /* the biases: 127 - 15 */
+    const float subnormal = (float)rest * (1 / 16777216.0f);                          /* units of 2^-24 */
+    return sign ? -subnormal : subnormal;
+}
+
+static inline uint16_t tgi_f32_to_f16(float x)
+{
+    const uint32_t bits = tgi_bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
+    if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF));
+    if (rest >= 0x477FF000) return (uint16_t)(sign | 0x7C00); /* 65520 and above round to infinity */
+    if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - (112u << 23) + 0xFFF + (rest >> 13 & 1)) >> 13));
+    /* subnormal: adding 1/2 leaves units of 2^-24, rounded by the addition, in the low bits */
+    return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
+}
+
+/* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
+   ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
+static inline float tgi_f64_to_odd_f32(double x)
+{
+    const float f = (float)x;
+    uint32_t bits = tgi_bits_of_float(f);
+    if ((double)f == x || x != x) return f;
+    if (fabs((double)f) > fabs(x)) bits -= 1;
+    return tgi_float_of_bits(bits | 1);
+}
+
+static inline float tgi_i64_to_odd_f32(int64_t x)
+{
+    const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    const double kept = (double)(size >> 11 << 11 | (uint64_t)((size & 0x7FF) != 0) << 11); /* 53 bits, to odd */
+    const float f = tgi_f64_to_odd_f32(size >> 53 ? kept : (double)size);
+    return x < 0 ? -f : f;
+}
+
+/* Saturating, NaN to 0. */
+static inline int64_t tgi_f64_to_i64(double x)
+{
+    if (x != x) return 0;
+    return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+
+static inline int32_t tgi_f64_to_i32(double x)
+{
+    if (x != x) return 0;
+    return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
+}
+
+static inline uint8_t tgi_f64_to_u8(double x)
+{
+    return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */
+}
+
+/* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
+static inline int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+static inline int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those bases. */
+static inline int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
+{
+    int64_t y = 1;
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+    for (; exponent; exponent >>= 1, base = tgi_wrap_mul(base, base)) {
+        if (exponent & 1) y = tgi_wrap_mul(y, base);
+    }
+    return y;
+}
+
+/* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
+   int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
+#define TGI_ELEMENTS(OP)                                                                                               \
+    OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                                \
+    OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                                     \
+    OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x),             \
+       tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                                 \
+    OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),                 \
+       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                                   \
+    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)               \
+    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                            \
+    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                            \
+    OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
+
+/* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
+enum { TGI_TILE = 256 };
+typedef union {
+    float f32[TGI_TILE];
+    double f64[TGI_TILE];
+    int64_t i64[TGI_TILE];
+} tgi_tile;
+
+/* tgi_take_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_put_f32_as_bf16: the way back;
+   and so for every pair of an element type and a compute dtype. */
+#define TGI_TAKE(from, type, to, compute, value)                                                                       \
+    static void tgi_take_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n)                         \
+    {                                                                                                                  \
+        compute *const y = (compute *)tile;                                                                            \
+        for (int64_t i = 0; i < n; ++i) {                                                                              \
+            const type x = *(const type *)(const void *)(at + i * step);                                               \
+            y[i] = (compute)(value);                                                                                   \
+        }                                                                                                              \
+    }
+#define TGI_PUT(from, compute, to, type, value)                                                                        \
+    static void tgi_put_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n)                          \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < n; ++i) {                                                                              \
+            const compute x = ((const compute *)tile)[i];                                                              \
+            *(type *)(void *)(at + i * step) = (type)(value);                                                          \
+        }                                                                                                              \
+    }
+#define TGI_TAKE_AND_PUT(name, type, value, whole, from_f32, from_f64, from_i64)                                       \
+    TGI_TAKE(name, type, f32, float, value)                                                                            \
+    TGI_TAKE(name, type, f64, double, value)                                                                           \
+    TGI_TAKE(name, type, i64, int64_t, whole)                                                                          \
+    TGI_PUT(f32, float, name, type, from_f32)                                                                          \
+    TGI_PUT(f64, double, name, type, from_f64)                                                                         \
+    TGI_PUT(i64, int64_t, name, type, from_i64)
+TGI_ELEMENTS(TGI_TAKE_AND_PUT)
+
+typedef void (*tgi_taker)(void *tile, const char *at, int64_t step, int64_t n);
+typedef void (*tgi_putter)(const void *tile, char *at, int64_t step, int64_t n);
+#define TGI_TAKERS(name, ...) {tgi_take_##name##_as_f32, tgi_take_##name##_as_f64, tgi_take_##name##_as_i64},
+#define TGI_PUTTERS(name, ...) {tgi_put_f32_as_##name, tgi_put_f64_as_##name, tgi_put_i64_as_##name},
+static const tgi_taker tgi_takers[][3] = {TGI_ELEMENTS(TGI_TAKERS)};
+static const tgi_putter tgi_putters[][3] = {TGI_ELEMENTS(TGI_PUTTERS)};
+
+/* The column of a compute dtype in tables of kernels. */
+static inline int tgi_column(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
+
+/* n elements of `dtype`, step bytes apart at `at`, into a tile of `compute`; and from one. */
+static inline void tgi_take_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step, int64_t n)
+{
+    tgi_takers[dtype][tgi_column(compute)](tile, at, step, n);
+}
+
+static inline void tgi_put_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step, int64_t n)
+{
+    tgi_putters[dtype][tgi_column(compute)](tile, at, step, n);
+}
+
+static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
+
+/* n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
+static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size)
+{
+    if (y_step == size && x_step == size) {
+        memmove(y, x, (size_t)(n * size));
+        return;
+    }
+    switch (size) { /* a memcpy of constant size is one load and one store */
+    case 1:
+        for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
+        return;
+    case 2:
+        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 2);
+        return;
+    case 4:
+        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);
+        return;
+    default:
+        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 8);
+        return;
+    }
+}
+
+/* ---- The CPU's row: loops over strided operands ---- */
+
+/* A loop in its simplest form: dims of size 1 dropped, neighbours merged where every operand steps through both as through
+   one; strides in bytes.  There is at least one dim. */
+typedef struct {
+    int ndim, nargs;
+    int64_t dim[TG_MAX_DIMS], numel;
+    char *data[TGI_MAX_ARGS];
+    tg_dtype dtype[TGI_MAX_ARGS];
+    int64_t stride[TGI_MAX_ARGS][TG_MAX_DIMS];
+} tgi_nest;
+
+static void tgi_nest_swap(tgi_nest *nest, int d, int e)
+{
+    const int64_t size = nest->dim[d];
+    nest->dim[d] = nest->dim[e];
+    nest->dim[e] = size;
+    for (int k = 0; k < nest->nargs; ++k) {
+        const int64_t stride = nest->stride[k][d];
+        nest->stride[k][d] = nest->stride[k][e];
+        nest->stride[k][e] = stride;
+    }
+}
+
+/* Merges dim d + 1 into dim d wherever all operands allow it. */
+static void tgi_nest_merge(tgi_nest *nest)
+{
+    int last = 0;
+    for (int d = 1; d < nest->ndim; ++d) {
+        bool one = true;
+        for (int k = 0; k < nest->nargs; ++k) one = one && nest->stride[k][last] == nest->stride[k][d] * nest->dim[d];
+        if (!one) last++;
+        nest->dim[last] = one ? nest->dim[last] * nest->dim[d] : nest->dim[d];
+        for (int k = 0; k < nest->nargs; ++k) nest->stride[k][last] = nest->stride[k][d];
+    }
+    nest->ndim = last + 1;
+}
+
+/* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first operand. */
+static tgi_nest tgi_nest_of(int ndim, const int64_t *dim, int nargs, const tgi_operand *arg, bool any_order)
+{
+    tgi_nest nest;
+    nest.ndim = 0;
+    nest.nargs = nargs;
+    nest.numel = 1;
+    for (int k = 0; k < nargs; ++k) {
+        nest.data[k] = (char *)arg[k].data;
+        nest.dtype[k] = arg[k].dtype;
+    }
+    for (int d = 0; d < ndim; ++d) {
+        nest.numel *= dim[d];
+        if (dim[d] == 1) continue;
+        nest.dim[nest.ndim] = dim[d];
+        for (int k = 0; k < nargs; ++k) nest.stride[k][nest.ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
+        nest.ndim++;
+    }
+    if (nest.ndim == 0) {
+        nest.dim[0] = 1;
+        for (int k = 0; k < nargs; ++k) nest.stride[k][0] = tgi_bytes_of(arg[k].dtype);
+        nest.ndim = 1;
+    }
+    for (int d = 1; any_order && d < nest.ndim; ++d) { /* insertion sort: stable */
+        for (int e = d; e > 0 && llabs(nest.stride[0][e - 1]) < llabs(nest.stride[0][e]); --e) tgi_nest_swap(&nest, e - 1, e);
+    }
+    tgi_nest_merge(&nest);
+    return nest;
+}
+
+/* Whether operand k lies in memory as the loop goes, without a gap. */
+static bool tgi_is_flat(const tgi_nest *nest, int k)
+{
+    int64_t stride = tgi_bytes_of(nest->dtype[k]);
+    for (int d = nest->ndim - 1; d >= 0; stride *= nest->dim[d], --d) {
+        if (nest->stride[k][d] != stride) return false;
+    }
+    return true;
+}
+
+/* Where a walk through a nest stands: an index, and where that is in each operand. */
+typedef struct {
+    int64_t index[TG_MAX_DIMS];
+    char *at[TGI_MAX_ARGS];
+} tgi_walk;
+
+static tgi_walk tgi_walk_from(const tgi_nest *nest, int64_t element)
+{
+    tgi_walk walk;
+    for (int k = 0; k < nest->nargs; ++k) walk.at[k] = nest->data[k];
+    for (int d = nest->ndim - 1; d >= 0; --d) {
+        walk.index[d] = d ? element % nest->dim[d] : element;
+        element /= nest->dim[d];
+        for (int k = 0; k < nest->nargs; ++k) walk.at[k] += walk.index[d] * nest->stride[k][d];
+    }
+    return walk;
+}
+
+/* Elements left in the innermost dim, at most `most`. */
+static inline int64_t tgi_walk_run(const tgi_walk *walk, const tgi_nest *nest, int64_t most)
+{
+    const int64_t left = nest->dim[nest->ndim - 1] - walk->index[nest->ndim - 1];
+    return left < most ? left : most;
+}
+
+/* Goes n elements on, not beyond the end of the innermost dim. */
+static void tgi_walk_on(tgi_walk *walk, const tgi_nest *nest, int64_t n)
+{
+    int d = nest->ndim - 1;
+    walk->index[d] += n;
+    for (int k = 0; k < nest->nargs; ++k) walk->at[k] += n * nest->stride[k][d];
+    for (; d > 0 && walk->index[d] == nest->dim[d]; --d) {
+        walk->index[d] = 0;
+        walk->index[d - 1]++;
+        for (int k = 0; k < nest->nargs; ++k) {
+            walk->at[k] += nest->stride[k][d - 1] - nest->dim[d] * nest->stride[k][d];
+        }
+    }
+}
+
+/* Does job for [0, n) in as many parts as there are threads for this much work; thread numbers count from 0.  What a part
+   computes must not depend on where it begins and ends. */
+typedef void (*tgi_part)(const void *job, int thread, int64_t first, int64_t end);
+#ifdef _OPENMP
+#define TGI_PRAGMA(text) _Pragma(#text)
+#define TGI_PARALLEL_FOR(threads) TGI_PRAGMA(omp parallel for num_threads(threads) schedule(static, 1))
+#else
+#define TGI_PARALLEL_FOR(threads)
+#endif
+
+static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
+{
+    const int threads = tgi_threads_for(S, work);
+    return n < threads ? (int)n : threads;
+}
+
+static void tgi_split(int parts, int64_t n, tgi_part part, const void *job)
+{
+    if (parts <= 1) {
+        part(job, 0, 0, n);
+        return;
+    }
+    TGI_PARALLEL_FOR(parts)
+    for (int k = 0; k < parts; ++k) {
+        const int64_t share = n / parts, rest = n % parts;
+        part(job, k, share * k + (k < rest ? k : rest), share * (k + 1) + (k + 1 < rest ? k + 1 : rest));
+    }
+}
+
+/* Scratch memory for each thread of a job: the block on the caller's stack if that is enough, else allocated. */
+enum { TGI_STACK_SCRATCH = 8192 };
+typedef struct {
+    char *each;   /* thread k's begins at each + k * bytes; NULL: a part uses TGI_STACK_SCRATCH bytes of its own stack */
+    size_t bytes; /* per thread */
+    size_t total;
+} tgi_scratch;
+
+static bool tgi_scratch_take(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
+{
+    scratch->each = NULL;
+    scratch->bytes = bytes;
+    scratch->total = 0;
+    if (bytes <= TGI_STACK_SCRATCH) return true;
+    if (!tgi_mul_size(bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
+    scratch->each = (char *)tgi_take(S, scratch->total);
+    return scratch->each || tgi_no_memory(S, op, scratch->total);
+}
+
+/* ---- The CPU's row: memory ---- */
+
+static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes)
+{
+    (void)index;
+    return tgi_take(S, bytes);
+}
+
+static void tgi_cpu_release(tgi_thread *S, int index, void *data, size_t bytes)
+{
+    (void)index;
+    tgi_give_back(S, data, bytes);
+}
+
+static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *src, size_t bytes)
+{
+    (void)S, (void)index;
+    if (bytes) memmove(dst, src, bytes);
+    return true;
+}
+
+static bool tgi_cpu_synchronize(tgi_thread *S, int index)
+{
+    (void)S, (void)index;
+    return true;
+}
+
+/* ---- The CPU's row: elementwise kernels ----
+
+   The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
+
+static inline double tgi_not_below(double x, double least) { return x < least ? least : x; }
+
+#define TGI_REAL(call, x) ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x)) : call((double)(x))))
+#define TGI_REAL2(call, x, y)                                                                                          \
+    ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
+#define tgi_fabs(x) TGI_REAL(fabs, x)
+#define tgi_exp(x) TGI_REAL(exp, x)
+#define tgi_expm1(x) TGI_REAL(expm1, x)
+#define tgi_log(x) TGI_REAL(log, x)
+#define tgi_log2(x) TGI_REAL(log2, x)
+#define tgi_log10(x) TGI_REAL(log10, x)
+#define tgi_log1p(x) TGI_REAL(log1p, x)
+#define tgi_sqrt(x) TGI_REAL(sqrt, x)
+#define tgi_sin(x) TGI_REAL(sin, x)
+#define tgi_cos(x) TGI_REAL(cos, x)
+#define tgi_tan(x) TGI_REAL(tan, x)
+#define tgi_asin(x) TGI_REAL(asin, x)
+#define tgi_acos(x) TGI_REAL(acos, x)
+#define tgi_atan(x) TGI_REAL(atan, x)
+#define tgi_sinh(x) TGI_REAL(sinh, x)
+#define tgi_cosh(x) TGI_REAL(cosh, x)
+#define tgi_tanh(x) TGI_REAL(tanh, x)
+#define tgi_erf(x) TGI_REAL(erf, x)
+#define tgi_floor(x) TGI_REAL(floor, x)
+#define tgi_ceil(x) TGI_REAL(ceil, x)
+#define tgi_rint(x) TGI_REAL(rint, x)
+#define tgi_trunc(x) TGI_REAL(trunc, x)
+#define tgi_pow(x, y) TGI_REAL2(pow, x, y)
+#define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
+#define tgi_log_above(x, least) ((real)tgi_not_below((double)tgi_log(x), least))
+#define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
+#define tgi_gelu_tanh(x)                                                                                               \
+    ((real)0.5 * (x) * (1 + tgi_tanh((real)0.79788456080286536 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
+
+/* y[i] = the row's expression, for n elements side by side; y may be an input. */
+typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, const void *in2);
+
+#define TGI_KERNEL(name, column, type, result, number, inputs, expression)                                             \
+    static void tgi_##name##_##column(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,      \
+                                      const void *in2)                                                                 \
+    {                                                                                                                  \
+        typedef type real;                                                                                             \
+        const real s = number(scalar[0]), t = number(scalar[1]);                                                       \
+        (void)s, (void)t, (void)in0, (void)in1, (void)in2;                                                             \
+        for (int64_t i = 0; i < n; ++i) {                                                                              \
+            TGI_IN_##inputs;                                                                                           \
+            ((result *)y)[i] = (result)(expression);                                                                   \
+        }                                                                                                              \
+    }
+#define TGI_IN_X const real x = ((const real *)in0)[i]
+#define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
+#define TGI_IN_ABC                                                                                                     \
+    const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i];                     \
+    (void)b, (void)c
+
+#define TGI_KERNELS_FLOATS(name, inputs, y, yi)                                                                        \
+    TGI_KERNEL(name, f32, float, real, (real), inputs, y)                                                              \
+    TGI_KERNEL(name, f64, double, real, (real), inputs, y)
+#define TGI_KERNELS_ANY(name, inputs, y, yi)                                                                           \
+    TGI_KERNELS_FLOATS(name, inputs, y, yi)                                                                            \
+    TGI_KERNEL(name, i64, int64_t, real, tgi_f64_to_i64, inputs, yi)
+#define TGI_KERNELS_TEST(name, inputs, y, yi)                                                                          \
+    TGI_KERNEL(name, f32, float, uint8_t, (real), inputs, y)                                                           \
+    TGI_KERNEL(name, f64, double, uint8_t, (real), inputs, y)                                                          \
+    TGI_KERNEL(name, i64, int64_t, uint8_t, tgi_f64_to_i64, inputs, yi)
+
+#define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, y, yi)
+#define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, y, yi)
+#define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, y, yi)
+TGI_UNARY_OPS(TGI_KERNELS_X)
+TGI_SCALAR_OPS(TGI_KERNELS_X)
+TGI_BINARY_OPS(TGI_KERNELS_AB)
+TGI_TERNARY_OPS(TGI_KERNELS_ABC)
+TGI_MASK_OPS(TGI_KERNELS_AB)
+
+/* By op: the kernel in f32, f64 and i64 (NULL: not for integers), and whether it makes bool. */
+typedef struct { tgi_map_kernel kernel[3]; bool test; } tgi_map_row;
+#define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32, tgi_##name##_f64, NULL}, false},
+#define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, false},
+#define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, true},
+#define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
+static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR_OPS(TGI_MAP_ROW)
+                                               TGI_BINARY_OPS(TGI_MAP_ROW) TGI_TERNARY_OPS(TGI_MAP_ROW)
+                                                   TGI_MASK_OPS(TGI_MAP_ROW)};
+
+/* ---- The CPU's row: elementwise loops ---- */
+
+typedef struct {
+    tgi_nest nest;
+    tgi_map_kernel kernel;
+    double scalar[2];
+    tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
+    bool flat[TGI_MAX_ARGS];  /* in memory as the loop goes, in the kernel's type: no tile needed */
+    bool same[TGI_MAX_ARGS];  /* one number all over: its tile is filled once */
+    int64_t most;             /* elements at a time */
+} tgi_map_job;
+
+/* n elements of operand k into a tile, walking from `walk`. */
+static void tgi_take_tile(const tgi_nest *nest, int k, tgi_walk walk, tg_dtype compute, tgi_tile *tile, int64_t n)
+{
+    const int64_t size = tgi_bytes_of(compute), step = nest->stride[k][nest->ndim - 1];
+    for (int64_t done = 0, run; done < n; done += run) {
+        run = tgi_walk_run(&walk, nest, n - done);
+        tgi_take_elements(compute, (char *)tile + done * size, nest->dtype[k], walk.at[k], step, run);
+        tgi_walk_on(&walk, nest, run);
+    }
+}
+
+/* And operand 0 from one, of bytes 0 and 1 if result is bool. */
+static void tgi_put_tile(const tgi_nest *nest, tgi_walk walk, tg_dtype result, const tgi_tile *tile, int64_t n)
+{
+    const int64_t size = tgi_bytes_of(result), step = nest->stride[0][nest->ndim - 1];
+    for (int64_t done = 0, run; done < n; done += run) {
+        const char *from = (const char *)tile + done * size;
+        run = tgi_walk_run(&walk, nest, n - done);
+        if (nest->dtype[0] == result) tgi_copy_run(walk.at[0], step, from, size, run, size);
+        else if (result == TG_BOOL) {
+            tgi_tile wide;
+            tgi_take_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
+            tgi_put_elements(TG_I64, &wide, nest->dtype[0], walk.at[0], step, run);
+        } else {
+            tgi_put_elements(result, from, nest->dtype[0], walk.at[0], step, run);
+        }
+        tgi_walk_on(&walk, nest, run);
+    }
+}
+
+static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_map_job *job = (const tgi_map_job *)job_;
+    const tgi_nest *nest = &job->nest;
+    const int inner = nest->ndim - 1;
+    const bool long_runs = nest->dim[inner] >= TGI_TILE / 4; /* then a tile is of one run; else of several */
+    tgi_walk walk = tgi_walk_from(nest, first);
+    tgi_tile tile[4];
+    bool filled[4] = {false, false, false, false};
+    (void)thread;
+    for (int64_t n; first < end; first += n) {
+        void *at[4] = {NULL, NULL, NULL, NULL};
+        bool in_tile = false;
+        n = tgi_at_most(end - first, job->most);
+        if (long_runs) n = tgi_walk_run(&walk, nest, n);
+        for (int k = nest->nargs - 1; k >= 0; --k) {
+            const tg_dtype dtype = k ? job->compute : job->result;
+            at[k] = walk.at[k];
+            if (job->flat[k]) continue;
+            if (long_runs && nest->dtype[k] == dtype && nest->stride[k][inner] == tgi_bytes_of(dtype)) continue;
+            at[k] = &tile[k];
+            if (k == 0) in_tile = true;
+            else if (!job->same[k]) tgi_take_tile(nest, k, walk, dtype, &tile[k], n);
+            else if (!filled[k]) tgi_take_elements(dtype, &tile[k], nest->dtype[k], walk.at[k], 0, TGI_TILE);
+            filled[k] = job->same[k];
+        }
+        job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
+        if (in_tile) tgi_put_tile(nest, walk, job->result, &tile[0], n);
+        for (int64_t done = 0, run; done < n; done += run) {
+            run = tgi_walk_run(&walk, nest, n - done);
+            tgi_walk_on(&walk, nest, run);
+        }
+    }
+}
+
+static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_map_row *row = &tgi_map_rows[loop->kernel];
+    tgi_map_job job;
+    bool all_flat = true;
+    job.nest = tgi_nest_of(loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    if (job.nest.numel == 0) return true;
+    job.kernel = row->kernel[tgi_column(loop->compute)];
+    if (!job.kernel) return tgi_fail(S, TG_ERR_UNSUPPORTED, NULL, "no kernel of op %d computes in %s", loop->kernel,
+                                     tg_dtype_name(loop->compute));
+    job.scalar[0] = loop->scalar[0];
+    job.scalar[1] = loop->scalar[1];
+    job.compute = loop->compute;
+    job.result = row->test ? TG_BOOL : loop->compute;
+    for (int k = 0; k < job.nest.nargs; ++k) {
+        job.flat[k] = job.nest.dtype[k] == (k ? job.compute : job.result) && tgi_is_flat(&job.nest, k);
+        job.same[k] = k > 0;
+        for (int d = 0; d < job.nest.ndim; ++d) job.same[k] = job.same[k] && job.nest.stride[k][d] == 0;
+        all_flat = all_flat && job.flat[k];
+    }
+    job.most = all_flat ? INT64_MAX : (int64_t)TGI_TILE;
+    tgi_split(tgi_parts_for(S, (double)job.nest.numel, job.nest.numel), job.nest.numel, tgi_map_part, &job);
+    return true;
+}
+
+/* Copies of one dtype move bits; others convert through tiles of the source's compute dtype, which holds all its values. */
+static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_nest *nest = (const tgi_nest *)job;
+    const int inner = nest->ndim - 1;
+    const tg_dtype compute = tgi_compute_dtype(nest->dtype[1]);
+    const int64_t step0 = nest->stride[0][inner], step1 = nest->stride[1][inner];
+    tgi_walk walk = tgi_walk_from(nest, first);
+    tgi_tile tile;
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        if (nest->dtype[0] == nest->dtype[1]) {
+            run = tgi_walk_run(&walk, nest, end - first);
+            tgi_copy_run(walk.at[0], step0, walk.at[1], step1, run, tgi_bytes_of(nest->dtype[0]));
+        } else {
+            run = tgi_walk_run(&walk, nest, tgi_at_most(end - first, TGI_TILE));
+            tgi_take_elements(compute, &tile, nest->dtype[1], walk.at[1], step1, run);
+            tgi_put_elements(compute, &tile, nest->dtype[0], walk.at[0], step0, run);
+        }
+        tgi_walk_on(&walk, nest, run);
+    }
+}
+
+/* A transpose in memory order of one side misses the cache on the other at every element; in squares both sides' lines
+   are used whole.  The squares are those of the innermost dim and of the one in which the source is closest. */
+enum { TGI_SQUARE = 16 };
+static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_nest *nest = (const tgi_nest *)job; /* dims: others.., rows, columns */
+    const int r = nest->ndim - 2, c = nest->ndim - 1;
+    const int64_t size = tgi_bytes_of(nest->dtype[0]), columns = nest->dim[c];
+    const int64_t bands = (nest->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t row = first % bands * TGI_SQUARE;
+        const int64_t rows = tgi_at_most(nest->dim[r] - row, TGI_SQUARE);
+        const tgi_walk walk = tgi_walk_from(nest, (first / bands * nest->dim[r] + row) * columns);
+        for (int64_t column = 0; column < columns; column += TGI_SQUARE) {
+            const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
+            for (int64_t i = 0; i < rows; ++i) {
+                tgi_copy_run(walk.at[0] + i * nest->stride[0][r] + column * nest->stride[0][c], nest->stride[0][c],
+                             walk.at[1] + i * nest->stride[1][r] + column * nest->stride[1][c], nest->stride[1][c], run, size);
+            }
+        }
+    }
+}
+
+static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
+{
+    tgi_nest nest = tgi_nest_of(loop->ndim, loop->dim, 2, loop->arg, true);
+    const int parts = tgi_parts_for(S, (double)nest.numel, nest.numel);
+    int closest = nest.ndim - 1;
+    if (nest.numel == 0) return true;
+    for (int d = 0; d < nest.ndim; ++d) {
+        if (llabs(nest.stride[1][d]) < llabs(nest.stride[1][closest])) closest = d;
+    }
+    if (closest == nest.ndim - 1 || nest.stride[1][closest] == 0 || nest.dtype[0] != nest.dtype[1]) {
+        tgi_split(parts, nest.numel, tgi_copy_part, &nest);
+        return true;
+    }
+    for (; closest < nest.ndim - 2; ++closest) tgi_nest_swap(&nest, closest, closest + 1);
+    const int64_t rows = nest.dim[nest.ndim - 2], others = nest.numel / rows / nest.dim[nest.ndim - 1];
+    tgi_split(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, &nest);
+    return true;
+}
+
+/* The number as one element's bits, then these everywhere: a copy from an operand that stands still. */
+static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
+{
+    double element = 0;
+    tgi_operand arg[2];
+    tgi_nest nest;
+    arg[0] = loop->arg[0];
+    arg[1].data = &element;
+    arg[1].dtype = arg[0].dtype;
+    for (int d = 0; d < TG_MAX_DIMS; ++d) arg[1].stride[d] = 0;
+    tgi_put_elements(TG_F64, &loop->scalar[0], arg[0].dtype, (char *)&element, 0, 1);
+    nest = tgi_nest_of(loop->ndim, loop->dim, 2, arg, true);
+    if (nest.numel == 0) return true;
+    tgi_split(tgi_parts_for(S, (double)nest.numel, nest.numel), nest.numel, tgi_copy_part, &nest);
+    return true;
+}
+
+/* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, so that elements of y may be the same (step 0). */
+static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
+{
+    const tg_dtype compute = tgi_compute_dtype(dtype);
+    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_column(compute)];
+    const double no_scalar[2] = {0, 0};
+    const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
+    if (dtype == compute && y_step == size && x_step == size) {
+        add(n, no_scalar, y, y, x, NULL);
+        return;
+    }
+    for (int64_t run; n > 0; n -= run, y += run * y_step, x += run * x_step) {
+        tgi_tile sum, term;
+        run = tgi_at_most(n, most);
+        tgi_take_elements(compute, &sum, dtype, y, y_step, run);
+        tgi_take_elements(compute, &term, dtype, x, x_step, run);
+        add(run, no_scalar, &sum, &sum, &term, NULL);
+        tgi_put_elements(compute, &sum, dtype, y, y_step, run);
+    }
+}
+
+/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones reach.  (May
+   say false of some that do not meet.) */
+static bool tgi_no_overlap(const tgi_nest *nest)
+{
+    bool seen[TG_MAX_DIMS] = {false};
+    int64_t reach = tgi_bytes_of(nest->dtype[0]);
+    for (int k = 0; k < nest->ndim; ++k) {
+        int next = -1;
+        for (int d = 0; d < nest->ndim; ++d) {
+            if (!seen[d] && (next < 0 || llabs(nest->stride[0][d]) < llabs(nest->stride[0][next]))) next = d;
+        }
+        seen[next] = true;
+        if (llabs(nest->stride[0][next]) < reach) return false;
+        reach += (nest->dim[next] - 1) * llabs(nest->stride[0][next]);
+    }
+    return true;
+}
+
+static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_nest nest = tgi_nest_of(loop->ndim, loop->dim, 2, loop->arg, false);
+    const int inner = nest.ndim - 1;
+    if (nest.numel == 0) return true;
+    if (tgi_no_overlap(&nest)) {
+        tgi_loop add = *loop;
+        add.kernel = TGI_OP_add;
+        add.compute = tgi_compute_dtype(loop->arg[0].dtype);
+        add.nargs = 3;
+        add.arg[1] = loop->arg[0];
+        add.arg[2] = loop->arg[1];
+        return tgi_cpu_map(S, &add);
+    }
+    tgi_walk walk = tgi_walk_from(&nest, 0);
+    for (int64_t done = 0; done < nest.numel; done += nest.dim[inner]) {
+        tgi_add_run(nest.dtype[0], walk.at[0], nest.stride[0][inner], walk.at[1], nest.stride[1][inner], nest.dim[inner]);
+        tgi_walk_on(&walk, &nest, nest.dim[inner]);
+    }
+    return true;
+}
+
+static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
+{
+    const tg_dtype compute = tgi_dtypes[out.dtype].floating ? TG_F64 : TG_I64;
+    const int64_t first = tgi_f64_to_i64(start), by = tgi_f64_to_i64(step), size = tgi_bytes_of(out.dtype);
+    (void)S;
+    for (int64_t i = 0, run; i < n; i += run) {
+        tgi_tile tile;
+        run = tgi_at_most(n - i, TGI_TILE);
+        for (int64_t j = 0; j < run; ++j) {
+            if (compute == TG_F64) tile.f64[j] = start + (double)(i + j) * step;
+            else tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
+        }
+        tgi_put_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size, run);
+    }
+    return true;
+}
+
+/* ---- The CPU's row: reductions ----
+
+   Kinds: the identity and the combination of an accumulator a with an element x, for floats and for integers.  Floats
+   accumulate in double, integers and bool in int64_t. */
+
+#define TGI_REDUCTIONS(OP)                                                                                             \
+    OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                                                                           \
+    OP(prod, 1, a * x, 1, tgi_wrap_mul(a, x))                                                                          \
+    OP(amax, -HUGE_VAL, a > x || a != a ? a : x, INT64_MIN, a > x ? a : x)                                             \
+    OP(amin, HUGE_VAL, a < x || a != a ? a : x, INT64_MAX, a < x ? a : x)                                              \
+    OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                                                                  \
+    OP(all, 1, a != 0 && x != 0, 1, a != 0 && x != 0)
+
+/* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
+   the last.  across: n elements side by side into n accumulators, one each. */
+typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
+#define TGI_FOLD(name, column, type, sum_type, identity, combination)                                                  \
+    static sum_type tgi_##name##_two_##column(sum_type a, sum_type x) { return (sum_type)(combination); }              \
+    static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                              \
+    {                                                                                                                  \
+        const type *const x = (const type *)elements;                                                                  \
+        sum_type part[8], total = *(sum_type *)result;                                                                 \
+        int64_t i = 0;                                                                                                 \
+        for (int k = 0; k < 8; ++k) part[k] = (sum_type)(identity);                                                    \
+        for (; i + 8 <= n; i += 8) {                                                                                   \
+            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##column(part[k], (sum_type)x[i + k]);              \
+        }                                                                                                              \
+        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##column(part[i & 7], (sum_type)x[i]);                       \
+        for (int half = 4; half > 0; half /= 2) {                                                                      \
+            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##column(part[k], part[k + half]);               \
+        }                                                                                                              \
+        total = tgi_##name##_two_##column(total, part[0]);                                                             \
+        *(sum_type *)result = total;                                                                                   \
+    }                                                                                                                  \
+    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t n)                            \
+    {                                                                                                                  \
+        sum_type *const a = (sum_type *)result;                                                                        \
+        const type *const x = (const type *)elements;                                                                  \
+        for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##column(a[i], (sum_type)x[i]);                        \
+    }
+#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                          \
+    TGI_FOLD(name, f32, float, double, identity, combination)                                                          \
+    TGI_FOLD(name, f64, double, double, identity, combination)                                                         \
+    TGI_FOLD(name, i64, int64_t, int64_t, identity_i64, combination_i64)
+TGI_REDUCTIONS(TGI_FOLDS)
+
+typedef struct { tgi_folder fold[3], across[3]; double identity; int64_t identity_i64; } tgi_reduction_row;
+#define TGI_REDUCTION_ROW(name, identity, combination, identity_i64, combination_i64)                                  \
+    {{tgi_##name##_fold_f32, tgi_##name##_fold_f64, tgi_##name##_fold_i64},                                            \
+     {tgi_##name##_across_f32, tgi_##name##_across_f64, tgi_##name##_across_i64}, identity, identity_i64},
+static const tgi_reduction_row tgi_reduction_rows[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)}; /* as tgi_reduction */
+
+/* An accumulator: eight bytes, a double or an int64_t. */
+typedef union { double f64; int64_t i64; } tgi_accumulator;
+
+/* The order is fixed by the shapes: the reduced elements of an output are cut into pieces of a fixed size; a piece is
+   folded tile by tile (or, across, row by row) into one accumulator, and these are then combined pairwise.  Thus rounding
+   errors grow with the 256 steps in a piece plus the logarithm of the pieces, not with the number of elements. */
+typedef struct {
+    const tgi_reduction_row *row;
+    int column;
+    tg_dtype compute, sum; /* of elements and of accumulators */
+    tgi_nest kept, reduced;
+    int64_t piece, pieces;     /* reduced elements in a piece; pieces per output */
+    int64_t width, blocks;     /* across: outputs side by side per item, and such blocks in the innermost kept dim; else 1 */
+    tgi_accumulator *partial;  /* [pieces][outputs], or NULL when there is one piece */
+} tgi_reduce_job;
+
+enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 128 };
+
+static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) {
+        if (job->sum == TG_F64) sums[i].f64 = job->row->identity;
+        else sums[i].i64 = job->row->identity_i64;
+    }
+}
+
+/* Elements [first, end) of the reduced dims, at offset `base` from their first, into one accumulator. */
+static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
+{
+    const tgi_nest *nest = &job->reduced;
+    const int inner = nest->ndim - 1;
+    const bool direct = nest->dtype[0] == job->compute && nest->stride[0][inner] == tgi_bytes_of(job->compute);
+    const bool long_runs = nest->dim[inner] >= TGI_TILE / 4;
+    tgi_walk walk = tgi_walk_from(nest, first);
+    tgi_tile tile;
+    for (int64_t n; first < end; first += n) {
+        n = tgi_at_most(end - first, TGI_TILE);
+        if (long_runs || nest->ndim == 1) n = tgi_walk_run(&walk, nest, n);
+        if (direct && (long_runs || nest->ndim == 1)) {
+            job->row->fold[job->column](sum, walk.at[0] + base, n);
+            tgi_walk_on(&walk, nest, n);
+            continue;
+        }
+        for (int64_t done = 0, run; done < n; done += run) {
+            run = tgi_walk_run(&walk, nest, n - done);
+            tgi_take_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), nest->dtype[0],
+                              walk.at[0] + base, nest->stride[0][inner], run);
+            tgi_walk_on(&walk, nest, run);
+        }
+        job->row->fold[job->column](sum, &tile, n);
+    }
+}
+
+/* Rows [first, end) of `width` neighbouring outputs into their accumulators. */
+static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first, int64_t end,
+                            tgi_accumulator *sums)
+{
+    const tgi_nest *nest = &job->reduced;
+    const bool direct = nest->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
+    tgi_walk walk = tgi_walk_from(nest, first);
+    tgi_tile tile;
+    for (; first < end; ++first) {
+        const void *x = walk.at[0] + base;
+        if (!direct) {
+            tgi_take_elements(job->compute, &tile, nest->dtype[0], walk.at[0] + base, step, width);
+            x = &tile;
+        }
+        job->row->across[job->column](sums, x, width);
+        tgi_walk_on(&walk, nest, 1);
+    }
+}
+
+/* Items: piece by piece, and in a piece the outputs, one at a time or in blocks of neighbours. */
+static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
+    const tgi_nest *kept = &job->kept;
+    const int inner = kept->ndim - 1;
+    const int64_t per_row = job->width > 1 ? job->blocks : kept->dim[inner];
+    const int64_t items = kept->numel / kept->dim[inner] * per_row; /* per piece */
+    (void)thread;
+    for (; first < end; ++first) {
+        tgi_accumulator sums[TGI_ACROSS_WIDTH];
+        const int64_t item = first % items, from = first / items * job->piece, column = item % per_row * job->width;
+        const int64_t output = item / per_row * kept->dim[inner] + column;
+        const int64_t to = job->reduced.numel - from < job->piece ? job->reduced.numel : from + job->piece;
+        const int64_t width = tgi_at_most(kept->dim[inner] - column, job->width);
+        const tgi_walk walk = tgi_walk_from(kept, output);
+        const int64_t base = walk.at[1] - kept->data[1];
+        tgi_set_identity(job, sums, width);
+        if (job->width > 1 && from < to) tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
+        else if (from < to) tgi_fold_piece(job, base, from, to, sums);
+        if (job->partial) memcpy(job->partial + first / items * kept->numel + output, sums, (size_t)width * sizeof *sums);
+        else tgi_put_elements(job->sum, sums, kept->dtype[0], walk.at[0], kept->stride[0][inner], width);
+    }
+}
+
+/* The pieces of every output, combined by twos, fours, ... */
+static void tgi_reduce_pieces(const tgi_reduce_job *job)
+{
+    const tgi_nest *kept = &job->kept;
+    const int inner = kept->ndim - 1;
+    const int64_t outputs = kept->numel;
+    for (int64_t step = 1; step < job->pieces; step *= 2) {
+        for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
+            job->row->across[tgi_column(job->sum)](job->partial + p * outputs, job->partial + (p + step) * outputs, outputs);
+        }
+    }
+    tgi_walk walk = tgi_walk_from(kept, 0);
+    for (int64_t i = 0; i < outputs; i += kept->dim[inner]) {
+        tgi_put_elements(job->sum, job->partial + i, kept->dtype[0], walk.at[0], kept->stride[0][inner], kept->dim[inner]);
+        tgi_walk_on(&walk, kept, kept->dim[inner]);
+    }
+}
+
+static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
+{
+    tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
+    tgi_reduce_job job;
+    memcpy(in.stride, reduce->rstride, sizeof in.stride);
+    job.row = &tgi_reduction_rows[reduce->kind];
+    job.compute = tgi_compute_dtype(in.dtype);
+    job.column = tgi_column(job.compute);
+    job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
+    job.kept = tgi_nest_of(reduce->ndim, reduce->dim, 2, arg, true);
+    job.reduced = tgi_nest_of(reduce->rndim, reduce->rdim, 1, &in, true);
+    job.partial = NULL;
+    if (job.kept.numel == 0) return true;
+    const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
+    const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
+    const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
+    const bool across = columns >= 4 && kept_step < reduced_step;
+    job.width = across ? (int64_t)TGI_ACROSS_WIDTH : 1;
+    job.blocks = (columns + job.width - 1) / job.width;
+    job.piece = across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
+    job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
+    if (job.pieces == 0) job.pieces = 1;
+    const size_t bytes = (size_t)(job.pieces * outputs) * sizeof *job.partial;
+    if (job.pieces > 1) {
+        job.partial = (tgi_accumulator *)tgi_take(S, bytes);
+        if (!job.partial) return tgi_no_memory(S, "sum", bytes);
+    }
+    const int64_t items = outputs / columns * (across ? job.blocks : columns) * job.pieces;
+    tgi_split(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part, &job);
+    if (job.partial) tgi_reduce_pieces(&job);
+    tgi_give_back(S, job.partial, bytes);
+    return true;
+}
+
+/* ---- The CPU's row: rows ----
+
+   Kernels along one dim see one row at a time, taken into scratch memory as doubles (or int64_t), whatever its dtype and
+   step: the formulas stand alone, and results are rounded once. */
+
+typedef struct tgi_row_job {
+    void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
+    tgi_nest nest; /* the other dims */
+    int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
+    bool flag;                          /* log, rms, descending: the kernel's */
+    double eps;
+    tgi_scratch scratch;
+} tgi_row_job;
+
+static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_row_job *job = (const tgi_row_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_walk walk = tgi_walk_from(&job->nest, first);
+    for (; first < end; ++first) {
+        job->row(job, walk.at, scratch);
+        tgi_walk_on(&walk, &job->nest, 1);
+    }
+}
+
+/* Calls row for each row, with `bytes` of scratch memory per element of a row. */
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
+{
+    size_t scratch;
+    job->nest = tgi_nest_of(rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    job->length = rows->length;
+    for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
+    if (job->nest.numel == 0) return true;
+    const int parts = tgi_parts_for(S, (double)job->nest.numel * (double)rows->length, job->nest.numel);
+    if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
+    if (!tgi_scratch_take(S, op, &job->scratch, scratch, parts)) return false;
+    tgi_split(parts, job->nest.numel, tgi_row_part, job);
+    tgi_give_back(S, job->scratch.each, job->scratch.total);
+    return true;
+}
+
+static void tgi_take_row(const tgi_row_job *job, int k, char *const *at, double *x)
+{
+    tgi_take_elements(TG_F64, x, job->nest.dtype[k], at[k], job->step[k], job->length);
+}
+
+static void tgi_put_row(const tgi_row_job *job, int k, char *const *at, const double *y)
+{
+    tgi_put_elements(TG_F64, y, job->nest.dtype[k], at[k], job->step[k], job->length);
+}
+
+/* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN. */
+static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    const bool single = job->nest.dtype[1] != TG_F64;
+    double *x = (double *)scratch, most = -HUGE_VAL, sum = 0;
+    tgi_take_row(job, 1, at, x);
+    for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; ++i) {
+        const double shifted = x[i] - most, power = single ? (double)expf((float)shifted) : exp(shifted);
+        x[i] = job->flag ? shifted : power;
+        sum += power;
+    }
+    const double scale = 1 / sum, shift = log(sum);
+    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : x[i] * scale;
+    tgi_put_row(job, 0, at, x);
+}
+
+/* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g). */
+static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    double *g = (double *)scratch, *y = g + n, sum = 0;
+    tgi_take_row(job, 1, at, g);
+    tgi_take_row(job, 2, at, y);
+    for (int64_t i = 0; i < n; ++i) sum += job->flag ? g[i] : g[i] * y[i];
+    for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
+    tgi_put_row(job, 0, at, g);
+}
+
+/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays. */
+static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    double *x = (double *)scratch, mean = 0, squares = 0;
+    tgi_take_row(job, 2, at, x);
+    for (int64_t i = 0; i < n && !job->flag; ++i) mean += x[i];
+    mean /= (double)n;
+    for (int64_t i = 0; i < n; ++i) {
+        x[i] -= job->flag ? 0 : mean;
+        squares += x[i] * x[i];
+    }
+    const double rstd = 1 / sqrt(squares / (double)n + job->eps);
+    for (int64_t i = 0; i < n; ++i) x[i] *= rstd;
+    tgi_put_row(job, 0, at, x);
+    tgi_put_elements(TG_F64, &rstd, job->nest.dtype[1], at[1], 0, 1);
+}
+
+/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g). */
+static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    double *g = (double *)scratch, *y = g + n, rstd = 0, mean_g = 0, mean_gy = 0;
+    tgi_take_row(job, 1, at, g);
+    tgi_take_row(job, 2, at, y);
+    tgi_take_elements(TG_F64, &rstd, job->nest.dtype[3], at[3], 0, 1);
+    for (int64_t i = 0; i < n; ++i) {
+        mean_g += g[i];
+        mean_gy += g[i] * y[i];
+    }
+    mean_g = job->flag ? 0 : mean_g / (double)n;
+    mean_gy /= (double)n;
+    for (int64_t i = 0; i < n; ++i) g[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
+    tgi_put_row(job, 0, at, g);
+}
+
+/* y[i] = x[0] + .. + x[i]; the sum in double for floats, in int64_t else. */
+static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const tg_dtype compute = tgi_dtypes[job->nest.dtype[1]].floating ? TG_F64 : TG_I64;
+    tgi_tile tile;
+    double sum = 0;
+    int64_t sum_i64 = 0;
+    (void)scratch;
+    for (int64_t i = 0, run; i < job->length; i += run) {
+        run = tgi_at_most(job->length - i, TGI_TILE);
+        tgi_take_elements(compute, &tile, job->nest.dtype[1], at[1] + i * job->step[1], job->step[1], run);
+        for (int64_t j = 0; j < run; ++j) {
+            if (compute == TG_F64) tile.f64[j] = sum += tile.f64[j];
+            else tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
+        }
+        tgi_put_elements(compute, &tile, job->nest.dtype[0], at[0] + i * job->step[0], job->step[0], run);
+    }
+}
+
+/* n elements as unsigned keys in the same order: a float's bits are a number in sign and magnitude, so flip all of a
+   negative one and the sign of others.  0 and -0 are equal, every NaN is the largest. */
+static void tgi_take_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
+{
+    const uint64_t sign = (uint64_t)1 << 63;
+    tgi_tile tile;
+    for (int64_t i = 0, run; i < n; i += run) {
+        const bool floating = tgi_dtypes[dtype].floating;
+        run = tgi_at_most(n - i, TGI_TILE);
+        tgi_take_elements(floating ? TG_F64 : TG_I64, &tile, dtype, at + i * step, step, run);
+        for (int64_t j = 0; j < run; ++j) {
+            const double x = floating ? tile.f64[j] + 0.0 : 0; /* -0 + 0 is 0 */
+            uint64_t bits = floating ? 0 : (uint64_t)tile.i64[j] ^ sign;
+            if (floating) {
+                memcpy(&bits, &x, sizeof bits);
+                bits = x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
+            }
+            key[i + j] = bits;
+        }
+    }
+}
+
+/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values if
+   they are wanted, indices, in. */
+static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int in = job->nest.nargs - 1;
+    const tg_dtype dtype = job->nest.dtype[in];
+    uint64_t key[TGI_TILE], best = 0;
+    int64_t found = 0;
+    (void)scratch;
+    for (int64_t i = 0, run; i < job->length; i += run) {
+        run = tgi_at_most(job->length - i, TGI_TILE);
+        tgi_take_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
+        for (int64_t j = 0; j < run; ++j) {
+            const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
+            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest is the largest turned round; NaN wins either way */
+            if (key[j] > best || i + j == 0) {
+                best = key[j];
+                found = i + j;
+            }
+        }
+    }
+    tgi_put_elements(TG_I64, &found, job->nest.dtype[in - 1], at[in - 1], 0, 1);
+    if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
+}
+
+/* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between the
+   halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
+typedef struct { uint64_t key; int64_t index; } tgi_sort_pair;
+
+static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
+{
+    while (na > 0 && nb > 0) {
+        if (b->key < a->key) *to++ = *b++, nb--;
+        else *to++ = *a++, na--;
+    }
+    if (na > 0) memcpy(to, a, (size_t)na * sizeof *a);
+    if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
+}
+
+static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
+{
+    for (int64_t start = 0; start < n; start += 8) {
+        for (int64_t i = start + 1; i < n && i < start + 8; ++i) {
+            const tgi_sort_pair pair = pairs[i];
+            int64_t j = i;
+            for (; j > start && pair.key < pairs[j - 1].key; --j) pairs[j] = pairs[j - 1];
+            pairs[j] = pair;
+        }
+    }
+    for (int64_t run = 8; run < n; run *= 2) {
+        for (int64_t start = 0; start < n; start += 2 * run) {
+            const int64_t middle = n - start < run ? n : start + run, end = n - start < 2 * run ? n : start + 2 * run;
+            tgi_merge_pairs(other + start, pairs + start, middle - start, pairs + middle, end - middle);
+        }
+        tgi_sort_pair *const sorted = other;
+        other = pairs;
+        pairs = sorted;
+    }
+    return pairs;
+}
+
+static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length, size = tgi_bytes_of(job->nest.dtype[2]);
+    tgi_sort_pair *pairs = (tgi_sort_pair *)(void *)scratch;
+    for (int64_t i = 0, run; i < n; i += run) {
+        uint64_t key[TGI_TILE];
+        run = tgi_at_most(n - i, TGI_TILE);
+        tgi_take_keys(key, job->nest.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+        for (int64_t j = 0; j < run; ++j) {
+            pairs[i + j].key = job->flag ? ~key[j] : key[j];
+            pairs[i + j].index = i + j;
+        }
+    }
+    pairs = tgi_sort_pairs(pairs, pairs + n, n);
+    for (int64_t i = 0; i < n; ++i) {
+        tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
+        tgi_put_elements(TG_I64, &pairs[i].index, job->nest.dtype[1], at[1] + i * job->step[1], 0, 1);
+    }
+}
+
+static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+{
+    tgi_row_job job;
+    tgi_rows wanted = *rows;
+    job.row = tgi_arg_reduce_row;
+    job.flag = kind == TGI_AMIN;
+    if (!rows->arg[0].data) { /* no values: without that operand */
+        wanted.nargs = 2;
+        for (int k = 0; k < 2; ++k) {
+            wanted.arg[k] = rows->arg[k + 1];
+            wanted.step[k] = rows->step[k + 1];
+        }
+    }
+    return tgi_each_row(S, "max", &wanted, &job, 0);
+}
+
+static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
+{
+    tgi_row_job job;
+    job.row = tgi_cumsum_row;
+    return tgi_each_row(S, "cumsum", rows, &job, 0);
+}
+
+static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
+{
+    tgi_row_job job;
+    job.row = tgi_sort_row;
+    job.flag = descending;
+    return tgi_each_row(S, "sort", rows, &job, 2 * sizeof(tgi_sort_pair));
+}
+
+static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    tgi_row_job job;
+    job.row = tgi_softmax_row;
+    job.flag = log;
+    return tgi_each_row(S, "softmax", rows, &job, sizeof(double));
+}
+
+static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    tgi_row_job job;
+    job.row = tgi_softmax_backward_row;
+    job.flag = log;
+    return tgi_each_row(S, "softmax", rows, &job, 2 * sizeof(double));
+}
+
+static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
+{
+    tgi_row_job job;
+    job.row = tgi_layer_norm_row;
+    job.flag = rms;
+    job.eps = eps;
+    return tgi_each_row(S, "layer_norm", rows, &job, sizeof(double));
+}
+
+static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
+{
+    tgi_row_job job;
+    job.row = tgi_layer_norm_backward_row;
+    job.flag = rms;
+    return tgi_each_row(S, "layer_norm", rows, &job, 2 * sizeof(double));
+}
+
+/* ---- The CPU's row: indexing ---- */
+
+static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
+{
+    return dtype == TG_I64 ? *(const int64_t *)(const void *)at : *(const int32_t *)(const void *)at;
+}
+
+static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
+                                tgi_index_message message, int axis)
+{
+    const tgi_nest nest = tgi_nest_of(ndim, dim, 1, &index, false);
+    const int inner = nest.ndim - 1;
+    if (nest.numel == 0) return true;
+    tgi_walk walk = tgi_walk_from(&nest, 0);
+    for (int64_t row = 0; row < nest.numel; row += nest.dim[inner]) {
+        for (int64_t i = 0; i < nest.dim[inner]; ++i) {
+            const int64_t at = tgi_index_at(walk.at[0] + i * nest.stride[0][inner], index.dtype);
+            if (at >= 0 && at < size) continue;
+            if (message == TGI_INDEX_IN_SELF) return tgi_fail(S, TG_ERR_ARGUMENT, op, "index out of range in self");
+            if (message == TGI_INDEX_TARGET) {
+                return tgi_fail(S, TG_ERR_ARGUMENT, op, "Target %lld is out of bounds.", (long long)at);
+            }
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld",
+                            (long long)at, axis, (long long)size);
+        }
+        tgi_walk_on(&walk, &nest, nest.dim[inner]);
+    }
+    return true;
+}
+
+/* gather and scatter as loops over all of index, the row's dim outermost: neighbours that share an index (the columns of
+   an embedding) are then copied or added as runs.  Elements of one row keep their order.  Operands: the one like index,
+   x (which stands still along the row's dim: the index moves it), index. */
+typedef struct {
+    tgi_nest nest;
+    int64_t step; /* of x along the row's dim, in bytes */
+} tgi_index_job;
+
+static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int x)
+{
+    tgi_index_job job;
+    int64_t dim[TG_MAX_DIMS];
+    tgi_operand arg[3];
+    const int from[3] = {like_index, x, 2};
+    dim[0] = rows->length;
+    memcpy(dim + 1, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
+    for (int k = 0; k < 3; ++k) {
+        arg[k] = rows->arg[from[k]];
+        arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
+        memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
+    }
+    job.nest = tgi_nest_of(rows->ndim + 1, dim, 3, arg, false);
+    job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
+    return job;
+}
+
+static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_index_job *job = (const tgi_index_job *)job_;
+    const tgi_nest *nest = &job->nest;
+    const int inner = nest->ndim - 1;
+    const int64_t y_step = nest->stride[0][inner], x_step = nest->stride[1][inner], index_step = nest->stride[2][inner];
+    const int64_t size = tgi_bytes_of(nest->dtype[0]);
+    tgi_walk walk = tgi_walk_from(nest, first);
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        run = tgi_walk_run(&walk, nest, end - first);
+        const int64_t same = index_step == 0 ? run : 1;
+        for (int64_t i = 0; i < run; i += same) {
+            const int64_t at = tgi_index_at(walk.at[2] + i * index_step, nest->dtype[2]);
+            tgi_copy_run(walk.at[0] + i * y_step, y_step, walk.at[1] + i * x_step + at * job->step, x_step, same, size);
+        }
+        tgi_walk_on(&walk, nest, run);
+    }
+}
+
+static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
+{
+    const tgi_index_job job = tgi_index_job_of(rows, 0, 1);
+    const int64_t n = job.nest.numel;
+    if (n > 0) tgi_split(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
+    return true;
+}
+
+static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
+{
+    const tgi_index_job job = tgi_index_job_of(rows, 1, 0);
+    const tgi_nest *nest = &job.nest;
+    const int inner = nest->ndim - 1;
+    const int64_t src_step = nest->stride[0][inner], x_step = nest->stride[1][inner], index_step = nest->stride[2][inner];
+    const int64_t run = nest->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(nest->dtype[1]);
+    (void)S;
+    if (nest->numel == 0) return true;
+    tgi_walk walk = tgi_walk_from(nest, 0);
+    for (int64_t done = 0; done < nest->numel; done += run) {
+        for (int64_t i = 0; i < run; i += same) {
+            const int64_t at = tgi_index_at(walk.at[2] + i * index_step, nest->dtype[2]);
+            char *x = walk.at[1] + i * x_step + at * job.step;
+            const char *src = walk.at[0] + i * src_step;
+            if (add) tgi_add_run(nest->dtype[1], x, x_step, src, src_step, same);
+            else tgi_copy_run(x, x_step, src, src_step, same, size);
+        }
+        tgi_walk_on(&walk, nest, run);
+    }
+    return true;
+}
+
+static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
+{
+    const tgi_nest nest = tgi_nest_of(in->ndim, in->dim, 1, in->arg, false);
+    const tg_dtype compute = tgi_dtypes[in->arg[0].dtype].floating ? TG_F64 : TG_I64;
+    (void)S;
+    *count = 0;
+    if (nest.numel == 0) return true;
+    tgi_walk walk = tgi_walk_from(&nest, 0);
+    for (int64_t i = 0, run; i < nest.numel; i += run) {
+        tgi_tile tile;
+        run = tgi_walk_run(&walk, &nest, TGI_TILE);
+        tgi_take_elements(compute, &tile, nest.dtype[0], walk.at[0], nest.stride[0][nest.ndim - 1], run);
+        for (int64_t j = 0; j < run; ++j) {
+            int64_t element = i + j;
+            if (compute == TG_F64 ? tile.f64[j] == 0 : tile.i64[j] == 0) continue;
+            for (int d = in->ndim - 1; out && d >= 0; element /= in->dim[d], --d) out[d] = element % in->dim[d];
+            if (out) out += in->ndim;
+            ++*count;
+        }
+        tgi_walk_on(&walk, &nest, run);
+    }
+    return true;
+}
+
+/* ---- The CPU's row: matrix products ---- */
+
+/* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel for. */
+static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const char *b)
+{
+    const tg_dtype compute = tgi_dtypes[gemm->out.dtype].floating ? TG_F64 : TG_I64;
+    const int64_t a_size = tgi_bytes_of(gemm->a.dtype), b_size = tgi_bytes_of(gemm->b.dtype);
+    for (int64_t i = 0; i < gemm->m; ++i) {
+        for (int64_t j = 0; j < gemm->n; ++j) {
+            tgi_accumulator sum = {0};
+            for (int64_t k = 0, run; k < gemm->k; k += run) {
+                tgi_tile x, y;
+                run = tgi_at_most(gemm->k - k, TGI_TILE);
+                tgi_take_elements(compute, &x, gemm->a.dtype, a + (i * gemm->a_row + k * gemm->a_col) * a_size,
+                                  gemm->a_col * a_size, run);
+                tgi_take_elements(compute, &y, gemm->b.dtype, b + (k * gemm->b_row + j * gemm->b_col) * b_size,
+                                  gemm->b_row * b_size, run);
+                for (int64_t l = 0; l < run; ++l) {
+                    if (compute == TG_F64) sum.f64 += x.f64[l] * y.f64[l];
+                    else sum.i64 = tgi_wrap_add(sum.i64, tgi_wrap_mul(x.i64[l], y.i64[l]));
+                }
+            }
+            tgi_put_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype), 0, 1);
+        }
+    }
+}
+
+/* The fast one, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), and BLIS (2015).
+   The output is cut into blocks, the sum over k into slices.  For one of each, the rows of a and the columns of b are
+   packed into panels, 4 rows or 2 vectors of columns wide, which the micro-kernel reads from end to end; it keeps the sums
+   of a 4-row tile of the output in registers.  Panels are only packed where memory is not as good as packed already. */
+enum { TGI_MR = 4, TGI_GEMM_M = 128, TGI_GEMM_N = 512, TGI_GEMM_K = 256 };
+
+/* The micro-kernel: c [rows, cols] (+)= the sum over k of a[i, k] * b[k, j], i < 4, j < 2 vectors.  Rows of a are a_row
+   elements apart and its columns a_col, rows of b are b_row apart and its columns neighbours; c's steps are c_row and
+   c_col.  What lies beyond `rows` and `cols` is computed from whatever is there and dropped. */
+typedef struct {
+    int64_t k;
+    const void *a;
+    int64_t a_row, a_col;
+    const void *b;
+    int64_t b_row;
+    void *c;
+    int64_t c_row, c_col, rows, cols;
+    bool add; /* to what c holds */
+} tgi_gemm_tile;
+
+/* Vectors of 16 bytes at any address: SSE2, NEON or what the compiler makes of them; else a vector is one number. */
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__)
+typedef float tgi_vector_f32 __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
+typedef double tgi_vector_f64 __attribute__((__vector_size__(16), __aligned__(8), __may_alias__));
+#else
+typedef float tgi_vector_f32;
+typedef double tgi_vector_f64;
+#endif
+enum {
+    TGI_LANES_F32 = (int)(sizeof(tgi_vector_f32) / sizeof(float)),
+    TGI_LANES_F64 = (int)(sizeof(tgi_vector_f64) / sizeof(double))
+};
+
+#define TGI_GEMM_ROW(i)                                                                                                \
+    sum##i##0 += x[row##i] * b0;                                                                                       \
+    sum##i##1 += x[row##i] * b1;
+#define TGI_GEMM_KERNEL(name, real, vector, lanes)                                                                     \
+    static void name(const tgi_gemm_tile *t)                                                                           \
+    {                                                                                                                  \
+        const int64_t last = t->rows - 1, row0 = 0, row1 = t->a_row * (last < 1 ? last : 1), row3 = t->a_row * last;   \
+        const int64_t row2 = t->a_row * (last < 2 ? last : 2);                                                         \
+        const real *x = (const real *)t->a, *y = (const real *)t->b;                                                   \
+        vector sum00 = {0}, sum01 = {0}, sum10 = {0}, sum11 = {0}, sum20 = {0}, sum21 = {0}, sum30 = {0}, sum31 = {0}; \
+        for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                             \
+            const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + (lanes));                                 \
+            TGI_GEMM_ROW(0)                                                                                            \
+            TGI_GEMM_ROW(1)                                                                                            \
+            TGI_GEMM_ROW(2)                                                                                            \
+            TGI_GEMM_ROW(3)                                                                                            \
+        }                                                                                                              \
+        vector sums[8];                                                                                                \
+        sums[0] = sum00, sums[1] = sum01, sums[2] = sum10, sums[3] = sum11;                                            \
+        sums[4] = sum20, sums[5] = sum21, sums[6] = sum30, sums[7] = sum31;                                            \
+        if (t->rows == TGI_MR && t->cols == 2 * (lanes) && t->c_col == 1) {                                            \
+            for (int i = 0; i < TGI_MR; ++i) {                                                                         \
+                vector *const c0 = (vector *)((real *)t->c + i * t->c_row);                                            \
+                vector *const c1 = (vector *)((real *)t->c + i * t->c_row + (lanes));                                  \
+                if (t->add) sums[2 * i] += *c0, sums[2 * i + 1] += *c1;                                                \
+                *c0 = sums[2 * i], *c1 = sums[2 * i + 1];                                                              \
+            }                                                                                                          \
+            return;                                                                                                    \
+        }                                                                                                              \
+        real tile[TGI_MR * 2 * (lanes)];                                                                               \
+        memcpy(tile, sums, sizeof tile);                                                                               \
+        for (int64_t i = 0; i < t->rows; ++i) {                                                                        \
+            for (int64_t j = 0; j < t->cols; ++j) {                                                                    \
+                real *const c = (real *)t->c + i * t->c_row + j * t->c_col;                                            \
+                *c = t->add ? *c + tile[i * 2 * (lanes) + j] : tile[i * 2 * (lanes) + j];                              \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+TGI_GEMM_KERNEL(tgi_gemm_kernel_f32, float, tgi_vector_f32, TGI_LANES_F32)
+TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, double, tgi_vector_f64, TGI_LANES_F64)
+
+/* panel [n, width] = n elements of each of `lanes` rows (of a; columns of b), transposed, and zeros up to width.  Steps in
+   elements of dtype, from lane to lane and along one. */
+#define TGI_GEMM_PACK(name, compute, real)                                                                             \
+    static void name(real *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step, int64_t step, int lanes, \
+                     int64_t n)                                                                                        \
+    {                                                                                                                  \
+        const int64_t size = tgi_bytes_of(dtype);                                                                      \
+        if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);                                      \
+        if (dtype == (compute) && lane_step == 1) { /* neighbours lie side by side already */                          \
+            for (int64_t i = 0; i < n; ++i, panel += width, x += step * size) {                                        \
+                for (int lane = 0; lane < lanes; ++lane) panel[lane] = ((const real *)(const void *)x)[lane];          \
+            }                                                                                                          \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (int lane = 0; lane < lanes; ++lane, x += lane_step * size) {                                              \
+            for (int64_t i = 0, run; i < n; i += run) {                                                                \
+                tgi_tile tile;                                                                                         \
+                const real *values = (const real *)(const void *)x + i;                                                \
+                run = tgi_at_most(n - i, TGI_TILE);                                                                    \
+                if (dtype != (compute) || step != 1) {                                                                 \
+                    tgi_take_elements(compute, &tile, dtype, x + i * step * size, step * size, run);                   \
+                    values = (const real *)(const void *)&tile;                                                        \
+                }                                                                                                      \
+                for (int64_t j = 0; j < run; ++j) panel[(i + j) * width + lane] = values[j];                           \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+TGI_GEMM_PACK(tgi_gemm_pack_f32, TG_F32, float)
+TGI_GEMM_PACK(tgi_gemm_pack_f64, TG_F64, double)
+
+/* A matrix in memory, steps in elements. */
+typedef struct {
+    tg_dtype dtype;
+    const char *data;
+    int64_t row, col;
+} tgi_matrix;
+
+typedef struct {
+    const tgi_gemm *gemm;
+    tg_dtype compute;
+    int nr;
+    tgi_nest batch;               /* operands out, a, b */
+    int64_t m, n, k;              /* after a possible swap of the sides, out^T = b^T a^T */
+    int64_t c_row, c_col;         /* steps in out */
+    tgi_matrix a, b;
+    bool pack_a, pack_b, widen;   /* widen: out is 16 bits, sums are kept in scratch */
+    int64_t m_blocks, n_blocks;
+    size_t a_bytes, b_bytes;      /* of scratch */
+    tgi_scratch scratch;
+} tgi_gemm_job;
+
+static void tgi_gemm_pack(const tgi_gemm_job *job, char *panel, int width, tgi_matrix x, bool columns, int64_t lane,
+                          int64_t lanes, int64_t k, int64_t n)
+{
+    const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
+    const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
+    if (lanes > width) lanes = width;
+    if (job->compute == TG_F32) {
+        tgi_gemm_pack_f32((float *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
+    } else {
+        tgi_gemm_pack_f64((double *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
+    }
+}
+
+/* One block of the output, rows [i0, i1) and columns [j0, j1), of one batch; c points to its first element. */
+static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, char *c, int64_t c_row, int64_t c_col,
+                           int64_t i0, int64_t i1, int64_t j0, int64_t j1, char *scratch)
+{
+    const int64_t size = tgi_bytes_of(job->compute), nr = job->nr;
+    char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
+    tgi_gemm_tile t;
+    int64_t k = 0;
+    do { /* once at least: a sum over nothing is zero */
+        t.k = tgi_at_most(job->k - k, TGI_GEMM_K);
+        t.add = k > 0;
+        for (int64_t j = j0; j < j1; j += nr) {
+            if (job->pack_b || j1 - j < nr) {
+                tgi_gemm_pack(job, b_panels + (job->pack_b ? (j - j0) * t.k * size : 0), (int)nr, b, true, j, j1 - j, k, t.k);
+            }
+        }
+        for (int64_t i = i0; i < i1 && job->pack_a; i += TGI_MR) {
+            tgi_gemm_pack(job, a_panels + (i - i0) * t.k * size, TGI_MR, a, false, i, i1 - i, k, t.k);
+        }
+        t.a_row = job->pack_a ? 1 : a.row;
+        t.a_col = job->pack_a ? (int64_t)TGI_MR : a.col;
+        t.c_row = c_row;
+        t.c_col = c_col;
+        for (int64_t j = j0; j < j1; j += nr) {
+            const bool packed = job->pack_b || j1 - j < nr;
+            t.b = packed ? b_panels + (job->pack_b ? (j - j0) * t.k * size : 0) : b.data + (k * b.row + j) * size;
+            t.b_row = packed ? nr : b.row;
+            t.cols = j1 - j < nr ? j1 - j : nr;
+            for (int64_t i = i0; i < i1; i += TGI_MR) {
+                t.a = job->pack_a ? a_panels + (i - i0) * t.k * size : a.data + (i * a.row + k * a.col) * size;
+                t.rows = tgi_at_most(i1 - i, TGI_MR);
+                t.c = c + ((i - i0) * c_row + (j - j0) * c_col) * size;
+                if (job->compute == TG_F32) tgi_gemm_kernel_f32(&t);
+                else tgi_gemm_kernel_f64(&t);
+            }
+        }
+        k += t.k;
+    } while (k < job->k);
+}
+
+/* Items: blocks of the output, batch by batch. */
+static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
+    const tg_dtype out = job->gemm->out.dtype;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
+        const int64_t i0 = block / job->n_blocks * TGI_GEMM_M, j0 = block % job->n_blocks * TGI_GEMM_N;
+        const int64_t i1 = tgi_at_most(job->m, i0 + TGI_GEMM_M), j1 = tgi_at_most(job->n, j0 + TGI_GEMM_N);
+        const tgi_walk walk = tgi_walk_from(&job->batch, batch);
+        tgi_matrix a = job->a, b = job->b;
+        a.data += walk.at[1] - job->batch.data[1];
+        b.data += walk.at[2] - job->batch.data[2];
+        char *c = walk.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
+        if (!job->widen) {
+            tgi_gemm_block(job, a, b, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
+            continue;
+        }
+        char *const sums = scratch + job->a_bytes + job->b_bytes;
+        tgi_gemm_block(job, a, b, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
+        for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
+            tgi_put_elements(job->compute, sums + (i - i0) * (j1 - j0) * tgi_bytes_of(job->compute), out, c,
+                             job->c_col * tgi_bytes_of(out), j1 - j0);
+        }
+    }
+}
+
+static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
+    (void)thread;
+    for (; first < end; ++first) {
+        const tgi_walk walk = tgi_walk_from(&job->batch, first);
+        tgi_gemm_plain(job->gemm, walk.at[0], walk.at[1], walk.at[2]);
+    }
+}
+
+/* A panel is as good as unpacked memory if that has the dtype, runs the right way, and is not too large for the cache
+   that a panel would stay in. */
+static void tgi_gemm_plan(tgi_gemm_job *job)
+{
+    const tgi_gemm *g = job->gemm;
+    const int64_t size = tgi_bytes_of(job->compute), nr = job->nr = 2 * (job->compute == TG_F32 ? TGI_LANES_F32 : TGI_LANES_F64);
+    const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
+    const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
+    const bool swap = g->n < nr && g->m > g->n;
+    job->m = swap ? g->n : g->m;
+    job->n = swap ? g->m : g->n;
+    job->k = g->k;
+    job->c_row = swap ? 1 : g->n;
+    job->c_col = swap ? g->n : 1;
+    job->a = swap ? b : a;
+    job->b = swap ? a : b;
+    if (swap) { /* their transposes */
+        const int64_t a_row = job->a.row, b_row = job->b.row;
+        job->a.row = job->a.col;
+        job->a.col = a_row;
+        job->b.row = job->b.col;
+        job->b.col = b_row;
+        for (int d = 0; d < job->batch.ndim; ++d) {
+            const int64_t stride = job->batch.stride[1][d];
+            job->batch.stride[1][d] = job->batch.stride[2][d];
+            job->batch.stride[2][d] = stride;
+        }
+        char *const data = job->batch.data[1];
+        job->batch.data[1] = job->batch.data[2];
+        job->batch.data[2] = data;
+    }
+    const int64_t rows = tgi_at_most(job->m, TGI_GEMM_M), cols = tgi_at_most(job->n, TGI_GEMM_N);
+    const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
+    job->pack_a = job->a.dtype != job->compute || (job->n > nr && (job->a.col != 1 || job->n > 96));
+    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * TGI_MR && depth * job->n * size > 16384);
+    job->widen = g->out.dtype != job->compute;
+    job->m_blocks = (job->m + TGI_GEMM_M - 1) / TGI_GEMM_M;
+    job->n_blocks = (job->n + TGI_GEMM_N - 1) / TGI_GEMM_N;
+    job->a_bytes = job->pack_a ? (size_t)((rows + TGI_MR - 1) / TGI_MR * TGI_MR * depth * size) : 0;
+    job->b_bytes = (size_t)((job->pack_b ? (cols + nr - 1) / nr * nr : nr) * depth * size);
+    job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? rows * cols * size : 0);
+}
+
+/* Matrix times vector has no panels to use twice.  If the matrix lies in memory along k, each output is a dot product, in
+   four vectors of partial sums; if along the outputs, rows of it are added to them, four at a time. */
+#define TGI_GEMV(dot, add_rows, real, vector, lanes)                                                                   \
+    static real dot(const real *x, const real *y, int64_t n)                                                           \
+    {                                                                                                                  \
+        vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};                                                         \
+        real part[lanes], sum = 0;                                                                                     \
+        for (; n >= 4 * (lanes); n -= 4 * (lanes), x += 4 * (lanes), y += 4 * (lanes)) {                               \
+            const vector *const u = (const vector *)x, *const v = (const vector *)y;                                   \
+            sum0 += u[0] * v[0];                                                                                       \
+            sum1 += u[1] * v[1];                                                                                       \
+            sum2 += u[2] * v[2];                                                                                       \
+            sum3 += u[3] * v[3];                                                                                       \
+        }                                                                                                              \
+        sum0 = (sum0 + sum1) + (sum2 + sum3);                                                                          \
+        memcpy(part, &sum0, sizeof part);                                                                              \
+        for (int lane = 0; lane < (lanes); ++lane) sum += part[lane];                                                  \
+        for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];                                                            \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+    static void add_rows(real *y, int64_t n, const real *x, int64_t x_step, const real *a, int64_t a_step, int64_t k)  \
+    {                                                                                                                  \
+        memset(y, 0, (size_t)n * sizeof *y);                                                                           \
+        for (; k >= 4; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                                     \
+            const real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];                              \
+            const real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;                       \
+            int64_t i = 0;                                                                                             \
+            for (; i + (lanes) <= n; i += (lanes)) {                                                                   \
+                *(vector *)(y + i) += (*(const vector *)(a + i) * x0 + *(const vector *)(a1 + i) * x1) +               \
+                                      (*(const vector *)(a2 + i) * x2 + *(const vector *)(a3 + i) * x3);               \
+            }                                                                                                          \
+            for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);                           \
+        }                                                                                                              \
+        for (; k > 0; --k, x += x_step, a += a_step) {                                                                 \
+            for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];                                                       \
+        }                                                                                                              \
+    }
+TGI_GEMV(tgi_dot_f32, tgi_add_rows_f32, float, tgi_vector_f32, TGI_LANES_F32)
+TGI_GEMV(tgi_dot_f64, tgi_add_rows_f64, double, tgi_vector_f64, TGI_LANES_F64)
+
+/* out = matrix [outputs, k] times vector [k], both f32 or f64. */
+enum { TGI_GEMV_BLOCK = 512 };
+typedef struct {
+    tgi_nest batch; /* operands out, a, b */
+    int matrix;     /* which of them: a, or b transposed */
+    int64_t outputs, row, col, vector_step, k;
+} tgi_gemv_job;
+
+static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
+{
+    const tg_dtype dtype = g->out.dtype;
+    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype || tgi_compute_dtype(dtype) != dtype) return false;
+    job->matrix = g->n == 1 ? 1 : 2;
+    job->outputs = g->n == 1 ? g->m : g->n;
+    job->row = g->n == 1 ? g->a_row : g->b_col;
+    job->col = g->n == 1 ? g->a_col : g->b_row;
+    job->vector_step = g->n == 1 ? g->b_row : g->a_col;
+    job->k = g->k;
+    return (job->col == 1 && job->vector_step == 1) || (job->row == 1 && g->k >= 4);
+}
+
+/* Items: blocks of outputs, batch by batch. */
+static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
+    const int64_t blocks = (job->outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK;
+    const bool dot = job->col == 1 && job->vector_step == 1, single = job->batch.dtype[0] == TG_F32;
+    (void)thread;
+    for (; first < end; ++first) {
+        const tgi_walk walk = tgi_walk_from(&job->batch, first / blocks);
+        const int64_t from = first % blocks * TGI_GEMV_BLOCK, n = tgi_at_most(job->outputs - from, TGI_GEMV_BLOCK);
+        const void *matrix = walk.at[job->matrix], *vector = walk.at[3 - job->matrix];
+        float *const y = (float *)(void *)walk.at[0] + from;
+        double *const y_f64 = (double *)(void *)walk.at[0] + from;
+        const float *const x = (const float *)vector, *const a = (const float *)matrix + from * job->row;
+        const double *const x_f64 = (const double *)vector, *const a_f64 = (const double *)matrix + from * job->row;
+        if (!dot && single) tgi_add_rows_f32(y, n, x, job->vector_step, a, job->col, job->k);
+        else if (!dot) tgi_add_rows_f64(y_f64, n, x_f64, job->vector_step, a_f64, job->col, job->k);
+        for (int64_t i = 0; dot && i < n; ++i) {
+            if (single) y[i] = tgi_dot_f32(x, a + i * job->row, job->k);
+            else y_f64[i] = tgi_dot_f64(x_f64, a_f64 + i * job->row, job->k);
+        }
+    }
+}
+
+static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
+{
+    const tgi_operand arg[3] = {gemm->out, gemm->a, gemm->b};
+    const double work = (double)gemm->m * (double)gemm->n * (double)gemm->k;
+    tgi_gemm_job job;
+    tgi_gemv_job gemv;
+    job.gemm = gemm;
+    job.compute = tgi_compute_dtype(gemm->out.dtype);
+    job.batch = tgi_nest_of(gemm->ndim, gemm->dim, 3, arg, false);
+    const int64_t batches = job.batch.numel;
+    if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
+    if (job.compute == TG_I64) {
+        tgi_split(tgi_parts_for(S, work * (double)batches, batches), batches, tgi_gemm_plain_part, &job);
+        return true;
+    }
+    if (tgi_is_gemv(gemm, &gemv)) {
+        const int64_t items = batches * ((gemv.outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK);
+        gemv.batch = job.batch;
+        tgi_split(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
+        return true;
+    }
+    tgi_gemm_plan(&job);
+    const int64_t items = batches * job.m_blocks * job.n_blocks;
+    const int parts = tgi_parts_for(S, work * (double)batches, items);
+    if (!tgi_scratch_take(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
+    tgi_split(parts, items, tgi_gemm_part, &job);
+    tgi_give_back(S, job.scratch.each, job.scratch.total);
+    return true;
+}
+
+/* ---- The CPU's row: random numbers ---- */
+
+typedef struct {
+    tgi_random kind;
+    tgi_operand out;
+    int64_t n;
+    double lo, hi;
+    tg_rng rng;
+} tgi_random_job;
+
+/* Rounding to the dtype must not make hi of a uniform number below it: such a one becomes lo. */
+static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double lo, double hi)
+{
+    const int64_t size = tgi_bytes_of(dtype);
+    tgi_tile rounded, again;
+    tgi_put_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
+    tgi_take_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
+    for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
+}
+
+/* Items: tiles. */
+static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_random_job *job = (const tgi_random_job *)job_;
+    const int per = tgi_random_per_counter(job->kind, job->out.dtype);
+    const int64_t least = tgi_f64_to_i64(job->lo), size = tgi_bytes_of(job->out.dtype);
+    const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
+        tgi_tile tile;
+        for (int64_t i = 0; i < n; i += per) {
+            uint32_t word[4];
+            tgi_random_block(job->rng, (uint64_t)((start + i) / per), word);
+            for (int lane = 0; lane < per && i + lane < n; ++lane) {
+                if (job->kind == TGI_RANDINT) {
+                    const uint64_t above = tgi_random_below(range, tgi_random_word64(word, lane));
+                    tile.i64[i + lane] = tgi_wrap_add(least, (int64_t)above);
+                } else {
+                    tile.f64[i + lane] = tgi_random_float(job->kind, job->out.dtype, word, lane, job->lo, job->hi);
+                }
+            }
+        }
+        if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
+        tgi_put_elements(job->kind == TGI_RANDINT ? TG_I64 : TG_F64, &tile, job->out.dtype,
+                         (char *)job->out.data + start * size, size, n);
+    }
+}
+
+static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
+{
+    tgi_random_job job;
+    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE;
+    job.kind = kind;
+    job.out = out;
+    job.n = n;
+    job.lo = lo;
+    job.hi = hi;
+    job.rng = rng;
+    tgi_split(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
+    return true;
+}
+
+/* ---- The CPU's row: optimizers ----
+
+   PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see tgi_optim_step), in
+   f32 or f64. */
+
+#define TGI_HYPER(name) ((real)step->name)
+#define TGI_OPTIMIZERS(OP, suffix, type)                                                                               \
+    OP(sgd, suffix, type, {                                                                                            \
+        g += TGI_HYPER(weight_decay) * p;                                                                              \
+        if (step->momentum != 0) {                                                                                     \
+            a = step->first ? g : TGI_HYPER(momentum) * a + (real)(1 - step->dampening) * g;                           \
+            g = step->nesterov ? g + TGI_HYPER(momentum) * a : a;                                                      \
+        }                                                                                                              \
+        p -= TGI_HYPER(lr) * g;                                                                                        \
+    })                                                                                                                 \
+    OP(adam, suffix, type, {                                                                                           \
+        g += TGI_HYPER(weight_decay) * p;                                                                              \
+        TGI_ADAM_STEP                                                                                                  \
+    })                                                                                                                 \
+    OP(adamw, suffix, type, {                                                                                          \
+        p *= (real)(1 - step->lr * step->weight_decay);                                                                \
+        TGI_ADAM_STEP                                                                                                  \
+    })                                                                                                                 \
+    OP(rmsprop, suffix, type, {                                                                                        \
+        g += TGI_HYPER(weight_decay) * p;                                                                              \
+        a = TGI_HYPER(alpha) * a + (real)(1 - step->alpha) * g * g;                                                    \
+        if (step->centered) b += (real)(1 - step->alpha) * (g - b);                                                    \
+        g /= tgi_sqrt(step->centered ? a - b * b : a) + TGI_HYPER(eps);                                                \
+        if (step->momentum > 0) g = c = TGI_HYPER(momentum) * c + g;                                                   \
+        p -= TGI_HYPER(lr) * g;                                                                                        \
+    })                                                                                                                 \
+    OP(adagrad, suffix, type, {                                                                                        \
+        g += TGI_HYPER(weight_decay) * p;                                                                              \
+        a += g * g;                                                                                                    \
+        p -= TGI_HYPER(lr) * g / (tgi_sqrt(a) + TGI_HYPER(eps));                                                       \
+    })
+#define TGI_ADAM_STEP                                                                                                  \
+    a += (real)(1 - step->beta1) * (g - a);                                                                            \
+    b = TGI_HYPER(beta2) * b + (real)(1 - step->beta2) * g * g;                                                        \
+    if (step->amsgrad) c = b > c ? b : c;                                                                              \
+    p -= (real)(step->lr / step->bias1) * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + TGI_HYPER(eps));
+
+#define TGI_OPTIMIZER(name, suffix, type, update)                                                                      \
+    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G, void *const *state)\
+    {                                                                                                                  \
+        typedef type real;                                                                                             \
+        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                    \
+        const real root_bias2 = (real)sqrt(step->bias2);                                                               \
+        (void)root_bias2;                                                                                              \
+        for (int64_t i = 0; i < n; ++i) {                                                                              \
+            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                   \
+            real a = A ? A[i] : 0, b = B ? B[i] : 0, c = C ? C[i] : 0;                                                 \
+            update((real *)P)[i] = p;                                                                                  \
+            if (A) A[i] = a;                                                                                           \
+            if (B) B[i] = b;                                                                                           \
+            if (C) C[i] = c;                                                                                           \
+        }                                                                                                              \
+    }
+TGI_OPTIMIZERS(TGI_OPTIMIZER, f32, float)
+TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
+
+typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
+static const tgi_optimizer_kernel tgi_optimizer_kernels[][2] = {
+    /* in the order of tgi_optimizer */
+    {tgi_sgd_f32, tgi_sgd_f64},         {tgi_adam_f32, tgi_adam_f64},       {tgi_adamw_f32, tgi_adamw_f64},
+    {tgi_rmsprop_f32, tgi_rmsprop_f64}, {tgi_adagrad_f32, tgi_adagrad_f64},
+};
+
+static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_optim_step *step = (const tgi_optim_step *)job;
+    const tg_dtype compute = tgi_compute_dtype(step->dtype);
+    const tgi_optimizer_kernel kernel = tgi_optimizer_kernels[step->kind][tgi_column(compute)];
+    const bool direct = step->dtype == compute;
+    const int64_t size = tgi_bytes_of(step->dtype);
+    (void)thread;
+    for (int64_t n; first < end; first += n) {
+        tgi_tile tile[5]; /* p, g and the state, where they are 16 bits wide */
+        char *at[5];
+        void *x[5];
+        n = direct ? end - first : tgi_at_most(end - first, TGI_TILE);
+        for (int k = 0; k < 5; ++k) {
+            at[k] = k == 0 ? (char *)step->p : k == 1 ? (char *)(uintptr_t)step->g : (char *)step->s[k - 2];
+            if (at[k]) at[k] += first * size;
+            x[k] = direct || !at[k] ? (void *)at[k] : (void *)&tile[k];
+            if (!direct && at[k]) tgi_take_elements(compute, &tile[k], step->dtype, at[k], size, n);
+        }
+        kernel(step, n, x[0], x[1], x + 2);
+        for (int k = 0; k < 5 && !direct; ++k) {
+            if (k != 1 && at[k]) tgi_put_elements(compute, &tile[k], step->dtype, at[k], size, n);
+        }
+    }
+}
+
+static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *step)
+{
+    if (step->n > 0) tgi_split(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
+    return true;
+}
+
+static const tgi_backend tgi_cpu = {
+    "cpu", TG_DEV_CPU, true,
+    tgi_cpu_alloc, tgi_cpu_release, tgi_cpu_transfer, tgi_cpu_transfer, tgi_cpu_synchronize,
+    tgi_cpu_map, tgi_cpu_copy, tgi_cpu_fill, tgi_cpu_accumulate, tgi_cpu_arange,
+    tgi_cpu_reduce, tgi_cpu_arg_reduce, tgi_cpu_cumsum, tgi_cpu_sort, tgi_cpu_softmax, tgi_cpu_softmax_backward,
+    tgi_cpu_layer_norm, tgi_cpu_layer_norm_backward,
+    tgi_cpu_index_check, tgi_cpu_gather, tgi_cpu_scatter, tgi_cpu_nonzero,
+    tgi_cpu_gemm, tgi_cpu_random, tgi_cpu_optim_step,
+};
+
+/* ---- devices ---- */
+
+/* The backends, by device type.  A build without one has NULL there. */
+static const tgi_backend *const tgi_backends[] = {&tgi_cpu, NULL};
+enum { TGI_DEVICE_TYPES = (int)(sizeof tgi_backends / sizeof tgi_backends[0]), TGI_MAX_DEVICES = 16 };
+static const char *const tgi_device_types[] = {"cpu", "cuda"};
+
+bool tg_device_equal(tg_device a, tg_device b) { return a.type == b.type && a.index == b.index; }
+
+const char *tg_device_str(tg_device device)
+{
+    static const char *const cuda[TGI_MAX_DEVICES] = {
+        "cuda:0", "cuda:1", "cuda:2",  "cuda:3",  "cuda:4",  "cuda:5",  "cuda:6",  "cuda:7",
+        "cuda:8", "cuda:9", "cuda:10", "cuda:11", "cuda:12", "cuda:13", "cuda:14", "cuda:15"};
+    if (device.type == TG_DEV_CPU) return "cpu";
+    if (device.type != TG_DEV_CUDA) return "unknown device";
+    if (device.index < 0) return "cuda";
+    return device.index < TGI_MAX_DEVICES ? cuda[device.index] : "cuda:16 or above";
+}
+
+/* type(:index)?, the whole string; an index has no leading zero and fits in a byte.  torch.device */
+tg_status tg_device_parse(const char *text, tg_device *device)
+{
+    tgi_thread *S = tgi_self();
+    size_t name = 0;
+    int type, index = -1;
+    const char *p;
+    if (!text || !device) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "argument %s is NULL", text ? "device" : "text");
+        return TG_ERR_ARGUMENT;
+    }
+    if (!*text) return tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Device string must not be empty"), TG_ERR_ARGUMENT;
+    while ((text[name] >= 'a' && text[name] <= 'z') || (text[name] >= 'A' && text[name] <= 'Z') || text[name] == '_') name++;
+    p = text + name;
+    if (name && *p == ':' && p[1] >= '0' && p[1] <= '9' && !(p[1] == '0' && p[2])) {
+        for (index = 0, ++p; *p >= '0' && *p <= '9' && index < 1000; ++p) index = 10 * index + (*p - '0');
+        while (*p >= '0' && *p <= '9') ++p;
+    }
+    if (!name || *p) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Invalid device string: '%s'\nwrite cpu, cuda or cuda:1", text);
+        return TG_ERR_ARGUMENT;
+    }
+    for (type = 0; type < TGI_DEVICE_TYPES; ++type) {
+        if (strlen(tgi_device_types[type]) == name && memcmp(text, tgi_device_types[type], name) == 0) break;
+    }
+    if (type == TGI_DEVICE_TYPES) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Expected one of cpu, cuda device type at start of device string: %s", text);
+        return TG_ERR_ARGUMENT;
+    }
+    if (index > 127) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Could not parse device index '%s' in device string '%s'",
+                 text + name + 1, text);
+        return TG_ERR_ARGUMENT;
+    }
+    device->type = type;
+    device->index = type == TG_DEV_CPU ? 0 : index; /* cpu:0 is cpu */
+    return TG_OK;
+}
+
+bool tg_cuda_is_available(void) { return tg_cuda_device_count() > 0; }
+int tg_cuda_device_count(void) { return 0; }
+int tg_cuda_current_device(void) { return 0; }
+
+/* The backend of a device and the device with its index filled in; NULL after recording an error. */
+static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_device *device)
+{
+    if (device->type < 0 || device->type >= TGI_DEVICE_TYPES) {
+        tgi_fail(S, TG_ERR_DEVICE, op, "unknown device type %d", device->type);
+        return NULL;
+    }
+    if (!tgi_backends[device->type]) {
+        tgi_fail(S, TG_ERR_DEVICE, op,
+                 "device %s cannot be used: tensorgrad not compiled with CUDA enabled\n"
+                 "build with -DTG_ENABLE_CUDA and link tensorgrad_cuda.o",
+                 tg_device_str(*device));
+        return NULL;
+    }
+    if (device->type == TG_DEV_CPU) device->index = 0;
+    return tgi_backends[device->type];
+}
+
+tg_status tg_cuda_set_device(int index)
+{
+    tgi_thread *S = tgi_self();
+    tg_device device = TG_CPU_INIT;
+    device.type = TG_DEV_CUDA;
+    device.index = index;
+    return tgi_backend_for(S, "cuda_set_device", &device) ? TG_OK : TG_ERR_DEVICE;
+}
+
+tg_status tg_synchronize(tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "synchronize", &device);
+    return backend && backend->synchronize(S, device.index) ? TG_OK : tgi_failed(S);
+}
+
+/* ======== @@TENSOR ================================================================================================ */
+
+/* Bytes on one device, counted.  Small host data stands behind the struct in the same block. */
+typedef struct tgi_storage {
+    int32_t refs;
+    uint32_t version; /* in-place writes */
+    bool shared;      /* with other threads: refs is atomic */
+    bool borrowed;    /* data belongs to the user */
+    int index;        /* of the device */
+    const tgi_backend *backend;
+    const char *writer; /* the op that last wrote in place, for messages */
+    size_t block;       /* bytes of this block */
+    size_t bytes;       /* of data */
+    void *data;
+    void (*deleter)(void *user);
+    void *user;
+} tgi_storage;
+
+typedef struct tgi_hook_entry tgi_hook_entry;
+typedef struct tgi_record tgi_record;
+
+enum {
+    TGI_REQUIRES_GRAD = 1,
+    TGI_NO_GRAD_VIEW = 2, /* made under no_grad: must not be written in grad mode */
+    TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
+    TGI_SHARED = 8,       /* usable from other threads: counts are atomic */
+    TGI_RETAINS_GRAD = 16
+};
+
+/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  pins: saved slots and leaf edges of nodes,
+   plus one while refs is not 0.  At refs 0 the handle gives up node, gradient and base; at pins 0 its memory goes. */
+struct tg_tensor {
+    tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
+    int32_t refs, pins;
+    int32_t retains;  /* how many of refs the user holds */
+    uint32_t history; /* a base: how often it was rewritten in place; a view: what that was when its node was made */
+    uint8_t dtype, ndim;
+    uint16_t flags;
+    int32_t output; /* which output of node */
+    tgi_storage *storage;
+    int64_t offset; /* in elements */
+    tgi_node *node; /* what made it; NULL for leaves */
+    tg_tensor *base, *grad;
+    uint64_t scope, owner; /* serial of its scope; id of its thread */
+    char *name;
+    tgi_hook_entry *hooks; /* of a leaf */
+    tgi_record *record;    /* of a leaf in a running backward */
+    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS];
+};
+
+tg_shape tg_make_shape(int ndim, const int64_t *dims)
+{
+    tg_shape shape;
+    int i;
+    shape.ndim = ndim;
+    for (i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < ndim ? dims[i] : 0;
+    return shape;
+}
+
+/* ---- text for messages ---- */
+
+typedef struct { char text[160]; } tgi_text;
+
+/* "[2, 3]" */
+static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
+{
+    tgi_text s;
+    size_t used = 1;
+    int i;
+    strcpy(s.text, "[");
+    for (i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
+        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)dims[i]);
+        if (used > sizeof s.text - 24) break;
+    }
+    strcpy(s.text + used, "]");
+    return s;
+}
+
+static tgi_text tgi_shape_text(const tg_tensor *t) { return tgi_dims_text(t->ndim, t->dim); }
+
+/* ---- lifetimes ---- */
+
+static inline int32_t tgi_count(const tg_tensor *t, int32_t *count, int32_t by)
+{
+    return t->flags & TGI_SHARED ? TGI_ATOMIC_ADD(count, by) : (*count += by);
+}
+
+static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
+{
+    if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
+    S->stats.bytes -= (int64_t)s->bytes;
+    if (s->deleter) s->deleter(s->user);
+    if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
+    tgi_give_back(S, s, s->block);
+}
+
+static void tgi_link_last(tgi_link *list, tgi_link *item)
+{
+    item->prev = list->prev;
+    item->next = list;
+    list->prev->next = item;
+    list->prev = item;
+}
+
+static void tgi_unlink(tgi_link *item)
+{
+    item->prev->next = item->next;
+    item->next->prev = item->prev;
+    item->prev = item->next = NULL;
+}
+
+/* Takes t out of the list that it is in. */
+static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
+{
+    if (!t->link.next) return;
+    tgi_unlink(&t->link);
+    if (t->scope == 0) S->stats.unscoped--;
+}
+
+static void tgi_warn_unscoped(tgi_thread *S)
+{
+    S->warned_unscoped = true;
+    tgi_warn("warning: 10000 tensors belong to no scope and stay until tg_shutdown()\n"
+             "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
+}
+
+/* Puts t into a list: a scope's, or the unscoped one (serial 0). */
+static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t serial)
+{
+    tgi_link_last(list, &t->link);
+    t->scope = serial;
+    if (serial == 0 && ++S->stats.unscoped >= 10000 && !S->warned_unscoped) tgi_warn_unscoped(S);
+}
+
+static void tgi_unpin(tgi_thread *S, tg_tensor *t)
+{
+    if (tgi_count(t, &t->pins, -1) != 0) return;
+    if (t->storage) tgi_storage_unref(S, t->storage);
+    if (t->name) tgi_give_back(S, t->name, strlen(t->name) + 1);
+    S->stats.tensors--;
+    tgi_give_back(S, t, sizeof *t);
+}
+
+static void tgi_node_unref(tgi_thread *S, tgi_node *n);
+static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
+static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t);
+
+/* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a list
+   (by their links), so that no chain of gradients, however long, recurses. */
+static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
+{
+    tgi_leave_list(S, t);
+    t->link.next = S->dying_handles;
+    S->dying_handles = &t->link;
+    if (S->burying) return;
+    S->burying = true;
+    while (S->dying_handles) {
+        tg_tensor *grad, *base;
+        tgi_node *node;
+        t = (tg_tensor *)(void *)S->dying_handles;
+        S->dying_handles = t->link.next;
+        t->link.next = NULL;
+        if (t->flags & TGI_RETAINS_GRAD) tgi_stop_retaining(S, t);
+        if (t->hooks) tgi_hooks_free(S, &t->hooks);
+        grad = t->grad, base = t->base, node = t->node;
+        t->grad = t->base = NULL;
+        t->node = NULL;
+        if (grad && tgi_count(grad, &grad->refs, -1) == 0) tgi_handle_dies(S, grad);
+        if (base && tgi_count(base, &base->refs, -1) == 0) tgi_handle_dies(S, base);
+        if (node) tgi_node_unref(S, node);
+        tgi_unpin(S, t);
+    }
+    S->burying = false;
+}
+
+static void tgi_ref(tg_tensor *t) { tgi_count(t, &t->refs, 1); }
+static void tgi_pin(tg_tensor *t) { tgi_count(t, &t->pins, 1); }
+
+static void tgi_unref(tgi_thread *S, tg_tensor *t)
+{
+    if (t && tgi_count(t, &t->refs, -1) == 0) tgi_handle_dies(S, t);
+}
+
+/* ---- scopes ---- */
+
+/* One open scope or mode.  The stack of frames is a list of blocks, so it has no limit. */
+struct tgi_frame {
+    tgi_frame *below;
+    uint64_t serial;
+    int kind;
+    bool grad_off;       /* what it was when the frame was opened */
+    tgi_link list;       /* a scope's tensors */
+    tgi_link *scope;     /* the list, and its serial, that was current before */
+    uint64_t scope_serial;
+};
+
+/* Ends the tensors of a list, newest first. */
+static void tgi_end_list(tgi_thread *S, tgi_link *list)
+{
+    while (list->prev != list) {
+        tg_tensor *t = (tg_tensor *)(void *)list->prev;
+        tgi_leave_list(S, t);
+        tgi_unref(S, t);
+    }
+}
+
+/* Opens a frame and returns its serial, or 0 after recording an error. */
+static uint64_t tgi_frame_open(tgi_thread *S, int kind)
+{
+    tgi_frame *f = (tgi_frame *)tgi_take(S, sizeof *f);
+    if (!f) {
+        tgi_no_memory(S, "scope_begin", sizeof *f);
+        return 0;
+    }
+    f->below = S->frame;
+    f->serial = ++S->serials;
+    f->kind = kind;
+    f->grad_off = S->grad_off;
+    f->scope = S->scope;
+    f->scope_serial = S->scope_serial;
+    if (kind == TGI_HOLD_SCOPE) {
+        f->list.prev = f->list.next = &f->list;
+        S->scope = &f->list;
+        S->scope_serial = f->serial;
+    }
+    S->frame = f;
+    return f->serial;
+}
+
+/* Closes every frame opened after `until`, which is then the innermost one. */
+static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
+{
+    while (S->frame && S->frame != until) {
+        tgi_frame *f = S->frame;
+        S->frame = f->below;
+        S->scope = f->scope;
+        S->scope_serial = f->scope_serial;
+        S->grad_off = f->grad_off;
+        if (f->kind == TGI_HOLD_SCOPE) tgi_end_list(S, &f->list);
+        tgi_give_back(S, f, sizeof *f);
+    }
+}
+
+/* Closes the frames that were opened after this one and left open. */
+static void tgi_frames_close_above(tgi_thread *S, uint64_t serial)
+{
+    tgi_frame *f = S->frame;
+    while (f && f->serial > serial) f = f->below;
+    if (f && f->serial == serial) tgi_frames_close(S, f);
+}
+
+/* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the backward step
+   that is running. */
+static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
+{
+    tgi_frame *f = S->frame;
+    while (f && f->serial > serial) f = f->below;
+    if (!f || f->serial != serial || serial <= S->floor) return false;
+    tgi_frames_close(S, f->below);
+    return true;
+}
+
+tg_mark tg_scope_begin(void)
+{
+    tg_mark mark;
+    mark.serial = tgi_frame_open(tgi_self(), TGI_HOLD_SCOPE);
+    return mark;
+}
+
+void tg_scope_end(tg_mark mark)
+{
+    tgi_thread *S = tgi_self();
+    if (mark.serial == 0) return; /* the begin failed and has said so */
+    if (!tgi_frame_close(S, mark.serial)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "this scope is not open: it was ended before, by its own mark or an outer one");
+    }
+}
+
+tgi_hold tgi_hold_open(const void *self, int kind, int value)
+{
+    tgi_thread *S = tgi_self();
+    tgi_hold hold;
+    hold.self = self;
+    hold.serial = tgi_frame_open(S, kind);
+    if (kind == TGI_HOLD_GRAD && hold.serial) S->grad_off = !value;
+    return hold;
+}
+
+/* Acts only if the hold is the one that was opened: a jump past its declaration leaves garbage in it. */
+void tgi_hold_close(tgi_hold *hold)
+{
+    if (hold->self == (const void *)hold && hold->serial) tgi_frame_close(tgi_self(), hold->serial);
+    hold->serial = 0;
+}
+
+/* The innermost open scope's frame, if new tensors go there (not into a backward step's own list). */
+static tgi_frame *tgi_innermost_scope(tgi_thread *S)
+{
+    tgi_frame *f = S->frame;
+    while (f && f->kind != TGI_HOLD_SCOPE) f = f->below;
+    return f && f->serial == S->scope_serial ? f : NULL;
+}
+
+static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+{
+    if (S->errors) return false; /* it passes through */
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
+}
+
+tg_tensor *tg_keep(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    tgi_frame *f = tgi_innermost_scope(S);
+    if (!t) return tgi_null_argument(S, "keep", "t"), t;
+    if (f && t->link.next && t->scope == f->serial) {
+        tgi_leave_list(S, t);
+        tgi_join_list(S, t, f->scope, f->scope_serial);
+    }
+    return t;
+}
+
+tg_tensor *tg_retain(tg_tensor *t)
+{
+    if (!t) return tgi_null_argument(tgi_self(), "retain", "t"), t;
+    tgi_ref(t);
+    tgi_count(t, &t->retains, 1);
+    return t;
+}
+
+void tg_release(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return;
+    if (t->refs > 0 && t->retains > 0) {
+        tgi_count(t, &t->retains, -1);
+    } else if (t->refs > 0 && t->link.next && t->scope == 0) {
+        tgi_leave_list(S, t);
+    } else {
+        tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s%s belongs to %s\n"
+                 "release what tg_param or tg_retain returned, once each",
+                 t->name ? t->name : "of shape ", t->name ? "" : tgi_shape_text(t).text,
+                 t->refs > 0 && t->link.next ? "a scope" : "others");
+        return;
+    }
+    tgi_unref(S, t);
+}
+
+/* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
+static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
+{
+    if (t->link.next) tgi_leave_list(S, t);
+    else tgi_ref(t);
+    tgi_count(t, &t->retains, 1);
+}
+
+static bool tgi_owned_here(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+{
+    if (TGI_LIKELY(t->owner == S->id) || (t->flags & TGI_SHARED)) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s belongs to another thread\n"
+                    "tg_share(t) lets other threads use a leaf", argument);
+}
+
+tg_tensor *tg_param(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return tgi_null_argument(S, "param", "t"), t;
+    if (!tgi_owned_here(S, "param", "t", t)) return NULL;
+    if (t->node) {
+        tgi_fail(S, TG_ERR_GRAPH, "param", "a parameter is a leaf, but this tensor was computed from others that require grad\n"
+                 "tg_param(tg_detach(t)) makes a leaf of its values");
+        return NULL;
+    }
+    if (!tg_set_requires_grad(t, true)) return NULL;
+    tgi_take_from_list(S, t);
+    return t;
+}
+
+void tg_drop(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return;
+    if (!t->link.next || t->refs <= 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "drop", "only a temporary that belongs to a scope can be dropped");
+        return;
+    }
+    tgi_leave_list(S, t);
+    tgi_unref(S, t);
+}
+
+tg_tensor *tg_share(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return tgi_null_argument(S, "share", "t"), t;
+    if (t->flags & TGI_SHARED) return t;
+    if (!tgi_owned_here(S, "share", "t", t)) return NULL;
+    if (t->node || t->base) {
+        tgi_fail(S, TG_ERR_GRAPH, "share", "only leaves and constants can be shared between threads, not a %s\n"
+                 "share tg_clone(tg_detach(t))", t->base ? "view" : "computed tensor that requires grad");
+        return NULL;
+    }
+    if (t->link.next) tgi_take_from_list(S, t);
+    t->flags |= TGI_SHARED;
+    t->storage->shared = true;
+    return t;
+}
+
+static tg_status tgi_end_thread(tgi_thread *S)
+{
+    tgi_frames_close(S, NULL);
+    tgi_end_list(S, &S->unscoped);
+    tgi_trim(S, 0);
+    tgi_report_stats(S);
+    TGI_ATOMIC_ADD(&tgi_threads_alive, -1);
+    S->started = false;
+    return TG_OK;
+}
+
+tg_status tg_thread_end(void) { return tgi_end_thread(tgi_self()); }
+
+tg_status tg_shutdown(void)
+{
+    tgi_thread *S = tgi_self();
+    int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
+    if (others > 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "shutdown", "%lld other threads hold state\nend each with tg_thread_end() first",
+                 (long long)others);
+        return TG_ERR_ARGUMENT;
+    }
+    return tgi_end_thread(S);
+}
+
+/* ---- making tensors ---- */
+
+/* dims and the product of their sizes; false after recording an error when one is negative or the product overflows. */
+static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64_t *dims, int64_t *numel)
+{
+    int64_t n = 1;
+    bool empty = false;
+    int i;
+    if (ndim < 0 || ndim > TG_MAX_DIMS) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "a tensor has at most %d dims, not %d", TG_MAX_DIMS, ndim);
+    }
+    for (i = 0; i < ndim; ++i) {
+        if (dims[i] < 0) {
+            return tgi_fail(S, TG_ERR_SHAPE, op, "Trying to create tensor with negative dimension %lld: %s",
+                            (long long)dims[i], tgi_dims_text(ndim, dims).text);
+        }
+        empty = empty || dims[i] == 0;
+    }
+    for (i = 0; i < ndim; ++i) { /* checked even when empty: strides are products too */
+        int64_t size = dims[i] ? dims[i] : 1;
+        if (n > INT64_MAX / 16 / size) {
+            return tgi_fail(S, TG_ERR_SHAPE, op, "the number of elements of shape %s overflows",
+                            tgi_dims_text(ndim, dims).text);
+        }
+        n *= size;
+    }
+    *numel = empty ? 0 : n;
+    return true;
+}
+
+static int64_t tgi_numel(const tg_tensor *t)
+{
+    int64_t n = 1;
+    int i;
+    for (i = 0; i < t->ndim; ++i) n *= t->dim[i];
+    return n;
+}
+
+/* A handle without shape or storage, in the current scope; NULL after recording an error. */
+static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
+{
+    tg_tensor *t = (tg_tensor *)tgi_take(S, sizeof *t);
+    if (!t) return tgi_no_memory(S, op, sizeof *t), t;
+    memset(t, 0, offsetof(tg_tensor, dim));
+    t->refs = t->pins = 1;
+    t->dtype = (uint8_t)dtype;
+    t->owner = S->id;
+    if (++S->stats.tensors > S->stats.peak_tensors) S->stats.peak_tensors = S->stats.tensors;
+    tgi_join_list(S, t, S->scope, S->scope_serial);
+    return t;
+}
+
+enum { TGI_INLINE_BYTES = 512 };
+
+/* Storage of this many bytes on a device, undefined contents; NULL after recording an error. */
+static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes)
+{
+    bool inside = backend->host && bytes <= TGI_INLINE_BYTES;
+    size_t block = sizeof(tgi_storage) + (inside ? bytes : 0);
+    tgi_storage *s = (tgi_storage *)tgi_take(S, block);
+    void *data = s && !inside ? backend->alloc(S, index, bytes) : NULL;
+    if (!s || (!inside && !data)) {
+        tgi_give_back(S, s, block);
+        tgi_no_memory(S, op, bytes);
+        return NULL;
+    }
+    memset(s, 0, sizeof *s);
+    s->refs = 1;
+    s->backend = backend;
+    s->index = index;
+    s->block = block;
+    s->bytes = bytes;
+    s->data = inside ? (void *)(s + 1) : data;
+    S->stats.bytes += (int64_t)bytes;
+    if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
+    return s;
+}
+
+static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
+{
+    int64_t stride = 1;
+    int i;
+    t->ndim = (uint8_t)ndim;
+    for (i = ndim - 1; i >= 0; --i) {
+        t->dim[i] = dims[i];
+        t->stride[i] = stride;
+        stride *= dims[i] ? dims[i] : 1;
+    }
+}
+
+/* A new tensor of undefined contents, row-major. */
+static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
+                          const tgi_backend *backend, int index)
+{
+    tg_tensor *t;
+    int64_t numel;
+    if (!tgi_dtype_known(dtype)) return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
+    t = tgi_new_handle(S, op, dtype);
+    if (!t) return NULL;
+    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size);
+    if (!t->storage) {
+        t->ndim = 0;
+        tgi_unref(S, t);
+        return NULL;
+    }
+    tgi_set_contiguous(t, ndim, dims);
+    return t;
+}
+
+/* A new handle on t's storage, of t's shape: what views and detach start from.  No history. */
+static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
+{
+    tg_tensor *y = tgi_new_handle(S, op, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    y->storage = t->storage;
+    if (t->storage->shared) TGI_ATOMIC_ADD(&t->storage->refs, 1);
+    else t->storage->refs++;
+    y->offset = t->offset;
+    y->ndim = t->ndim;
+    memcpy(y->dim, t->dim, sizeof(int64_t) * t->ndim);
+    memcpy(y->stride, t->stride, sizeof(int64_t) * t->ndim);
+    return y;
+}
+
+/* An operand for a kernel: t over its own dims. */
+static tgi_operand tgi_operand_of(const tg_tensor *t)
+{
+    tgi_operand o;
+    o.dtype = (tg_dtype)t->dtype;
+    o.data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
+    memcpy(o.stride, t->stride, sizeof(int64_t) * t->ndim);
+    return o;
+}
+
+/* A loop over t's elements with t as its first operand. */
+static tgi_loop tgi_loop_over(const tg_tensor *t)
+{
+    tgi_loop loop;
+    loop.kernel = 0;
+    loop.compute = TG_F64;
+    loop.ndim = t->ndim;
+    memcpy(loop.dim, t->dim, sizeof(int64_t) * t->ndim);
+    loop.nargs = 1;
+    loop.arg[0] = tgi_operand_of(t);
+    loop.scalar[0] = loop.scalar[1] = 0;
+    return loop;
+}
+
+/* y = x, element for element; the same shape, any dtypes and layouts, one device. */
+static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
+{
+    tgi_loop loop = tgi_loop_over(y);
+    loop.nargs = 2;
+    loop.arg[1] = tgi_operand_of(x);
+    return y->storage->backend->copy(S, &loop);
+}
+
+static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
+{
+    tgi_loop loop = tgi_loop_over(y);
+    loop.scalar[0] = value;
+    return y->storage->backend->fill(S, &loop);
+}
+
+/* t, if a kernel could fill it; else nothing is left of it. */
+static tg_tensor *tgi_made(tgi_thread *S, tg_tensor *t, bool ok)
+{
+    if (t && !ok) tgi_unref(S, t);
+    return ok ? t : NULL;
+}
+
+tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "empty", &device);
+    return backend ? tgi_new(S, "empty", shape.ndim, shape.dim, dtype, backend, device.index) : NULL;
+}
+
+tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "full", &device);
+    tg_tensor *t = backend ? tgi_new(S, "full", shape.ndim, shape.dim, dtype, backend, device.index) : NULL;
+    return t ? tgi_made(S, t, tgi_fill_elements(S, t, value)) : NULL;
+}
+
+tg_tensor *tg_full(tg_shape shape, double value)
+{
+    tgi_thread *S = tgi_self();
+    return tg_full_on(shape, value, S->default_dtype, S->default_device);
+}
+
+tg_tensor *tg_empty(tg_shape shape)
+{
+    tgi_thread *S = tgi_self();
+    return tg_empty_on(shape, S->default_dtype, S->default_device);
+}
+
+tg_tensor *tg_zeros(tg_shape shape) { return tg_full(shape, 0); }
+tg_tensor *tg_ones(tg_shape shape) { return tg_full(shape, 1); }
+tg_tensor *tg_scalar(double value) { return tg_full(TG_SCALAR, value); }
+tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tg_full_on(shape, 0, dtype, device); }
+tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tg_full_on(shape, 1, dtype, device); }
+
+/* A new contiguous tensor of t's shape, dtype and device. */
+static tg_tensor *tgi_new_like(tgi_thread *S, const char *op, tg_tensor *t)
+{
+    if (!t) return tgi_null_argument(S, op, "t"), t;
+    if (!tgi_owned_here(S, op, "t", t)) return NULL;
+    return tgi_new(S, op, t->ndim, t->dim, (tg_dtype)t->dtype, t->storage->backend, t->storage->index);
+}
+
+tg_tensor *tg_empty_like(tg_tensor *t) { return tgi_new_like(tgi_self(), "empty_like", t); }
+
+tg_tensor *tg_full_like(tg_tensor *t, double value)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *y = tgi_new_like(S, "full_like", t);
+    return y ? tgi_made(S, y, tgi_fill_elements(S, y, value)) : NULL;
+}
+
+tg_tensor *tg_zeros_like(tg_tensor *t) { return tg_full_like(t, 0); }
+tg_tensor *tg_ones_like(tg_tensor *t) { return tg_full_like(t, 1); }
+
+tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "arange", &device);
+    double count = ceil((end - start) / step);
+    int64_t n = 0;
+    tg_tensor *t;
+    if (!backend) return NULL;
+    if (!(step > 0 || step < 0)) return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "step must be nonzero"), (tg_tensor *)NULL;
+    if (!isfinite(start) || !isfinite(end)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
+    }
+    if (count < 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "arange", "upper bound and lower bound inconsistent with step sign");
+        return NULL;
+    }
+    if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, "arange", "%g elements are too many", count), (tg_tensor *)NULL;
+    n = (int64_t)count;
+    t = tgi_new(S, "arange", 1, &n, dtype, backend, device.index);
+    return t ? tgi_made(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
+}
+
+tg_tensor *tg_arange(double start, double end, double step)
+{
+    tgi_thread *S = tgi_self();
+    return tg_arange_on(start, end, step, S->default_dtype, S->default_device);
+}
+
+tg_tensor *tg_linspace(double a, double b, int64_t n)
+{
+    tgi_thread *S = tgi_self();
+    tg_device device = S->default_device;
+    const tgi_backend *backend = tgi_backend_for(S, "linspace", &device);
+    tg_tensor *t;
+    int64_t half = n / 2, rest = n - n / 2;
+    double step = n > 1 ? (b - a) / (double)(n - 1) : 0;
+    tgi_operand out;
+    if (!backend) return NULL;
+    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
+    t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
+    if (!t) return NULL;
+    if (n <= 1) return tgi_made(S, t, tgi_fill_elements(S, t, a));
+    out = tgi_operand_of(t); /* from both ends, so that the last one is b to the last bit */
+    if (!backend->arange(S, out, half, a, step)) return tgi_made(S, t, false);
+    out.data = (char *)out.data + (n - 1) * (int64_t)tgi_dtypes[t->dtype].size;
+    out.stride[0] = -1;
+    return tgi_made(S, t, backend->arange(S, out, rest, b, -step));
+}
+
+tg_tensor *tg_eye(int64_t n)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *t = tg_zeros(TG_SHAPE(n, n));
+    tgi_loop loop;
+    if (!t) return NULL;
+    loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
+    loop.ndim = 1;
+    loop.arg[0].stride[0] = n + 1;
+    loop.scalar[0] = 1;
+    return tgi_made(S, t, t->storage->backend->fill(S, &loop));
+}
+
+tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *t;
+    t = tg_empty_on(shape, dtype, device);
+    if (!t) return NULL;
+    if (!data && t->storage->bytes) return tgi_null_argument(S, "from", "data"), tgi_made(S, t, false);
+    return tgi_made(S, t, t->storage->bytes == 0 ||
+                              t->storage->backend->upload(S, t->storage->index, t->storage->data, data, t->storage->bytes));
+}
+
+tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype)
+{
+    return tg_from_on(data, shape, dtype, tgi_self()->default_device);
+}
+
+tg_tensor *tg_from_f32(const float *data, tg_shape shape) { return tg_from(data, shape, TG_F32); }
+tg_tensor *tg_from_f64(const double *data, tg_shape shape) { return tg_from(data, shape, TG_F64); }
+tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape) { return tg_from(data, shape, TG_I64); }
+
+tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user)
+{
+    tgi_thread *S = tgi_self();
+    int64_t numel;
+    tg_tensor *t;
+    tgi_storage *s;
+    if (!tgi_dtype_known(dtype)) return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
+    if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
+    t = tgi_new_handle(S, "wrap", dtype);
+    if (!t) return NULL;
+    s = (tgi_storage *)tgi_take(S, sizeof *s);
+    if (!s) {
+        tgi_no_memory(S, "wrap", sizeof *s);
+        tgi_unref(S, t);
+        return NULL;
+    }
+    memset(s, 0, sizeof *s);
+    s->refs = 1;
+    s->backend = &tgi_cpu;
+    s->block = sizeof *s;
+    s->data = data;
+    s->deleter = deleter;
+    s->user = user;
+    s->borrowed = true;
+    t->storage = s;
+    tgi_set_contiguous(t, shape.ndim, shape.dim);
+    return t;
+}
+
+tg_status tg_set_default_device(tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_backend_for(S, "set_default_device", &device)) return TG_ERR_DEVICE;
+    S->default_device = device;
+    return TG_OK;
+}
+
+/* ---- what a tensor is ---- */
+
+/* A dim of a tensor with ndim dims, counted from the end when negative; false after recording PyTorch's error. */
+static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
+{
+    int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
+    if (*dim < -n || *dim >= n) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension out of range (expected to be in range of [%d, %d], but got %d)", -n,
+                        n - 1, *dim);
+    }
+    if (*dim < 0) *dim += n;
+    return true;
+}
+
+#define TGI_GETTER(t, name, otherwise)                                                                                 \
+    if (!(t)) return tgi_null_argument(tgi_self(), name, "t"), otherwise
+
+int tg_ndim(const tg_tensor *t)
+{
+    TGI_GETTER(t, "ndim", 0);
+    return t->ndim;
+}
+
+static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, const int64_t *list)
+{
+    tgi_thread *S = tgi_self();
+    TGI_GETTER(t, op, 0);
+    if (t->ndim == 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension specified as %d but tensor has no dimensions", dim), 0;
+    }
+    return tgi_wrap_dim(S, op, t->ndim, &dim) ? list[dim] : 0;
+}
+
+int64_t tg_dim(const tg_tensor *t, int dim) { return tgi_size_at(t, "dim", dim, t ? t->dim : NULL); }
+int64_t tg_stride(const tg_tensor *t, int dim) { return tgi_size_at(t, "stride", dim, t ? t->stride : NULL); }
+
+int64_t tg_numel(const tg_tensor *t)
+{
+    TGI_GETTER(t, "numel", 0);
+    return tgi_numel(t);
+}
+
+tg_shape tg_shape_of(const tg_tensor *t)
+{
+    TGI_GETTER(t, "shape_of", TG_SCALAR);
+    return tg_make_shape(t->ndim, t->dim);
+}
+
+tg_dtype tg_dtype_of(const tg_tensor *t)
+{
+    TGI_GETTER(t, "dtype_of", TG_F32);
+    return (tg_dtype)t->dtype;
+}
+
+static tg_device tgi_device_of(const tg_tensor *t)
+{
+    tg_device device;
+    device.type = t->storage->backend->type;
+    device.index = t->storage->index;
+    return device;
+}
+
+tg_device tg_device_of(const tg_tensor *t)
+{
+    static const tg_device cpu = TG_CPU_INIT;
+    TGI_GETTER(t, "device_of", cpu);
+    return tgi_device_of(t);
+}
+
+bool tg_is_cuda(const tg_tensor *t)
+{
+    TGI_GETTER(t, "is_cuda", false);
+    return t->storage->backend->type == TG_DEV_CUDA;
+}
+
+static bool tgi_is_contiguous(const tg_tensor *t)
+{
+    int64_t n = 1;
+    int i;
+    for (i = t->ndim - 1; i >= 0; --i) {
+        if (t->dim[i] == 0) return true;
+        if (t->dim[i] != 1 && t->stride[i] != n) return tgi_numel(t) == 0;
+        n *= t->dim[i];
+    }
+    return true;
+}
+
+bool tg_is_contiguous(const tg_tensor *t)
+{
+    TGI_GETTER(t, "is_contiguous", false);
+    return tgi_is_contiguous(t);
+}
+
+int64_t tg_version_of(const tg_tensor *t)
+{
+    TGI_GETTER(t, "version_of", 0);
+    return t->storage->version;
+}
+
+tg_status tg_set_name(tg_tensor *t, const char *name)
+{
+    tgi_thread *S = tgi_self();
+    char *copy = NULL;
+    if (!t) return tgi_null_argument(S, "set_name", "t"), tgi_failed(S);
+    if (name && *name) {
+        copy = (char *)tgi_take(S, strlen(name) + 1);
+        if (!copy) return tgi_no_memory(S, "set_name", strlen(name) + 1), TG_ERR_MEMORY;
+        strcpy(copy, name);
+    }
+    if (t->name) tgi_give_back(S, t->name, strlen(t->name) + 1);
+    t->name = copy;
+    return TG_OK;
+}
+
+const char *tg_name(const tg_tensor *t)
+{
+    TGI_GETTER(t, "name", "");
+    return t->name ? t->name : "";
+}
+
+/* ---- elements ---- */
+
+/* One element's bytes, from any device. */
+static bool tgi_read_element(tgi_thread *S, const tg_tensor *t, int64_t at, void *element)
+{
+    size_t size = tgi_dtypes[t->dtype].size;
+    return t->storage->backend->download(S, t->storage->index, element,
+                                         (const char *)t->storage->data + (t->offset + at) * (int64_t)size, size);
+}
+
+/* An element's bytes to and from double or int64, by the CPU's conversions. */
+static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, const void *from, tg_dtype from_dtype)
+{
+    tgi_loop loop;
+    memset(&loop, 0, sizeof loop);
+    loop.nargs = 2;
+    loop.arg[0].data = to;
+    loop.arg[0].dtype = to_dtype;
+    loop.arg[1].data = (void *)(uintptr_t)from;
+    loop.arg[1].dtype = from_dtype;
+    return tgi_cpu.copy(S, &loop);
+}
+
+/* The only element of t, in another dtype. */
+static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, tg_dtype dtype)
+{
+    int64_t element[1];
+    if (!t) return tgi_null_argument(S, op, "t");
+    if (tgi_numel(t) != 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "a Tensor with %lld elements cannot be converted to Scalar (shape %s)\n"
+                        "tg_get(t, TG_INDEX(...)) reads one element of many", (long long)tgi_numel(t), tgi_shape_text(t).text);
+    }
+    return tgi_read_element(S, t, 0, element) && tgi_convert_element(S, value, dtype, element, (tg_dtype)t->dtype);
+}
+
+double tg_item(tg_tensor *t)
+{
+    double value;
+    return tgi_item(tgi_self(), "item", t, &value, TG_F64) ? value : (double)NAN;
+}
+
+int64_t tg_item_i64(tg_tensor *t)
+{
+    int64_t value;
+    return tgi_item(tgi_self(), "item_i64", t, &value, TG_I64) ? value : 0;
+}
+
+/* Where an index points, in elements from the first one. */
+static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape index, int64_t *at)
+{
+    int i;
+    if (!t) return tgi_null_argument(S, op, "t");
+    if (index.ndim != t->ndim) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim, t->ndim,
+                        tgi_shape_text(t).text);
+    }
+    for (*at = 0, i = 0; i < t->ndim; ++i) {
+        int64_t k = index.dim[i];
+        if (k < -t->dim[i] || k >= t->dim[i]) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld", (long long)k,
+                            i, (long long)t->dim[i]);
+        }
+        *at += (k < 0 ? k + t->dim[i] : k) * t->stride[i];
+    }
+    return true;
+}
+
+double tg_get(tg_tensor *t, tg_shape index)
+{
+    tgi_thread *S = tgi_self();
+    int64_t at, element[1];
+    double value;
+    if (!tgi_locate(S, "get", t, index, &at) || !tgi_read_element(S, t, at, element)) return (double)NAN;
+    return tgi_convert_element(S, &value, TG_F64, element, (tg_dtype)t->dtype) ? value : (double)NAN;
+}
+
+void *tg_data(tg_tensor *t)
+{
+    TGI_GETTER(t, "data", (void *)NULL);
+    return tgi_operand_of(t).data;
+}
+
+static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
+{
+    tgi_thread *S = tgi_self();
+    TGI_GETTER(t, op, (void *)NULL);
+    if (t->dtype != (uint8_t)dtype || !t->storage->backend->host || !tgi_is_contiguous(t)) {
+        tgi_fail(S, t->dtype != (uint8_t)dtype ? TG_ERR_DTYPE : TG_ERR_ARGUMENT, op,
+                 "a contiguous CPU tensor of %s is needed, not %s %s on %s\n"
+                 "tg_copy_out copies from any dtype, layout and device",
+                 tg_dtype_name(dtype), tgi_is_contiguous(t) ? "contiguous" : "non-contiguous",
+                 tg_dtype_name((tg_dtype)t->dtype), tg_device_str(tgi_device_of(t)));
+        return NULL;
+    }
+    return tgi_operand_of(t).data;
+}
+
+float *tg_data_f32(tg_tensor *t) { return (float *)tgi_host_data(t, "data_f32", TG_F32); }
+double *tg_data_f64(tg_tensor *t) { return (double *)tgi_host_data(t, "data_f64", TG_F64); }
+int64_t *tg_data_i64(tg_tensor *t) { return (int64_t *)tgi_host_data(t, "data_i64", TG_I64); }
+
+tg_tensor *tg_touch_(tg_tensor *t)
+{
+    TGI_GETTER(t, "touch_", (tg_tensor *)NULL);
+    t->storage->version++;
+    t->storage->writer = "touch_";
+    return t;
+}
+
+tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *dense = t;
+    size_t need;
+    bool ok;
+    if (!t) return tgi_null_argument(S, "copy_out", "t"), tgi_failed(S);
+    need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    if (need != bytes) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
+                 tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need, (unsigned long long)bytes);
+        return TG_ERR_ARGUMENT;
+    }
+    if (need == 0) return TG_OK;
+    if (!dst) return tgi_null_argument(S, "copy_out", "dst"), tgi_failed(S);
+    if (!tgi_is_contiguous(t)) {
+        dense = tgi_new_like(S, "copy_out", t);
+        if (!dense) return TG_ERR_MEMORY;
+        if (!tgi_copy_elements(S, dense, t)) return tgi_unref(S, dense), tgi_failed(S);
+    }
+    ok = t->storage->backend->download(S, t->storage->index, dst, tgi_operand_of(dense).data, need);
+    if (dense != t) tgi_unref(S, dense);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ======== @@TAPE ==================================================================================================
+
+   Every recorded op makes one node, numbered as it is made; edges go from newer nodes to older ones, always.  A tensor owns
+   the node that made it; a node owns older nodes through its edges and pins the tensors that its rule saved, never their
+   handles: so nothing can form a cycle.  Backward runs the newest node that has a gradient until none is left. */
+
+/* The numbers of an op's call that its rule needs, and a list of them. */
+enum { TGI_NUMBERS = 2 * TG_MAX_DIMS };
+typedef struct {
+    double s, t;
+    int64_t i, j;
+    int dim, flag, listed;
+    const int64_t *list;
+} tgi_attr;
+
+/* Where a view lies in its base: both relative to the base's first element. */
+typedef struct {
+    int base_ndim, ndim;
+    int64_t base_dim[TG_MAX_DIMS], base_stride[TG_MAX_DIMS];
+    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS], offset;
+} tgi_geometry;
+
+typedef struct { tgi_node *node; tg_tensor *leaf; int output; } tgi_edge; /* both NULL: no gradient is wanted */
+
+/* A saved tensor: which >= 0 is the input of that number, -1 - k is output k, TGI_EXTRA neither. */
+enum { TGI_EXTRA = INT_MIN };
+typedef struct { tg_tensor *t; uint32_t version; int which; } tgi_saved;
+
+/* What an output was like: a gradient for it must be the same. */
+typedef struct { const tgi_backend *backend; int index; uint8_t dtype, ndim; const int64_t *dim; } tgi_meta;
+
+enum {
+    TGI_FREED = 1, /* a backward has dropped what was saved */
+    TGI_SLICES = 2 /* the op wrote in place through a view: the rule sees the view of g, its base gets the rest */
+};
+
+struct tgi_node {
+    tgi_link link; /* first: live nodes, oldest first; while dying, next is the worklist */
+    int32_t refs;
+    uint16_t inputs, outputs, saves, flags;
+    const struct tgi_op *op;
+    uint64_t number;
+    tgi_record *record; /* in a running backward */
+    tgi_hook_entry *hooks;
+    tgi_geometry *view;
+    tg_ctx *ctx; /* of a custom op or a checkpoint */
+    size_t block;
+    char *name;          /* in the tail, as all below */
+    tgi_edge *edge;      /* [inputs] */
+    tgi_saved *saved;    /* [saves] */
+    tgi_meta *meta;      /* [outputs] */
+    tgi_attr *attr;
+};
+
+/* A node or leaf that has received a gradient in a run, and waits. */
+struct tgi_record {
+    tgi_record *outer;           /* the same node's record in another live run */
+    tgi_record *child, *sibling; /* in the queue */
+    tgi_record *all;             /* the run's other records */
+    uint64_t run, number;
+    tgi_node *node;
+    tg_tensor *leaf;
+    bool queued, captured, needed, retained, listed;
+    uint64_t received; /* a bit per output that has a gradient, not only zeros for none */
+    tg_tensor **grad; /* [outputs]: &first for one output */
+    tg_tensor *first;
+};
+
+struct tgi_hook_entry {
+    tgi_hook_entry *next;
+    int id, output;
+    tg_hook_fn hook;
+    tg_post_hook_fn post;
+    void *user;
+    tg_tensor *retain; /* neither hook nor post: .grad of this tensor is wanted */
+};
+
+struct tg_ctx {
+    tgi_thread *S;
+    void *user;
+    void (*free_user)(void *user);
+    tg_custom_backward backward;
+    tg_function function; /* a checkpoint's */
+    tg_rng rng;
+    const char *name;
+    bool forward; /* tg_save is allowed */
+    uint64_t scope; /* that forward runs in */
+    tg_status status;
+    int n_in, n_out;
+    tg_tensor *const *in;
+    tg_tensor **out;
+    uint64_t differentiable_not; /* a bit per output */
+    int saves, room;
+    tg_tensor **save;             /* while forward runs; then they are in the node */
+    struct tgi_ctx_block *blocks; /* of tg_ctx_alloc, and the name */
+    tgi_node *node;
+};
+typedef struct tgi_ctx_block { struct tgi_ctx_block *next; size_t bytes; } tgi_ctx_block;
+
+/* What a rule gets: the node, its numbers, the gradients of its outputs; what it gives: a gradient per input. */
+typedef struct {
+    tgi_thread *S;
+    tg_backward_run *run;
+    tgi_node *node;
+    const tgi_attr *attr;
+    tg_tensor **grad;   /* [outputs] */
+    uint64_t received;  /* a bit per output: not only zeros that stand for none */
+    tg_tensor **result; /* [inputs] */
+} tgi_step;
+
+/* The op table, one row per op.  Rules stand in @@MOVE and @@OPS. */
+typedef bool (*tgi_rule)(tgi_step *step, tg_tensor *g);
+typedef struct tgi_op {
+    const char *name, *arguments;
+    int needs;
+    tgi_rule rule;
+    const char *formula;
+} tgi_op;
+enum { TGI_NEEDS_Y = 8, TGI_NEEDS_Y2 = 16, TGI_NEEDS_A_FOR_B = 32, TGI_NEEDS_B_FOR_A = 64 };
+
+#define TGI_DECLARE(name, ...) static bool tgi_rule_##name(tgi_step *step, tg_tensor *g);
+#define TGI_DECLARE_UNARY(name, kind, ...) TGI_DECLARE_##kind(name)
+#define TGI_DECLARE_ANY(name) TGI_DECLARE(name, 0)
+#define TGI_DECLARE_FLOATS(name) TGI_DECLARE(name, 0)
+#define TGI_DECLARE_TEST(name)
+TGI_UNARY_OPS(TGI_DECLARE_UNARY)
+TGI_SCALAR_OPS(TGI_DECLARE_UNARY)
+TGI_BINARY_OPS(TGI_DECLARE_UNARY)
+TGI_TERNARY_OPS(TGI_DECLARE_UNARY)
+TGI_MASK_OPS(TGI_DECLARE_UNARY)
+TGI_OPS(TGI_DECLARE)
+
+static const tgi_op *tgi_op_row(int op)
+{
+    enum { NOTHING = 0, A = 1, B = 2, C = 4, Y = 8, Y2 = 16, A_FOR_B = 32, B_FOR_A = 64 };
+#define TGI_RULE_ANY(name) tgi_rule_##name
+#define TGI_RULE_FLOATS(name) tgi_rule_##name
+#define TGI_RULE_TEST(name) NULL
+#define TGI_ROW1(name, kind, y, yi, needs, rule, formula) {#name, "x", needs, TGI_RULE_##kind(name), formula},
+#define TGI_ROW2(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                    \
+    {#name, "a,b", needs, TGI_RULE_##kind(name), formula},
+#define TGI_ROW3(name, kind, y, yi, needs, rule_a, rule_b, rule_c, formula)                                            \
+    {#name, "a,b,c", needs, TGI_RULE_##kind(name), formula},
+#define TGI_ROW(name, arguments, needs, formula) {#name, arguments, needs, tgi_rule_##name, formula},
+#define TGI_PLAIN_ROW(name, arguments) {#name, arguments, NOTHING, NULL, NULL},
+    static const tgi_op rows[] = {
+        TGI_UNARY_OPS(TGI_ROW1) TGI_SCALAR_OPS(TGI_ROW1) TGI_BINARY_OPS(TGI_ROW2) TGI_TERNARY_OPS(TGI_ROW3)
+        TGI_MASK_OPS(TGI_ROW2) TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
+    };
+    return &rows[op];
+}
+
+/* The tape knows no op: these few it reaches through pointers. */
+static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims);
+static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_geometry *view);
+static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_geometry *view);
+static const struct {
+    tg_tensor *(*add)(tg_tensor *, tg_tensor *);
+    tg_tensor *(*add_)(tg_tensor *, tg_tensor *);
+    tg_tensor *(*clone)(tg_tensor *);
+    tg_tensor *(*is_nan)(tg_tensor *);
+    tg_tensor *(*any)(tg_tensor *);
+    tg_tensor *(*to)(tg_tensor *, tg_device, tg_dtype, int);
+    tg_tensor *(*sum_to)(tg_tensor *, int, const int64_t *);
+    tg_tensor *(*as_strided)(tg_tensor *, const tgi_geometry *);
+    tg_tensor *(*scatter_view)(tg_tensor *, tg_tensor *, const tgi_geometry *);
+} tgi_reach = {tg_add, tg_add_, tg_clone, tg_isnan, tg_any, tg_to_ex, tgi_sum_to, tgi_as_strided, tgi_scatter_view};
+
+/* ---- nodes ---- */
+
+/* A node with room for its tail, not yet on the tape; NULL after recording an error. */
+static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs, tg_tensor *const *out,
+                              const tgi_attr *attr, const tgi_geometry *view)
+{
+    size_t list_bytes = attr ? sizeof(int64_t) * (size_t)attr->listed : 0, attr_bytes = attr ? sizeof *attr + list_bytes : 0;
+    size_t bytes = sizeof(tgi_node) + sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_saved) * (size_t)saves +
+                   sizeof(tgi_meta) * (size_t)outputs + attr_bytes;
+    tgi_node *n;
+    char *tail;
+    int i;
+    for (i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
+    n = (tgi_node *)tgi_take(S, bytes);
+    if (!n) return tgi_no_memory(S, op->name, bytes), n;
+    memset(n, 0, sizeof *n + sizeof(tgi_edge) * (size_t)inputs);
+    n->refs = 1;
+    n->op = op;
+    n->inputs = (uint16_t)inputs;
+    n->outputs = (uint16_t)outputs;
+    n->block = bytes;
+    tail = (char *)(n + 1);
+    n->edge = (tgi_edge *)(void *)tail, tail += sizeof(tgi_edge) * (size_t)inputs;
+    n->saved = (tgi_saved *)(void *)tail, tail += sizeof(tgi_saved) * (size_t)saves;
+    n->meta = (tgi_meta *)(void *)tail, tail += sizeof(tgi_meta) * (size_t)outputs;
+    if (attr) {
+        n->attr = (tgi_attr *)(void *)tail;
+        *n->attr = *attr;
+        n->attr->list = (const int64_t *)(void *)(tail + sizeof *attr);
+        if (list_bytes) memcpy(tail + sizeof *attr, attr->list, list_bytes);
+        tail += attr_bytes;
+    }
+    for (i = 0; i < outputs; ++i) {
+        tgi_meta *m = &n->meta[i];
+        m->backend = out[i]->storage->backend;
+        m->index = out[i]->storage->index;
+        m->dtype = out[i]->dtype;
+        m->ndim = out[i]->ndim;
+        m->dim = (const int64_t *)(void *)tail;
+        memcpy(tail, out[i]->dim, sizeof(int64_t) * m->ndim);
+        tail += sizeof(int64_t) * m->ndim;
+    }
+    if (view) {
+        n->view = (tgi_geometry *)tgi_take(S, sizeof *view);
+        if (!n->view) {
+            tgi_give_back(S, n, bytes);
+            tgi_no_memory(S, op->name, sizeof *view);
+            return NULL;
+        }
+        *n->view = *view;
+    }
+    return n;
+}
+
+/* Puts a node on the tape: from here on it has a number. */
+static void tgi_node_link(tgi_thread *S, tgi_node *n)
+{
+    n->number = ++S->node_count;
+    tgi_link_last(&S->nodes, &n->link);
+    if (++S->stats.nodes > S->stats.peak_nodes) S->stats.peak_nodes = S->stats.nodes;
+}
+
+static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
+{
+    int i;
+    for (i = 0; i < n->saves; ++i) tgi_unpin(S, n->saved[i].t);
+    S->stats.saved -= n->saves;
+    n->saves = 0;
+}
+
+static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx);
+
+static void tgi_node_bury(tgi_thread *S, tgi_node *n)
+{
+    int i;
+    tgi_drop_saved(S, n);
+    for (i = 0; i < n->inputs; ++i) {
+        if (n->edge[i].node) tgi_node_unref(S, n->edge[i].node);
+        if (n->edge[i].leaf) tgi_unpin(S, n->edge[i].leaf);
+    }
+    if (n->hooks) tgi_hooks_free(S, &n->hooks);
+    if (n->ctx) tgi_ctx_free(S, n->ctx);
+    tgi_give_back(S, n->view, sizeof *n->view);
+    tgi_give_back(S, n, n->block);
+}
+
+/* Nodes die through a worklist: a chain of any length is freed without recursion. */
+static void tgi_node_unref(tgi_thread *S, tgi_node *n)
+{
+    if (--n->refs) return;
+    if (n->link.next) { /* it was on the tape */
+        tgi_unlink(&n->link);
+        S->stats.nodes--;
+    }
+    n->link.next = (tgi_link *)(void *)S->dying;
+    S->dying = n;
+    if (S->draining) return;
+    S->draining = true;
+    while ((n = S->dying) != NULL) {
+        S->dying = (tgi_node *)(void *)n->link.next;
+        tgi_node_bury(S, n);
+    }
+    S->draining = false;
+}
+
+/* Where gradients for t go. */
+static void tgi_set_edge(tgi_edge *e, tg_tensor *t)
+{
+    e->output = t->output;
+    if (t->node) {
+        e->node = t->node;
+        t->node->refs++;
+    } else {
+        e->leaf = t;
+        tgi_pin(t);
+    }
+}
+
+static void tgi_save_tensor(tgi_thread *S, tgi_node *n, tg_tensor *t, int which, uint32_t version)
+{
+    tgi_saved *s = &n->saved[n->saves++];
+    s->t = t;
+    s->which = which;
+    s->version = version;
+    tgi_pin(t);
+    S->stats.saved++;
+}
+
+/* t is now made by node n (whose reference passes over); a request for t's gradient moves along. */
+static void tgi_set_node(tgi_thread *S, tg_tensor *t, tgi_node *n, int output)
+{
+    tgi_node *old = t->node;
+    if (old && (t->flags & TGI_RETAINS_GRAD)) {
+        tgi_hook_entry **at = &old->hooks, *moved;
+        while (*at && (*at)->retain != t) at = &(*at)->next;
+        if ((moved = *at) != NULL) {
+            *at = moved->next;
+            moved->next = n->hooks;
+            moved->output = output;
+            n->hooks = moved;
+        }
+    }
+    t->node = n;
+    t->output = output;
+    t->flags |= TGI_REQUIRES_GRAD;
+    if (old) tgi_node_unref(S, old);
+}
+
+static void tgi_geometry_of(tgi_geometry *g, const tg_tensor *base, const tg_tensor *view)
+{
+    g->base_ndim = base->ndim;
+    g->ndim = view->ndim;
+    memcpy(g->base_dim, base->dim, sizeof(int64_t) * base->ndim);
+    memcpy(g->base_stride, base->stride, sizeof(int64_t) * base->ndim);
+    memcpy(g->dim, view->dim, sizeof(int64_t) * view->ndim);
+    memcpy(g->stride, view->stride, sizeof(int64_t) * view->ndim);
+    g->offset = view->offset - base->offset;
+}
+
+/* A view whose base was rewritten in place gets a new node on the base's new history.  False after recording an error. */
+static bool tgi_sync(tgi_thread *S, tg_tensor *t)
+{
+    tg_tensor *base = t->base;
+    tgi_geometry view;
+    tgi_node *n;
+    if (TGI_LIKELY(!base || t->history == base->history)) return true;
+    if (base->flags & TGI_REQUIRES_GRAD) {
+        tgi_geometry_of(&view, base, t);
+        n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &view);
+        if (!n) return false;
+        tgi_set_edge(&n->edge[0], base);
+        tgi_node_link(S, n);
+        tgi_set_node(S, t, n, 0);
+    }
+    t->history = base->history;
+    return true;
+}
+
+/* ---- recording: begin, outputs, a kernel, finish ---- */
+
+typedef struct {
+    tgi_thread *S;
+    const tgi_op *op;
+    const tgi_backend *backend; /* where the inputs live: where the op runs */
+    int index;
+    bool records; /* an input requires grad, and grad mode is on */
+    int nin, nout;
+    tg_tensor *const *in;
+    tg_tensor *held[3], *out[2];
+    bool has_attr;
+    tgi_attr attr;
+    int64_t numbers[TGI_NUMBERS]; /* room for attr.list */
+    tgi_geometry *view;
+    /* in place */
+    tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
+    tgi_node *node, *view_node;
+    tgi_geometry target_view;
+} tgi_call;
+
+static tgi_text tgi_argument_name(const tgi_op *op, int i, int nin)
+{
+    tgi_text name;
+    const char *p = op->arguments;
+    size_t length;
+    int k = i;
+    while (k > 0 && (p = strchr(p, ',')) != NULL) p++, k--;
+    if (!p) { /* a list */
+        snprintf(name.text, sizeof name.text, "%s[%d]", op->arguments, i);
+        return name;
+    }
+    length = strcspn(p, ",");
+    snprintf(name.text, sizeof name.text, nin > 1 && !strchr(op->arguments, ',') ? "%.*s[0]" : "%.*s", (int)length, p);
+    return name;
+}
+
+/* "weight 'fc1.weight'" */
+static tgi_text tgi_named_argument(const tgi_op *op, int i, int nin, const tg_tensor *t)
+{
+    tgi_text name = tgi_argument_name(op, i, nin);
+    size_t used = strlen(name.text);
+    if (t->name) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", t->name);
+    return name;
+}
+
+static bool tgi_watch_note(tgi_thread *S, tg_tensor *t);
+
+static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
+{
+    tgi_thread *S = tgi_self();
+    int i;
+    c->S = S;
+    c->op = tgi_op_row(op);
+    c->in = in;
+    c->nin = nin;
+    c->nout = 0;
+    c->records = c->has_attr = false;
+    memset(&c->attr, 0, sizeof c->attr);
+    c->attr.list = c->numbers;
+    c->view = NULL;
+    c->target = c->before = NULL;
+    c->node = c->view_node = NULL;
+    for (i = 0; i < nin; ++i) {
+        tg_tensor *t = in[i];
+        if (!t) return tgi_null_argument(S, c->op->name, tgi_argument_name(c->op, i, nin).text);
+        if (!tgi_owned_here(S, c->op->name, tgi_argument_name(c->op, i, nin).text, t)) return false;
+        if (!tgi_sync(S, t)) return false;
+        if (t->flags & TGI_REQUIRES_GRAD) {
+            if (!S->grad_off) c->records = true;
+            if (S->watch && !tgi_watch_note(S, t)) return false;
+        }
+        if (i > 0 && (t->storage->backend != in[0]->storage->backend || t->storage->index != in[0]->storage->index)) {
+            tgi_text here = tgi_named_argument(c->op, i, nin, t), first = tgi_named_argument(c->op, 0, nin, in[0]);
+            return tgi_fail(S, TG_ERR_DEVICE, c->op->name,
+                            "Expected all tensors to be on the same device, but %s is on %s while %s is on %s\n"
+                            "move one of them with tg_to", here.text, tg_device_str(tgi_device_of(t)), first.text,
+                            tg_device_str(tgi_device_of(in[0])));
+        }
+    }
+    c->backend = in[0]->storage->backend;
+    c->index = in[0]->storage->index;
+    return true;
+}
+
+static bool tgi_begin1(tgi_call *c, int op, tg_tensor *a)
+{
+    c->held[0] = a;
+    return tgi_begin(c, op, c->held, 1);
+}
+
+static bool tgi_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
+{
+    c->held[0] = a;
+    c->held[1] = b;
+    return tgi_begin(c, op, c->held, 2);
+}
+
+static bool tgi_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
+{
+    c->held[0] = a;
+    c->held[1] = b;
+    c->held[2] = d;
+    return tgi_begin(c, op, c->held, 3);
+}
+
+/* One more output: a new tensor where the inputs live. */
+static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
+{
+    tg_tensor *y = tgi_new(c->S, c->op->name, ndim, dims, dtype, c->backend, c->index);
+    if (y) c->out[c->nout++] = y;
+    return y;
+}
+
+static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtype)
+{
+    return tgi_output(c, t->ndim, t->dim, dtype);
+}
+
+static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
+
+/* Whether input i is saved for the rule. */
+static bool tgi_saves_input(const tgi_call *c, int i)
+{
+    int needs = c->op->needs;
+    if (i >= 3) return false;
+    return (needs & (1 << i)) || (i == 0 && (needs & TGI_NEEDS_A_FOR_B) && tgi_wants_grad(c, 1)) ||
+           (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
+}
+
+static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
+{
+    int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
+    for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
+    if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
+    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_attr ? &c->attr : NULL,
+                        c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
+}
+
+/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory did. */
+static tg_tensor *tgi_finish(tgi_call *c, bool ok)
+{
+    tgi_thread *S = c->S;
+    tgi_node *n = NULL;
+    int i;
+    ok = ok && c->nout > 0;
+    if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
+        n = tgi_call_node(c, c->out, c->nout);
+        ok = n != NULL;
+    }
+    if (!ok) {
+        while (c->nout > 0) tgi_unref(S, c->out[--c->nout]);
+        return NULL;
+    }
+    if (!n) return c->out[0];
+    for (i = 0; i < c->nin; ++i) {
+        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
+        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
+    }
+    for (i = 0; i < c->nout; ++i) {
+        tg_tensor *y = c->out[i];
+        if (c->op->needs & (i ? TGI_NEEDS_Y2 : TGI_NEEDS_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
+        if (!tgi_dtypes[y->dtype].floating) continue;
+        y->node = n;
+        y->output = i;
+        y->flags |= TGI_REQUIRES_GRAD;
+        if (i > 0) n->refs++;
+    }
+    tgi_node_link(S, n);
+    return c->out[0];
+}
+
+/* ---- in place ---- */
+
+/* Whether two elements of t are the same memory. */
+static bool tgi_overlaps_itself(const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS], n = 0, i, k;
+    int64_t reach = 0; /* the furthest element of the dims so far */
+    for (i = 0; i < t->ndim; ++i) {
+        if (t->dim[i] == 0) return false;
+        if (t->dim[i] == 1) continue;
+        for (k = n++; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (i = 0; i < n; ++i) {
+        if (t->stride[order[i]] <= reach) return true;
+        reach += (t->dim[order[i]] - 1) * t->stride[order[i]];
+    }
+    return false;
+}
+
+/* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
+static bool tgi_may_write(tgi_call *c, tg_tensor *t)
+{
+    tgi_thread *S = c->S;
+    const char *op = c->op->name;
+    tg_tensor *base = t->base ? t->base : t;
+    if (tgi_overlaps_itself(t)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                        "location. Please clone() the tensor before performing the operation.");
+    }
+    if (S->grad_off) return true;
+    if ((base->flags & TGI_REQUIRES_GRAD) && !base->node) {
+        return tgi_fail(S, TG_ERR_GRAPH, op, "a %sleaf Variable that requires grad is being used in an in-place operation.\n"
+                        "write to it inside TG_NO_GRAD; or write to a copy", t->base ? "view of a " : "");
+    }
+    if (!c->records || !t->base) return true;
+    if (t->flags & TGI_MULTI_VIEW) {
+        return tgi_fail(S, TG_ERR_GRAPH, op,
+                        "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
+                        "returns multiple views. Such functions do not allow the output views to be modified inplace. You "
+                        "should replace the inplace operation by an out-of-place one.",
+                        (int)t->output, t->node ? t->node->op->name : "split");
+    }
+    if (t->flags & TGI_NO_GRAD_VIEW) {
+        return tgi_fail(S, TG_ERR_GRAPH, op,
+                        "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
+                        "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
+    }
+    return true;
+}
+
+/* After tgi_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
+static bool tgi_begin_write(tgi_call *c)
+{
+    tgi_thread *S = c->S;
+    tg_tensor *t = c->in[0];
+    if (!tgi_may_write(c, t)) return false;
+    c->target = t;
+    if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
+    if (t->base) {
+        tgi_geometry_of(&c->target_view, t->base, t);
+        c->view_node = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &c->target_view);
+        if (!c->view_node) return false;
+    }
+    c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
+    if (c->node && tgi_saves_input(c, 0)) {
+        c->before = tgi_new(S, c->op->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
+        if (c->before && !tgi_copy_elements(S, c->before, t)) {
+            tgi_unref(S, c->before);
+            c->before = NULL;
+        }
+    }
+    if (c->node && (c->before || !tgi_saves_input(c, 0))) return true;
+    if (c->node) tgi_node_unref(S, c->node);
+    if (c->view_node) tgi_node_unref(S, c->view_node);
+    c->node = c->view_node = NULL;
+    return false;
+}
+
+/* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
+static tg_tensor *tgi_finish_write(tgi_call *c, bool ok)
+{
+    tgi_thread *S = c->S;
+    tg_tensor *t = c->target, *base = t->base ? t->base : t;
+    tgi_node *n = c->node;
+    uint32_t before = t->storage->version;
+    int i;
+    if (!ok) {
+        if (n) tgi_node_unref(S, n);
+        if (c->view_node) tgi_node_unref(S, c->view_node);
+        tgi_unref(S, c->before);
+        return NULL;
+    }
+    t->storage->version++;
+    t->storage->writer = c->op->name;
+    if (!n) return t;
+    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
+    for (i = 1; i < c->nin; ++i) {
+        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
+    }
+    if (c->before) {
+        tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
+        tgi_unref(S, c->before);
+    }
+    for (i = 1; i < c->nin; ++i) { /* an input on the same storage was saved as it was before: backward will notice */
+        tg_tensor *x = c->in[i];
+        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
+    }
+    if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
+    tgi_node_link(S, n);
+    if (base != t) {
+        n->flags |= TGI_SLICES;
+        tgi_set_node(S, base, n, 0);
+        base->history++;
+        tgi_set_edge(&c->view_node->edge[0], base);
+        tgi_node_link(S, c->view_node);
+        tgi_set_node(S, t, c->view_node, 0);
+        t->history = base->history;
+    } else {
+        tgi_set_node(S, t, n, 0);
+        t->history++;
+    }
+    return t;
+}
+
+/* ---- modes and leaves ---- */
+
+bool tg_is_grad_enabled(void) { return !tgi_self()->grad_off; }
+
+bool tg_set_grad_enabled(bool on)
+{
+    tgi_thread *S = tgi_self();
+    bool was = !S->grad_off;
+    S->grad_off = !on;
+    return was;
+}
+
+void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
+
+/* Brings a view's history up to date; the getters that take const need it, too. */
+static bool tgi_synced(const tg_tensor *t, const char *op)
+{
+    if (!t) return tgi_null_argument(tgi_self(), op, "t");
+    return tgi_sync(tgi_self(), (tg_tensor *)(uintptr_t)t);
+}
+
+bool tg_requires_grad(const tg_tensor *t) { return tgi_synced(t, "requires_grad") && (t->flags & TGI_REQUIRES_GRAD); }
+bool tg_is_leaf(const tg_tensor *t) { return tgi_synced(t, "is_leaf") && !t->node; }
+
+tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_synced(t, "set_requires_grad") || !tgi_owned_here(S, "set_requires_grad", "t", t)) return NULL;
+    if (on && !tgi_dtypes[t->dtype].floating) {
+        tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad", "only Tensors of floating point dtype can require gradients, not %s",
+                 tg_dtype_name((tg_dtype)t->dtype));
+        return NULL;
+    }
+    if (!on && t->node) {
+        tgi_fail(S, TG_ERR_GRAPH, "set_requires_grad", "you can only change requires_grad flags of leaf variables.\n"
+                 "to use a computed tensor without its history use tg_detach(t)");
+        return NULL;
+    }
+    if (on) t->flags |= TGI_REQUIRES_GRAD;
+    else t->flags &= (uint16_t)~TGI_REQUIRES_GRAD;
+    return t;
+}
+
+tg_tensor *tg_detach(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return tgi_null_argument(S, "detach", "t"), t;
+    return tgi_owned_here(S, "detach", "t", t) ? tgi_alias(S, "detach", t) : NULL;
+}
+
+tg_tensor *tg_grad(tg_tensor *t)
+{
+    TGI_GETTER(t, "grad", (tg_tensor *)NULL);
+    if (!t->grad && t->node && !(t->flags & TGI_RETAINS_GRAD)) {
+        tgi_warn("warning: tg_grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed; it "
+                 "is never filled\n  hint: read the leaf's, or call tg_retain_grad(t) before backward");
+    }
+    return t->grad;
+}
+
+tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *old;
+    const char *op = "set_grad";
+    if (!t) return tgi_null_argument(S, op, "t"), tgi_failed(S);
+    if (!tgi_owned_here(S, op, "t", t) || (g && !tgi_owned_here(S, op, "g", g))) return tgi_failed(S);
+    if (g == t) return tgi_fail(S, TG_ERR_ARGUMENT, op, "can't assign Variable as its own grad"), TG_ERR_ARGUMENT;
+    if (g && (g->storage->backend != t->storage->backend || g->storage->index != t->storage->index)) {
+        tgi_fail(S, TG_ERR_DEVICE, op, "attempting to assign a gradient located on device '%s' to a tensor located on device "
+                 "'%s'. Please ensure that the gradient and the tensor are on the same device",
+                 tg_device_str(tgi_device_of(g)), tg_device_str(tgi_device_of(t)));
+        return TG_ERR_DEVICE;
+    }
+    if (g && g->dtype != t->dtype) {
+        tgi_fail(S, TG_ERR_DTYPE, op, "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please "
+                 "ensure that the gradient and the tensor have the same dtype",
+                 tg_dtype_name((tg_dtype)g->dtype), tg_dtype_name((tg_dtype)t->dtype));
+        return TG_ERR_DTYPE;
+    }
+    if (g && (g->ndim != t->ndim || memcmp(g->dim, t->dim, sizeof(int64_t) * t->ndim))) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure that "
+                 "the gradient and the tensor are the same size", tgi_shape_text(g).text, tgi_shape_text(t).text);
+        return TG_ERR_SHAPE;
+    }
+    old = t->grad;
+    if (g) tgi_ref(g);
+    t->grad = g;
+    tgi_unref(S, old);
+    return TG_OK;
+}
+
+/* ---- hooks ---- */
+
+static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks)
+{
+    while (*hooks) {
+        tgi_hook_entry *e = *hooks;
+        *hooks = e->next;
+        if (e->retain) e->retain->flags &= (uint16_t)~TGI_RETAINS_GRAD;
+        tgi_give_back(S, e, sizeof *e);
+    }
+}
+
+static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t)
+{
+    tgi_hook_entry **at = t->node ? &t->node->hooks : &t->hooks;
+    t->flags &= (uint16_t)~TGI_RETAINS_GRAD;
+    while (*at && (*at)->retain != t) at = &(*at)->next;
+    if (*at) {
+        tgi_hook_entry *e = *at;
+        *at = e->next;
+        tgi_give_back(S, e, sizeof *e);
+    }
+}
+
+/* Appends an entry to the hooks of t: on its node if something made it, else on t itself. */
+static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    tgi_hook_entry *e, **at;
+    int id = 1;
+    if (!tgi_synced(t, op) || !tgi_owned_here(S, op, "t", t)) return NULL;
+    if (!(t->flags & TGI_REQUIRES_GRAD)) {
+        tgi_fail(S, TG_ERR_GRAPH, op, strcmp(op, "retain_grad") ? "cannot register a hook on a tensor that doesn't require gradient"
+                                                                : "can't retain_grad on Tensor that has requires_grad=False");
+        return NULL;
+    }
+    e = (tgi_hook_entry *)tgi_take(S, sizeof *e);
+    if (!e) return tgi_no_memory(S, op, sizeof *e), e;
+    memset(e, 0, sizeof *e);
+    for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {
+        if ((*at)->id >= id) id = (*at)->id + 1;
+    }
+    *at = e;
+    e->id = id;
+    e->output = t->output;
+    return e;
+}
+
+int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user)
+{
+    tgi_hook_entry *e;
+    if (!hook) return tgi_null_argument(tgi_self(), "hook", "hook"), 0;
+    e = tgi_add_hook("hook", t);
+    if (!e) return 0;
+    e->hook = hook;
+    e->user = user;
+    return e->id;
+}
+
+int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
+{
+    tgi_thread *S = tgi_self();
+    tgi_hook_entry *e;
+    if (!hook) return tgi_null_argument(S, "hook_post_accumulate", "hook"), 0;
+    if (t && t->node) {
+        tgi_fail(S, TG_ERR_GRAPH, "hook_post_accumulate", "post accumulate grad hooks cannot be registered on non-leaf tensors");
+        return 0;
+    }
+    e = tgi_add_hook("hook_post_accumulate", t);
+    if (!e) return 0;
+    e->post = hook;
+    e->user = user;
+    return e->id;
+}
+
+tg_tensor *tg_retain_grad(tg_tensor *t)
+{
+    tgi_hook_entry *e;
+    if (!tgi_synced(t, "retain_grad")) return NULL;
+    if ((t->flags & TGI_RETAINS_GRAD) || (!t->node && (t->flags & TGI_REQUIRES_GRAD))) return t;
+    e = tgi_add_hook("retain_grad", t);
+    if (!e) return NULL;
+    e->retain = t;
+    t->flags |= TGI_RETAINS_GRAD;
+    return t;
+}
+
+tg_status tg_unhook(tg_tensor *t, int hook)
+{
+    tgi_thread *S = tgi_self();
+    tgi_hook_entry **at, *e;
+    if (!t) return tgi_null_argument(S, "unhook", "t"), tgi_failed(S);
+    for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {
+        e = *at;
+        if (e->id != hook || e->retain) continue;
+        *at = e->next;
+        tgi_give_back(S, e, sizeof *e);
+        return TG_OK;
+    }
+    tgi_fail(S, TG_ERR_ARGUMENT, "unhook", "this tensor has no hook %d", hook);
+    return TG_ERR_ARGUMENT;
+}
+
+/* ---- the run: nodes that have a gradient wait in a queue by number; the newest goes first ---- */
+
+struct tg_backward_run {
+    tgi_thread *S;
+    uint64_t id;
+    int flags;
+    bool failed, partial;
+    tgi_record *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
+    tgi_record *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
+    tgi_record *discovered;         /* tg_gradients: every node that the outputs reach, oldest first */
+    tg_tensor *const *wanted;       /* tg_gradients: inputs and results */
+    tg_tensor **results;
+    int wants;
+    tg_tensor *shown; /* the gradient that the last tg_step_info has */
+};
+
+static tgi_record *tgi_meld(tgi_record *a, tgi_record *b)
+{
+    if (!a) return b;
+    if (!b) return a;
+    if (a->number < b->number) {
+        tgi_record *swap = a;
+        a = b;
+        b = swap;
+    }
+    b->sibling = a->child;
+    a->child = b;
+    return a;
+}
+
+/* The heap without its first record: children are melded in pairs, then the pairs from last to first. */
+static tgi_record *tgi_heap_rest(tgi_record *top)
+{
+    tgi_record *list = top->child, *pairs = NULL, *heap = NULL;
+    while (list) {
+        tgi_record *a = list, *b = a->sibling;
+        list = b ? b->sibling : NULL;
+        a->sibling = NULL;
+        if (b) b->sibling = NULL;
+        a = tgi_meld(a, b);
+        a->sibling = pairs;
+        pairs = a;
+    }
+    while (pairs) {
+        tgi_record *next = pairs->sibling;
+        pairs->sibling = NULL;
+        heap = tgi_meld(heap, pairs);
+        pairs = next;
+    }
+    return heap;
+}
+
+static void tgi_enqueue(tg_backward_run *run, tgi_record *r)
+{
+    r->queued = true;
+    r->child = r->sibling = NULL;
+    if (!run->tail) {
+        run->head = run->tail = r;
+    } else if (r->number < run->tail->number) {
+        run->tail->sibling = r;
+        run->tail = r;
+    } else {
+        run->heap = tgi_meld(run->heap, r);
+    }
+}
+
+static tgi_record *tgi_dequeue(tg_backward_run *run)
+{
+    tgi_record *r = run->head;
+    if (run->heap && (!r || run->heap->number > r->number)) {
+        r = run->heap;
+        run->heap = tgi_heap_rest(r);
+    } else if (r) {
+        run->head = r->sibling;
+        if (!run->head) run->tail = NULL;
+    }
+    if (r) r->queued = false;
+    return r;
+}
+
+static tgi_record *tgi_record_new(tg_backward_run *run, const char *op, int outputs)
+{
+    tgi_thread *S = run->S;
+    size_t more = outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0;
+    tgi_record *r = (tgi_record *)tgi_take(S, sizeof *r + more);
+    if (!r) return tgi_no_memory(S, op, sizeof *r + more), r;
+    memset(r, 0, sizeof *r + more);
+    r->grad = more ? (tg_tensor **)(void *)(r + 1) : &r->first;
+    r->run = run->id;
+    r->needed = true;
+    return r;
+}
+
+static tgi_record *tgi_find_record(tgi_record *r, uint64_t run)
+{
+    while (r && r->run != run) r = r->outer;
+    return r;
+}
+
+static void tgi_remove_record(tgi_record **chain, tgi_record *r)
+{
+    while (*chain != r) chain = &(*chain)->outer;
+    *chain = r->outer;
+}
+
+/* The run's record of a node, made if there is none. */
+static tgi_record *tgi_node_record(tg_backward_run *run, tgi_node *n)
+{
+    tgi_record *r = tgi_find_record(n->record, run->id);
+    if (r) return r;
+    r = tgi_record_new(run, n->op->name, n->outputs);
+    if (!r) return NULL;
+    r->node = n;
+    r->number = n->number;
+    r->outer = n->record;
+    n->record = r;
+    n->refs++;
+    return r;
+}
+
+/* The run's record of a leaf (or a tensor that retains its gradient).  One that other threads can reach is found by search,
+   because a run writes nothing into it. */
+static tgi_record *tgi_leaf_record(tg_backward_run *run, tg_tensor *t, bool retained)
+{
+    bool shared = (t->flags & TGI_SHARED) != 0;
+    tgi_record *r = shared ? run->leaves : tgi_find_record(t->record, run->id);
+    while (shared && r && r->leaf != t) r = r->all;
+    if (r) return r;
+    r = tgi_record_new(run, "backward", 1);
+    if (!r) return NULL;
+    r->leaf = t;
+    r->retained = retained;
+    tgi_pin(t);
+    if (!shared) {
+        r->outer = t->record;
+        t->record = r;
+    }
+    r->all = run->leaves;
+    run->leaves = r;
+    return r;
+}
+
+static void tgi_record_free(tgi_thread *S, tgi_record *r)
+{
+    tgi_node *n = r->node;
+    int i, outputs = n ? n->outputs : 1;
+    size_t bytes = sizeof *r + (outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0);
+    for (i = 0; i < outputs; ++i) tgi_unref(S, r->grad[i]);
+    if (n) tgi_remove_record(&n->record, r);
+    else if (!(r->leaf->flags & TGI_SHARED)) tgi_remove_record(&r->leaf->record, r);
+    if (r->leaf) tgi_unpin(S, r->leaf);
+    tgi_give_back(S, r, bytes);
+    if (n) tgi_node_unref(S, n);
+}
+
+/* Whether nobody but the run can see this gradient, so that it may be written or become a .grad as it is. */
+static bool tgi_only_ours(const tg_tensor *g)
+{
+    return g->refs == 1 && g->pins == 1 && !g->base && g->storage->refs == 1;
+}
+
+/* *slot += g.  The slot holds a reference of its own. */
+static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
+{
+    tgi_thread *S = run->S;
+    tg_tensor *sum;
+    if (!*slot) {
+        tgi_ref(g);
+        *slot = g;
+        return true;
+    }
+    if (!(run->flags & TG_CREATE_GRAPH) && tgi_only_ours(*slot) && tgi_is_contiguous(*slot)) {
+        return tgi_reach.add_(*slot, g) != NULL;
+    }
+    sum = tgi_reach.add(*slot, g);
+    if (!sum) return false;
+    tgi_ref(sum);
+    tgi_unref(S, *slot);
+    *slot = sum;
+    return true;
+}
+
+/* Hands g to where an edge points. */
+static bool tgi_deliver(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
+{
+    tgi_record *r;
+    if (e->leaf) {
+        if (e->leaf->refs == 0) return true; /* nobody can see it */
+        r = tgi_leaf_record(run, e->leaf, false);
+        return r && tgi_accumulate(run, &r->grad[0], g);
+    }
+    r = tgi_node_record(run, e->node);
+    if (!r) return false;
+    if (!r->needed && !r->captured) return true;
+    if (!tgi_accumulate(run, &r->grad[e->output], g)) return false;
+    if (!r->queued) tgi_enqueue(run, r);
+    return true;
+}
+
+/* ---- one step ---- */
+
+/* "ExpBackward0", as PyTorch would call the node of op exp. */
+static tgi_text tgi_backward_name(const tgi_op *op)
+{
+    tgi_text s;
+    const char *p;
+    size_t n = 0;
+    bool upper = true;
+    for (p = op->name; *p && n < 100; ++p) {
+        if (*p == '_') {
+            upper = true;
+            continue;
+        }
+        s.text[n++] = upper && *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
+        upper = false;
+    }
+    memcpy(s.text + n, "Backward0", 10);
+    return s;
+}
+
+static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->name ? n->ctx->name : n->op->name; }
+
+/* What was saved must be what it was then. */
+static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
+{
+    int i;
+    if (n->flags & TGI_FREED) {
+        return tgi_fail(S, TG_ERR_GRAPH, "backward",
+                        "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                        "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+                        "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
+                        "if you need to access saved tensors after calling backward. (at node %lld, %s)\n"
+                        "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
+                        (long long)n->number, tgi_node_name(n));
+    }
+    for (i = 0; i < n->saves; ++i) {
+        const tgi_saved *s = &n->saved[i];
+        const tg_tensor *t = s->t;
+        const tgi_node *maker = s->which == TGI_EXTRA ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+        if (t->storage->version == s->version) continue;
+        return tgi_fail(S, TG_ERR_GRAPH, "backward",
+                        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                        "[%s %s], which is output %d of %s, is at version %u; expected version %u instead. It is needed by the "
+                        "backward of %s and was last written by %s.\n"
+                        "write to a copy (tg_clone), or use the op without the underscore",
+                        tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
+                        maker ? tgi_backward_name(maker->op).text : "a leaf", (unsigned)t->storage->version,
+                        (unsigned)s->version, tgi_node_name(n), t->storage->writer ? t->storage->writer : "the program");
+    }
+    return true;
+}
+
+/* A tensor like output 0 of a SLICES node (or what it was before), as a view of node `base`'s output. */
+static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base, const tgi_geometry *view)
+{
+    tgi_node *n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, view);
+    if (!n) return NULL;
+    n->edge[0] = *base;
+    if (base->node) base->node->refs++;
+    if (base->leaf) tgi_pin(base->leaf);
+    tgi_node_link(S, n);
+    return n;
+}
+
+/* Saved tensors whose last handle died come back to life with their history for the time of a step whose own graph is wanted.
+   Returns a bit per saved tensor revived; *ok false on error. */
+static uint64_t tgi_revive(tgi_thread *S, tgi_node *n, bool *ok)
+{
+    uint64_t revived = 0;
+    int i;
+    for (i = 0; i < n->saves && i < 64; ++i) {
+        tgi_saved *s = &n->saved[i];
+        tg_tensor *t = s->t;
+        tgi_edge maker;
+        if (t->refs != 0) continue;
+        memset(&maker, 0, sizeof maker);
+        if (s->which >= 0) {
+            maker = n->edge[s->which];
+        } else if (s->which != TGI_EXTRA) {
+            maker.node = n;
+            maker.output = -1 - s->which;
+        }
+        t->refs = 1;
+        t->pins++;
+        revived |= (uint64_t)1 << i;
+        if (!maker.node || !tgi_dtypes[t->dtype].floating) continue;
+        if ((n->flags & TGI_SLICES) && s->which <= 0 && s->which != TGI_EXTRA) {
+            tgi_node *view = tgi_view_node(S, t, &maker, n->view);
+            if (!view) {
+                *ok = false;
+                break;
+            }
+            t->node = view;
+            t->output = 0;
+        } else {
+            t->node = maker.node;
+            t->output = maker.output;
+            maker.node->refs++;
+        }
+        t->flags |= TGI_REQUIRES_GRAD;
+    }
+    return revived;
+}
+
+static void tgi_let_die(tgi_thread *S, tgi_node *n, uint64_t revived)
+{
+    int i;
+    for (i = 0; i < n->saves && i < 64; ++i) {
+        if (revived >> i & 1) tgi_unref(S, n->saved[i].t);
+    }
+}
+
+static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
+{
+    return t->ndim == ndim && memcmp(t->dim, dim, sizeof(int64_t) * (size_t)ndim) == 0;
+}
+
+/* Whether shape b could be expanded to that of t: then t can be summed to b. */
+static bool tgi_expandable_to(const tg_tensor *t, int ndim, const int64_t *dim)
+{
+    int i;
+    if (ndim > t->ndim) return false;
+    for (i = 1; i <= ndim; ++i) {
+        if (dim[ndim - i] != 1 && dim[ndim - i] != t->dim[t->ndim - i]) return false;
+    }
+    return true;
+}
+
+/* A gradient made fit for what it is the gradient of: summed over broadcast dims, in its dtype, on its device (0-dim only). */
+static tg_tensor *tgi_fit(tgi_thread *S, const char *of, int i, tg_tensor *g, const tgi_meta *m)
+{
+    tg_device device;
+    if (!tgi_same_shape(g, m->ndim, m->dim)) {
+        if (!tgi_expandable_to(g, m->ndim, m->dim)) {
+            tgi_fail(S, TG_ERR_SHAPE, "backward", "Function %s returned an invalid gradient at index %d - got %s but expected "
+                     "shape compatible with %s", of, i, tgi_shape_text(g).text, tgi_dims_text(m->ndim, m->dim).text);
+            return NULL;
+        }
+        g = tgi_reach.sum_to(g, m->ndim, m->dim);
+        if (!g) return NULL;
+    }
+    device = tgi_device_of(g);
+    if (g->storage->backend != m->backend || g->storage->index != m->index) {
+        tg_device want;
+        want.type = m->backend->type;
+        want.index = m->index;
+        if (g->ndim > 0) {
+            tgi_fail(S, TG_ERR_DEVICE, "backward", "Function %s returned an invalid gradient at index %d - expected device %s "
+                     "but got %s", of, i, tg_device_str(want), tg_device_str(device));
+            return NULL;
+        }
+        device = want;
+    }
+    return tgi_reach.to(g, device, (tg_dtype)m->dtype, 0); /* itself when nothing changes */
+}
+
+static tgi_meta tgi_meta_of(const tg_tensor *t)
+{
+    tgi_meta m;
+    m.backend = t->storage->backend;
+    m.index = t->storage->index;
+    m.dtype = t->dtype;
+    m.ndim = t->ndim;
+    m.dim = t->dim;
+    return m;
+}
+
+/* What input i of a node was like. */
+static tgi_meta tgi_input_meta(const tgi_node *n, int i)
+{
+    const tgi_edge *e = &n->edge[i];
+    return e->node ? e->node->meta[e->output] : tgi_meta_of(e->leaf);
+}
+
+static bool tgi_wanted(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
+
+/* Runs fn's hooks on the gradient in *slot; each in a scope of its own, which only its result leaves. */
+static bool tgi_run_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int output, tg_tensor **slot, tg_tensor *leaf)
+{
+    const tgi_hook_entry *e;
+    for (e = hooks; e; e = e->next) {
+        uint64_t scope;
+        tg_tensor *g;
+        int64_t errors = S->errors;
+        if (leaf ? !e->post : !e->hook || e->output != output) continue;
+        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        if (!scope) return false;
+        if (leaf) {
+            e->post(leaf, e->user);
+            tgi_frame_close(S, scope);
+            continue;
+        }
+        g = e->hook(*slot, e->user);
+        if (g && (!tgi_same_shape(g, (*slot)->ndim, (*slot)->dim) || g->dtype != (*slot)->dtype)) {
+            bool size = !tgi_same_shape(g, (*slot)->ndim, (*slot)->dim);
+            tgi_fail(S, size ? TG_ERR_SHAPE : TG_ERR_DTYPE, "backward", "hook %d has changed the %s of value (was %s %s got %s %s)",
+                     e->id, size ? "size" : "type", tg_dtype_name((tg_dtype)(*slot)->dtype), tgi_shape_text(*slot).text,
+                     tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text);
+        }
+        if (S->errors == errors && g && g != *slot) {
+            tgi_ref(g);
+            tgi_unref(S, *slot);
+            *slot = g;
+        }
+        tgi_frame_close(S, scope);
+        if (S->errors != errors) return false;
+    }
+    return true;
+}
+
+/* Anomaly mode: no NaN may come out of a rule. */
+static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
+{
+    const tgi_node *n = step->node;
+    int i;
+    for (i = 0; i < n->inputs; ++i) {
+        tg_tensor *bad = step->result[i] ? tgi_reach.any(tgi_reach.is_nan(step->result[i])) : NULL;
+        if (step->result[i] && !bad) return false;
+        if (bad && tg_item(bad) != 0) {
+            return tgi_fail(S, TG_ERR_GRAPH, "backward", "Function '%s' returned nan values in its %dth output.\n"
+                            "the op was %s%s%s (node %lld): look at its inputs", tgi_backward_name(n->op).text, i, tgi_node_name(n),
+                            n->name ? ", which made " : "", n->name ? n->name : "", (long long)n->number);
+        }
+    }
+    return true;
+}
+
+/* The gradients of a record, ready for the rule: hooks have seen them, retained ones are noted, zeros stand for none. */
+static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
+{
+    tgi_thread *S = run->S;
+    tgi_node *n = r->node;
+    const tgi_hook_entry *e;
+    int i;
+    for (i = 0; i < n->outputs; ++i) {
+        if (r->grad[i] && i < 64) r->received |= (uint64_t)1 << i;
+        if (r->grad[i] && n->hooks && !tgi_run_hooks(S, n->hooks, i, &r->grad[i], NULL)) return false;
+    }
+    for (e = n->hooks; e; e = e->next) {
+        tgi_record *kept;
+        if (!e->retain || !r->grad[e->output]) continue;
+        kept = tgi_leaf_record(run, e->retain, true);
+        if (!kept || !tgi_accumulate(run, &kept->grad[0], r->grad[e->output])) return false;
+    }
+    for (i = 0; r->captured && i < run->wants; ++i) {
+        tg_tensor *t = run->wanted[i];
+        if (t->node == n && r->grad[t->output] && !run->results[i]) {
+            tgi_ref(r->grad[t->output]);
+            run->results[i] = r->grad[t->output];
+        }
+    }
+    for (i = 0; i < n->outputs && r->needed; ++i) {
+        tg_device device;
+        if (r->grad[i] || !tgi_dtypes[n->meta[i].dtype].floating) continue;
+        device.type = n->meta[i].backend->type;
+        device.index = n->meta[i].index;
+        r->grad[i] = tg_zeros_on(tg_make_shape(n->meta[i].ndim, n->meta[i].dim), (tg_dtype)n->meta[i].dtype, device);
+        if (!r->grad[i]) return false;
+        tgi_ref(r->grad[i]);
+    }
+    return true;
+}
+
+/* The rule of a node; of one that wrote through a view, on the view of g: the base keeps the rest of g. */
+static bool tgi_run_rule(tgi_step *step)
+{
+    tgi_node *n = step->node;
+    tg_tensor *g = step->grad[0], *part;
+    if (!(n->flags & TGI_SLICES)) return n->op->rule(step, g);
+    part = tgi_reach.as_strided(g, n->view);
+    if (!part || !n->op->rule(step, part)) return false;
+    if (!tgi_wanted(n, 0)) return true;
+    part = step->result[0];
+    if (!part) part = tg_zeros_on(tg_make_shape(n->view->ndim, n->view->dim), (tg_dtype)g->dtype, tgi_device_of(g));
+    if (part && !tgi_same_shape(part, n->view->ndim, n->view->dim)) part = tgi_reach.sum_to(part, n->view->ndim, n->view->dim);
+    step->result[0] = part ? tgi_reach.scatter_view(g, part, n->view) : NULL;
+    return step->result[0] != NULL;
+}
+
+enum { TGI_STEP_RESULTS = 8 };
+
+/* Runs the rule of r's node and hands its results on, last input first (which keeps the queue's FIFO falling). */
+static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
+{
+    tgi_thread *S = run->S;
+    tgi_node *n = r->node;
+    tg_tensor *few[TGI_STEP_RESULTS], **result = few;
+    size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
+    uint64_t revived = 0;
+    bool ok = tgi_check_saved(S, n);
+    tgi_step step;
+    int i;
+    if (ok && n->inputs > TGI_STEP_RESULTS) {
+        result = (tg_tensor **)tgi_take(S, bytes);
+        if (!result) return tgi_no_memory(S, n->op->name, bytes);
+    }
+    for (i = 0; ok && i < n->inputs; ++i) result[i] = NULL;
+    step.S = S;
+    step.run = run;
+    step.node = n;
+    step.attr = n->attr;
+    step.grad = r->grad;
+    step.received = r->received;
+    step.result = result;
+    if (ok && ((run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint))) revived = tgi_revive(S, n, &ok);
+    ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
+    for (i = n->inputs - 1; ok && i >= 0; --i) {
+        tgi_meta m;
+        if (!result[i] || !tgi_wanted(n, i)) continue;
+        m = tgi_input_meta(n, i);
+        result[i] = tgi_fit(S, tgi_backward_name(n->op).text, i, result[i], &m);
+        ok = result[i] && tgi_deliver(run, &n->edge[i], result[i]);
+    }
+    tgi_let_die(S, n, revived);
+    if (result != few) tgi_give_back(S, result, bytes);
+    return ok;
+}
+
+/* The run is over.  If it has freed part of the graph on its way, the error says so. */
+static void tgi_run_fail(tg_backward_run *run)
+{
+    tgi_thread *S = run->S;
+    static const char note[] = "\n  note: this backward has freed part of its graph: it cannot be repeated";
+    size_t used = strlen(S->message);
+    run->failed = true;
+    if (run->partial && S->errors == 1 && used + sizeof note <= sizeof S->message) memcpy(S->message + used, note, sizeof note);
+}
+
+bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
+{
+    tgi_thread *S;
+    tgi_record *r;
+    tgi_frame *frame;
+    tgi_link list, *scope;
+    uint64_t serial, floor;
+    bool ok, was_off;
+    if (!run || run->failed || !(r = tgi_dequeue(run))) return false;
+    S = run->S;
+    /* everything the step makes dies with it, but what the records hold */
+    frame = S->frame, scope = S->scope, serial = S->scope_serial, was_off = S->grad_off, floor = S->floor;
+    S->floor = frame ? frame->serial : 0; /* what is called from here cannot close what was open before */
+    list.prev = list.next = &list;
+    S->scope = &list;
+    S->scope_serial = ++S->serials;
+    S->grad_off = !(run->flags & TG_CREATE_GRAPH);
+    ok = tgi_prepare(run, r);
+    if (ok && info) {
+        info->node = (int64_t)r->number;
+        info->op = tgi_node_name(r->node);
+        info->name = r->node->name ? r->node->name : "";
+        info->formula = r->node->op->formula;
+        info->inputs = r->node->inputs;
+        info->grad = r->grad[0];
+        tgi_unref(S, run->shown);
+        run->shown = r->grad[0];
+        if (run->shown) tgi_ref(run->shown);
+    }
+    if (ok && r->needed) {
+        ok = tgi_run_node(run, r);
+        if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) {
+            if (r->node->saves) r->node->flags |= TGI_FREED;
+            tgi_drop_saved(S, r->node);
+            run->partial = true;
+        }
+    }
+    tgi_frames_close(S, frame);
+    tgi_end_list(S, &list);
+    S->floor = floor;
+    S->scope = scope;
+    S->scope_serial = serial;
+    S->grad_off = was_off;
+    if (!r->listed) tgi_record_free(S, r);
+    if (!ok) tgi_run_fail(run);
+    return ok;
+}
+
+/* ---- begin: the roots' gradients, and for tg_gradients which nodes lead to an input ---- */
+
+/* The gradient a root starts with, fit for it; NULL after recording an error. */
+static tg_tensor *tgi_root_grad(tgi_thread *S, int i, tg_tensor *root, tg_tensor *g)
+{
+    tgi_meta m = tgi_meta_of(root);
+    if (!(root->flags & TGI_REQUIRES_GRAD)) {
+        tgi_fail(S, TG_ERR_GRAPH, "backward", "element %d of tensors does not require grad and does not have a grad_fn\n"
+                 "no input of it requires grad, or it was computed under TG_NO_GRAD", i);
+        return NULL;
+    }
+    if (!g) {
+        if (tgi_numel(root) != 1) {
+            tgi_fail(S, TG_ERR_SHAPE, "backward", "grad can be implicitly created only for scalar outputs, not for shape %s\n"
+                     "reduce it (tg_sum), or pass its gradient to tg_backward_ex", tgi_shape_text(root).text);
+            return NULL;
+        }
+        return tg_ones_like(root);
+    }
+    if (!tgi_owned_here(S, "backward", "grads", g)) return NULL;
+    if (!tgi_same_shape(g, root->ndim, root->dim)) {
+        tgi_fail(S, TG_ERR_SHAPE, "backward", "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of "
+                 "%s.", i, tgi_shape_text(g).text, i, tgi_shape_text(root).text);
+        return NULL;
+    }
+    if (g->ndim > 0 && (g->storage->backend != m.backend || g->storage->index != m.index)) {
+        tgi_fail(S, TG_ERR_DEVICE, "backward", "invalid gradient at index %d - expected device %s but got %s", i,
+                 tg_device_str(tgi_device_of(root)), tg_device_str(tgi_device_of(g)));
+        return NULL;
+    }
+    return tgi_fit(S, "root", i, g, &m);
+}
+
+static bool tgi_is_wanted_leaf(const tg_backward_run *run, const tg_tensor *leaf)
+{
+    int i;
+    for (i = 0; i < run->wants; ++i) {
+        if (run->wanted[i] == leaf) return true;
+    }
+    return false;
+}
+
+/* Visits what the roots reach, newest first, then decides oldest first which nodes lead to a wanted input. */
+static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
+{
+    tgi_record *r;
+    int i, k;
+    for (i = 0; i < n; ++i) {
+        r = roots[i]->node ? tgi_node_record(run, roots[i]->node) : NULL;
+        if (roots[i]->node && !r) return false;
+        if (r && !r->queued) tgi_enqueue(run, r);
+    }
+    while ((r = tgi_dequeue(run)) != NULL) {
+        r->all = run->discovered;
+        run->discovered = r;
+        r->queued = r->listed = true; /* visited: not to be queued again */
+        for (k = r->node->inputs - 1; k >= 0; --k) {
+            tgi_node *to = r->node->edge[k].node;
+            tgi_record *next = to ? tgi_node_record(run, to) : NULL;
+            if (to && !next) return false;
+            if (next && !next->queued) tgi_enqueue(run, next);
+        }
+    }
+    for (i = 0; i < run->wants; ++i) {
+        tgi_node *maker = run->wanted[i]->node;
+        r = maker ? tgi_find_record(maker->record, run->id) : NULL;
+        if (r) r->captured = true;
+    }
+    for (r = run->discovered; r; r = r->all) {
+        bool needed = false;
+        r->queued = false;
+        for (k = 0; k < r->node->inputs && !needed; ++k) {
+            const tgi_edge *e = &r->node->edge[k];
+            tgi_record *to = e->node ? tgi_find_record(e->node->record, run->id) : NULL;
+            needed = to ? to->needed || to->captured : e->leaf && tgi_is_wanted_leaf(run, e->leaf);
+        }
+        r->needed = needed;
+    }
+    return true;
+}
+
+static tg_backward_run *tgi_begin_run(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags,
+                                      tg_tensor *const *wanted, int wants, tg_tensor **results)
+{
+    tgi_thread *S = tgi_self();
+    tg_backward_run *run;
+    uint64_t scope;
+    int i;
+    if (!roots && n > 0) return tgi_null_argument(S, "backward", "roots"), (tg_backward_run *)NULL;
+    for (i = 0; i < n; ++i) {
+        if (!roots[i]) return tgi_null_argument(S, "backward", "root"), (tg_backward_run *)NULL;
+        if (!tgi_owned_here(S, "backward", "root", roots[i]) || !tgi_sync(S, roots[i])) return NULL;
+    }
+    run = (tg_backward_run *)tgi_take(S, sizeof *run);
+    if (!run) return tgi_no_memory(S, "backward", sizeof *run), run;
+    memset(run, 0, sizeof *run);
+    run->S = S;
+    run->id = ++S->runs;
+    run->flags = flags;
+    run->wanted = wanted;
+    run->wants = wants;
+    run->results = results;
+    if (wants && !tgi_discover(run, roots, n)) tgi_run_fail(run);
+    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    if (!scope) tgi_run_fail(run);
+    for (i = 0; i < n && !run->failed; ++i) {
+        tg_tensor *g = tgi_root_grad(S, i, roots[i], grads ? grads[i] : NULL);
+        tgi_edge e;
+        e.node = roots[i]->node;
+        e.leaf = e.node ? NULL : roots[i];
+        e.output = roots[i]->output;
+        if (!g || !tgi_deliver(run, &e, g)) tgi_run_fail(run);
+    }
+    if (scope) tgi_frame_close(S, scope);
+    return run;
+}
+
+tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
+{
+    tg_backward_run *run = tgi_begin_run(roots, n, grads, flags, NULL, 0, NULL);
+    if (run && run->failed) {
+        tg_backward_end(run);
+        return NULL;
+    }
+    return run;
+}
+
+/* ---- end: leaves get their gradients, or nothing does ---- */
+
+static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
+{
+    int i;
+    for (i = 0; i < a->ndim; ++i) {
+        if (a->dim[i] > 1 && a->stride[i] != b->stride[i]) return false;
+    }
+    return true;
+}
+
+/* Whether every byte of the extent of t is one of its elements. */
+static bool tgi_is_dense(const tg_tensor *t)
+{
+    int64_t reach = 1;
+    int i;
+    if (tgi_numel(t) == 0 || tgi_overlaps_itself(t)) return false;
+    for (i = 0; i < t->ndim; ++i) reach += (t->dim[i] - 1) * t->stride[i];
+    return reach == tgi_numel(t);
+}
+
+/* A .grad is added to where it is unless it may have a graph, now or before. */
+static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
+{
+    return leaf->grad && !(run->flags & TG_CREATE_GRAPH) && !(leaf->grad->flags & TGI_REQUIRES_GRAD) &&
+           !tgi_overlaps_itself(leaf->grad);
+}
+
+/* The tensor that will be the leaf's .grad: the gradient itself if nobody else has it and it is laid out like the leaf, else a
+   copy that is; a sum if there is a .grad that must not be written. */
+static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_record *r)
+{
+    tg_tensor *leaf = r->leaf, *g = r->grad[0], *y;
+    bool dense = tgi_is_dense(leaf);
+    if (leaf->grad) return tgi_reach.add(leaf->grad, g);
+    if (tgi_only_ours(g) && (dense ? tgi_same_layout(g, leaf) : tgi_is_contiguous(g))) return g;
+    if ((run->flags & TG_CREATE_GRAPH) && !tgi_only_ours(g)) return tgi_reach.clone(g);
+    if (run->flags & TG_CREATE_GRAPH) return g;
+    y = tgi_new_like(run->S, "backward", leaf);
+    if (y && dense) memcpy(y->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
+    return y && tgi_copy_elements(run->S, y, g) ? y : NULL;
+}
+
+/* Pass 1 makes everything that can fail, pass 2 only assigns. */
+static bool tgi_commit(tg_backward_run *run)
+{
+    tgi_thread *S = run->S;
+    tgi_record *r;
+    for (r = run->leaves; r; r = r->all) {
+        if (!r->retained && r->leaf->hooks && !tgi_run_hooks(S, r->leaf->hooks, r->leaf->output, &r->grad[0], NULL)) return false;
+    }
+    if (run->wants) {
+        int i;
+        for (i = 0; i < run->wants; ++i) {
+            for (r = run->leaves; r && (r->leaf != run->wanted[i] || r->retained); r = r->all) {}
+            if (!r || run->wanted[i]->node || run->results[i]) continue;
+            tgi_ref(r->grad[0]);
+            run->results[i] = r->grad[0];
+        }
+        return true;
+    }
+    for (r = run->leaves; r; r = r->all) {
+        tg_tensor *value;
+        if (r->leaf->refs == 0 || tgi_adds_in_place(run, r->leaf)) continue;
+        value = tgi_commit_value(run, r);
+        if (!value) return false;
+        if (value == r->grad[0]) continue;
+        tgi_ref(value);
+        tgi_unref(S, r->grad[0]);
+        r->grad[0] = value;
+    }
+    for (r = run->leaves; r; r = r->all) {
+        tg_tensor *leaf = r->leaf, *old = leaf->grad;
+        if (leaf->refs == 0) continue;
+        if (tgi_adds_in_place(run, leaf)) {
+            tgi_reach.add_(leaf->grad, r->grad[0]);
+        } else {
+            leaf->grad = r->grad[0];
+            r->grad[0] = NULL;
+            tgi_unref(S, old);
+        }
+    }
+    for (r = run->leaves; r; r = r->all) {
+        if (r->leaf->refs && r->leaf->hooks && !tgi_run_hooks(S, r->leaf->hooks, 0, NULL, r->leaf)) return false;
+    }
+    return true;
+}
+
+/* Commits if everything ran, and frees the run. */
+static bool tgi_end_run(tg_backward_run *run)
+{
+    tgi_thread *S = run->S;
+    bool done = !run->failed && !run->head && !run->heap, was_off = S->grad_off;
+    tgi_record *r;
+    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    S->grad_off = !(run->flags & TG_CREATE_GRAPH);
+    done = done && scope && tgi_commit(run);
+    S->grad_off = was_off;
+    while ((r = tgi_dequeue(run)) != NULL) {
+        if (!r->listed) tgi_record_free(S, r);
+    }
+    while ((r = run->discovered) != NULL) {
+        run->discovered = r->all;
+        tgi_record_free(S, r);
+    }
+    while ((r = run->leaves) != NULL) {
+        run->leaves = r->all;
+        tgi_record_free(S, r);
+    }
+    tgi_unref(S, run->shown);
+    if (scope) tgi_frame_close(S, scope);
+    tgi_give_back(S, run, sizeof *run);
+    return done;
+}
+
+tg_status tg_backward_end(tg_backward_run *run)
+{
+    tgi_thread *S = run ? run->S : tgi_self();
+    bool abandoned = run && !run->failed && (run->head || run->heap);
+    if (!run) return tgi_null_argument(S, "backward_end", "run"), tgi_failed(S);
+    return tgi_end_run(run) || abandoned ? TG_OK : tgi_failed(S);
+}
+
+/* tg_backward is visibly made of its steps. */
+tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
+{
+    tg_backward_run *run = tg_backward_begin(roots, n, grads, flags);
+    if (!run) return tgi_failed(tgi_self());
+    while (tg_backward_step(run, NULL)) {}
+    return tg_backward_end(run);
+}
+
+tg_status tg_backward(tg_tensor *root) { return tg_backward_ex(&root, 1, NULL, 0); }
+
+/* ---- gradients of chosen inputs ---- */
+
+static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
+{
+    int i;
+    if (m <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "gradients", "grad requires non-empty inputs.");
+    for (i = 0; i < m; ++i) {
+        if (!inputs || !inputs[i]) return tgi_null_argument(S, "gradients", "inputs");
+        if (!tgi_owned_here(S, "gradients", "inputs", inputs[i]) || !tgi_sync(S, inputs[i])) return false;
+        if (!(inputs[i]->flags & TGI_REQUIRES_GRAD)) {
+            return tgi_fail(S, TG_ERR_GRAPH, "gradients", "One of the differentiated Tensors does not require grad (input %d)", i);
+        }
+    }
+    return true;
+}
+
+/* The result for an input, as a tensor of the caller's scope that nobody else has. */
+static bool tgi_hand_over(tgi_thread *S, tg_tensor *const *inputs, tg_tensor **results, int i, int flags)
+{
+    tg_tensor *g = results[i], *y;
+    if (!g) {
+        if (flags & TG_MATERIALIZE_GRADS) return (results[i] = tg_zeros_like(inputs[i])) != NULL;
+        if (flags & TG_ALLOW_UNUSED) return true;
+        return tgi_fail(S, TG_ERR_GRAPH, "gradients", "One of the differentiated Tensors appears to not have been used in the graph. "
+                        "Set allow_unused=True if this is the desired behavior. (input %d)\n"
+                        "pass TG_ALLOW_UNUSED for NULL, or TG_MATERIALIZE_GRADS for zeros", i);
+    }
+    if (tgi_only_ours(g) && !g->link.next) { /* the run's reference becomes the scope's */
+        tgi_join_list(S, g, S->scope, S->scope_serial);
+        return true;
+    }
+    y = tgi_reach.clone(g);
+    tgi_unref(S, g);
+    results[i] = y;
+    return y != NULL;
+}
+
+tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs, tg_tensor *const *inputs, int m,
+                       tg_tensor **results, int flags)
+{
+    tgi_thread *S = tgi_self();
+    tg_backward_run *run;
+    bool ok, was_off = S->grad_off;
+    int i;
+    if (!results) return tgi_null_argument(S, "gradients", "results"), tgi_failed(S);
+    for (i = 0; i < m; ++i) results[i] = NULL;
+    if (!tgi_check_wanted(S, inputs, m)) return tgi_failed(S);
+    run = tgi_begin_run(outputs, n, grad_outputs, flags, inputs, m, results);
+    if (!run) return tgi_failed(S);
+    while (tg_backward_step(run, NULL)) {}
+    ok = tgi_end_run(run);
+    S->grad_off = !(flags & TG_CREATE_GRAPH);
+    for (i = 0; i < m; ++i) {
+        if (ok) {
+            ok = tgi_hand_over(S, inputs, results, i, flags);
+        } else {
+            tgi_unref(S, results[i]);
+            results[i] = NULL;
+        }
+    }
+    S->grad_off = was_off;
+    if (ok) return TG_OK;
+    for (i = 0; i < m; ++i) {
+        if (results[i] && results[i]->link.next && results[i]->scope == S->scope_serial) tg_drop(results[i]);
+        results[i] = NULL;
+    }
+    return tgi_failed(S);
+}
+
+/* ---- custom functions ---- */
+
+static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
+{
+    size_t all = sizeof(tgi_ctx_block) + bytes;
+    tgi_ctx_block *b = bytes <= SIZE_MAX - sizeof *b ? (tgi_ctx_block *)tgi_take(ctx->S, all) : NULL;
+    if (!b) return tgi_no_memory(ctx->S, "custom", bytes), (void *)NULL;
+    b->next = ctx->blocks;
+    b->bytes = all;
+    ctx->blocks = b;
+    return b + 1;
+}
+
+static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
+{
+    while (ctx->blocks) {
+        tgi_ctx_block *b = ctx->blocks;
+        ctx->blocks = b->next;
+        tgi_give_back(S, b, b->bytes);
+    }
+    while (ctx->saves > 0) tgi_unref(S, ctx->save[--ctx->saves]);
+    tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
+    if (ctx->free_user) ctx->free_user(ctx->user);
+    tgi_give_back(S, ctx, sizeof *ctx);
+}
+
+static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)
+{
+    tg_ctx *ctx = (tg_ctx *)tgi_take(S, sizeof *ctx);
+    char *copy;
+    if (!ctx) return tgi_no_memory(S, "custom", sizeof *ctx), ctx;
+    memset(ctx, 0, sizeof *ctx);
+    ctx->S = S;
+    copy = (char *)tgi_ctx_block_new(ctx, strlen(name) + 1);
+    if (!copy) return tgi_ctx_free(S, ctx), (tg_ctx *)NULL;
+    strcpy(copy, name);
+    ctx->name = copy;
+    return ctx;
+}
+
+tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!ctx || !t) return tgi_null_argument(S, "save", ctx ? "t" : "ctx"), tgi_failed(S);
+    if (!ctx->forward) return tgi_fail(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors"), TG_ERR_ARGUMENT;
+    if (ctx->saves == ctx->room) {
+        int room = ctx->room ? 2 * ctx->room : 4;
+        tg_tensor **more = (tg_tensor **)tgi_take(S, sizeof(tg_tensor *) * (size_t)room);
+        if (!more) return tgi_no_memory(S, "save", sizeof(tg_tensor *) * (size_t)room), TG_ERR_MEMORY;
+        if (ctx->saves) memcpy(more, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->saves);
+        tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
+        ctx->save = more;
+        ctx->room = room;
+    }
+    tgi_ref(t);
+    ctx->save[ctx->saves++] = t;
+    return TG_OK;
+}
+
+tg_tensor *tg_saved(tg_ctx *ctx, int k)
+{
+    tgi_thread *S = tgi_self();
+    int n;
+    if (!ctx) return tgi_null_argument(S, "saved", "ctx"), (tg_tensor *)NULL;
+    n = ctx->node ? ctx->node->saves : ctx->saves;
+    if (k < 0 || k >= n) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "saved", "%d tensors were saved, there is no number %d", n, k);
+        return NULL;
+    }
+    return ctx->node ? ctx->node->saved[k].t : ctx->save[k];
+}
+
+void *tg_ctx_user(tg_ctx *ctx) { return ctx ? ctx->user : NULL; }
+
+void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes)
+{
+    if (!ctx) return tgi_null_argument(tgi_self(), "ctx_alloc", "ctx"), (void *)NULL;
+    return tgi_ctx_block_new(ctx, bytes);
+}
+
+tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
+{
+    tgi_thread *S = tgi_self();
+    int i;
+    if (!ctx || !out) return tgi_null_argument(S, "mark_non_differentiable", ctx ? "out" : "ctx"), tgi_failed(S);
+    for (i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
+        if (ctx->out[i] == out) return ctx->differentiable_not |= (uint64_t)1 << i, TG_OK;
+    }
+    tgi_fail(S, TG_ERR_ARGUMENT, "mark_non_differentiable", "only an output that forward has filled in can be marked");
+    return TG_ERR_ARGUMENT;
+}
+
+/* Which input or output of the call a saved tensor is. */
+static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
+{
+    int i;
+    for (i = 0; i < ctx->n_in; ++i) {
+        if (ctx->in[i] == t) return i;
+    }
+    for (i = 0; i < ctx->n_out; ++i) {
+        if (ctx->out[i] == t) return -1 - i;
+    }
+    return TGI_EXTRA;
+}
+
+/* Links a node for the call of ctx, which then belongs to it.  Edges go to in[0..n_in) where they require grad. */
+static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
+{
+    tgi_node *n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
+    int i;
+    if (!n) return false;
+    for (i = 0; i < ctx->n_in; ++i) {
+        if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[i], ctx->in[i]);
+    }
+    for (i = 0; i < ctx->saves; ++i) {
+        tg_tensor *t = ctx->save[i];
+        tgi_save_tensor(S, n, t, tgi_which(ctx, t), t->storage->version);
+        tgi_unref(S, t);
+    }
+    ctx->saves = 0;
+    for (i = 0; i < ctx->n_out; ++i) {
+        tg_tensor *y = ctx->out[i];
+        if (i < 64 && (ctx->differentiable_not >> i & 1)) continue;
+        if (!tgi_dtypes[y->dtype].floating) continue;
+        n->refs++;
+        tgi_set_node(S, y, n, i);
+    }
+    ctx->node = n;
+    n->ctx = ctx;
+    tgi_node_link(S, n);
+    tgi_node_unref(S, n); /* the outputs hold it now */
+    return true;
+}
+
+/* An output that is an input, a view, or has a history already becomes a tensor of its own. */
+static bool tgi_own_outputs(tgi_thread *S, const char *name, tg_ctx *ctx)
+{
+    int i, k;
+    for (i = 0; i < ctx->n_out; ++i) {
+        bool alias = false;
+        if (!ctx->out[i]) {
+            return S->errors ? false : tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %s did not fill in output %d", name, i);
+        }
+        for (k = 0; k < ctx->n_in; ++k) alias = alias || ctx->out[i] == ctx->in[k];
+        for (k = 0; k < i; ++k) alias = alias || ctx->out[i] == ctx->out[k];
+        alias = alias || !ctx->out[i]->link.next || ctx->out[i]->scope != ctx->scope;
+        if (alias || ctx->out[i]->base || ctx->out[i]->node || (ctx->out[i]->flags & TGI_REQUIRES_GRAD)) {
+            ctx->out[i] = tgi_reach.clone(ctx->out[i]);
+            if (!ctx->out[i]) return false;
+        }
+    }
+    return true;
+}
+
+tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
+                       void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out, int n_out)
+{
+    tgi_thread *S = tgi_self();
+    bool records = false, ok;
+    uint64_t scope;
+    tg_ctx *ctx;
+    int i;
+    if (!name || !forward || !backward || (!in && n_in) || !out) {
+        tgi_null_argument(S, "custom", !name ? "name" : !forward ? "forward" : !backward ? "backward" : !out ? "out" : "in");
+        return tgi_failed(S);
+    }
+    for (i = 0; i < n_out; ++i) out[i] = NULL;
+    for (i = 0; i < n_in; ++i) {
+        if (!in[i]) return tgi_null_argument(S, name, "in"), tgi_failed(S);
+        if (!tgi_owned_here(S, "custom", "in", in[i]) || !tgi_sync(S, in[i])) return tgi_failed(S);
+        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->watch && !tgi_watch_note(S, in[i])) return tgi_failed(S);
+        records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
+    }
+    ctx = tgi_ctx_new(S, name);
+    scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    if (!scope) {
+        if (ctx) tgi_ctx_free(S, ctx);
+        return tgi_failed(S);
+    }
+    S->grad_off = true; /* the frame puts it back */
+    ctx->user = user;
+    ctx->backward = backward;
+    ctx->in = in, ctx->n_in = n_in;
+    ctx->out = out, ctx->n_out = n_out;
+    ctx->forward = true;
+    ctx->scope = scope;
+    ctx->status = forward(ctx, in, out);
+    tgi_frames_close_above(S, scope);
+    if (ctx->status != TG_OK && !S->errors) tgi_fail(S, ctx->status, "custom", "forward of %s failed", name);
+    ok = ctx->status == TG_OK && tgi_own_outputs(S, name, ctx);
+    ctx->forward = false;
+    ctx->free_user = free_user;
+    if (ok && records) ok = tgi_custom_node(S, TGI_OP_custom, ctx);
+    for (i = 0; i < n_out; ++i) {
+        if (ok) tg_keep(out[i]);
+        else out[i] = NULL;
+    }
+    if (!ok) ctx->free_user = NULL; /* a call that fails leaves user to the caller */
+    if (!ctx->node) tgi_ctx_free(S, ctx);
+    tgi_frame_close(S, scope);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
+                    tg_tensor *const *in, int n_in, tg_tensor **out, int n_out)
+{
+    return tg_custom_ex(name, forward, backward, user, NULL, in, n_in, out, n_out);
+}
+
+static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
+{
+    tgi_thread *S = step->S;
+    tg_ctx *ctx = step->node->ctx;
+    tg_status status = ctx->backward(ctx, step->grad, step->result);
+    (void)g;
+    if (status == TG_OK) return true;
+    if (!S->errors) tgi_fail(S, status, "custom", "backward of %s failed", ctx->name);
+    return false;
+}
+
+/* ---- checkpoints ---- */
+
+/* The tensors that require grad and that ops met while nothing is recorded: what a checkpoint depends on. */
+typedef struct tgi_watch { tg_tensor **list; int n, room; } tgi_watch;
+
+static bool tgi_watch_note(tgi_thread *S, tg_tensor *t)
+{
+    tgi_watch *w = S->watch;
+    int i;
+    if (!S->grad_off) return true;
+    for (i = 0; i < w->n; ++i) {
+        if (w->list[i] == t) return true;
+    }
+    if (w->n == w->room) {
+        int room = w->room ? 2 * w->room : 8;
+        tg_tensor **more = (tg_tensor **)tgi_take(S, sizeof(tg_tensor *) * (size_t)room);
+        if (!more) return tgi_no_memory(S, "checkpoint", sizeof(tg_tensor *) * (size_t)room);
+        if (w->n) memcpy(more, w->list, sizeof(tg_tensor *) * (size_t)w->n);
+        tgi_give_back(S, w->list, sizeof(tg_tensor *) * (size_t)w->room);
+        w->list = more;
+        w->room = room;
+    }
+    tgi_ref(t);
+    w->list[w->n++] = t;
+    return true;
+}
+
+tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user)
+{
+    tgi_thread *S = tgi_self();
+    struct tgi_watch watch = {NULL, 0, 0}, *outer = S->watch;
+    tg_tensor *y = NULL;
+    tg_ctx *ctx;
+    uint64_t scope;
+    bool ok;
+    int i;
+    if (!fn || (!in && n)) return tgi_null_argument(S, "checkpoint", fn ? "in" : "fn"), y;
+    for (i = 0; i < n; ++i) {
+        if (!in[i]) return tgi_null_argument(S, "checkpoint", "in"), y;
+        if (!tgi_owned_here(S, "checkpoint", "in", in[i]) || !tgi_sync(S, in[i])) return NULL;
+    }
+    if (S->grad_off) { /* nothing to save */
+        return fn(in, n, user);
+    }
+    ctx = tgi_ctx_new(S, "checkpoint");
+    scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    if (!scope) {
+        if (ctx) tgi_ctx_free(S, ctx);
+        return NULL;
+    }
+    ctx->function = fn;
+    ctx->user = user;
+    ctx->rng = S->rng;
+    S->watch = &watch;
+    S->grad_off = true;
+    ctx->scope = scope;
+    y = fn(in, n, user);
+    tgi_frames_close_above(S, scope);
+    S->grad_off = true;
+    S->watch = outer;
+    ctx->in = in, ctx->n_in = n;
+    ctx->out = &y, ctx->n_out = 1;
+    ctx->forward = true;
+    ok = y && tgi_own_outputs(S, "checkpoint", ctx);
+    for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
+    ctx->forward = false;
+    if (ok && watch.n && tgi_dtypes[y->dtype].floating) { /* its inputs are all that it met, not only those it was given */
+        ctx->in = watch.list, ctx->n_in = watch.n;
+        ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
+        for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_watch_note(S, watch.list[i]);
+    }
+    if (ok) tg_keep(y);
+    if (!ctx->node) tgi_ctx_free(S, ctx);
+    for (i = 0; i < watch.n; ++i) tgi_unref(S, watch.list[i]);
+    tgi_give_back(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
+    tgi_frame_close(S, scope);
+    return ok ? y : NULL;
+}
+
+/* The function again, with the random numbers it had, now recorded: its nodes are the newest, so the run goes on in them. */
+static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
+{
+    tgi_thread *S = step->S;
+    tg_ctx *ctx = step->node->ctx;
+    tg_tensor *few[TGI_STEP_RESULTS], **in = few, *y;
+    int i, n = step->node->saves;
+    size_t bytes = sizeof(tg_tensor *) * (size_t)n;
+    bool was_off = S->grad_off;
+    tg_rng rng = S->rng;
+    tgi_edge e;
+    if (n > TGI_STEP_RESULTS) {
+        in = (tg_tensor **)tgi_take(S, bytes);
+        if (!in) return tgi_no_memory(S, "checkpoint", bytes);
+    }
+    for (i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
+    S->rng = ctx->rng;
+    S->grad_off = false;
+    y = ctx->function(in, n, ctx->user);
+    S->grad_off = was_off;
+    S->rng = rng;
+    if (in != few) tgi_give_back(S, in, bytes);
+    if (!y) return false;
+    if (!tgi_same_shape(y, g->ndim, g->dim)) {
+        return tgi_fail(S, TG_ERR_GRAPH, "checkpoint", "the function made shape %s when run again, but %s before",
+                        tgi_shape_text(y).text, tgi_shape_text(g).text);
+    }
+    if (!tgi_sync(S, y)) return false;
+    if (!(y->flags & TGI_REQUIRES_GRAD)) return true;
+    e.node = y->node;
+    e.leaf = y->node ? NULL : y;
+    e.output = y->output;
+    return tgi_deliver(step->run, &e, g);
+}
+
+/* ======== @@MOVE ================================================================================================== */
+
+static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
+{
+    int i;
+    for (i = 0; i < step->node->saves; ++i) {
+        if (step->node->saved[i].which == which) return step->node->saved[i].t;
+    }
+    return NULL;
+}
+
+/* A rule's result for input i; false when it could not be computed. */
+static bool tgi_give(tgi_step *step, int i, tg_tensor *g)
+{
+    step->result[i] = g;
+    return g != NULL;
+}
+
+static bool tgi_wants(const tgi_step *step, int i) { return tgi_wanted(step->node, i); }
+
+static tg_shape tgi_input_shape(const tgi_step *step, int i)
+{
+    tgi_meta m = tgi_input_meta(step->node, i);
+    return tg_make_shape(m.ndim, m.dim);
+}
+
+/* Strides for a copy of t: t's own if it is dense, else dense ones in the order of t's.  torch.preserve_format */
+static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS], i, k;
+    int64_t stride = 1;
+    if (tgi_is_contiguous(t)) return;
+    for (i = 0; i < t->ndim; ++i) { /* outermost first; dims without a stride stay where they are */
+        for (k = i; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (i = t->ndim - 1; i >= 0; --i) {
+        y->stride[order[i]] = stride;
+        stride *= t->dim[order[i]] ? t->dim[order[i]] : 1;
+    }
+}
+
+/* The bytes of contiguous x to contiguous y of the same dtype and size on another device. */
+static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
+{
+    size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
+    void *to = tgi_operand_of(y).data, *from = tgi_operand_of(x).data, *host;
+    bool ok;
+    if (bytes == 0) return true;
+    if (x->storage->backend->host) return y->storage->backend->upload(S, y->storage->index, to, from, bytes);
+    if (y->storage->backend->host) return x->storage->backend->download(S, x->storage->index, to, from, bytes);
+    host = tgi_take(S, bytes);
+    if (!host) return tgi_no_memory(S, "to", bytes);
+    ok = x->storage->backend->download(S, x->storage->index, host, from, bytes) &&
+         y->storage->backend->upload(S, y->storage->index, to, host, bytes);
+    tgi_give_back(S, host, bytes);
+    return ok;
+}
+
+/* y = x across devices: made contiguous in y's dtype where x lives, then sent. */
+static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x)
+{
+    tg_tensor *there = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
+    bool ok = there && tgi_copy_elements(S, there, x) && tgi_transfer(S, y, there);
+    tgi_unref(S, there);
+    return ok;
+}
+
+tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "to", &device);
+    tgi_call c;
+    tg_tensor *y;
+    bool same_place;
+    if (!t) return tgi_null_argument(S, "to", "t"), t;
+    if (!backend) return NULL;
+    if (!tgi_dtype_known(dtype)) return tgi_fail(S, TG_ERR_DTYPE, "to", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    same_place = t->storage->backend == backend && t->storage->index == device.index;
+    if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
+    if (!tgi_begin1(&c, TGI_OP_to, t)) return NULL;
+    c.backend = backend;
+    c.index = device.index;
+    y = tgi_output_like(&c, t, dtype);
+    if (y && same_place) tgi_preserve_strides(y, t);
+    return tgi_finish(&c, y && (same_place ? tgi_copy_elements(S, y, t) : tgi_move_elements(S, y, t)));
+}
+
+static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
+{
+    tgi_meta m = tgi_input_meta(step->node, 0);
+    tg_device device;
+    device.type = m.backend->type;
+    device.index = m.index;
+    return tgi_give(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
+}
+
+tg_tensor *tg_to(tg_tensor *t, tg_device device)
+{
+    if (!t) return tgi_null_argument(tgi_self(), "to", "t"), t;
+    return tg_to_ex(t, device, (tg_dtype)t->dtype, 0);
+}
+
+tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype)
+{
+    if (!t) return tgi_null_argument(tgi_self(), "to_dtype", "t"), t;
+    return tg_to_ex(t, tgi_device_of(t), dtype, 0);
+}
+
+tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other)
+{
+    if (!other) return tgi_null_argument(tgi_self(), "to_like", "other"), other;
+    return tg_to_ex(t, tgi_device_of(other), (tg_dtype)other->dtype, 0);
+}
+
+tg_tensor *tg_cuda(tg_tensor *t)
+{
+    tg_device device;
+    device.type = TG_DEV_CUDA;
+    device.index = -1;
+    return tg_to(t, device);
+}
+
+tg_tensor *tg_cpu(tg_tensor *t)
+{
+    static const tg_device cpu = TG_CPU_INIT;
+    return tg_to(t, cpu);
+}
+
+tg_tensor *tg_clone(tg_tensor *t)
+{
+    tgi_call c;
+    tg_tensor *y;
+    if (!tgi_begin1(&c, TGI_OP_clone, t)) return NULL;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    if (y) tgi_preserve_strides(y, t);
+    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
+}
+
+static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, g); }
+
+tg_tensor *tg_contiguous(tg_tensor *t)
+{
+    tgi_call c;
+    tg_tensor *y;
+    if (!t) return tgi_null_argument(tgi_self(), "contiguous", "t"), t;
+    if (tgi_is_contiguous(t)) return t;
+    if (!tgi_begin1(&c, TGI_OP_clone, t)) return NULL;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
+}
+
+/* ======== @@OPS =================================================================================================== */
+
+/* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
+
+typedef struct { tgi_thread *S; uint64_t scope; const char *outer; } tgi_composite;
+
+static bool tgi_compose(tgi_composite *c, const char *op)
+{
+    c->S = tgi_self();
+    c->scope = tgi_frame_open(c->S, TGI_HOLD_SCOPE);
+    c->outer = c->S->composite;
+    if (!c->scope) return false;
+    if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
+    return true;
+}
+
+static tg_tensor *tgi_composed(tgi_composite *c, tg_tensor *y)
+{
+    if (y && y->link.next) tg_keep(y);
+    c->S->composite = c->outer;
+    tgi_frame_close(c->S, c->scope);
+    return y;
+}
+
+/* ---- elementwise: one screen for every row of the table ---- */
+
+enum { TGI_KIND_ANY, TGI_KIND_FLOATS, TGI_KIND_TEST };
+
+static int tgi_kind_of(int op)
+{
+#define TGI_KIND(name, kind, ...) TGI_KIND_##kind,
+    static const uint8_t kinds[] = {TGI_UNARY_OPS(TGI_KIND) TGI_SCALAR_OPS(TGI_KIND) TGI_BINARY_OPS(TGI_KIND)
+                                        TGI_TERNARY_OPS(TGI_KIND) TGI_MASK_OPS(TGI_KIND)};
+    return kinds[op];
+}
+
+/* The dtype n tensors are computed in: those with dims by size and category, 0-dim ones by category only.
+   torch.result_type */
+static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
+{
+    tg_dtype with_dims = TG_BOOL, scalars = TG_BOOL;
+    bool any_dims = false, any_scalars = false;
+    int i;
+    for (i = 0; i < n; ++i) {
+        tg_dtype d = (tg_dtype)in[i]->dtype;
+        if (in[i]->ndim) with_dims = any_dims ? tg_promote_types(with_dims, d) : d, any_dims = true;
+        else scalars = any_scalars ? tg_promote_types(scalars, d) : d, any_scalars = true;
+    }
+    if (!any_dims) return scalars;
+    if (!any_scalars || tgi_dtypes[scalars].category <= tgi_dtypes[with_dims].category) return with_dims;
+    return scalars;
+}
+
+/* dims [8] := the broadcast of dims and t's; false after recording PyTorch's error. */
+static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dims, const tg_tensor *t, tg_tensor *const *in, int n)
+{
+    int64_t wide[TG_MAX_DIMS];
+    int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim, i;
+    for (i = 1; i <= wide_ndim; ++i) {
+        int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
+        if (a != b && a != 1 && b != 1) {
+            return tgi_fail(S, TG_ERR_SHAPE, op,
+                            "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton dimension %d\n"
+                            "shapes %s and %s do not broadcast", (long long)a, (long long)b, wide_ndim - i,
+                            n == 2 ? tgi_shape_text(in[0]).text : tgi_dims_text(*ndim, dims).text, tgi_shape_text(t).text);
+        }
+        wide[wide_ndim - i] = a == 1 ? b : a;
+    }
+    *ndim = wide_ndim;
+    memcpy(dims, wide, sizeof(int64_t) * (size_t)wide_ndim);
+    return true;
+}
+
+/* t as an operand over dims that it broadcasts to. */
+static tgi_operand tgi_broadcast_operand(const tg_tensor *t, int ndim)
+{
+    tgi_operand o = tgi_operand_of(t);
+    int i, lead = ndim - t->ndim;
+    for (i = ndim - 1; i >= 0; --i) o.stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
+    return o;
+}
+
+/* Whether writing t element by element could change elements of x before they are read. */
+static bool tgi_collides(const tg_tensor *t, const tg_tensor *x)
+{
+    int64_t t_last = t->offset, x_last = x->offset;
+    int i;
+    if (t->storage != x->storage) return false;
+    for (i = 0; i < t->ndim; ++i) t_last += (t->dim[i] - 1) * t->stride[i];
+    for (i = 0; i < x->ndim; ++i) x_last += (x->dim[i] - 1) * x->stride[i];
+    if (t_last < x->offset || x_last < t->offset) return false;
+    return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
+}
+
+static bool tgi_is_integral(double s) { return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0; }
+
+/* What integers cannot do: a number that is not one of theirs, bool arithmetic. */
+static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, double t)
+{
+    static const char *const no_bool[] = {
+        "Subtraction, the `-` operator, with two bool tensors is not supported. If you are trying to invert a mask, use the "
+        "`~` or `logical_not()` operator instead.",
+        "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
+        "`logical_not()` operator instead."};
+    if (tgi_dtypes[dtype].floating || tgi_kind_of(op) == TGI_KIND_FLOATS) return true;
+    if (dtype == TG_BOOL && (op == TGI_OP_sub || op == TGI_OP_neg)) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name, "%s", no_bool[op == TGI_OP_neg]);
+    }
+    if (op == TGI_OP_pow_scalar && s < 0) {
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op->name, "Integers to negative integer powers are not allowed.");
+    }
+    if (op == TGI_OP_clamp && !isnan(s) && !isnan(t)) return true; /* sides may be open */
+    if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
+    return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name, "%g is no value of a tensor of %s\n"
+                    "convert the tensor first: tg_to_dtype(t, TG_F32)", tgi_is_integral(s) ? t : s, tg_dtype_name(dtype));
+}
+
+/* In place: the result must be what the target can hold. */
+static bool tgi_fits_target(tgi_call *c, const tg_tensor *target, int ndim, const int64_t *dims, tg_dtype dtype)
+{
+    if (!tgi_same_shape(target, ndim, dims)) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "output with shape %s doesn't match the broadcast shape %s",
+                        tgi_shape_text(target).text, tgi_dims_text(ndim, dims).text);
+    }
+    if (tgi_dtypes[dtype].category > tgi_dtypes[target->dtype].category) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name, "result type %s can't be cast to the desired output type %s",
+                        tg_dtype_name(dtype), tg_dtype_name((tg_dtype)target->dtype));
+    }
+    return true;
+}
+
+/* Runs the loop of an elementwise op into y; operands that the writing would change are copied first. */
+static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute, double s, double t)
+{
+    tgi_thread *S = c->S;
+    tgi_loop loop = tgi_loop_over(y);
+    tg_tensor *copies[3];
+    int i, copied = 0;
+    bool ok = true;
+    loop.kernel = op;
+    loop.compute = compute;
+    loop.scalar[0] = s;
+    loop.scalar[1] = t;
+    loop.nargs = c->nin + 1;
+    for (i = 0; i < c->nin && ok; ++i) {
+        tg_tensor *x = c->in[i];
+        if (c->target && x != c->target && tgi_collides(c->target, x)) {
+            x = tgi_new_like(S, c->op->name, x);
+            ok = x && tgi_copy_elements(S, x, c->in[i]);
+            if (x) copies[copied++] = x;
+        }
+        if (ok) loop.arg[i + 1] = tgi_broadcast_operand(x, y->ndim);
+    }
+    ok = ok && c->backend->map(S, &loop);
+    while (copied > 0) tgi_unref(S, copies[--copied]);
+    return ok;
+}
+
+static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
+{
+    tgi_call c;
+    tg_tensor *y;
+    tg_dtype dtype;
+    int values = op == TGI_OP_where ? 2 : op == TGI_OP_masked_fill ? 1 : n, ndim, i, kind = tgi_kind_of(op);
+    bool has_number = op >= TGI_OP_add_scalar && op <= TGI_OP_ge_scalar;
+    int64_t dims[TG_MAX_DIMS];
+    if (!tgi_begin(&c, op, in, n)) return NULL;
+    if (values < n && op != TGI_OP_lerp && in[values]->dtype != TG_BOOL) {
+        tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "expected a condition of dtype bool, but got %s",
+                 tg_dtype_name((tg_dtype)in[values]->dtype));
+        return NULL;
+    }
+    dtype = tgi_result_dtype(in, values);
+    if (dtype == TG_BOOL && has_number && kind == TGI_KIND_ANY) dtype = TG_I64;
+    if (!tgi_dtypes[dtype].floating && (kind == TGI_KIND_FLOATS || (op == TGI_OP_pow_scalar && !tgi_is_integral(s)))) {
+        dtype = c.S->default_dtype;
+    }
+    if (!tgi_check_elements(&c, op, dtype, s, t)) return NULL;
+    ndim = in[0]->ndim;
+    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
+    for (i = 1; i < n; ++i) {
+        if (!tgi_broadcast(c.S, c.op->name, &ndim, dims, in[i], in, n)) return NULL;
+    }
+    c.attr.s = s;
+    c.attr.t = t;
+    c.has_attr = has_number || op == TGI_OP_masked_fill;
+    if (in_place) {
+        if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_begin_write(&c)) return NULL;
+        return tgi_finish_write(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
+    }
+    y = tgi_output(&c, ndim, dims, kind == TGI_KIND_TEST ? TG_BOOL : dtype);
+    return tgi_finish(&c, y && tgi_map_elements(&c, op, y, tgi_compute_dtype(dtype), s, t));
+}
+
+static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
+{
+    return tgi_elementwise(op, in_place, &x, 1, s, t);
+}
+
+static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
+{
+    tg_tensor *in[2];
+    in[0] = a;
+    in[1] = b;
+    return tgi_elementwise(op, in_place, in, 2, s, 0);
+}
+
+static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
+{
+    tg_tensor *in[3];
+    in[0] = a;
+    in[1] = b;
+    in[2] = c;
+    return tgi_elementwise(op, false, in, 3, 0, 0);
+}
+
+/* ---- the rules of the elementwise rows ---- */
+
+/* d/dx of x * sigmoid(x) */
+static tg_tensor *tgi_silu_gradient(tg_tensor *g, tg_tensor *x)
+{
+    tg_tensor *s = tg_sigmoid(x);
+    return tg_mul(g, tg_mul(s, tg_add_scalar(tg_mul(x, tg_rsub_scalar(s, 1)), 1)));
+}
+
+static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
+{
+    return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
+}
+
+/* 1 inside and at the edges, 0 outside and for NaN */
+static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
+{
+    return tg_masked_fill(g, tg_logical_not(tg_logical_and(tg_ge_scalar(x, lo), tg_le_scalar(x, hi))), 0);
+}
+
+static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta, double threshold)
+{
+    tg_tensor *z = tg_mul_scalar(x, beta);
+    return tg_where(tg_gt_scalar(z, threshold), g, tg_mul(g, tg_sigmoid(z)));
+}
+
+/* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
+static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
+{
+    const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
+    tg_tensor *half, *slope, *x2 = tg_mul(x, x);
+    if (tanh_approx) {
+        tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
+        half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
+        slope = tg_mul(tg_rsub_scalar(tg_mul(u, u), 1), tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), k / 2));
+    } else {
+        half = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
+        slope = tg_mul_scalar(tg_exp(tg_mul_scalar(x2, -0.5)), 0.3989422804014327);
+    }
+    return tg_mul(g, tg_add(half, tg_mul(x, slope)));
+}
+
+/* b a^(b-1), 0 where b is 0 */
+static tg_tensor *tgi_pow_base_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *d = tg_mul(g, tg_mul(b, tg_pow(a, tg_sub_scalar(b, 1))));
+    return d ? tg_masked_fill(d, tg_eq_scalar(b, 0), 0) : NULL;
+}
+
+/* a^b log a, 0 where a is 0 and b is not negative */
+static tg_tensor *tgi_pow_exponent_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b, tg_tensor *y)
+{
+    tg_tensor *d = tg_mul(g, tg_mul(y, tg_log(a)));
+    return d ? tg_masked_fill(d, tg_logical_and(tg_eq_scalar(a, 0), tg_ge_scalar(b, 0)), 0) : NULL;
+}
+
+/* g where a is larger than b (or one is NaN), half of it where they are equal */
+static tg_tensor *tgi_larger_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
+{
+    return tg_masked_fill(tg_where(tg_eq(a, b), tg_mul_scalar(g, 0.5), g), tg_lt(a, b), 0);
+}
+
+/* (a - b) / (a (1 - a)), the denominator at least 1e-12 */
+static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
+{
+    return tg_mul(g, tg_div(tg_sub(a, b), tg_clamp_min(tg_mul(a, tg_rsub_scalar(a, 1)), 1e-12)));
+}
+
+/* max(log(1 - a), -100) - max(log a, -100) */
+static tg_tensor *tgi_bce_target_gradient(tg_tensor *g, tg_tensor *a)
+{
+    tg_tensor *no = tg_clamp_min(tg_log(tg_rsub_scalar(a, 1)), -100), *yes = tg_clamp_min(tg_log(a), -100);
+    return tg_mul(g, tg_sub(no, yes));
+}
+
+#define TGI_RULE1(name, kind, f, fi, needs, rule, formula) TGI_RULE1_##kind(name, rule)
+#define TGI_RULE1_TEST(name, rule)
+#define TGI_RULE1_ANY(name, rule) TGI_RULE1_FLOATS(name, rule)
+#define TGI_RULE1_FLOATS(name, rule)                                                                                   \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
+        double s = step->attr ? step->attr->s : 0, t = step->attr ? step->attr->t : 0;                                 \
+        (void)x, (void)y, (void)s, (void)t;                                                                            \
+        return tgi_give(step, 0, rule);                                                                                \
+    }
+#define TGI_RULE2(name, kind, f, fi, needs, rule_a, rule_b, formula) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
+#define TGI_RULE3(name, kind, f, fi, needs, rule_a, rule_b, rule_c, formula) TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
+        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
+        (void)a, (void)b, (void)c, (void)y;                                                                            \
+        return (!tgi_wants(step, 0) || tgi_give(step, 0, rule_a)) &&                                                   \
+               (step->node->inputs < 2 || !tgi_wants(step, 1) || tgi_give(step, 1, rule_b)) &&                         \
+               (step->node->inputs < 3 || !tgi_wants(step, 2) || tgi_give(step, 2, rule_c));                           \
+    }
+TGI_UNARY_OPS(TGI_RULE1)
+TGI_SCALAR_OPS(TGI_RULE1)
+TGI_BINARY_OPS(TGI_RULE2)
+TGI_TERNARY_OPS(TGI_RULE3)
+TGI_MASK_OPS(TGI_RULE2)
+
+/* ---- their public functions ---- */
+
+#define TGI_PUBLIC1(name, kind, ...)                                                                                   \
+    tg_tensor *tg_##name(tg_tensor *x) { return tgi_map1(TGI_OP_##name, false, x, 0, 0); }                             \
+    TGI_PUBLIC1_##kind(name)
+#define TGI_PUBLIC1_TEST(name)
+#define TGI_PUBLIC1_ANY(name)                                                                                          \
+    tg_tensor *tg_##name##_(tg_tensor *x) { return tgi_map1(TGI_OP_##name, true, x, 0, 0); }
+#define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
+TGI_UNARY_OPS(TGI_PUBLIC1)
+
+tg_tensor *tg_add_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_add_scalar, false, x, s, 0); }
+tg_tensor *tg_sub_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_sub_scalar, false, x, s, 0); }
+tg_tensor *tg_rsub_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_rsub_scalar, false, x, s, 0); }
+tg_tensor *tg_mul_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_mul_scalar, false, x, s, 0); }
+tg_tensor *tg_div_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_div_scalar, false, x, s, 0); }
+tg_tensor *tg_pow_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_pow_scalar, false, x, s, 0); }
+tg_tensor *tg_add_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_add_scalar, true, x, s, 0); }
+tg_tensor *tg_sub_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_sub_scalar, true, x, s, 0); }
+tg_tensor *tg_mul_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_mul_scalar, true, x, s, 0); }
+tg_tensor *tg_div_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_div_scalar, true, x, s, 0); }
+tg_tensor *tg_pow_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_pow_scalar, true, x, s, 0); }
+tg_tensor *tg_eq_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_eq_scalar, false, x, s, 0); }
+tg_tensor *tg_ne_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_ne_scalar, false, x, s, 0); }
+tg_tensor *tg_lt_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_lt_scalar, false, x, s, 0); }
+tg_tensor *tg_le_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_le_scalar, false, x, s, 0); }
+tg_tensor *tg_gt_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_gt_scalar, false, x, s, 0); }
+tg_tensor *tg_ge_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_ge_scalar, false, x, s, 0); }
+tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, false, x, lo, hi); }
+tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, true, x, lo, hi); }
+tg_tensor *tg_clamp_min(tg_tensor *x, double lo) { return tg_clamp(x, lo, (double)INFINITY); }
+tg_tensor *tg_clamp_max(tg_tensor *x, double hi) { return tg_clamp(x, -(double)INFINITY, hi); }
+tg_tensor *tg_leaky_relu(tg_tensor *x, double slope) { return tgi_map1(TGI_OP_leaky_relu, false, x, slope, 0); }
+tg_tensor *tg_elu(tg_tensor *x, double alpha) { return tgi_map1(TGI_OP_elu, false, x, alpha, 0); }
+tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx) { return tgi_map1(TGI_OP_gelu, false, x, tanh_approx, 0); }
+tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold) { return tgi_map1(TGI_OP_softplus, false, x, beta, threshold); }
+
+#define TGI_PUBLIC2(name, ...)                                                                                         \
+    tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, false, a, b, 0); }
+TGI_BINARY_OPS(TGI_PUBLIC2)
+tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_add, true, a, b, 0); }
+tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_sub, true, a, b, 0); }
+tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_mul, true, a, b, 0); }
+tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_div, true, a, b, 0); }
+tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_pow, true, a, b, 0); }
+
+tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b) { return tgi_map3(TGI_OP_where, a, b, cond); }
+tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight) { return tgi_map3(TGI_OP_lerp, a, b, weight); }
+
+tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
+{
+    tgi_composite c;
+    if (!a || !b) return tgi_null_argument(tgi_self(), "lerp_scalar", a ? "b" : "a"), (tg_tensor *)NULL;
+    if (!tgi_compose(&c, "lerp_scalar")) return NULL;
+    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, (tg_dtype)a->dtype, tgi_device_of(a))));
+}
+
+tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
+{
+    return tgi_map2(TGI_OP_masked_fill, false, x, mask, value);
+}
+
+tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
+{
+    return tgi_map2(TGI_OP_masked_fill, true, x, mask, value);
+}
+
+/* ---- writing: fill_, zero_, copy_, set ---- */
+
+tg_tensor *tg_fill_(tg_tensor *t, double value)
+{
+    tgi_call c;
+    if (!tgi_begin1(&c, TGI_OP_fill_, t) || !tgi_begin_write(&c)) return NULL;
+    return tgi_finish_write(&c, tgi_fill_elements(c.S, t, value));
+}
+
+static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_zeros_like(g)); }
+
+tg_tensor *tg_zero_(tg_tensor *t) { return tg_fill_(t, 0); }
+
+tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
+{
+    tgi_composite outer;
+    tgi_call c;
+    tgi_loop loop;
+    tg_tensor *from = src;
+    int64_t dims[TG_MAX_DIMS];
+    int ndim;
+    bool ok;
+    if (!dst || !src) return tgi_null_argument(tgi_self(), "copy_", dst ? "src" : "dst"), (tg_tensor *)NULL;
+    if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
+                       tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
+        return dst;
+    }
+    if (!tgi_compose(&outer, "copy_")) return NULL;
+    if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
+        from = tg_to(src, tgi_device_of(dst));
+    } else if (tgi_collides(dst, src)) {
+        from = tg_clone(src);
+    }
+    ok = from && tgi_begin2(&c, TGI_OP_copy_, dst, from);
+    ndim = dst->ndim;
+    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
+    ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
+    if (ok && !tgi_same_shape(dst, ndim, dims)) {
+        ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
+                      tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
+    }
+    if (ok && tgi_begin_write(&c)) {
+        loop = tgi_loop_over(dst);
+        loop.nargs = 2;
+        loop.arg[1] = tgi_broadcast_operand(from, ndim);
+        ok = tgi_finish_write(&c, c.backend->copy(c.S, &loop)) != NULL;
+    } else {
+        ok = false;
+    }
+    tgi_composed(&outer, NULL);
+    return ok ? dst : NULL;
+}
+
+static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
+{
+    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_zeros_like(g))) && (!tgi_wants(step, 1) || tgi_give(step, 1, g));
+}
+
+tg_status tg_set(tg_tensor *t, tg_shape index, double value)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    int64_t at;
+    int i;
+    if (!tgi_locate(S, "set", t, index, &at) || !tgi_compose(&c, "set")) return tgi_failed(S);
+    for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
+    t = tg_fill_(t, value);
+    tgi_composed(&c, NULL);
+    return t ? TG_OK : tgi_failed(S);
+}
+
+/* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation ---- */
+
+/* A new tensor with these strides, which must not be negative. */
+static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, const int64_t *strides, tg_dtype dtype)
+{
+    tgi_thread *S = c->S;
+    int64_t extent = 1;
+    tg_tensor *y;
+    int i;
+    for (i = 0; i < ndim; ++i) {
+        if (dims[i] == 0) extent = 0;
+        else if (extent) extent += (dims[i] - 1) * strides[i];
+    }
+    y = tgi_new(S, c->op->name, 1, &extent, dtype, c->backend, c->index);
+    if (!y) return NULL;
+    y->ndim = (uint8_t)ndim;
+    memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
+    memcpy(y->stride, strides, sizeof(int64_t) * (size_t)ndim);
+    c->out[c->nout++] = y;
+    return y;
+}
+
+/* The view's part of a tensor laid out as its base. */
+static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_geometry *v)
+{
+    tgi_operand o = tgi_operand_of(base);
+    o.data = (char *)o.data + v->offset * (int64_t)tgi_dtypes[base->dtype].size;
+    memcpy(o.stride, v->stride, sizeof(int64_t) * (size_t)v->ndim);
+    return o;
+}
+
+/* A view of t: dims, strides and offset in t's storage; one more output of the call. */
+static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides, int64_t offset)
+{
+    tg_tensor *y = tgi_alias(c->S, c->op->name, t);
+    if (!y) return NULL;
+    y->ndim = (uint8_t)ndim;
+    memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
+    memcpy(y->stride, strides, sizeof(int64_t) * (size_t)ndim);
+    y->offset = offset;
+    y->base = t->base ? t->base : t;
+    tgi_ref(y->base);
+    y->history = y->base->history;
+    if (c->S->grad_off) y->flags |= TGI_NO_GRAD_VIEW;
+    c->out[c->nout++] = y;
+    return y;
+}
+
+/* t with the layout of the geometry's base: itself, or a copy. */
+static tg_tensor *tgi_laid_out(tg_tensor *t, const tgi_geometry *v)
+{
+    tgi_call c;
+    tg_tensor *y;
+    int i;
+    bool same = t != NULL;
+    for (i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
+    if (same || !tgi_begin1(&c, TGI_OP_clone, t)) return t;
+    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
+}
+
+/* t [base dims] -> the elements at the view [view dims].  torch.as_strided */
+static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_geometry *v)
+{
+    tgi_call c;
+    tgi_geometry copy = *v;
+    t = tgi_laid_out(t, v);
+    if (!tgi_begin1(&c, TGI_OP_as_strided, t)) return NULL;
+    c.view = &copy;
+    return tgi_finish(&c, tgi_view_of(&c, t, v->ndim, v->dim, v->stride, t->offset + v->offset) != NULL);
+}
+
+/* t [view dims] -> zeros [base dims] with t added at the view; elements that the view has twice get both. */
+static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_geometry *v)
+{
+    tgi_call c;
+    tgi_geometry copy = *v;
+    tg_tensor *y;
+    tgi_loop loop;
+    if (!tgi_begin1(&c, TGI_OP_strided_add, t)) return NULL;
+    c.view = &copy;
+    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    loop = tgi_loop_over(t);
+    loop.nargs = 2;
+    loop.arg[1] = loop.arg[0];
+    loop.arg[0] = tgi_view_operand(y, v);
+    return tgi_finish(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
+}
+
+static bool tgi_rule_as_strided(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tgi_strided_add(g, step->node->view)); }
+static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tgi_as_strided(g, step->node->view)); }
+
+/* base with the view replaced by src. */
+static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_geometry *v)
+{
+    tgi_call c;
+    tgi_geometry copy = *v;
+    tg_tensor *y;
+    tgi_loop loop;
+    if (!tgi_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
+    c.view = &copy;
+    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)base->dtype);
+    if (!y) return NULL;
+    loop = tgi_loop_over(src);
+    loop.nargs = 2;
+    loop.arg[1] = loop.arg[0];
+    loop.arg[0] = tgi_view_operand(y, v);
+    return tgi_finish(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
+}
+
+static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *part = tgi_as_strided(g, step->node->view);
+    return part && (!tgi_wants(step, 0) || tgi_give(step, 0, tgi_scatter_view(g, tg_zeros_like(part), step->node->view))) &&
+           (!tgi_wants(step, 1) || tgi_give(step, 1, part));
+}
+
+/* ---- views that keep every element: reshape, permute ---- */
+
+/* Strides for t seen in another shape, without a copy; false if there are none.  After numpy's attempt_nocopy_reshape. */
+static bool tgi_view_strides(const tg_tensor *t, int ndim, const int64_t *dims, int64_t *strides)
+{
+    int old = t->ndim - 1, i = ndim - 1;
+    if (tgi_numel(t) == 0 || tgi_is_contiguous(t)) {
+        int64_t stride = 1;
+        for (; i >= 0; --i) {
+            strides[i] = stride;
+            stride *= dims[i] ? dims[i] : 1;
+        }
+        return true;
+    }
+    while (i >= 0) { /* match a group of new dims with a group of old dims of the same size that lie behind each other */
+        int64_t stride, group, filled = 1;
+        while (old >= 0 && t->dim[old] == 1) old--;
+        group = old >= 0 ? t->dim[old] : 1;
+        stride = old >= 0 ? t->stride[old] : 1;
+        while (old > 0 && (t->dim[old - 1] == 1 || t->stride[old - 1] == t->stride[old] * t->dim[old])) {
+            if (t->dim[old - 1] == 1) { /* no step to match */
+                int k = old - 1;
+                while (k > 0 && t->dim[k - 1] == 1) k--;
+                if (k == 0 || t->stride[k - 1] != t->stride[old] * t->dim[old]) break;
+                old = k;
+            }
+            old--;
+            group *= t->dim[old];
+        }
+        for (; i >= 0 && (filled < group || dims[i] == 1); --i) {
+            strides[i] = stride;
+            stride *= dims[i];
+            filled *= dims[i];
+        }
+        if (filled != group) return false;
+        old--;
+    }
+    return true;
+}
+
+/* A shape in which one -1 stands for what is left over. */
+static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *shape)
+{
+    int64_t known = 1, numel = tgi_numel(t);
+    tg_shape asked = *shape;
+    int i, hole = -1;
+    bool fits;
+    if (shape->ndim < 0 || shape->ndim > TG_MAX_DIMS) return tgi_check_shape(S, op, shape->ndim, shape->dim, &known);
+    for (i = 0; i < shape->ndim; ++i) {
+        if (shape->dim[i] == -1) {
+            if (hole >= 0) return tgi_fail(S, TG_ERR_SHAPE, op, "only one dimension can be inferred");
+            hole = i;
+            shape->dim[i] = 1;
+        } else if (shape->dim[i] < 0) {
+            return tgi_fail(S, TG_ERR_SHAPE, op, "invalid shape dimension %lld", (long long)shape->dim[i]);
+        }
+    }
+    if (!tgi_check_shape(S, op, shape->ndim, shape->dim, &known)) return false;
+    if (hole >= 0 && known == 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "cannot reshape tensor of 0 elements into shape %s because the unspecified dimension "
+                        "size -1 can be any value and is ambiguous", tgi_dims_text(asked.ndim, asked.dim).text);
+    }
+    if (hole >= 0) shape->dim[hole] = numel / known;
+    fits = hole >= 0 ? numel % known == 0 : numel == known;
+    if (fits) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op, "shape '%s' is invalid for input of size %lld",
+                    tgi_dims_text(asked.ndim, asked.dim).text, (long long)numel);
+}
+
+static tg_tensor *tgi_reshape_view(tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides)
+{
+    tgi_call c;
+    if (!tgi_begin1(&c, TGI_OP_reshape, t)) return NULL;
+    return tgi_finish(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
+}
+
+static bool tgi_rule_reshape(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_reshape(g, tgi_input_shape(step, 0))); }
+
+tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
+{
+    tgi_thread *S = tgi_self();
+    int64_t strides[TG_MAX_DIMS];
+    if (!t) return tgi_null_argument(S, "view", "t"), t;
+    if (!tgi_infer_shape(S, "view", t, &shape)) return NULL;
+    if (tgi_view_strides(t, shape.ndim, shape.dim, strides)) return tgi_reshape_view(t, shape.ndim, shape.dim, strides);
+    tgi_fail(S, TG_ERR_SHAPE, "view", "view size is not compatible with input tensor's size and stride (at least one dimension "
+             "spans across two contiguous subspaces). Use .reshape(...) instead.\ntg_reshape copies where it must");
+    return NULL;
+}
+
+tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    int64_t strides[TG_MAX_DIMS];
+    if (!t) return tgi_null_argument(S, "reshape", "t"), t;
+    if (!tgi_infer_shape(S, "reshape", t, &shape)) return NULL;
+    if (tgi_view_strides(t, shape.ndim, shape.dim, strides)) return tgi_reshape_view(t, shape.ndim, shape.dim, strides);
+    if (!tgi_compose(&c, "reshape")) return NULL;
+    return tgi_composed(&c, tg_view(tg_contiguous(t), shape));
+}
+
+tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
+{
+    tgi_thread *S = tgi_self();
+    tg_shape shape;
+    int i;
+    if (!t) return tgi_null_argument(S, "flatten", "t"), t;
+    if (t->ndim == 0) return tg_reshape(t, TG_SHAPE(1));
+    if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
+    if (start_dim > end_dim) {
+        return tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"), (tg_tensor *)NULL;
+    }
+    shape = tg_make_shape(start_dim + 1, t->dim);
+    for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
+    for (; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
+    return tg_reshape(t, shape);
+}
+
+tg_tensor *tg_squeeze(tg_tensor *t, int dim)
+{
+    tgi_thread *S = tgi_self();
+    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
+    int i, n = 0;
+    if (!t) return tgi_null_argument(S, "squeeze", "t"), t;
+    if (!tgi_wrap_dim(S, "squeeze", t->ndim, &dim)) return NULL;
+    for (i = 0; i < t->ndim; ++i) {
+        if (i == dim && t->dim[i] == 1) continue;
+        dims[n] = t->dim[i];
+        strides[n++] = t->stride[i];
+    }
+    return tgi_reshape_view(t, n, dims, strides);
+}
+
+tg_tensor *tg_unsqueeze(tg_tensor *t, int dim)
+{
+    tgi_thread *S = tgi_self();
+    int64_t dims[TG_MAX_DIMS + 1], strides[TG_MAX_DIMS + 1];
+    int i;
+    if (!t) return tgi_null_argument(S, "unsqueeze", "t"), t;
+    if (!tgi_wrap_dim(S, "unsqueeze", t->ndim + 1, &dim)) return NULL;
+    if (t->ndim == TG_MAX_DIMS) {
+        return tgi_fail(S, TG_ERR_SHAPE, "unsqueeze", "a tensor has at most %d dims", TG_MAX_DIMS), (tg_tensor *)NULL;
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        dims[i + (i >= dim)] = t->dim[i];
+        strides[i + (i >= dim)] = t->stride[i];
+    }
+    dims[dim] = 1;
+    strides[dim] = dim < t->ndim ? t->stride[dim] * (t->dim[dim] ? t->dim[dim] : 1) : 1;
+    return tgi_reshape_view(t, t->ndim + 1, dims, strides);
+}
+
+/* order[i] is the dim of t that becomes dim i. */
+static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
+{
+    tgi_call c;
+    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
+    int i;
+    if (!tgi_begin1(&c, TGI_OP_permute, t)) return NULL;
+    c.has_attr = true;
+    c.attr.listed = t->ndim;
+    for (i = 0; i < t->ndim; ++i) {
+        dims[i] = t->dim[order[i]];
+        strides[i] = t->stride[order[i]];
+        c.numbers[i] = order[i];
+    }
+    return tgi_finish(&c, tgi_view_of(&c, t, t->ndim, dims, strides, t->offset) != NULL);
+}
+
+static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
+{
+    int back[TG_MAX_DIMS], i;
+    for (i = 0; i < step->attr->listed; ++i) back[step->attr->list[i]] = i;
+    return tgi_give(step, 0, tgi_permute(g, back));
+}
+
+/* A list of dims of t, each once, made non-negative in place. */
+static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
+{
+    int i, seen = 0;
+    for (i = 0; i < dims->ndim; ++i) {
+        int dim = dims->dim[i] < INT_MIN || dims->dim[i] > INT_MAX ? INT_MAX : (int)dims->dim[i];
+        if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
+        if (seen >> dim & 1) {
+            return tgi_fail(S, TG_ERR_SHAPE, op, "dim %d appears multiple times in the list of dims", dim);
+        }
+        seen |= 1 << dim;
+        dims->dim[i] = dim;
+    }
+    return true;
+}
+
+tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
+{
+    tgi_thread *S = tgi_self();
+    int order[TG_MAX_DIMS], i;
+    if (!t) return tgi_null_argument(S, "permute", "t"), t;
+    if (dims.ndim != t->ndim) {
+        tgi_fail(S, TG_ERR_SHAPE, "permute", "number of dimensions in the tensor input does not match the length of the desired "
+                 "ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d", t->ndim, dims.ndim);
+        return NULL;
+    }
+    if (!tgi_wrap_dims(S, "permute", t, &dims)) return NULL;
+    for (i = 0; i < t->ndim; ++i) order[i] = (int)dims.dim[i];
+    return tgi_permute(t, order);
+}
+
+/* t with dim `from` moved to `to`, the others in order. */
+static tg_tensor *tgi_move_dim(tg_tensor *t, int from, int to)
+{
+    int order[TG_MAX_DIMS], i, k = 0;
+    for (i = 0; i < t->ndim; ++i) {
+        if (k == from) k++;
+        order[i] = i == to ? from : k++;
+    }
+    return tgi_permute(t, order);
+}
+
+tg_tensor *tg_movedim(tg_tensor *t, int source, int destination)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return tgi_null_argument(S, "movedim", "t"), t;
+    if (!tgi_wrap_dim(S, "movedim", t->ndim, &source) || !tgi_wrap_dim(S, "movedim", t->ndim, &destination)) return NULL;
+    return tgi_move_dim(t, source, destination);
+}
+
+tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1)
+{
+    tgi_thread *S = tgi_self();
+    int order[TG_MAX_DIMS], i;
+    if (!t) return tgi_null_argument(S, "transpose", "t"), t;
+    if (!tgi_wrap_dim(S, "transpose", t->ndim, &dim0) || !tgi_wrap_dim(S, "transpose", t->ndim, &dim1)) return NULL;
+    for (i = 0; i < t->ndim; ++i) order[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
+    return tgi_permute(t, order);
+}
+
+tg_tensor *tg_t(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return tgi_null_argument(S, "t", "t"), t;
+    if (t->ndim > 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim), (tg_tensor *)NULL;
+    }
+    return t->ndim < 2 ? tg_transpose(t, 0, 0) : tg_transpose(t, 0, 1);
+}
+
+/* ---- expand, and its adjoint sum_to ---- */
+
+tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
+{
+    tgi_call c;
+    int64_t strides[TG_MAX_DIMS], numel;
+    int i, lead;
+    if (!tgi_begin1(&c, TGI_OP_expand, t)) return NULL;
+    lead = shape.ndim - t->ndim;
+    if (lead < 0 || shape.ndim > TG_MAX_DIMS) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "expand", "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
+                 "in the tensor (%d), and at most %d", shape.ndim, t->ndim, TG_MAX_DIMS);
+        return NULL;
+    }
+    for (i = shape.ndim - 1; i >= 0; --i) {
+        int64_t have = i >= lead ? t->dim[i - lead] : 1;
+        if (shape.dim[i] == -1 && i >= lead) shape.dim[i] = have;
+        if (shape.dim[i] < 0 || (have != shape.dim[i] && have != 1)) {
+            tgi_fail(c.S, TG_ERR_SHAPE, "expand", "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
+                     "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s", (long long)shape.dim[i], (long long)have, i,
+                     tgi_dims_text(shape.ndim, shape.dim).text, tgi_shape_text(t).text);
+            return NULL;
+        }
+        strides[i] = i < lead || (have == 1 && shape.dim[i] != 1) ? 0 : t->stride[i - lead];
+    }
+    if (!tgi_check_shape(c.S, "expand", shape.ndim, shape.dim, &numel)) return NULL;
+    return tgi_finish(&c, tgi_view_of(&c, t, shape.ndim, shape.dim, strides, t->offset) != NULL);
+}
+
+static bool tgi_rule_expand(tgi_step *step, tg_tensor *g)
+{
+    tg_shape shape = tgi_input_shape(step, 0);
+    return tgi_give(step, 0, tgi_sum_to(g, shape.ndim, shape.dim));
+}
+
+/* The reduction of t over the dims whose bit is set in mask, into y: t's other dims in order, contiguous. */
+static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const tg_tensor *t, int mask)
+{
+    tgi_reduce r;
+    int64_t stride = 1;
+    int i;
+    r.kind = kind;
+    r.ndim = r.rndim = 0;
+    r.out = tgi_operand_of(y);
+    r.in = tgi_operand_of(t);
+    for (i = 0; i < t->ndim; ++i) {
+        if (mask >> i & 1) {
+            r.rdim[r.rndim] = t->dim[i];
+            r.rstride[r.rndim++] = t->stride[i];
+        } else {
+            r.dim[r.ndim] = t->dim[i];
+            r.in.stride[r.ndim++] = t->stride[i];
+        }
+    }
+    for (i = r.ndim - 1; i >= 0; --i) {
+        r.out.stride[i] = stride;
+        stride *= r.dim[i];
+    }
+    return r;
+}
+
+/* t summed over the dims by which it is larger than dims. */
+static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
+{
+    tgi_call c;
+    tg_tensor *y;
+    tgi_reduce r;
+    int mask = 0, i, lead;
+    if (!t || tgi_same_shape(t, ndim, dims)) return t;
+    if (!tgi_begin1(&c, TGI_OP_sum_to, t)) return NULL;
+    y = tgi_output(&c, ndim, dims, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    lead = t->ndim - ndim;
+    for (i = 0; i < t->ndim; ++i) {
+        if (i < lead || (dims[i - lead] == 1 && t->dim[i] != 1)) mask |= 1 << i;
+    }
+    r = tgi_reduce_over(TGI_SUM, y, t, mask);
+    return tgi_finish(&c, c.backend->reduce(c.S, &r));
+}
+
+static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_expand(g, tgi_input_shape(step, 0))); }
+
+/* ---- views of a part: slice, select, diagonal, unfold.  attr: dim, i start, j step; diagonal: dim, flag second dim ---- */
+
+/* Strides and offset of the view over a tensor whose strides are `in`; the same for t's own and for index space. */
+static int64_t tgi_part_strides(int op, const tgi_attr *a, int ndim, const int64_t *in, int64_t *out)
+{
+    int i, n = 0;
+    for (i = 0; i < ndim; ++i) {
+        if (op == TGI_OP_select && i == a->dim) continue;
+        if (op == TGI_OP_diagonal && (i == a->dim || i == a->flag)) continue;
+        out[n++] = in[i] * (i == a->dim && (op == TGI_OP_slice || op == TGI_OP_unfold) ? a->j : 1);
+    }
+    if (op == TGI_OP_unfold) out[n] = in[a->dim];
+    if (op == TGI_OP_diagonal) {
+        out[n] = in[a->dim] + in[a->flag];
+        return a->i >= 0 ? a->i * in[a->flag] : -a->i * in[a->dim];
+    }
+    return op == TGI_OP_unfold ? 0 : a->i * in[a->dim];
+}
+
+static tg_tensor *tgi_part_view(tgi_call *c, int op, tg_tensor *t, int ndim, const int64_t *dims)
+{
+    int64_t strides[TG_MAX_DIMS], offset = tgi_part_strides(op, &c->attr, t->ndim, t->stride, strides);
+    c->has_attr = true;
+    return tgi_finish(c, tgi_view_of(c, t, ndim, dims, strides, t->offset + offset) != NULL);
+}
+
+/* g goes to its place among zeros. */
+static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
+{
+    tg_shape in = tgi_input_shape(step, 0);
+    tgi_geometry v;
+    int64_t stride = 1;
+    int i;
+    v.base_ndim = in.ndim;
+    memcpy(v.base_dim, in.dim, sizeof in.dim);
+    for (i = in.ndim - 1; i >= 0; --i) {
+        v.base_stride[i] = stride;
+        stride *= in.dim[i] ? in.dim[i] : 1;
+    }
+    v.ndim = g->ndim;
+    memcpy(v.dim, g->dim, sizeof(int64_t) * g->ndim);
+    v.offset = tgi_numel(g) ? tgi_part_strides(op, step->attr, in.ndim, v.base_stride, v.stride) : 0;
+    return tgi_give(step, 0, tgi_strided_add(g, &v));
+}
+
+static bool tgi_rule_slice(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_slice); }
+static bool tgi_rule_select(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_select); }
+static bool tgi_rule_diagonal(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_diagonal); }
+static bool tgi_rule_unfold(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_unfold); }
+
+static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
+{
+    if (t->ndim == 0) return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "this function cannot be applied to a 0-dim tensor.");
+    return tgi_wrap_dim(c->S, c->op->name, t->ndim, dim);
+}
+
+tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
+{
+    tgi_call c;
+    int64_t dims[TG_MAX_DIMS], size;
+    if (!tgi_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"), (tg_tensor *)NULL;
+    size = t->dim[dim];
+    start = start < 0 ? start + size : start;
+    end = end < 0 ? end + size : end;
+    start = start < 0 ? 0 : start > size ? size : start;
+    end = end < start ? start : end > size ? size : end;
+    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
+    dims[dim] = (end - start) / step + ((end - start) % step != 0);
+    c.attr.dim = dim;
+    c.attr.i = start;
+    c.attr.j = dims[dim] > 1 ? step : 1;
+    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+}
+
+tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
+{
+    tgi_call c;
+    int64_t dims[TG_MAX_DIMS];
+    if (!tgi_begin1(&c, TGI_OP_slice, t)) return NULL;
+    if (t->ndim == 0) {
+        return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."), (tg_tensor *)NULL;
+    }
+    if (!tgi_wrap_dim(c.S, "narrow", t->ndim, &dim)) return NULL;
+    if (length < 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."), (tg_tensor *)NULL;
+    if (start < -t->dim[dim] || start > t->dim[dim]) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "start out of range (expected to be in range of [%lld, %lld], but got %lld)",
+                 -(long long)t->dim[dim], (long long)t->dim[dim], (long long)start);
+        return NULL;
+    }
+    if (start < 0) start += t->dim[dim];
+    if (length > t->dim[dim] - start) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
+                 (long long)length, (long long)t->dim[dim]);
+        return NULL;
+    }
+    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
+    dims[dim] = length;
+    c.attr.dim = dim;
+    c.attr.i = start;
+    c.attr.j = 1;
+    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+}
+
+tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
+{
+    tgi_call c;
+    int64_t dims[TG_MAX_DIMS];
+    int i, n = 0;
+    if (!tgi_begin1(&c, TGI_OP_select, t)) return NULL;
+    if (t->ndim == 0) {
+        return tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."), (tg_tensor *)NULL;
+    }
+    if (!tgi_wrap_dim(c.S, "select", t->ndim, &dim)) return NULL;
+    if (index < -t->dim[dim] || index >= t->dim[dim]) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "select", "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
+                 tgi_shape_text(t).text, dim);
+        return NULL;
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        if (i != dim) dims[n++] = t->dim[i];
+    }
+    c.attr.dim = dim;
+    c.attr.i = index < 0 ? index + t->dim[dim] : index;
+    return tgi_part_view(&c, TGI_OP_select, t, n, dims);
+}
+
+tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
+{
+    tgi_call c;
+    int64_t dims[TG_MAX_DIMS], rows, cols, length;
+    int i, n = 0;
+    if (!tgi_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
+        !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
+        return NULL;
+    }
+    if (dim0 == dim1 || t->ndim < 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "diagonal", "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
+        return NULL;
+    }
+    rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
+    cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
+    length = rows < cols ? rows : cols;
+    for (i = 0; i < t->ndim; ++i) {
+        if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
+    }
+    dims[n++] = length;
+    c.attr.dim = dim0;
+    c.attr.flag = dim1;
+    c.attr.i = length ? offset : 0;
+    return tgi_part_view(&c, TGI_OP_diagonal, t, n, dims);
+}
+
+tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
+{
+    tgi_call c;
+    int64_t dims[TG_MAX_DIMS + 1];
+    if (!tgi_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (t->ndim == TG_MAX_DIMS) return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
+    if (size < 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size), (tg_tensor *)NULL;
+    if (size > t->dim[dim]) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
+                 (long long)t->dim[dim], (long long)size);
+        return NULL;
+    }
+    if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "step is %lld but must be > 0", (long long)step), (tg_tensor *)NULL;
+    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
+    dims[dim] = (t->dim[dim] - size) / step + 1;
+    dims[t->ndim] = size;
+    c.attr.dim = dim;
+    c.attr.j = dims[dim] > 1 ? step : 1;
+    c.attr.i = 0;
+    return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
+}
+
+/* ---- split, chunk, unbind: several views by one call; they must not be written ---- */
+
+static int tgi_pieces(const char *op, tg_tensor *t, int dim, int64_t size, bool drop_dim, tg_tensor **out, int max)
+{
+    int64_t total = t->dim[dim], count = drop_dim ? total : total ? (total + size - 1) / size : 1, i;
+    if (count > max) {
+        return tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%lld pieces, but out has room for %d", (long long)count, max), 0;
+    }
+    for (i = 0; i < count; ++i) {
+        int64_t start = i * size, rest = total - start;
+        out[i] = drop_dim ? tg_select(t, dim, i) : tg_narrow(t, dim, start, rest < size ? rest : size);
+        if (!out[i]) {
+            while (i > 0) tg_drop(out[--i]);
+            return 0;
+        }
+        out[i]->flags |= TGI_MULTI_VIEW;
+    }
+    return (int)count;
+}
+
+int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
+{
+    tgi_thread *S = tgi_self();
+    if (!t || !out) return tgi_null_argument(S, "split", t ? "out" : "t"), 0;
+    if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "split", "split expects at least a 1-dimensional tensor"), 0;
+    if (!tgi_wrap_dim(S, "split", t->ndim, &dim)) return 0;
+    if (size < 0 || (size == 0 && t->dim[dim] != 0)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "split", size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
+                 : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
+                 (long long)(size < 0 ? size : t->dim[dim]));
+        return 0;
+    }
+    return tgi_pieces("split", t, dim, size ? size : 1, false, out, max);
+}
+
+int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
+{
+    tgi_thread *S = tgi_self();
+    int64_t size;
+    if (!t || !out) return tgi_null_argument(S, "chunk", t ? "out" : "t"), 0;
+    if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "chunk", "chunk expects at least a 1-dimensional tensor"), 0;
+    if (chunks <= 0) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld", (long long)chunks), 0;
+    }
+    if (!tgi_wrap_dim(S, "chunk", t->ndim, &dim)) return 0;
+    size = t->dim[dim] / chunks + (t->dim[dim] % chunks != 0);
+    return tgi_pieces("chunk", t, dim, size ? size : 1, false, out, max);
+}
+
+int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
+{
+    tgi_thread *S = tgi_self();
+    if (!t || !out) return tgi_null_argument(S, "unbind", t ? "out" : "t"), 0;
+    if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "unbind", "Dimension specified as %d but tensor has no dimensions", dim), 0;
+    if (!tgi_wrap_dim(S, "unbind", t->ndim, &dim)) return 0;
+    return tgi_pieces("unbind", t, dim, 1, true, out, max);
+}
+
+/* ---- cat and stack ---- */
+
+/* PyTorch of old made [0] of nothing: such tensors are passed over. */
+static bool tgi_is_legacy_empty(const tg_tensor *t) { return t->ndim == 1 && t->dim[0] == 0; }
+
+/* The shape of the tensors joined along dim. */
+static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, tg_shape *shape)
+{
+    int i, k, first = 0;
+    int64_t total = 0;
+    while (first < n - 1 && tgi_is_legacy_empty(in[first])) first++;
+    *shape = tg_make_shape(in[first]->ndim, in[first]->dim);
+    for (i = 0; i < n; ++i) {
+        if (in[i]->ndim == 0) {
+            return tgi_fail(S, TG_ERR_SHAPE, "cat", "zero-dimensional tensor (at position %d) cannot be concatenated", i);
+        }
+    }
+    if (!tgi_wrap_dim(S, "cat", shape->ndim, dim)) return false;
+    for (i = 0; i < n; ++i) {
+        if (tgi_is_legacy_empty(in[i])) continue;
+        if (in[i]->ndim != shape->ndim) {
+            return tgi_fail(S, TG_ERR_SHAPE, "cat", "Tensors must have same number of dimensions: got %d and %d", shape->ndim, in[i]->ndim);
+        }
+        for (k = 0; k < shape->ndim; ++k) {
+            if (k == *dim || in[i]->dim[k] == shape->dim[k]) continue;
+            return tgi_fail(S, TG_ERR_SHAPE, "cat", "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
+                            "%lld for tensor number %d in the list.", *dim, (long long)shape->dim[k], (long long)in[i]->dim[k], i);
+        }
+        if (total > INT64_MAX - in[i]->dim[*dim]) return tgi_fail(S, TG_ERR_SHAPE, "cat", "the joined size overflows");
+        total += in[i]->dim[*dim];
+    }
+    shape->dim[*dim] = total;
+    return true;
+}
+
+tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
+{
+    tgi_call c;
+    tg_shape shape;
+    tg_tensor *y;
+    int64_t start = 0, *sizes;
+    bool ok = true;
+    int i;
+    if (!tensors || n <= 0) {
+        tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors");
+        return NULL;
+    }
+    if (!tgi_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
+    if (n > 65535) return tgi_fail(c.S, TG_ERR_ARGUMENT, "cat", "%d tensors are too many", n), (tg_tensor *)NULL;
+    sizes = (int64_t *)tgi_take(c.S, sizeof *sizes * (size_t)n);
+    if (!sizes) return tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n), (tg_tensor *)NULL;
+    c.has_attr = true;
+    c.attr.dim = dim;
+    c.attr.list = sizes;
+    c.attr.listed = n;
+    y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
+    for (i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
+        tgi_loop loop = tgi_loop_over(tensors[i]);
+        sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
+        if (sizes[i] < 0) continue;
+        loop.nargs = 2;
+        loop.arg[1] = loop.arg[0];
+        loop.arg[0] = tgi_operand_of(y);
+        loop.arg[0].data = (char *)loop.arg[0].data + start * y->stride[dim] * (int64_t)tgi_dtypes[y->dtype].size;
+        ok = c.backend->copy(c.S, &loop);
+        start += sizes[i];
+    }
+    y = tgi_finish(&c, y && ok);
+    tgi_give_back(c.S, sizes, sizeof *sizes * (size_t)n);
+    return y;
+}
+
+static bool tgi_rule_cat(tgi_step *step, tg_tensor *g)
+{
+    const tgi_attr *a = step->attr;
+    int64_t start = 0;
+    int i;
+    for (i = 0; i < a->listed; ++i) {
+        int64_t size = a->list[i];
+        if (tgi_wants(step, i)) {
+            tg_tensor *part = size < 0 ? tg_slice(tg_flatten(g, 0, -1), 0, 0, 0, 1) : tg_narrow(g, a->dim, start, size);
+            if (!tgi_give(step, i, part)) return false;
+        }
+        start += size < 0 ? 0 : size;
+    }
+    return true;
+}
+
+tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor **in, *y;
+    size_t bytes;
+    int i;
+    if (!tensors || n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
+    for (i = 0; i < n; ++i) {
+        if (!tensors[i]) return tgi_null_argument(S, "stack", "tensors"), (tg_tensor *)NULL;
+        if (!tgi_same_shape(tensors[i], tensors[0]->ndim, tensors[0]->dim)) {
+            tgi_fail(S, TG_ERR_SHAPE, "stack", "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
+                     tgi_shape_text(tensors[0]).text, tgi_shape_text(tensors[i]).text, i);
+            return NULL;
+        }
+    }
+    if (!tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
+    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_take(S, bytes))) {
+        return tgi_no_memory(S, "stack", bytes), (tg_tensor *)NULL;
+    }
+    y = NULL;
+    if (tgi_compose(&c, "stack")) {
+        for (i = 0; i < n && (in[i] = tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
+        y = tgi_composed(&c, i == n ? tg_cat(in, n, dim) : NULL);
+    }
+    tgi_give_back(S, in, bytes);
+    return y;
+}
+
+/* ---- copies in another order: flip, pad, repeat, roll, tril ---- */
+
+tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
+{
+    tgi_call c;
+    tgi_loop loop;
+    tg_tensor *y;
+    int i;
+    if (!tgi_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
+    c.has_attr = true;
+    c.attr.listed = dims.ndim;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    loop = tgi_loop_over(y);
+    loop.nargs = 2;
+    loop.arg[1] = tgi_operand_of(t);
+    for (i = 0; i < dims.ndim; ++i) { /* walked backwards from its last element */
+        int d = (int)dims.dim[i];
+        c.numbers[i] = d;
+        if (t->ndim == 0 || t->dim[d] == 0) continue;
+        loop.arg[1].data = (char *)loop.arg[1].data + (t->dim[d] - 1) * t->stride[d] * (int64_t)tgi_dtypes[t->dtype].size;
+        loop.arg[1].stride[d] = -t->stride[d];
+    }
+    return tgi_finish(&c, c.backend->copy(c.S, &loop));
+}
+
+static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
+{
+    return tgi_give(step, 0, tg_flip(g, tg_make_shape(step->attr->listed, step->attr->list)));
+}
+
+/* Where t lies in its padded form: y over [to, to + size) of a dim is t over [from, from + size). */
+typedef struct { int64_t to, from, size; } tgi_pad_span;
+
+static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_t *dims, tgi_pad_span *span)
+{
+    int i;
+    if (pads.ndim % 2 || pads.ndim / 2 > t->ndim) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, "pad", pads.ndim % 2 ? "Padding length must be divisible by 2, got %d" :
+                        "Padding length should be less than or equal to two times the input dimension, got %d", pads.ndim);
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        int k = 2 * (t->ndim - 1 - i);
+        int64_t before = k < pads.ndim ? pads.dim[k] : 0, after = k < pads.ndim ? pads.dim[k + 1] : 0, n = t->dim[i];
+        int64_t limit = INT64_MAX / 8;
+        if (before > limit || before < -limit || after > limit || after < -limit || n + before + after < 0) {
+            return tgi_fail(c->S, TG_ERR_SHAPE, "pad", "The input size %lld, plus negative padding %lld and %lld, resulted in a "
+                            "negative output size", (long long)n, (long long)before, (long long)after);
+        }
+        dims[i] = n + before + after;
+        span[i].to = before > 0 ? before : 0;
+        span[i].from = before < 0 ? -before : 0;
+        span[i].size = n + (before < 0 ? before : 0) + (after < 0 ? after : 0);
+        if (span[i].size < 0) span[i].size = 0;
+    }
+    return true;
+}
+
+tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
+{
+    tgi_call c;
+    tgi_pad_span span[TG_MAX_DIMS];
+    int64_t dims[TG_MAX_DIMS];
+    tgi_loop loop;
+    tg_tensor *y;
+    int i, k;
+    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_pad_spans(&c, t, pads, dims, span)) return NULL;
+    c.has_attr = true;
+    c.attr.listed = pads.ndim;
+    for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
+    y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    loop = tgi_loop_over(y);
+    loop.nargs = 2;
+    loop.arg[1] = tgi_operand_of(t);
+    for (i = 0; i < t->ndim; ++i) {
+        loop.dim[i] = span[i].size;
+        for (k = 0; k < 2; ++k) {
+            loop.arg[k].data = (char *)loop.arg[k].data + (k ? span[i].from : span[i].to) * loop.arg[k].stride[i] *
+                                                              (int64_t)tgi_dtypes[t->dtype].size;
+        }
+    }
+    return tgi_finish(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
+}
+
+/* The gradient is cropped where t was padded, and padded where it was cropped. */
+static bool tgi_rule_pad(tgi_step *step, tg_tensor *g)
+{
+    tg_shape back = tg_make_shape(step->attr->listed, step->attr->list);
+    int i;
+    for (i = 0; i < back.ndim; ++i) back.dim[i] = -back.dim[i];
+    return tgi_give(step, 0, tg_pad(g, back, 0));
+}
+
+tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_shape shape, one;
+    tg_tensor *y = t;
+    int64_t numel;
+    int i, k, lead;
+    if (!t) return tgi_null_argument(S, "repeat", "t"), t;
+    lead = counts.ndim - t->ndim;
+    if (lead < 0) {
+        tgi_fail(S, TG_ERR_SHAPE, "repeat", "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
+        return NULL;
+    }
+    if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
+    shape = counts;
+    for (i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
+    if (!tgi_compose(&c, "repeat")) return NULL;
+    y = tg_reshape(y, shape);
+    for (i = 0; y && i < counts.ndim; ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
+        int64_t outer = 1, inner = 1;
+        for (k = 0; k < counts.ndim; ++k) {
+            if (k < i) outer *= shape.dim[k];
+            else inner *= shape.dim[k];
+        }
+        if (counts.dim[i] == 1) continue;
+        one = TG_SHAPE(outer, 1, inner);
+        y = tg_reshape(y, one);
+        one.dim[1] = counts.dim[i];
+        y = tg_expand(y, one);
+        shape.dim[i] *= counts.dim[i];
+        y = tg_reshape(y, shape);
+    }
+    if (y && (y->base || y == t)) y = tg_clone(y);
+    return tgi_composed(&c, y);
+}
+
+tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *y = t, *part[2];
+    int i;
+    if (!t) return tgi_null_argument(S, "roll", "t"), t;
+    if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim, dims.ndim);
+        return NULL;
+    }
+    if (!tgi_compose(&c, "roll")) return NULL;
+    for (i = 0; y && i < dims.ndim; ++i) {
+        int dim = (int)dims.dim[i];
+        int64_t n, by;
+        if (!tgi_wrap_dim(S, "roll", t->ndim, &dim)) y = NULL;
+        if (!y || t->ndim == 0 || (n = t->dim[dim]) == 0) continue;
+        by = (shifts.dim[i] % n + n) % n;
+        if (by == 0) continue;
+        part[0] = tg_narrow(y, dim, n - by, by);
+        part[1] = tg_narrow(y, dim, 0, n - by);
+        y = tg_cat(part, 2, dim);
+    }
+    if (y == t) y = tg_clone(t);
+    return tgi_composed(&c, y);
+}
+
+/* t [.., rows, cols] with 0 where the column is right (or left) of the diagonal */
+static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const char *op)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *rows, *cols, *right;
+    if (!t) return tgi_null_argument(S, op, "t"), t;
+    if (t->ndim < 2) return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
+    if (diagonal > t->dim[t->ndim - 1]) diagonal = t->dim[t->ndim - 1];
+    if (diagonal < -t->dim[t->ndim - 2] - 1) diagonal = -t->dim[t->ndim - 2] - 1;
+    if (!tgi_compose(&c, op)) return NULL;
+    rows = tg_arange_on(0, (double)t->dim[t->ndim - 2], 1, TG_I64, tgi_device_of(t));
+    cols = tg_arange_on(0, (double)t->dim[t->ndim - 1], 1, TG_I64, tgi_device_of(t));
+    right = tg_sub(cols, tg_unsqueeze(rows, 1));
+    right = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
+    return tgi_composed(&c, tg_masked_fill(t, right, 0));
+}
+
+tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, true, "tril"); }
+tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, false, "triu"); }
+
+/* ---- reductions.  attr: dim is the mask of the dims reduced over ---- */
+
+/* The dims of a list as a mask; an empty list is all of them. */
+static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *mask)
+{
+    int i;
+    *mask = dims.ndim ? 0 : (1 << t->ndim) - 1;
+    if (!tgi_wrap_dims(c->S, c->op->name, t, &dims)) return false;
+    for (i = 0; i < dims.ndim && t->ndim; ++i) *mask |= 1 << dims.dim[i];
+    return true;
+}
+
+/* The output of a reduction over mask. */
+static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, bool keepdim, tg_dtype dtype)
+{
+    int64_t dims[TG_MAX_DIMS];
+    int i, n = 0;
+    c->has_attr = true;
+    c->attr.dim = mask;
+    for (i = 0; i < t->ndim; ++i) {
+        if (!(mask >> i & 1)) dims[n++] = t->dim[i];
+        else if (keepdim) dims[n++] = 1;
+    }
+    return tgi_output(c, n, dims, dtype);
+}
+
+static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
+{
+    int64_t n = 1;
+    int i;
+    for (i = 0; i < ndim; ++i) n *= mask >> i & 1 ? dim[i] : 1;
+    return n;
+}
+
+/* A reduced tensor with its reduced dims back as size 1, to broadcast against what it came from. */
+static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
+{
+    int i;
+    for (i = 0; i < in.ndim; ++i) {
+        if (mask >> i & 1) in.dim[i] = 1;
+    }
+    return tg_reshape(t, in);
+}
+
+static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
+{
+    return tgi_with_dims(t, tgi_input_shape(step, 0), step->attr->dim);
+}
+
+static tg_dtype tgi_sum_dtype(const tg_tensor *t) { return tgi_dtypes[t->dtype].floating ? (tg_dtype)t->dtype : TG_I64; }
+
+/* One kernel reduction: sum, prod, amax, amin, any, all. */
+static tg_tensor *tgi_reduction_op(int op, tgi_reduction kind, tg_tensor *t, tg_shape dims, bool keepdim)
+{
+    tgi_call c;
+    tgi_reduce r;
+    tg_tensor *y;
+    tg_dtype dtype;
+    int mask;
+    if (!tgi_begin1(&c, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, c.op->name, dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size." :
+                 "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' "
+                 "argument.", c.op->name, dims.ndim ? (int)dims.dim[0] : 0);
+        return NULL;
+    }
+    dtype = kind == TGI_ANY || kind == TGI_ALL ? TG_BOOL : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t) : (tg_dtype)t->dtype;
+    y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
+    if (!y) return NULL;
+    r = tgi_reduce_over(kind, y, t, mask);
+    return tgi_finish(&c, c.backend->reduce(c.S, &r));
+}
+
+#define TGI_REDUCTION(name, kind)                                                                                      \
+    tg_tensor *tg_##name(tg_tensor *t) { return tgi_reduction_op(TGI_OP_##name, kind, t, TG_SCALAR, false); }          \
+    tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim)                                                    \
+    {                                                                                                                  \
+        return tgi_reduction_op(TGI_OP_##name, kind, t, TG_SHAPE(dim), keepdim);                                       \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, bool keepdim)                                             \
+    {                                                                                                                  \
+        return tgi_reduction_op(TGI_OP_##name, kind, t, dims, keepdim);                                                \
+    }
+TGI_REDUCTION(sum, TGI_SUM)
+TGI_REDUCTION(prod, TGI_PROD)
+TGI_REDUCTION(amax, TGI_AMAX)
+TGI_REDUCTION(amin, TGI_AMIN)
+TGI_REDUCTION(any, TGI_ANY)
+TGI_REDUCTION(all, TGI_ALL)
+
+static bool tgi_rule_sum(tgi_step *step, tg_tensor *g)
+{
+    return tgi_give(step, 0, tg_expand(tgi_step_dims(step, g), tgi_input_shape(step, 0)));
+}
+
+/* t [.., dims of the mask last, as one dim] */
+static tg_tensor *tgi_rows_last(tg_tensor *t, int mask)
+{
+    int order[TG_MAX_DIMS], i, n = 0;
+    int64_t count = tgi_reduced_count(t->dim, t->ndim, mask);
+    tg_shape shape = TG_SCALAR;
+    for (i = 0; i < t->ndim; ++i) {
+        if (mask >> i & 1) continue;
+        order[n++] = i;
+        shape.dim[shape.ndim++] = t->dim[i];
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        if (mask >> i & 1) order[n++] = i;
+    }
+    if (shape.ndim == TG_MAX_DIMS) return tg_permute(t, TG_DIMS(0, 1, 2, 3, 4, 5, 6, 7));
+    shape.dim[shape.ndim++] = count;
+    t = tgi_permute(t, order);
+    return tg_reshape(t, shape);
+}
+
+/* And back. */
+static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
+{
+    int order[TG_MAX_DIMS], back[TG_MAX_DIMS], i, n = 0;
+    tg_shape shape = in;
+    for (i = 0; i < in.ndim; ++i) {
+        if (!(mask >> i & 1)) order[n++] = i;
+    }
+    for (i = 0; i < in.ndim; ++i) {
+        if (mask >> i & 1) order[n++] = i;
+    }
+    for (i = 0; i < in.ndim; ++i) {
+        shape.dim[i] = in.dim[order[i]];
+        back[order[i]] = i;
+    }
+    rows = tg_reshape(rows, shape);
+    return rows ? tgi_permute(rows, back) : NULL;
+}
+
+/* Without zeros g y / x; else, exactly, g times the product of each row with its own element replaced by 1. */
+static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *zero = tg_any(tg_eq_scalar(x, 0)), *rows, *others;
+    tg_shape in = tgi_input_shape(step, 0);
+    int mask = step->attr->dim;
+    int64_t n = tgi_reduced_count(in.dim, in.ndim, mask);
+    g = tgi_step_dims(step, g);
+    if (!zero || !g) return false;
+    if (tg_item(zero) == 0) {
+        tg_tensor *y = tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), in, mask);
+        return tgi_give(step, 0, tg_div(tg_mul(g, y), x));
+    }
+    rows = tg_unsqueeze(tgi_rows_last(x, mask), -2); /* [.., 1, n] */
+    others = tg_masked_fill(rows, tg_eq_scalar(tg_eye(n), 1), 1); /* [.., n, n] */
+    others = tgi_rows_back(tg_prod_dim(others, -1, false), in, mask);
+    return tgi_give(step, 0, tg_mul(g, others));
+}
+
+/* g shared among the elements that are the extreme one (all NaN if that is NaN). */
+static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *hit, *count;
+    hit = tg_logical_or(tg_eq(x, y), tg_logical_and(tg_isnan(x), tg_isnan(y)));
+    hit = hit ? tg_to_dtype(hit, (tg_dtype)g->dtype) : NULL;
+    count = hit ? tgi_step_dims(step, tg_sum_dims(tgi_rows_last(hit, step->attr->dim), TG_DIMS(-1), false)) : NULL;
+    return tgi_give(step, 0, tg_mul(hit, tg_div(tgi_step_dims(step, g), count)));
+}
+
+static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
+static bool tgi_rule_amin(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
+
+tg_tensor *tg_max(tg_tensor *t) { return tg_amax(t); }
+tg_tensor *tg_min(tg_tensor *t) { return tg_amin(t); }
+
+static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
+{
+    if (tgi_dtypes[t->dtype].floating) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, op, "could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+                    "Got: %s\nconvert first: tg_to_dtype(t, TG_F32)", tg_dtype_name((tg_dtype)t->dtype));
+}
+
+/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
+static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
+
+tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim)
+{
+    tgi_call c;
+    tgi_reduce r;
+    tgi_loop loop;
+    tg_tensor *y, *sum;
+    int mask;
+    bool ok;
+    if (!tgi_begin1(&c, TGI_OP_mean, t) || !tgi_need_floating(c.S, "mean", t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask);
+    y = tgi_reduced_output(&c, t, mask, keepdim, (tg_dtype)t->dtype);
+    sum = y && tgi_is_short(t) ? tgi_new(c.S, "mean", y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
+    if (!y || !sum) return tgi_finish(&c, false);
+    r = tgi_reduce_over(TGI_SUM, sum, t, mask);
+    loop = tgi_loop_over(y); /* y = sum / n */
+    loop.kernel = TGI_OP_div_scalar;
+    loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
+    loop.nargs = 2;
+    loop.arg[1] = tgi_operand_of(sum);
+    loop.scalar[0] = (double)c.attr.i;
+    ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
+    if (sum != y) tgi_unref(c.S, sum);
+    return tgi_finish(&c, ok);
+}
+
+static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *part = tg_div_scalar(tgi_step_dims(step, g), (double)step->attr->i);
+    return tgi_give(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
+}
+
+tg_tensor *tg_mean(tg_tensor *t) { return tg_mean_dims(t, TG_SCALAR, false); }
+tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim) { return tg_mean_dims(t, TG_SHAPE(dim), keepdim); }
+
+tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *x, *y;
+    tg_shape all = dims;
+    int64_t n = 1;
+    int i;
+    if (!t) return tgi_null_argument(S, "var", "t"), t;
+    if (!tgi_need_floating(S, "var", t) || !tgi_wrap_dims(S, "var", t, &all)) return NULL;
+    for (i = 0; i < (dims.ndim ? all.ndim : t->ndim) && t->ndim; ++i) n *= t->dim[dims.ndim ? all.dim[i] : i];
+    if (!tgi_compose(&c, "var")) return NULL;
+    x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
+    y = tg_sub(x, tg_mean_dims(x, dims, true)); /* two passes: no digits cancel */
+    y = tg_div_scalar(tg_sum_dims(tg_square(y), dims, keepdim), n > correction ? (double)(n - correction) : 0);
+    return tgi_composed(&c, tg_to_dtype(y, (tg_dtype)t->dtype));
+}
+
+tg_tensor *tg_var(tg_tensor *t) { return tg_var_dims(t, TG_SCALAR, 1, false); }
+tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim) { return tg_var_dims(t, TG_SHAPE(dim), correction, keepdim); }
+
+/* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
+static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
+{
+    y = tgi_composed(inner, y); /* which puts grad mode back */
+    if (!y) return NULL;
+    c->out[c->nout++] = y;
+    return tgi_finish(c, true);
+}
+
+tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+{
+    tgi_call c;
+    tgi_composite inner;
+    int mask;
+    if (!tgi_begin1(&c, TGI_OP_std, t) || !tgi_need_floating(c.S, "std", t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    c.has_attr = true;
+    c.attr.dim = mask;
+    c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask) - correction;
+    if (!tgi_compose(&inner, "std")) return NULL;
+    c.S->grad_off = true;
+    return tgi_finish_with(&c, &inner, tg_sqrt(tg_var_dims(t, dims, correction, keepdim)));
+}
+
+/* g (x - mean) / (y (n - correction)), 0 where y is 0 */
+static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
+    int64_t n = step->attr->i > 0 ? step->attr->i : 0;
+    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
+    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, (double)n));
+    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
+}
+
+tg_tensor *tg_std(tg_tensor *t) { return tg_std_dims(t, TG_SCALAR, 1, false); }
+tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim) { return tg_std_dims(t, TG_SHAPE(dim), correction, keepdim); }
+
+tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
+{
+    tgi_call c;
+    tgi_composite inner;
+    tg_tensor *a, *y;
+    int mask;
+    if (!tgi_begin1(&c, TGI_OP_norm, t) || !tgi_need_floating(c.S, "norm", t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    c.has_attr = true;
+    c.attr.dim = mask;
+    c.attr.s = p;
+    if (!tgi_compose(&inner, "norm")) return NULL;
+    c.S->grad_off = true;
+    a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
+    if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
+    else if (p == 1) y = tg_sum_dims(a, dims, keepdim);
+    else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
+    else if (isinf(p) && tgi_reduced_count(t->dim, t->ndim, mask) == 0 && p > 0) y = tg_sum_dims(a, dims, keepdim);
+    else if (isinf(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
+    else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), dims, keepdim), 1 / p);
+    return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
+}
+
+/* By p: 0; sign(x); x / y; shared among the largest; sign(x) |x|^(p-1) / y^(p-1).  0 where y is 0 (or x, for p < 2). */
+static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *power;
+    double p = step->attr->s;
+    g = tgi_step_dims(step, g);
+    if (p == 0) return tgi_give(step, 0, tg_zeros_like(x));
+    if (p == 1) return tgi_give(step, 0, tg_mul(g, tg_sign(x)));
+    if (isinf(p)) {
+        tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
+        hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
+        count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->attr->dim), -1, false)) : NULL;
+        return tgi_give(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
+    }
+    if (p == 2) {
+        slope = tg_div(x, y);
+    } else {
+        power = tg_masked_fill(tg_pow_scalar(tg_abs(x), p - 1), tg_eq_scalar(x, 0), 0);
+        slope = tg_div(tg_mul(tg_sign(x), power), tg_pow_scalar(y, p - 1));
+    }
+    return tgi_give(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
+}
+
+tg_tensor *tg_norm(tg_tensor *t) { return tg_norm_dims(t, 2, TG_SCALAR, false); }
+tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim) { return tg_norm_dims(t, p, TG_SHAPE(dim), keepdim); }
+
+tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
+{
+    tgi_call c;
+    tgi_composite inner;
+    tg_tensor *x, *shift, *y;
+    int mask;
+    if (!tgi_begin1(&c, TGI_OP_logsumexp, t) || !tgi_need_floating(c.S, "logsumexp", t) || !tgi_dims_mask(&c, t, dims, &mask)) {
+        return NULL;
+    }
+    c.has_attr = true;
+    c.attr.dim = mask;
+    if (!tgi_compose(&inner, "logsumexp")) return NULL;
+    c.S->grad_off = true;
+    x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
+    if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
+        y = tg_log(tg_sum_dims(x, dims, keepdim)); /* log 0 */
+    } else { /* shifted by the largest, where that is finite */
+        shift = tg_amax_dims(x, dims, true);
+        shift = tg_masked_fill(shift, tg_isinf(shift), 0);
+        y = tg_log(tg_sum_dims(tg_exp(tg_sub(x, shift)), dims, keepdim));
+        y = y ? tg_add(y, tg_reshape(shift, tg_make_shape(y->ndim, y->dim))) : NULL;
+    }
+    return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
+}
+
+static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1));
+    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
+}
+
+tg_tensor *tg_logsumexp(tg_tensor *t) { return tg_logsumexp_dims(t, TG_SCALAR, false); }
+tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim) { return tg_logsumexp_dims(t, TG_SHAPE(dim), keepdim); }
+
+/* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
+
+/* Rows along dim of t and of y (and z), which all have t's size outside it; z's or y's own size along it may be 1. */
+static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tensor *b, const tg_tensor *d)
+{
+    const tg_tensor *arg[3];
+    tgi_rows r;
+    int i, k;
+    arg[0] = a, arg[1] = b, arg[2] = d;
+    r.ndim = 0;
+    r.nargs = n;
+    r.length = arg[n - 1]->ndim ? arg[n - 1]->dim[dim] : 1;
+    for (k = 0; k < n; ++k) {
+        r.arg[k] = tgi_operand_of(arg[k]);
+        r.step[k] = arg[k]->ndim ? arg[k]->stride[dim] : 1;
+    }
+    for (i = 0; i < arg[n - 1]->ndim; ++i) {
+        if (i == dim) continue;
+        for (k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
+        r.dim[r.ndim++] = arg[n - 1]->dim[i];
+    }
+    return r;
+}
+
+/* One output that keeps t's dims but has size 1 along dim. */
+static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
+{
+    int64_t dims[TG_MAX_DIMS];
+    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
+    if (t->ndim) dims[dim] = 1;
+    return tgi_output(c, t->ndim, dims, dtype);
+}
+
+/* Takes the size-1 dim out of a fresh tensor. */
+static void tgi_drop_dim(tg_tensor *t, int dim)
+{
+    int i;
+    if (t->ndim == 0) return;
+    for (i = dim; i + 1 < t->ndim; ++i) {
+        t->dim[i] = t->dim[i + 1];
+        t->stride[i] = t->stride[i + 1];
+    }
+    t->ndim--;
+}
+
+/* values and indices of the extreme elements along dim; either may not be wanted */
+static tg_tensor *tgi_extreme_dim(int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim, bool values, tg_tensor **indices)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y = NULL, *at;
+    const char *name = kind == TGI_AMAX ? (values ? "max" : "argmax") : values ? "min" : "argmin";
+    if (indices) *indices = NULL;
+    if (!tgi_begin1(&c, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
+    if (t->ndim && t->dim[dim] == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.", name, dim);
+        return NULL;
+    }
+    c.has_attr = true;
+    c.attr.dim = dim;
+    if (values) y = tgi_output_kept(&c, t, dim, (tg_dtype)t->dtype);
+    at = !values || y ? tgi_output_kept(&c, t, dim, TG_I64) : NULL;
+    if (!at) return tgi_finish(&c, false);
+    r = tgi_rows_along(dim, 3, values ? y : at, at, t);
+    if (!values) r.arg[0].data = NULL;
+    if (!c.backend->arg_reduce(c.S, kind, &r)) return tgi_finish(&c, false);
+    if (!keepdim) {
+        if (y) tgi_drop_dim(y, dim);
+        tgi_drop_dim(at, dim);
+    }
+    y = tgi_finish(&c, true);
+    if (!values || !y) return y;
+    if (indices) *indices = at;
+    else tg_drop(at);
+    return y;
+}
+
+/* g [.., 1 at dim] to zeros at index */
+static bool tgi_index_rule(tgi_step *step, tg_tensor *g, bool has_dim)
+{
+    tg_tensor *index = tgi_saved_tensor(step, -2);
+    tg_shape in = tgi_input_shape(step, 0);
+    tg_tensor *zeros = tg_zeros_on(in, (tg_dtype)g->dtype, tgi_device_of(g));
+    int dim = step->attr->dim;
+    if (!has_dim && in.ndim) {
+        index = index->ndim < in.ndim ? tg_unsqueeze(index, dim) : index;
+        g = g->ndim < in.ndim ? tg_unsqueeze(g, dim) : g;
+    }
+    return tgi_give(step, 0, tg_scatter_add(zeros, dim, index, g));
+}
+
+static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g, false); }
+static bool tgi_rule_min_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g, false); }
+
+tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
+{
+    return tgi_extreme_dim(TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, true, indices);
+}
+
+tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
+{
+    return tgi_extreme_dim(TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, true, indices);
+}
+
+tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim)
+{
+    return tgi_extreme_dim(TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, false, NULL);
+}
+
+tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim)
+{
+    return tgi_extreme_dim(TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, false, NULL);
+}
+
+tg_tensor *tg_cumsum(tg_tensor *t, int dim)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    if (!tgi_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
+    c.has_attr = true;
+    c.attr.dim = dim;
+    y = tgi_output_like(&c, t, tgi_sum_dtype(t));
+    if (!y) return NULL;
+    r = tgi_rows_along(dim, 2, y, t, NULL);
+    return tgi_finish(&c, c.backend->cumsum(c.S, &r));
+}
+
+static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
+{
+    int dim = step->attr->dim;
+    return tgi_give(step, 0, tg_flip(tg_cumsum(tg_flip(g, TG_DIMS(dim)), dim), TG_DIMS(dim)));
+}
+
+tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y, *at;
+    if (indices) *indices = NULL;
+    if (!tgi_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
+    c.has_attr = true;
+    c.attr.dim = dim;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
+    if (!at) return tgi_finish(&c, false);
+    r = tgi_rows_along(dim, 3, y, at, t);
+    y = tgi_finish(&c, c.backend->sort(c.S, descending, &r));
+    if (!y) return NULL;
+    if (indices) *indices = at;
+    else tg_drop(at);
+    return y;
+}
+
+static bool tgi_rule_sort(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g, true); }
+
+tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *y, *at = NULL;
+    if (indices) *indices = NULL;
+    if (!t) return tgi_null_argument(S, "topk", "t"), t;
+    if (!tgi_wrap_dim(S, "topk", t->ndim, &dim)) return NULL;
+    if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"), (tg_tensor *)NULL;
+    }
+    if (!tgi_compose(&c, "topk")) return NULL;
+    y = tg_sort(t, dim, largest, &at);
+    if (t->ndim) {
+        y = tg_clone(tg_narrow(y, dim, 0, k));
+        at = tg_clone(tg_narrow(at, dim, 0, k));
+    }
+    if (y && at && indices) *indices = tg_keep(at);
+    return tgi_composed(&c, at ? y : NULL);
+}
+
+/* ---- softmax ---- */
+
+static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    if (!tgi_begin1(&c, op, t) || !tgi_need_floating(c.S, c.op->name, t) || !tgi_wrap_dim(c.S, c.op->name, t->ndim, &dim)) return NULL;
+    c.has_attr = true;
+    c.attr.dim = dim;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    r = tgi_rows_along(dim, 2, y, t, NULL);
+    return tgi_finish(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
+}
+
+tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
+tg_tensor *tg_log_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_log_softmax, t, dim); }
+
+/* One kernel instead of four passes, where no graph of the gradient is wanted; tests hold it equal to the composed rule. */
+static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
+{
+    tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
+    tgi_rows r;
+    if (!dx) return false;
+    r = tgi_rows_along(step->attr->dim, 3, dx, g, y);
+    return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_give(step, 0, dx);
+}
+
+static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *y = tgi_saved_tensor(step, -1), *gy;
+    if (step->S->grad_off) return tgi_softmax_fused(step, g, false);
+    gy = tg_sum_dim(tg_mul(g, y), step->attr->dim, true);
+    return tgi_give(step, 0, tg_mul(y, tg_sub(g, gy)));
+}
+
+static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *y = tgi_saved_tensor(step, -1);
+    if (step->S->grad_off) return tgi_softmax_fused(step, g, true);
+    return tgi_give(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->attr->dim, true))));
+}
+
+/* ---- normalisation: one op makes (x - mean) / sqrt(variance + eps) of rows; weight and bias are ordinary ops ---- */
+
+/* x [outer.., inner..] -> y like x, rstd [outer.., 1..].  attr: i inner dims, flag rms, s eps */
+static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y, *rstd;
+    int64_t dims[TG_MAX_DIMS], size = 1;
+    int i;
+    if (!tgi_begin1(&c, TGI_OP_normalize, x)) return NULL;
+    c.has_attr = true;
+    c.attr.i = inner;
+    c.attr.flag = rms;
+    c.attr.s = eps;
+    for (i = 0; i < x->ndim; ++i) {
+        dims[i] = i < x->ndim - inner ? x->dim[i] : 1;
+        if (i >= x->ndim - inner) size *= x->dim[i];
+    }
+    y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
+    rstd = y ? tgi_output(&c, x->ndim, dims, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
+    if (!rstd) return tgi_finish(&c, false);
+    r.ndim = x->ndim - inner; /* x and y are contiguous: the inner dims are one row */
+    r.length = size;
+    r.nargs = 3;
+    r.arg[0] = tgi_operand_of(y);
+    r.arg[1] = tgi_operand_of(rstd);
+    r.arg[2] = tgi_operand_of(x);
+    r.step[0] = r.step[1] = r.step[2] = 1;
+    memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
+    if (!tgi_finish(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
+    tg_drop(rstd);
+    return y;
+}
+
+/* dx from g of y alone, in one kernel. */
+static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y, tg_tensor *rstd)
+{
+    tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
+    int inner = (int)step->attr->i;
+    tgi_rows r;
+    g = tg_contiguous(g);
+    if (!dx || !g) return NULL;
+    r.ndim = y->ndim - inner;
+    r.length = tgi_reduced_count(y->dim + r.ndim, inner, (1 << inner) - 1);
+    r.nargs = 4;
+    r.arg[0] = tgi_operand_of(dx);
+    r.arg[1] = tgi_operand_of(g);
+    r.arg[2] = tgi_operand_of(y);
+    r.arg[3] = tgi_operand_of(rstd);
+    r.step[0] = r.step[1] = r.step[2] = r.step[3] = 1;
+    memcpy(r.dim, y->dim, sizeof(int64_t) * (size_t)r.ndim);
+    return y->storage->backend->layer_norm_backward(step->S, step->attr->flag != 0, &r) ? dx : NULL;
+}
+
+/* y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms; rstd: g (-rstd^2 y / n) */
+static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx, *more;
+    int inner = (int)step->attr->i, i;
+    tg_shape dims = TG_SCALAR;
+    int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
+    for (i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
+    if (step->S->grad_off) {
+        dx = tgi_normalize_fused(step, g, y, rstd);
+    } else {
+        dx = tg_sub(g, tg_mul(y, tg_mean_dims(tg_mul(g, y), dims, true)));
+        if (!step->attr->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
+        dx = tg_mul(rstd, dx);
+    }
+    if (step->received & 2) { /* a gradient of the gradient comes through rstd, too */
+        more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
+        dx = tg_add(dx, more);
+    }
+    return tgi_give(step, 0, dx);
+}
+
+static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w, const char *name)
+{
+    if (inner < 1 || inner > x->ndim) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "normalized_ndim is %d, but must be between 1 and the %d dims of x", inner, x->ndim);
+    }
+    if (!tgi_need_floating(S, op, x)) return false;
+    if (!w || (w->ndim == inner && memcmp(w->dim, x->dim + x->ndim - inner, sizeof(int64_t) * (size_t)inner) == 0)) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op, "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and "
+                    "normalized_shape = %s", name, name, tgi_shape_text(w).text, tgi_dims_text(inner, x->dim + x->ndim - inner).text);
+}
+
+tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *y;
+    if (!x) return tgi_null_argument(S, "layer_norm", "x"), x;
+    if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
+        !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") || !tgi_compose(&c, "layer_norm")) {
+        return NULL;
+    }
+    y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
+    if (weight) y = tg_mul(y, weight);
+    if (bias) y = tg_add(y, bias);
+    return tgi_composed(&c, y);
+}
+
+tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *y;
+    if (!x) return tgi_null_argument(S, "rms_norm", "x"), x;
+    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") || !tgi_compose(&c, "rms_norm")) return NULL;
+    y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
+    if (weight) y = tg_mul(y, weight);
+    return tgi_composed(&c, y);
+}
+
+/* ---- matmul ---- */
+
+/* a [batch.., m, k] x b [batch.., k, n] -> [batch.., m, n], batch dims broadcast */
+static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
+{
+    tgi_call c;
+    tgi_gemm gemm;
+    tg_tensor *y;
+    int64_t dims[TG_MAX_DIMS];
+    tg_tensor batch[2];
+    int ndim, i;
+    if (!tgi_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
+    if (a->dtype != b->dtype || a->dtype == TG_BOOL) {
+        tgi_fail(c.S, TG_ERR_DTYPE, "matmul", "expected m1 and m2 to have the same dtype, but got: %s != %s",
+                 tg_dtype_name((tg_dtype)a->dtype), tg_dtype_name((tg_dtype)b->dtype));
+        return NULL;
+    }
+    gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
+    if (gemm.k != b->dim[b->ndim - 2]) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
+                 "the shapes are %s and %s", (long long)gemm.m, (long long)gemm.k, (long long)b->dim[b->ndim - 2],
+                 (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text);
+        return NULL;
+    }
+    batch[0] = *a, batch[1] = *b; /* the batch dims of each */
+    for (i = 0; i < 2; ++i) batch[i].ndim = (uint8_t)(batch[i].ndim - 2);
+    ndim = batch[0].ndim;
+    memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
+    if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
+    if (ndim + 2 > TG_MAX_DIMS) return tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
+    gemm.ndim = ndim;
+    memcpy(gemm.dim, dims, sizeof(int64_t) * (size_t)ndim);
+    dims[ndim] = gemm.m;
+    dims[ndim + 1] = gemm.n;
+    y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
+    if (!y) return NULL;
+    gemm.out = tgi_operand_of(y);
+    gemm.a = tgi_broadcast_operand(&batch[0], ndim);
+    gemm.b = tgi_broadcast_operand(&batch[1], ndim);
+    gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
+    gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
+    return tgi_finish(&c, c.backend->gemm(c.S, &gemm));
+}
+
+static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
+    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_matmul(g, tg_transpose(b, -2, -1)))) &&
+           (!tgi_wants(step, 1) || tgi_give(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
+}
+
+/* x [.., m, k] with a plain matrix [k, n]: one product of [.. m, k], rather than one for each of .. */
+static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
+{
+    tg_shape shape = tg_shape_of(x);
+    if (!matrix) return NULL;
+    shape.dim[shape.ndim - 1] = matrix->dim[1];
+    if (x->dim[x->ndim - 1] != matrix->dim[0]) return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* says what is wrong */
+    return tg_reshape(tgi_batched_matmul(tg_flatten(x, 0, -2), matrix), shape);
+}
+
+tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *y;
+    bool row, column;
+    if (!a || !b) return tgi_null_argument(S, "matmul", a ? "b" : "a"), (tg_tensor *)NULL;
+    if (a->ndim == 0 || b->ndim == 0) {
+        tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->ndim, b->ndim);
+        return NULL;
+    }
+    row = a->ndim == 1, column = b->ndim == 1;
+    if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
+    if (!tgi_compose(&c, "matmul")) return NULL;
+    if (row) a = tg_unsqueeze(a, 0);
+    if (column) b = tg_unsqueeze(b, 1);
+    y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
+    if (column) y = y ? tg_squeeze(y, -1) : NULL;
+    if (row) y = y ? tg_squeeze(y, column ? -1 : -2) : NULL;
+    return tgi_composed(&c, y);
+}
+
+/* A product whose operands must have just these numbers of dims. */
+static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
+    if (a->ndim != a_ndim || b->ndim != b_ndim) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "%s: expected a %dD tensor and a %dD tensor, but got %dD and %dD", op, a_ndim, b_ndim, a->ndim, b->ndim);
+        return NULL;
+    }
+    if (a_ndim == 1 && a->dim[0] != b->dim[0]) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
+                 "but got %lld and %lld elements respectively", (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0],
+                 (long long)b->dim[0]);
+        return NULL;
+    }
+    if (a_ndim == 3 && (a->dim[0] != b->dim[0] || a->dim[2] != b->dim[1])) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
+                 (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
+        return NULL;
+    }
+    if (!tgi_compose(&c, op)) return NULL;
+    return tgi_composed(&c, tg_matmul(a, b));
+}
+
+tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mm", a, b, 2, 2); }
+tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("bmm", a, b, 3, 3); }
+tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mv", a, b, 2, 1); }
+tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("dot", a, b, 1, 1); }
+
+tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!a || !b) return tgi_null_argument(S, "outer", a ? "b" : "a"), (tg_tensor *)NULL;
+    if (a->ndim != 1 || b->ndim != 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim), (tg_tensor *)NULL;
+    }
+    if (!tgi_compose(&c, "outer")) return NULL;
+    return tgi_composed(&c, tg_mul(tg_unsqueeze(a, 1), b));
+}
+
+tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *y;
+    if (!x || !weight) return tgi_null_argument(S, "linear", x ? "weight" : "x"), (tg_tensor *)NULL;
+    if (weight->ndim != 2 || x->ndim == 0) {
+        tgi_fail(S, TG_ERR_SHAPE, "linear", "x [.., in] and weight [out, in] are needed, but their shapes are %s and %s",
+                 tgi_shape_text(x).text, tgi_shape_text(weight).text);
+        return NULL;
+    }
+    if (!tgi_compose(&c, "linear")) return NULL;
+    y = tg_matmul(x, tg_t(weight));
+    if (bias) y = tg_add(y, bias);
+    return tgi_composed(&c, y);
+}
+
+tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite inner;
+    tg_tensor *y;
+    if (!c) return tgi_null_argument(S, "addmm", "c"), c;
+    if (!tgi_compose(&inner, "addmm")) return NULL;
+    y = tg_mm(a, b);
+    if (alpha != 1) y = tg_mul_scalar(y, alpha);
+    if (y && beta == 0) c = tg_zeros_like(c); /* its NaN must not count */
+    if (y && beta != 1 && beta != 0) c = tg_mul_scalar(c, beta);
+    if (y && c) c = tg_expand(c, tg_make_shape(y->ndim, y->dim));
+    return tgi_composed(&inner, tg_add(c, y));
+}
+
+/* ---- einsum: two operands at a time, as one batched product ---- */
+
+enum { TGI_LETTERS = 52 };
+
+static int tgi_letter(char ch) { return ch >= 'a' && ch <= 'z' ? ch - 'a' : ch >= 'A' && ch <= 'Z' ? ch - 'A' + 26 : -1; }
+
+/* A tensor whose dims carry letters. */
+typedef struct { tg_tensor *t; int n, letter[TG_MAX_DIMS]; } tgi_lettered;
+
+static bool tgi_has_letter(const tgi_lettered *x, int letter)
+{
+    int i;
+    for (i = 0; i < x->n; ++i) {
+        if (x->letter[i] == letter) return true;
+    }
+    return false;
+}
+
+static bool tgi_remove_letter(tgi_lettered *x, int k)
+{
+    for (x->n--; k < x->n; ++k) x->letter[k] = x->letter[k + 1];
+    return x->t != NULL;
+}
+
+/* Reads one operand's letters; a repeated one means its diagonal. */
+static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_tensor *t, tgi_lettered *x, int64_t *size, int number)
+{
+    size_t p;
+    int i, k;
+    x->t = t;
+    x->n = 0;
+    for (p = 0; p < length; ++p) {
+        int letter = tgi_letter(text[p]);
+        if (text[p] == ' ') continue;
+        if (letter < 0) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): invalid subscript given at index %d in the equation string, "
+                            "subscripts must be in [a-zA-Z]", (int)p);
+        }
+        if (x->n < TG_MAX_DIMS) x->letter[x->n] = letter;
+        x->n++;
+    }
+    if (x->n != t->ndim) {
+        return tgi_fail(S, TG_ERR_SHAPE, "einsum", "einsum(): the number of subscripts in the equation (%d) does not match the number "
+                        "of dimensions (%d) for operand %d", x->n, t->ndim, number);
+    }
+    for (i = 0; i < x->n; ++i) {
+        int64_t *known = &size[x->letter[i]], n = t->dim[i];
+        if (*known > 1 && n != 1 && n != *known) {
+            return tgi_fail(S, TG_ERR_SHAPE, "einsum", "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
+                            "with previously seen size %lld", text[0] ? "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[x->letter[i]] : '?',
+                            (long long)n, number, (long long)*known);
+        }
+        if (*known < 0 || *known == 1) *known = n;
+    }
+    for (i = 0; i < x->n; ++i) {
+        for (k = i + 1; k < x->n; ++k) {
+            int letter = x->letter[i];
+            if (x->letter[k] != letter) continue;
+            x->t = tg_diagonal(x->t, 0, i, k); /* dims i and k go, the diagonal comes last */
+            if (!x->t) return false;
+            tgi_remove_letter(x, k);
+            tgi_remove_letter(x, i);
+            x->letter[x->n++] = letter;
+            i = -1;
+            break;
+        }
+    }
+    return true;
+}
+
+/* Sums the dims away that neither the output nor a later operand has. */
+static bool tgi_sum_letters(tgi_lettered *x, const bool *kept, const tgi_lettered *other)
+{
+    int i;
+    for (i = x->n - 1; i >= 0; --i) {
+        if (kept[x->letter[i]] || (other && tgi_has_letter(other, x->letter[i]))) continue;
+        x->t = tg_sum_dim(x->t, i, false);
+        if (!tgi_remove_letter(x, i)) return false;
+    }
+    return true;
+}
+
+/* x as [batch, rows, columns] with the dims of each group in the order of the letters listed. */
+static tg_tensor *tgi_grouped(const tgi_lettered *x, const int *group[3], const int count[3], const int64_t *size)
+{
+    int order[TG_MAX_DIMS], n = 0, k, i, j;
+    int64_t dims[3] = {1, 1, 1};
+    tg_shape wide;
+    tg_tensor *t;
+    wide.ndim = x->n;
+    for (k = 0; k < 3; ++k) {
+        for (i = 0; i < count[k]; ++i) {
+            for (j = 0; j < x->n && x->letter[j] != group[k][i]; ++j) {}
+            wide.dim[n] = size[group[k][i]];
+            dims[k] *= size[group[k][i]];
+            order[n++] = j;
+        }
+    }
+    t = tgi_permute(x->t, order);
+    t = t ? tg_expand(t, wide) : NULL; /* sizes of 1 broadcast */
+    return t ? tg_reshape(t, tg_make_shape(3, dims)) : NULL;
+}
+
+/* a times b over the letters that both have and nobody else wants. */
+static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kept, const int64_t *size)
+{
+    int batch[TG_MAX_DIMS], left[TG_MAX_DIMS], both[TG_MAX_DIMS], right[TG_MAX_DIMS], nb = 0, nl = 0, nk = 0, nr = 0, i;
+    const int *ga[3], *gb[3];
+    int ca[3], cb[3];
+    tg_shape shape;
+    for (i = 0; i < a->n; ++i) {
+        int letter = a->letter[i];
+        if (!tgi_has_letter(b, letter)) left[nl++] = letter;
+        else if (kept[letter]) batch[nb++] = letter;
+        else both[nk++] = letter;
+    }
+    for (i = 0; i < b->n; ++i) {
+        if (!tgi_has_letter(a, b->letter[i])) right[nr++] = b->letter[i];
+    }
+    if (nb + nl + nr > TG_MAX_DIMS) return tgi_fail(tgi_self(), TG_ERR_SHAPE, "einsum", "a product has more than 8 dims");
+    ga[0] = batch, ga[1] = left, ga[2] = both, ca[0] = nb, ca[1] = nl, ca[2] = nk;
+    gb[0] = batch, gb[1] = both, gb[2] = right, cb[0] = nb, cb[1] = nk, cb[2] = nr;
+    a->t = tgi_batched_matmul(tgi_grouped(a, ga, ca, size), tgi_grouped(b, gb, cb, size));
+    a->n = 0;
+    for (i = 0; i < nb; ++i) a->letter[a->n++] = batch[i];
+    for (i = 0; i < nl; ++i) a->letter[a->n++] = left[i];
+    for (i = 0; i < nr; ++i) a->letter[a->n++] = right[i];
+    shape.ndim = a->n;
+    for (i = 0; i < a->n; ++i) shape.dim[i] = size[a->letter[i]];
+    a->t = a->t ? tg_reshape(a->t, shape) : NULL;
+    return a->t != NULL;
+}
+
+/* The letters of the output: what stands after ->, or those that occur once, in alphabetical order (upper case first). */
+static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n, const int64_t *size)
+{
+    int times[TGI_LETTERS], i;
+    const char *p;
+    bool seen[TGI_LETTERS];
+    memset(times, 0, sizeof times);
+    memset(seen, 0, sizeof seen);
+    *n = 0;
+    if (arrow) {
+        for (p = arrow + 2; *p; ++p) {
+            int letter = tgi_letter(*p);
+            if (*p == ' ') continue;
+            if (letter < 0 || size[letter] < 0 || seen[letter] || *n == TG_MAX_DIMS) {
+                return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", letter >= 0 && seen[letter]
+                                ? "einsum(): output subscript %c appears more than once in the output"
+                                : "einsum(): output subscript %c does not appear in the equation for any input operand", *p);
+            }
+            seen[letter] = true;
+            letters[(*n)++] = letter;
+        }
+        return true;
+    }
+    for (p = equation; *p; ++p) {
+        if (tgi_letter(*p) >= 0) times[tgi_letter(*p)]++;
+    }
+    for (i = 0; i < TGI_LETTERS; ++i) {
+        int letter = (i + 26) % TGI_LETTERS;
+        if (times[letter] != 1) continue;
+        if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
+        letters[(*n)++] = letter;
+    }
+    return true;
+}
+
+static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *const *tensors, int n)
+{
+    const char *arrow = strstr(equation, "->"), *p = equation, *last = arrow ? arrow : equation + strlen(equation);
+    int64_t size[TGI_LETTERS];
+    int output[TG_MAX_DIMS], outputs, i, k, order[TG_MAX_DIMS];
+    bool kept[TGI_LETTERS];
+    tgi_lettered x, next;
+    for (i = 0; i < TGI_LETTERS; ++i) size[i] = -1;
+    for (i = 0; i < n; ++i) { /* sizes first: an operand of size 1 broadcasts to a later one */
+        size_t length = strcspn(p, ",");
+        if (p + length > last) length = (size_t)(last - p);
+        if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
+        p += length;
+        if ((i < n - 1) != (*p == ',' && p < last)) {
+            tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): %s operands were provided than specified in the equation", i < n - 1 ? "more" : "fewer");
+            return NULL;
+        }
+        p++;
+    }
+    if (!tgi_output_letters(S, arrow ? equation : equation, arrow, output, &outputs, size)) return NULL;
+    p = equation;
+    memset(&x, 0, sizeof x);
+    for (i = 0; i < n; ++i) {
+        size_t length = strcspn(p, ",");
+        const char *q;
+        if (p + length > last) length = (size_t)(last - p);
+        if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
+        p += length + 1;
+        memset(kept, 0, sizeof kept); /* what the output or a later operand has */
+        for (k = 0; k < outputs; ++k) kept[output[k]] = true;
+        for (q = p; q < last; ++q) {
+            if (tgi_letter(*q) >= 0) kept[tgi_letter(*q)] = true;
+        }
+        if (!tgi_sum_letters(&next, kept, i ? &x : NULL)) return NULL;
+        if (i == 0) x = next;
+        else if (!tgi_sum_letters(&x, kept, &next) || !tgi_contract(&x, &next, kept, size)) return NULL;
+    }
+    for (i = 0; i < outputs; ++i) {
+        for (k = 0; k < x.n && x.letter[k] != output[i]; ++k) {}
+        order[i] = k;
+    }
+    return tgi_permute(x.t, order);
+}
+
+tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *y;
+    int i;
+    if (!equation || !tensors) return tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"), (tg_tensor *)NULL;
+    if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
+    for (i = 0; i < n; ++i) {
+        if (!tensors[i]) return tgi_null_argument(S, "einsum", "tensors"), (tg_tensor *)NULL;
+    }
+    if (strchr(equation, '.')) {
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, "einsum", "\"...\" is not supported\nwrite the batch dims as letters"), (tg_tensor *)NULL;
+    }
+    if (!tgi_compose(&c, "einsum")) return NULL;
+    y = tgi_einsum(S, equation, tensors, n);
+    if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
+    return tgi_composed(&c, y);
+}
+
+/* ---- indexing ---- */
+
+static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
+{
+    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s", op, tg_dtype_name((tg_dtype)index->dtype));
+}
+
+/* index over its dims may walk t (and src): no larger than they, outside dim for t. */
+static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src, int dim)
+{
+    int i;
+    if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "Index tensor must have the same number of dimensions as %s tensor",
+                        index->ndim != t->ndim ? (src ? "self" : "input") : "src");
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
+        if (!wide && !longer) continue;
+        if (tgi_numel(index) == 0) return true;
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
+                        tgi_shape_text(index).text, src ? "self" : "input", tgi_shape_text(t).text, dim,
+                        src ? " and to be no larger size than src " : "", src ? tgi_shape_text(src).text : "");
+    }
+    return true;
+}
+
+static bool tgi_check_index_values(tgi_call *c, const tg_tensor *index, const tg_tensor *t, int dim, tgi_index_message message)
+{
+    return c->backend->index_check(c->S, c->op->name, tgi_operand_of(index), index->ndim, index->dim, t->ndim ? t->dim[dim] : 1,
+                                   message, dim);
+}
+
+/* gather with the message that the public function's name asks for */
+static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    if (!tgi_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
+        !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
+        !tgi_check_index_values(&c, index, t, dim, message)) {
+        return NULL;
+    }
+    c.has_attr = true;
+    c.attr.dim = dim;
+    y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    r = tgi_rows_along(dim, 3, y, t, index);
+    return tgi_finish(&c, c.backend->gather(c.S, &r));
+}
+
+tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index) { return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS); }
+
+static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
+    return tgi_give(step, 0, tg_scatter_add(zeros, step->attr->dim, tgi_saved_tensor(step, 1), g));
+}
+
+static tg_tensor *tgi_scatter_op(int op, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    if (!tgi_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.op->name, t->ndim, &dim) ||
+        !tgi_check_index_dtype(c.S, c.op->name, index)) {
+        return NULL;
+    }
+    if (t->dtype != src->dtype) {
+        return tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "%s(): Expected self.dtype to be equal to src.dtype", c.op->name), (tg_tensor *)NULL;
+    }
+    if (!tgi_check_index_shape(&c, t, index, src, dim) ||
+        !tgi_check_index_values(&c, index, t, dim, TGI_INDEX_OUT_OF_BOUNDS)) {
+        return NULL;
+    }
+    c.has_attr = true;
+    c.attr.dim = dim;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    r = tgi_rows_along(dim, 3, y, src, index);
+    return tgi_finish(&c, tgi_copy_elements(c.S, y, t) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r));
+}
+
+tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src) { return tgi_scatter_op(TGI_OP_scatter, t, dim, index, src); }
+
+tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter_add, t, dim, index, src);
+}
+
+/* src may be larger than index: what index does not reach gets 0. */
+static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *part = tg_gather(g, step->attr->dim, tgi_saved_tensor(step, 1));
+    tg_shape src = tgi_input_shape(step, 2), pads;
+    int i;
+    if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
+    for (i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
+        pads.dim[2 * (src.ndim - 1 - i)] = 0;
+        pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
+    }
+    pads.ndim = 2 * src.ndim;
+    if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
+    for (i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
+        tg_tensor *both[2];
+        tg_shape rest = tg_shape_of(part);
+        rest.dim[i] = src.dim[i] - part->dim[i];
+        both[0] = part;
+        both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
+        part = tg_cat(both, 2, i);
+    }
+    return part;
+}
+
+static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
+    if (tgi_wants(step, 0)) {
+        zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
+        if (!tgi_give(step, 0, tg_scatter(g, step->attr->dim, index, zeros))) return false;
+    }
+    return !tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g));
+}
+
+static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
+{
+    return (!tgi_wants(step, 0) || tgi_give(step, 0, g)) && (!tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g)));
+}
+
+/* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
+static tg_tensor *tgi_spread_index(tg_tensor *index, tg_shape shape, int dim)
+{
+    tg_shape one = shape;
+    int i;
+    for (i = 0; i < one.ndim; ++i) one.dim[i] = 1;
+    if (one.ndim) one.dim[dim] = shape.dim[dim] = tgi_numel(index);
+    index = tg_reshape(index, one);
+    return index ? tg_expand(index, shape) : NULL;
+}
+
+static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tensor *index)
+{
+    if (index->ndim <= 1) return tgi_check_index_dtype(S, op, index);
+    return tgi_fail(S, TG_ERR_SHAPE, op, "%s(): Index is supposed to be a vector", op);
+}
+
+tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!t || !index) return tgi_null_argument(S, "index_select", t ? "index" : "t"), (tg_tensor *)NULL;
+    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim) || !tgi_check_index_vector(S, "index_select", index) ||
+        !tgi_compose(&c, "index_select")) {
+        return NULL;
+    }
+    return tgi_composed(&c, tgi_gather_op(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
+}
+
+tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_shape a, b;
+    int64_t along;
+    int i;
+    if (!t || !index) return tgi_null_argument(S, "take_along_dim", t ? "index" : "t"), (tg_tensor *)NULL;
+    if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
+    if (t->ndim != index->ndim) {
+        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim", "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+                 "but got %d dimensions for input, and %d dimensions for indices", t->ndim, index->ndim);
+        return NULL;
+    }
+    a = tg_shape_of(t), b = tg_shape_of(index);
+    along = t->ndim ? index->dim[dim] : 1;
+    for (i = 0; i < a.ndim; ++i) {
+        if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
+    }
+    if (a.ndim) b.dim[dim] = along;
+    if (!tgi_compose(&c, "take_along_dim")) return NULL;
+    t = tg_expand(t, a);
+    index = tg_expand(index, b);
+    return tgi_composed(&c, tg_gather(t, dim, index));
+}
+
+tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_shape shape;
+    tg_tensor *rows;
+    if (!weight || !ids) return tgi_null_argument(S, "embedding", weight ? "ids" : "weight"), (tg_tensor *)NULL;
+    if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
+    if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
+    shape = tg_shape_of(ids);
+    if (shape.ndim == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
+    shape.dim[shape.ndim++] = weight->dim[1];
+    if (!tgi_compose(&c, "embedding")) return NULL;
+    rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
+    return tgi_composed(&c, rows ? tg_reshape(rows, shape) : NULL);
+}
+
+tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    int i;
+    if (!t || !index || !src) return tgi_null_argument(S, "index_add", !t ? "t" : !index ? "index" : "src"), (tg_tensor *)NULL;
+    if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
+    for (i = 0; i < t->ndim; ++i) {
+        int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
+        if (src->ndim == t->ndim && src->dim[i] == want) continue;
+        tgi_fail(S, TG_ERR_SHAPE, "index_add", i == dim && src->ndim == t->ndim
+                 ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
+                 : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld at dim %lld of %d dims",
+                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i), i == dim && src->ndim == t->ndim ? dim : src->ndim);
+        return NULL;
+    }
+    if (!tgi_compose(&c, "index_add")) return NULL;
+    return tgi_composed(&c, tg_scatter_add(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
+}
+
+tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *range, *y;
+    if (!ids) return tgi_null_argument(S, "one_hot", "ids"), ids;
+    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_compose(&c, "one_hot")) return NULL;
+    if (tgi_numel(ids) > 0) {
+        int64_t lo = tg_item_i64(tg_min(ids)), hi = tg_item_i64(tg_max(ids));
+        if (lo < 0 || (classes >= 0 && hi >= classes)) {
+            tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", lo < 0 ? "Class values must be non-negative." : "Class values must be smaller than num_classes.");
+            return tgi_composed(&c, NULL);
+        }
+        if (classes < 0) classes = hi + 1;
+    } else if (classes <= 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
+        return tgi_composed(&c, NULL);
+    }
+    range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
+    y = tg_eq(tg_unsqueeze(ids, -1), range);
+    return tgi_composed(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
+}
+
+tg_tensor *tg_nonzero(tg_tensor *t)
+{
+    tgi_call c;
+    tgi_loop loop;
+    tg_tensor *y;
+    int64_t dims[2], count = 0;
+    if (!tgi_begin1(&c, TGI_OP_nonzero, t)) return NULL;
+    loop = tgi_loop_over(t);
+    if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
+    dims[0] = count;
+    dims[1] = t->ndim;
+    y = tgi_output(&c, 2, dims, TG_I64);
+    return tgi_finish(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
+}
+
+/* ---- random numbers ---- */
+
+static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, op, &device);
+    tg_tensor *t;
+    int64_t n;
+    if (!backend) return NULL;
+    if ((kind == TGI_UNIFORM || kind == TGI_NORMAL) && !tg_is_floating_point(dtype)) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)), (tg_tensor *)NULL;
+    }
+    t = tgi_new(S, op, shape.ndim, shape.dim, dtype, backend, device.index);
+    if (!t) return NULL;
+    n = tgi_numel(t);
+    if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_made(S, t, false);
+    S->rng.offset += tgi_random_counters(kind, dtype, n);
+    return t;
+}
+
+tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tgi_random_tensor("rand", TGI_UNIFORM, 0, 1, shape, dtype, device); }
+tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tgi_random_tensor("randn", TGI_NORMAL, 0, 1, shape, dtype, device); }
+
+tg_tensor *tg_rand(tg_shape shape)
+{
+    tgi_thread *S = tgi_self();
+    return tg_rand_on(shape, S->default_dtype, S->default_device);
+}
+
+tg_tensor *tg_randn(tg_shape shape)
+{
+    tgi_thread *S = tgi_self();
+    return tg_randn_on(shape, S->default_dtype, S->default_device);
+}
+
+tg_tensor *tg_rand_like(tg_tensor *t)
+{
+    if (!t) return tgi_null_argument(tgi_self(), "rand_like", "t"), t;
+    return tg_rand_on(tg_make_shape(t->ndim, t->dim), (tg_dtype)t->dtype, tgi_device_of(t));
+}
+
+tg_tensor *tg_randn_like(tg_tensor *t)
+{
+    if (!t) return tgi_null_argument(tgi_self(), "randn_like", "t"), t;
+    return tg_randn_on(tg_make_shape(t->ndim, t->dim), (tg_dtype)t->dtype, tgi_device_of(t));
+}
+
+tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const int64_t exact = (int64_t)1 << 53;
+    if (low >= high) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "randint", "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld", (long long)low, (long long)high);
+        return NULL;
+    }
+    if (low < -exact || high > exact) return tgi_fail(S, TG_ERR_ARGUMENT, "randint", "bounds must lie within 2^53"), (tg_tensor *)NULL;
+    return tgi_random_tensor("randint", TGI_RANDINT, (double)low, (double)high, shape, dtype, device);
+}
+
+tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape)
+{
+    return tg_randint_on(low, high, shape, TG_I64, tgi_self()->default_device);
+}
+
+/* The order in which n random numbers sort; ties, of 2^53 values, keep their order. */
+tg_tensor *tg_randperm(int64_t n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *order = NULL;
+    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n), (tg_tensor *)NULL;
+    if (!tgi_compose(&c, "randperm")) return NULL;
+    if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
+    return tgi_composed(&c, order);
+}
+
+tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    if (!(p >= 0 && p <= 1)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli", "bernoulli_ expects p to be in [0, 1], but got p=%g", p), (tg_tensor *)NULL;
+    }
+    return tgi_random_tensor("bernoulli", TGI_BERNOULLI, p, 0, shape, dtype, device);
+}
+
+tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *mask;
+    if (!x) return tgi_null_argument(S, "dropout", "x"), x;
+    if (!(p >= 0 && p <= 1)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p), (tg_tensor *)NULL;
+    }
+    if (!training || p == 0) return x;
+    if (!tgi_need_floating(S, "dropout", x) || !tgi_compose(&c, "dropout")) return NULL;
+    mask = tg_bernoulli_on(tg_make_shape(x->ndim, x->dim), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
+    if (p < 1) mask = tg_div_scalar(mask, 1 - p);
+    return tgi_composed(&c, tg_mul(x, mask));
+}
+
+/* ---- attention ---- */
+
+tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
+                                           bool is_causal, double scale)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *scores, *hidden;
+    const double none = -(double)INFINITY;
+    if (!q || !k || !v) return tgi_null_argument(S, "scaled_dot_product_attention", !q ? "q" : !k ? "k" : "v"), (tg_tensor *)NULL;
+    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
+        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention", "Expected query, key, and value to all be at least 2 dimensional, but "
+                 "got %d, %d and %d dims", q->ndim, k->ndim, v->ndim);
+        return NULL;
+    }
+    if (mask && is_causal) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention", "Explicit attn_mask should not be set when is_causal=True");
+        return NULL;
+    }
+    if (!tgi_compose(&c, "scaled_dot_product_attention")) return NULL;
+    if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
+    scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
+    if (scores && is_causal) {
+        hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL, tgi_device_of(q));
+        scores = tg_masked_fill(scores, tg_triu(hidden, 1), none);
+    }
+    if (scores && mask) scores = mask->dtype == TG_BOOL ? tg_masked_fill(scores, tg_logical_not(mask), none) : tg_add(scores, mask);
+    scores = tg_softmax(scores, -1);
+    if (scores && dropout_p > 0) scores = tg_dropout(scores, dropout_p, true);
+    return tgi_composed(&c, tg_matmul(scores, v));
+}
+
+/* ---- losses ---- */
+
+static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
+{
+    if (reduction == TG_NONE || !loss) return loss;
+    if (reduction == TG_MEAN) return tg_mean(loss);
+    if (reduction == TG_SUM) return tg_sum(loss);
+    tgi_fail(S, TG_ERR_ARGUMENT, "loss", "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM", reduction);
+    return NULL;
+}
+
+/* The losses of a difference: what to make of d = a - b. */
+typedef enum { TGI_SQUARED, TGI_ABSOLUTE, TGI_SMOOTH, TGI_HUBER } tgi_loss;
+
+static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *a, tg_tensor *b, int reduction, double width)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *d, *near, *far;
+    if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
+    if (width < 0 || (kind == TGI_HUBER && !(width > 0))) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta." :
+                 "smooth_l1_loss does not support negative values for beta.");
+        return NULL;
+    }
+    if (!tgi_compose(&c, op)) return NULL;
+    d = tg_sub(a, b);
+    if (kind == TGI_SQUARED) {
+        d = tg_square(d);
+    } else if (kind == TGI_ABSOLUTE || width == 0) {
+        d = tg_abs(d);
+    } else { /* a parabola below width, a line above */
+        double steep = kind == TGI_HUBER ? width : 1;
+        d = tg_abs(d);
+        near = tg_mul_scalar(tg_square(d), kind == TGI_HUBER ? 0.5 : 0.5 / width);
+        far = tg_mul_scalar(tg_sub_scalar(d, width / 2), steep);
+        d = tg_where(kind == TGI_HUBER ? tg_le_scalar(d, width) : tg_lt_scalar(d, width), near, far);
+    }
+    return tgi_composed(&c, tgi_reduce_loss(S, d, reduction));
+}
+
+tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction) { return tgi_difference_loss("mse_loss", TGI_SQUARED, a, b, reduction, 1); }
+tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction) { return tgi_difference_loss("l1_loss", TGI_ABSOLUTE, a, b, reduction, 1); }
+
+tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta)
+{
+    return tgi_difference_loss("smooth_l1_loss", TGI_SMOOTH, a, b, reduction, beta);
+}
+
+tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta)
+{
+    return tgi_difference_loss("huber_loss", TGI_HUBER, a, b, reduction, delta);
+}
+
+/* weight [C] as it broadcasts against [N, C, d..] (or [C]) */
+static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *weight, const tg_tensor *x)
+{
+    tg_shape shape = TG_SCALAR;
+    int i, dim = x->ndim > 1 ? 1 : 0;
+    if (weight->ndim != 1 || weight->dim[0] != x->dim[dim]) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
+                 "shape: %s", (long long)x->dim[dim], tgi_shape_text(weight).text);
+        return NULL;
+    }
+    shape.ndim = x->ndim;
+    for (i = 0; i < x->ndim; ++i) shape.dim[i] = i == dim ? x->dim[dim] : 1;
+    return tg_reshape(weight, shape);
+}
+
+/* targets [N, d..] must fit x [N, C, d..]; without a batch 0-dim and [C] */
+static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x, const tg_tensor *targets)
+{
+    int i;
+    if (x->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "input must have at least one dim, the classes");
+    if (!tgi_check_index_dtype(S, op, targets)) return false;
+    if (targets->ndim != x->ndim - 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "input of shape %s needs targets of %d dims, but got shape %s", tgi_shape_text(x).text,
+                        x->ndim - 1, tgi_shape_text(targets).text);
+    }
+    if (x->ndim > 1 && x->dim[0] != targets->dim[0]) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Expected input batch_size (%lld) to match target batch_size (%lld).", (long long)x->dim[0],
+                        (long long)targets->dim[0]);
+    }
+    for (i = 1; i < targets->ndim; ++i) {
+        if (x->dim[i + 1] == targets->dim[i]) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op, "size mismatch (got input: %s, target: %s)", tgi_shape_text(x).text, tgi_shape_text(targets).text);
+    }
+    return true;
+}
+
+/* sum over the elements that count of -weight * ((1 - smoothing) log p[target] + smoothing / C * sum_c log p[c]) */
+static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
+                          double smoothing, int reduction)
+{
+    int dim = logp->ndim > 1 ? 1 : 0;
+    double classes = (double)logp->dim[dim];
+    tg_tensor *ignored, *safe, *w = NULL, *each, *loss, *uniform;
+    ignored = tg_eq_scalar(targets, (double)ignore_index);
+    safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);
+    loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
+    if (!loss) return NULL;
+    each = weight ? tgi_class_weights(S, op, weight, logp) : NULL;
+    if (weight && !each) return NULL;
+    if (each) {
+        w = tg_squeeze(tg_gather(tg_expand(each, tg_make_shape(logp->ndim, logp->dim)), dim, safe), dim);
+        w = w ? tg_masked_fill(w, ignored, 0) : NULL; /* what an element counts */
+    } else if (reduction == TG_MEAN) {
+        w = tg_to_dtype(tg_logical_not(ignored), (tg_dtype)logp->dtype);
+    }
+    loss = tg_neg(tg_squeeze(loss, dim));
+    if (each) loss = tg_mul(loss, w);
+    loss = tg_masked_fill(loss, ignored, 0);
+    if (smoothing > 0) {
+        uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
+        uniform = tg_masked_fill(uniform, ignored, 0);
+        loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
+    }
+    if (reduction != TG_MEAN) return tgi_reduce_loss(S, loss, reduction);
+    return tg_div(tg_sum(loss), tg_sum(w));
+}
+
+tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index, int reduction)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!log_probs || !targets) return tgi_null_argument(S, "nll_loss", log_probs ? "targets" : "log_probs"), (tg_tensor *)NULL;
+    if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
+        !tgi_compose(&c, "nll_loss")) {
+        return NULL;
+    }
+    return tgi_composed(&c, tgi_nll(S, "nll_loss", log_probs, targets, weight, ignore_index, 0, reduction));
+}
+
+/* Targets that are probabilities: -sum_c weight_c target_c log p_c, the target smoothed towards 1 / C. */
+static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight, double smoothing, int reduction)
+{
+    int dim = logp->ndim > 1 ? 1 : 0;
+    tg_tensor *loss;
+    if (!tgi_same_shape(targets, logp->ndim, logp->dim)) {
+        tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s", tgi_shape_text(targets).text,
+                 tgi_shape_text(logp).text);
+        return NULL;
+    }
+    if (smoothing > 0) targets = tg_add_scalar(tg_mul_scalar(targets, 1 - smoothing), smoothing / (double)logp->dim[dim]);
+    loss = tg_mul(logp, targets);
+    if (weight) {
+        tg_tensor *each = tgi_class_weights(S, "cross_entropy", weight, logp);
+        if (!each) return NULL;
+        loss = tg_mul(loss, each);
+    }
+    if (reduction == TG_MEAN) return tg_div_scalar(tg_neg(tg_sum(loss)), dim ? (double)(tgi_numel(logp) / (logp->dim[1] ? logp->dim[1] : 1)) : 1);
+    return tgi_reduce_loss(S, tg_neg(tg_sum_dim(loss, dim, false)), reduction);
+}
+
+tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index, double label_smoothing,
+                               int reduction)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *logp;
+    const char *op = "cross_entropy";
+    if (!logits || !targets) return tgi_null_argument(S, op, logits ? "targets" : "logits"), (tg_tensor *)NULL;
+    if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
+        return NULL;
+    }
+    if (!tgi_need_floating(S, op, logits)) return NULL;
+    if (logits->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
+    if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
+    if (!tgi_compose(&c, op)) return NULL;
+    logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
+    if (!logp) return tgi_composed(&c, NULL);
+    if (tgi_dtypes[targets->dtype].floating) {
+        return tgi_composed(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
+    }
+    return tgi_composed(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
+}
+
+tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets)
+{
+    return tg_cross_entropy_ex(logits, targets, NULL, -100, 0, TG_MEAN);
+}
+
+tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *outside, *loss;
+    const char *op = "binary_cross_entropy";
+    if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
+    if (!tgi_same_shape(target, input->ndim, input->dim)) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
+                 "have the same size.", tgi_shape_text(target).text, tgi_shape_text(input).text);
+        return NULL;
+    }
+    if (!tgi_compose(&c, op)) return NULL;
+    outside = tg_any(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)));
+    if (outside && tg_item(outside) != 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "all elements of input should be between 0 and 1");
+        return tgi_composed(&c, NULL);
+    }
+    loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
+    if (weight) loss = tg_mul(loss, weight);
+    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+}
+
+/* (1 - t) x - (1 + (pos_weight - 1) t) log sigmoid(x) */
+tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction, tg_tensor *pos_weight)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *loss, *log_sigmoid;
+    const char *op = "binary_cross_entropy_with_logits";
+    if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
+    if (!tgi_same_shape(target, input->ndim, input->dim)) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)", tgi_shape_text(target).text,
+                 tgi_shape_text(input).text);
+        return NULL;
+    }
+    if (!tgi_compose(&c, op)) return NULL;
+    log_sigmoid = tg_logsigmoid(input);
+    if (pos_weight) log_sigmoid = tg_mul(log_sigmoid, tg_add_scalar(tg_mul(tg_sub_scalar(pos_weight, 1), target), 1));
+    loss = tg_sub(tg_mul(tg_rsub_scalar(target, 1), input), log_sigmoid);
+    if (weight) loss = tg_mul(loss, weight);
+    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+}
+
+tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *loss, *zero;
+    if (!input || !target) return tgi_null_argument(S, "kl_div", input ? "target" : "input"), (tg_tensor *)NULL;
+    if (!tgi_compose(&c, "kl_div")) return NULL;
+    if (log_target) {
+        loss = tg_mul(tg_exp(target), tg_sub(target, input));
+    } else { /* 0 log 0 is 0 */
+        zero = tg_eq_scalar(target, 0);
+        loss = tg_sub(tg_mul(target, tg_log(tg_masked_fill(target, zero, 1))), tg_mul(target, input));
+    }
+    if (reduction == TG_BATCHMEAN) {
+        loss = tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1);
+        return tgi_composed(&c, loss);
+    }
+    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+}
+
+/* ---- comparing whole tensors ---- */
+
+bool tg_equal(tg_tensor *a, tg_tensor *b)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *all;
+    bool same;
+    if (!a || !b) return tgi_null_argument(S, "equal", a ? "b" : "a");
+    if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
+    if (!tgi_compose(&c, "equal")) return false;
+    all = tg_all(tg_eq(a, b));
+    same = all && tg_item(all) != 0;
+    tgi_composed(&c, NULL);
+    return same;
+}
+
+bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *x, *y, *near, *all;
+    bool close = false;
+    if (!a || !b) return tgi_null_argument(S, "allclose", a ? "b" : "a");
+    if (!tgi_compose(&c, "allclose")) return false;
+    S->grad_off = true; /* the frame puts it back */
+    x = tg_to_dtype(a, TG_F64);
+    y = tg_to_dtype(b, TG_F64);
+    near = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
+    near = tg_logical_and(near, tg_isfinite(y)); /* infinities are close only to themselves */
+    all = tg_all(tg_logical_or(tg_eq(x, y), near));
+    close = all && tg_item(all) != 0;
+    tgi_composed(&c, NULL);
+    return close;
+}
+
+
+/* ======== @@CHECK ================================================================================================= */
+
+/* One check: fn's output y [m] and its Jacobian [m, columns] with respect to the elements of the inputs that are checked,
+   side by side, from backward and from differences. */
+typedef struct {
+    tgi_thread *S;
+    const char *op; /* "gradcheck", for messages */
+    tg_function fn;
+    void *user;
+    tg_tensor *const *in;
+    int n;
+    tg_gradcheck_options options;
+    tg_rng rng;
+    tg_tensor *y; /* with its graph */
+    int64_t m, columns;
+    tg_tensor **wanted, **result; /* [wants]: the inputs that are checked, and gradients of them */
+    int wants;
+    double *analytic, *numeric;   /* [m, columns] */
+    double *value, *plus, *minus; /* [m]: y where the inputs are, and where one is moved */
+    double *again;                /* [columns] */
+} tgi_check;
+
+/* "[1,7]": element number `at` of a shape. */
+static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
+{
+    int64_t index[TG_MAX_DIMS];
+    tgi_text s;
+    size_t used = 1;
+    int i;
+    for (i = ndim - 1; i >= 0; --i) {
+        index[i] = at % dims[i];
+        at /= dims[i];
+    }
+    strcpy(s.text, "[");
+    for (i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
+        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index[i]);
+    }
+    strcpy(s.text + used, "]");
+    return s;
+}
+
+/* ---- what is checked ---- */
+
+static void tgi_check_warn(const tgi_check *c, int i)
+{
+    char warning[256];
+    snprintf(warning, sizeof warning,
+             "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This check will "
+             "likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances", c->op, i);
+    tgi_warn(warning);
+}
+
+static bool tgi_check_inputs(tgi_check *c)
+{
+    tgi_thread *S = c->S;
+    int i;
+    if (!c->fn) return tgi_null_argument(S, c->op, "fn");
+    if (!c->in && c->n > 0) return tgi_null_argument(S, c->op, "inputs");
+    for (i = 0; i < c->n; ++i) {
+        tg_tensor *t = c->in[i];
+        if (!t) return tgi_null_argument(S, c->op, "inputs");
+        if (!tgi_owned_here(S, c->op, "inputs", t) || !tgi_sync(S, t)) return false;
+        if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
+        if (tgi_overlaps_itself(t)) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
+                            "The %dth input has a dimension with stride 0. gradcheck only supports inputs that are "
+                            "non-overlapping to be able to compute the numerical gradients correctly. You should call "
+                            ".contiguous on the input before passing it to gradcheck.\n"
+                            "expand inside the function, or pass tg_contiguous(t)", i);
+        }
+        c->wants++;
+        c->columns += tgi_numel(t);
+    }
+    if (c->wants) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
+                    "gradcheck expects at least one input tensor to require gradient, but none of the them have "
+                    "requires_grad=True.\ntg_set_requires_grad(t, true)");
+}
+
+/* fn(inputs), with the random numbers it had before; NULL after recording an error. */
+static tg_tensor *tgi_check_call(tgi_check *c)
+{
+    tgi_thread *S = c->S;
+    int64_t errors = S->errors;
+    uint64_t scope = S->frame->serial;
+    tg_tensor *y;
+    S->rng = c->rng;
+    S->grad_off = false;
+    y = c->fn(c->in, c->n, c->user);
+    if (!S->frame || S->frame->serial != scope) {
+        tgi_frames_close_above(S, scope);
+        tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function left a scope open\n"
+                 "end it with tg_scope_end, after tg_keep of the result");
+        return NULL;
+    }
+    S->grad_off = false;
+    if (S->errors != errors) return NULL;
+    if (!y) return tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"), y;
+    if (c->y && !tgi_same_shape(y, c->y->ndim, c->y->dim)) {
+        tgi_fail(S, TG_ERR_SHAPE, c->op, "the function returned shape %s, and then %s", tgi_shape_text(c->y).text,
+                 tgi_shape_text(y).text);
+        return NULL;
+    }
+    return tgi_sync(S, y) ? y : NULL;
+}
+
+/* The elements of t as f64, row-major; zeros for NULL. */
+static bool tgi_check_read(tgi_check *c, tg_tensor *t, double *to, int64_t count)
+{
+    bool ok;
+    if (!t) {
+        memset(to, 0, sizeof *to * (size_t)count);
+        return true;
+    }
+    c->S->grad_off = true;
+    t = tg_to_dtype(t, TG_F64);
+    ok = t && tg_copy_out(t, to, sizeof *to * (size_t)count) == TG_OK;
+    c->S->grad_off = false;
+    return ok;
+}
+
+static double *tgi_check_room(int64_t rows, int64_t columns)
+{
+    static const tg_device cpu = TG_CPU_INIT;
+    tg_tensor *t = tg_empty_on(TG_SHAPE(rows, columns), TG_F64, cpu); /* the check's scope ends it */
+    return t ? (double *)t->storage->data : NULL;
+}
+
+/* The first call, and room for all that follows. */
+static bool tgi_check_prepare(tgi_check *c)
+{
+    int i, k = 0;
+    tg_tensor *y = tgi_check_call(c);
+    if (!y) return false;
+    if (!tgi_dtypes[y->dtype].floating) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->op, "the function returned %s: only floating point has gradients",
+                        tg_dtype_name((tg_dtype)y->dtype));
+    }
+    c->y = y;
+    c->m = tgi_numel(y);
+    for (i = 0; i < c->n; ++i) {
+        if (!(c->in[i]->flags & TGI_REQUIRES_GRAD)) continue;
+        c->wanted[k++] = c->in[i];
+        if (c->in[i]->dtype != TG_F64) tgi_check_warn(c, i);
+    }
+    c->analytic = tgi_check_room(c->m, c->columns);
+    c->numeric = c->analytic ? tgi_check_room(c->m, c->columns) : NULL;
+    c->again = c->numeric ? tgi_check_room(1, c->columns) : NULL;
+    c->value = c->again ? tgi_check_room(3, c->m) : NULL;
+    if (!c->value) return false;
+    c->plus = c->value + c->m;
+    c->minus = c->plus + c->m;
+    return tgi_check_read(c, y, c->value, c->m);
+}
+
+/* ---- the Jacobian from backward ---- */
+
+static void tgi_check_place_element(const tg_tensor *t, int64_t number, int64_t *at)
+{
+    int i;
+    for (*at = 0, i = t->ndim - 1; i >= 0; --i) {
+        *at += number % t->dim[i] * t->stride[i];
+        number /= t->dim[i];
+    }
+}
+
+static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, const void *element)
+{
+    size_t size = tgi_dtypes[t->dtype].size;
+    return t->storage->backend->upload(S, t->storage->index,
+                                       (char *)t->storage->data + (t->offset + at) * (int64_t)size, element, size);
+}
+
+/* Gradients of all inputs, side by side, for the output's gradient g. */
+static bool tgi_check_backward(tgi_check *c, tg_tensor *g, double *row)
+{
+    int i;
+    if (tg_gradients(&c->y, 1, &g, c->wanted, c->wants, c->result, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK) return false;
+    for (i = 0; i < c->wants; ++i) {
+        int64_t count = tgi_numel(c->wanted[i]);
+        if (!tgi_check_read(c, c->result[i], row, count)) return false;
+        row += count;
+    }
+    return true;
+}
+
+/* Row k of the Jacobian; for k < 0 a gradient of zeros, which must come back as zeros. */
+static bool tgi_check_row(tgi_check *c, int64_t k)
+{
+    tgi_thread *S = c->S;
+    const double one = 1;
+    double element[1], *row = k < 0 ? c->again : c->analytic + k * c->columns;
+    tg_tensor *g = tg_zeros_like(c->y);
+    int64_t i;
+    if (!g || (k >= 0 && (!tgi_convert_element(S, element, (tg_dtype)g->dtype, &one, TG_F64) ||
+                          !tgi_write_element(S, g, k, element)))) {
+        return false;
+    }
+    if (!tgi_check_backward(c, g, row)) return false;
+    if (k < 0) {
+        for (i = 0; i < c->columns; ++i) {
+            if (row[i] != 0) return tgi_fail(S, TG_ERR_GRAPH, c->op, "backward not multiplied by grad_output\n"
+                                             "a gradient of zeros must give zeros: every term of a rule has g as a factor");
+        }
+        return true;
+    }
+    if (!tgi_check_backward(c, g, c->again)) return false;
+    if (memcmp(row, c->again, sizeof *row * (size_t)c->columns) == 0) return true;
+    return tgi_fail(S, TG_ERR_GRAPH, c->op,
+                    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
+                    "different values, although analytical gradient matches numerical gradient. The tolerance for "
+                    "nondeterminism was 0.\na rule must not write into what it is given or saved");
+}
+
+static bool tgi_check_analytic(tgi_check *c)
+{
+    tgi_thread *S = c->S;
+    int64_t k;
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+        memset(c->analytic, 0, sizeof *c->analytic * (size_t)(c->m * c->columns));
+        return true;
+    }
+    for (k = -1; k < c->m; ++k) {
+        uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        bool ok = scope && tgi_check_row(c, k);
+        if (scope) tgi_frame_close(S, scope);
+        if (!ok) return false;
+    }
+    return true;
+}
+
+/* ---- the Jacobian from differences ---- */
+
+/* fn with an element of input t moved to either side: plus and minus [m], and how far apart the two places are.  The
+   element's bytes are put back whatever happens. */
+static bool tgi_check_move(tgi_check *c, tg_tensor *t, int64_t number, double *apart)
+{
+    tgi_thread *S = c->S;
+    tg_dtype dtype = (tg_dtype)t->dtype;
+    int64_t at, original[1], moved[1];
+    double x, h, place[2];
+    bool ok;
+    int side;
+    tgi_check_place_element(t, number, &at);
+    if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
+    h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
+    for (ok = true, side = 0; ok && side < 2; ++side) {
+        uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        double target = side ? x - h : x + h;
+        tg_tensor *y;
+        ok = scope && tgi_convert_element(S, moved, dtype, &target, TG_F64) &&
+             tgi_convert_element(S, &place[side], TG_F64, moved, dtype) && tgi_write_element(S, t, at, moved);
+        y = ok ? tgi_check_call(c) : NULL;
+        ok = y && tgi_check_read(c, y, side ? c->minus : c->plus, c->m);
+        if (scope) tgi_frame_close(S, scope);
+    }
+    *apart = ok ? place[0] - place[1] : 0;
+    return tgi_write_element(S, t, at, original) && ok;
+}
+
+static bool tgi_check_numeric(tgi_check *c)
+{
+    double *column = c->numeric, apart;
+    int64_t j, k;
+    int i;
+    for (i = 0; i < c->wants; ++i) {
+        for (j = 0; j < tgi_numel(c->wanted[i]); ++j, ++column) {
+            if (!tgi_check_move(c, c->wanted[i], j, &apart)) return false;
+            for (k = 0; k < c->m; ++k) { /* apart is 0 where the dtype cannot hold so small a move */
+                column[k * c->columns] = apart != 0 ? (c->plus[k] - c->minus[k]) / apart : 0;
+            }
+        }
+    }
+    return true;
+}
+
+/* ---- the verdict ---- */
+
+/* How one input did. */
+typedef struct {
+    tg_tensor *t;
+    const double *analytic, *numeric; /* its columns */
+    int64_t count, wrong;             /* elements of t; of its Jacobian that do not agree */
+    int64_t worst, worst_out;         /* element of t and of y */
+} tgi_verdict;
+
+static double tgi_check_tolerance(const tgi_check *c, double numeric)
+{
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) return 0;
+    return c->options.atol + c->options.rtol * fabs(numeric);
+}
+
+static bool tgi_check_agrees(const tgi_check *c, double analytic, double numeric)
+{
+    return fabs(analytic - numeric) <= tgi_check_tolerance(c, numeric); /* false for NaN */
+}
+
+static void tgi_check_compare(const tgi_check *c, tgi_verdict *v)
+{
+    double most = -1;
+    int64_t j, k;
+    v->wrong = v->worst = v->worst_out = 0;
+    for (k = 0; k < c->m; ++k) {
+        for (j = 0; j < v->count; ++j) {
+            double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
+            double far = fabs(a - n) / (tgi_check_tolerance(c, n) + DBL_MIN);
+            if (!tgi_check_agrees(c, a, n)) v->wrong++;
+            if (!(far <= most)) { /* NaN is the worst there is */
+                most = far == far ? far : (double)INFINITY;
+                v->worst = j;
+                v->worst_out = k;
+            }
+        }
+    }
+}
+
+/* analytic = ratio * numeric for every element that is not small; 0 if there is no such ratio.  One element alone would
+   always have one: it must be n or 1/n. */
+static double tgi_check_ratio(const tgi_check *c, const tgi_verdict *v)
+{
+    double ratio = 0, larger, least = 1e-3 * fabs(v->numeric[v->worst_out * c->columns + v->worst]);
+    int64_t j, k, found = 0;
+    for (k = 0; k < c->m; ++k) {
+        for (j = 0; j < v->count; ++j) {
+            double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
+            if (!(fabs(n) > least) && fabs(a) <= least) continue;
+            if (found++ == 0) ratio = a / n;
+            if (!(fabs(a - ratio * n) <= 1e-4 * (fabs(a) + c->options.atol))) return 0;
+        }
+    }
+    larger = fabs(ratio) < 1 ? 1 / ratio : ratio;
+    return found > 1 || fabs(larger - floor(larger + 0.5)) < 1e-4 ? ratio : 0;
+}
+
+/* Whether the analytic gradient is the numeric one with the last two dims the wrong way round. */
+static bool tgi_check_transposed(const tgi_check *c, const tgi_verdict *v)
+{
+    int64_t rows, columns, j, k;
+    if (v->t->ndim < 2) return false;
+    rows = v->t->dim[v->t->ndim - 2];
+    columns = v->t->dim[v->t->ndim - 1];
+    for (k = 0; k < c->m; ++k) {
+        for (j = 0; j < v->count; ++j) {
+            int64_t matrix = j / (rows * columns) * (rows * columns), row = j % (rows * columns) / columns;
+            int64_t other = matrix + j % columns * rows + row;
+            if (!tgi_check_agrees(c, v->analytic[k * c->columns + other], v->numeric[k * c->columns + j])) return false;
+        }
+    }
+    return true;
+}
+
+/* The slopes to either side of the worst place differ, and the analytic one is between them. */
+static bool tgi_check_kink(tgi_check *c, const tgi_verdict *v)
+{
+    double a = v->analytic[v->worst_out * c->columns + v->worst], apart, left, right, tolerance;
+    if (!tgi_check_move(c, v->t, v->worst, &apart) || apart == 0) return false;
+    right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (apart / 2);
+    left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (apart / 2);
+    tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
+    return fabs(left - right) > 10 * tolerance && a >= fmin(left, right) - tolerance && a <= fmax(left, right) + tolerance;
+}
+
+/* Whether the difference is no more than what rounding to f32, f16 or bf16 makes of it. */
+static bool tgi_check_noise(const tgi_check *c, const tgi_verdict *v)
+{
+    double a = v->analytic[v->worst_out * c->columns + v->worst], n = v->numeric[v->worst_out * c->columns + v->worst];
+    bool half = v->t->dtype == TG_F16 || v->t->dtype == TG_BF16 || c->y->dtype == TG_F16 || c->y->dtype == TG_BF16;
+    if (v->t->dtype == TG_F64 && c->y->dtype == TG_F64) return false;
+    return n == 0 || fabs(a - n) <= 8 * (half ? 1e-2 : 1.2e-7) * (fabs(c->value[v->worst_out]) + 1) / c->options.eps;
+}
+
+static bool tgi_check_all_zero(const tgi_check *c, const tgi_verdict *v)
+{
+    int64_t j, k;
+    for (k = 0; k < c->m; ++k) {
+        for (j = 0; j < v->count; ++j) {
+            if (v->analytic[k * c->columns + j] != 0) return false;
+        }
+    }
+    return true;
+}
+
+/* A dim, of an input or the output, of this size. */
+static bool tgi_check_has_size(const tgi_check *c, double size)
+{
+    int i, d;
+    for (i = 0; i <= c->n; ++i) {
+        const tg_tensor *t = i < c->n ? c->in[i] : c->y;
+        if ((double)tgi_numel(t) == size) return true;
+        for (d = 0; d < t->ndim; ++d) {
+            if ((double)t->dim[d] == size) return true;
+        }
+    }
+    return false;
+}
+
+/* What a constant ratio is a sign of. */
+static tgi_text tgi_check_ratio_hint(const tgi_check *c, double ratio)
+{
+    double part = floor(1 / ratio + 0.5);
+    tgi_text s;
+    if (fabs(ratio + 1) < 1e-4) {
+        snprintf(s.text, sizeof s.text, "wrong sign");
+    } else if (part >= 2 && fabs(part * ratio - 1) < 1e-4 && tgi_check_has_size(c, part)) {
+        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: not reduced over broadcast axes, or averaged twice", part);
+    } else {
+        snprintf(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
+    }
+    return s;
+}
+
+static tgi_text tgi_check_hint(tgi_check *c, const tgi_verdict *v)
+{
+    double a = v->analytic[v->worst_out * c->columns + v->worst], ratio;
+    tgi_text s;
+    s.text[0] = 0;
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+        snprintf(s.text, sizeof s.text, "the output does not require grad: tg_detach or TG_NO_GRAD on the way?");
+    } else if (a != a || a - a != 0) {
+        snprintf(s.text, sizeof s.text, "the gradient is not finite here");
+    } else if (tgi_check_noise(c, v)) {
+        snprintf(s.text, sizeof s.text, "float32 noise: check in f64, tg_to_dtype(t, TG_F64)");
+    } else if (tgi_check_kink(c, v)) {
+        snprintf(s.text, sizeof s.text, "kink suspected: the slope jumps here, try other values");
+    } else if (tgi_check_all_zero(c, v)) {
+        snprintf(s.text, sizeof s.text, "gradient never written");
+    } else if ((ratio = tgi_check_ratio(c, v)) != 0) {
+        s = tgi_check_ratio_hint(c, ratio);
+    } else if (tgi_check_transposed(c, v)) {
+        snprintf(s.text, sizeof s.text, "transposed, or read in the wrong order");
+    } else {
+        snprintf(s.text, sizeof s.text, "%lld of %lld elements differ: a term is missing or wrong", (long long)v->wrong,
+                 (long long)(v->count * c->m));
+    }
+    return s;
+}
+
+/* ---- the report ---- */
+
+static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
+{
+    tgi_text s;
+    int i = 0;
+    while (i < c->n && c->in[i] != t) ++i;
+    if (t->name) snprintf(s.text, sizeof s.text, "%.60s", t->name);
+    else snprintf(s.text, sizeof s.text, "input %d", i);
+    return s;
+}
+
+/* Columns as wide as their longest entry. */
+typedef struct { int name, count, index, out; } tgi_check_widths;
+
+static int tgi_wider(int width, const char *text)
+{
+    int length = (int)strlen(text);
+    return length > width ? length : width;
+}
+
+static tgi_check_widths tgi_check_measure(const tgi_check *c)
+{
+    tgi_check_widths w = {5, 3, 9, 7};
+    char count[24];
+    int i;
+    for (i = 0; i < c->wants; ++i) {
+        const tg_tensor *t = c->wanted[i];
+        snprintf(count, sizeof count, "%lld", (long long)tgi_numel(t));
+        w.name = tgi_wider(w.name, tgi_check_name(c, t).text);
+        w.count = tgi_wider(w.count, count);
+        if (tgi_numel(t)) w.index = tgi_wider(w.index, tgi_index_text(t->ndim, t->dim, tgi_numel(t) - 1).text);
+    }
+    if (c->m > 0) w.out = tgi_wider(w.out, tgi_index_text(c->y->ndim, c->y->dim, c->m - 1).text);
+    return w;
+}
+
+static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
+{
+    FILE *f = c->options.report;
+    fprintf(f, "%s %s  %s  h=%.0e  centred\n", c->op, c->options.name ? c->options.name : "fn",
+            tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
+    fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
+    if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
+    fprintf(f, "%-12s  %-12s  %-8s  %-8s verdict\n", "analytic", "numeric", "abs", "rel");
+}
+
+static tgi_text tgi_check_number(double x)
+{
+    tgi_text s;
+    bool plain = x == 0 || (fabs(x) >= 1e-4 && fabs(x) < 1e5);
+    snprintf(s.text, sizeof s.text, plain ? "%.7f" : "%.5e", x);
+    return s;
+}
+
+static void tgi_check_print(const tgi_check *c, const tgi_check_widths *w, const tgi_verdict *v, const char *hint)
+{
+    FILE *f = c->options.report;
+    bool none = v->count == 0 || c->m == 0;
+    double a = none ? 0 : v->analytic[v->worst_out * c->columns + v->worst];
+    double n = none ? 0 : v->numeric[v->worst_out * c->columns + v->worst];
+    double most = fmax(fabs(a), fabs(n)), far = fabs(a - n);
+    fprintf(f, "  %-*s  %-*lld  ", w->name, tgi_check_name(c, v->t).text, w->count, (long long)v->count);
+    fprintf(f, "%-*s  ", w->index, none ? "-" : tgi_index_text(v->t->ndim, v->t->dim, v->worst).text);
+    if (c->m != 1) fprintf(f, "%-*s  ", w->out, none ? "-" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text);
+    if (none) fprintf(f, "%-12s  %-12s  %-8s  %-8s ", "-", "-", "-", "-");
+    else fprintf(f, "%-12s  %-12s  %-8.1e  %-8.1e ", tgi_check_number(a).text, tgi_check_number(n).text, far,
+                 far == 0 ? 0 : far / most);
+    fprintf(f, v->wrong ? "FAIL  hint: %s\n" : "ok\n", hint);
+}
+
+/* Compares input by input; prints, and raises the error of the first that failed. */
+static bool tgi_check_report(tgi_check *c)
+{
+    tgi_check_widths w = tgi_check_measure(c);
+    int64_t first = 0;
+    bool all = true;
+    int i;
+    if (c->options.report) tgi_check_header(c, &w);
+    for (i = 0; i < c->wants; ++i) {
+        tgi_verdict v;
+        tgi_text hint;
+        v.t = c->wanted[i];
+        v.count = tgi_numel(v.t);
+        v.analytic = c->analytic + first;
+        v.numeric = c->numeric + first;
+        first += v.count;
+        tgi_check_compare(c, &v);
+        hint.text[0] = 0;
+        if (v.wrong) hint = tgi_check_hint(c, &v);
+        if (c->options.report) tgi_check_print(c, &w, &v, hint.text);
+        if (v.wrong && all && !c->options.quiet) {
+            int input = 0;
+            bool scalar = c->m == 1;
+            while (c->in[input] != v.t) ++input;
+            if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+                tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s", hint.text);
+            } else {
+                tgi_fail(c->S, TG_ERR_GRAPH, c->op,
+                         "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical %g\n%s",
+                         input, tgi_index_text(v.t->ndim, v.t->dim, v.worst).text, scalar ? "" : ", output ",
+                         scalar ? "" : tgi_index_text(c->y->ndim, c->y->dim, v.worst_out).text,
+                         v.numeric[v.worst_out * c->columns + v.worst], v.analytic[v.worst_out * c->columns + v.worst], hint.text);
+            }
+        }
+        all = all && v.wrong == 0;
+    }
+    return all;
+}
+
+/* ---- gradcheck ---- */
+
+static bool tgi_check_options(tgi_check *c, const tg_gradcheck_options *options)
+{
+    static const tg_gradcheck_options defaults = {0, 0, 0, NULL, NULL, false};
+    c->options = options ? *options : defaults;
+    if (c->options.eps == 0) c->options.eps = 1e-6;
+    if (c->options.atol == 0) c->options.atol = 1e-5;
+    if (c->options.rtol == 0) c->options.rtol = 1e-3;
+    if (c->options.eps > 0 && c->options.atol >= 0 && c->options.rtol >= 0) return true;
+    return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op, "eps %g, atol %g and rtol %g must be positive", c->options.eps,
+                    c->options.atol, c->options.rtol);
+}
+
+static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, int n, void *user,
+                          const tg_gradcheck_options *options)
+{
+    tgi_thread *S = tgi_self();
+    uint64_t scope;
+    size_t bytes;
+    tgi_check c;
+    bool ok;
+    memset(&c, 0, sizeof c);
+    c.S = S;
+    c.op = op;
+    c.fn = fn;
+    c.user = user;
+    c.in = in;
+    c.n = n;
+    c.rng = S->rng;
+    if (!tgi_check_options(&c, options) || !tgi_check_inputs(&c)) return false;
+    bytes = 2 * sizeof(tg_tensor *) * (size_t)c.wants;
+    c.wanted = (tg_tensor **)tgi_take(S, bytes);
+    if (!c.wanted) return tgi_no_memory(S, op, bytes);
+    c.result = c.wanted + c.wants;
+    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
+    if (scope) tgi_frame_close(S, scope); /* puts grad mode back, too */
+    tgi_give_back(S, c.wanted, bytes);
+    S->rng = c.rng;
+    return ok;
+}
+
+bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
+{
+    return tgi_gradcheck("gradcheck", fn, inputs, n, user, options);
+}
+
+bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
+{
+    return tg_gradcheck_ex(fn, inputs, n, user, NULL);
+}
+
+/* ---- gradgradcheck: the check of a function that returns gradients ---- */
+
+typedef struct {
+    tg_function fn;
+    void *user;
+    tg_tensor **wanted, **result; /* [wants] */
+    int wants;
+} tgi_check_gradient;
+
+/* The gradients of fn's inputs for the gradient of its output that comes last in the list, end to end. */
+static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
+{
+    const tgi_check_gradient *d = (const tgi_check_gradient *)user;
+    tg_tensor *g = in[n - 1], *y = d->fn(in, n - 1, d->user);
+    int i, found = 0;
+    if (!y || tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK) return NULL;
+    for (i = 0; i < d->wants; ++i) {
+        if (!d->result[i]) continue;
+        d->result[found] = tg_flatten(d->result[i], 0, -1);
+        if (!d->result[found++]) return NULL;
+    }
+    return found ? tg_cat(d->result, found, 0) : tg_zeros_like(g);
+}
+
+/* A random gradient of y, from numbers of its own. */
+static tg_tensor *tgi_check_random_gradient(tgi_thread *S, tg_tensor *y)
+{
+    tg_rng rng = S->rng;
+    tg_tensor *g;
+    tg_seed(20130411);
+    g = tg_randn_on(tg_shape_of(y), (tg_dtype)y->dtype, tgi_device_of(y));
+    S->rng = rng;
+    if (!g || tg_set_name(g, "grad_output") != TG_OK) return NULL;
+    return tg_set_requires_grad(g, true);
+}
+
+/* c has fn and its inputs; list has room for n + 1 and twice the wanted. */
+static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list, const tg_gradcheck_options *options)
+{
+    tgi_check_gradient d;
+    tg_tensor *y = tgi_check_call(c), *g;
+    int i;
+    if (!y) return false;
+    if (!tgi_dtypes[y->dtype].floating) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->op, "the function returned %s: only floating point has gradients",
+                        tg_dtype_name((tg_dtype)y->dtype));
+    }
+    if (!(y->flags & TGI_REQUIRES_GRAD)) {
+        return tgi_fail(c->S, TG_ERR_GRAPH, c->op, "the output does not require grad: it has no gradient to check\n"
+                        "tg_detach or TG_NO_GRAD on the way?");
+    }
+    g = tgi_check_random_gradient(c->S, y);
+    if (!g) return false;
+    d.fn = c->fn;
+    d.user = c->user;
+    d.wanted = list + c->n + 1;
+    d.result = d.wanted + c->wants;
+    d.wants = 0;
+    for (i = 0; i < c->n; ++i) {
+        list[i] = c->in[i];
+        if (c->in[i]->flags & TGI_REQUIRES_GRAD) d.wanted[d.wants++] = c->in[i];
+    }
+    list[c->n] = g;
+    return tgi_gradcheck(c->op, tgi_check_gradient_of, list, c->n + 1, &d, options);
+}
+
+bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor **list;
+    uint64_t scope;
+    size_t bytes;
+    tgi_check c;
+    bool ok;
+    memset(&c, 0, sizeof c);
+    c.S = S;
+    c.op = "gradgradcheck";
+    c.fn = fn;
+    c.user = user;
+    c.in = inputs;
+    c.n = n;
+    c.rng = S->rng;
+    if (!tgi_check_inputs(&c)) return false;
+    bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
+    list = (tg_tensor **)tgi_take(S, bytes);
+    if (!list) return tgi_no_memory(S, c.op, bytes);
+    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    ok = scope && tgi_gradgradcheck(&c, list, options);
+    if (scope) tgi_frame_close(S, scope);
+    tgi_give_back(S, list, bytes);
+    S->rng = c.rng;
+    return ok;
+}
+
+bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
+{
+    return tg_gradgradcheck_ex(fn, inputs, n, user, NULL);
+}
+
+/* ======== @@OPTIM ================================================================================================= */
+
+enum { TGI_STATES = 3 };
+
+/* A parameter, its state, and while a step runs what the kernel gets: p and g, row-major. */
+typedef struct tgi_optim_param {
+    tg_tensor *t, *state[TGI_STATES];
+    int64_t steps;
+    bool moving; /* sgd: the buffer has held a gradient */
+    tg_tensor *p, *g;
+} tgi_optim_param;
+
+static const char *const tgi_optim_names[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad"};
+
+/* Hyperparameters are public, so they are looked at before every step. */
+static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
+{
+    const bool adam = o->kind == TGI_ADAM || o->kind == TGI_ADAMW;
+    const tg_status code = TG_ERR_ARGUMENT;
+    if (!(o->lr >= 0)) return tgi_fail(S, code, op, "Invalid learning rate: %g", o->lr);
+    if (!(o->weight_decay >= 0)) return tgi_fail(S, code, op, "Invalid weight_decay value: %g", o->weight_decay);
+    if (o->kind != TGI_SGD && !(o->eps >= 0)) return tgi_fail(S, code, op, "Invalid epsilon value: %g", o->eps);
+    if ((o->kind == TGI_SGD || o->kind == TGI_RMSPROP) && !(o->momentum >= 0)) {
+        return tgi_fail(S, code, op, "Invalid momentum value: %g", o->momentum);
+    }
+    if (o->kind == TGI_SGD && o->nesterov && (!(o->momentum > 0) || o->dampening != 0)) {
+        return tgi_fail(S, code, op, "Nesterov momentum requires a momentum and zero dampening");
+    }
+    if (adam && !(o->beta1 >= 0 && o->beta1 < 1)) return tgi_fail(S, code, op, "Invalid beta parameter at index 0: %g", o->beta1);
+    if (adam && !(o->beta2 >= 0 && o->beta2 < 1)) return tgi_fail(S, code, op, "Invalid beta parameter at index 1: %g", o->beta2);
+    if (o->kind == TGI_RMSPROP && !(o->alpha >= 0)) return tgi_fail(S, code, op, "Invalid alpha value: %g", o->alpha);
+    if (o->kind == TGI_ADAGRAD && !(o->lr_decay >= 0)) return tgi_fail(S, code, op, "Invalid lr_decay value: %g", o->lr_decay);
+    if (o->kind == TGI_ADAGRAD && !(o->initial_accumulator_value >= 0)) {
+        return tgi_fail(S, code, op, "Invalid initial_accumulator_value value: %g", o->initial_accumulator_value);
+    }
+    return true;
+}
+
+static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
+{
+    bool twice = false;
+    int i, k;
+    if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list");
+    if (!params) return tgi_null_argument(S, op, "params");
+    for (i = 0; i < n; ++i) {
+        if (!params[i]) return tgi_null_argument(S, op, "params");
+        if (!tgi_owned_here(S, op, "params", params[i]) || !tgi_sync(S, params[i])) return false;
+        if (params[i]->node) {
+            return tgi_fail(S, TG_ERR_GRAPH, op, "can't optimize a non-leaf Tensor (parameter %d)\n"
+                            "tg_param(tg_detach(t)) makes a leaf of its values", i);
+        }
+        for (k = 0; k < i && !twice; ++k) twice = params[k] == params[i];
+    }
+    if (twice) {
+        tgi_warn("warning: optimizer contains a parameter group with duplicate parameters\n"
+                 "  hint: each is moved once for every time it is listed");
+    }
+    return true;
+}
+
+static size_t tgi_optim_bytes(int n) { return sizeof(tg_optim) + sizeof(tgi_optim_param) * (size_t)n; }
+
+static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double lr)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = tgi_optim_names[kind];
+    tg_optim *o;
+    int i;
+    if (!tgi_optim_takes(S, op, params, n)) return NULL;
+    o = (tg_optim *)tgi_take(S, tgi_optim_bytes(n));
+    if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
+    memset(o, 0, tgi_optim_bytes(n));
+    o->kind = kind;
+    o->count = n;
+    o->param = (tgi_optim_param *)(void *)(o + 1);
+    o->lr = lr;
+    o->weight_decay = kind == TGI_ADAMW ? 0.01 : 0;
+    o->beta1 = 0.9;
+    o->beta2 = 0.999;
+    o->eps = kind == TGI_ADAGRAD ? 1e-10 : 1e-8;
+    o->alpha = 0.99;
+    if (!tgi_optim_valid(S, op, o)) {
+        tgi_give_back(S, o, tgi_optim_bytes(n));
+        return NULL;
+    }
+    for (i = 0; i < n; ++i) {
+        o->param[i].t = params[i];
+        tgi_ref(params[i]);
+    }
+    return o;
+}
+
+tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_SGD, params, n, lr); }
+tg_optim *tg_adam(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAM, params, n, lr); }
+tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAMW, params, n, lr); }
+tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_RMSPROP, params, n, lr); }
+tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAGRAD, params, n, lr); }
+
+void tg_optim_free(tg_optim *opt)
+{
+    tgi_thread *S = tgi_self();
+    int i, k;
+    if (!opt) return;
+    for (i = 0; i < opt->count; ++i) {
+        for (k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
+        tgi_unref(S, opt->param[i].t);
+    }
+    tgi_give_back(S, opt, tgi_optim_bytes(opt->count));
+}
+
+tg_status tg_optim_zero_grad(tg_optim *opt)
+{
+    tgi_thread *S = tgi_self();
+    int i;
+    if (!opt) return tgi_null_argument(S, "optim_zero_grad", "opt"), tgi_failed(S);
+    for (i = 0; i < opt->count; ++i) {
+        if (tg_set_grad(opt->param[i].t, NULL) != TG_OK) return tgi_failed(S);
+    }
+    return TG_OK;
+}
+
+/* ---- a step: first all that can fail, then the kernels ---- */
+
+/* Whether state k is used (see tgi_optim_step). */
+static bool tgi_optim_has(const tg_optim *o, int k)
+{
+    switch (o->kind) {
+    case TGI_SGD: return k == 0 && o->momentum != 0;
+    case TGI_ADAM:
+    case TGI_ADAMW: return k < 2 || o->amsgrad;
+    case TGI_RMSPROP: return k == 0 || (k == 1 && o->centered) || (k == 2 && o->momentum > 0);
+    default: return k == 0;
+    }
+}
+
+static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
+{
+    return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
+}
+
+/* State k of a parameter, made or brought to where the parameter is now.  It is in no list: the optimizer owns it. */
+static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
+{
+    tg_tensor *old = e->state[k], *s;
+    if (!old) {
+        s = tgi_new_like(S, "step", e->t);
+        if (!s || !tgi_fill_elements(S, s, o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0)) return false;
+    } else if (!tgi_same_place(old, e->t) || old->dtype != e->t->dtype) {
+        s = tg_to_ex(old, tgi_device_of(e->t), (tg_dtype)e->t->dtype, 0);
+        if (!s) return false;
+    } else {
+        return true;
+    }
+    tgi_leave_list(S, s);
+    tgi_unref(S, old);
+    e->state[k] = s;
+    return true;
+}
+
+/* t itself if it is row-major, else a copy that is, in the step's scope. */
+static tg_tensor *tgi_optim_dense(tgi_thread *S, tg_tensor *t)
+{
+    tg_tensor *y;
+    if (tgi_is_contiguous(t)) return t;
+    y = tgi_new_like(S, "step", t);
+    return y && tgi_copy_elements(S, y, t) ? y : NULL;
+}
+
+static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+{
+    tg_tensor *t = e->t, *g = t->grad;
+    int k;
+    e->p = e->g = NULL;
+    if (!g) return true;
+    if (!tgi_owned_here(S, "step", "params", t) || !tgi_owned_here(S, "step", "grad", g)) return false;
+    if (!tgi_same_place(t, g) || t->dtype != g->dtype) {
+        return tgi_fail(S, tgi_same_place(t, g) ? TG_ERR_DTYPE : TG_ERR_DEVICE, "step",
+                        "parameter %d%s%s is %s on %s, but its gradient is %s on %s\nmove the gradient along, or clear it",
+                        (int)(e - o->param), t->name ? " " : "", t->name ? t->name : "", tg_dtype_name((tg_dtype)t->dtype),
+                        tg_device_str(tgi_device_of(t)), tg_dtype_name((tg_dtype)g->dtype), tg_device_str(tgi_device_of(g)));
+    }
+    if (tgi_overlaps_itself(t)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "step",
+                        "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                        "location. Please clone() the tensor before performing the operation.");
+    }
+    for (k = 0; k < TGI_STATES; ++k) {
+        if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
+    }
+    e->p = tgi_optim_dense(S, t);
+    e->g = e->p ? tgi_optim_dense(S, g) : NULL;
+    return e->g != NULL;
+}
+
+static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+{
+    const double t = (double)(e->steps + 1);
+    tgi_optim_step step;
+    int k;
+    memset(&step, 0, sizeof step);
+    step.kind = (tgi_optimizer)o->kind;
+    step.first = !e->moving;
+    step.nesterov = o->nesterov;
+    step.amsgrad = o->amsgrad;
+    step.centered = o->centered;
+    step.lr = o->kind == TGI_ADAGRAD ? o->lr / (1 + (t - 1) * o->lr_decay) : o->lr;
+    step.weight_decay = o->weight_decay;
+    step.momentum = o->momentum;
+    step.dampening = o->dampening;
+    step.beta1 = o->beta1;
+    step.beta2 = o->beta2;
+    step.eps = o->eps;
+    step.alpha = o->alpha;
+    step.lr_decay = o->lr_decay;
+    step.bias1 = 1 - pow(o->beta1, t);
+    step.bias2 = 1 - pow(o->beta2, t);
+    step.dtype = (tg_dtype)e->t->dtype;
+    step.n = tgi_numel(e->t);
+    step.p = tgi_operand_of(e->p).data;
+    step.g = tgi_operand_of(e->g).data;
+    for (k = 0; k < TGI_STATES; ++k) {
+        if (tgi_optim_has(o, k)) step.s[k] = tgi_operand_of(e->state[k]).data;
+    }
+    if (!e->t->storage->backend->optim_step(S, &step)) return false;
+    if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
+    if (o->kind == TGI_SGD && o->momentum != 0) e->moving = true;
+    e->steps++;
+    e->t->storage->version++;
+    e->t->storage->writer = "step";
+    return true;
+}
+
+tg_status tg_step(tg_optim *opt)
+{
+    tgi_thread *S = tgi_self();
+    uint64_t scope;
+    bool ok = true;
+    int i;
+    if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
+    if (!tgi_optim_valid(S, "step", opt)) return tgi_failed(S);
+    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    if (!scope) return tgi_failed(S);
+    S->grad_off = true; /* the frame puts it back */
+    for (i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
+    for (i = 0; ok && i < opt->count; ++i) {
+        if (opt->param[i].p) ok = tgi_optim_move(S, opt, &opt->param[i]);
+    }
+    tgi_frame_close(S, scope);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ---- clipping ---- */
+
+static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
+{
+    int i;
+    if (!params && n > 0) return tgi_null_argument(S, op, "params");
+    for (i = 0; i < n; ++i) {
+        if (!params[i]) return tgi_null_argument(S, op, "params");
+        if (!tgi_owned_here(S, op, "params", params[i])) return false;
+    }
+    return true;
+}
+
+/* The norm of the norms of all gradients; norms has room for n. */
+static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_type, tg_tensor **norms)
+{
+    int i, found = 0;
+    for (i = 0; i < n; ++i) {
+        tg_tensor *norm;
+        if (!params[i]->grad) continue;
+        norm = tg_norm_dims(params[i]->grad, norm_type, TG_SCALAR, false);
+        norms[found] = norm && found ? tg_to(norm, tgi_device_of(norms[0])) : norm;
+        if (!norms[found++]) return NULL;
+    }
+    if (found == 0) return tg_zeros(TG_SCALAR);
+    return tg_norm_dims(tg_stack(norms, found, 0), norm_type, TG_SCALAR, false);
+}
+
+static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_tensor *total)
+{
+    tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm);
+    int i;
+    scale = tg_clamp_max(scale, 1); /* always multiplied: that needs no look at the value */
+    if (!scale) return false;
+    for (i = 0; i < n; ++i) {
+        tg_tensor *g = params[i]->grad;
+        if (g && !tg_mul_(g, tg_to(scale, tgi_device_of(g)))) return false;
+    }
+    return true;
+}
+
+tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
+                                bool error_if_nonfinite)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "clip_grad_norm";
+    size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 1);
+    tg_tensor **norms, *total = NULL;
+    uint64_t scope;
+    bool ok;
+    if (!tgi_clip_checked(S, op, params, n)) return NULL;
+    norms = (tg_tensor **)tgi_take(S, bytes);
+    if (!norms) return tgi_no_memory(S, op, bytes), total;
+    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    if (scope) {
+        S->grad_off = true;
+        total = tgi_clip_total(params, n, norm_type, norms);
+        ok = total != NULL;
+        if (ok && error_if_nonfinite && !isfinite(tg_item(total))) {
+            ok = tgi_fail(S, TG_ERR_ARGUMENT, op,
+                          "The total norm of order %g for gradients from `parameters` is non-finite, so it cannot be clipped. To "
+                          "disable this error and scale the gradients by the non-finite norm anyway, set "
+                          "`error_if_nonfinite=False`", norm_type);
+        }
+        total = ok && tgi_clip_scale(params, n, max_norm, total) ? tg_keep(total) : NULL;
+        tgi_frame_close(S, scope);
+    }
+    tgi_give_back(S, norms, bytes);
+    return total;
+}
+
+tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm)
+{
+    return tg_clip_grad_norm_ex(params, n, max_norm, 2, false);
+}
+
+tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
+{
+    tgi_thread *S = tgi_self();
+    bool was_off = S->grad_off, ok = true;
+    int i;
+    if (!tgi_clip_checked(S, "clip_grad_value", params, n)) return tgi_failed(S);
+    if (!(value >= 0)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "clip_grad_value", "the largest value allowed, %g, must not be negative", value);
+        return TG_ERR_ARGUMENT;
+    }
+    S->grad_off = true;
+    for (i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_clamp_(params[i]->grad, -value, value);
+    S->grad_off = was_off;
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ---- schedules ---- */
+
+/* How far from warmup to total, 0 to 1; negative during the warmup. */
+static double tgi_lr_progress(int64_t step, int64_t warmup, int64_t total)
+{
+    if (step < warmup) return -1;
+    return step >= total ? 1 : (double)(step - warmup) / (double)(total - warmup);
+}
+
+static double tgi_lr_warmup(int64_t step, int64_t warmup, double lr)
+{
+    return lr * (double)((step > 0 ? step : 0) + 1) / (double)(warmup + 1);
+}
+
+double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
+{
+    const double at = tgi_lr_progress(step, warmup, total);
+    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : lr_min + (lr - lr_min) * 0.5 * (1 + cos(at * 3.14159265358979324));
+}
+
+double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
+{
+    const double at = tgi_lr_progress(step, warmup, total);
+    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : lr + (lr_min - lr) * at;
+}
+
+double tg_lr_step(int64_t step, int64_t size, double lr, double gamma)
+{
+    return lr * pow(gamma, size > 0 ? (double)(step / size) : 0);
+}
+
+double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * pow(gamma, (double)step); }
+
+/* ======== @@SHOW ================================================================================================== */
+
+/* ---- tensors, as PyTorch prints them (torch/_tensor_str.py) ---- */
+
+enum { TGI_LINE = 80, TGI_EDGE = 3, TGI_SUMMARY = 1000, TGI_PRECISION = 4 };
+
+typedef struct {
+    tgi_thread *S;
+    FILE *file;
+    int column; /* of the line that is being written */
+    const tg_tensor *t; /* in host memory */
+    bool floating, summary;
+    bool whole, scientific; /* floats: all are integers; 1.0000e+00 */
+    int width;
+    int64_t slot[TG_MAX_DIMS]; /* where an odometer over what is shown stands */
+} tgi_printer;
+
+static void tgi_put(tgi_printer *p, const char *text)
+{
+    const char *line = strrchr(text, '\n');
+    p->column = (line ? 0 : p->column) + (int)strlen(line ? line + 1 : text);
+    fputs(text, p->file);
+}
+
+static void tgi_put_spaces(tgi_printer *p, int n)
+{
+    while (n-- > 0) tgi_put(p, " ");
+}
+
+/* What is shown of a dim: everything, or its edges with a slot between them for the dots. */
+static int64_t tgi_shown(const tgi_printer *p, int dim)
+{
+    return p->summary && p->t->dim[dim] > 2 * TGI_EDGE ? 2 * TGI_EDGE + 1 : p->t->dim[dim];
+}
+
+static bool tgi_is_dots(const tgi_printer *p, int dim)
+{
+    return p->slot[dim] == TGI_EDGE && tgi_shown(p, dim) < p->t->dim[dim];
+}
+
+/* The element that the odometer points to: its place from the first one. */
+static int64_t tgi_shown_place(const tgi_printer *p)
+{
+    int64_t at = 0;
+    int i;
+    for (i = 0; i < p->t->ndim; ++i) {
+        int64_t hidden = p->slot[i] > TGI_EDGE ? p->t->dim[i] - tgi_shown(p, i) : 0;
+        at += (p->slot[i] + hidden) * p->t->stride[i];
+    }
+    return at;
+}
+
+/* To the next element that is shown; false after the last. */
+static bool tgi_next_shown(tgi_printer *p)
+{
+    int i;
+    for (i = p->t->ndim - 1; i >= 0; --i) {
+        p->slot[i]++;
+        if (tgi_is_dots(p, i)) p->slot[i]++;
+        if (p->slot[i] < tgi_shown(p, i)) return true;
+        p->slot[i] = 0;
+    }
+    return false;
+}
+
+static double tgi_shown_value(const tgi_printer *p)
+{
+    int64_t element[1];
+    double value = 0;
+    if (tgi_read_element(p->S, p->t, tgi_shown_place(p), element)) {
+        tgi_convert_element(p->S, &value, TG_F64, element, (tg_dtype)p->t->dtype);
+    }
+    return value;
+}
+
+static tgi_text tgi_shown_text(const tgi_printer *p)
+{
+    int64_t element[1], whole = 0;
+    tgi_text s;
+    if (p->floating) {
+        double x = tgi_shown_value(p);
+        if (x != x) strcpy(s.text, "nan");
+        else if (x - x != 0) strcpy(s.text, x > 0 ? "inf" : "-inf");
+        else if (p->scientific) snprintf(s.text, sizeof s.text, "%.*e", TGI_PRECISION, x);
+        else if (p->whole) snprintf(s.text, sizeof s.text, "%.0f.", x);
+        else snprintf(s.text, sizeof s.text, "%.*f", TGI_PRECISION, x);
+        return s;
+    }
+    if (tgi_read_element(p->S, p->t, tgi_shown_place(p), element)) {
+        tgi_convert_element(p->S, &whole, TG_I64, element, (tg_dtype)p->t->dtype);
+    }
+    if (p->t->dtype == TG_BOOL) strcpy(s.text, whole ? "True" : "False");
+    else snprintf(s.text, sizeof s.text, "%lld", (long long)whole);
+    return s;
+}
+
+/* Decides on one format for all that is shown, and its width. */
+static void tgi_choose_format(tgi_printer *p)
+{
+    double least = INFINITY, most = 0;
+    bool whole = true;
+    memset(p->slot, 0, sizeof p->slot);
+    p->whole = true;
+    p->scientific = false;
+    p->width = 1;
+    do {
+        double x = p->floating ? fabs(tgi_shown_value(p)) : 0;
+        if (x == 0 || x - x != 0) continue;
+        whole = whole && x == ceil(x);
+        least = fmin(least, x);
+        most = fmax(most, x);
+    } while (tgi_next_shown(p));
+    if (p->floating && most == 0) return; /* zeros, infinities and NaN have no say */
+    p->whole = whole;
+    p->scientific = p->floating && (most / least > 1000 || most > 1e8 || least < 1e-4);
+    do {
+        double x = p->floating ? tgi_shown_value(p) : 1;
+        int width = x == 0 || x - x != 0 ? 0 : (int)strlen(tgi_shown_text(p).text);
+        if (width > p->width) p->width = width;
+    } while (tgi_next_shown(p));
+}
+
+/* The last dim, from slot 0: as many to a line as there is room for. */
+static void tgi_put_vector(tgi_printer *p)
+{
+    const int last = p->t->ndim - 1, indent = 7 + last; /* 7: "tensor(" */
+    const int64_t room = (TGI_LINE - indent) / (p->width + 2), shown = tgi_shown(p, last);
+    tgi_put(p, "[");
+    for (p->slot[last] = 0; p->slot[last] < shown; p->slot[last]++) {
+        if (p->slot[last] > 0 && p->slot[last] % (room > 1 ? room : 1) == 0) {
+            tgi_put(p, ",\n");
+            tgi_put_spaces(p, indent + 1);
+        } else if (p->slot[last] > 0) {
+            tgi_put(p, ", ");
+        }
+        if (tgi_is_dots(p, last)) {
+            tgi_put(p, " ...");
+        } else {
+            tgi_text s = tgi_shown_text(p);
+            tgi_put_spaces(p, p->width - (int)strlen(s.text));
+            tgi_put(p, s.text);
+        }
+    }
+    p->slot[last] = 0;
+    tgi_put(p, "]");
+}
+
+/* The elements in brackets: dims are entered and left by an odometer over all dims but the last. */
+static void tgi_put_brackets(tgi_printer *p)
+{
+    const int last = p->t->ndim - 1;
+    int dim = 0, i;
+    memset(p->slot, 0, sizeof p->slot);
+    if (last < 0) {
+        tgi_put(p, tgi_shown_text(p).text);
+        return;
+    }
+    for (i = 0; i < last; ++i) tgi_put(p, "[");
+    for (;;) {
+        if (dim < last && tgi_is_dots(p, dim)) {
+            tgi_put(p, "...");
+        } else {
+            tgi_put_vector(p);
+            dim = last - 1;
+        }
+        while (dim >= 0 && ++p->slot[dim] == tgi_shown(p, dim)) {
+            p->slot[dim--] = 0;
+            tgi_put(p, "]");
+        }
+        if (dim < 0) return;
+        tgi_put(p, ",");
+        for (i = dim; i < last; ++i) tgi_put(p, "\n");
+        tgi_put_spaces(p, 8 + dim);
+        for (i = dim + 1; i < last && !tgi_is_dots(p, dim); ++i) tgi_put(p, "[");
+    }
+}
+
+/* ", dtype=f64", on a new line where this one is full; *length is that of the line as PyTorch counts it. */
+static void tgi_put_suffix(tgi_printer *p, int *length, const char *suffix)
+{
+    const int more = (int)strlen(suffix);
+    if (*length + more + 2 > TGI_LINE) {
+        tgi_put(p, ",\n       ");
+        *length = 7 + more;
+    } else {
+        tgi_put(p, ", ");
+        *length += more + 2;
+    }
+    tgi_put(p, suffix);
+}
+
+static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
+{
+    const tgi_thread *S = p->S;
+    const tg_device device = tgi_device_of(t);
+    const bool empty = tgi_numel(t) == 0;
+    int length = p->column + 2, i;
+    tgi_text s;
+    if (device.type != S->default_device.type || (device.type == TG_DEV_CUDA && device.index != tg_cuda_current_device())) {
+        snprintf(s.text, sizeof s.text, "device='%s'", tg_device_str(device));
+        tgi_put_suffix(p, &length, s.text);
+    }
+    if (empty && t->ndim != 1) {
+        size_t used = (size_t)snprintf(s.text, sizeof s.text, "size=(");
+        for (i = 0; i < t->ndim && used < sizeof s.text - 24; ++i) {
+            used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
+        }
+        strcpy(s.text + used, ")");
+        tgi_put_suffix(p, &length, s.text);
+    }
+    if (t->dtype != S->default_dtype && (empty || (t->dtype != TG_I64 && t->dtype != TG_BOOL))) {
+        snprintf(s.text, sizeof s.text, "dtype=%s", tg_dtype_name((tg_dtype)t->dtype));
+        tgi_put_suffix(p, &length, s.text);
+    }
+    if (t->node && t->node->op == tgi_op_row(TGI_OP_custom)) {
+        snprintf(s.text, sizeof s.text, "grad_fn=<%.100sBackward>", tgi_node_name(t->node));
+        tgi_put_suffix(p, &length, s.text);
+    } else if (t->node) {
+        snprintf(s.text, sizeof s.text, "grad_fn=<%.120s>", tgi_backward_name(t->node->op).text);
+        tgi_put_suffix(p, &length, s.text);
+    } else if (t->flags & TGI_REQUIRES_GRAD) {
+        tgi_put_suffix(p, &length, "requires_grad=True");
+    }
+}
+
+tg_status tg_fprint(FILE *file, tg_tensor *t)
+{
+    static const tg_device cpu = TG_CPU_INIT;
+    tgi_thread *S = tgi_self();
+    tgi_printer p;
+    uint64_t scope = 0;
+    bool ok = true;
+    if (!file || !t) return tgi_null_argument(S, "print", t ? "file" : "t"), tgi_failed(S);
+    if (!tgi_owned_here(S, "print", "t", t) || !tgi_sync(S, t)) return tgi_failed(S);
+    memset(&p, 0, sizeof p);
+    p.S = S;
+    p.file = file;
+    p.t = t;
+    if (!t->storage->backend->host) {
+        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        if (!scope) return tgi_failed(S);
+        S->grad_off = true;
+        p.t = tg_to_ex(t, cpu, (tg_dtype)t->dtype, 0);
+        ok = p.t != NULL;
+    }
+    if (ok) {
+        p.floating = tgi_dtypes[t->dtype].floating;
+        p.summary = tgi_numel(t) > TGI_SUMMARY;
+        tgi_put(&p, "tensor(");
+        if (tgi_numel(t) == 0) {
+            tgi_put(&p, "[]");
+        } else {
+            tgi_choose_format(&p);
+            tgi_put_brackets(&p);
+        }
+        tgi_put_suffixes(&p, t);
+        tgi_put(&p, ")\n");
+    }
+    if (scope) tgi_frame_close(S, scope);
+    if (ok && ferror(file)) return tgi_fail(S, TG_ERR_IO, "print", "the file could not be written"), TG_ERR_IO;
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+tg_status tg_print(tg_tensor *t) { return tg_fprint(stdout, t); }
+
+/* ---- the tape: what root reaches, as rows ---- */
+
+/* A leaf, or a node with the tensor it made if that can still be found. */
+typedef struct { tgi_node *node; tg_tensor *t; bool shown; } tgi_tape_row;
+
+/* From an address to a number: a table with linear probing, at most half full. */
+typedef struct { const void *key; int64_t value; } tgi_map_slot;
+typedef struct { tgi_map_slot *slot; size_t room; } tgi_map;
+
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    tgi_tape_row *row; /* leaves in the order of their first use, then nodes, oldest first */
+    size_t row_bytes;
+    int64_t leaves, ops, saved_bytes;
+    tgi_map ids, saved;
+} tgi_tape;
+
+enum { TGI_ON_TAPE = 0x8000 }; /* among a node's flags, while a tape is collected */
+
+static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
+{
+    m->room = 8;
+    while (m->room < 2 * (size_t)entries) m->room *= 2;
+    m->slot = (tgi_map_slot *)tgi_take(S, m->room * sizeof *m->slot);
+    if (m->slot) memset(m->slot, 0, m->room * sizeof *m->slot);
+    return m->slot != NULL;
+}
+
+static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_give_back(S, m->slot, m->room * sizeof *m->slot); }
+
+/* The slot of a key, or the empty one where it belongs. */
+static tgi_map_slot *tgi_map_at(const tgi_map *m, const void *key)
+{
+    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->room - 1);
+    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->room - 1);
+    return &m->slot[i];
+}
+
+/* The row of a node or leaf; -1 if it has none. */
+static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
+{
+    const tgi_map_slot *slot = tgi_map_at(&tape->ids, key);
+    return slot->key ? slot->value : -1;
+}
+
+static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
+{
+    tgi_map_slot *slot = tgi_map_at(&tape->ids, node ? (const void *)node : (const void *)leaf);
+    slot->key = node ? (const void *)node : (const void *)leaf;
+    slot->value = id;
+    tape->row[id].node = node;
+    tape->row[id].t = leaf;
+    tape->row[id].shown = false;
+}
+
+/* Marks what root reaches: edges go from newer nodes to older ones, so one walk back over the live nodes is enough.  Counts
+   nodes, leaf edges and saved tensors. */
+static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
+{
+    tgi_link *l;
+    int i;
+    root->flags |= TGI_ON_TAPE;
+    for (l = &root->link; l != &S->nodes; l = l->prev) {
+        tgi_node *n = (tgi_node *)(void *)l;
+        if (!(n->flags & TGI_ON_TAPE)) continue;
+        ++*ops;
+        *saves += n->saves;
+        for (i = 0; i < n->inputs; ++i) {
+            if (n->edge[i].node) n->edge[i].node->flags |= TGI_ON_TAPE;
+            if (n->edge[i].leaf) ++*leaf_edges;
+        }
+    }
+}
+
+static void tgi_tape_unmark(tgi_thread *S, tgi_node *root)
+{
+    tgi_link *l;
+    for (l = &root->link; l != &S->nodes; l = l->prev) {
+        tgi_node *n = (tgi_node *)(void *)l;
+        n->flags &= (uint16_t)~TGI_ON_TAPE;
+    }
+}
+
+/* Gives every leaf and every marked node its row. */
+static void tgi_tape_rows(tgi_tape *tape, tgi_node *root)
+{
+    tgi_link *l, *end = root->link.next;
+    int i;
+    for (l = tape->S->nodes.next; l != end; l = l->next) {
+        tgi_node *n = (tgi_node *)(void *)l;
+        for (i = 0; (n->flags & TGI_ON_TAPE) && i < n->inputs; ++i) {
+            tg_tensor *leaf = n->edge[i].leaf;
+            if (leaf && tgi_tape_id(tape, leaf) < 0) tgi_tape_add(tape, tape->leaves++, NULL, leaf);
+        }
+    }
+    for (l = tape->S->nodes.next; l != end; l = l->next) {
+        tgi_node *n = (tgi_node *)(void *)l;
+        if (n->flags & TGI_ON_TAPE) tgi_tape_add(tape, tape->leaves + tape->ops++, n, NULL);
+    }
+}
+
+static void tgi_tape_note(const tgi_tape *tape, tg_tensor *t)
+{
+    int64_t id = t->node && t->output == 0 ? tgi_tape_id(tape, t->node) : -1;
+    if (id >= 0) tape->row[id].t = t;
+}
+
+static void tgi_tape_note_list(const tgi_tape *tape, const tgi_link *list)
+{
+    const tgi_link *l;
+    for (l = list->next; l != list; l = l->next) tgi_tape_note(tape, (tg_tensor *)(uintptr_t)l);
+}
+
+/* Nodes do not know the tensors that they made: those are looked for in the scopes, then among what was saved. */
+static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
+{
+    const tgi_frame *f;
+    int64_t id;
+    int k;
+    for (id = tape->leaves; id < tape->leaves + tape->ops; ++id) {
+        const tgi_node *n = tape->row[id].node;
+        for (k = 0; k < n->saves; ++k) {
+            const tgi_saved *s = &n->saved[k];
+            const tgi_node *maker = s->which == TGI_EXTRA ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+            int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
+            tgi_map_slot *slot = tgi_map_at(&tape->saved, s->t);
+            if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
+            slot->key = s->t;
+            if (!maker || output != 0 || (n->flags & TGI_SLICES) || s->t->storage->version != s->version) continue;
+            tape->row[tgi_tape_id(tape, maker)].t = s->t;
+        }
+    }
+    tgi_tape_note_list(tape, &tape->S->unscoped);
+    for (f = tape->S->frame; f; f = f->below) {
+        if (f->kind == TGI_HOLD_SCOPE) tgi_tape_note_list(tape, &f->list);
+    }
+    tgi_tape_note(tape, root);
+}
+
+static void tgi_tape_close(tgi_tape *tape)
+{
+    tgi_map_close(tape->S, &tape->ids);
+    tgi_map_close(tape->S, &tape->saved);
+    tgi_give_back(tape->S, tape->row, tape->row_bytes);
+}
+
+/* False after recording an error. */
+static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor *root)
+{
+    tgi_thread *S = tgi_self();
+    int64_t ops = 0, leaf_edges = 1, saves = 0;
+    bool ok;
+    if (!file || !root) return tgi_null_argument(S, op, root ? "file" : "root");
+    if (!tgi_owned_here(S, op, "root", root) || !tgi_sync(S, root)) return false;
+    memset(tape, 0, sizeof *tape);
+    tape->S = S;
+    tape->op = op;
+    if (root->node) tgi_tape_mark(S, root->node, &ops, &leaf_edges, &saves);
+    tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
+    tape->row = (tgi_tape_row *)tgi_take(S, tape->row_bytes);
+    ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
+    if (ok && root->node) tgi_tape_rows(tape, root->node);
+    if (root->node) tgi_tape_unmark(S, root->node);
+    if (!ok) {
+        tgi_tape_close(tape);
+        return tgi_no_memory(S, op, tape->row_bytes);
+    }
+    if (root->node) tgi_tape_find_tensors(tape, root);
+    else tgi_tape_add(tape, tape->leaves++, NULL, root);
+    return true;
+}
+
+static tg_status tgi_tape_done(tgi_tape *tape, FILE *file)
+{
+    tgi_tape_close(tape);
+    if (!ferror(file)) return TG_OK;
+    return tgi_fail(tape->S, TG_ERR_IO, tape->op, "the file could not be written"), TG_ERR_IO;
+}
+
+/* ---- the cells of a row ---- */
+
+enum {
+    TGI_CELL_OP, TGI_CELL_NAME, TGI_CELL_SHAPE, TGI_CELL_DTYPE, TGI_CELL_DEVICE, TGI_CELL_IN, TGI_CELL_DATA, TGI_CELL_GRAD,
+    TGI_CELL_SAVED, TGI_CELLS
+};
+
+static const char *tgi_row_name(const tgi_tape_row *row)
+{
+    if (row->node && row->node->name) return row->node->name;
+    return row->t && row->t->name ? row->t->name : "";
+}
+
+/* "2.0000"; "..." for more elements than one, "-" for none and for no tensor. */
+static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
+{
+    int64_t element[1];
+    double x;
+    strcpy(s->text, t && tgi_numel(t) > 1 ? "..." : "-");
+    if (!t || tgi_numel(t) != 1 || !tgi_read_element(S, t, 0, element)) return;
+    if (!tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype)) return;
+    if (x != x) strcpy(s->text, "nan");
+    else snprintf(s->text, sizeof s->text, x - x == 0 && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
+}
+
+/* Adds a word to a list; one that grows too long ends in "..". */
+static void tgi_list_word(tgi_text *s, const char *word)
+{
+    const size_t used = strlen(s->text), most = 40;
+    if (used >= most) return;
+    if (used + strlen(word) + 1 > most - 3) word = "..";
+    snprintf(s->text + used, sizeof s->text - used, used ? " %s" : "%s", word);
+    if (strcmp(word, "..") == 0) {
+        memset(s->text + strlen(s->text), ' ', most - strlen(s->text)); /* full */
+        s->text[most] = 0;
+    }
+}
+
+static void tgi_list_row(const tgi_tape *tape, tgi_text *s, int64_t id, bool by_name)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%lld", (long long)id);
+    tgi_list_word(s, by_name && tgi_row_name(&tape->row[id])[0] ? tgi_row_name(&tape->row[id]) : number);
+}
+
+static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e)
+{
+    return e->node || e->leaf ? tgi_tape_id(tape, e->node ? (const void *)e->node : (const void *)e->leaf) : -1;
+}
+
+/* The inputs of a node by number, and what it saved: by name where there is one. */
+static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_text *saved)
+{
+    const tgi_node *n = tape->row[id].node;
+    int i;
+    in->text[0] = saved->text[0] = 0;
+    for (i = 0; n && i < n->inputs; ++i) {
+        int64_t from = tgi_edge_id(tape, &n->edge[i]);
+        if (from >= 0) tgi_list_row(tape, in, from, false);
+        else tgi_list_word(in, ".");
+    }
+    for (i = 0; n && i < n->saves; ++i) {
+        const tgi_saved *s = &n->saved[i];
+        int64_t from = s->which < 0 ? id : tgi_edge_id(tape, &n->edge[s->which]);
+        if (s->which == TGI_EXTRA || from < 0) tgi_list_word(saved, s->t->name ? s->t->name : ".");
+        else tgi_list_row(tape, saved, from, true);
+    }
+    if (!in->text[0]) strcpy(in->text, "-");
+    if (!saved->text[0]) strcpy(saved->text, n && (n->flags & TGI_FREED) ? "freed" : "-");
+}
+
+static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_CELLS])
+{
+    const tgi_tape_row *row = &tape->row[id];
+    const tgi_meta m = row->node ? row->node->meta[0] : tgi_meta_of(row->t);
+    tg_device device;
+    device.type = m.backend->type;
+    device.index = m.index;
+    snprintf(cell[TGI_CELL_OP].text, sizeof cell->text, "%.40s", row->node ? tgi_node_name(row->node) : "leaf");
+    snprintf(cell[TGI_CELL_NAME].text, sizeof cell->text, "%.40s", tgi_row_name(row)[0] ? tgi_row_name(row) : "-");
+    cell[TGI_CELL_SHAPE] = tgi_dims_text(m.ndim, m.dim);
+    snprintf(cell[TGI_CELL_DTYPE].text, sizeof cell->text, "%s", tg_dtype_name((tg_dtype)m.dtype));
+    snprintf(cell[TGI_CELL_DEVICE].text, sizeof cell->text, "%s", tg_device_str(device));
+    tgi_tape_lists(tape, id, &cell[TGI_CELL_IN], &cell[TGI_CELL_SAVED]);
+    tgi_value_text(tape->S, &cell[TGI_CELL_DATA], row->t);
+    tgi_value_text(tape->S, &cell[TGI_CELL_GRAD], row->t ? row->t->grad : NULL);
+}
+
+/* ---- as a table ---- */
+
+tg_status tg_tape_print(FILE *file, tg_tensor *root)
+{
+    static const char *const title[TGI_CELLS] = {"op", "name", "shape", "dtype", "dev", "in", "data", "grad", "saved"};
+    static const int least[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0};
+    tgi_tape tape;
+    tgi_text cell[TGI_CELLS];
+    int width[TGI_CELLS], k, id_width = 4;
+    int64_t id, rows;
+    if (!tgi_tape_open(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
+    rows = tape.leaves + tape.ops;
+    memcpy(width, least, sizeof width);
+    for (id = 0; id < rows; ++id) {
+        tgi_tape_cells(&tape, id, cell);
+        for (k = 0; k < TGI_CELLS; ++k) width[k] = tgi_wider(width[k], cell[k].text);
+    }
+    for (id = rows; id >= 10000; id /= 10) id_width++;
+    fprintf(file, "tape: %lld %s, %lld op%s, %lld bytes saved for backward\n", (long long)tape.leaves,
+            tape.leaves == 1 ? "leaf" : "leaves", (long long)tape.ops, tape.ops == 1 ? "" : "s", (long long)tape.saved_bytes);
+    for (id = -1; id < rows; ++id) {
+        if (id >= 0) tgi_tape_cells(&tape, id, cell);
+        else for (k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
+        if (id >= 0) fprintf(file, "%*lld", id_width, (long long)id);
+        else fprintf(file, "%*s", id_width, "id");
+        for (k = 0; k < TGI_CELL_IN; ++k) fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
+        fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
+        for (k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
+        fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
+    }
+    return tgi_tape_done(&tape, file);
+}
+
+/* ---- as a graph ---- */
+
+enum { TGI_MOST_NODES = 200 };
+
+/* Text inside a record label. */
+static void tgi_dot_text(FILE *file, const char *text)
+{
+    for (; *text; ++text) {
+        if (strchr("{}|<>\"\\", *text)) fputc('\\', file);
+        fputc((unsigned char)*text < ' ' ? ' ' : *text, file);
+    }
+}
+
+static const char *tgi_dot_colour(const tgi_node *n)
+{
+    int op;
+    if (!n) return "lightblue";
+    for (op = 0; op < TGI_OP_COUNT && n->op != tgi_op_row(op); ++op) {}
+    switch (op) {
+    case TGI_OP_to: return "orange";
+    case TGI_OP_as_strided:
+    case TGI_OP_reshape:
+    case TGI_OP_permute:
+    case TGI_OP_expand:
+    case TGI_OP_slice:
+    case TGI_OP_select:
+    case TGI_OP_diagonal:
+    case TGI_OP_unfold: return "palegreen";
+    default: return "white";
+    }
+}
+
+static void tgi_dot_row(FILE *file, const tgi_tape *tape, int64_t id)
+{
+    const tgi_node *n = tape->row[id].node;
+    tgi_text cell[TGI_CELLS];
+    tgi_tape_cells(tape, id, cell);
+    fprintf(file, "    n%lld [fillcolor=%s, label=\"{ ", (long long)id, tgi_dot_colour(n));
+    tgi_dot_text(file, cell[TGI_CELL_OP].text);
+    if (strcmp(cell[TGI_CELL_NAME].text, "-")) {
+        fputc(' ', file);
+        tgi_dot_text(file, cell[TGI_CELL_NAME].text);
+    }
+    fprintf(file, " | %s %s %s | data %s | grad %s }\"];\n", cell[TGI_CELL_SHAPE].text, cell[TGI_CELL_DTYPE].text,
+            cell[TGI_CELL_DEVICE].text, cell[TGI_CELL_DATA].text, cell[TGI_CELL_GRAD].text);
+}
+
+/* Chooses the newest nodes and their leaves; returns how many rows are left out. */
+static int64_t tgi_dot_choose(tgi_tape *tape)
+{
+    int64_t id, chosen = 0;
+    int i;
+    for (id = tape->leaves + tape->ops - 1; id >= 0 && chosen < TGI_MOST_NODES; --id) {
+        const tgi_node *n = tape->row[id].node;
+        if (tape->row[id].shown) continue;
+        tape->row[id].shown = true;
+        chosen++;
+        for (i = 0; n && i < n->inputs && chosen < TGI_MOST_NODES; ++i) {
+            int64_t from = n->edge[i].leaf ? tgi_edge_id(tape, &n->edge[i]) : -1;
+            if (from < 0 || tape->row[from].shown) continue;
+            tape->row[from].shown = true;
+            chosen++;
+        }
+    }
+    return tape->leaves + tape->ops - chosen;
+}
+
+static void tgi_dot_edges(FILE *file, const tgi_tape *tape, int64_t id)
+{
+    const tgi_node *n = tape->row[id].node;
+    bool from_hidden = false;
+    int i;
+    for (i = 0; n && i < n->inputs; ++i) {
+        int64_t from = tgi_edge_id(tape, &n->edge[i]);
+        if (from < 0) continue;
+        if (tape->row[from].shown) fprintf(file, "    n%lld -> n%lld;\n", (long long)from, (long long)id);
+        else if (!from_hidden) fprintf(file, "    hidden -> n%lld [style=dashed];\n", (long long)id);
+        from_hidden = from_hidden || !tape->row[from].shown;
+    }
+}
+
+tg_status tg_tape_dot(FILE *file, tg_tensor *root)
+{
+    tgi_tape tape;
+    int64_t id, hidden;
+    if (!tgi_tape_open(&tape, "tape_dot", file, root)) return tgi_failed(tgi_self());
+    hidden = tgi_dot_choose(&tape);
+    fprintf(file, "digraph tape {\n    rankdir=LR;\n    node [shape=record, style=filled, fillcolor=white];\n");
+    if (hidden) fprintf(file, "    hidden [shape=box, style=dashed, label=\"... %lld nodes hidden\"];\n", (long long)hidden);
+    for (id = 0; id < tape.leaves + tape.ops; ++id) {
+        if (tape.row[id].shown) tgi_dot_row(file, &tape, id);
+    }
+    for (id = 0; id < tape.leaves + tape.ops; ++id) {
+        if (tape.row[id].shown) tgi_dot_edges(file, &tape, id);
+    }
+    fprintf(file, "}\n");
+    return tgi_tape_done(&tape, file);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* TENSORGRAD_IMPLEMENTATION */
+
+/*
+tensorgrad is available under either of two licences, at your choice.
+
+------------------------------------------------------------------------------
+ALTERNATIVE A - MIT No Attribution (SPDX: MIT-0)
+
+Copyright (c) 2026 the tensorgrad authors
+
+Permission is hereby granted, free of charge, to any person obtaining a copy of
+this software and associated documentation files (the "Software"), to deal in
+the Software without restriction, including without limitation the rights to
+use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of
+the Software, and to permit persons to whom the Software is furnished to do so.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS
+FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER
+IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN
+CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+
+------------------------------------------------------------------------------
+ALTERNATIVE B - Public Domain (SPDX: Unlicense)
+
+This is free and unencumbered software released into the public domain.
+
+Anyone is free to copy, modify, publish, use, compile, sell, or distribute this
+software, either in source code form or as a compiled binary, for any purpose,
+commercial or non-commercial, and by any means.
+
+In jurisdictions that recognize copyright laws, the author or authors of this
+software dedicate any and all copyright interest in the software to the public
+domain. We make this dedication for the benefit of the public at large and to
+the detriment of our heirs and successors. We intend this dedication to be an
+overt act of relinquishment in perpetuity of all present and future rights to
+this software under copyright law.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS
+FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS BE
+LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF
+CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE
+SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+
+For more information, please refer to <https://unlicense.org/>
+*/
