@@ -117,8 +117,9 @@ typedef enum {
 TG_API const char *tg_version(void);
 TG_API const char *tg_build_info(void);
 
-/* The error record of this thread: the first error since the last tg_clear_error, later ones are only counted.
-   The message is one text: what was wrong, with shapes, dtypes and devices, then a line "  hint: ..." where there is one. */
+/* The error record of this thread: the first error since the last tg_clear_error, later ones are only counted. The
+   message is one text: what was wrong, with shapes, dtypes and devices, then a line "  hint: ..." where there is
+   one. */
 TG_API bool tg_ok(void);
 TG_API const char *tg_error_message(void);
 TG_API tg_status tg_error_code(void);
@@ -177,7 +178,8 @@ TG_API bool tg_is_floating_point(tg_dtype dtype);
 /* The dtype that two tensors with at least one dim are computed in.  torch.promote_types */
 TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
 
-/* The dtype of tensors made from now on by this thread without a dtype of their own: f32 (default) or f64, bf16, f16. */
+/* The dtype of tensors made from now on by this thread without a dtype of their own: f32 (default) or f64, bf16,
+   f16. */
 TG_API tg_status tg_set_default_dtype(tg_dtype dtype);
 TG_API tg_dtype tg_default_dtype(void);
 
@@ -260,8 +262,9 @@ extern "C" {
 #define TG_DIMS(...) TG_SHAPE(__VA_ARGS__)
 #define TG_INDEX(...) TG_SHAPE(__VA_ARGS__)
 
-/* Scopes.  TG_SCOPE; holds to the end of the enclosing block: falling out, break, continue, return and goto all close it.
-   The plain form works with every compiler: a scope left open is closed by the next outer end; a stale mark is an error. */
+/* Scopes.  TG_SCOPE; holds to the end of the enclosing block: falling out, break, continue, return and goto all close
+   it. The plain form works with every compiler: a scope left open is closed by the next outer end; a stale mark is an
+   error. */
 typedef struct { uint64_t serial; } tg_mark;
 TG_API tg_mark tg_scope_begin(void);
 TG_API void tg_scope_end(tg_mark mark);
@@ -300,10 +303,10 @@ extern "C" {
 #define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
-   a reference outside all scopes; tg_param makes t a parameter: a leaf that requires grad, taken from its scope, ended by
-   one tg_release.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a leaf (weights,
-   data): from then on its counts are atomic.  Errors: an over-release; tg_param of a non-leaf or of integers; tg_share of
-   a non-leaf. */
+   a reference outside all scopes; tg_param makes t a parameter: a leaf that requires grad, taken from its scope, ended
+   by one tg_release.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a leaf (weights,
+   data): from then on its counts are atomic.  Errors: an over-release; tg_param of a non-leaf or of integers; tg_share
+   of a non-leaf. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
@@ -389,7 +392,8 @@ TG_API tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on);
 TG_API bool tg_requires_grad(const tg_tensor *t);
 TG_API bool tg_is_leaf(const tg_tensor *t);
 
-/* TG_NO_GRAD; switches recording off to the end of the enclosing block, TG_ENABLE_GRAD; on.  Per thread.  torch.no_grad */
+/* TG_NO_GRAD; switches recording off to the end of the enclosing block, TG_ENABLE_GRAD; on.  Per thread.
+   torch.no_grad */
 #define TG_NO_GRAD TGI_HOLD(TGI_UNIQUE(tgi_no_grad_), TGI_HOLD_GRAD, 0)
 #define TG_ENABLE_GRAD TGI_HOLD(TGI_UNIQUE(tgi_enable_grad_), TGI_HOLD_GRAD, 1)
 TG_API bool tg_is_grad_enabled(void);
@@ -403,8 +407,8 @@ enum {
     TG_MATERIALIZE_GRADS = 8 /* tg_gradients: ... gets zeros */
 };
 
-/* Adds d roots / d leaf to the .grad of every leaf that the roots depend on.  grads: one per root, its shape; NULL (or a
-   NULL entry) for a root with one element means 1.  A backward that fails leaves every .grad as it was.
+/* Adds d roots / d leaf to the .grad of every leaf that the roots depend on.  grads: one per root, its shape; NULL (or
+   a NULL entry) for a root with one element means 1.  A backward that fails leaves every .grad as it was.
    torch.autograd.backward */
 TG_API tg_status tg_backward(tg_tensor *root);
 TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
@@ -425,17 +429,18 @@ TG_API tg_tensor *tg_detach(tg_tensor *t);
 /* Asks for .grad of a non-leaf, too; no effect on a leaf. */
 TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
 
-/* Calls hook with the gradient of t when it is complete; what it returns replaces the gradient, NULL keeps it (or fails,
-   if the hook raised an error).  Hooks run in the order of their registration; retained gradients are stored after
-   them.  The number returned (0 on error) removes it.  tg_hook_post_accumulate: called on a leaf after its .grad was
-   updated.  torch.Tensor.register_hook, register_post_accumulate_grad_hook */
+/* Calls hook with the gradient of t when it is complete; what it returns replaces the gradient, NULL keeps it (or
+   fails, if the hook raised an error).  Hooks run in the order of their registration; retained gradients are stored
+   after them.  The number returned (0 on error) removes it.  tg_hook_post_accumulate: called on a leaf after its .grad
+   was updated.  torch.Tensor.register_hook, register_post_accumulate_grad_hook */
 typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
 typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
 TG_API int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user);
 TG_API int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user);
 TG_API tg_status tg_unhook(tg_tensor *t, int hook);
 
-/* Writes to t's memory that the library did not see are counted by tg_touch_; this is the count.  torch.Tensor._version */
+/* Writes to t's memory that the library did not see are counted by tg_touch_; this is the count.
+   torch.Tensor._version */
 TG_API int64_t tg_version_of(const tg_tensor *t);
 
 /* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is begin, step until false, end.
@@ -455,9 +460,9 @@ TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
 TG_API tg_status tg_backward_end(tg_backward_run *run);
 
 /* Your own differentiable function.  forward fills out[0..n_out) from in[0..n_in), unrecorded, and saves what backward
-   needs with tg_save; backward fills grad_in[0..n_in) (NULL: no gradient) from grad_out[0..n_out) (zeros where none came).
-   If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor (owned by
-   ctx), tg_ctx_alloc memory that lives with it.  tg_custom_ex calls free_user(user) when the node dies.
+   needs with tg_save; backward fills grad_in[0..n_in) (NULL: no gradient) from grad_out[0..n_out) (zeros where none
+   came). If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor
+   (owned by ctx), tg_ctx_alloc memory that lives with it.  tg_custom_ex calls free_user(user) when the node dies.
    torch.autograd.Function */
 typedef struct tg_ctx tg_ctx;
 typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out);
@@ -478,7 +483,8 @@ TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
 typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
 TG_API tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user);
 
-/* Anomaly mode: backward stops at the first NaN and names the op whose rule made it.  torch.autograd.set_detect_anomaly */
+/* Anomaly mode: backward stops at the first NaN and names the op whose rule made it.
+   torch.autograd.set_detect_anomaly */
 TG_API void tg_set_anomaly(bool on);
 
 /* ======== @@MOVE ================================================================================================== */
@@ -493,17 +499,19 @@ TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int f
 TG_API tg_tensor *tg_cuda(tg_tensor *t);
 TG_API tg_tensor *tg_cpu(tg_tensor *t);
 
-/* dst = src, broadcast, converted and moved as needed; dst's old history ends here.  Returns dst.  torch.Tensor.copy_ */
+/* dst = src, broadcast, converted and moved as needed; dst's old history ends here.  Returns dst.
+   torch.Tensor.copy_ */
 TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
 
 /* ======== @@OPS ===================================================================================================
 
-   Every op returns a new tensor of the calling scope and is differentiable unless it says otherwise.  Operands broadcast as
-   NumPy's do, both ways.  Dtypes: tensors with dims are promoted by tg_promote_types; a 0-dim operand only raises the kind
-   (bool < integer < float), not the size.  A ..._scalar op takes a double: on integers it must be integral, and the dtype
-   stays.  A name that ends in _ writes its first operand in place and returns it. */
+   Every op returns a new tensor of the calling scope and is differentiable unless it says otherwise. Operands
+   broadcast as NumPy's do, both ways. Dtypes: tensors with dims are promoted by tg_promote_types; a 0-dim operand
+   only raises the kind (bool < integer < float), not the size. A ..._scalar op takes a double: on integers it must
+   be integral, and the dtype stays. A name that ends in _ writes its first operand in place and returns it. */
 
-/* a + b, a - b, a * b, a / b (always floating), a^b, the larger, the smaller, the angle of (b, a).  torch.add ... atan2 */
+/* a + b, a - b, a * b, a / b (always floating), a^b, the larger, the smaller, the angle of (b, a).  torch.add ...
+   atan2 */
 TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);
@@ -615,8 +623,8 @@ TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);
 TG_API tg_tensor *tg_silu_(tg_tensor *x);
 TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x);
 
-/* Activations.  relu has gradient 0 at 0; gelu(x, true) is the tanh approximation; softplus is x above threshold / beta.
-   torch.nn.functional */
+/* Activations.  relu has gradient 0 at 0; gelu(x, true) is the tanh approximation; softplus is x above threshold /
+   beta. torch.nn.functional */
 TG_API tg_tensor *tg_relu(tg_tensor *x);
 TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);
 TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);
@@ -626,8 +634,8 @@ TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
 TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
 
-/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays); use -INFINITY or
-   INFINITY for one side, or clamp_min and clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a). */
+/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays); use -INFINITY
+   or INFINITY for one side, or clamp_min and clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a). */
 TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
 TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
@@ -642,11 +650,11 @@ TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
 TG_API tg_tensor *tg_fill_(tg_tensor *t, double value);
 TG_API tg_tensor *tg_zero_(tg_tensor *t);
 
-/* Views: they share storage with t, and writing one writes the other.  -1 in a shape stands for what is left over.  view
-   fails where the layout would need a copy, reshape and flatten copy then; contiguous is t itself if it is row-major.
-   squeeze and the dims of the others count from the end when negative.  slice is t[.., start:end:step, ..] with Python's
-   rules for negative and large ends, step > 0; diagonal adds the diagonal as the last dim; unfold adds windows of `size`
-   every `step` as the last dim.  torch.Tensor.view ... unfold */
+/* Views: they share storage with t, and writing one writes the other.  -1 in a shape stands for what is left over.
+   view fails where the layout would need a copy, reshape and flatten copy then; contiguous is t itself if it is
+   row-major. squeeze and the dims of the others count from the end when negative.  slice is t[.., start:end:step, ..]
+   with Python's rules for negative and large ends, step > 0; diagonal adds the diagonal as the last dim; unfold adds
+   windows of `size` every `step` as the last dim.  torch.Tensor.view ... unfold */
 TG_API tg_tensor *tg_view(tg_tensor *t, tg_shape shape);
 TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
 TG_API tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim);
@@ -665,8 +673,8 @@ TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
 TG_API tg_tensor *tg_contiguous(tg_tensor *t);
 TG_API tg_tensor *tg_clone(tg_tensor *t);
 
-/* Pieces of t along dim, as views in out[0..max): of `size` elements, `chunks` pieces, or one per index without the dim.
-   They return how many; 0 is an error (more than max, too).  torch.split, chunk, unbind */
+/* Pieces of t along dim, as views in out[0..max): of `size` elements, `chunks` pieces, or one per index without the
+   dim. They return how many; 0 is an error (more than max, too).  torch.split, chunk, unbind */
 TG_API int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max);
 TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max);
 TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
@@ -675,8 +683,9 @@ TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
 TG_API tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim);
 TG_API tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim);
 
-/* Copies: t repeated counts times; rolled by shifts along dims; reversed along dims; the lower or upper triangle (the rest
-   0); padded with a constant: last_before, last_after, previous_before, ... (negative: cropped).  torch.Tensor.repeat ... F.pad */
+/* Copies: t repeated counts times; rolled by shifts along dims; reversed along dims; the lower or upper triangle (the
+   rest 0); padded with a constant: last_before, last_after, previous_before, ... (negative: cropped).
+   torch.Tensor.repeat ... F.pad */
 TG_API tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts);
 TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
 TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);
@@ -684,10 +693,10 @@ TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal);
 TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal);
 TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
 
-/* Reductions over everything, one dim, or a list of dims (an empty list: all).  Sums and products of integers and bool are
-   i64; mean, var, std, norm and logsumexp are for floating point.  amax and amin share the gradient among equals; any and
-   all make bool.  var and std divide by n - correction (1 in the short form).  norm is the 2-norm in the short form; p may be
-   INFINITY, -INFINITY or 0, too.  torch.sum ... logsumexp */
+/* Reductions over everything, one dim, or a list of dims (an empty list: all).  Sums and products of integers and bool
+   are i64; mean, var, std, norm and logsumexp are for floating point.  amax and amin share the gradient among equals;
+   any and all make bool.  var and std divide by n - correction (1 in the short form).  norm is the 2-norm in the short
+   form; p may be INFINITY, -INFINITY or 0, too.  torch.sum ... logsumexp */
 TG_API tg_tensor *tg_sum(tg_tensor *t);
 TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);
 TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);
@@ -722,8 +731,9 @@ TG_API tg_tensor *tg_norm(tg_tensor *t);
 TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
 TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
 
-/* The largest and smallest: of all elements (gradient shared among equals), or along dim with their i64 indices (gradient
-   to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN before all.  torch.max, argmax */
+/* The largest and smallest: of all elements (gradient shared among equals), or along dim with their i64 indices
+   (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN before all.
+   torch.max, argmax */
 TG_API tg_tensor *tg_max(tg_tensor *t);
 TG_API tg_tensor *tg_min(tg_tensor *t);
 TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
@@ -731,15 +741,16 @@ TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **in
 TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim);
 TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim);
 
-/* Running sums; the sorted elements, and the k largest or smallest in order, with i64 indices (stable; NaN is the largest). */
+/* Running sums; the sorted elements, and the k largest or smallest in order, with i64 indices (stable; NaN is the
+   largest). */
 TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim);
 TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
 TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
 
 /* Products of matrices.  matmul: vectors and batches as torch.matmul, batch dims broadcast.  mm [n, k] x [k, m], bmm
-   [b, n, k] x [b, k, m], mv, dot and outer check their dims.  linear: x [.., in] times weight [out, in] transposed, plus
-   bias [out] or NULL.  addmm: beta * c + alpha * a @ b.  einsum: "bij,bjk->bik", with implicit output and repeated letters
-   in an operand, without "...".  Both operands have the same dtype. */
+   [b, n, k] x [b, k, m], mv, dot and outer check their dims.  linear: x [.., in] times weight [out, in] transposed,
+   plus bias [out] or NULL.  addmm: beta * c + alpha * a @ b.  einsum: "bij,bjk->bik", with implicit output and repeated
+   letters in an operand, without "...".  Both operands have the same dtype. */
 TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);
@@ -750,11 +761,11 @@ TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
 TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
 TG_API tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n);
 
-/* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] = t[index[i][j]][j]
-   along dim 0; take_along_dim: gather with broadcasting; embedding: rows of weight [N, D] at ids [..] -> [.., D]; one_hot:
-   [..] -> [.., classes] of i64 (classes < 0: the largest + 1).  scatter, scatter_add and index_add are the other way round:
-   copies of t with src written or added at index (scatter: the last of several writes to one place stays).  Errors: an index
-   out of range; negative ones are.  torch.index_select ... F.one_hot */
+/* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] =
+   t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting; embedding: rows of weight [N, D] at ids [..]
+   -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the largest + 1).  scatter, scatter_add and index_add
+   are the other way round: copies of t with src written or added at index (scatter: the last of several writes to one
+   place stays).  Errors: an index out of range; negative ones are.  torch.index_select ... F.one_hot */
 TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
@@ -771,17 +782,19 @@ TG_API tg_tensor *tg_nonzero(tg_tensor *t);
 TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);
 TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim);
 
-/* x normalised over its last normalized_ndim dims: (x - mean) / sqrt(variance + eps) * weight + bias, the variance biased;
-   rms_norm: x / sqrt(mean(x^2) + eps) * weight.  weight and bias have those dims, or are NULL.  F.layer_norm, F.rms_norm */
+/* x normalised over its last normalized_ndim dims: (x - mean) / sqrt(variance + eps) * weight + bias, the variance
+   biased; rms_norm: x / sqrt(mean(x^2) + eps) * weight.  weight and bias have those dims, or are NULL.  F.layer_norm,
+   F.rms_norm */
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
 
-/* Zeroes elements with probability p and scales the others by 1 / (1 - p); x itself when not training or p is 0.  F.dropout */
+/* Zeroes elements with probability p and scales the others by 1 / (1 - p); x itself when not training or p is 0.
+   F.dropout */
 TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
 
-/* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D].  mask: bool (true takes part) or
-   added, broadcast to [.., L, S], or NULL; is_causal: only s <= l take part; scale 0: 1 / sqrt(E).  A row that nothing takes
-   part in is NaN.  F.scaled_dot_product_attention */
+/* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D].  mask: bool (true takes
+   part) or added, broadcast to [.., L, S], or NULL; is_causal: only s <= l take part; scale 0: 1 / sqrt(E).  A row that
+   nothing takes part in is NaN.  F.scaled_dot_product_attention */
 TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
                                                   double dropout_p, bool is_causal, double scale);
 
@@ -792,10 +805,10 @@ TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);
 TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta);
 TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta);
 
-/* Cross-entropy of logits [N, C, d...] (or [C]) with class indices i64 [N, d...] (or 0-dim) or probabilities of the logits' shape.
-   weight [C] or NULL scales the classes; targets equal to ignore_index count for nothing; TG_MEAN divides by the sum of
-   the weights that counted (NaN when none did), by N for probabilities.  Errors: a target outside [0, C).  F.cross_entropy;
-   nll_loss is the same from log-probabilities. */
+/* Cross-entropy of logits [N, C, d...] (or [C]) with class indices i64 [N, d...] (or 0-dim) or probabilities of the
+   logits' shape. weight [C] or NULL scales the classes; targets equal to ignore_index count for nothing; TG_MEAN
+   divides by the sum of the weights that counted (NaN when none did), by N for probabilities.  Errors: a target outside
+   [0, C).  F.cross_entropy; nll_loss is the same from log-probabilities. */
 TG_API tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets);
 TG_API tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
                                       double label_smoothing, int reduction);
@@ -809,8 +822,8 @@ TG_API tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tenso
                                                       int reduction, tg_tensor *pos_weight);
 TG_API tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target);
 
-/* Random numbers (see @@RANDOM): uniform in [0, 1), normal, integers in [low, high) and a permutation of 0..n-1 (both i64),
-   1 with probability p.  torch.rand ... bernoulli */
+/* Random numbers (see RANDOM above): uniform in [0, 1), normal, integers in [low, high) and a permutation of 0..n-1
+   (both i64), 1 with probability p.  torch.rand ... bernoulli */
 TG_API tg_tensor *tg_rand(tg_shape shape);
 TG_API tg_tensor *tg_randn(tg_shape shape);
 TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape);
@@ -822,23 +835,23 @@ TG_API tg_tensor *tg_rand_like(tg_tensor *t);
 TG_API tg_tensor *tg_randn_like(tg_tensor *t);
 TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
 
-/* Whether a and b have the same shape and elements (NaN differs from all; dtypes are promoted), and whether they are so up to
-   |a - b| <= atol + rtol * |b|.  They read values, so they wait for the device.  torch.equal, allclose */
+/* Whether a and b have the same shape and elements (NaN differs from all; dtypes are promoted), and whether they are so
+   up to |a - b| <= atol + rtol * |b|.  They read values, so they wait for the device.  torch.equal, allclose */
 TG_API bool tg_equal(tg_tensor *a, tg_tensor *b);
 TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
 
 
 /* ======== @@CHECK ================================================================================================= */
 
-/* Holds the gradients of fn(inputs, n, user) against differences (f(x+h) - f(x-h)) / 2h: the whole Jacobian of its output,
-   of any shape, with respect to every element of every input that requires grad.  True if |analytic - numeric| <= atol +
-   rtol * |numeric| everywhere, backward gives the same twice and zeros for zeros, and an output that does not require grad
-   does not depend on the inputs.  False otherwise, with an error that names input, index, both numbers and a suspicion.
-   Inputs are moved in place, one element at a time, and put back to the bit; they should be f64 (others get a warning) and
-   must not overlap themselves.  fn is called with the same random numbers each time, and with grad mode on; the thread's
-   random state, every .grad and every version are afterwards as before.  Costs 2 calls of fn per input element and 2
-   backwards per output element.  torch.autograd.gradcheck, gradgradcheck: the same check of the gradient itself, with
-   respect to the inputs and to a random gradient of the output. */
+/* Holds the gradients of fn(inputs, n, user) against differences (f(x+h) - f(x-h)) / 2h: the whole Jacobian of its
+   output, of any shape, with respect to every element of every input that requires grad.  True if |analytic - numeric|
+   <= atol + rtol * |numeric| everywhere, backward gives the same twice and zeros for zeros, and an output that does not
+   require grad does not depend on the inputs.  False otherwise, with an error that names input, index, both numbers and
+   a suspicion. Inputs are moved in place, one element at a time, and put back to the bit; they should be f64 (others
+   get a warning) and must not overlap themselves.  fn is called with the same random numbers each time, and with grad
+   mode on; the thread's random state, every .grad and every version are afterwards as before.  Costs 2 calls of fn per
+   input element and 2 backwards per output element.  torch.autograd.gradcheck, gradgradcheck: the same check of the
+   gradient itself, with respect to the inputs and to a random gradient of the output. */
 TG_API bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
 TG_API bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
 
@@ -859,8 +872,8 @@ TG_API bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n,
 
 /* ======== @@OPTIM ================================================================================================= */
 
-/* An optimizer: hyperparameters that may be changed at any time, with PyTorch's meaning and defaults; and its parameters and
-   their state, which are its own business. */
+/* An optimizer: hyperparameters that may be changed at any time, with PyTorch's meaning and defaults; and its
+   parameters and their state, which are its own business. */
 struct tgi_optim_param;
 typedef struct tg_optim {
     double lr;
@@ -879,8 +892,9 @@ typedef struct tg_optim {
     struct tgi_optim_param *param;
 } tg_optim;
 
-/* An optimizer of n parameters, which it keeps alive until tg_optim_free.  Errors: "optimizer got an empty parameter list",
-   "can't optimize a non-leaf Tensor", "Invalid learning rate".  torch.optim.SGD, Adam, AdamW, RMSprop, Adagrad */
+/* An optimizer of n parameters, which it keeps alive until tg_optim_free.  Errors: "optimizer got an empty
+   parameter list", "can't optimize a non-leaf Tensor", "Invalid learning rate".  torch.optim.SGD, Adam, AdamW,
+   RMSprop, Adagrad */
 TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);
 TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);
 TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);
@@ -888,17 +902,17 @@ TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr);
 TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr);
 TG_API void tg_optim_free(tg_optim *opt);
 
-/* Moves every parameter that has a .grad, in place; the others are skipped.  State is made at a parameter's first step and
-   follows it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
+/* Moves every parameter that has a .grad, in place; the others are skipped.  State is made at a parameter's first step
+   and follows it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
 TG_API tg_status tg_step(tg_optim *opt);
 
 /* Sets every parameter's .grad to none.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 
-/* Scales all gradients of the parameters by min(1, max_norm / (norm + 1e-6)) and returns norm, that of all of them together
-   before scaling: 0-dim, on the device of the first gradient, 0 when there is none.  The short form takes the 2-norm;
-   norm_type may be INFINITY.  A norm that is NaN or infinite spreads to all gradients, or is an error that leaves them
-   alone if so wished (which waits for the device).  torch.nn.utils.clip_grad_norm_ */
+/* Scales all gradients of the parameters by min(1, max_norm / (norm + 1e-6)) and returns norm, that of all of them
+   together before scaling: 0-dim, on the device of the first gradient, 0 when there is none.  The short form takes the
+   2-norm; norm_type may be INFINITY.  A norm that is NaN or infinite spreads to all gradients, or is an error that
+   leaves them alone if so wished (which waits for the device).  torch.nn.utils.clip_grad_norm_ */
 TG_API tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm);
 TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
                                        bool error_if_nonfinite);
@@ -906,9 +920,9 @@ TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double m
 /* Clamps every element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
 TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
 
-/* Learning rates for step 0, 1, ...: opt->lr = tg_lr_cosine(step, ...).  cosine and linear rise to lr over `warmup` steps,
-   then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there.  lr_step multiplies lr by gamma
-   every `size` steps, exponential every step.  torch.optim.lr_scheduler */
+/* Learning rates for step 0, 1, ...: opt->lr = tg_lr_cosine(step, ...).  cosine and linear rise to lr over `warmup`
+   steps, then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there.  lr_step multiplies
+   lr by gamma every `size` steps, exponential every step.  torch.optim.lr_scheduler */
 TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
@@ -916,20 +930,20 @@ TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
 
 /* ======== @@SHOW ================================================================================================== */
 
-/* Prints t as PyTorch does, to stdout or a file, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four decimals,
-   or scientific where numbers differ by more than 1000 or are tiny or huge; "..." in the middle of each dim beyond 1000
-   elements; dtype (as dtype=f64), device and grad_fn or requires_grad where not the ordinary ones.  Waits for the device.
-   Errors: the file cannot be written. */
+/* Prints t as PyTorch does, to stdout or a file, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
+   decimals, or scientific where numbers differ by more than 1000 or are tiny or huge; "..." in the middle of each dim
+   beyond 1000 elements; dtype (as dtype=f64), device and grad_fn or requires_grad where not the ordinary ones.  Waits
+   for the device. Errors: the file cannot be written. */
 TG_API tg_status tg_print(tg_tensor *t);
 TG_API tg_status tg_fprint(FILE *file, tg_tensor *t);
 
-/* The tape under root as a table: leaves, then ops in the order they were made; which rows each has as inputs (. for one
-   that wants no gradient), value and .grad of those with one element (... for more; - where there is none any more), and
-   what it saved for backward. */
+/* The tape under root as a table: leaves, then ops in the order they were made; which rows each has as inputs (. for
+   one that wants no gradient), value and .grad of those with one element (... for more; - where there is none any
+   more), and what it saved for backward. */
 TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
 
-/* The same as a Graphviz graph (dot -Tsvg): leaves blue, ops white, views green, moves orange.  At most 200 nodes, those
-   nearest to root; the others are one node that counts them. */
+/* The same as a Graphviz graph (dot -Tsvg): leaves blue, ops white, views green, moves orange.  At most 200 nodes,
+   those nearest to root; the others are one node that counts them. */
 TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 #ifdef __cplusplus
@@ -960,14 +974,14 @@ extern "C" {
 
 /* ======== The op table ============================================================================================
 
-   Everything about ops that can be enumerated, once.  The rows are expanded below into op numbers, names, kernels (here
-   and in the CUDA companion), backward rules, public functions and tests.
+   Everything about ops that can be enumerated, once. The rows are expanded below into op numbers, names, kernels
+   (here and in the CUDA companion), backward rules, public functions and tests.
 
-   Elementwise ops are rows entirely.  Columns: name; kind; y for floats; y for integers; what the gradient needs; its
-   rule in public ops; the rule as text for the step player.  In the expressions x (or a, b, c) are the inputs, y the output,
-   s and t the op's numbers, g the incoming gradient.
-   kind: FLOATS computes in floating point (integers become the default dtype), ANY keeps the dtype, TEST makes bool.
-   needs: NOTHING, or a sum of A, B, C (inputs), Y (the output), A_FOR_B (input a, if b wants a gradient), B_FOR_A. */
+   Elementwise ops are rows entirely. Columns: name; kind; y for floats; y for integers; what the gradient needs;
+   its rule in public ops; the rule as text for the step player. In the expressions x (or a, b, c) are the inputs, y
+   the output, s and t the op's numbers, g the incoming gradient. kind: FLOATS computes in floating point (integers
+   become the default dtype), ANY keeps the dtype, TEST makes bool. needs: NOTHING, or a sum of A, B, C (inputs), Y
+   (the output), A_FOR_B (input a, if b wants a gradient), B_FOR_A. */
 
 #define TGI_UNARY_OPS(OP)                                                                                              \
     OP(neg, ANY, -x, tgi_wrap_sub(0, x), NOTHING, tg_neg(g), "-g")                                                     \
@@ -1004,9 +1018,9 @@ extern "C" {
     OP(silu, FLOATS, x / (1 + tgi_exp(-x)), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")  \
     OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
        tg_mul(g, tg_sigmoid(tg_neg(x))), "g * sigmoid(-x)")                                                            \
-    OP(isnan, TEST, x != x, ((void)x, 0), NOTHING, NULL, NULL)                                                           \
-    OP(isinf, TEST, x - x != 0 && x == x, ((void)x, 0), NOTHING, NULL, NULL)                                             \
-    OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                    \
+    OP(isnan, TEST, x != x, ((void)x, 0), NOTHING, NULL, NULL)                                                         \
+    OP(isinf, TEST, x - x != 0 && x == x, ((void)x, 0), NOTHING, NULL, NULL)                                           \
+    OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                  \
     OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)
 
 /* The same with numbers s and t. */
@@ -1022,7 +1036,8 @@ extern "C" {
     OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
-       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))), "g where x > 0, else g * alpha * exp(x)") \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
+       "g where x > 0, else g * alpha * exp(x)")                                                                       \
     OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
        tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
     OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
@@ -1048,7 +1063,8 @@ extern "C" {
     OP(minimum, ANY, a != a ? a : b < a || b != b ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),         \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
-       tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)") \
+       tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))),                                               \
+       "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
     OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
@@ -1071,7 +1087,8 @@ extern "C" {
     OP(binary_cross_entropy, FLOATS, -(b * tgi_log_above(a, -100) + (1 - b) * tgi_log_above(1 - a, -100)), a, A | B,   \
        tgi_bce_gradient(g, a, b), tgi_bce_target_gradient(g, a), "x: g * (x - t) / (x (1 - x))")
 
-/* Ops with a screen of their own in @@MOVE and @@OPS.  Columns: name, arguments (for messages), needs, rule as text. */
+/* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name, arguments (for messages), needs, rule as
+   text. */
 #define TGI_OPS(OP)                                                                                                    \
     OP(to, "t", NOTHING, "g moved back")                                                                               \
     OP(copy_, "dst,src", NOTHING, "dst: 0, src: g")                                                                    \
@@ -1119,7 +1136,9 @@ extern "C" {
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
     TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS(TGI_ENUM) TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM)
-    TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS, TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1, TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
+        TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS,
+    TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1,
+    TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
 };
 
@@ -1283,8 +1302,8 @@ static void tgi_call_handler(tg_status code, const char *text)
     else if (tgi_handler) tgi_handler(code, text, tgi_handler_user);
 }
 
-/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return tgi_fail(...)`.
-   The first error of the thread is kept. */
+/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return
+   tgi_fail(...)`. The first error of the thread is kept. */
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
@@ -1517,7 +1536,8 @@ tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
 {
     if (a == b || !tgi_dtype_known(b)) return a;
     if (!tgi_dtype_known(a)) return b;
-    if (tgi_dtypes[a].category != tgi_dtypes[b].category) return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
+    if (tgi_dtypes[a].category != tgi_dtypes[b].category)
+        return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
     return TG_F32; /* bf16 with f16: neither holds the other */
 }
@@ -1532,8 +1552,8 @@ tg_status tg_set_default_dtype(tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
     if (!tg_is_floating_point(dtype)) {
-        tgi_fail(S, TG_ERR_DTYPE, "set_default_dtype", "only floating-point types are supported as the default type, not %s",
-                 tg_dtype_name(dtype));
+        tgi_fail(S, TG_ERR_DTYPE, "set_default_dtype",
+                 "only floating-point types are supported as the default type, not %s", tg_dtype_name(dtype));
         return TG_ERR_DTYPE;
     }
     S->default_dtype = dtype;
@@ -1620,8 +1640,8 @@ TGI_INLINE double tgi_random_log(double x)
 }
 
 /* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS 241:
-   the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of degree 7:
-   in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used. */
+   the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of degree
+   7: in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used. */
 TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
@@ -1650,7 +1670,8 @@ TGI_INLINE double tgi_random_inverse_normal(double p)
     const double q = p - 0.5;
     if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(0.180625 - q * q, middle, middle + 8);
     const double r = sqrt(-tgi_random_log(q < 0 ? p : 1 - p));
-    const double x = r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
+    const double x =
+        r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
     return q < 0 ? -x : x;
 }
 
@@ -1671,7 +1692,8 @@ TGI_INLINE uint64_t tgi_random_word64(const uint32_t word[4], int lane)
     return (uint64_t)word[2 * lane + 1] << 32 | word[2 * lane];
 }
 
-TGI_INLINE double tgi_random_float(tgi_random kind, tg_dtype dtype, const uint32_t word[4], int lane, double lo, double hi)
+TGI_INLINE double tgi_random_float(tgi_random kind, tg_dtype dtype, const uint32_t word[4], int lane, double lo,
+                                   double hi)
 {
     const bool wide = tgi_random_per_counter(kind, dtype) == 2;
     if (kind == TGI_BERNOULLI) return word[lane] * (1 / 4294967296.0) < lo;
@@ -1696,8 +1718,8 @@ typedef struct {
     int64_t stride[TG_MAX_DIMS];
 } tgi_operand;
 
-/* An elementwise loop: arg[0][i] = kernel(arg[1][i], arg[2][i], ...) for every index i of dim.  Output and inputs may be
-   the same memory, element for element.  `compute` is F32, F64 or I64: what the inputs are converted to first. */
+/* An elementwise loop: arg[0][i] = kernel(arg[1][i], arg[2][i], ...) for every index i of dim.  Output and inputs may
+   be the same memory, element for element.  `compute` is F32, F64 or I64: what the inputs are converted to first. */
 enum { TGI_MAX_ARGS = 5 };
 typedef struct {
     int kernel; /* TGI_OP_... : the row of the elementwise op */
@@ -1720,8 +1742,8 @@ typedef struct {
     int64_t step[TGI_MAX_ARGS];
 } tgi_rows;
 
-/* A reduction: out[i] over dim (kept) = all in[i, j] over rdim (reduced), in one fixed order.  arg[0] out, arg[1] in, both
-   with strides over dim; rstride are in's over rdim.  An empty rdim product gives the identity of the kind. */
+/* A reduction: out[i] over dim (kept) = all in[i, j] over rdim (reduced), in one fixed order.  arg[0] out, arg[1] in,
+   both with strides over dim; rstride are in's over rdim.  An empty rdim product gives the identity of the kind. */
 typedef enum { TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN, TGI_ANY, TGI_ALL } tgi_reduction;
 typedef struct {
     tgi_reduction kind;
@@ -1730,8 +1752,9 @@ typedef struct {
     tgi_operand out, in;
 } tgi_reduce;
 
-/* out [b.., m, n] = a [b.., m, k] times b [b.., k, n]; batch dims of size dim[0..ndim), strides of stride[0..ndim) in each
-   operand (0: broadcast), rows and columns `row` and `col` elements apart.  out is contiguous in its last two dims. */
+/* out [b.., m, n] = a [b.., m, k] times b [b.., k, n]; batch dims of size dim[0..ndim), strides of stride[0..ndim) in
+   each operand (0: broadcast), rows and columns `row` and `col` elements apart.  out is contiguous in its last two
+   dims. */
 typedef struct {
     int ndim;
     int64_t dim[TG_MAX_DIMS];
@@ -1772,8 +1795,8 @@ typedef struct tgi_backend {
     bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
     bool (*synchronize)(tgi_thread *S, int index);
 
-    /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes scalar[0];
-       accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
+    /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
+       scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
     bool (*map)(tgi_thread *S, const tgi_loop *loop);
     bool (*copy)(tgi_thread *S, const tgi_loop *loop);
     bool (*fill)(tgi_thread *S, const tgi_loop *loop);
@@ -1782,12 +1805,15 @@ typedef struct tgi_backend {
 
     /* along dims */
     bool (*reduce)(tgi_thread *S, const tgi_reduce *reduce);
-    bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows); /* values, indices (i64), in; values may be NULL */
+    bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind,
+                       const tgi_rows *rows); /* values, indices (i64), in; values may be NULL */
     bool (*cumsum)(tgi_thread *S, const tgi_rows *rows);                         /* out, in */
-    bool (*sort)(tgi_thread *S, bool descending, const tgi_rows *rows);          /* values, indices (i64), in; stable, NaN last */
+    bool (*sort)(tgi_thread *S, bool descending,
+                 const tgi_rows *rows); /* values, indices (i64), in; stable, NaN last */
     bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows);              /* out, in */
     bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows);     /* dx, g, y */
-    bool (*layer_norm)(tgi_thread *S, bool rms, double eps, const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
+    bool (*layer_norm)(tgi_thread *S, bool rms, double eps,
+                       const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
     bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows);  /* dx, g, y, rstd [outer] */
 
     /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
@@ -1797,7 +1823,8 @@ typedef struct tgi_backend {
                         int axis); /* the dim of x that is indexed, for the message */
     bool (*gather)(tgi_thread *S, const tgi_rows *rows);             /* out, x, index */
     bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows);  /* x, src, index */
-    bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
+    bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count,
+                    int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
 
     bool (*gemm)(tgi_thread *S, const tgi_gemm *gemm);
     /* n contiguous elements; takes tgi_random_counters(kind, dtype, n) counters from rng */
@@ -1893,7 +1920,8 @@ static inline int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uin
 static inline int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 static inline int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those bases. */
+/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
+   bases. */
 static inline int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 {
     int64_t y = 1;
@@ -1926,8 +1954,8 @@ typedef union {
     int64_t i64[TGI_TILE];
 } tgi_tile;
 
-/* tgi_take_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_put_f32_as_bf16: the way back;
-   and so for every pair of an element type and a compute dtype. */
+/* tgi_take_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_put_f32_as_bf16: the way
+   back; and so for every pair of an element type and a compute dtype. */
 #define TGI_TAKE(from, type, to, compute, value)                                                                       \
     static void tgi_take_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n)                         \
     {                                                                                                                  \
@@ -1965,12 +1993,14 @@ static const tgi_putter tgi_putters[][3] = {TGI_ELEMENTS(TGI_PUTTERS)};
 static inline int tgi_column(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
 
 /* n elements of `dtype`, step bytes apart at `at`, into a tile of `compute`; and from one. */
-static inline void tgi_take_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step, int64_t n)
+static inline void tgi_take_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
+                                     int64_t n)
 {
     tgi_takers[dtype][tgi_column(compute)](tile, at, step, n);
 }
 
-static inline void tgi_put_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step, int64_t n)
+static inline void tgi_put_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
+                                    int64_t n)
 {
     tgi_putters[dtype][tgi_column(compute)](tile, at, step, n);
 }
@@ -2003,8 +2033,8 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
 
 /* ---- The CPU's row: loops over strided operands ---- */
 
-/* A loop in its simplest form: dims of size 1 dropped, neighbours merged where every operand steps through both as through
-   one; strides in bytes.  There is at least one dim. */
+/* A loop in its simplest form: dims of size 1 dropped, neighbours merged where every operand steps through both as
+   through one; strides in bytes.  There is at least one dim. */
 typedef struct {
     int ndim, nargs;
     int64_t dim[TG_MAX_DIMS], numel;
@@ -2039,7 +2069,8 @@ static void tgi_nest_merge(tgi_nest *nest)
     nest->ndim = last + 1;
 }
 
-/* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first operand. */
+/* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first
+   operand. */
 static tgi_nest tgi_nest_of(int ndim, const int64_t *dim, int nargs, const tgi_operand *arg, bool any_order)
 {
     tgi_nest nest;
@@ -2063,7 +2094,8 @@ static tgi_nest tgi_nest_of(int ndim, const int64_t *dim, int nargs, const tgi_o
         nest.ndim = 1;
     }
     for (int d = 1; any_order && d < nest.ndim; ++d) { /* insertion sort: stable */
-        for (int e = d; e > 0 && llabs(nest.stride[0][e - 1]) < llabs(nest.stride[0][e]); --e) tgi_nest_swap(&nest, e - 1, e);
+        for (int e = d; e > 0 && llabs(nest.stride[0][e - 1]) < llabs(nest.stride[0][e]); --e)
+            tgi_nest_swap(&nest, e - 1, e);
     }
     tgi_nest_merge(&nest);
     return nest;
@@ -2119,8 +2151,8 @@ static void tgi_walk_on(tgi_walk *walk, const tgi_nest *nest, int64_t n)
     }
 }
 
-/* Does job for [0, n) in as many parts as there are threads for this much work; thread numbers count from 0.  What a part
-   computes must not depend on where it begins and ends. */
+/* Does job for [0, n) in as many parts as there are threads for this much work; thread numbers count from 0.  What a
+   part computes must not depend on where it begins and ends. */
 typedef void (*tgi_part)(const void *job, int thread, int64_t first, int64_t end);
 #ifdef _OPENMP
 #define TGI_PRAGMA(text) _Pragma(#text)
@@ -2151,7 +2183,7 @@ static void tgi_split(int parts, int64_t n, tgi_part part, const void *job)
 /* Scratch memory for each thread of a job: the block on the caller's stack if that is enough, else allocated. */
 enum { TGI_STACK_SCRATCH = 8192 };
 typedef struct {
-    char *each;   /* thread k's begins at each + k * bytes; NULL: a part uses TGI_STACK_SCRATCH bytes of its own stack */
+    char *each; /* thread k's begins at each + k * bytes; NULL: a part uses TGI_STACK_SCRATCH bytes of its own stack */
     size_t bytes; /* per thread */
     size_t total;
 } tgi_scratch;
@@ -2233,7 +2265,8 @@ static inline double tgi_not_below(double x, double least) { return x < least ? 
     ((real)0.5 * (x) * (1 + tgi_tanh((real)0.79788456080286536 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
 
 /* y[i] = the row's expression, for n elements side by side; y may be an input. */
-typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, const void *in2);
+typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
+                               const void *in2);
 
 #define TGI_KERNEL(name, column, type, result, number, inputs, expression)                                             \
     static void tgi_##name##_##column(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,      \
@@ -2385,7 +2418,8 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     return true;
 }
 
-/* Copies of one dtype move bits; others convert through tiles of the source's compute dtype, which holds all its values. */
+/* Copies of one dtype move bits; others convert through tiles of the source's compute dtype, which holds all its
+   values. */
 static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_nest *nest = (const tgi_nest *)job;
@@ -2426,7 +2460,8 @@ static void tgi_transpose_part(const void *job, int thread, int64_t first, int64
             const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
             for (int64_t i = 0; i < rows; ++i) {
                 tgi_copy_run(walk.at[0] + i * nest->stride[0][r] + column * nest->stride[0][c], nest->stride[0][c],
-                             walk.at[1] + i * nest->stride[1][r] + column * nest->stride[1][c], nest->stride[1][c], run, size);
+                             walk.at[1] + i * nest->stride[1][r] + column * nest->stride[1][c], nest->stride[1][c], run,
+                             size);
             }
         }
     }
@@ -2489,8 +2524,8 @@ static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, 
     }
 }
 
-/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones reach.  (May
-   say false of some that do not meet.) */
+/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones reach.
+   (May say false of some that do not meet.) */
 static bool tgi_no_overlap(const tgi_nest *nest)
 {
     bool seen[TG_MAX_DIMS] = {false};
@@ -2523,7 +2558,8 @@ static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
     }
     tgi_walk walk = tgi_walk_from(&nest, 0);
     for (int64_t done = 0; done < nest.numel; done += nest.dim[inner]) {
-        tgi_add_run(nest.dtype[0], walk.at[0], nest.stride[0][inner], walk.at[1], nest.stride[1][inner], nest.dim[inner]);
+        tgi_add_run(nest.dtype[0], walk.at[0], nest.stride[0][inner], walk.at[1], nest.stride[1][inner],
+                    nest.dim[inner]);
         tgi_walk_on(&walk, &nest, nest.dim[inner]);
     }
     return true;
@@ -2541,7 +2577,8 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
             if (compute == TG_F64) tile.f64[j] = start + (double)(i + j) * step;
             else tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
         }
-        tgi_put_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size, run);
+        tgi_put_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
+                         run);
     }
     return true;
 }
@@ -2601,16 +2638,18 @@ static const tgi_reduction_row tgi_reduction_rows[] = {TGI_REDUCTIONS(TGI_REDUCT
 /* An accumulator: eight bytes, a double or an int64_t. */
 typedef union { double f64; int64_t i64; } tgi_accumulator;
 
-/* The order is fixed by the shapes: the reduced elements of an output are cut into pieces of a fixed size; a piece is
-   folded tile by tile (or, across, row by row) into one accumulator, and these are then combined pairwise.  Thus rounding
-   errors grow with the 256 steps in a piece plus the logarithm of the pieces, not with the number of elements. */
+/* The order is fixed by the shapes: the reduced elements of an output are cut into pieces of a fixed size; a piece
+   is folded tile by tile (or, across, row by row) into one accumulator, and these are then combined pairwise.  Thus
+   rounding errors grow with the 256 steps in a piece plus the logarithm of the pieces, not with the number of
+   elements. */
 typedef struct {
     const tgi_reduction_row *row;
     int column;
     tg_dtype compute, sum; /* of elements and of accumulators */
     tgi_nest kept, reduced;
     int64_t piece, pieces;     /* reduced elements in a piece; pieces per output */
-    int64_t width, blocks;     /* across: outputs side by side per item, and such blocks in the innermost kept dim; else 1 */
+    int64_t width,
+        blocks; /* across: outputs side by side per item, and such blocks in the innermost kept dim; else 1 */
     tgi_accumulator *partial;  /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
@@ -2652,8 +2691,8 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
 }
 
 /* Rows [first, end) of `width` neighbouring outputs into their accumulators. */
-static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first, int64_t end,
-                            tgi_accumulator *sums)
+static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
+                            int64_t end, tgi_accumulator *sums)
 {
     const tgi_nest *nest = &job->reduced;
     const bool direct = nest->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
@@ -2690,7 +2729,8 @@ static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t
         tgi_set_identity(job, sums, width);
         if (job->width > 1 && from < to) tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
         else if (from < to) tgi_fold_piece(job, base, from, to, sums);
-        if (job->partial) memcpy(job->partial + first / items * kept->numel + output, sums, (size_t)width * sizeof *sums);
+        if (job->partial)
+            memcpy(job->partial + first / items * kept->numel + output, sums, (size_t)width * sizeof *sums);
         else tgi_put_elements(job->sum, sums, kept->dtype[0], walk.at[0], kept->stride[0][inner], width);
     }
 }
@@ -2703,12 +2743,14 @@ static void tgi_reduce_pieces(const tgi_reduce_job *job)
     const int64_t outputs = kept->numel;
     for (int64_t step = 1; step < job->pieces; step *= 2) {
         for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
-            job->row->across[tgi_column(job->sum)](job->partial + p * outputs, job->partial + (p + step) * outputs, outputs);
+            job->row->across[tgi_column(job->sum)](job->partial + p * outputs, job->partial + (p + step) * outputs,
+                                                   outputs);
         }
     }
     tgi_walk walk = tgi_walk_from(kept, 0);
     for (int64_t i = 0; i < outputs; i += kept->dim[inner]) {
-        tgi_put_elements(job->sum, job->partial + i, kept->dtype[0], walk.at[0], kept->stride[0][inner], kept->dim[inner]);
+        tgi_put_elements(job->sum, job->partial + i, kept->dtype[0], walk.at[0], kept->stride[0][inner],
+                         kept->dim[inner]);
         tgi_walk_on(&walk, kept, kept->dim[inner]);
     }
 }
@@ -2747,10 +2789,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
-/* ---- The CPU's row: rows ----
-
-   Kernels along one dim see one row at a time, taken into scratch memory as doubles (or int64_t), whatever its dtype and
-   step: the formulas stand alone, and results are rounded once. */
+/* ---- The CPU's row: rows ---- Kernels along one dim see one row at a time, taken into scratch memory as doubles (or
+   int64_t), whatever its dtype and step: the formulas stand alone, and results are rounded once. */
 
 typedef struct tgi_row_job {
     void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
@@ -2906,8 +2946,8 @@ static void tgi_take_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
     }
 }
 
-/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values if
-   they are wanted, indices, in. */
+/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
+   if they are wanted, indices, in. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->nest.nargs - 1;
@@ -2931,8 +2971,8 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
     if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
 }
 
-/* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between the
-   halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
+/* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between
+   the halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
 typedef struct { uint64_t key; int64_t index; } tgi_sort_pair;
 
 static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
@@ -3058,8 +3098,8 @@ static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
     return dtype == TG_I64 ? *(const int64_t *)(const void *)at : *(const int32_t *)(const void *)at;
 }
 
-static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
-                                tgi_index_message message, int axis)
+static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
+                                int64_t size, tgi_index_message message, int axis)
 {
     const tgi_nest nest = tgi_nest_of(ndim, dim, 1, &index, false);
     const int inner = nest.ndim - 1;
@@ -3081,9 +3121,9 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
     return true;
 }
 
-/* gather and scatter as loops over all of index, the row's dim outermost: neighbours that share an index (the columns of
-   an embedding) are then copied or added as runs.  Elements of one row keep their order.  Operands: the one like index,
-   x (which stands still along the row's dim: the index moves it), index. */
+/* gather and scatter as loops over all of index, the row's dim outermost: neighbours that share an index (the columns
+   of an embedding) are then copied or added as runs.  Elements of one row keep their order.  Operands: the one like
+   index, x (which stands still along the row's dim: the index moves it), index. */
 typedef struct {
     tgi_nest nest;
     int64_t step; /* of x along the row's dim, in bytes */
@@ -3140,7 +3180,8 @@ static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
     const tgi_index_job job = tgi_index_job_of(rows, 1, 0);
     const tgi_nest *nest = &job.nest;
     const int inner = nest->ndim - 1;
-    const int64_t src_step = nest->stride[0][inner], x_step = nest->stride[1][inner], index_step = nest->stride[2][inner];
+    const int64_t src_step = nest->stride[0][inner], x_step = nest->stride[1][inner],
+                  index_step = nest->stride[2][inner];
     const int64_t run = nest->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(nest->dtype[1]);
     (void)S;
     if (nest->numel == 0) return true;
@@ -3184,7 +3225,8 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
 
 /* ---- The CPU's row: matrix products ---- */
 
-/* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel for. */
+/* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel
+   for. */
 static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const char *b)
 {
     const tg_dtype compute = tgi_dtypes[gemm->out.dtype].floating ? TG_F64 : TG_I64;
@@ -3204,15 +3246,17 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
                     else sum.i64 = tgi_wrap_add(sum.i64, tgi_wrap_mul(x.i64[l], y.i64[l]));
                 }
             }
-            tgi_put_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype), 0, 1);
+            tgi_put_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype), 0,
+                             1);
         }
     }
 }
 
-/* The fast one, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), and BLIS (2015).
-   The output is cut into blocks, the sum over k into slices.  For one of each, the rows of a and the columns of b are
-   packed into panels, 4 rows or 2 vectors of columns wide, which the micro-kernel reads from end to end; it keeps the sums
-   of a 4-row tile of the output in registers.  Panels are only packed where memory is not as good as packed already. */
+/* The fast one, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), and BLIS
+   (2015). The output is cut into blocks, the sum over k into slices.  For one of each, the rows of a and the columns of
+   b are packed into panels, 4 rows or 2 vectors of columns wide, which the micro-kernel reads from end to end; it keeps
+   the sums of a 4-row tile of the output in registers.  Panels are only packed where memory is not as good as packed
+   already. */
 enum { TGI_MR = 4, TGI_GEMM_M = 128, TGI_GEMM_N = 512, TGI_GEMM_K = 256 };
 
 /* The micro-kernel: c [rows, cols] (+)= the sum over k of a[i, k] * b[k, j], i < 4, j < 2 vectors.  Rows of a are a_row
@@ -3283,10 +3327,10 @@ enum {
 TGI_GEMM_KERNEL(tgi_gemm_kernel_f32, float, tgi_vector_f32, TGI_LANES_F32)
 TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, double, tgi_vector_f64, TGI_LANES_F64)
 
-/* panel [n, width] = n elements of each of `lanes` rows (of a; columns of b), transposed, and zeros up to width.  Steps in
-   elements of dtype, from lane to lane and along one. */
+/* panel [n, width] = n elements of each of `lanes` rows (of a; columns of b), transposed, and zeros up to width.  Steps
+   in elements of dtype, from lane to lane and along one. */
 #define TGI_GEMM_PACK(name, compute, real)                                                                             \
-    static void name(real *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step, int64_t step, int lanes, \
+    static void name(real *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step, int64_t step, int lanes,\
                      int64_t n)                                                                                        \
     {                                                                                                                  \
         const int64_t size = tgi_bytes_of(dtype);                                                                      \
@@ -3360,7 +3404,8 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         t.add = k > 0;
         for (int64_t j = j0; j < j1; j += nr) {
             if (job->pack_b || j1 - j < nr) {
-                tgi_gemm_pack(job, b_panels + (job->pack_b ? (j - j0) * t.k * size : 0), (int)nr, b, true, j, j1 - j, k, t.k);
+                tgi_gemm_pack(job, b_panels + (job->pack_b ? (j - j0) * t.k * size : 0), (int)nr, b, true, j, j1 - j, k,
+                              t.k);
             }
         }
         for (int64_t i = i0; i < i1 && job->pack_a; i += TGI_MR) {
@@ -3431,7 +3476,8 @@ static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int
 static void tgi_gemm_plan(tgi_gemm_job *job)
 {
     const tgi_gemm *g = job->gemm;
-    const int64_t size = tgi_bytes_of(job->compute), nr = job->nr = 2 * (job->compute == TG_F32 ? TGI_LANES_F32 : TGI_LANES_F64);
+    const int64_t size = tgi_bytes_of(job->compute),
+                  nr = job->nr = 2 * (job->compute == TG_F32 ? TGI_LANES_F32 : TGI_LANES_F64);
     const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
     const bool swap = g->n < nr && g->m > g->n;
@@ -3460,7 +3506,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job)
     const int64_t rows = tgi_at_most(job->m, TGI_GEMM_M), cols = tgi_at_most(job->n, TGI_GEMM_N);
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
     job->pack_a = job->a.dtype != job->compute || (job->n > nr && (job->a.col != 1 || job->n > 96));
-    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * TGI_MR && depth * job->n * size > 16384);
+    job->pack_b =
+        job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * TGI_MR && depth * job->n * size > 16384);
     job->widen = g->out.dtype != job->compute;
     job->m_blocks = (job->m + TGI_GEMM_M - 1) / TGI_GEMM_M;
     job->n_blocks = (job->n + TGI_GEMM_N - 1) / TGI_GEMM_N;
@@ -3469,8 +3516,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job)
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? rows * cols * size : 0);
 }
 
-/* Matrix times vector has no panels to use twice.  If the matrix lies in memory along k, each output is a dot product, in
-   four vectors of partial sums; if along the outputs, rows of it are added to them, four at a time. */
+/* Matrix times vector has no panels to use twice.  If the matrix lies in memory along k, each output is a dot product,
+   in four vectors of partial sums; if along the outputs, rows of it are added to them, four at a time. */
 #define TGI_GEMV(dot, add_rows, real, vector, lanes)                                                                   \
     static real dot(const real *x, const real *y, int64_t n)                                                           \
     {                                                                                                                  \
@@ -3520,7 +3567,8 @@ typedef struct {
 static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
 {
     const tg_dtype dtype = g->out.dtype;
-    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype || tgi_compute_dtype(dtype) != dtype) return false;
+    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype || tgi_compute_dtype(dtype) != dtype)
+        return false;
     job->matrix = g->n == 1 ? 1 : 2;
     job->outputs = g->n == 1 ? g->m : g->n;
     job->row = g->n == 1 ? g->a_row : g->b_col;
@@ -3690,7 +3738,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     p -= (real)(step->lr / step->bias1) * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + TGI_HYPER(eps));
 
 #define TGI_OPTIMIZER(name, suffix, type, update)                                                                      \
-    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G, void *const *state)\
+   static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G, void *const *state)\
     {                                                                                                                  \
         typedef type real;                                                                                             \
         real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                    \
@@ -3789,7 +3837,8 @@ tg_status tg_device_parse(const char *text, tg_device *device)
         return TG_ERR_ARGUMENT;
     }
     if (!*text) return tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Device string must not be empty"), TG_ERR_ARGUMENT;
-    while ((text[name] >= 'a' && text[name] <= 'z') || (text[name] >= 'A' && text[name] <= 'Z') || text[name] == '_') name++;
+    while ((text[name] >= 'a' && text[name] <= 'z') || (text[name] >= 'A' && text[name] <= 'Z') || text[name] == '_')
+        name++;
     p = text + name;
     if (name && *p == ':' && p[1] >= '0' && p[1] <= '9' && !(p[1] == '0' && p[2])) {
         for (index = 0, ++p; *p >= '0' && *p <= '9' && index < 1000; ++p) index = 10 * index + (*p - '0');
@@ -3803,7 +3852,8 @@ tg_status tg_device_parse(const char *text, tg_device *device)
         if (strlen(tgi_device_types[type]) == name && memcmp(text, tgi_device_types[type], name) == 0) break;
     }
     if (type == TGI_DEVICE_TYPES) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Expected one of cpu, cuda device type at start of device string: %s", text);
+        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse",
+                 "Expected one of cpu, cuda device type at start of device string: %s", text);
         return TG_ERR_ARGUMENT;
     }
     if (index > 127) {
@@ -3883,8 +3933,9 @@ enum {
     TGI_RETAINS_GRAD = 16
 };
 
-/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  pins: saved slots and leaf edges of nodes,
-   plus one while refs is not 0.  At refs 0 the handle gives up node, gradient and base; at pins 0 its memory goes. */
+/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  pins: saved slots and leaf edges of
+   nodes, plus one while refs is not 0.  At refs 0 the handle gives up node, gradient and base; at pins 0 its memory
+   goes. */
 struct tg_tensor {
     tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
     int32_t refs, pins;
@@ -4001,8 +4052,8 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n);
 static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
 static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t);
 
-/* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a list
-   (by their links), so that no chain of gradients, however long, recurses. */
+/* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
+   list (by their links), so that no chain of gradients, however long, recurses. */
 static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
 {
     tgi_leave_list(S, t);
@@ -4105,8 +4156,8 @@ static void tgi_frames_close_above(tgi_thread *S, uint64_t serial)
     if (f && f->serial == serial) tgi_frames_close(S, f);
 }
 
-/* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the backward step
-   that is running. */
+/* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the
+   backward step that is running. */
 static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 {
     tgi_frame *f = S->frame;
@@ -4128,7 +4179,8 @@ void tg_scope_end(tg_mark mark)
     tgi_thread *S = tgi_self();
     if (mark.serial == 0) return; /* the begin failed and has said so */
     if (!tgi_frame_close(S, mark.serial)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "this scope is not open: it was ended before, by its own mark or an outer one");
+        tgi_fail(S, TG_ERR_ARGUMENT, "scope_end",
+                 "this scope is not open: it was ended before, by its own mark or an outer one");
     }
 }
 
@@ -4222,7 +4274,8 @@ tg_tensor *tg_param(tg_tensor *t)
     if (!t) return tgi_null_argument(S, "param", "t"), t;
     if (!tgi_owned_here(S, "param", "t", t)) return NULL;
     if (t->node) {
-        tgi_fail(S, TG_ERR_GRAPH, "param", "a parameter is a leaf, but this tensor was computed from others that require grad\n"
+        tgi_fail(S, TG_ERR_GRAPH, "param",
+                 "a parameter is a leaf, but this tensor was computed from others that require grad\n"
                  "tg_param(tg_detach(t)) makes a leaf of its values");
         return NULL;
     }
@@ -4381,7 +4434,8 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
 {
     tg_tensor *t;
     int64_t numel;
-    if (!tgi_dtype_known(dtype)) return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    if (!tgi_dtype_known(dtype))
+        return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
     t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
@@ -4518,7 +4572,8 @@ tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, t
     int64_t n = 0;
     tg_tensor *t;
     if (!backend) return NULL;
-    if (!(step > 0 || step < 0)) return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "step must be nonzero"), (tg_tensor *)NULL;
+    if (!(step > 0 || step < 0))
+        return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "step must be nonzero"), (tg_tensor *)NULL;
     if (!isfinite(start) || !isfinite(end)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
     }
@@ -4548,7 +4603,8 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     double step = n > 1 ? (b - a) / (double)(n - 1) : 0;
     tgi_operand out;
     if (!backend) return NULL;
-    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
+    if (n < 0)
+        return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
     t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
     if (!t) return NULL;
     if (n <= 1) return tgi_made(S, t, tgi_fill_elements(S, t, a));
@@ -4579,8 +4635,9 @@ tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_devic
     t = tg_empty_on(shape, dtype, device);
     if (!t) return NULL;
     if (!data && t->storage->bytes) return tgi_null_argument(S, "from", "data"), tgi_made(S, t, false);
-    return tgi_made(S, t, t->storage->bytes == 0 ||
-                              t->storage->backend->upload(S, t->storage->index, t->storage->data, data, t->storage->bytes));
+    return tgi_made(S, t,
+                    t->storage->bytes == 0 ||
+                        t->storage->backend->upload(S, t->storage->index, t->storage->data, data, t->storage->bytes));
 }
 
 tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype)
@@ -4598,7 +4655,8 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
     int64_t numel;
     tg_tensor *t;
     tgi_storage *s;
-    if (!tgi_dtype_known(dtype)) return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    if (!tgi_dtype_known(dtype))
+        return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
     if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
     t = tgi_new_handle(S, "wrap", dtype);
@@ -4637,8 +4695,8 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 {
     int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
     if (*dim < -n || *dim >= n) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension out of range (expected to be in range of [%d, %d], but got %d)", -n,
-                        n - 1, *dim);
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension out of range (expected to be in range of [%d, %d], but got %d)",
+                        -n, n - 1, *dim);
     }
     if (*dim < 0) *dim += n;
     return true;
@@ -4779,8 +4837,10 @@ static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, t
     int64_t element[1];
     if (!t) return tgi_null_argument(S, op, "t");
     if (tgi_numel(t) != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "a Tensor with %lld elements cannot be converted to Scalar (shape %s)\n"
-                        "tg_get(t, TG_INDEX(...)) reads one element of many", (long long)tgi_numel(t), tgi_shape_text(t).text);
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "a Tensor with %lld elements cannot be converted to Scalar (shape %s)\n"
+                        "tg_get(t, TG_INDEX(...)) reads one element of many",
+                        (long long)tgi_numel(t), tgi_shape_text(t).text);
     }
     return tgi_read_element(S, t, 0, element) && tgi_convert_element(S, value, dtype, element, (tg_dtype)t->dtype);
 }
@@ -4803,14 +4863,14 @@ static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_sha
     int i;
     if (!t) return tgi_null_argument(S, op, "t");
     if (index.ndim != t->ndim) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim, t->ndim,
-                        tgi_shape_text(t).text);
+        return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim,
+                        t->ndim, tgi_shape_text(t).text);
     }
     for (*at = 0, i = 0; i < t->ndim; ++i) {
         int64_t k = index.dim[i];
         if (k < -t->dim[i] || k >= t->dim[i]) {
-            return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld", (long long)k,
-                            i, (long long)t->dim[i]);
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld",
+                            (long long)k, i, (long long)t->dim[i]);
         }
         *at += (k < 0 ? k + t->dim[i] : k) * t->stride[i];
     }
@@ -4869,7 +4929,8 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (need != bytes) {
         tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
-                 tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need, (unsigned long long)bytes);
+                 tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need,
+                 (unsigned long long)bytes);
         return TG_ERR_ARGUMENT;
     }
     if (need == 0) return TG_OK;
@@ -4886,9 +4947,10 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
 
 /* ======== @@TAPE ==================================================================================================
 
-   Every recorded op makes one node, numbered as it is made; edges go from newer nodes to older ones, always.  A tensor owns
-   the node that made it; a node owns older nodes through its edges and pins the tensors that its rule saved, never their
-   handles: so nothing can form a cycle.  Backward runs the newest node that has a gradient until none is left. */
+   Every recorded op makes one node, numbered as it is made; edges go from newer nodes to older ones, always. A
+   tensor owns the node that made it; a node owns older nodes through its edges and pins the tensors that its rule
+   saved, never their handles: so nothing can form a cycle. Backward runs the newest node that has a gradient until
+   none is left. */
 
 /* The numbers of an op's call that its rule needs, and a list of them. */
 enum { TGI_NUMBERS = 2 * TG_MAX_DIMS };
@@ -4994,7 +5056,7 @@ typedef struct {
     tg_tensor **result; /* [inputs] */
 } tgi_step;
 
-/* The op table, one row per op.  Rules stand in @@MOVE and @@OPS. */
+/* The op table, one row per op.  The rules stand with the ops. */
 typedef bool (*tgi_rule)(tgi_step *step, tg_tensor *g);
 typedef struct tgi_op {
     const char *name, *arguments;
@@ -5055,10 +5117,11 @@ static const struct {
 /* ---- nodes ---- */
 
 /* A node with room for its tail, not yet on the tape; NULL after recording an error. */
-static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs, tg_tensor *const *out,
-                              const tgi_attr *attr, const tgi_geometry *view)
+static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
+                              tg_tensor *const *out, const tgi_attr *attr, const tgi_geometry *view)
 {
-    size_t list_bytes = attr ? sizeof(int64_t) * (size_t)attr->listed : 0, attr_bytes = attr ? sizeof *attr + list_bytes : 0;
+    size_t list_bytes = attr ? sizeof(int64_t) * (size_t)attr->listed : 0,
+           attr_bytes = attr ? sizeof *attr + list_bytes : 0;
     size_t bytes = sizeof(tgi_node) + sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_saved) * (size_t)saves +
                    sizeof(tgi_meta) * (size_t)outputs + attr_bytes;
     tgi_node *n;
@@ -5211,7 +5274,8 @@ static void tgi_geometry_of(tgi_geometry *g, const tg_tensor *base, const tg_ten
     g->offset = view->offset - base->offset;
 }
 
-/* A view whose base was rewritten in place gets a new node on the base's new history.  False after recording an error. */
+/* A view whose base was rewritten in place gets a new node on the base's new history.  False after recording an
+   error. */
 static bool tgi_sync(tgi_thread *S, tg_tensor *t)
 {
     tg_tensor *base = t->base;
@@ -5369,7 +5433,8 @@ static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
 
-/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory did. */
+/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
+   did. */
 static tg_tensor *tgi_finish(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
@@ -5429,27 +5494,32 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
     const char *op = c->op->name;
     tg_tensor *base = t->base ? t->base : t;
     if (tgi_overlaps_itself(t)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op,
-                        "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                        "location. Please clone() the tensor before performing the operation.");
+        return tgi_fail(
+            S, TG_ERR_ARGUMENT, op,
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location. Please clone() the tensor before performing the operation.");
     }
     if (S->grad_off) return true;
     if ((base->flags & TGI_REQUIRES_GRAD) && !base->node) {
-        return tgi_fail(S, TG_ERR_GRAPH, op, "a %sleaf Variable that requires grad is being used in an in-place operation.\n"
-                        "write to it inside TG_NO_GRAD; or write to a copy", t->base ? "view of a " : "");
+        return tgi_fail(S, TG_ERR_GRAPH, op,
+                        "a %sleaf Variable that requires grad is being used in an in-place operation.\n"
+                        "write to it inside TG_NO_GRAD; or write to a copy",
+                        t->base ? "view of a " : "");
     }
     if (!c->records || !t->base) return true;
     if (t->flags & TGI_MULTI_VIEW) {
-        return tgi_fail(S, TG_ERR_GRAPH, op,
-                        "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
-                        "returns multiple views. Such functions do not allow the output views to be modified inplace. You "
-                        "should replace the inplace operation by an out-of-place one.",
-                        (int)t->output, t->node ? t->node->op->name : "split");
+        return tgi_fail(
+            S, TG_ERR_GRAPH, op,
+            "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
+            "returns multiple views. Such functions do not allow the output views to be modified inplace. You "
+            "should replace the inplace operation by an out-of-place one.",
+            (int)t->output, t->node ? t->node->op->name : "split");
     }
     if (t->flags & TGI_NO_GRAD_VIEW) {
-        return tgi_fail(S, TG_ERR_GRAPH, op,
-                        "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
-                        "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
+        return tgi_fail(
+            S, TG_ERR_GRAPH, op,
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
+            "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
     }
     return true;
 }
@@ -5557,7 +5627,8 @@ tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
     tgi_thread *S = tgi_self();
     if (!tgi_synced(t, "set_requires_grad") || !tgi_owned_here(S, "set_requires_grad", "t", t)) return NULL;
     if (on && !tgi_dtypes[t->dtype].floating) {
-        tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad", "only Tensors of floating point dtype can require gradients, not %s",
+        tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad",
+                 "only Tensors of floating point dtype can require gradients, not %s",
                  tg_dtype_name((tg_dtype)t->dtype));
         return NULL;
     }
@@ -5597,20 +5668,24 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
     if (!tgi_owned_here(S, op, "t", t) || (g && !tgi_owned_here(S, op, "g", g))) return tgi_failed(S);
     if (g == t) return tgi_fail(S, TG_ERR_ARGUMENT, op, "can't assign Variable as its own grad"), TG_ERR_ARGUMENT;
     if (g && (g->storage->backend != t->storage->backend || g->storage->index != t->storage->index)) {
-        tgi_fail(S, TG_ERR_DEVICE, op, "attempting to assign a gradient located on device '%s' to a tensor located on device "
+        tgi_fail(S, TG_ERR_DEVICE, op,
+                 "attempting to assign a gradient located on device '%s' to a tensor located on device "
                  "'%s'. Please ensure that the gradient and the tensor are on the same device",
                  tg_device_str(tgi_device_of(g)), tg_device_str(tgi_device_of(t)));
         return TG_ERR_DEVICE;
     }
     if (g && g->dtype != t->dtype) {
-        tgi_fail(S, TG_ERR_DTYPE, op, "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please "
+        tgi_fail(S, TG_ERR_DTYPE, op,
+                 "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please "
                  "ensure that the gradient and the tensor have the same dtype",
                  tg_dtype_name((tg_dtype)g->dtype), tg_dtype_name((tg_dtype)t->dtype));
         return TG_ERR_DTYPE;
     }
     if (g && (g->ndim != t->ndim || memcmp(g->dim, t->dim, sizeof(int64_t) * t->ndim))) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure that "
-                 "the gradient and the tensor are the same size", tgi_shape_text(g).text, tgi_shape_text(t).text);
+        tgi_fail(S, TG_ERR_SHAPE, op,
+                 "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure that "
+                 "the gradient and the tensor are the same size",
+                 tgi_shape_text(g).text, tgi_shape_text(t).text);
         return TG_ERR_SHAPE;
     }
     old = t->grad;
@@ -5652,8 +5727,9 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
     int id = 1;
     if (!tgi_synced(t, op) || !tgi_owned_here(S, op, "t", t)) return NULL;
     if (!(t->flags & TGI_REQUIRES_GRAD)) {
-        tgi_fail(S, TG_ERR_GRAPH, op, strcmp(op, "retain_grad") ? "cannot register a hook on a tensor that doesn't require gradient"
-                                                                : "can't retain_grad on Tensor that has requires_grad=False");
+        tgi_fail(S, TG_ERR_GRAPH, op,
+                 strcmp(op, "retain_grad") ? "cannot register a hook on a tensor that doesn't require gradient"
+                                           : "can't retain_grad on Tensor that has requires_grad=False");
         return NULL;
     }
     e = (tgi_hook_entry *)tgi_take(S, sizeof *e);
@@ -5685,7 +5761,8 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
     tgi_hook_entry *e;
     if (!hook) return tgi_null_argument(S, "hook_post_accumulate", "hook"), 0;
     if (t && t->node) {
-        tgi_fail(S, TG_ERR_GRAPH, "hook_post_accumulate", "post accumulate grad hooks cannot be registered on non-leaf tensors");
+        tgi_fail(S, TG_ERR_GRAPH, "hook_post_accumulate",
+                 "post accumulate grad hooks cannot be registered on non-leaf tensors");
         return 0;
     }
     e = tgi_add_hook("hook_post_accumulate", t);
@@ -5843,8 +5920,8 @@ static tgi_record *tgi_node_record(tg_backward_run *run, tgi_node *n)
     return r;
 }
 
-/* The run's record of a leaf (or a tensor that retains its gradient).  One that other threads can reach is found by search,
-   because a run writes nothing into it. */
+/* The run's record of a leaf (or a tensor that retains its gradient).  One that other threads can reach is found by
+   search, because a run writes nothing into it. */
 static tgi_record *tgi_leaf_record(tg_backward_run *run, tg_tensor *t, bool retained)
 {
     bool shared = (t->flags & TGI_SHARED) != 0;
@@ -5950,27 +6027,29 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
 {
     int i;
     if (n->flags & TGI_FREED) {
-        return tgi_fail(S, TG_ERR_GRAPH, "backward",
-                        "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                        "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-                        "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
-                        "if you need to access saved tensors after calling backward. (at node %lld, %s)\n"
-                        "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
-                        (long long)n->number, tgi_node_name(n));
+        return tgi_fail(
+            S, TG_ERR_GRAPH, "backward",
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+            "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+            "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
+            "if you need to access saved tensors after calling backward. (at node %lld, %s)\n"
+            "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
+            (long long)n->number, tgi_node_name(n));
     }
     for (i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         const tg_tensor *t = s->t;
         const tgi_node *maker = s->which == TGI_EXTRA ? NULL : s->which < 0 ? n : n->edge[s->which].node;
         if (t->storage->version == s->version) continue;
-        return tgi_fail(S, TG_ERR_GRAPH, "backward",
-                        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                        "[%s %s], which is output %d of %s, is at version %u; expected version %u instead. It is needed by the "
-                        "backward of %s and was last written by %s.\n"
-                        "write to a copy (tg_clone), or use the op without the underscore",
-                        tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
-                        maker ? tgi_backward_name(maker->op).text : "a leaf", (unsigned)t->storage->version,
-                        (unsigned)s->version, tgi_node_name(n), t->storage->writer ? t->storage->writer : "the program");
+        return tgi_fail(
+            S, TG_ERR_GRAPH, "backward",
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            "[%s %s], which is output %d of %s, is at version %u; expected version %u instead. It is needed by the "
+            "backward of %s and was last written by %s.\n"
+            "write to a copy (tg_clone), or use the op without the underscore",
+            tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
+            maker ? tgi_backward_name(maker->op).text : "a leaf", (unsigned)t->storage->version, (unsigned)s->version,
+            tgi_node_name(n), t->storage->writer ? t->storage->writer : "the program");
     }
     return true;
 }
@@ -5987,8 +6066,8 @@ static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base
     return n;
 }
 
-/* Saved tensors whose last handle died come back to life with their history for the time of a step whose own graph is wanted.
-   Returns a bit per saved tensor revived; *ok false on error. */
+/* Saved tensors whose last handle died come back to life with their history for the time of a step whose own graph is
+   wanted. Returns a bit per saved tensor revived; *ok false on error. */
 static uint64_t tgi_revive(tgi_thread *S, tgi_node *n, bool *ok)
 {
     uint64_t revived = 0;
@@ -6051,14 +6130,17 @@ static bool tgi_expandable_to(const tg_tensor *t, int ndim, const int64_t *dim)
     return true;
 }
 
-/* A gradient made fit for what it is the gradient of: summed over broadcast dims, in its dtype, on its device (0-dim only). */
+/* A gradient made fit for what it is the gradient of: summed over broadcast dims, in its dtype, on its device (0-dim
+   only). */
 static tg_tensor *tgi_fit(tgi_thread *S, const char *of, int i, tg_tensor *g, const tgi_meta *m)
 {
     tg_device device;
     if (!tgi_same_shape(g, m->ndim, m->dim)) {
         if (!tgi_expandable_to(g, m->ndim, m->dim)) {
-            tgi_fail(S, TG_ERR_SHAPE, "backward", "Function %s returned an invalid gradient at index %d - got %s but expected "
-                     "shape compatible with %s", of, i, tgi_shape_text(g).text, tgi_dims_text(m->ndim, m->dim).text);
+            tgi_fail(S, TG_ERR_SHAPE, "backward",
+                     "Function %s returned an invalid gradient at index %d - got %s but expected "
+                     "shape compatible with %s",
+                     of, i, tgi_shape_text(g).text, tgi_dims_text(m->ndim, m->dim).text);
             return NULL;
         }
         g = tgi_reach.sum_to(g, m->ndim, m->dim);
@@ -6070,8 +6152,10 @@ static tg_tensor *tgi_fit(tgi_thread *S, const char *of, int i, tg_tensor *g, co
         want.type = m->backend->type;
         want.index = m->index;
         if (g->ndim > 0) {
-            tgi_fail(S, TG_ERR_DEVICE, "backward", "Function %s returned an invalid gradient at index %d - expected device %s "
-                     "but got %s", of, i, tg_device_str(want), tg_device_str(device));
+            tgi_fail(S, TG_ERR_DEVICE, "backward",
+                     "Function %s returned an invalid gradient at index %d - expected device %s "
+                     "but got %s",
+                     of, i, tg_device_str(want), tg_device_str(device));
             return NULL;
         }
         device = want;
@@ -6118,8 +6202,9 @@ static bool tgi_run_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int output
         g = e->hook(*slot, e->user);
         if (g && (!tgi_same_shape(g, (*slot)->ndim, (*slot)->dim) || g->dtype != (*slot)->dtype)) {
             bool size = !tgi_same_shape(g, (*slot)->ndim, (*slot)->dim);
-            tgi_fail(S, size ? TG_ERR_SHAPE : TG_ERR_DTYPE, "backward", "hook %d has changed the %s of value (was %s %s got %s %s)",
-                     e->id, size ? "size" : "type", tg_dtype_name((tg_dtype)(*slot)->dtype), tgi_shape_text(*slot).text,
+            tgi_fail(S, size ? TG_ERR_SHAPE : TG_ERR_DTYPE, "backward",
+                     "hook %d has changed the %s of value (was %s %s got %s %s)", e->id, size ? "size" : "type",
+                     tg_dtype_name((tg_dtype)(*slot)->dtype), tgi_shape_text(*slot).text,
                      tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text);
         }
         if (S->errors == errors && g && g != *slot) {
@@ -6142,15 +6227,18 @@ static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
         tg_tensor *bad = step->result[i] ? tgi_reach.any(tgi_reach.is_nan(step->result[i])) : NULL;
         if (step->result[i] && !bad) return false;
         if (bad && tg_item(bad) != 0) {
-            return tgi_fail(S, TG_ERR_GRAPH, "backward", "Function '%s' returned nan values in its %dth output.\n"
-                            "the op was %s%s%s (node %lld): look at its inputs", tgi_backward_name(n->op).text, i, tgi_node_name(n),
-                            n->name ? ", which made " : "", n->name ? n->name : "", (long long)n->number);
+            return tgi_fail(S, TG_ERR_GRAPH, "backward",
+                            "Function '%s' returned nan values in its %dth output.\n"
+                            "the op was %s%s%s (node %lld): look at its inputs",
+                            tgi_backward_name(n->op).text, i, tgi_node_name(n), n->name ? ", which made " : "",
+                            n->name ? n->name : "", (long long)n->number);
         }
     }
     return true;
 }
 
-/* The gradients of a record, ready for the rule: hooks have seen them, retained ones are noted, zeros stand for none. */
+/* The gradients of a record, ready for the rule: hooks have seen them, retained ones are noted, zeros stand for
+   none. */
 static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
 {
     tgi_thread *S = run->S;
@@ -6197,7 +6285,8 @@ static bool tgi_run_rule(tgi_step *step)
     if (!tgi_wanted(n, 0)) return true;
     part = step->result[0];
     if (!part) part = tg_zeros_on(tg_make_shape(n->view->ndim, n->view->dim), (tg_dtype)g->dtype, tgi_device_of(g));
-    if (part && !tgi_same_shape(part, n->view->ndim, n->view->dim)) part = tgi_reach.sum_to(part, n->view->ndim, n->view->dim);
+    if (part && !tgi_same_shape(part, n->view->ndim, n->view->dim))
+        part = tgi_reach.sum_to(part, n->view->ndim, n->view->dim);
     step->result[0] = part ? tgi_reach.scatter_view(g, part, n->view) : NULL;
     return step->result[0] != NULL;
 }
@@ -6227,7 +6316,8 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
     step.grad = r->grad;
     step.received = r->received;
     step.result = result;
-    if (ok && ((run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint))) revived = tgi_revive(S, n, &ok);
+    if (ok && ((run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint)))
+        revived = tgi_revive(S, n, &ok);
     ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
     for (i = n->inputs - 1; ok && i >= 0; --i) {
         tgi_meta m;
@@ -6248,7 +6338,8 @@ static void tgi_run_fail(tg_backward_run *run)
     static const char note[] = "\n  note: this backward has freed part of its graph: it cannot be repeated";
     size_t used = strlen(S->message);
     run->failed = true;
-    if (run->partial && S->errors == 1 && used + sizeof note <= sizeof S->message) memcpy(S->message + used, note, sizeof note);
+    if (run->partial && S->errors == 1 && used + sizeof note <= sizeof S->message)
+        memcpy(S->message + used, note, sizeof note);
 }
 
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
@@ -6306,22 +6397,28 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, int i, tg_tensor *root, tg_tensor
 {
     tgi_meta m = tgi_meta_of(root);
     if (!(root->flags & TGI_REQUIRES_GRAD)) {
-        tgi_fail(S, TG_ERR_GRAPH, "backward", "element %d of tensors does not require grad and does not have a grad_fn\n"
-                 "no input of it requires grad, or it was computed under TG_NO_GRAD", i);
+        tgi_fail(S, TG_ERR_GRAPH, "backward",
+                 "element %d of tensors does not require grad and does not have a grad_fn\n"
+                 "no input of it requires grad, or it was computed under TG_NO_GRAD",
+                 i);
         return NULL;
     }
     if (!g) {
         if (tgi_numel(root) != 1) {
-            tgi_fail(S, TG_ERR_SHAPE, "backward", "grad can be implicitly created only for scalar outputs, not for shape %s\n"
-                     "reduce it (tg_sum), or pass its gradient to tg_backward_ex", tgi_shape_text(root).text);
+            tgi_fail(S, TG_ERR_SHAPE, "backward",
+                     "grad can be implicitly created only for scalar outputs, not for shape %s\n"
+                     "reduce it (tg_sum), or pass its gradient to tg_backward_ex",
+                     tgi_shape_text(root).text);
             return NULL;
         }
         return tg_ones_like(root);
     }
     if (!tgi_owned_here(S, "backward", "grads", g)) return NULL;
     if (!tgi_same_shape(g, root->ndim, root->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "backward", "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of "
-                 "%s.", i, tgi_shape_text(g).text, i, tgi_shape_text(root).text);
+        tgi_fail(S, TG_ERR_SHAPE, "backward",
+                 "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of "
+                 "%s.",
+                 i, tgi_shape_text(g).text, i, tgi_shape_text(root).text);
         return NULL;
     }
     if (g->ndim > 0 && (g->storage->backend != m.backend || g->storage->index != m.index)) {
@@ -6454,8 +6551,8 @@ static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
            !tgi_overlaps_itself(leaf->grad);
 }
 
-/* The tensor that will be the leaf's .grad: the gradient itself if nobody else has it and it is laid out like the leaf, else a
-   copy that is; a sum if there is a .grad that must not be written. */
+/* The tensor that will be the leaf's .grad: the gradient itself if nobody else has it and it is laid out like the leaf,
+   else a copy that is; a sum if there is a .grad that must not be written. */
 static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_record *r)
 {
     tg_tensor *leaf = r->leaf, *g = r->grad[0], *y;
@@ -6475,7 +6572,8 @@ static bool tgi_commit(tg_backward_run *run)
     tgi_thread *S = run->S;
     tgi_record *r;
     for (r = run->leaves; r; r = r->all) {
-        if (!r->retained && r->leaf->hooks && !tgi_run_hooks(S, r->leaf->hooks, r->leaf->output, &r->grad[0], NULL)) return false;
+        if (!r->retained && r->leaf->hooks && !tgi_run_hooks(S, r->leaf->hooks, r->leaf->output, &r->grad[0], NULL))
+            return false;
     }
     if (run->wants) {
         int i;
@@ -6570,7 +6668,8 @@ static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
         if (!inputs || !inputs[i]) return tgi_null_argument(S, "gradients", "inputs");
         if (!tgi_owned_here(S, "gradients", "inputs", inputs[i]) || !tgi_sync(S, inputs[i])) return false;
         if (!(inputs[i]->flags & TGI_REQUIRES_GRAD)) {
-            return tgi_fail(S, TG_ERR_GRAPH, "gradients", "One of the differentiated Tensors does not require grad (input %d)", i);
+            return tgi_fail(S, TG_ERR_GRAPH, "gradients",
+                            "One of the differentiated Tensors does not require grad (input %d)", i);
         }
     }
     return true;
@@ -6583,9 +6682,11 @@ static bool tgi_hand_over(tgi_thread *S, tg_tensor *const *inputs, tg_tensor **r
     if (!g) {
         if (flags & TG_MATERIALIZE_GRADS) return (results[i] = tg_zeros_like(inputs[i])) != NULL;
         if (flags & TG_ALLOW_UNUSED) return true;
-        return tgi_fail(S, TG_ERR_GRAPH, "gradients", "One of the differentiated Tensors appears to not have been used in the graph. "
+        return tgi_fail(S, TG_ERR_GRAPH, "gradients",
+                        "One of the differentiated Tensors appears to not have been used in the graph. "
                         "Set allow_unused=True if this is the desired behavior. (input %d)\n"
-                        "pass TG_ALLOW_UNUSED for NULL, or TG_MATERIALIZE_GRADS for zeros", i);
+                        "pass TG_ALLOW_UNUSED for NULL, or TG_MATERIALIZE_GRADS for zeros",
+                        i);
     }
     if (tgi_only_ours(g) && !g->link.next) { /* the run's reference becomes the scope's */
         tgi_join_list(S, g, S->scope, S->scope_serial);
@@ -6597,8 +6698,8 @@ static bool tgi_hand_over(tgi_thread *S, tg_tensor *const *inputs, tg_tensor **r
     return y != NULL;
 }
 
-tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs, tg_tensor *const *inputs, int m,
-                       tg_tensor **results, int flags)
+tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs, tg_tensor *const *inputs,
+                       int m, tg_tensor **results, int flags)
 {
     tgi_thread *S = tgi_self();
     tg_backward_run *run;
@@ -6770,7 +6871,9 @@ static bool tgi_own_outputs(tgi_thread *S, const char *name, tg_ctx *ctx)
     for (i = 0; i < ctx->n_out; ++i) {
         bool alias = false;
         if (!ctx->out[i]) {
-            return S->errors ? false : tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %s did not fill in output %d", name, i);
+            return S->errors
+                       ? false
+                       : tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %s did not fill in output %d", name, i);
         }
         for (k = 0; k < ctx->n_in; ++k) alias = alias || ctx->out[i] == ctx->in[k];
         for (k = 0; k < i; ++k) alias = alias || ctx->out[i] == ctx->out[k];
@@ -6792,7 +6895,12 @@ tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_ba
     tg_ctx *ctx;
     int i;
     if (!name || !forward || !backward || (!in && n_in) || !out) {
-        tgi_null_argument(S, "custom", !name ? "name" : !forward ? "forward" : !backward ? "backward" : !out ? "out" : "in");
+        tgi_null_argument(S, "custom",
+                          !name       ? "name"
+                          : !forward  ? "forward"
+                          : !backward ? "backward"
+                          : !out      ? "out"
+                                      : "in");
         return tgi_failed(S);
     }
     for (i = 0; i < n_out; ++i) out[i] = NULL;
@@ -6915,7 +7023,8 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     ok = y && tgi_own_outputs(S, "checkpoint", ctx);
     for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
     ctx->forward = false;
-    if (ok && watch.n && tgi_dtypes[y->dtype].floating) { /* its inputs are all that it met, not only those it was given */
+    if (ok && watch.n &&
+        tgi_dtypes[y->dtype].floating) { /* its inputs are all that it met, not only those it was given */
         ctx->in = watch.list, ctx->n_in = watch.n;
         ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
         for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_watch_note(S, watch.list[i]);
@@ -6928,7 +7037,8 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     return ok ? y : NULL;
 }
 
-/* The function again, with the random numbers it had, now recorded: its nodes are the newest, so the run goes on in them. */
+/* The function again, with the random numbers it had, now recorded: its nodes are the newest, so the run goes on in
+   them. */
 static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 {
     tgi_thread *S = step->S;
@@ -6996,7 +7106,8 @@ static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
     int64_t stride = 1;
     if (tgi_is_contiguous(t)) return;
     for (i = 0; i < t->ndim; ++i) { /* outermost first; dims without a stride stay where they are */
-        for (k = i; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k) order[k] = order[k - 1];
+        for (k = i; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k)
+            order[k] = order[k - 1];
         order[k] = i;
     }
     for (i = t->ndim - 1; i >= 0; --i) {
@@ -7040,7 +7151,8 @@ tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
     bool same_place;
     if (!t) return tgi_null_argument(S, "to", "t"), t;
     if (!backend) return NULL;
-    if (!tgi_dtype_known(dtype)) return tgi_fail(S, TG_ERR_DTYPE, "to", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    if (!tgi_dtype_known(dtype))
+        return tgi_fail(S, TG_ERR_DTYPE, "to", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     same_place = t->storage->backend == backend && t->storage->index == device.index;
     if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
     if (!tgi_begin1(&c, TGI_OP_to, t)) return NULL;
@@ -7169,17 +7281,20 @@ static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
 }
 
 /* dims [8] := the broadcast of dims and t's; false after recording PyTorch's error. */
-static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dims, const tg_tensor *t, tg_tensor *const *in, int n)
+static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dims, const tg_tensor *t,
+                          tg_tensor *const *in, int n)
 {
     int64_t wide[TG_MAX_DIMS];
     int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim, i;
     for (i = 1; i <= wide_ndim; ++i) {
         int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
         if (a != b && a != 1 && b != 1) {
-            return tgi_fail(S, TG_ERR_SHAPE, op,
-                            "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton dimension %d\n"
-                            "shapes %s and %s do not broadcast", (long long)a, (long long)b, wide_ndim - i,
-                            n == 2 ? tgi_shape_text(in[0]).text : tgi_dims_text(*ndim, dims).text, tgi_shape_text(t).text);
+            return tgi_fail(
+                S, TG_ERR_SHAPE, op,
+                "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton dimension %d\n"
+                "shapes %s and %s do not broadcast",
+                (long long)a, (long long)b, wide_ndim - i,
+                n == 2 ? tgi_shape_text(in[0]).text : tgi_dims_text(*ndim, dims).text, tgi_shape_text(t).text);
         }
         wide[wide_ndim - i] = a == 1 ? b : a;
     }
@@ -7209,16 +7324,20 @@ static bool tgi_collides(const tg_tensor *t, const tg_tensor *x)
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
 }
 
-static bool tgi_is_integral(double s) { return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0; }
+static bool tgi_is_integral(double s)
+{
+    return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
+}
 
 /* What integers cannot do: a number that is not one of theirs, bool arithmetic. */
 static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, double t)
 {
-    static const char *const no_bool[] = {
-        "Subtraction, the `-` operator, with two bool tensors is not supported. If you are trying to invert a mask, use the "
-        "`~` or `logical_not()` operator instead.",
-        "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` or "
-        "`logical_not()` operator instead."};
+    static const char *const no_bool[] = {"Subtraction, the `-` operator, with two bool tensors is not supported. If "
+                                          "you are trying to invert a mask, use the "
+                                          "`~` or `logical_not()` operator instead.",
+                                          "Negation, the `-` operator, on a bool tensor is not supported. If you are "
+                                          "trying to invert a mask, use the `~` or "
+                                          "`logical_not()` operator instead."};
     if (tgi_dtypes[dtype].floating || tgi_kind_of(op) == TGI_KIND_FLOATS) return true;
     if (dtype == TG_BOOL && (op == TGI_OP_sub || op == TGI_OP_neg)) {
         return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name, "%s", no_bool[op == TGI_OP_neg]);
@@ -7228,8 +7347,10 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
     }
     if (op == TGI_OP_clamp && !isnan(s) && !isnan(t)) return true; /* sides may be open */
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
-    return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name, "%g is no value of a tensor of %s\n"
-                    "convert the tensor first: tg_to_dtype(t, TG_F32)", tgi_is_integral(s) ? t : s, tg_dtype_name(dtype));
+    return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name,
+                    "%g is no value of a tensor of %s\n"
+                    "convert the tensor first: tg_to_dtype(t, TG_F32)",
+                    tgi_is_integral(s) ? t : s, tg_dtype_name(dtype));
 }
 
 /* In place: the result must be what the target can hold. */
@@ -7365,7 +7486,8 @@ static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
         half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
-        slope = tg_mul(tg_rsub_scalar(tg_mul(u, u), 1), tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), k / 2));
+        slope =
+            tg_mul(tg_rsub_scalar(tg_mul(u, u), 1), tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), k / 2));
     } else {
         half = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
         slope = tg_mul_scalar(tg_exp(tg_mul_scalar(x2, -0.5)), 0.3989422804014327);
@@ -7418,7 +7540,8 @@ static tg_tensor *tgi_bce_target_gradient(tg_tensor *g, tg_tensor *a)
         return tgi_give(step, 0, rule);                                                                                \
     }
 #define TGI_RULE2(name, kind, f, fi, needs, rule_a, rule_b, formula) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
-#define TGI_RULE3(name, kind, f, fi, needs, rule_a, rule_b, rule_c, formula) TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3(name, kind, f, fi, needs, rule_a, rule_b, rule_c, formula) \
+    TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
 #define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
 #define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
 #define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
@@ -7472,7 +7595,10 @@ tg_tensor *tg_clamp_max(tg_tensor *x, double hi) { return tg_clamp(x, -(double)I
 tg_tensor *tg_leaky_relu(tg_tensor *x, double slope) { return tgi_map1(TGI_OP_leaky_relu, false, x, slope, 0); }
 tg_tensor *tg_elu(tg_tensor *x, double alpha) { return tgi_map1(TGI_OP_elu, false, x, alpha, 0); }
 tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx) { return tgi_map1(TGI_OP_gelu, false, x, tanh_approx, 0); }
-tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold) { return tgi_map1(TGI_OP_softplus, false, x, beta, threshold); }
+tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold)
+{
+    return tgi_map1(TGI_OP_softplus, false, x, beta, threshold);
+}
 
 #define TGI_PUBLIC2(name, ...)                                                                                         \
     tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, false, a, b, 0); }
@@ -7559,7 +7685,8 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
 
 static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
 {
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_zeros_like(g))) && (!tgi_wants(step, 1) || tgi_give(step, 1, g));
+    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_zeros_like(g))) &&
+           (!tgi_wants(step, 1) || tgi_give(step, 1, g));
 }
 
 tg_status tg_set(tg_tensor *t, tg_shape index, double value)
@@ -7575,7 +7702,8 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
     return t ? TG_OK : tgi_failed(S);
 }
 
-/* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation ---- */
+/* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation
+   ---- */
 
 /* A new tensor with these strides, which must not be negative. */
 static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, const int64_t *strides, tg_dtype dtype)
@@ -7607,7 +7735,8 @@ static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_geometry *v
 }
 
 /* A view of t: dims, strides and offset in t's storage; one more output of the call. */
-static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides, int64_t offset)
+static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides,
+                              int64_t offset)
 {
     tg_tensor *y = tgi_alias(c->S, c->op->name, t);
     if (!y) return NULL;
@@ -7665,8 +7794,14 @@ static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_geometry *v)
     return tgi_finish(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
 }
 
-static bool tgi_rule_as_strided(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tgi_strided_add(g, step->node->view)); }
-static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tgi_as_strided(g, step->node->view)); }
+static bool tgi_rule_as_strided(tgi_step *step, tg_tensor *g)
+{
+    return tgi_give(step, 0, tgi_strided_add(g, step->node->view));
+}
+static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g)
+{
+    return tgi_give(step, 0, tgi_as_strided(g, step->node->view));
+}
 
 /* base with the view replaced by src. */
 static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_geometry *v)
@@ -7689,13 +7824,15 @@ static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_ge
 static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *part = tgi_as_strided(g, step->node->view);
-    return part && (!tgi_wants(step, 0) || tgi_give(step, 0, tgi_scatter_view(g, tg_zeros_like(part), step->node->view))) &&
+    return part &&
+           (!tgi_wants(step, 0) || tgi_give(step, 0, tgi_scatter_view(g, tg_zeros_like(part), step->node->view))) &&
            (!tgi_wants(step, 1) || tgi_give(step, 1, part));
 }
 
 /* ---- views that keep every element: reshape, permute ---- */
 
-/* Strides for t seen in another shape, without a copy; false if there are none.  After numpy's attempt_nocopy_reshape. */
+/* Strides for t seen in another shape, without a copy; false if there are none.  After numpy's
+   attempt_nocopy_reshape. */
 static bool tgi_view_strides(const tg_tensor *t, int ndim, const int64_t *dims, int64_t *strides)
 {
     int old = t->ndim - 1, i = ndim - 1;
@@ -7707,7 +7844,8 @@ static bool tgi_view_strides(const tg_tensor *t, int ndim, const int64_t *dims, 
         }
         return true;
     }
-    while (i >= 0) { /* match a group of new dims with a group of old dims of the same size that lie behind each other */
+    while (i >=
+           0) { /* match a group of new dims with a group of old dims of the same size that lie behind each other */
         int64_t stride, group, filled = 1;
         while (old >= 0 && t->dim[old] == 1) old--;
         group = old >= 0 ? t->dim[old] : 1;
@@ -7752,8 +7890,10 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
     }
     if (!tgi_check_shape(S, op, shape->ndim, shape->dim, &known)) return false;
     if (hole >= 0 && known == 0) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "cannot reshape tensor of 0 elements into shape %s because the unspecified dimension "
-                        "size -1 can be any value and is ambiguous", tgi_dims_text(asked.ndim, asked.dim).text);
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "cannot reshape tensor of 0 elements into shape %s because the unspecified dimension "
+                        "size -1 can be any value and is ambiguous",
+                        tgi_dims_text(asked.ndim, asked.dim).text);
     }
     if (hole >= 0) shape->dim[hole] = numel / known;
     fits = hole >= 0 ? numel % known == 0 : numel == known;
@@ -7769,7 +7909,10 @@ static tg_tensor *tgi_reshape_view(tg_tensor *t, int ndim, const int64_t *dims, 
     return tgi_finish(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
 }
 
-static bool tgi_rule_reshape(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_reshape(g, tgi_input_shape(step, 0))); }
+static bool tgi_rule_reshape(tgi_step *step, tg_tensor *g)
+{
+    return tgi_give(step, 0, tg_reshape(g, tgi_input_shape(step, 0)));
+}
 
 tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
 {
@@ -7778,7 +7921,8 @@ tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
     if (!t) return tgi_null_argument(S, "view", "t"), t;
     if (!tgi_infer_shape(S, "view", t, &shape)) return NULL;
     if (tgi_view_strides(t, shape.ndim, shape.dim, strides)) return tgi_reshape_view(t, shape.ndim, shape.dim, strides);
-    tgi_fail(S, TG_ERR_SHAPE, "view", "view size is not compatible with input tensor's size and stride (at least one dimension "
+    tgi_fail(S, TG_ERR_SHAPE, "view",
+             "view size is not compatible with input tensor's size and stride (at least one dimension "
              "spans across two contiguous subspaces). Use .reshape(...) instead.\ntg_reshape copies where it must");
     return NULL;
 }
@@ -7804,7 +7948,8 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
     if (t->ndim == 0) return tg_reshape(t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
     if (start_dim > end_dim) {
-        return tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"),
+               (tg_tensor *)NULL;
     }
     shape = tg_make_shape(start_dim + 1, t->dim);
     for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
@@ -7892,8 +8037,10 @@ tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
     int order[TG_MAX_DIMS], i;
     if (!t) return tgi_null_argument(S, "permute", "t"), t;
     if (dims.ndim != t->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "permute", "number of dimensions in the tensor input does not match the length of the desired "
-                 "ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d", t->ndim, dims.ndim);
+        tgi_fail(S, TG_ERR_SHAPE, "permute",
+                 "number of dimensions in the tensor input does not match the length of the desired "
+                 "ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d",
+                 t->ndim, dims.ndim);
         return NULL;
     }
     if (!tgi_wrap_dims(S, "permute", t, &dims)) return NULL;
@@ -7916,7 +8063,8 @@ tg_tensor *tg_movedim(tg_tensor *t, int source, int destination)
 {
     tgi_thread *S = tgi_self();
     if (!t) return tgi_null_argument(S, "movedim", "t"), t;
-    if (!tgi_wrap_dim(S, "movedim", t->ndim, &source) || !tgi_wrap_dim(S, "movedim", t->ndim, &destination)) return NULL;
+    if (!tgi_wrap_dim(S, "movedim", t->ndim, &source) || !tgi_wrap_dim(S, "movedim", t->ndim, &destination))
+        return NULL;
     return tgi_move_dim(t, source, destination);
 }
 
@@ -7935,7 +8083,8 @@ tg_tensor *tg_t(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!t) return tgi_null_argument(S, "t", "t"), t;
     if (t->ndim > 2) {
-        return tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim),
+               (tg_tensor *)NULL;
     }
     return t->ndim < 2 ? tg_transpose(t, 0, 0) : tg_transpose(t, 0, 1);
 }
@@ -7950,17 +8099,21 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
     if (!tgi_begin1(&c, TGI_OP_expand, t)) return NULL;
     lead = shape.ndim - t->ndim;
     if (lead < 0 || shape.ndim > TG_MAX_DIMS) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "expand", "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
-                 "in the tensor (%d), and at most %d", shape.ndim, t->ndim, TG_MAX_DIMS);
+        tgi_fail(c.S, TG_ERR_SHAPE, "expand",
+                 "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
+                 "in the tensor (%d), and at most %d",
+                 shape.ndim, t->ndim, TG_MAX_DIMS);
         return NULL;
     }
     for (i = shape.ndim - 1; i >= 0; --i) {
         int64_t have = i >= lead ? t->dim[i - lead] : 1;
         if (shape.dim[i] == -1 && i >= lead) shape.dim[i] = have;
         if (shape.dim[i] < 0 || (have != shape.dim[i] && have != 1)) {
-            tgi_fail(c.S, TG_ERR_SHAPE, "expand", "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
-                     "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s", (long long)shape.dim[i], (long long)have, i,
-                     tgi_dims_text(shape.ndim, shape.dim).text, tgi_shape_text(t).text);
+            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
+                     "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
+                     "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
+                     (long long)shape.dim[i], (long long)have, i, tgi_dims_text(shape.ndim, shape.dim).text,
+                     tgi_shape_text(t).text);
             return NULL;
         }
         strides[i] = i < lead || (have == 1 && shape.dim[i] != 1) ? 0 : t->stride[i - lead];
@@ -8020,9 +8173,13 @@ static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
     return tgi_finish(&c, c.backend->reduce(c.S, &r));
 }
 
-static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_expand(g, tgi_input_shape(step, 0))); }
+static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
+{
+    return tgi_give(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
+}
 
-/* ---- views of a part: slice, select, diagonal, unfold.  attr: dim, i start, j step; diagonal: dim, flag second dim ---- */
+/* ---- views of a part: slice, select, diagonal, unfold.  attr: dim, i start, j step; diagonal: dim, flag second dim
+   ---- */
 
 /* Strides and offset of the view over a tensor whose strides are `in`; the same for t's own and for index space. */
 static int64_t tgi_part_strides(int op, const tgi_attr *a, int ndim, const int64_t *in, int64_t *out)
@@ -8074,7 +8231,8 @@ static bool tgi_rule_unfold(tgi_step *step, tg_tensor *g) { return tgi_part_rule
 
 static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
 {
-    if (t->ndim == 0) return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "this function cannot be applied to a 0-dim tensor.");
+    if (t->ndim == 0)
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "this function cannot be applied to a 0-dim tensor.");
     return tgi_wrap_dim(c->S, c->op->name, t->ndim, dim);
 }
 
@@ -8103,19 +8261,22 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
     int64_t dims[TG_MAX_DIMS];
     if (!tgi_begin1(&c, TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
-        return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."), (tg_tensor *)NULL;
+        return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."),
+               (tg_tensor *)NULL;
     }
     if (!tgi_wrap_dim(c.S, "narrow", t->ndim, &dim)) return NULL;
-    if (length < 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."), (tg_tensor *)NULL;
+    if (length < 0)
+        return tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."), (tg_tensor *)NULL;
     if (start < -t->dim[dim] || start > t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "start out of range (expected to be in range of [%lld, %lld], but got %lld)",
-                 -(long long)t->dim[dim], (long long)t->dim[dim], (long long)start);
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
+                 "start out of range (expected to be in range of [%lld, %lld], but got %lld)", -(long long)t->dim[dim],
+                 (long long)t->dim[dim], (long long)start);
         return NULL;
     }
     if (start < 0) start += t->dim[dim];
     if (length > t->dim[dim] - start) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
-                 (long long)length, (long long)t->dim[dim]);
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "start (%lld) + length (%lld) exceeds dimension size (%lld).",
+                 (long long)start, (long long)length, (long long)t->dim[dim]);
         return NULL;
     }
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
@@ -8133,12 +8294,13 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     int i, n = 0;
     if (!tgi_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
-        return tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."), (tg_tensor *)NULL;
+        return tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."),
+               (tg_tensor *)NULL;
     }
     if (!tgi_wrap_dim(c.S, "select", t->ndim, &dim)) return NULL;
     if (index < -t->dim[dim] || index >= t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "select", "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
-                 tgi_shape_text(t).text, dim);
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "select", "index %lld out of range for tensor of size %s at dimension %d",
+                 (long long)index, tgi_shape_text(t).text, dim);
         return NULL;
     }
     for (i = 0; i < t->ndim; ++i) {
@@ -8180,14 +8342,19 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS + 1];
     if (!tgi_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
-    if (t->ndim == TG_MAX_DIMS) return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
-    if (size < 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size), (tg_tensor *)NULL;
+    if (t->ndim == TG_MAX_DIMS)
+        return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
+    if (size < 0)
+        return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size),
+               (tg_tensor *)NULL;
     if (size > t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
-                 (long long)t->dim[dim], (long long)size);
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "maximum size for tensor at dimension %d is %lld but size is %lld",
+                 dim, (long long)t->dim[dim], (long long)size);
         return NULL;
     }
-    if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "step is %lld but must be > 0", (long long)step), (tg_tensor *)NULL;
+    if (step <= 0)
+        return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "step is %lld but must be > 0", (long long)step),
+               (tg_tensor *)NULL;
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = (t->dim[dim] - size) / step + 1;
     dims[t->ndim] = size;
@@ -8203,7 +8370,8 @@ static int tgi_pieces(const char *op, tg_tensor *t, int dim, int64_t size, bool 
 {
     int64_t total = t->dim[dim], count = drop_dim ? total : total ? (total + size - 1) / size : 1, i;
     if (count > max) {
-        return tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%lld pieces, but out has room for %d", (long long)count, max), 0;
+        return tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%lld pieces, but out has room for %d", (long long)count, max),
+               0;
     }
     for (i = 0; i < count; ++i) {
         int64_t start = i * size, rest = total - start;
@@ -8224,8 +8392,9 @@ int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
     if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "split", "split expects at least a 1-dimensional tensor"), 0;
     if (!tgi_wrap_dim(S, "split", t->ndim, &dim)) return 0;
     if (size < 0 || (size == 0 && t->dim[dim] != 0)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "split", size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
-                 : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
+        tgi_fail(S, TG_ERR_ARGUMENT, "split",
+                 size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
+                          : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
                  (long long)(size < 0 ? size : t->dim[dim]));
         return 0;
     }
@@ -8239,7 +8408,9 @@ int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
     if (!t || !out) return tgi_null_argument(S, "chunk", t ? "out" : "t"), 0;
     if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "chunk", "chunk expects at least a 1-dimensional tensor"), 0;
     if (chunks <= 0) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld", (long long)chunks), 0;
+        return tgi_fail(S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
+                        (long long)chunks),
+               0;
     }
     if (!tgi_wrap_dim(S, "chunk", t->ndim, &dim)) return 0;
     size = t->dim[dim] / chunks + (t->dim[dim] % chunks != 0);
@@ -8250,7 +8421,8 @@ int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
 {
     tgi_thread *S = tgi_self();
     if (!t || !out) return tgi_null_argument(S, "unbind", t ? "out" : "t"), 0;
-    if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "unbind", "Dimension specified as %d but tensor has no dimensions", dim), 0;
+    if (t->ndim == 0)
+        return tgi_fail(S, TG_ERR_SHAPE, "unbind", "Dimension specified as %d but tensor has no dimensions", dim), 0;
     if (!tgi_wrap_dim(S, "unbind", t->ndim, &dim)) return 0;
     return tgi_pieces("unbind", t, dim, 1, true, out, max);
 }
@@ -8269,19 +8441,23 @@ static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, 
     *shape = tg_make_shape(in[first]->ndim, in[first]->dim);
     for (i = 0; i < n; ++i) {
         if (in[i]->ndim == 0) {
-            return tgi_fail(S, TG_ERR_SHAPE, "cat", "zero-dimensional tensor (at position %d) cannot be concatenated", i);
+            return tgi_fail(S, TG_ERR_SHAPE, "cat", "zero-dimensional tensor (at position %d) cannot be concatenated",
+                            i);
         }
     }
     if (!tgi_wrap_dim(S, "cat", shape->ndim, dim)) return false;
     for (i = 0; i < n; ++i) {
         if (tgi_is_legacy_empty(in[i])) continue;
         if (in[i]->ndim != shape->ndim) {
-            return tgi_fail(S, TG_ERR_SHAPE, "cat", "Tensors must have same number of dimensions: got %d and %d", shape->ndim, in[i]->ndim);
+            return tgi_fail(S, TG_ERR_SHAPE, "cat", "Tensors must have same number of dimensions: got %d and %d",
+                            shape->ndim, in[i]->ndim);
         }
         for (k = 0; k < shape->ndim; ++k) {
             if (k == *dim || in[i]->dim[k] == shape->dim[k]) continue;
-            return tgi_fail(S, TG_ERR_SHAPE, "cat", "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
-                            "%lld for tensor number %d in the list.", *dim, (long long)shape->dim[k], (long long)in[i]->dim[k], i);
+            return tgi_fail(S, TG_ERR_SHAPE, "cat",
+                            "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
+                            "%lld for tensor number %d in the list.",
+                            *dim, (long long)shape->dim[k], (long long)in[i]->dim[k], i);
         }
         if (total > INT64_MAX - in[i]->dim[*dim]) return tgi_fail(S, TG_ERR_SHAPE, "cat", "the joined size overflows");
         total += in[i]->dim[*dim];
@@ -8350,11 +8526,13 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     tg_tensor **in, *y;
     size_t bytes;
     int i;
-    if (!tensors || n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
+    if (!tensors || n <= 0)
+        return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
     for (i = 0; i < n; ++i) {
         if (!tensors[i]) return tgi_null_argument(S, "stack", "tensors"), (tg_tensor *)NULL;
         if (!tgi_same_shape(tensors[i], tensors[0]->ndim, tensors[0]->dim)) {
-            tgi_fail(S, TG_ERR_SHAPE, "stack", "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
+            tgi_fail(S, TG_ERR_SHAPE, "stack",
+                     "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
                      tgi_shape_text(tensors[0]).text, tgi_shape_text(tensors[i]).text, i);
             return NULL;
         }
@@ -8392,7 +8570,8 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
         int d = (int)dims.dim[i];
         c.numbers[i] = d;
         if (t->ndim == 0 || t->dim[d] == 0) continue;
-        loop.arg[1].data = (char *)loop.arg[1].data + (t->dim[d] - 1) * t->stride[d] * (int64_t)tgi_dtypes[t->dtype].size;
+        loop.arg[1].data =
+            (char *)loop.arg[1].data + (t->dim[d] - 1) * t->stride[d] * (int64_t)tgi_dtypes[t->dtype].size;
         loop.arg[1].stride[d] = -t->stride[d];
     }
     return tgi_finish(&c, c.backend->copy(c.S, &loop));
@@ -8410,16 +8589,21 @@ static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_
 {
     int i;
     if (pads.ndim % 2 || pads.ndim / 2 > t->ndim) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, "pad", pads.ndim % 2 ? "Padding length must be divisible by 2, got %d" :
-                        "Padding length should be less than or equal to two times the input dimension, got %d", pads.ndim);
+        return tgi_fail(c->S, TG_ERR_SHAPE, "pad",
+                        pads.ndim % 2
+                            ? "Padding length must be divisible by 2, got %d"
+                            : "Padding length should be less than or equal to two times the input dimension, got %d",
+                        pads.ndim);
     }
     for (i = 0; i < t->ndim; ++i) {
         int k = 2 * (t->ndim - 1 - i);
         int64_t before = k < pads.ndim ? pads.dim[k] : 0, after = k < pads.ndim ? pads.dim[k + 1] : 0, n = t->dim[i];
         int64_t limit = INT64_MAX / 8;
         if (before > limit || before < -limit || after > limit || after < -limit || n + before + after < 0) {
-            return tgi_fail(c->S, TG_ERR_SHAPE, "pad", "The input size %lld, plus negative padding %lld and %lld, resulted in a "
-                            "negative output size", (long long)n, (long long)before, (long long)after);
+            return tgi_fail(c->S, TG_ERR_SHAPE, "pad",
+                            "The input size %lld, plus negative padding %lld and %lld, resulted in a "
+                            "negative output size",
+                            (long long)n, (long long)before, (long long)after);
         }
         dims[i] = n + before + after;
         span[i].to = before > 0 ? before : 0;
@@ -8477,7 +8661,8 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     if (!t) return tgi_null_argument(S, "repeat", "t"), t;
     lead = counts.ndim - t->ndim;
     if (lead < 0) {
-        tgi_fail(S, TG_ERR_SHAPE, "repeat", "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
+        tgi_fail(S, TG_ERR_SHAPE, "repeat",
+                 "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
         return NULL;
     }
     if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
@@ -8485,7 +8670,8 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     for (i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
     if (!tgi_compose(&c, "repeat")) return NULL;
     y = tg_reshape(y, shape);
-    for (i = 0; y && i < counts.ndim; ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
+    for (i = 0; y && i < counts.ndim;
+         ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
         int64_t outer = 1, inner = 1;
         for (k = 0; k < counts.ndim; ++k) {
             if (k < i) outer *= shape.dim[k];
@@ -8511,7 +8697,8 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     int i;
     if (!t) return tgi_null_argument(S, "roll", "t"), t;
     if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim, dims.ndim);
+        tgi_fail(S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim,
+                 dims.ndim);
         return NULL;
     }
     if (!tgi_compose(&c, "roll")) return NULL;
@@ -8537,7 +8724,8 @@ static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const
     tgi_composite c;
     tg_tensor *rows, *cols, *right;
     if (!t) return tgi_null_argument(S, op, "t"), t;
-    if (t->ndim < 2) return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
+    if (t->ndim < 2)
+        return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
     if (diagonal > t->dim[t->ndim - 1]) diagonal = t->dim[t->ndim - 1];
     if (diagonal < -t->dim[t->ndim - 2] - 1) diagonal = -t->dim[t->ndim - 2] - 1;
     if (!tgi_compose(&c, op)) return NULL;
@@ -8600,7 +8788,10 @@ static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
     return tgi_with_dims(t, tgi_input_shape(step, 0), step->attr->dim);
 }
 
-static tg_dtype tgi_sum_dtype(const tg_tensor *t) { return tgi_dtypes[t->dtype].floating ? (tg_dtype)t->dtype : TG_I64; }
+static tg_dtype tgi_sum_dtype(const tg_tensor *t)
+{
+    return tgi_dtypes[t->dtype].floating ? (tg_dtype)t->dtype : TG_I64;
+}
 
 /* One kernel reduction: sum, prod, amax, amin, any, all. */
 static tg_tensor *tgi_reduction_op(int op, tgi_reduction kind, tg_tensor *t, tg_shape dims, bool keepdim)
@@ -8612,12 +8803,17 @@ static tg_tensor *tgi_reduction_op(int op, tgi_reduction kind, tg_tensor *t, tg_
     int mask;
     if (!tgi_begin1(&c, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, c.op->name, dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size." :
-                 "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' "
-                 "argument.", c.op->name, dims.ndim ? (int)dims.dim[0] : 0);
+        tgi_fail(c.S, TG_ERR_SHAPE, c.op->name,
+                 dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
+                           : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                             "reduction dim with the 'dim' "
+                             "argument.",
+                 c.op->name, dims.ndim ? (int)dims.dim[0] : 0);
         return NULL;
     }
-    dtype = kind == TGI_ANY || kind == TGI_ALL ? TG_BOOL : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t) : (tg_dtype)t->dtype;
+    dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
+            : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
+                                                  : (tg_dtype)t->dtype;
     y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
     if (!y) return NULL;
     r = tgi_reduce_over(kind, y, t, mask);
@@ -8723,8 +8919,10 @@ tg_tensor *tg_min(tg_tensor *t) { return tg_amin(t); }
 static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
 {
     if (tgi_dtypes[t->dtype].floating) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, op, "could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
-                    "Got: %s\nconvert first: tg_to_dtype(t, TG_F32)", tg_dtype_name((tg_dtype)t->dtype));
+    return tgi_fail(S, TG_ERR_DTYPE, op,
+                    "could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+                    "Got: %s\nconvert first: tg_to_dtype(t, TG_F32)",
+                    tg_dtype_name((tg_dtype)t->dtype));
 }
 
 /* Sixteen-bit floats are reduced in f32, and the result rounded once. */
@@ -8738,7 +8936,8 @@ tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim)
     tg_tensor *y, *sum;
     int mask;
     bool ok;
-    if (!tgi_begin1(&c, TGI_OP_mean, t) || !tgi_need_floating(c.S, "mean", t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_mean, t) || !tgi_need_floating(c.S, "mean", t) || !tgi_dims_mask(&c, t, dims, &mask))
+        return NULL;
     c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask);
     y = tgi_reduced_output(&c, t, mask, keepdim, (tg_dtype)t->dtype);
     sum = y && tgi_is_short(t) ? tgi_new(c.S, "mean", y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
@@ -8783,7 +8982,10 @@ tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
 }
 
 tg_tensor *tg_var(tg_tensor *t) { return tg_var_dims(t, TG_SCALAR, 1, false); }
-tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim) { return tg_var_dims(t, TG_SHAPE(dim), correction, keepdim); }
+tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
+{
+    return tg_var_dims(t, TG_SHAPE(dim), correction, keepdim);
+}
 
 /* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
 static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
@@ -8799,7 +9001,8 @@ tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
     tgi_call c;
     tgi_composite inner;
     int mask;
-    if (!tgi_begin1(&c, TGI_OP_std, t) || !tgi_need_floating(c.S, "std", t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_std, t) || !tgi_need_floating(c.S, "std", t) || !tgi_dims_mask(&c, t, dims, &mask))
+        return NULL;
     c.has_attr = true;
     c.attr.dim = mask;
     c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask) - correction;
@@ -8819,7 +9022,10 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 }
 
 tg_tensor *tg_std(tg_tensor *t) { return tg_std_dims(t, TG_SCALAR, 1, false); }
-tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim) { return tg_std_dims(t, TG_SHAPE(dim), correction, keepdim); }
+tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
+{
+    return tg_std_dims(t, TG_SHAPE(dim), correction, keepdim);
+}
 
 tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
 {
@@ -8827,7 +9033,8 @@ tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
     tgi_composite inner;
     tg_tensor *a, *y;
     int mask;
-    if (!tgi_begin1(&c, TGI_OP_norm, t) || !tgi_need_floating(c.S, "norm", t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_norm, t) || !tgi_need_floating(c.S, "norm", t) || !tgi_dims_mask(&c, t, dims, &mask))
+        return NULL;
     c.has_attr = true;
     c.attr.dim = mask;
     c.attr.s = p;
@@ -8867,7 +9074,10 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
 }
 
 tg_tensor *tg_norm(tg_tensor *t) { return tg_norm_dims(t, 2, TG_SCALAR, false); }
-tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim) { return tg_norm_dims(t, p, TG_SHAPE(dim), keepdim); }
+tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim)
+{
+    return tg_norm_dims(t, p, TG_SHAPE(dim), keepdim);
+}
 
 tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
 {
@@ -8875,7 +9085,8 @@ tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
     tgi_composite inner;
     tg_tensor *x, *shift, *y;
     int mask;
-    if (!tgi_begin1(&c, TGI_OP_logsumexp, t) || !tgi_need_floating(c.S, "logsumexp", t) || !tgi_dims_mask(&c, t, dims, &mask)) {
+    if (!tgi_begin1(&c, TGI_OP_logsumexp, t) || !tgi_need_floating(c.S, "logsumexp", t) ||
+        !tgi_dims_mask(&c, t, dims, &mask)) {
         return NULL;
     }
     c.has_attr = true;
@@ -8901,7 +9112,10 @@ static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
 }
 
 tg_tensor *tg_logsumexp(tg_tensor *t) { return tg_logsumexp_dims(t, TG_SCALAR, false); }
-tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim) { return tg_logsumexp_dims(t, TG_SHAPE(dim), keepdim); }
+tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim)
+{
+    return tg_logsumexp_dims(t, TG_SHAPE(dim), keepdim);
+}
 
 /* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
 
@@ -8949,7 +9163,8 @@ static void tgi_drop_dim(tg_tensor *t, int dim)
 }
 
 /* values and indices of the extreme elements along dim; either may not be wanted */
-static tg_tensor *tgi_extreme_dim(int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim, bool values, tg_tensor **indices)
+static tg_tensor *tgi_extreme_dim(int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim, bool values,
+                                  tg_tensor **indices)
 {
     tgi_call c;
     tgi_rows r;
@@ -9087,7 +9302,9 @@ static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
-    if (!tgi_begin1(&c, op, t) || !tgi_need_floating(c.S, c.op->name, t) || !tgi_wrap_dim(c.S, c.op->name, t->ndim, &dim)) return NULL;
+    if (!tgi_begin1(&c, op, t) || !tgi_need_floating(c.S, c.op->name, t) ||
+        !tgi_wrap_dim(c.S, c.op->name, t->ndim, &dim))
+        return NULL;
     c.has_attr = true;
     c.attr.dim = dim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
@@ -9099,7 +9316,8 @@ static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
 tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
 tg_tensor *tg_log_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_log_softmax, t, dim); }
 
-/* One kernel instead of four passes, where no graph of the gradient is wanted; tests hold it equal to the composed rule. */
+/* One kernel instead of four passes, where no graph of the gradient is wanted; tests hold it equal to the composed
+   rule. */
 static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
@@ -9201,15 +9419,20 @@ static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, dx);
 }
 
-static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w, const char *name)
+static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w,
+                                 const char *name)
 {
     if (inner < 1 || inner > x->ndim) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "normalized_ndim is %d, but must be between 1 and the %d dims of x", inner, x->ndim);
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "normalized_ndim is %d, but must be between 1 and the %d dims of x",
+                        inner, x->ndim);
     }
     if (!tgi_need_floating(S, op, x)) return false;
-    if (!w || (w->ndim == inner && memcmp(w->dim, x->dim + x->ndim - inner, sizeof(int64_t) * (size_t)inner) == 0)) return true;
-    return tgi_fail(S, TG_ERR_SHAPE, op, "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and "
-                    "normalized_shape = %s", name, name, tgi_shape_text(w).text, tgi_dims_text(inner, x->dim + x->ndim - inner).text);
+    if (!w || (w->ndim == inner && memcmp(w->dim, x->dim + x->ndim - inner, sizeof(int64_t) * (size_t)inner) == 0))
+        return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and "
+                    "normalized_shape = %s",
+                    name, name, tgi_shape_text(w).text, tgi_dims_text(inner, x->dim + x->ndim - inner).text);
 }
 
 tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps)
@@ -9234,7 +9457,8 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     tgi_composite c;
     tg_tensor *y;
     if (!x) return tgi_null_argument(S, "rms_norm", "x"), x;
-    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") || !tgi_compose(&c, "rms_norm")) return NULL;
+    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") || !tgi_compose(&c, "rms_norm"))
+        return NULL;
     y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
     if (weight) y = tg_mul(y, weight);
     return tgi_composed(&c, y);
@@ -9269,7 +9493,8 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     ndim = batch[0].ndim;
     memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
     if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
-    if (ndim + 2 > TG_MAX_DIMS) return tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
+    if (ndim + 2 > TG_MAX_DIMS)
+        return tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
     gemm.ndim = ndim;
     memcpy(gemm.dim, dims, sizeof(int64_t) * (size_t)ndim);
     dims[ndim] = gemm.m;
@@ -9297,7 +9522,8 @@ static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
     tg_shape shape = tg_shape_of(x);
     if (!matrix) return NULL;
     shape.dim[shape.ndim - 1] = matrix->dim[1];
-    if (x->dim[x->ndim - 1] != matrix->dim[0]) return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* says what is wrong */
+    if (x->dim[x->ndim - 1] != matrix->dim[0])
+        return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* says what is wrong */
     return tg_reshape(tgi_batched_matmul(tg_flatten(x, 0, -2), matrix), shape);
 }
 
@@ -9309,7 +9535,8 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     bool row, column;
     if (!a || !b) return tgi_null_argument(S, "matmul", a ? "b" : "a"), (tg_tensor *)NULL;
     if (a->ndim == 0 || b->ndim == 0) {
-        tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->ndim, b->ndim);
+        tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
+                 a->ndim, b->ndim);
         return NULL;
     }
     row = a->ndim == 1, column = b->ndim == 1;
@@ -9330,17 +9557,20 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
     tgi_composite c;
     if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
     if (a->ndim != a_ndim || b->ndim != b_ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "%s: expected a %dD tensor and a %dD tensor, but got %dD and %dD", op, a_ndim, b_ndim, a->ndim, b->ndim);
+        tgi_fail(S, TG_ERR_SHAPE, op, "%s: expected a %dD tensor and a %dD tensor, but got %dD and %dD", op, a_ndim,
+                 b_ndim, a->ndim, b->ndim);
         return NULL;
     }
     if (a_ndim == 1 && a->dim[0] != b->dim[0]) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
-                 "but got %lld and %lld elements respectively", (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0],
-                 (long long)b->dim[0]);
+        tgi_fail(S, TG_ERR_SHAPE, op,
+                 "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
+                 "but got %lld and %lld elements respectively",
+                 (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0], (long long)b->dim[0]);
         return NULL;
     }
     if (a_ndim == 3 && (a->dim[0] != b->dim[0] || a->dim[2] != b->dim[1])) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
+        tgi_fail(S, TG_ERR_SHAPE, op,
+                 "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
                  (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
         return NULL;
     }
@@ -9359,7 +9589,9 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
     tgi_composite c;
     if (!a || !b) return tgi_null_argument(S, "outer", a ? "b" : "a"), (tg_tensor *)NULL;
     if (a->ndim != 1 || b->ndim != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim,
+                        b->ndim),
+               (tg_tensor *)NULL;
     }
     if (!tgi_compose(&c, "outer")) return NULL;
     return tgi_composed(&c, tg_mul(tg_unsqueeze(a, 1), b));
@@ -9372,8 +9604,9 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
     tg_tensor *y;
     if (!x || !weight) return tgi_null_argument(S, "linear", x ? "weight" : "x"), (tg_tensor *)NULL;
     if (weight->ndim != 2 || x->ndim == 0) {
-        tgi_fail(S, TG_ERR_SHAPE, "linear", "x [.., in] and weight [out, in] are needed, but their shapes are %s and %s",
-                 tgi_shape_text(x).text, tgi_shape_text(weight).text);
+        tgi_fail(S, TG_ERR_SHAPE, "linear",
+                 "x [.., in] and weight [out, in] are needed, but their shapes are %s and %s", tgi_shape_text(x).text,
+                 tgi_shape_text(weight).text);
         return NULL;
     }
     if (!tgi_compose(&c, "linear")) return NULL;
@@ -9401,7 +9634,10 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
 
 enum { TGI_LETTERS = 52 };
 
-static int tgi_letter(char ch) { return ch >= 'a' && ch <= 'z' ? ch - 'a' : ch >= 'A' && ch <= 'Z' ? ch - 'A' + 26 : -1; }
+static int tgi_letter(char ch)
+{
+    return ch >= 'a' && ch <= 'z' ? ch - 'a' : ch >= 'A' && ch <= 'Z' ? ch - 'A' + 26 : -1;
+}
 
 /* A tensor whose dims carry letters. */
 typedef struct { tg_tensor *t; int n, letter[TG_MAX_DIMS]; } tgi_lettered;
@@ -9422,7 +9658,8 @@ static bool tgi_remove_letter(tgi_lettered *x, int k)
 }
 
 /* Reads one operand's letters; a repeated one means its diagonal. */
-static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_tensor *t, tgi_lettered *x, int64_t *size, int number)
+static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_tensor *t, tgi_lettered *x,
+                             int64_t *size, int number)
 {
     size_t p;
     int i, k;
@@ -9432,21 +9669,27 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
         int letter = tgi_letter(text[p]);
         if (text[p] == ' ') continue;
         if (letter < 0) {
-            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): invalid subscript given at index %d in the equation string, "
-                            "subscripts must be in [a-zA-Z]", (int)p);
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
+                            "einsum(): invalid subscript given at index %d in the equation string, "
+                            "subscripts must be in [a-zA-Z]",
+                            (int)p);
         }
         if (x->n < TG_MAX_DIMS) x->letter[x->n] = letter;
         x->n++;
     }
     if (x->n != t->ndim) {
-        return tgi_fail(S, TG_ERR_SHAPE, "einsum", "einsum(): the number of subscripts in the equation (%d) does not match the number "
-                        "of dimensions (%d) for operand %d", x->n, t->ndim, number);
+        return tgi_fail(S, TG_ERR_SHAPE, "einsum",
+                        "einsum(): the number of subscripts in the equation (%d) does not match the number "
+                        "of dimensions (%d) for operand %d",
+                        x->n, t->ndim, number);
     }
     for (i = 0; i < x->n; ++i) {
         int64_t *known = &size[x->letter[i]], n = t->dim[i];
         if (*known > 1 && n != 1 && n != *known) {
-            return tgi_fail(S, TG_ERR_SHAPE, "einsum", "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
-                            "with previously seen size %lld", text[0] ? "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[x->letter[i]] : '?',
+            return tgi_fail(S, TG_ERR_SHAPE, "einsum",
+                            "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
+                            "with previously seen size %lld",
+                            text[0] ? "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[x->letter[i]] : '?',
                             (long long)n, number, (long long)*known);
         }
         if (*known < 0 || *known == 1) *known = n;
@@ -9516,7 +9759,8 @@ static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kep
     for (i = 0; i < b->n; ++i) {
         if (!tgi_has_letter(a, b->letter[i])) right[nr++] = b->letter[i];
     }
-    if (nb + nl + nr > TG_MAX_DIMS) return tgi_fail(tgi_self(), TG_ERR_SHAPE, "einsum", "a product has more than 8 dims");
+    if (nb + nl + nr > TG_MAX_DIMS)
+        return tgi_fail(tgi_self(), TG_ERR_SHAPE, "einsum", "a product has more than 8 dims");
     ga[0] = batch, ga[1] = left, ga[2] = both, ca[0] = nb, ca[1] = nl, ca[2] = nk;
     gb[0] = batch, gb[1] = both, gb[2] = right, cb[0] = nb, cb[1] = nk, cb[2] = nr;
     a->t = tgi_batched_matmul(tgi_grouped(a, ga, ca, size), tgi_grouped(b, gb, cb, size));
@@ -9530,8 +9774,10 @@ static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kep
     return a->t != NULL;
 }
 
-/* The letters of the output: what stands after ->, or those that occur once, in alphabetical order (upper case first). */
-static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n, const int64_t *size)
+/* The letters of the output: what stands after ->, or those that occur once, in alphabetical order (upper case
+   first). */
+static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n,
+                               const int64_t *size)
 {
     int times[TGI_LETTERS], i;
     const char *p;
@@ -9544,9 +9790,12 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
             int letter = tgi_letter(*p);
             if (*p == ' ') continue;
             if (letter < 0 || size[letter] < 0 || seen[letter] || *n == TG_MAX_DIMS) {
-                return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", letter >= 0 && seen[letter]
-                                ? "einsum(): output subscript %c appears more than once in the output"
-                                : "einsum(): output subscript %c does not appear in the equation for any input operand", *p);
+                return tgi_fail(
+                    S, TG_ERR_ARGUMENT, "einsum",
+                    letter >= 0 && seen[letter]
+                        ? "einsum(): output subscript %c appears more than once in the output"
+                        : "einsum(): output subscript %c does not appear in the equation for any input operand",
+                    *p);
             }
             seen[letter] = true;
             letters[(*n)++] = letter;
@@ -9579,7 +9828,8 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
         if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
         p += length;
         if ((i < n - 1) != (*p == ',' && p < last)) {
-            tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): %s operands were provided than specified in the equation", i < n - 1 ? "more" : "fewer");
+            tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): %s operands were provided than specified in the equation",
+                     i < n - 1 ? "more" : "fewer");
             return NULL;
         }
         p++;
@@ -9615,13 +9865,16 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     tgi_composite c;
     tg_tensor *y;
     int i;
-    if (!equation || !tensors) return tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"), (tg_tensor *)NULL;
-    if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
+    if (!equation || !tensors)
+        return tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"), (tg_tensor *)NULL;
+    if (n <= 0)
+        return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
     for (i = 0; i < n; ++i) {
         if (!tensors[i]) return tgi_null_argument(S, "einsum", "tensors"), (tg_tensor *)NULL;
     }
     if (strchr(equation, '.')) {
-        return tgi_fail(S, TG_ERR_UNSUPPORTED, "einsum", "\"...\" is not supported\nwrite the batch dims as letters"), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, "einsum", "\"...\" is not supported\nwrite the batch dims as letters"),
+               (tg_tensor *)NULL;
     }
     if (!tgi_compose(&c, "einsum")) return NULL;
     y = tgi_einsum(S, equation, tensors, n);
@@ -9634,32 +9887,37 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
 {
     if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s", op, tg_dtype_name((tg_dtype)index->dtype));
+    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s", op,
+                    tg_dtype_name((tg_dtype)index->dtype));
 }
 
 /* index over its dims may walk t (and src): no larger than they, outside dim for t. */
-static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src, int dim)
+static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
+                                  int dim)
 {
     int i;
     if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "Index tensor must have the same number of dimensions as %s tensor",
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name,
+                        "Index tensor must have the same number of dimensions as %s tensor",
                         index->ndim != t->ndim ? (src ? "self" : "input") : "src");
     }
     for (i = 0; i < t->ndim; ++i) {
         bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
         if (!wide && !longer) continue;
         if (tgi_numel(index) == 0) return true;
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name,
+                        "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
                         tgi_shape_text(index).text, src ? "self" : "input", tgi_shape_text(t).text, dim,
                         src ? " and to be no larger size than src " : "", src ? tgi_shape_text(src).text : "");
     }
     return true;
 }
 
-static bool tgi_check_index_values(tgi_call *c, const tg_tensor *index, const tg_tensor *t, int dim, tgi_index_message message)
+static bool tgi_check_index_values(tgi_call *c, const tg_tensor *index, const tg_tensor *t, int dim,
+                                   tgi_index_message message)
 {
-    return c->backend->index_check(c->S, c->op->name, tgi_operand_of(index), index->ndim, index->dim, t->ndim ? t->dim[dim] : 1,
-                                   message, dim);
+    return c->backend->index_check(c->S, c->op->name, tgi_operand_of(index), index->ndim, index->dim,
+                                   t->ndim ? t->dim[dim] : 1, message, dim);
 }
 
 /* gather with the message that the public function's name asks for */
@@ -9681,7 +9939,10 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     return tgi_finish(&c, c.backend->gather(c.S, &r));
 }
 
-tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index) { return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS); }
+tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
+{
+    return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
+}
 
 static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
 {
@@ -9699,7 +9960,9 @@ static tg_tensor *tgi_scatter_op(int op, tg_tensor *t, int dim, tg_tensor *index
         return NULL;
     }
     if (t->dtype != src->dtype) {
-        return tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "%s(): Expected self.dtype to be equal to src.dtype", c.op->name), (tg_tensor *)NULL;
+        return tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "%s(): Expected self.dtype to be equal to src.dtype",
+                        c.op->name),
+               (tg_tensor *)NULL;
     }
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
         !tgi_check_index_values(&c, index, t, dim, TGI_INDEX_OUT_OF_BOUNDS)) {
@@ -9713,7 +9976,10 @@ static tg_tensor *tgi_scatter_op(int op, tg_tensor *t, int dim, tg_tensor *index
     return tgi_finish(&c, tgi_copy_elements(c.S, y, t) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r));
 }
 
-tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src) { return tgi_scatter_op(TGI_OP_scatter, t, dim, index, src); }
+tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter, t, dim, index, src);
+}
 
 tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
@@ -9756,7 +10022,8 @@ static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
 
 static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
 {
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, g)) && (!tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g)));
+    return (!tgi_wants(step, 0) || tgi_give(step, 0, g)) &&
+           (!tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g)));
 }
 
 /* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
@@ -9785,7 +10052,8 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
         !tgi_compose(&c, "index_select")) {
         return NULL;
     }
-    return tgi_composed(&c, tgi_gather_op(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
+    return tgi_composed(
+        &c, tgi_gather_op(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
 }
 
 tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
@@ -9798,8 +10066,10 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
     if (!t || !index) return tgi_null_argument(S, "take_along_dim", t ? "index" : "t"), (tg_tensor *)NULL;
     if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
     if (t->ndim != index->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim", "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-                 "but got %d dimensions for input, and %d dimensions for indices", t->ndim, index->ndim);
+        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
+                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+                 "but got %d dimensions for input, and %d dimensions for indices",
+                 t->ndim, index->ndim);
         return NULL;
     }
     a = tg_shape_of(t), b = tg_shape_of(index);
@@ -9824,7 +10094,8 @@ tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
     if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
     if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
     shape = tg_shape_of(ids);
-    if (shape.ndim == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
+    if (shape.ndim == TG_MAX_DIMS)
+        return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
     shape.dim[shape.ndim++] = weight->dim[1];
     if (!tgi_compose(&c, "embedding")) return NULL;
     rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
@@ -9836,15 +10107,19 @@ tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     int i;
-    if (!t || !index || !src) return tgi_null_argument(S, "index_add", !t ? "t" : !index ? "index" : "src"), (tg_tensor *)NULL;
+    if (!t || !index || !src)
+        return tgi_null_argument(S, "index_add", !t ? "t" : !index ? "index" : "src"), (tg_tensor *)NULL;
     if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
     for (i = 0; i < t->ndim; ++i) {
         int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
         if (src->ndim == t->ndim && src->dim[i] == want) continue;
-        tgi_fail(S, TG_ERR_SHAPE, "index_add", i == dim && src->ndim == t->ndim
-                 ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
-                 : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld at dim %lld of %d dims",
-                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i), i == dim && src->ndim == t->ndim ? dim : src->ndim);
+        tgi_fail(S, TG_ERR_SHAPE, "index_add",
+                 i == dim && src->ndim == t->ndim
+                     ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
+                     : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
+                       "at dim %lld of %d dims",
+                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
+                 i == dim && src->ndim == t->ndim ? dim : src->ndim);
         return NULL;
     }
     if (!tgi_compose(&c, "index_add")) return NULL;
@@ -9861,7 +10136,8 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
     if (tgi_numel(ids) > 0) {
         int64_t lo = tg_item_i64(tg_min(ids)), hi = tg_item_i64(tg_max(ids));
         if (lo < 0 || (classes >= 0 && hi >= classes)) {
-            tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", lo < 0 ? "Class values must be non-negative." : "Class values must be smaller than num_classes.");
+            tgi_fail(S, TG_ERR_ARGUMENT, "one_hot",
+                     lo < 0 ? "Class values must be non-negative." : "Class values must be smaller than num_classes.");
             return tgi_composed(&c, NULL);
         }
         if (classes < 0) classes = hi + 1;
@@ -9891,7 +10167,8 @@ tg_tensor *tg_nonzero(tg_tensor *t)
 
 /* ---- random numbers ---- */
 
-static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape, tg_dtype dtype, tg_device device)
+static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape,
+                                    tg_dtype dtype, tg_device device)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
@@ -9899,7 +10176,8 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
     int64_t n;
     if (!backend) return NULL;
     if ((kind == TGI_UNIFORM || kind == TGI_NORMAL) && !tg_is_floating_point(dtype)) {
-        return tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)),
+               (tg_tensor *)NULL;
     }
     t = tgi_new(S, op, shape.ndim, shape.dim, dtype, backend, device.index);
     if (!t) return NULL;
@@ -9909,8 +10187,14 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
     return t;
 }
 
-tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tgi_random_tensor("rand", TGI_UNIFORM, 0, 1, shape, dtype, device); }
-tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tgi_random_tensor("randn", TGI_NORMAL, 0, 1, shape, dtype, device); }
+tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    return tgi_random_tensor("rand", TGI_UNIFORM, 0, 1, shape, dtype, device);
+}
+tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    return tgi_random_tensor("randn", TGI_NORMAL, 0, 1, shape, dtype, device);
+}
 
 tg_tensor *tg_rand(tg_shape shape)
 {
@@ -9941,10 +10225,13 @@ tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dty
     tgi_thread *S = tgi_self();
     const int64_t exact = (int64_t)1 << 53;
     if (low >= high) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "randint", "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld", (long long)low, (long long)high);
+        tgi_fail(S, TG_ERR_ARGUMENT, "randint",
+                 "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld", (long long)low,
+                 (long long)high);
         return NULL;
     }
-    if (low < -exact || high > exact) return tgi_fail(S, TG_ERR_ARGUMENT, "randint", "bounds must lie within 2^53"), (tg_tensor *)NULL;
+    if (low < -exact || high > exact)
+        return tgi_fail(S, TG_ERR_ARGUMENT, "randint", "bounds must lie within 2^53"), (tg_tensor *)NULL;
     return tgi_random_tensor("randint", TGI_RANDINT, (double)low, (double)high, shape, dtype, device);
 }
 
@@ -9959,7 +10246,9 @@ tg_tensor *tg_randperm(int64_t n)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *order = NULL;
-    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n), (tg_tensor *)NULL;
+    if (n < 0)
+        return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n),
+               (tg_tensor *)NULL;
     if (!tgi_compose(&c, "randperm")) return NULL;
     if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
     return tgi_composed(&c, order);
@@ -9969,7 +10258,8 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
 {
     tgi_thread *S = tgi_self();
     if (!(p >= 0 && p <= 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli", "bernoulli_ expects p to be in [0, 1], but got p=%g", p), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli", "bernoulli_ expects p to be in [0, 1], but got p=%g", p),
+               (tg_tensor *)NULL;
     }
     return tgi_random_tensor("bernoulli", TGI_BERNOULLI, p, 0, shape, dtype, device);
 }
@@ -9981,7 +10271,8 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     tg_tensor *mask;
     if (!x) return tgi_null_argument(S, "dropout", "x"), x;
     if (!(p >= 0 && p <= 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p),
+               (tg_tensor *)NULL;
     }
     if (!training || p == 0) return x;
     if (!tgi_need_floating(S, "dropout", x) || !tgi_compose(&c, "dropout")) return NULL;
@@ -9999,24 +10290,30 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     tgi_composite c;
     tg_tensor *scores, *hidden;
     const double none = -(double)INFINITY;
-    if (!q || !k || !v) return tgi_null_argument(S, "scaled_dot_product_attention", !q ? "q" : !k ? "k" : "v"), (tg_tensor *)NULL;
+    if (!q || !k || !v)
+        return tgi_null_argument(S, "scaled_dot_product_attention", !q ? "q" : !k ? "k" : "v"), (tg_tensor *)NULL;
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
-        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention", "Expected query, key, and value to all be at least 2 dimensional, but "
-                 "got %d, %d and %d dims", q->ndim, k->ndim, v->ndim);
+        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
+                 "Expected query, key, and value to all be at least 2 dimensional, but "
+                 "got %d, %d and %d dims",
+                 q->ndim, k->ndim, v->ndim);
         return NULL;
     }
     if (mask && is_causal) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention", "Explicit attn_mask should not be set when is_causal=True");
+        tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention",
+                 "Explicit attn_mask should not be set when is_causal=True");
         return NULL;
     }
     if (!tgi_compose(&c, "scaled_dot_product_attention")) return NULL;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
     scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
     if (scores && is_causal) {
-        hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL, tgi_device_of(q));
+        hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
+                            tgi_device_of(q));
         scores = tg_masked_fill(scores, tg_triu(hidden, 1), none);
     }
-    if (scores && mask) scores = mask->dtype == TG_BOOL ? tg_masked_fill(scores, tg_logical_not(mask), none) : tg_add(scores, mask);
+    if (scores && mask)
+        scores = mask->dtype == TG_BOOL ? tg_masked_fill(scores, tg_logical_not(mask), none) : tg_add(scores, mask);
     scores = tg_softmax(scores, -1);
     if (scores && dropout_p > 0) scores = tg_dropout(scores, dropout_p, true);
     return tgi_composed(&c, tg_matmul(scores, v));
@@ -10029,22 +10326,25 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
     if (reduction == TG_NONE || !loss) return loss;
     if (reduction == TG_MEAN) return tg_mean(loss);
     if (reduction == TG_SUM) return tg_sum(loss);
-    tgi_fail(S, TG_ERR_ARGUMENT, "loss", "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM", reduction);
+    tgi_fail(S, TG_ERR_ARGUMENT, "loss", "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM",
+             reduction);
     return NULL;
 }
 
 /* The losses of a difference: what to make of d = a - b. */
 typedef enum { TGI_SQUARED, TGI_ABSOLUTE, TGI_SMOOTH, TGI_HUBER } tgi_loss;
 
-static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *a, tg_tensor *b, int reduction, double width)
+static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *a, tg_tensor *b, int reduction,
+                                      double width)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *d, *near, *far;
     if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
     if (width < 0 || (kind == TGI_HUBER && !(width > 0))) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta." :
-                 "smooth_l1_loss does not support negative values for beta.");
+        tgi_fail(S, TG_ERR_ARGUMENT, op,
+                 kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta."
+                                   : "smooth_l1_loss does not support negative values for beta.");
         return NULL;
     }
     if (!tgi_compose(&c, op)) return NULL;
@@ -10063,8 +10363,14 @@ static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *
     return tgi_composed(&c, tgi_reduce_loss(S, d, reduction));
 }
 
-tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction) { return tgi_difference_loss("mse_loss", TGI_SQUARED, a, b, reduction, 1); }
-tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction) { return tgi_difference_loss("l1_loss", TGI_ABSOLUTE, a, b, reduction, 1); }
+tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction)
+{
+    return tgi_difference_loss("mse_loss", TGI_SQUARED, a, b, reduction, 1);
+}
+tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction)
+{
+    return tgi_difference_loss("l1_loss", TGI_ABSOLUTE, a, b, reduction, 1);
+}
 
 tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta)
 {
@@ -10082,8 +10388,10 @@ static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *we
     tg_shape shape = TG_SCALAR;
     int i, dim = x->ndim > 1 ? 1 : 0;
     if (weight->ndim != 1 || weight->dim[0] != x->dim[dim]) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
-                 "shape: %s", (long long)x->dim[dim], tgi_shape_text(weight).text);
+        tgi_fail(S, TG_ERR_SHAPE, op,
+                 "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
+                 "shape: %s",
+                 (long long)x->dim[dim], tgi_shape_text(weight).text);
         return NULL;
     }
     shape.ndim = x->ndim;
@@ -10098,23 +10406,24 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
     if (x->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "input must have at least one dim, the classes");
     if (!tgi_check_index_dtype(S, op, targets)) return false;
     if (targets->ndim != x->ndim - 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "input of shape %s needs targets of %d dims, but got shape %s", tgi_shape_text(x).text,
-                        x->ndim - 1, tgi_shape_text(targets).text);
+        return tgi_fail(S, TG_ERR_SHAPE, op, "input of shape %s needs targets of %d dims, but got shape %s",
+                        tgi_shape_text(x).text, x->ndim - 1, tgi_shape_text(targets).text);
     }
     if (x->ndim > 1 && x->dim[0] != targets->dim[0]) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "Expected input batch_size (%lld) to match target batch_size (%lld).", (long long)x->dim[0],
-                        (long long)targets->dim[0]);
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Expected input batch_size (%lld) to match target batch_size (%lld).",
+                        (long long)x->dim[0], (long long)targets->dim[0]);
     }
     for (i = 1; i < targets->ndim; ++i) {
         if (x->dim[i + 1] == targets->dim[i]) continue;
-        return tgi_fail(S, TG_ERR_SHAPE, op, "size mismatch (got input: %s, target: %s)", tgi_shape_text(x).text, tgi_shape_text(targets).text);
+        return tgi_fail(S, TG_ERR_SHAPE, op, "size mismatch (got input: %s, target: %s)", tgi_shape_text(x).text,
+                        tgi_shape_text(targets).text);
     }
     return true;
 }
 
 /* sum over the elements that count of -weight * ((1 - smoothing) log p[target] + smoothing / C * sum_c log p[c]) */
-static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
-                          double smoothing, int reduction)
+static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight,
+                          int64_t ignore_index, double smoothing, int reduction)
 {
     int dim = logp->ndim > 1 ? 1 : 0;
     double classes = (double)logp->dim[dim];
@@ -10147,7 +10456,8 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!log_probs || !targets) return tgi_null_argument(S, "nll_loss", log_probs ? "targets" : "log_probs"), (tg_tensor *)NULL;
+    if (!log_probs || !targets)
+        return tgi_null_argument(S, "nll_loss", log_probs ? "targets" : "log_probs"), (tg_tensor *)NULL;
     if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
         !tgi_compose(&c, "nll_loss")) {
         return NULL;
@@ -10156,28 +10466,32 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
 }
 
 /* Targets that are probabilities: -sum_c weight_c target_c log p_c, the target smoothed towards 1 / C. */
-static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight, double smoothing, int reduction)
+static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight,
+                                         double smoothing, int reduction)
 {
     int dim = logp->ndim > 1 ? 1 : 0;
     tg_tensor *loss;
     if (!tgi_same_shape(targets, logp->ndim, logp->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s", tgi_shape_text(targets).text,
-                 tgi_shape_text(logp).text);
+        tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s",
+                 tgi_shape_text(targets).text, tgi_shape_text(logp).text);
         return NULL;
     }
-    if (smoothing > 0) targets = tg_add_scalar(tg_mul_scalar(targets, 1 - smoothing), smoothing / (double)logp->dim[dim]);
+    if (smoothing > 0)
+        targets = tg_add_scalar(tg_mul_scalar(targets, 1 - smoothing), smoothing / (double)logp->dim[dim]);
     loss = tg_mul(logp, targets);
     if (weight) {
         tg_tensor *each = tgi_class_weights(S, "cross_entropy", weight, logp);
         if (!each) return NULL;
         loss = tg_mul(loss, each);
     }
-    if (reduction == TG_MEAN) return tg_div_scalar(tg_neg(tg_sum(loss)), dim ? (double)(tgi_numel(logp) / (logp->dim[1] ? logp->dim[1] : 1)) : 1);
+    if (reduction == TG_MEAN)
+        return tg_div_scalar(tg_neg(tg_sum(loss)),
+                             dim ? (double)(tgi_numel(logp) / (logp->dim[1] ? logp->dim[1] : 1)) : 1);
     return tgi_reduce_loss(S, tg_neg(tg_sum_dim(loss, dim, false)), reduction);
 }
 
-tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index, double label_smoothing,
-                               int reduction)
+tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
+                               double label_smoothing, int reduction)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
@@ -10189,7 +10503,8 @@ tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor 
         return NULL;
     }
     if (!tgi_need_floating(S, op, logits)) return NULL;
-    if (logits->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
+    if (logits->ndim == 0)
+        return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
     if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
     if (!tgi_compose(&c, op)) return NULL;
     logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
@@ -10213,8 +10528,10 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     const char *op = "binary_cross_entropy";
     if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
-                 "have the same size.", tgi_shape_text(target).text, tgi_shape_text(input).text);
+        tgi_fail(S, TG_ERR_SHAPE, op,
+                 "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
+                 "have the same size.",
+                 tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
     if (!tgi_compose(&c, op)) return NULL;
@@ -10229,7 +10546,8 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
 }
 
 /* (1 - t) x - (1 + (pos_weight - 1) t) log sigmoid(x) */
-tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction, tg_tensor *pos_weight)
+tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction,
+                                               tg_tensor *pos_weight)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
@@ -10237,8 +10555,8 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     const char *op = "binary_cross_entropy_with_logits";
     if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)", tgi_shape_text(target).text,
-                 tgi_shape_text(input).text);
+        tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
+                 tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
     if (!tgi_compose(&c, op)) return NULL;
@@ -10308,8 +10626,8 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 
 /* ======== @@CHECK ================================================================================================= */
 
-/* One check: fn's output y [m] and its Jacobian [m, columns] with respect to the elements of the inputs that are checked,
-   side by side, from backward and from differences. */
+/* One check: fn's output y [m] and its Jacobian [m, columns] with respect to the elements of the inputs that are
+   checked, side by side, from backward and from differences. */
 typedef struct {
     tgi_thread *S;
     const char *op; /* "gradcheck", for messages */
@@ -10352,9 +10670,11 @@ static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
 static void tgi_check_warn(const tgi_check *c, int i)
 {
     char warning[256];
-    snprintf(warning, sizeof warning,
-             "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This check will "
-             "likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances", c->op, i);
+    snprintf(
+        warning, sizeof warning,
+        "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This check will "
+        "likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances",
+        c->op, i);
     tgi_warn(warning);
 }
 
@@ -10483,7 +10803,8 @@ static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, con
 static bool tgi_check_backward(tgi_check *c, tg_tensor *g, double *row)
 {
     int i;
-    if (tg_gradients(&c->y, 1, &g, c->wanted, c->wants, c->result, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK) return false;
+    if (tg_gradients(&c->y, 1, &g, c->wanted, c->wants, c->result, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+        return false;
     for (i = 0; i < c->wants; ++i) {
         int64_t count = tgi_numel(c->wanted[i]);
         if (!tgi_check_read(c, c->result[i], row, count)) return false;
@@ -10507,17 +10828,20 @@ static bool tgi_check_row(tgi_check *c, int64_t k)
     if (!tgi_check_backward(c, g, row)) return false;
     if (k < 0) {
         for (i = 0; i < c->columns; ++i) {
-            if (row[i] != 0) return tgi_fail(S, TG_ERR_GRAPH, c->op, "backward not multiplied by grad_output\n"
-                                             "a gradient of zeros must give zeros: every term of a rule has g as a factor");
+            if (row[i] != 0)
+                return tgi_fail(S, TG_ERR_GRAPH, c->op,
+                                "backward not multiplied by grad_output\n"
+                                "a gradient of zeros must give zeros: every term of a rule has g as a factor");
         }
         return true;
     }
     if (!tgi_check_backward(c, g, c->again)) return false;
     if (memcmp(row, c->again, sizeof *row * (size_t)c->columns) == 0) return true;
-    return tgi_fail(S, TG_ERR_GRAPH, c->op,
-                    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
-                    "different values, although analytical gradient matches numerical gradient. The tolerance for "
-                    "nondeterminism was 0.\na rule must not write into what it is given or saved");
+    return tgi_fail(
+        S, TG_ERR_GRAPH, c->op,
+        "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
+        "different values, although analytical gradient matches numerical gradient. The tolerance for "
+        "nondeterminism was 0.\na rule must not write into what it is given or saved");
 }
 
 static bool tgi_check_analytic(tgi_check *c)
@@ -10665,7 +10989,8 @@ static bool tgi_check_kink(tgi_check *c, const tgi_verdict *v)
     right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (apart / 2);
     left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (apart / 2);
     tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
-    return fabs(left - right) > 10 * tolerance && a >= fmin(left, right) - tolerance && a <= fmax(left, right) + tolerance;
+    return fabs(left - right) > 10 * tolerance && a >= fmin(left, right) - tolerance &&
+           a <= fmax(left, right) + tolerance;
 }
 
 /* Whether the difference is no more than what rounding to f32, f16 or bf16 makes of it. */
@@ -10710,7 +11035,8 @@ static tgi_text tgi_check_ratio_hint(const tgi_check *c, double ratio)
     if (fabs(ratio + 1) < 1e-4) {
         snprintf(s.text, sizeof s.text, "wrong sign");
     } else if (part >= 2 && fabs(part * ratio - 1) < 1e-4 && tgi_check_has_size(c, part)) {
-        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: not reduced over broadcast axes, or averaged twice", part);
+        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: not reduced over broadcast axes, or averaged twice",
+                 part);
     } else {
         snprintf(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
     }
@@ -10839,13 +11165,16 @@ static bool tgi_check_report(tgi_check *c)
             bool scalar = c->m == 1;
             while (c->in[input] != v.t) ++input;
             if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
-                tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s", hint.text);
+                tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s",
+                         hint.text);
             } else {
                 tgi_fail(c->S, TG_ERR_GRAPH, c->op,
-                         "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical %g\n%s",
+                         "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical "
+                         "%g\n%s",
                          input, tgi_index_text(v.t->ndim, v.t->dim, v.worst).text, scalar ? "" : ", output ",
                          scalar ? "" : tgi_index_text(c->y->ndim, c->y->dim, v.worst_out).text,
-                         v.numeric[v.worst_out * c->columns + v.worst], v.analytic[v.worst_out * c->columns + v.worst], hint.text);
+                         v.numeric[v.worst_out * c->columns + v.worst], v.analytic[v.worst_out * c->columns + v.worst],
+                         hint.text);
             }
         }
         all = all && v.wrong == 0;
@@ -10921,7 +11250,8 @@ static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
     const tgi_check_gradient *d = (const tgi_check_gradient *)user;
     tg_tensor *g = in[n - 1], *y = d->fn(in, n - 1, d->user);
     int i, found = 0;
-    if (!y || tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK) return NULL;
+    if (!y || tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+        return NULL;
     for (i = 0; i < d->wants; ++i) {
         if (!d->result[i]) continue;
         d->result[found] = tg_flatten(d->result[i], 0, -1);
@@ -10972,7 +11302,8 @@ static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list, const tg_gradcheck
     return tgi_gradcheck(c->op, tgi_check_gradient_of, list, c->n + 1, &d, options);
 }
 
-bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
+bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
+                         const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
     tg_tensor **list;
@@ -11033,10 +11364,13 @@ static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
     if (o->kind == TGI_SGD && o->nesterov && (!(o->momentum > 0) || o->dampening != 0)) {
         return tgi_fail(S, code, op, "Nesterov momentum requires a momentum and zero dampening");
     }
-    if (adam && !(o->beta1 >= 0 && o->beta1 < 1)) return tgi_fail(S, code, op, "Invalid beta parameter at index 0: %g", o->beta1);
-    if (adam && !(o->beta2 >= 0 && o->beta2 < 1)) return tgi_fail(S, code, op, "Invalid beta parameter at index 1: %g", o->beta2);
+    if (adam && !(o->beta1 >= 0 && o->beta1 < 1))
+        return tgi_fail(S, code, op, "Invalid beta parameter at index 0: %g", o->beta1);
+    if (adam && !(o->beta2 >= 0 && o->beta2 < 1))
+        return tgi_fail(S, code, op, "Invalid beta parameter at index 1: %g", o->beta2);
     if (o->kind == TGI_RMSPROP && !(o->alpha >= 0)) return tgi_fail(S, code, op, "Invalid alpha value: %g", o->alpha);
-    if (o->kind == TGI_ADAGRAD && !(o->lr_decay >= 0)) return tgi_fail(S, code, op, "Invalid lr_decay value: %g", o->lr_decay);
+    if (o->kind == TGI_ADAGRAD && !(o->lr_decay >= 0))
+        return tgi_fail(S, code, op, "Invalid lr_decay value: %g", o->lr_decay);
     if (o->kind == TGI_ADAGRAD && !(o->initial_accumulator_value >= 0)) {
         return tgi_fail(S, code, op, "Invalid initial_accumulator_value value: %g", o->initial_accumulator_value);
     }
@@ -11181,15 +11515,17 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     if (!g) return true;
     if (!tgi_owned_here(S, "step", "params", t) || !tgi_owned_here(S, "step", "grad", g)) return false;
     if (!tgi_same_place(t, g) || t->dtype != g->dtype) {
-        return tgi_fail(S, tgi_same_place(t, g) ? TG_ERR_DTYPE : TG_ERR_DEVICE, "step",
-                        "parameter %d%s%s is %s on %s, but its gradient is %s on %s\nmove the gradient along, or clear it",
-                        (int)(e - o->param), t->name ? " " : "", t->name ? t->name : "", tg_dtype_name((tg_dtype)t->dtype),
-                        tg_device_str(tgi_device_of(t)), tg_dtype_name((tg_dtype)g->dtype), tg_device_str(tgi_device_of(g)));
+        return tgi_fail(
+            S, tgi_same_place(t, g) ? TG_ERR_DTYPE : TG_ERR_DEVICE, "step",
+            "parameter %d%s%s is %s on %s, but its gradient is %s on %s\nmove the gradient along, or clear it",
+            (int)(e - o->param), t->name ? " " : "", t->name ? t->name : "", tg_dtype_name((tg_dtype)t->dtype),
+            tg_device_str(tgi_device_of(t)), tg_dtype_name((tg_dtype)g->dtype), tg_device_str(tgi_device_of(g)));
     }
     if (tgi_overlaps_itself(t)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "step",
-                        "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                        "location. Please clone() the tensor before performing the operation.");
+        return tgi_fail(
+            S, TG_ERR_ARGUMENT, "step",
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location. Please clone() the tensor before performing the operation.");
     }
     for (k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
@@ -11315,10 +11651,12 @@ tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm
         total = tgi_clip_total(params, n, norm_type, norms);
         ok = total != NULL;
         if (ok && error_if_nonfinite && !isfinite(tg_item(total))) {
-            ok = tgi_fail(S, TG_ERR_ARGUMENT, op,
-                          "The total norm of order %g for gradients from `parameters` is non-finite, so it cannot be clipped. To "
-                          "disable this error and scale the gradients by the non-finite norm anyway, set "
-                          "`error_if_nonfinite=False`", norm_type);
+            ok = tgi_fail(
+                S, TG_ERR_ARGUMENT, op,
+                "The total norm of order %g for gradients from `parameters` is non-finite, so it cannot be clipped. To "
+                "disable this error and scale the gradients by the non-finite norm anyway, set "
+                "`error_if_nonfinite=False`",
+                norm_type);
         }
         total = ok && tgi_clip_scale(params, n, max_norm, total) ? tg_keep(total) : NULL;
         tgi_frame_close(S, scope);
@@ -11365,7 +11703,8 @@ static double tgi_lr_warmup(int64_t step, int64_t warmup, double lr)
 double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
 {
     const double at = tgi_lr_progress(step, warmup, total);
-    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : lr_min + (lr - lr_min) * 0.5 * (1 + cos(at * 3.14159265358979324));
+    return at < 0 ? tgi_lr_warmup(step, warmup, lr)
+                  : lr_min + (lr - lr_min) * 0.5 * (1 + cos(at * 3.14159265358979324));
 }
 
 double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
@@ -11579,7 +11918,8 @@ static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
     const bool empty = tgi_numel(t) == 0;
     int length = p->column + 2, i;
     tgi_text s;
-    if (device.type != S->default_device.type || (device.type == TG_DEV_CUDA && device.index != tg_cuda_current_device())) {
+    if (device.type != S->default_device.type ||
+        (device.type == TG_DEV_CUDA && device.index != tg_cuda_current_device())) {
         snprintf(s.text, sizeof s.text, "device='%s'", tg_device_str(device));
         tgi_put_suffix(p, &length, s.text);
     }
@@ -11702,8 +12042,8 @@ static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *
     tape->row[id].shown = false;
 }
 
-/* Marks what root reaches: edges go from newer nodes to older ones, so one walk back over the live nodes is enough.  Counts
-   nodes, leaf edges and saved tensors. */
+/* Marks what root reaches: edges go from newer nodes to older ones, so one walk back over the live nodes is enough.
+   Counts nodes, leaf edges and saved tensors. */
 static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
 {
     tgi_link *l;
@@ -11829,8 +12169,16 @@ static tg_status tgi_tape_done(tgi_tape *tape, FILE *file)
 /* ---- the cells of a row ---- */
 
 enum {
-    TGI_CELL_OP, TGI_CELL_NAME, TGI_CELL_SHAPE, TGI_CELL_DTYPE, TGI_CELL_DEVICE, TGI_CELL_IN, TGI_CELL_DATA, TGI_CELL_GRAD,
-    TGI_CELL_SAVED, TGI_CELLS
+    TGI_CELL_OP,
+    TGI_CELL_NAME,
+    TGI_CELL_SHAPE,
+    TGI_CELL_DTYPE,
+    TGI_CELL_DEVICE,
+    TGI_CELL_IN,
+    TGI_CELL_DATA,
+    TGI_CELL_GRAD,
+    TGI_CELL_SAVED,
+    TGI_CELLS
 };
 
 static const char *tgi_row_name(const tgi_tape_row *row)
@@ -11933,13 +12281,15 @@ tg_status tg_tape_print(FILE *file, tg_tensor *root)
     }
     for (id = rows; id >= 10000; id /= 10) id_width++;
     fprintf(file, "tape: %lld %s, %lld op%s, %lld bytes saved for backward\n", (long long)tape.leaves,
-            tape.leaves == 1 ? "leaf" : "leaves", (long long)tape.ops, tape.ops == 1 ? "" : "s", (long long)tape.saved_bytes);
+            tape.leaves == 1 ? "leaf" : "leaves", (long long)tape.ops, tape.ops == 1 ? "" : "s",
+            (long long)tape.saved_bytes);
     for (id = -1; id < rows; ++id) {
         if (id >= 0) tgi_tape_cells(&tape, id, cell);
         else for (k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
         if (id >= 0) fprintf(file, "%*lld", id_width, (long long)id);
         else fprintf(file, "%*s", id_width, "id");
-        for (k = 0; k < TGI_CELL_IN; ++k) fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
+        for (k = 0; k < TGI_CELL_IN; ++k)
+            fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
         fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
         for (k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
         fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
@@ -12035,7 +12385,8 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
     if (!tgi_tape_open(&tape, "tape_dot", file, root)) return tgi_failed(tgi_self());
     hidden = tgi_dot_choose(&tape);
     fprintf(file, "digraph tape {\n    rankdir=LR;\n    node [shape=record, style=filled, fillcolor=white];\n");
-    if (hidden) fprintf(file, "    hidden [shape=box, style=dashed, label=\"... %lld nodes hidden\"];\n", (long long)hidden);
+    if (hidden)
+        fprintf(file, "    hidden [shape=box, style=dashed, label=\"... %lld nodes hidden\"];\n", (long long)hidden);
     for (id = 0; id < tape.leaves + tape.ops; ++id) {
         if (tape.row[id].shown) tgi_dot_row(file, &tape, id);
     }
