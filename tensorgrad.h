@@ -133,12 +133,13 @@ TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
 TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
 
 /* Where host memory comes from; copied, NULL for malloc and free.  alloc returns memory aligned as malloc's, or NULL.
-   Error: something is alive, or another thread holds state. */
+   tg_set_allocator refuses while something is alive, or another thread holds state. */
 typedef struct {
     void *(*alloc)(size_t bytes, void *user);
     void (*free)(void *p, size_t bytes, void *user);
     void *user;
 } tg_allocator;
+/* See above; called before anything is made, or after tg_shutdown. */
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
 /* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit); 0 gives each back at once, so
@@ -155,6 +156,7 @@ typedef struct {
     int64_t unscoped;                             /* tensors of this thread that belong to no scope */
     int64_t allocations;                          /* calls of the allocator by this thread, ever */
 } tg_stats_info;
+/* The counts as of now; tg_reset_peak makes the present the peak of this thread. */
 TG_API tg_stats_info tg_stats(void);
 TG_API void tg_reset_peak(void);
 
@@ -188,6 +190,7 @@ TG_API tg_dtype tg_default_dtype(void);
 /* Philox4x32-10: the k-th random number is a function of seed and k alone, the same on every device and thread count.
    A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread. */
 typedef struct { uint64_t seed, offset; } tg_rng;
+/* Start again from a seed; the state of this thread, and back to it.  torch.manual_seed, get_rng_state */
 TG_API void tg_seed(uint64_t seed);
 TG_API tg_rng tg_rng_state(void);
 TG_API void tg_rng_set_state(tg_rng state);
@@ -229,6 +232,7 @@ typedef struct tg_tensor tg_tensor;
 /* Sizes, dims or an index: one type, three names for the reader.  TG_SHAPE(2, 3) takes up to eight numbers of any
    integer type; TG_SCALAR is the shape of a 0-dim tensor. */
 typedef struct { int ndim; int64_t dim[TG_MAX_DIMS]; } tg_shape;
+/* The shape of ndim sizes. */
 TG_API tg_shape tg_make_shape(int ndim, const int64_t *dims);
 #define TG_SCALAR tg_make_shape(0, NULL)
 #ifdef __cplusplus
@@ -266,6 +270,7 @@ extern "C" {
    it. The plain form works with every compiler: a scope left open is closed by the next outer end; a stale mark is an
    error. */
 typedef struct { uint64_t serial; } tg_mark;
+/* The plain form: what begin returned goes to end. */
 TG_API tg_mark tg_scope_begin(void);
 TG_API void tg_scope_end(tg_mark mark);
 typedef struct { const void *self; uint64_t serial; } tgi_hold;
@@ -303,14 +308,11 @@ extern "C" {
 #define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
-   a reference outside all scopes; tg_param makes t a parameter: a leaf that requires grad, taken from its scope, ended
-   by one tg_release.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a leaf (weights,
-   data): from then on its counts are atomic.  Errors: an over-release; tg_param of a non-leaf or of integers; tg_share
-   of a non-leaf. */
+   a reference outside all scopes.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a
+   leaf (weights, data): from then on its counts are atomic.  Errors: an over-release; tg_share of a non-leaf. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
-TG_API tg_tensor *tg_param(tg_tensor *t);
 TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
@@ -387,6 +389,10 @@ TG_API tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes);
 
 /* ======== @@TAPE ================================================================================================== */
 
+/* Makes t a parameter, and returns it: a leaf that requires grad, taken from its scope, ended by one tg_release.
+   Errors: a non-leaf, integers.  torch.nn.Parameter */
+TG_API tg_tensor *tg_param(tg_tensor *t);
+
 /* Whether ops on t are recorded.  Only leaves can be switched off; only floating point can be switched on. */
 TG_API tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on);
 TG_API bool tg_requires_grad(const tg_tensor *t);
@@ -396,6 +402,7 @@ TG_API bool tg_is_leaf(const tg_tensor *t);
    torch.no_grad */
 #define TG_NO_GRAD TGI_HOLD(TGI_UNIQUE(tgi_no_grad_), TGI_HOLD_GRAD, 0)
 #define TG_ENABLE_GRAD TGI_HOLD(TGI_UNIQUE(tgi_enable_grad_), TGI_HOLD_GRAD, 1)
+/* Whether ops are recorded now. */
 TG_API bool tg_is_grad_enabled(void);
 TG_API bool tg_set_grad_enabled(bool on); /* the plain form; returns what it was; a scope's end restores it */
 
@@ -443,9 +450,7 @@ TG_API tg_status tg_unhook(tg_tensor *t, int hook);
    torch.Tensor._version */
 TG_API int64_t tg_version_of(const tg_tensor *t);
 
-/* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is begin, step until false, end.
-   begin returns NULL on error; step returns false when nothing is left or on error; end commits the gradients to the
-   leaves if everything ran, else abandons the run, and frees it in any case. */
+/* What a step of a backward was: see tg_backward_begin. */
 typedef struct tg_backward_run tg_backward_run;
 typedef struct {
     int64_t node;        /* its number on the tape */
@@ -455,23 +460,30 @@ typedef struct {
     tg_tensor *grad;     /* the gradient that came in (of output 0); valid until the next step */
     int inputs;          /* how many inputs the node has */
 } tg_step_info;
+
+/* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is begin, step until false, end.
+   begin returns NULL on error; step returns false when nothing is left or on error; end commits the gradients to the
+   leaves if everything ran, else abandons the run, and frees it in any case. */
 TG_API tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
 TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
 TG_API tg_status tg_backward_end(tg_backward_run *run);
+
+typedef struct tg_ctx tg_ctx;
+typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out);
+typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in);
 
 /* Your own differentiable function.  forward fills out[0..n_out) from in[0..n_in), unrecorded, and saves what backward
    needs with tg_save; backward fills grad_in[0..n_in) (NULL: no gradient) from grad_out[0..n_out) (zeros where none
    came). If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor
    (owned by ctx), tg_ctx_alloc memory that lives with it.  tg_custom_ex calls free_user(user) when the node dies.
    torch.autograd.Function */
-typedef struct tg_ctx tg_ctx;
-typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out);
-typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in);
 TG_API tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                            tg_tensor *const *in, int n_in, tg_tensor **out, int n_out);
 TG_API tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                               void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out,
                               int n_out);
+
+/* For forward and backward: see tg_custom. */
 TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);
 TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);
 TG_API void *tg_ctx_user(tg_ctx *ctx);
@@ -489,9 +501,9 @@ TG_API void tg_set_anomaly(bool on);
 
 /* ======== @@MOVE ================================================================================================== */
 
+enum { TG_NON_BLOCKING = 1, TG_COPY = 2 };
 /* t on another device, in another dtype, or both: a new tensor, and one more differentiable op; t itself when nothing
    would change.  The original is never touched.  torch.Tensor.to */
-enum { TG_NON_BLOCKING = 1, TG_COPY = 2 };
 TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);
 TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);
 TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);
@@ -798,8 +810,8 @@ TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
 TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
                                                   double dropout_p, bool is_causal, double scale);
 
-/* Losses.  reduction TG_NONE, TG_MEAN or TG_SUM (kl_div also TG_BATCHMEAN).  torch.nn.functional */
 enum { TG_NONE = 0, TG_MEAN = 1, TG_SUM = 2, TG_BATCHMEAN = 3 };
+/* Losses.  reduction TG_NONE, TG_MEAN or TG_SUM (kl_div also TG_BATCHMEAN).  torch.nn.functional */
 TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction);
 TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);
 TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta);
@@ -865,8 +877,10 @@ typedef struct {
     const char *name; /* of fn in the report; "fn" */
     bool quiet;       /* a mismatch raises no error: the result says it all */
 } tg_gradcheck_options;
+/* The same with options (NULL: the defaults). */
 TG_API bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                             const tg_gradcheck_options *options);
+/* The same with options (NULL: the defaults). */
 TG_API bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                                 const tg_gradcheck_options *options);
 
@@ -4048,9 +4062,9 @@ static void tgi_unpin(tgi_thread *S, tg_tensor *t)
     tgi_give_back(S, t, sizeof *t);
 }
 
-static void tgi_node_unref(tgi_thread *S, tgi_node *n);
-static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
-static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t);
+/* What a tensor knows of its history is how to let go of it. */
+static void tgi_release_history(tgi_thread *S, tg_tensor *t);
+static const struct { void (*release)(tgi_thread *S, tg_tensor *t); } tgi_history = {tgi_release_history};
 
 /* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
    list (by their links), so that no chain of gradients, however long, recurses. */
@@ -4063,18 +4077,14 @@ static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
     S->burying = true;
     while (S->dying_handles) {
         tg_tensor *grad, *base;
-        tgi_node *node;
         t = (tg_tensor *)(void *)S->dying_handles;
         S->dying_handles = t->link.next;
         t->link.next = NULL;
-        if (t->flags & TGI_RETAINS_GRAD) tgi_stop_retaining(S, t);
-        if (t->hooks) tgi_hooks_free(S, &t->hooks);
-        grad = t->grad, base = t->base, node = t->node;
+        if (t->node || t->hooks) tgi_history.release(S, t);
+        grad = t->grad, base = t->base;
         t->grad = t->base = NULL;
-        t->node = NULL;
         if (grad && tgi_count(grad, &grad->refs, -1) == 0) tgi_handle_dies(S, grad);
         if (base && tgi_count(base, &base->refs, -1) == 0) tgi_handle_dies(S, base);
-        if (node) tgi_node_unref(S, node);
         tgi_unpin(S, t);
     }
     S->burying = false;
@@ -4266,22 +4276,6 @@ static bool tgi_owned_here(tgi_thread *S, const char *op, const char *argument, 
     if (TGI_LIKELY(t->owner == S->id) || (t->flags & TGI_SHARED)) return true;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s belongs to another thread\n"
                     "tg_share(t) lets other threads use a leaf", argument);
-}
-
-tg_tensor *tg_param(tg_tensor *t)
-{
-    tgi_thread *S = tgi_self();
-    if (!t) return tgi_null_argument(S, "param", "t"), t;
-    if (!tgi_owned_here(S, "param", "t", t)) return NULL;
-    if (t->node) {
-        tgi_fail(S, TG_ERR_GRAPH, "param",
-                 "a parameter is a leaf, but this tensor was computed from others that require grad\n"
-                 "tg_param(tg_detach(t)) makes a leaf of its values");
-        return NULL;
-    }
-    if (!tg_set_requires_grad(t, true)) return NULL;
-    tgi_take_from_list(S, t);
-    return t;
 }
 
 void tg_drop(tg_tensor *t)
@@ -4577,7 +4571,7 @@ tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, t
     if (!isfinite(start) || !isfinite(end)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
     }
-    if (count < 0) {
+    if ((end - start) * step < 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "arange", "upper bound and lower bound inconsistent with step sign");
         return NULL;
     }
@@ -4618,8 +4612,13 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
 tg_tensor *tg_eye(int64_t n)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *t = tg_zeros(TG_SHAPE(n, n));
+    tg_tensor *t;
     tgi_loop loop;
+    if (n < 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n);
+        return NULL;
+    }
+    t = tg_zeros(TG_SHAPE(n, n));
     if (!t) return NULL;
     loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
@@ -5186,6 +5185,8 @@ static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
 }
 
 static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx);
+static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
+static void tgi_node_unref(tgi_thread *S, tgi_node *n);
 
 static void tgi_node_bury(tgi_thread *S, tgi_node *n)
 {
@@ -5642,6 +5643,22 @@ tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
     return t;
 }
 
+tg_tensor *tg_param(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return tgi_null_argument(S, "param", "t"), t;
+    if (!tgi_owned_here(S, "param", "t", t)) return NULL;
+    if (t->node) {
+        tgi_fail(S, TG_ERR_GRAPH, "param",
+                 "a parameter is a leaf, but this tensor was computed from others that require grad\n"
+                 "tg_param(tg_detach(t)) makes a leaf of its values");
+        return NULL;
+    }
+    if (!tg_set_requires_grad(t, true)) return NULL;
+    tgi_take_from_list(S, t);
+    return t;
+}
+
 tg_tensor *tg_detach(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
@@ -5717,6 +5734,16 @@ static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t)
         *at = e->next;
         tgi_give_back(S, e, sizeof *e);
     }
+}
+
+/* A handle that dies lets go of what made it and of its hooks. */
+static void tgi_release_history(tgi_thread *S, tg_tensor *t)
+{
+    tgi_node *n = t->node;
+    if (t->flags & TGI_RETAINS_GRAD) tgi_stop_retaining(S, t);
+    if (t->hooks) tgi_hooks_free(S, &t->hooks);
+    t->node = NULL;
+    if (n) tgi_node_unref(S, n);
 }
 
 /* Appends an entry to the hooks of t: on its node if something made it, else on t itself. */
@@ -8340,7 +8367,13 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
 tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
 {
     tgi_call c;
+    tgi_composite inner;
     int64_t dims[TG_MAX_DIMS + 1];
+    if (t && t->ndim == 0 && dim >= -1 && dim <= 0) { /* as one of size 1: its only window */
+        if (!tgi_compose(&inner, "unfold")) return NULL;
+        t = tg_unfold(tg_unsqueeze(t, 0), 0, size, step);
+        return tgi_composed(&inner, t ? tg_select(t, 0, 0) : NULL);
+    }
     if (!tgi_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS)
         return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
@@ -8705,8 +8738,13 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     for (i = 0; y && i < dims.ndim; ++i) {
         int dim = (int)dims.dim[i];
         int64_t n, by;
-        if (!tgi_wrap_dim(S, "roll", t->ndim, &dim)) y = NULL;
-        if (!y || t->ndim == 0 || (n = t->dim[dim]) == 0) continue;
+        if (t->ndim == 0) {
+            tgi_fail(S, TG_ERR_SHAPE, "roll", "Dimension specified as %d but tensor has no dimensions", dim);
+            y = NULL;
+        } else if (!tgi_wrap_dim(S, "roll", t->ndim, &dim)) {
+            y = NULL;
+        }
+        if (!y || (n = t->dim[dim]) == 0) continue;
         by = (shifts.dim[i] % n + n) % n;
         if (by == 0) continue;
         part[0] = tg_narrow(y, dim, n - by, by);
