@@ -4090,8 +4090,13 @@ static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
     S->burying = false;
 }
 
-static void tgi_ref(tg_tensor *t) { tgi_count(t, &t->refs, 1); }
 static void tgi_pin(tg_tensor *t) { tgi_count(t, &t->pins, 1); }
+
+/* One more handle.  A tensor that only pins kept (a rule takes a view of what it saved) comes back to life, and pins again. */
+static void tgi_ref(tg_tensor *t)
+{
+    if (tgi_count(t, &t->refs, 1) == 1) tgi_pin(t);
+}
 
 static void tgi_unref(tgi_thread *S, tg_tensor *t)
 {
@@ -6111,8 +6116,7 @@ static uint64_t tgi_revive(tgi_thread *S, tgi_node *n, bool *ok)
             maker.node = n;
             maker.output = -1 - s->which;
         }
-        t->refs = 1;
-        t->pins++;
+        tgi_ref(t);
         revived |= (uint64_t)1 << i;
         if (!maker.node || !tgi_dtypes[t->dtype].floating) continue;
         if ((n->flags & TGI_SLICES) && s->which <= 0 && s->which != TGI_EXTRA) {
