@@ -2407,15 +2407,39 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
+/* The elements of a loop whose operands are all row-major and of the dtypes that the kernel wants: it can run over them as
+   they are.  -1 for any other loop. */
+static int64_t tgi_plain_elements(const tgi_loop *loop, tg_dtype result)
+{
+    int64_t n = 1;
+    for (int d = loop->ndim - 1; d >= 0; --d) {
+        for (int k = 0; k < loop->nargs && loop->dim[d] != 1; ++k) {
+            if (loop->arg[k].stride[d] != n) return -1;
+        }
+        n *= loop->dim[d];
+    }
+    for (int k = 0; k < loop->nargs; ++k) {
+        if (loop->arg[k].dtype != (k ? loop->compute : result)) return -1;
+    }
+    return n;
+}
+
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
+    const int64_t plain = tgi_plain_elements(loop, row->test ? TG_BOOL : loop->compute);
     tgi_map_job job;
     bool all_flat = true;
+    if (plain >= 0 && plain < 1024 && row->kernel[tgi_column(loop->compute)]) { /* small: what counts is to begin at once */
+        void *at[4] = {NULL, NULL, NULL, NULL};
+        for (int k = 0; k < loop->nargs; ++k) at[k] = loop->arg[k].data;
+        if (plain) row->kernel[tgi_column(loop->compute)](plain, loop->scalar, at[0], at[1], at[2], at[3]);
+        return true;
+    }
     job.nest = tgi_nest_of(loop->ndim, loop->dim, loop->nargs, loop->arg, true);
     if (job.nest.numel == 0) return true;
     job.kernel = row->kernel[tgi_column(loop->compute)];
-    if (!job.kernel) return tgi_fail(S, TG_ERR_UNSUPPORTED, NULL, "no kernel of op %d computes in %s", loop->kernel,
+    if (!job.kernel) return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                                      tg_dtype_name(loop->compute));
     job.scalar[0] = loop->scalar[0];
     job.scalar[1] = loop->scalar[1];
@@ -4276,11 +4300,15 @@ static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
     tgi_count(t, &t->retains, 1);
 }
 
+static bool tgi_is_ours(const tgi_thread *S, const tg_tensor *t) { return t->owner == S->id || (t->flags & TGI_SHARED); }
+
 static bool tgi_owned_here(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
-    if (TGI_LIKELY(t->owner == S->id) || (t->flags & TGI_SHARED)) return true;
-    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s belongs to another thread\n"
-                    "tg_share(t) lets other threads use a leaf", argument);
+    if (TGI_LIKELY(tgi_is_ours(S, t))) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                    "argument %s belongs to another thread\n"
+                    "tg_share(t) lets other threads use a leaf",
+                    argument);
 }
 
 void tg_drop(tg_tensor *t)
@@ -4464,12 +4492,18 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
 }
 
 /* An operand for a kernel: t over its own dims. */
+static inline void tgi_point_at(tgi_operand *o, const tg_tensor *t)
+{
+    int i;
+    o->dtype = (tg_dtype)t->dtype;
+    o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
+    for (i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
+}
+
 static tgi_operand tgi_operand_of(const tg_tensor *t)
 {
     tgi_operand o;
-    o.dtype = (tg_dtype)t->dtype;
-    o.data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
-    memcpy(o.stride, t->stride, sizeof(int64_t) * t->ndim);
+    tgi_point_at(&o, t);
     return o;
 }
 
@@ -4482,7 +4516,7 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     loop.ndim = t->ndim;
     memcpy(loop.dim, t->dim, sizeof(int64_t) * t->ndim);
     loop.nargs = 1;
-    loop.arg[0] = tgi_operand_of(t);
+    tgi_point_at(&loop.arg[0], t);
     loop.scalar[0] = loop.scalar[1] = 0;
     return loop;
 }
@@ -5366,7 +5400,9 @@ static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
     for (i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
         if (!t) return tgi_null_argument(S, c->op->name, tgi_argument_name(c->op, i, nin).text);
-        if (!tgi_owned_here(S, c->op->name, tgi_argument_name(c->op, i, nin).text, t)) return false;
+        if (!TGI_LIKELY(tgi_is_ours(S, t))) {
+            return tgi_owned_here(S, c->op->name, tgi_argument_name(c->op, i, nin).text, t);
+        }
         if (!tgi_sync(S, t)) return false;
         if (t->flags & TGI_REQUIRES_GRAD) {
             if (!S->grad_off) c->records = true;
@@ -7334,13 +7370,12 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
     return true;
 }
 
-/* t as an operand over dims that it broadcasts to. */
-static tgi_operand tgi_broadcast_operand(const tg_tensor *t, int ndim)
+/* t as an operand over ndim dims that it broadcasts to. */
+static inline void tgi_point_at_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
 {
-    tgi_operand o = tgi_operand_of(t);
     int i, lead = ndim - t->ndim;
-    for (i = ndim - 1; i >= 0; --i) o.stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
-    return o;
+    tgi_point_at(o, t);
+    for (i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
 /* Whether writing t element by element could change elements of x before they are read. */
@@ -7418,7 +7453,7 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
             ok = x && tgi_copy_elements(S, x, c->in[i]);
             if (x) copies[copied++] = x;
         }
-        if (ok) loop.arg[i + 1] = tgi_broadcast_operand(x, y->ndim);
+        if (ok) tgi_point_at_broadcast(&loop.arg[i + 1], x, y->ndim);
     }
     ok = ok && c->backend->map(S, &loop);
     while (copied > 0) tgi_unref(S, copies[--copied]);
@@ -7705,7 +7740,7 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
     if (ok && tgi_begin_write(&c)) {
         loop = tgi_loop_over(dst);
         loop.nargs = 2;
-        loop.arg[1] = tgi_broadcast_operand(from, ndim);
+        tgi_point_at_broadcast(&loop.arg[1], from, ndim);
         ok = tgi_finish_write(&c, c.backend->copy(c.S, &loop)) != NULL;
     } else {
         ok = false;
@@ -9544,8 +9579,8 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
     if (!y) return NULL;
     gemm.out = tgi_operand_of(y);
-    gemm.a = tgi_broadcast_operand(&batch[0], ndim);
-    gemm.b = tgi_broadcast_operand(&batch[1], ndim);
+    tgi_point_at_broadcast(&gemm.a, &batch[0], ndim);
+    tgi_point_at_broadcast(&gemm.b, &batch[1], ndim);
     gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
     gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
     return tgi_finish(&c, c.backend->gemm(c.S, &gemm));
