@@ -11834,7 +11834,7 @@ static int64_t tgi_shown(const tgi_printer *p, int dim)
 
 static bool tgi_is_dots(const tgi_printer *p, int dim)
 {
-    return p->slot[dim] == TGI_EDGE && tgi_shown(p, dim) < p->t->dim[dim];
+    return p->summary && p->slot[dim] == TGI_EDGE && p->t->dim[dim] > 2 * TGI_EDGE;
 }
 
 /* The element that the odometer points to: its place from the first one. */
