@@ -1,0 +1,1001 @@
+/* Replays PyTorch's own op tests: reads what opinfo_fixtures.py recorded (cases.txt, tensors.safetensors), makes the same
+   call here and compares outputs and input gradients in f64; calls that PyTorch refuses have to fail here, too.
+
+       replay DIR [op] [-v]       op: only the ops whose name holds this text; -v: every case that was left out, with its line
+
+   Every value case runs twice, on contiguous inputs and on inputs with NaN between their elements.  What the C signatures do
+   not take (out=, dtype=, a number where a tensor stands) is left out and counted under its reason.  Driven by tests/replay.sh. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "../tensorgrad.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* f64 against f64: other orders of summation and other exp and log cost some of the 16 digits, a wrong formula all of them */
+static const double value_tolerance = 1e-9, gradient_tolerance = 1e-8;
+
+/* ---- the recorded tensors ------------------------------------------------------------------------------------------------ */
+
+typedef struct { tg_dtype dtype; bool known; tg_shape shape; const unsigned char *data; size_t bytes; } recorded;
+static recorded *tensors;
+static int tensor_count;
+
+static void stop(const char *what, const char *where)
+{
+    fprintf(stderr, "replay: %s: %.60s\n", what, where);
+    exit(2);
+}
+
+/* The whole file with a 0 after it. */
+static char *read_file(const char *folder, const char *name, size_t *bytes)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) stop("path too long", name);
+    FILE *file = fopen(path, "rb");
+    if (!file || fseek(file, 0, SEEK_END)) stop("cannot read", path);
+    long size = ftell(file);
+    char *text = size < 0 ? NULL : (char *)malloc((size_t)size + 1);
+    if (!text || fseek(file, 0, SEEK_SET) || fread(text, 1, (size_t)size, file) != (size_t)size) stop("cannot read", path);
+    fclose(file);
+    text[size] = 0;
+    *bytes = (size_t)size;
+    return text;
+}
+
+static void expect(const char **at, const char *text)
+{
+    size_t n = strlen(text);
+    if (strncmp(*at, text, n)) stop("the header of tensors.safetensors is not what the tool writes", *at);
+    *at += n;
+}
+
+static int64_t expect_number(const char **at)
+{
+    char *end;
+    if (**at < '0' || **at > '9') stop("a number is missing in tensors.safetensors", *at);
+    long long n = strtoll(*at, &end, 10);
+    *at = end;
+    return (int64_t)n;
+}
+
+/* {"t0":{"dtype":"F64","shape":[2,3],"data_offsets":[0,48]},"t1":...}: t0, t1, ... in order and without gaps, nothing else */
+static void read_tensors(const char *folder)
+{
+    static const struct { const char *name; tg_dtype dtype; bool known; size_t bytes; } types[] = {
+        {"F64", TG_F64, true, 8},  {"F32", TG_F32, true, 4}, {"F16", TG_F16, true, 2},   {"BF16", TG_BF16, true, 2},
+        {"I64", TG_I64, true, 8},  {"I32", TG_I32, true, 4}, {"I16", TG_I32, false, 2},  {"I8", TG_U8, false, 1},
+        {"U8", TG_U8, true, 1},    {"BOOL", TG_BOOL, true, 1}};
+    size_t bytes, header = 0, end = 0;
+    const char *file = read_file(folder, "tensors.safetensors", &bytes), *at = file + 8;
+    int room = 0;
+    for (int k = 7; k >= 0; --k) header = header << 8 | (unsigned char)file[k];
+    if (bytes < 8 || header > bytes - 8) stop("the header is longer than the file", folder);
+    expect(&at, "{");
+    while (*at == '"') {
+        char name[32];
+        recorded t;
+        memset(&t, 0, sizeof t);
+        snprintf(name, sizeof name, "\"t%d\":{\"dtype\":\"", tensor_count);
+        expect(&at, name);
+        size_t type = 0, count = sizeof types / sizeof *types, item;
+        while (type < count && (strncmp(at, types[type].name, strlen(types[type].name)) || at[strlen(types[type].name)] != '"'))
+            ++type;
+        if (type == count) stop("unknown dtype", at);
+        at += strlen(types[type].name);
+        t.dtype = types[type].dtype, t.known = types[type].known, item = types[type].bytes;
+        expect(&at, "\",\"shape\":[");
+        while (*at != ']') {
+            if (t.shape.ndim == TG_MAX_DIMS) stop("too many dims", at);
+            if (t.shape.ndim) expect(&at, ",");
+            t.shape.dim[t.shape.ndim] = expect_number(&at);
+            item *= (size_t)t.shape.dim[t.shape.ndim++];
+        }
+        expect(&at, "],\"data_offsets\":[");
+        if ((size_t)expect_number(&at) != end) stop("tensors do not follow each other", at);
+        expect(&at, ",");
+        end = (size_t)expect_number(&at);
+        expect(&at, "]}");
+        if (*at == ',') ++at;
+        t.data = (const unsigned char *)file + 8 + header + end - item, t.bytes = item;
+        if (end < item || end > bytes - 8 - header) stop("a tensor reaches past the end", name);
+        if (tensor_count == room && !(tensors = (recorded *)realloc(tensors, (size_t)(room = 2 * room + 64) * sizeof t)))
+            stop("no memory", "");
+        tensors[tensor_count++] = t;
+    }
+    expect(&at, "}");
+    while (at < file + 8 + header) expect(&at, " ");
+    if (end != bytes - 8 - header) stop("bytes after the last tensor", folder);
+}
+
+/* ---- one call: its arguments, and what came of it ------------------------------------------------------------------------ */
+
+enum { MAX_ARGUMENTS = 24, MAX_TENSORS = 64, MAX_SIZES = 16 };
+typedef struct {
+    const char *key, *text; /* "" for a positional argument; what follows the kind */
+    char kind;              /* t and [: tensors, i f b s n d: one value, I: sizes, F: numbers */
+    int n;                  /* tensors from `first` on, or sizes */
+    int first;
+    int64_t sizes[MAX_SIZES];
+    double number;
+    bool used;
+} argument;
+
+typedef struct {
+    const char *op, *variant;
+    argument args[MAX_ARGUMENTS];
+    int n_args, n_leaves, n_out;
+    int leaf_id[MAX_TENSORS];
+    tg_tensor *leaf[MAX_TENSORS], *out[MAX_TENSORS];
+    const char *left_out; /* why this case cannot be asked of the C API; NULL when it can */
+} call;
+
+static void leave_out(call *c, const char *why) { if (!c->left_out) c->left_out = why; }
+static const char *const wrong_type = "an argument of a type that the C signature does not take";
+
+/* Cuts "tN", "[tN,tM]", "i:3", "s:mean" ... apart; the text is written over. */
+static void parse_argument(call *c, char *text)
+{
+    if (c->n_args == MAX_ARGUMENTS) stop("too many arguments", text);
+    argument *a = &c->args[c->n_args++];
+    memset(a, 0, sizeof *a);
+    a->key = "", a->first = c->n_leaves;
+    char *equals = strchr(text, '='), *colon = strchr(text, ':');
+    if (equals && (!colon || equals < colon)) *equals = 0, a->key = text, text = equals + 1;
+    a->kind = *text, a->text = text[0] && text[1] == ':' ? text + 2 : text;
+    if (*text == 't' || *text == '[') {
+        for (char *at = strchr(text, 't'); at; at = strchr(at, 't')) {
+            long id = strtol(at + 1, &at, 10);
+            if (id < 0 || id >= tensor_count || c->n_leaves == MAX_TENSORS) stop("bad tensor", text);
+            c->leaf_id[c->n_leaves++] = (int)id, a->n++;
+        }
+    } else if (*text == 'I') {
+        for (const char *at = a->text; *at;) {
+            char *end;
+            if (a->n == MAX_SIZES) stop("too many sizes", text);
+            a->sizes[a->n++] = strtoll(at, &end, 10);
+            if (end == at) stop("bad sizes", text);
+            at = *end == ',' ? end + 1 : end;
+        }
+    } else if (*text == 'i' || *text == 'b') {
+        a->sizes[0] = strtoll(a->text, NULL, 10), a->number = (double)a->sizes[0], a->n = 1;
+    } else if (*text == 'f') {
+        a->number = strtod(a->text, NULL);
+    } else if (!strchr("sndF", *text)) {
+        stop("unknown kind of argument", text);
+    }
+}
+
+/* The argument at a position or under its name; NULL when it is absent or None. */
+static argument *find(call *c, int position, const char *key)
+{
+    for (int k = 0; k < c->n_args; ++k) {
+        argument *a = &c->args[k];
+        if (*a->key ? !strcmp(a->key, key) : k == position) return a->used = true, a->kind == 'n' ? NULL : a;
+    }
+    return NULL;
+}
+
+static bool given(call *c, int position, const char *key) { return find(c, position, key) != NULL; }
+static bool is_kind(call *c, int position, const char *key, const char *kinds)
+{
+    argument *a = find(c, position, key);
+    return a && strchr(kinds, a->kind);
+}
+
+static tg_tensor *maybe_tensor(call *c, int position, const char *key)
+{
+    argument *a = find(c, position, key);
+    if (!a) return NULL;
+    if (a->kind != 't') return leave_out(c, wrong_type), NULL;
+    return c->leaf[a->first];
+}
+
+static tg_tensor *tensor(call *c, int position, const char *key)
+{
+    if (!given(c, position, key)) leave_out(c, wrong_type);
+    return maybe_tensor(c, position, key);
+}
+
+static tg_tensor **tensor_list(call *c, int position, const char *key, int *n)
+{
+    argument *a = find(c, position, key);
+    if (!a || (a->kind != '[' && (a->kind != 'I' || a->n))) return leave_out(c, wrong_type), *n = 0, c->leaf;
+    return *n = a->n, c->leaf + a->first;
+}
+
+static double number(call *c, int position, const char *key, double otherwise)
+{
+    argument *a = find(c, position, key);
+    if (!a) return otherwise;
+    if (!strchr("ifb", a->kind)) return leave_out(c, wrong_type), otherwise;
+    return a->number;
+}
+
+static int64_t integer(call *c, int position, const char *key, int64_t otherwise)
+{
+    argument *a = find(c, position, key);
+    if (!a) return otherwise;
+    if (!strchr("ib", a->kind)) return leave_out(c, wrong_type), otherwise;
+    return a->sizes[0];
+}
+
+static int whole(call *c, int position, const char *key, int otherwise) { return (int)integer(c, position, key, otherwise); }
+static bool flag(call *c, int position, const char *key, bool otherwise) { return integer(c, position, key, otherwise) != 0; }
+
+static const char *word(call *c, int position, const char *key, const char *otherwise)
+{
+    argument *a = find(c, position, key);
+    if (!a) return otherwise;
+    if (a->kind != 's') return leave_out(c, wrong_type), otherwise;
+    return a->text;
+}
+
+/* A list of sizes, or one integer. */
+static tg_shape sizes(call *c, int position, const char *key)
+{
+    argument *a = find(c, position, key);
+    if (!a || !strchr("iI", a->kind)) return leave_out(c, wrong_type), TG_SCALAR;
+    if (a->n > TG_MAX_DIMS) return leave_out(c, "more than 8 dims"), TG_SCALAR;
+    return tg_make_shape(a->n, a->sizes);
+}
+
+static int reduction(call *c, int position)
+{
+    const char *name = word(c, position, "reduction", "mean");
+    return !strcmp(name, "none") ? TG_NONE : !strcmp(name, "mean") ? TG_MEAN : !strcmp(name, "sum") ? TG_SUM : 99;
+}
+
+static void give(call *c, tg_tensor *t)
+{
+    if (c->n_out == MAX_TENSORS) stop("too many outputs", c->op);
+    c->out[c->n_out++] = t;
+}
+
+/* Shorthands for the adapters: the arguments at position 0, 1 and 2. */
+static tg_tensor *first(call *c) { return tensor(c, 0, "input"); }
+static tg_tensor *second(call *c) { return tensor(c, 1, "other"); }
+
+/* ---- the mapping: one row per op of PyTorch, its adapter above ------------------------------------------------------------- */
+
+typedef struct row row;
+struct row {
+    const char *op;
+    void (*run)(call *c, const row *r);
+    tg_tensor *(*one)(tg_tensor *);
+    tg_tensor *(*two)(tg_tensor *, tg_tensor *);
+    tg_tensor *(*dim)(tg_tensor *, int, bool);
+    tg_tensor *(*dims)(tg_tensor *, tg_shape, bool);
+    tg_tensor *(*indices)(tg_tensor *, int, bool, tg_tensor **);
+    tg_tensor *(*at)(tg_tensor *, int);
+    tg_tensor *(*sized)(tg_tensor *, tg_shape);
+    tg_tensor *(*loss)(tg_tensor *, tg_tensor *, int);
+    tg_tensor *(*spread)(tg_tensor *, int, int, bool);
+    tg_tensor *(*join)(tg_tensor *const *, int, int);
+    tg_tensor *(*scatter)(tg_tensor *, int, tg_tensor *, tg_tensor *);
+};
+
+static void unary(call *c, const row *r) { give(c, r->one(first(c))); }
+static void binary(call *c, const row *r) { give(c, r->two(first(c), second(c))); }
+static void dim_op(call *c, const row *r) { give(c, r->at(first(c), whole(c, 1, "dim", 0))); }
+static void sized_op(call *c, const row *r) { give(c, r->sized(first(c), sizes(c, 1, "dims"))); }
+static void sized_like(call *c, const row *r) { give(c, r->sized(first(c), tg_shape_of(second(c)))); }
+static void loss_op(call *c, const row *r) { give(c, r->loss(first(c), tensor(c, 1, "target"), reduction(c, 2))); }
+
+/* alpha scales the second operand (of rsub: the first) */
+static void scaled(call *c, const row *r)
+{
+    tg_tensor *a = first(c), *b = second(c);
+    double alpha = number(c, 2, "alpha", 1);
+    if (!strcmp(r->op, "rsub")) { tg_tensor *swap = a; a = b, b = swap; }
+    give(c, r->two(a, alpha == 1 ? b : tg_mul_scalar(b, alpha)));
+}
+
+static void do_div(call *c, const row *r)
+{
+    if (given(c, 2, "rounding_mode")) leave_out(c, "div: rounding_mode");
+    binary(c, r);
+}
+
+/* sum(a), sum(a, 1), sum(a, (0, 1), keepdim=True) */
+static void reduce(call *c, const row *r)
+{
+    tg_tensor *a = first(c);
+    bool keepdim = flag(c, 2, "keepdim", false);
+    if (!given(c, 1, "dim")) {
+        if (keepdim) leave_out(c, "keepdim without dim");
+        give(c, r->one(a));
+    } else if (is_kind(c, 1, "dim", "i") && r->dim) {
+        give(c, r->dim(a, whole(c, 1, "dim", 0), keepdim));
+    } else {
+        give(c, r->dims(a, sizes(c, 1, "dim"), keepdim));
+    }
+}
+
+/* max and min: of all, of two tensors, along a dim with indices */
+static void extreme(call *c, const row *r)
+{
+    tg_tensor *index = NULL;
+    if (!given(c, 1, "dim")) give(c, r->one(first(c)));
+    else if (is_kind(c, 1, "dim", "t")) give(c, r->two(first(c), second(c)));
+    else {
+        give(c, r->indices(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
+        give(c, index);
+    }
+}
+
+static void arg_extreme(call *c, const row *r)
+{
+    tg_tensor *a = first(c);
+    if (given(c, 1, "dim")) give(c, r->dim(a, whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false)));
+    else give(c, r->dim(tg_flatten(a, 0, -1), 0, false));
+}
+
+/* var(a, unbiased), var(a, dim, correction=, keepdim=); without dim over all elements */
+static void spread(call *c, const row *r)
+{
+    tg_tensor *a = first(c);
+    bool by_flag = is_kind(c, 1, "unbiased", "b"), keepdim = flag(c, 3, "keepdim", false);
+    double correction = flag(c, by_flag ? 1 : 2, "unbiased", true) ? 1 : 0;
+    correction = number(c, -1, "correction", correction);
+    if (correction != floor(correction)) leave_out(c, "a correction that is not whole");
+    if (by_flag || !given(c, 1, "dim")) {
+        if (keepdim) leave_out(c, "keepdim without dim");
+        give(c, correction == 1 ? r->one(a) : r->spread(tg_flatten(a, 0, -1), 0, (int)correction, false));
+    } else {
+        tg_shape dims = sizes(c, 1, "dim");
+        if (dims.ndim != 1) leave_out(c, "var and std over several dims");
+        give(c, r->spread(a, (int)dims.dim[0], (int)correction, keepdim));
+    }
+}
+
+/* norm(a, p, dim, keepdim) and linalg.vector_norm(a, ord, dim, keepdim) */
+static void norm(call *c, const row *r)
+{
+    const char *p_name = strcmp(r->op, "norm") ? "ord" : "p";
+    tg_tensor *a = first(c);
+    double p = 2;
+    bool keepdim = flag(c, 3, "keepdim", false);
+    if (is_kind(c, 1, p_name, "s")) {
+        if (strcmp(word(c, 1, p_name, ""), "fro")) leave_out(c, "nuclear norm");
+    } else p = number(c, 1, p_name, 2);
+    if (!given(c, 2, "dim")) {
+        if (keepdim) leave_out(c, "keepdim without dim");
+        give(c, p == 2 ? tg_norm(a) : tg_norm_dim(tg_flatten(a, 0, -1), p, 0, false));
+    } else {
+        tg_shape dims = sizes(c, 2, "dim");
+        if (dims.ndim != 1) leave_out(c, "norm over several dims");
+        give(c, tg_norm_dim(a, p, (int)dims.dim[0], keepdim));
+    }
+}
+
+static void cumsum(call *c, const row *r) { (void)r, give(c, tg_cumsum(first(c), whole(c, 1, "dim", 0))); }
+
+static void clamp(call *c, const row *r)
+{
+    (void)r;
+    if (is_kind(c, 1, "min", "t") || is_kind(c, 2, "max", "t")) leave_out(c, "clamp: tensors as bounds");
+    give(c, tg_clamp(first(c), number(c, 1, "min", -INFINITY), number(c, 2, "max", INFINITY)));
+}
+
+static void where(call *c, const row *r) { (void)r, give(c, tg_where(tensor(c, 1, "condition"), first(c), tensor(c, 2, "other"))); }
+
+static void masked_fill(call *c, const row *r)
+{
+    (void)r;
+    if (is_kind(c, 2, "value", "t")) leave_out(c, "masked_fill: a tensor as value");
+    give(c, tg_masked_fill(first(c), tensor(c, 1, "mask"), number(c, 2, "value", 0)));
+}
+
+static void lerp(call *c, const row *r)
+{
+    (void)r;
+    tg_tensor *a = first(c), *b = second(c);
+    if (is_kind(c, 2, "weight", "t")) give(c, tg_lerp(a, b, tensor(c, 2, "weight")));
+    else give(c, tg_lerp_scalar(a, b, number(c, 2, "weight", 0)));
+}
+
+static void leaky_relu(call *c, const row *r) { (void)r, give(c, tg_leaky_relu(first(c), number(c, 1, "negative_slope", 0.01))); }
+static void elu(call *c, const row *r) { (void)r, give(c, tg_elu(first(c), number(c, 1, "alpha", 1))); }
+static void softplus(call *c, const row *r)
+{
+    (void)r, give(c, tg_softplus(first(c), number(c, 1, "beta", 1), number(c, 2, "threshold", 20)));
+}
+
+static void gelu(call *c, const row *r)
+{
+    (void)r;
+    const char *how = word(c, 1, "approximate", "none");
+    if (strcmp(how, "none") && strcmp(how, "tanh")) leave_out(c, wrong_type);
+    give(c, tg_gelu(first(c), !strcmp(how, "tanh")));
+}
+
+static void linear(call *c, const row *r) { (void)r, give(c, tg_linear(first(c), tensor(c, 1, "weight"), maybe_tensor(c, 2, "bias"))); }
+
+static void addmm(call *c, const row *r)
+{
+    (void)r, give(c, tg_addmm(first(c), tensor(c, 1, "mat1"), tensor(c, 2, "mat2"), number(c, -1, "beta", 1), number(c, -1, "alpha", 1)));
+}
+
+static void einsum(call *c, const row *r)
+{
+    int n;
+    tg_tensor **list = tensor_list(c, 0, "operands", &n);
+    (void)r, give(c, tg_einsum(word(c, 1, "equation", ""), list, n));
+}
+
+static void transpose(call *c, const row *r) { (void)r, give(c, tg_transpose(first(c), whole(c, 1, "dim0", 0), whole(c, 2, "dim1", 0))); }
+
+static void squeeze(call *c, const row *r)
+{
+    (void)r;
+    if (!given(c, 1, "dim")) leave_out(c, "squeeze of all dims");
+    else if (!is_kind(c, 1, "dim", "i")) leave_out(c, "squeeze of several dims");
+    give(c, tg_squeeze(first(c), whole(c, 1, "dim", 0)));
+}
+
+static void flatten(call *c, const row *r) { (void)r, give(c, tg_flatten(first(c), whole(c, 1, "start_dim", 0), whole(c, 2, "end_dim", -1))); }
+static void narrow(call *c, const row *r)
+{
+    (void)r, give(c, tg_narrow(first(c), whole(c, 1, "dim", 0), integer(c, 2, "start", 0), integer(c, 3, "length", 0)));
+}
+static void select_op(call *c, const row *r) { (void)r, give(c, tg_select(first(c), whole(c, 1, "dim", 0), integer(c, 2, "index", 0))); }
+static void unfold(call *c, const row *r)
+{
+    (void)r, give(c, tg_unfold(first(c), whole(c, 1, "dimension", 0), integer(c, 2, "size", 0), integer(c, 3, "step", 0)));
+}
+static void diagonal(call *c, const row *r)
+{
+    (void)r, give(c, tg_diagonal(first(c), whole(c, 1, "offset", 0), whole(c, 2, "dim1", 0), whole(c, 3, "dim2", 1)));
+}
+
+static void movedim(call *c, const row *r)
+{
+    (void)r;
+    if (!is_kind(c, 1, "source", "i")) leave_out(c, "movedim of several dims");
+    give(c, tg_movedim(first(c), whole(c, 1, "source", 0), whole(c, 2, "destination", 0)));
+}
+
+static void parts(call *c, const row *r)
+{
+    tg_tensor *a = first(c), *out[MAX_TENSORS];
+    int n = 0;
+    if (!strcmp(r->op, "unbind")) n = tg_unbind(a, whole(c, 1, "dim", 0), out, MAX_TENSORS);
+    else if (!strcmp(r->op, "chunk")) n = tg_chunk(a, whole(c, 1, "chunks", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
+    else if (is_kind(c, 1, "split_size", "I")) leave_out(c, "split into given sizes");
+    else n = tg_split(a, integer(c, 1, "split_size", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
+    for (int k = 0; k < n; ++k) give(c, out[k]);
+}
+
+static void joined(call *c, const row *r)
+{
+    int n;
+    tg_tensor **list = tensor_list(c, 0, "tensors", &n);
+    give(c, r->join(list, n, whole(c, 1, "dim", 0)));
+}
+
+static void roll(call *c, const row *r)
+{
+    (void)r;
+    if (!given(c, 2, "dims")) leave_out(c, "roll without dims");
+    give(c, tg_roll(first(c), sizes(c, 1, "shifts"), sizes(c, 2, "dims")));
+}
+
+static void triangle(call *c, const row *r) { give(c, r->at(first(c), whole(c, 1, "diagonal", 0))); }
+
+static void pad(call *c, const row *r)
+{
+    bool mode = strcmp(r->op, "constant_pad_nd") != 0;
+    if (mode && strcmp(word(c, 2, "mode", "constant"), "constant")) leave_out(c, "pad: only with a constant");
+    give(c, tg_pad(first(c), sizes(c, 1, "pad"), number(c, mode ? 3 : 2, "value", 0)));
+}
+
+static void index_select(call *c, const row *r) { (void)r, give(c, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"))); }
+static void gather(call *c, const row *r) { (void)r, give(c, tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"))); }
+
+static void scatter(call *c, const row *r)
+{
+    if (is_kind(c, 3, "value", "fi")) leave_out(c, "scatter: a number as source");
+    give(c, r->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src")));
+}
+
+static void index_add(call *c, const row *r)
+{
+    tg_tensor *source = tensor(c, 3, "source");
+    double alpha = number(c, 4, "alpha", 1);
+    give(c, r->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), alpha == 1 ? source : tg_mul_scalar(source, alpha)));
+}
+
+static void embedding(call *c, const row *r) { (void)r, give(c, tg_embedding(first(c), tensor(c, 1, "indices"))); }
+static void one_hot(call *c, const row *r) { (void)r, give(c, tg_one_hot(first(c), integer(c, 1, "num_classes", -1))); }
+
+static void take_along_dim(call *c, const row *r)
+{
+    (void)r;
+    if (!given(c, 2, "dim")) leave_out(c, "take_along_dim without dim");
+    give(c, tg_take_along_dim(first(c), tensor(c, 1, "indices"), whole(c, 2, "dim", 0)));
+}
+
+static void nonzero(call *c, const row *r)
+{
+    (void)r;
+    if (flag(c, 1, "as_tuple", false)) leave_out(c, "nonzero: as_tuple");
+    give(c, tg_nonzero(first(c)));
+}
+
+static void sort(call *c, const row *r)
+{
+    tg_tensor *index = NULL;
+    (void)r, (void)flag(c, -1, "stable", true); /* the sort is stable always */
+    give(c, tg_sort(first(c), whole(c, 1, "dim", -1), flag(c, 2, "descending", false), &index));
+    give(c, index);
+}
+
+static void topk(call *c, const row *r)
+{
+    tg_tensor *index = NULL;
+    (void)r, (void)flag(c, 4, "sorted", true);
+    give(c, tg_topk(first(c), integer(c, 1, "k", 1), whole(c, 2, "dim", -1), flag(c, 3, "largest", true), &index));
+    give(c, index);
+}
+
+/* How many dims are normalised; the C call takes their sizes from x. */
+static int normalized(call *c, tg_tensor *x)
+{
+    tg_shape shape = sizes(c, 1, "normalized_shape");
+    for (int k = 0; k < shape.ndim; ++k)
+        if (shape.ndim > tg_ndim(x) || shape.dim[k] != tg_dim(x, k - shape.ndim)) leave_out(c, "sizes of normalized_shape");
+    return shape.ndim;
+}
+
+static void layer_norm(call *c, const row *r)
+{
+    tg_tensor *x = first(c);
+    (void)r, give(c, tg_layer_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), maybe_tensor(c, 3, "bias"), number(c, 4, "eps", 1e-5)));
+}
+
+static void rms_norm(call *c, const row *r)
+{
+    tg_tensor *x = first(c);
+    (void)r, give(c, tg_rms_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), number(c, 3, "eps", 2.220446049250313e-16)));
+}
+
+static void attention(call *c, const row *r)
+{
+    tg_tensor *q = first(c), *k = tensor(c, 1, "key"), *v = tensor(c, 2, "value"), *mask = maybe_tensor(c, 3, "attn_mask");
+    double dropout = number(c, 4, "dropout_p", 0), scale = number(c, 6, "scale", 0);
+    if (flag(c, 7, "enable_gqa", false) && k && q && tg_dim(k, -3) != tg_dim(q, -3)) leave_out(c, "attention: enable_gqa");
+    if (dropout != 0) leave_out(c, "random numbers");
+    (void)r, give(c, tg_scaled_dot_product_attention(q, k, v, mask, 0, flag(c, 5, "is_causal", false), scale));
+}
+
+static void cross_entropy(call *c, const row *r)
+{
+    tg_tensor *x = first(c), *target = tensor(c, 1, "target"), *weight = maybe_tensor(c, 2, "weight");
+    (void)r, give(c, tg_cross_entropy_ex(x, target, weight, integer(c, -1, "ignore_index", -100), number(c, -1, "label_smoothing", 0), reduction(c, -1)));
+}
+
+static void nll_loss(call *c, const row *r)
+{
+    tg_tensor *x = first(c), *target = tensor(c, 1, "target"), *weight = maybe_tensor(c, 2, "weight");
+    (void)r, give(c, tg_nll_loss(x, target, weight, integer(c, -1, "ignore_index", -100), reduction(c, -1)));
+}
+
+static void smooth_l1(call *c, const row *r)
+{
+    (void)r, give(c, tg_smooth_l1_loss(first(c), tensor(c, 1, "target"), reduction(c, -1), number(c, -1, "beta", 1)));
+}
+
+static void huber(call *c, const row *r)
+{
+    (void)r, give(c, tg_huber_loss(first(c), tensor(c, 1, "target"), reduction(c, -1), number(c, -1, "delta", 1)));
+}
+
+static void bce(call *c, const row *r)
+{
+    (void)r, give(c, tg_binary_cross_entropy(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"), reduction(c, -1)));
+}
+
+static void bce_with_logits(call *c, const row *r)
+{
+    tg_tensor *weight = maybe_tensor(c, 2, "weight"), *pos_weight = maybe_tensor(c, -1, "pos_weight");
+    (void)r, give(c, tg_binary_cross_entropy_with_logits(first(c), tensor(c, 1, "target"), weight, pos_weight, reduction(c, -1)));
+}
+
+/* batchmean is the sum over the batch size */
+static void kl_div(call *c, const row *r)
+{
+    tg_tensor *x = first(c), *target = tensor(c, 1, "target");
+    bool log_target = flag(c, -1, "log_target", false), batchmean = !strcmp(word(c, -1, "reduction", "mean"), "batchmean");
+    tg_tensor *loss = tg_kl_div(x, target, batchmean ? TG_SUM : reduction(c, -1), log_target);
+    (void)r, give(c, batchmean ? tg_div_scalar(loss, (double)(tg_ndim(x) ? tg_dim(x, 0) : 1)) : loss);
+}
+
+static void arange(call *c, const row *r)
+{
+    bool one = !given(c, 1, "end");
+    double start = one ? 0 : number(c, 0, "start", 0), end = number(c, one ? 0 : 1, "end", 0);
+    (void)r, give(c, tg_arange(start, end, number(c, 2, "step", 1)));
+}
+
+static void linspace(call *c, const row *r)
+{
+    (void)r, give(c, tg_linspace(number(c, 0, "start", 0), number(c, 1, "end", 0), integer(c, 2, "steps", 0)));
+}
+
+static void eye(call *c, const row *r) { (void)r, give(c, tg_eye(integer(c, 0, "n", 0))); }
+static void full_like(call *c, const row *r) { (void)r, give(c, tg_full_like(first(c), number(c, 1, "fill_value", 0))); }
+
+#define UNARY(name) {.op = #name, .run = unary, .one = tg_##name}
+#define UNARY_NN(name) {.op = "nn.functional." #name, .run = unary, .one = tg_##name}
+#define BINARY(name) {.op = #name, .run = binary, .two = tg_##name}
+#define REDUCE(name) {.op = #name, .run = reduce, .one = tg_##name, .dim = tg_##name##_dim, .dims = tg_##name##_dims}
+#define EXTREME(name) {.op = #name, .run = extreme, .one = tg_##name, .two = tg_##name##imum, .indices = tg_##name##_dim}
+#define LOSS(name) {.op = "nn.functional." #name, .run = loss_op, .loss = tg_##name}
+static const row rows[] = {
+    UNARY(neg), UNARY(abs), UNARY(sign), UNARY(square), UNARY(exp), UNARY(expm1), UNARY(log), UNARY(log2), UNARY(log10),
+    UNARY(log1p), UNARY(sqrt), UNARY(rsqrt), UNARY(reciprocal), UNARY(sin), UNARY(cos), UNARY(tan), UNARY(asin), UNARY(acos),
+    UNARY(atan), UNARY(sinh), UNARY(cosh), UNARY(tanh), UNARY(sigmoid), UNARY(erf), UNARY(floor), UNARY(ceil), UNARY(round),
+    UNARY(trunc), UNARY(isnan), UNARY(isinf), UNARY(isfinite), UNARY(logical_not), UNARY(clone), UNARY(contiguous), UNARY(t),
+    UNARY(zeros_like), UNARY(ones_like), UNARY_NN(relu), UNARY_NN(silu), UNARY_NN(logsigmoid),
+    {.op = "add", .run = scaled, .two = tg_add}, {.op = "sub", .run = scaled, .two = tg_sub}, {.op = "rsub", .run = scaled, .two = tg_sub},
+    {.op = "div", .run = do_div, .two = tg_div}, BINARY(mul), BINARY(pow), BINARY(maximum), BINARY(minimum), BINARY(atan2),
+    BINARY(eq), BINARY(ne), BINARY(lt), BINARY(le), BINARY(gt), BINARY(ge), BINARY(logical_and), BINARY(logical_or), BINARY(logical_xor),
+    {.op = "clamp", .run = clamp}, {.op = "where", .run = where}, {.op = "masked_fill", .run = masked_fill}, {.op = "lerp", .run = lerp},
+    {.op = "nn.functional.leaky_relu", .run = leaky_relu}, {.op = "nn.functional.elu", .run = elu},
+    {.op = "nn.functional.softplus", .run = softplus}, {.op = "nn.functional.gelu", .run = gelu},
+    {.op = "softmax", .run = dim_op, .at = tg_softmax}, {.op = "log_softmax", .run = dim_op, .at = tg_log_softmax},
+    REDUCE(sum), REDUCE(mean), REDUCE(prod), REDUCE(amax), REDUCE(amin), REDUCE(any), REDUCE(all), REDUCE(logsumexp),
+    EXTREME(max), EXTREME(min), {.op = "argmax", .run = arg_extreme, .dim = tg_argmax}, {.op = "argmin", .run = arg_extreme, .dim = tg_argmin},
+    {.op = "var", .run = spread, .one = tg_var, .spread = tg_var_dim}, {.op = "std", .run = spread, .one = tg_std, .spread = tg_std_dim},
+    {.op = "norm", .run = norm}, {.op = "linalg.vector_norm", .run = norm}, {.op = "cumsum", .run = cumsum},
+    BINARY(matmul), BINARY(mm), BINARY(bmm), BINARY(mv), BINARY(dot), BINARY(outer), {.op = "nn.functional.linear", .run = linear},
+    {.op = "addmm", .run = addmm}, {.op = "einsum", .run = einsum},
+    {.op = "reshape", .run = sized_op, .sized = tg_reshape}, {.op = "view", .run = sized_op, .sized = tg_view},
+    {.op = "permute", .run = sized_op, .sized = tg_permute}, {.op = "expand", .run = sized_op, .sized = tg_expand},
+    {.op = "broadcast_to", .run = sized_op, .sized = tg_expand}, {.op = "repeat", .run = sized_op, .sized = tg_repeat},
+    {.op = "flip", .run = sized_op, .sized = tg_flip}, {.op = "reshape_as", .run = sized_like, .sized = tg_reshape},
+    {.op = "view_as", .run = sized_like, .sized = tg_view}, {.op = "expand_as", .run = sized_like, .sized = tg_expand},
+    {.op = "transpose", .run = transpose}, {.op = "squeeze", .run = squeeze}, {.op = "unsqueeze", .run = dim_op, .at = tg_unsqueeze},
+    {.op = "flatten", .run = flatten}, {.op = "narrow", .run = narrow}, {.op = "select", .run = select_op}, {.op = "unfold", .run = unfold},
+    {.op = "diagonal", .run = diagonal}, {.op = "movedim", .run = movedim}, {.op = "split", .run = parts}, {.op = "chunk", .run = parts},
+    {.op = "unbind", .run = parts}, {.op = "cat", .run = joined, .join = tg_cat}, {.op = "stack", .run = joined, .join = tg_stack},
+    {.op = "roll", .run = roll}, {.op = "tril", .run = triangle, .at = tg_tril}, {.op = "triu", .run = triangle, .at = tg_triu},
+    {.op = "nn.functional.pad", .run = pad}, {.op = "constant_pad_nd", .run = pad},
+    {.op = "index_select", .run = index_select}, {.op = "gather", .run = gather}, {.op = "scatter", .run = scatter, .scatter = tg_scatter},
+    {.op = "scatter_add", .run = scatter, .scatter = tg_scatter_add}, {.op = "index_add", .run = index_add, .scatter = tg_index_add},
+    {.op = "nn.functional.embedding", .run = embedding}, {.op = "nn.functional.one_hot", .run = one_hot},
+    {.op = "take_along_dim", .run = take_along_dim}, {.op = "nonzero", .run = nonzero}, {.op = "sort", .run = sort}, {.op = "topk", .run = topk},
+    {.op = "nn.functional.layer_norm", .run = layer_norm}, {.op = "nn.functional.rms_norm", .run = rms_norm},
+    {.op = "nn.functional.scaled_dot_product_attention", .run = attention}, {.op = "nn.functional.cross_entropy", .run = cross_entropy},
+    {.op = "nn.functional.nll_loss", .run = nll_loss}, LOSS(mse_loss), LOSS(l1_loss),
+    {.op = "nn.functional.smooth_l1_loss", .run = smooth_l1}, {.op = "nn.functional.huber_loss", .run = huber},
+    {.op = "nn.functional.binary_cross_entropy", .run = bce}, {.op = "nn.functional.binary_cross_entropy_with_logits", .run = bce_with_logits},
+    {.op = "nn.functional.kl_div", .run = kl_div},
+    {.op = "arange", .run = arange}, {.op = "linspace", .run = linspace}, {.op = "eye", .run = eye}, {.op = "full_like", .run = full_like},
+};
+
+/* ---- the report ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct { char *op; int passed, failed, left_out; } tally;
+typedef struct { char *text; int count; } line;
+static tally *tallies;
+static line *reasons, *wordings;
+static int n_tallies, n_reasons, n_wordings;
+static bool verbose;
+
+static char *format(const char *pattern, ...)
+{
+    char text[2048];
+    va_list list;
+    va_start(list, pattern);
+    int n = vsnprintf(text, sizeof text, pattern, list);
+    va_end(list);
+    size_t size = n < 0 ? 1 : n < (int)sizeof text ? (size_t)n + 1 : sizeof text;
+    char *copy = (char *)malloc(size);
+    if (!copy) stop("no memory", text);
+    memcpy(copy, text, size - 1), copy[size - 1] = 0;
+    return copy;
+}
+
+static void *grown(void *list, int n, size_t item)
+{
+    list = realloc(list, (size_t)(n + 1) * item);
+    if (!list) stop("no memory", "");
+    return list;
+}
+
+/* Counts the text, which is taken over. */
+static void note(line **list, int *n, char *text)
+{
+    for (int k = 0; k < *n; ++k)
+        if (!strcmp((*list)[k].text, text)) { (*list)[k].count++; free(text); return; }
+    *list = (line *)grown(*list, *n, sizeof **list);
+    (*list)[*n].text = text, (*list)[(*n)++].count = 1;
+}
+
+static tally *tally_of(const char *op, const char *variant)
+{
+    char *name = strcmp(variant, "-") ? format("%s (%s)", op, variant) : format("%s", op);
+    for (int k = 0; k < n_tallies; ++k)
+        if (!strcmp(tallies[k].op, name)) { free(name); return &tallies[k]; }
+    tallies = (tally *)grown(tallies, n_tallies, sizeof *tallies);
+    memset(&tallies[n_tallies], 0, sizeof *tallies);
+    tallies[n_tallies].op = name;
+    return &tallies[n_tallies++];
+}
+
+/* ---- running a case -------------------------------------------------------------------------------------------------------- */
+
+static const char *shape_text(tg_dtype dtype, tg_shape shape, char *text, size_t room)
+{
+    size_t n = (size_t)snprintf(text, room, "%s[", tg_dtype_name(dtype));
+    for (int k = 0; k < shape.ndim && n < room; ++k)
+        n += (size_t)snprintf(text + n, room - n, "%s%lld", k ? "," : "", (long long)shape.dim[k]);
+    if (n < room) snprintf(text + n, room - n, "]");
+    return text;
+}
+
+/* The recorded tensor; when `strided`, on memory of the reversed dims with a foreign element after each. */
+static tg_tensor *made(call *c, int id, bool strided)
+{
+    const recorded *t = &tensors[id];
+    if (!t->known) return leave_out(c, "a dtype that the library does not have"), NULL;
+    tg_tensor *plain = tg_from(t->data, t->shape, t->dtype);
+    if (!strided || !t->shape.ndim) return plain;
+    tg_shape turned = t->shape, order = t->shape;
+    for (int k = 0; k < turned.ndim; ++k) turned.dim[k] = t->shape.dim[turned.ndim - 1 - k], order.dim[k] = turned.ndim - 1 - k;
+    int64_t last = turned.dim[turned.ndim - 1];
+    turned.dim[turned.ndim - 1] = 2 * last;
+    tg_tensor *memory = tg_full_on(turned, tg_is_floating_point(t->dtype) ? NAN : 1, t->dtype, TG_CPU);
+    tg_tensor *view = tg_permute(tg_slice(memory, -1, 0, 2 * last, 2), order);
+    tg_copy_(view, plain);
+    return tg_detach(view);
+}
+
+/* NULL when t holds what was recorded, else a text of what differs. */
+static const char *difference(tg_tensor *t, int id, double tolerance)
+{
+    static char text[400];
+    char a[120], b[120];
+    const recorded *want = &tensors[id];
+    tg_shape shape = tg_shape_of(t);
+    bool same = tg_dtype_of(t) == want->dtype && want->known && shape.ndim == want->shape.ndim;
+    for (int k = 0; same && k < shape.ndim; ++k) same = shape.dim[k] == want->shape.dim[k];
+    if (!same) {
+        snprintf(text, sizeof text, "is %s, PyTorch's %s", shape_text(tg_dtype_of(t), shape, a, sizeof a),
+                 shape_text(want->dtype, want->shape, b, sizeof b));
+        return text;
+    }
+    unsigned char *got = (unsigned char *)malloc(want->bytes + 1);
+    if (!got) stop("no memory", "");
+    const char *result = NULL;
+    if (tg_copy_out(t, got, want->bytes) != TG_OK) result = tg_error_message();
+    size_t item = tg_dtype_size(want->dtype);
+    for (size_t k = 0; !result && k < want->bytes / item; ++k) {
+        double x = 0, y = 0;
+        if (want->dtype == TG_F64) {
+            memcpy(&x, got + 8 * k, 8), memcpy(&y, want->data + 8 * k, 8);
+        } else if (want->dtype == TG_F32) {
+            float x4, y4;
+            memcpy(&x4, got + 4 * k, 4), memcpy(&y4, want->data + 4 * k, 4);
+            x = (double)x4, y = (double)y4;
+        } else if (memcmp(got + item * k, want->data + item * k, item)) {
+            int64_t i = 0, j = 0;
+            if (item == 8) memcpy(&i, got + 8 * k, 8), memcpy(&j, want->data + 8 * k, 8);
+            else i = got[item * k], j = want->data[item * k];
+            x = (double)i, y = (double)j;
+            if (x == y) y = NAN;
+        }
+        double allowed = want->dtype == TG_F32 ? 1e-5 : want->dtype == TG_F64 ? tolerance : 0;
+        if (x == y || (x != x && y != y) || fabs(x - y) <= allowed * (1 + fabs(y))) continue;
+        snprintf(text, sizeof text, "is %.17g at element %zu of %s, PyTorch's %.17g", x, k,
+                 shape_text(want->dtype, shape, a, sizeof a), y);
+        result = text;
+    }
+    free(got);
+    return result;
+}
+
+/* What is left over after the adapter took its arguments, if anything. */
+static void check_arguments(call *c)
+{
+    for (int k = 0; k < c->n_args; ++k) {
+        argument *a = &c->args[k];
+        bool first_dtype = !strcmp(a->key, "dtype") && !strcmp(a->text, "f64"); /* what the call computes in anyway */
+        if (a->used || a->kind == 'n' || first_dtype || !strcmp(a->key, "device") || !strcmp(a->key, "requires_grad")) continue;
+        static char why[80];
+        snprintf(why, sizeof why, *a->key ? "%s= is not offered" : "%s argument %d is not offered", *a->key ? a->key : "positional", k);
+        leave_out(c, why);
+    }
+}
+
+static int id_of(const char *text)
+{
+    if (*text == '-') return -1;
+    int id = *text == 't' ? atoi(text + 1) : -1;
+    if (id < 0 || id >= tensor_count) stop("bad tensor number", text);
+    return id;
+}
+
+static int split_ids(const char *text, int *ids)
+{
+    int n = 0;
+    for (const char *at = text; *at; at += strcspn(at, " "), at += *at == ' ') {
+        if (n == MAX_TENSORS) stop("too many tensors", text);
+        ids[n++] = id_of(at);
+    }
+    return n;
+}
+
+/* One run of one case: NULL when it passed (or was left out), else what went wrong. */
+static const char *value_case(call *c, const row *r, const char *outs, const char *out_grads, const char *in_grads, bool strided)
+{
+    static char text[700];
+    int want[MAX_TENSORS], cotangent[MAX_TENSORS], gradient[MAX_TENSORS], n_roots = 0, n_inputs = 0, which[MAX_TENSORS];
+    int n = split_ids(outs, want), m = split_ids(in_grads, gradient);
+    tg_tensor *roots[MAX_TENSORS], *grads[MAX_TENSORS], *inputs[MAX_TENSORS], *results[MAX_TENSORS];
+    const char *wrong;
+    if (split_ids(out_grads, cotangent) != n || m != c->n_leaves) stop("a line that does not add up", c->op);
+    for (int k = 0; k < c->n_leaves; ++k) {
+        c->leaf[k] = made(c, c->leaf_id[k], strided);
+        if (gradient[k] >= 0) tg_set_requires_grad(c->leaf[k], true), which[n_inputs] = k, inputs[n_inputs++] = c->leaf[k];
+    }
+    if (!tg_ok()) { snprintf(text, sizeof text, "making the inputs: %s", tg_error_message()); return text; }
+    r->run(c, r);
+    check_arguments(c);
+    if (c->left_out) return NULL;
+    if (!tg_ok()) { snprintf(text, sizeof text, "%s", tg_error_message()); return text; }
+    if (c->n_out != n) { snprintf(text, sizeof text, "%d outputs, PyTorch has %d", c->n_out, n); return text; }
+    for (int k = 0; k < n; ++k) {
+        if (!c->out[k]) { snprintf(text, sizeof text, "output %d is NULL without an error", k); return text; }
+        if ((wrong = difference(c->out[k], want[k], value_tolerance))) { snprintf(text, sizeof text, "output %d %s", k, wrong); return text; }
+        if (cotangent[k] < 0) continue;
+        roots[n_roots] = c->out[k], grads[n_roots++] = made(c, cotangent[k], strided);
+    }
+    if (!n_inputs) return NULL;
+    if (tg_gradients(roots, n_roots, grads, inputs, n_inputs, results, 0) != TG_OK) {
+        snprintf(text, sizeof text, "backward: %s", tg_error_message());
+        return text;
+    }
+    for (int k = 0; k < n_inputs; ++k)
+        if ((wrong = difference(results[k], gradient[which[k]], gradient_tolerance))) {
+            snprintf(text, sizeof text, "gradient of tensor argument %d %s", which[k], wrong);
+            return text;
+        }
+    return NULL;
+}
+
+/* Whether the message has the plain words of one of the alternatives of the regular expression. */
+static bool has_words(const char *message, const char *regex)
+{
+    char word_[256];
+    size_t n = 0;
+    bool all = true;
+    for (const char *at = regex;; ++at) {
+        bool plain = *at && !strchr(".*+?()[]{}|^$\\", *at);
+        if (*at == '\\' && at[1] && !strchr("dswDSWbB", at[1])) plain = true, ++at;
+        if (plain && n + 1 < sizeof word_) { word_[n++] = *at; continue; }
+        word_[n] = 0;
+        if (n > 3 && !strstr(message, word_)) all = false;
+        n = 0;
+        if (*at && strchr("*+?", *at)) continue;
+        if (*at == '|' || !*at) {
+            if (all) return true;
+            all = true;
+        }
+        if (!*at) return false;
+    }
+}
+
+static bool same_stats(tg_stats_info a, tg_stats_info b)
+{
+    return a.tensors == b.tensors && a.nodes == b.nodes && a.bytes == b.bytes && a.saved == b.saved;
+}
+
+static void run_line(char *text, const char *only)
+{
+    char *field[10] = {NULL}, *copy = format("%.1000s", text);
+    int n = 0;
+    for (char *at = text; at && n < 10; ++n) {
+        field[n] = at;
+        if ((at = strchr(at, '\t'))) *at++ = 0;
+    }
+    bool value = n == 10 && !strcmp(field[0], "V");
+    if (!value && (n != 6 || strcmp(field[0], "E"))) stop("a line that is no case", copy);
+    if (only && !strstr(field[1], only)) { free(copy); return; }
+    const row *r = rows, *end = rows + sizeof rows / sizeof *rows;
+    while (r < end && strcmp(r->op, field[1])) ++r;
+    tally *count = tally_of(field[1], field[2]);
+    call c;
+    memset(&c, 0, sizeof c);
+    c.op = field[1], c.variant = field[2];
+    for (char *at = field[3]; at && *at;) {
+        char *space = strchr(at, ' ');
+        if (space) *space++ = 0;
+        parse_argument(&c, at);
+        at = space;
+    }
+    const char *wrong = NULL;
+    int layouts = value && strncmp(c.op, "view", 4) ? 2 : 1; /* view refuses most strided inputs, rightly */
+    if (r == end) leave_out(&c, "no such op here");
+    for (int layout = 0; !c.left_out && !wrong && layout < layouts; ++layout) {
+        static char failure[900];
+        tg_stats_info before = tg_stats();
+        tg_mark mark = tg_scope_begin();
+        c.n_out = 0;
+        for (int k = 0; k < c.n_args; ++k) c.args[k].used = false;
+        if (value) {
+            wrong = value_case(&c, r, field[5], field[7], field[9], layout == 1);
+        } else {
+            for (int k = 0; k < c.n_leaves; ++k) c.leaf[k] = made(&c, c.leaf_id[k], false);
+            r->run(&c, r);
+            check_arguments(&c);
+            if (!c.left_out && tg_ok()) wrong = "was accepted";
+            else if (!c.left_out && !has_words(tg_error_message(), field[5]))
+                note(&wordings, &n_wordings, format("%s\n      PyTorch: %s\n      here:    %.300s", c.op, field[5], tg_error_message()));
+        }
+        tg_clear_error();
+        tg_scope_end(mark);
+        tg_stats_info after = tg_stats();
+        if (!wrong && !same_stats(before, after)) {
+            snprintf(failure, sizeof failure, "leaves %+lld tensors, %+lld nodes, %+lld bytes, %+lld saved",
+                     (long long)(after.tensors - before.tensors), (long long)(after.nodes - before.nodes),
+                     (long long)(after.bytes - before.bytes), (long long)(after.saved - before.saved));
+            wrong = failure;
+        } else if (wrong && layout) {
+            snprintf(failure, sizeof failure, "(strided inputs) %s", wrong);
+            wrong = failure;
+        }
+    }
+    if (c.left_out) {
+        count->left_out++;
+        note(&reasons, &n_reasons, r == end ? format("no such op here: %s", count->op) : format("%s: %s", c.op, c.left_out));
+        if (verbose && r != end) printf("left out: %s\n    %s\n", c.left_out, copy);
+    } else if (wrong) {
+        count->failed++;
+        printf("FAILED %s\n    %s\n    with", copy, wrong);
+        for (int k = 0; k < c.n_leaves; ++k) {
+            char shape[120];
+            printf(" %s", shape_text(tensors[c.leaf_id[k]].dtype, tensors[c.leaf_id[k]].shape, shape, sizeof shape));
+        }
+        printf("\n");
+    } else {
+        count->passed++;
+    }
+    free(copy);
+}
+
+int main(int argc, char **argv)
+{
+    const char *folder = NULL, *only = NULL;
+    size_t bytes;
+    int passed = 0, failed = 0, left_out = 0;
+    for (int k = 1; k < argc; ++k)
+        if (!strcmp(argv[k], "-v")) verbose = true;
+        else if (!folder) folder = argv[k];
+        else only = argv[k];
+    if (!folder) stop("usage", "replay DIR [op] [-v]");
+    read_tensors(folder);
+    tg_set_error_handler(NULL, NULL);
+    tg_set_default_dtype(TG_F64);
+    for (char *at = read_file(folder, "cases.txt", &bytes); *at;) {
+        char *end = at + strcspn(at, "\n"), *next = *end ? end + 1 : end;
+        *end = 0;
+        if (*at) run_line(at, only);
+        at = next;
+    }
+    if (n_reasons) printf("\nLeft out: what the C interface does not offer\n");
+    for (int k = 0; k < n_reasons; ++k) printf("  %4d  %s\n", reasons[k].count, reasons[k].text);
+    if (n_wordings) printf("\nRefused as PyTorch does, in other words\n");
+    for (int k = 0; k < n_wordings; ++k) printf("  %4d  %s\n", wordings[k].count, wordings[k].text);
+    printf("\n%-56s %7s %7s %8s\n", "op", "passed", "failed", "left out");
+    for (int k = 0; k < n_tallies; ++k) {
+        tally *t = &tallies[k];
+        passed += t->passed, failed += t->failed, left_out += t->left_out;
+        if (t->passed || t->failed) printf("%-56s %7d %7d %8d\n", t->op, t->passed, t->failed, t->left_out);
+    }
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, left_out);
+    return failed != 0;
+}
