@@ -1,10 +1,10 @@
-/* Replays PyTorch's own op tests: reads what opinfo_fixtures.py recorded (cases.txt, tensors.safetensors), makes the same
-   call here and compares outputs and input gradients in f64; calls that PyTorch refuses have to fail here, too.
+/* Replays PyTorch's own op tests: reads what opinfo_fixtures.py recorded (cases.txt, tensors.safetensors), makes the
+   same calls here and compares outputs and input gradients in f64; calls that PyTorch refuses have to fail here, too.
 
-       replay DIR [op] [-v]       op: only the ops whose name holds this text; -v: every case that was left out, with its line
+       replay DIR [op] [-v]     op: only the ops whose name holds this text; -v: every case that was left out
 
-   Every value case runs twice, on contiguous inputs and on inputs with NaN between their elements.  What the C signatures do
-   not take (out=, dtype=, a number where a tensor stands) is left out and counted under its reason.  Driven by tests/replay.sh. */
+   Every value case runs twice, on contiguous inputs and on inputs with NaN between their elements.  What the C calls do
+   not take (out=, a number where a tensor stands) is left out and counted under its reason.  See tests/replay.sh. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include <math.h>
@@ -13,12 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* f64 against f64: other orders of summation and other exp and log cost some of the 16 digits, a wrong formula all of them */
+/* f64 against f64: another order of summation or another exp costs some of the 16 digits, a wrong formula all */
 static const double value_tolerance = 1e-9, gradient_tolerance = 1e-8;
 
-/* ---- the recorded tensors ------------------------------------------------------------------------------------------------ */
+/* ---- the recorded tensors ---------------------------------------------------------------------------------------- */
 
-typedef struct { tg_dtype dtype; bool known; tg_shape shape; const unsigned char *data; size_t bytes; } recorded;
+typedef struct {
+    tg_dtype dtype;
+    bool known; /* whether the library has the dtype */
+    tg_shape shape;
+    const unsigned char *data;
+    size_t bytes;
+} recorded;
 static recorded *tensors;
 static int tensor_count;
 
@@ -37,7 +43,8 @@ static char *read_file(const char *folder, const char *name, size_t *bytes)
     if (!file || fseek(file, 0, SEEK_END)) stop("cannot read", path);
     long size = ftell(file);
     char *text = size < 0 ? NULL : (char *)malloc((size_t)size + 1);
-    if (!text || fseek(file, 0, SEEK_SET) || fread(text, 1, (size_t)size, file) != (size_t)size) stop("cannot read", path);
+    if (!text || fseek(file, 0, SEEK_SET) || fread(text, 1, (size_t)size, file) != (size_t)size)
+        stop("cannot read", path);
     fclose(file);
     text[size] = 0;
     *bytes = (size_t)size;
@@ -60,13 +67,18 @@ static int64_t expect_number(const char **at)
     return (int64_t)n;
 }
 
-/* {"t0":{"dtype":"F64","shape":[2,3],"data_offsets":[0,48]},"t1":...}: t0, t1, ... in order and without gaps, nothing else */
+/* {"t0":{"dtype":"F64","shape":[2,3],"data_offsets":[0,48]},"t1":...}: t0, t1, ... in order, without gaps, no more */
 static void read_tensors(const char *folder)
 {
-    static const struct { const char *name; tg_dtype dtype; bool known; size_t bytes; } types[] = {
-        {"F64", TG_F64, true, 8},  {"F32", TG_F32, true, 4}, {"F16", TG_F16, true, 2},   {"BF16", TG_BF16, true, 2},
-        {"I64", TG_I64, true, 8},  {"I32", TG_I32, true, 4}, {"I16", TG_I32, false, 2},  {"I8", TG_U8, false, 1},
-        {"U8", TG_U8, true, 1},    {"BOOL", TG_BOOL, true, 1}};
+    static const struct {
+        const char *name;
+        tg_dtype dtype;
+        bool known;
+        size_t bytes;
+    } types[] = {{"F64", TG_F64, true, 8},   {"F32", TG_F32, true, 4}, {"F16", TG_F16, true, 2},
+                 {"BF16", TG_BF16, true, 2}, {"I64", TG_I64, true, 8}, {"I32", TG_I32, true, 4},
+                 {"I16", TG_I32, false, 2},  {"I8", TG_U8, false, 1},  {"U8", TG_U8, true, 1},
+                 {"BOOL", TG_BOOL, true, 1}};
     size_t bytes, header = 0, end = 0;
     const char *file = read_file(folder, "tensors.safetensors", &bytes), *at = file + 8;
     int room = 0;
@@ -80,7 +92,8 @@ static void read_tensors(const char *folder)
         snprintf(name, sizeof name, "\"t%d\":{\"dtype\":\"", tensor_count);
         expect(&at, name);
         size_t type = 0, count = sizeof types / sizeof *types, item;
-        while (type < count && (strncmp(at, types[type].name, strlen(types[type].name)) || at[strlen(types[type].name)] != '"'))
+        while (type < count &&
+               (strncmp(at, types[type].name, strlen(types[type].name)) || at[strlen(types[type].name)] != '"'))
             ++type;
         if (type == count) stop("unknown dtype", at);
         at += strlen(types[type].name);
@@ -100,7 +113,8 @@ static void read_tensors(const char *folder)
         if (*at == ',') ++at;
         t.data = (const unsigned char *)file + 8 + header + end - item, t.bytes = item;
         if (end < item || end > bytes - 8 - header) stop("a tensor reaches past the end", name);
-        if (tensor_count == room && !(tensors = (recorded *)realloc(tensors, (size_t)(room = 2 * room + 64) * sizeof t)))
+        if (tensor_count == room &&
+            !(tensors = (recorded *)realloc(tensors, (size_t)(room = 2 * room + 64) * sizeof t)))
             stop("no memory", "");
         tensors[tensor_count++] = t;
     }
@@ -109,7 +123,7 @@ static void read_tensors(const char *folder)
     if (end != bytes - 8 - header) stop("bytes after the last tensor", folder);
 }
 
-/* ---- one call: its arguments, and what came of it ------------------------------------------------------------------------ */
+/* ---- one call: its arguments, and what came of it ---------------------------------------------------------------- */
 
 enum { MAX_ARGUMENTS = 24, MAX_TENSORS = 64, MAX_SIZES = 16 };
 typedef struct {
@@ -122,8 +136,10 @@ typedef struct {
     bool used;
 } argument;
 
+typedef struct row row;
 typedef struct {
-    const char *op, *variant;
+    const row *row; /* how its op is asked of the library; NULL when it cannot be */
+    const char *op;
     argument args[MAX_ARGUMENTS];
     int n_args, n_leaves, n_out;
     int leaf_id[MAX_TENSORS];
@@ -131,7 +147,10 @@ typedef struct {
     const char *left_out; /* why this case cannot be asked of the C API; NULL when it can */
 } call;
 
-static void leave_out(call *c, const char *why) { if (!c->left_out) c->left_out = why; }
+static void leave_out(call *c, const char *why)
+{
+    if (!c->left_out) c->left_out = why;
+}
 static const char *const wrong_type = "an argument of a type that the C signature does not take";
 
 /* Cuts "tN", "[tN,tM]", "i:3", "s:mean" ... apart; the text is written over. */
@@ -221,8 +240,14 @@ static int64_t integer(call *c, int position, const char *key, int64_t otherwise
     return a->sizes[0];
 }
 
-static int whole(call *c, int position, const char *key, int otherwise) { return (int)integer(c, position, key, otherwise); }
-static bool flag(call *c, int position, const char *key, bool otherwise) { return integer(c, position, key, otherwise) != 0; }
+static int whole(call *c, int position, const char *key, int otherwise)
+{
+    return (int)integer(c, position, key, otherwise);
+}
+static bool flag(call *c, int position, const char *key, bool otherwise)
+{
+    return integer(c, position, key, otherwise) != 0;
+}
 
 static const char *word(call *c, int position, const char *key, const char *otherwise)
 {
@@ -257,12 +282,12 @@ static void give(call *c, tg_tensor *t)
 static tg_tensor *first(call *c) { return tensor(c, 0, "input"); }
 static tg_tensor *second(call *c) { return tensor(c, 1, "other"); }
 
-/* ---- the mapping: one row per op of PyTorch, its adapter above ------------------------------------------------------------- */
+/* ---- the mapping: one row per op of PyTorch, its adapter above --------------------------------------------------- */
 
-typedef struct row row;
+/* How to ask for an op: the adapter, and the function it calls, in the field of its type. */
 struct row {
     const char *op;
-    void (*run)(call *c, const row *r);
+    void (*run)(call *c);
     tg_tensor *(*one)(tg_tensor *);
     tg_tensor *(*two)(tg_tensor *, tg_tensor *);
     tg_tensor *(*dim)(tg_tensor *, int, bool);
@@ -276,64 +301,75 @@ struct row {
     tg_tensor *(*scatter)(tg_tensor *, int, tg_tensor *, tg_tensor *);
 };
 
-static void unary(call *c, const row *r) { give(c, r->one(first(c))); }
-static void binary(call *c, const row *r) { give(c, r->two(first(c), second(c))); }
-static void dim_op(call *c, const row *r) { give(c, r->at(first(c), whole(c, 1, "dim", 0))); }
-static void sized_op(call *c, const row *r) { give(c, r->sized(first(c), sizes(c, 1, "dims"))); }
-static void sized_like(call *c, const row *r) { give(c, r->sized(first(c), tg_shape_of(second(c)))); }
-static void loss_op(call *c, const row *r) { give(c, r->loss(first(c), tensor(c, 1, "target"), reduction(c, 2))); }
+/* An adapter that is one expression: what it gives is the op's output. */
+#define CALL(name, ...) \
+    static void name(call *c) { give(c, __VA_ARGS__); }
+
+CALL(unary, c->row->one(first(c)))
+CALL(binary, c->row->two(first(c), second(c)))
+CALL(dim_op, c->row->at(first(c), whole(c, 1, "dim", 0)))
+CALL(sized_op, c->row->sized(first(c), sizes(c, 1, "dims")))
+CALL(sized_like, c->row->sized(first(c), tg_shape_of(second(c))))
+CALL(loss_op, c->row->loss(first(c), tensor(c, 1, "target"), reduction(c, 2)))
 
 /* alpha scales the second operand (of rsub: the first) */
-static void scaled(call *c, const row *r)
+static void scaled(call *c)
 {
     tg_tensor *a = first(c), *b = second(c);
     double alpha = number(c, 2, "alpha", 1);
-    if (!strcmp(r->op, "rsub")) { tg_tensor *swap = a; a = b, b = swap; }
-    give(c, r->two(a, alpha == 1 ? b : tg_mul_scalar(b, alpha)));
+    if (!strcmp(c->row->op, "rsub")) {
+        tg_tensor *swap = a;
+        a = b, b = swap;
+    }
+    give(c, c->row->two(a, alpha == 1 ? b : tg_mul_scalar(b, alpha)));
 }
 
-static void do_div(call *c, const row *r)
+static void quotient(call *c)
 {
     if (given(c, 2, "rounding_mode")) leave_out(c, "div: rounding_mode");
-    binary(c, r);
+    binary(c);
 }
 
 /* sum(a), sum(a, 1), sum(a, (0, 1), keepdim=True) */
-static void reduce(call *c, const row *r)
+static void reduce(call *c)
 {
     tg_tensor *a = first(c);
     bool keepdim = flag(c, 2, "keepdim", false);
     if (!given(c, 1, "dim")) {
         if (keepdim) leave_out(c, "keepdim without dim");
-        give(c, r->one(a));
-    } else if (is_kind(c, 1, "dim", "i") && r->dim) {
-        give(c, r->dim(a, whole(c, 1, "dim", 0), keepdim));
+        give(c, c->row->one(a));
+    } else if (is_kind(c, 1, "dim", "i") && c->row->dim) {
+        give(c, c->row->dim(a, whole(c, 1, "dim", 0), keepdim));
     } else {
-        give(c, r->dims(a, sizes(c, 1, "dim"), keepdim));
+        give(c, c->row->dims(a, sizes(c, 1, "dim"), keepdim));
     }
 }
 
 /* max and min: of all, of two tensors, along a dim with indices */
-static void extreme(call *c, const row *r)
+static void extreme(call *c)
 {
     tg_tensor *index = NULL;
-    if (!given(c, 1, "dim")) give(c, r->one(first(c)));
-    else if (is_kind(c, 1, "dim", "t")) give(c, r->two(first(c), second(c)));
+    if (!given(c, 1, "dim"))
+        give(c, c->row->one(first(c)));
+    else if (is_kind(c, 1, "dim", "t"))
+        give(c, c->row->two(first(c), second(c)));
     else {
-        give(c, r->indices(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
+        give(c, c->row->indices(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
         give(c, index);
     }
 }
 
-static void arg_extreme(call *c, const row *r)
+static void arg_extreme(call *c)
 {
     tg_tensor *a = first(c);
-    if (given(c, 1, "dim")) give(c, r->dim(a, whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false)));
-    else give(c, r->dim(tg_flatten(a, 0, -1), 0, false));
+    if (given(c, 1, "dim"))
+        give(c, c->row->dim(a, whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false)));
+    else
+        give(c, c->row->dim(tg_flatten(a, 0, -1), 0, false));
 }
 
 /* var(a, unbiased), var(a, dim, correction=, keepdim=); without dim over all elements */
-static void spread(call *c, const row *r)
+static void spread(call *c)
 {
     tg_tensor *a = first(c);
     bool by_flag = is_kind(c, 1, "unbiased", "b"), keepdim = flag(c, 3, "keepdim", false);
@@ -342,24 +378,25 @@ static void spread(call *c, const row *r)
     if (correction != floor(correction)) leave_out(c, "a correction that is not whole");
     if (by_flag || !given(c, 1, "dim")) {
         if (keepdim) leave_out(c, "keepdim without dim");
-        give(c, correction == 1 ? r->one(a) : r->spread(tg_flatten(a, 0, -1), 0, (int)correction, false));
+        give(c, correction == 1 ? c->row->one(a) : c->row->spread(tg_flatten(a, 0, -1), 0, (int)correction, false));
     } else {
         tg_shape dims = sizes(c, 1, "dim");
         if (dims.ndim != 1) leave_out(c, "var and std over several dims");
-        give(c, r->spread(a, (int)dims.dim[0], (int)correction, keepdim));
+        give(c, c->row->spread(a, (int)dims.dim[0], (int)correction, keepdim));
     }
 }
 
 /* norm(a, p, dim, keepdim) and linalg.vector_norm(a, ord, dim, keepdim) */
-static void norm(call *c, const row *r)
+static void norm(call *c)
 {
-    const char *p_name = strcmp(r->op, "norm") ? "ord" : "p";
+    const char *p_name = strcmp(c->row->op, "norm") ? "ord" : "p";
     tg_tensor *a = first(c);
     double p = 2;
     bool keepdim = flag(c, 3, "keepdim", false);
     if (is_kind(c, 1, p_name, "s")) {
         if (strcmp(word(c, 1, p_name, ""), "fro")) leave_out(c, "nuclear norm");
-    } else p = number(c, 1, p_name, 2);
+    } else
+        p = number(c, 1, p_name, 2);
     if (!given(c, 2, "dim")) {
         if (keepdim) leave_out(c, "keepdim without dim");
         give(c, p == 2 ? tg_norm(a) : tg_norm_dim(tg_flatten(a, 0, -1), p, 0, false));
@@ -370,172 +407,158 @@ static void norm(call *c, const row *r)
     }
 }
 
-static void cumsum(call *c, const row *r) { (void)r, give(c, tg_cumsum(first(c), whole(c, 1, "dim", 0))); }
+CALL(cumsum, tg_cumsum(first(c), whole(c, 1, "dim", 0)))
 
-static void clamp(call *c, const row *r)
+static void clamp(call *c)
 {
-    (void)r;
     if (is_kind(c, 1, "min", "t") || is_kind(c, 2, "max", "t")) leave_out(c, "clamp: tensors as bounds");
     give(c, tg_clamp(first(c), number(c, 1, "min", -INFINITY), number(c, 2, "max", INFINITY)));
 }
 
-static void where(call *c, const row *r) { (void)r, give(c, tg_where(tensor(c, 1, "condition"), first(c), tensor(c, 2, "other"))); }
+CALL(where, tg_where(tensor(c, 1, "condition"), first(c), tensor(c, 2, "other")))
 
-static void masked_fill(call *c, const row *r)
+static void masked_fill(call *c)
 {
-    (void)r;
     if (is_kind(c, 2, "value", "t")) leave_out(c, "masked_fill: a tensor as value");
     give(c, tg_masked_fill(first(c), tensor(c, 1, "mask"), number(c, 2, "value", 0)));
 }
 
-static void lerp(call *c, const row *r)
+static void lerp(call *c)
 {
-    (void)r;
     tg_tensor *a = first(c), *b = second(c);
-    if (is_kind(c, 2, "weight", "t")) give(c, tg_lerp(a, b, tensor(c, 2, "weight")));
-    else give(c, tg_lerp_scalar(a, b, number(c, 2, "weight", 0)));
+    if (is_kind(c, 2, "weight", "t"))
+        give(c, tg_lerp(a, b, tensor(c, 2, "weight")));
+    else
+        give(c, tg_lerp_scalar(a, b, number(c, 2, "weight", 0)));
 }
 
-static void leaky_relu(call *c, const row *r) { (void)r, give(c, tg_leaky_relu(first(c), number(c, 1, "negative_slope", 0.01))); }
-static void elu(call *c, const row *r) { (void)r, give(c, tg_elu(first(c), number(c, 1, "alpha", 1))); }
-static void softplus(call *c, const row *r)
-{
-    (void)r, give(c, tg_softplus(first(c), number(c, 1, "beta", 1), number(c, 2, "threshold", 20)));
-}
+CALL(leaky_relu, tg_leaky_relu(first(c), number(c, 1, "negative_slope", 0.01)))
+CALL(elu, tg_elu(first(c), number(c, 1, "alpha", 1)))
+CALL(softplus, tg_softplus(first(c), number(c, 1, "beta", 1), number(c, 2, "threshold", 20)))
 
-static void gelu(call *c, const row *r)
+static void gelu(call *c)
 {
-    (void)r;
     const char *how = word(c, 1, "approximate", "none");
     if (strcmp(how, "none") && strcmp(how, "tanh")) leave_out(c, wrong_type);
     give(c, tg_gelu(first(c), !strcmp(how, "tanh")));
 }
 
-static void linear(call *c, const row *r) { (void)r, give(c, tg_linear(first(c), tensor(c, 1, "weight"), maybe_tensor(c, 2, "bias"))); }
+CALL(linear, tg_linear(first(c), tensor(c, 1, "weight"), maybe_tensor(c, 2, "bias")))
 
-static void addmm(call *c, const row *r)
-{
-    (void)r, give(c, tg_addmm(first(c), tensor(c, 1, "mat1"), tensor(c, 2, "mat2"), number(c, -1, "beta", 1), number(c, -1, "alpha", 1)));
-}
+CALL(addmm, tg_addmm(first(c), tensor(c, 1, "mat1"), tensor(c, 2, "mat2"), number(c, -1, "beta", 1),
+                     number(c, -1, "alpha", 1)))
 
-static void einsum(call *c, const row *r)
+static void einsum(call *c)
 {
     int n;
     tg_tensor **list = tensor_list(c, 0, "operands", &n);
-    (void)r, give(c, tg_einsum(word(c, 1, "equation", ""), list, n));
+    give(c, tg_einsum(word(c, 1, "equation", ""), list, n));
 }
 
-static void transpose(call *c, const row *r) { (void)r, give(c, tg_transpose(first(c), whole(c, 1, "dim0", 0), whole(c, 2, "dim1", 0))); }
+CALL(transpose, tg_transpose(first(c), whole(c, 1, "dim0", 0), whole(c, 2, "dim1", 0)))
 
-static void squeeze(call *c, const row *r)
+static void squeeze(call *c)
 {
-    (void)r;
-    if (!given(c, 1, "dim")) leave_out(c, "squeeze of all dims");
-    else if (!is_kind(c, 1, "dim", "i")) leave_out(c, "squeeze of several dims");
+    if (!given(c, 1, "dim"))
+        leave_out(c, "squeeze of all dims");
+    else if (!is_kind(c, 1, "dim", "i"))
+        leave_out(c, "squeeze of several dims");
     give(c, tg_squeeze(first(c), whole(c, 1, "dim", 0)));
 }
 
-static void flatten(call *c, const row *r) { (void)r, give(c, tg_flatten(first(c), whole(c, 1, "start_dim", 0), whole(c, 2, "end_dim", -1))); }
-static void narrow(call *c, const row *r)
-{
-    (void)r, give(c, tg_narrow(first(c), whole(c, 1, "dim", 0), integer(c, 2, "start", 0), integer(c, 3, "length", 0)));
-}
-static void select_op(call *c, const row *r) { (void)r, give(c, tg_select(first(c), whole(c, 1, "dim", 0), integer(c, 2, "index", 0))); }
-static void unfold(call *c, const row *r)
-{
-    (void)r, give(c, tg_unfold(first(c), whole(c, 1, "dimension", 0), integer(c, 2, "size", 0), integer(c, 3, "step", 0)));
-}
-static void diagonal(call *c, const row *r)
-{
-    (void)r, give(c, tg_diagonal(first(c), whole(c, 1, "offset", 0), whole(c, 2, "dim1", 0), whole(c, 3, "dim2", 1)));
-}
+CALL(flatten, tg_flatten(first(c), whole(c, 1, "start_dim", 0), whole(c, 2, "end_dim", -1)))
+CALL(narrow, tg_narrow(first(c), whole(c, 1, "dim", 0), integer(c, 2, "start", 0), integer(c, 3, "length", 0)))
+CALL(select_one, tg_select(first(c), whole(c, 1, "dim", 0), integer(c, 2, "index", 0)))
+CALL(unfold, tg_unfold(first(c), whole(c, 1, "dimension", 0), integer(c, 2, "size", 0), integer(c, 3, "step", 0)))
+CALL(diagonal, tg_diagonal(first(c), whole(c, 1, "offset", 0), whole(c, 2, "dim1", 0), whole(c, 3, "dim2", 1)))
 
-static void movedim(call *c, const row *r)
+static void movedim(call *c)
 {
-    (void)r;
     if (!is_kind(c, 1, "source", "i")) leave_out(c, "movedim of several dims");
     give(c, tg_movedim(first(c), whole(c, 1, "source", 0), whole(c, 2, "destination", 0)));
 }
 
-static void parts(call *c, const row *r)
+static void parts(call *c)
 {
     tg_tensor *a = first(c), *out[MAX_TENSORS];
     int n = 0;
-    if (!strcmp(r->op, "unbind")) n = tg_unbind(a, whole(c, 1, "dim", 0), out, MAX_TENSORS);
-    else if (!strcmp(r->op, "chunk")) n = tg_chunk(a, whole(c, 1, "chunks", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
-    else if (is_kind(c, 1, "split_size", "I")) leave_out(c, "split into given sizes");
-    else n = tg_split(a, integer(c, 1, "split_size", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
+    if (!strcmp(c->row->op, "unbind"))
+        n = tg_unbind(a, whole(c, 1, "dim", 0), out, MAX_TENSORS);
+    else if (!strcmp(c->row->op, "chunk"))
+        n = tg_chunk(a, whole(c, 1, "chunks", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
+    else if (is_kind(c, 1, "split_size", "I"))
+        leave_out(c, "split into given sizes");
+    else
+        n = tg_split(a, integer(c, 1, "split_size", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
     for (int k = 0; k < n; ++k) give(c, out[k]);
 }
 
-static void joined(call *c, const row *r)
+static void joined(call *c)
 {
     int n;
     tg_tensor **list = tensor_list(c, 0, "tensors", &n);
-    give(c, r->join(list, n, whole(c, 1, "dim", 0)));
+    give(c, c->row->join(list, n, whole(c, 1, "dim", 0)));
 }
 
-static void roll(call *c, const row *r)
+static void roll(call *c)
 {
-    (void)r;
     if (!given(c, 2, "dims")) leave_out(c, "roll without dims");
     give(c, tg_roll(first(c), sizes(c, 1, "shifts"), sizes(c, 2, "dims")));
 }
 
-static void triangle(call *c, const row *r) { give(c, r->at(first(c), whole(c, 1, "diagonal", 0))); }
+CALL(triangle, c->row->at(first(c), whole(c, 1, "diagonal", 0)))
 
-static void pad(call *c, const row *r)
+static void pad(call *c)
 {
-    bool mode = strcmp(r->op, "constant_pad_nd") != 0;
+    bool mode = strcmp(c->row->op, "constant_pad_nd") != 0;
     if (mode && strcmp(word(c, 2, "mode", "constant"), "constant")) leave_out(c, "pad: only with a constant");
     give(c, tg_pad(first(c), sizes(c, 1, "pad"), number(c, mode ? 3 : 2, "value", 0)));
 }
 
-static void index_select(call *c, const row *r) { (void)r, give(c, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"))); }
-static void gather(call *c, const row *r) { (void)r, give(c, tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"))); }
+CALL(index_select, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
+CALL(gather, tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
 
-static void scatter(call *c, const row *r)
+static void scatter(call *c)
 {
     if (is_kind(c, 3, "value", "fi")) leave_out(c, "scatter: a number as source");
-    give(c, r->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src")));
+    give(c, c->row->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src")));
 }
 
-static void index_add(call *c, const row *r)
+static void index_add(call *c)
 {
     tg_tensor *source = tensor(c, 3, "source");
     double alpha = number(c, 4, "alpha", 1);
-    give(c, r->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), alpha == 1 ? source : tg_mul_scalar(source, alpha)));
+    give(c, c->row->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"),
+                            alpha == 1 ? source : tg_mul_scalar(source, alpha)));
 }
 
-static void embedding(call *c, const row *r) { (void)r, give(c, tg_embedding(first(c), tensor(c, 1, "indices"))); }
-static void one_hot(call *c, const row *r) { (void)r, give(c, tg_one_hot(first(c), integer(c, 1, "num_classes", -1))); }
+CALL(embedding, tg_embedding(first(c), tensor(c, 1, "indices")))
+CALL(one_hot, tg_one_hot(first(c), integer(c, 1, "num_classes", -1)))
 
-static void take_along_dim(call *c, const row *r)
+static void take_along_dim(call *c)
 {
-    (void)r;
     if (!given(c, 2, "dim")) leave_out(c, "take_along_dim without dim");
     give(c, tg_take_along_dim(first(c), tensor(c, 1, "indices"), whole(c, 2, "dim", 0)));
 }
 
-static void nonzero(call *c, const row *r)
+static void nonzero(call *c)
 {
-    (void)r;
     if (flag(c, 1, "as_tuple", false)) leave_out(c, "nonzero: as_tuple");
     give(c, tg_nonzero(first(c)));
 }
 
-static void sort(call *c, const row *r)
+static void sort(call *c)
 {
     tg_tensor *index = NULL;
-    (void)r, (void)flag(c, -1, "stable", true); /* the sort is stable always */
+    (void)flag(c, -1, "stable", true); /* the sort is stable always */
     give(c, tg_sort(first(c), whole(c, 1, "dim", -1), flag(c, 2, "descending", false), &index));
     give(c, index);
 }
 
-static void topk(call *c, const row *r)
+static void topk(call *c)
 {
     tg_tensor *index = NULL;
-    (void)r, (void)flag(c, 4, "sorted", true);
+    (void)flag(c, 4, "sorted", true);
     give(c, tg_topk(first(c), integer(c, 1, "k", 1), whole(c, 2, "dim", -1), flag(c, 3, "largest", true), &index));
     give(c, index);
 }
@@ -545,188 +568,215 @@ static int normalized(call *c, tg_tensor *x)
 {
     tg_shape shape = sizes(c, 1, "normalized_shape");
     for (int k = 0; k < shape.ndim; ++k)
-        if (shape.ndim > tg_ndim(x) || shape.dim[k] != tg_dim(x, k - shape.ndim)) leave_out(c, "sizes of normalized_shape");
+        if (shape.ndim > tg_ndim(x) || shape.dim[k] != tg_dim(x, k - shape.ndim))
+            leave_out(c, "sizes of normalized_shape");
     return shape.ndim;
 }
 
-static void layer_norm(call *c, const row *r)
+static void layer_norm(call *c)
 {
     tg_tensor *x = first(c);
-    (void)r, give(c, tg_layer_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), maybe_tensor(c, 3, "bias"), number(c, 4, "eps", 1e-5)));
+    give(c, tg_layer_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), maybe_tensor(c, 3, "bias"),
+                          number(c, 4, "eps", 1e-5)));
 }
 
-static void rms_norm(call *c, const row *r)
+static void rms_norm(call *c)
 {
     tg_tensor *x = first(c);
-    (void)r, give(c, tg_rms_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), number(c, 3, "eps", 2.220446049250313e-16)));
+    give(c, tg_rms_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), number(c, 3, "eps", 2.220446049250313e-16)));
 }
 
-static void attention(call *c, const row *r)
+static void scaled_dot_product_attention(call *c)
 {
-    tg_tensor *q = first(c), *k = tensor(c, 1, "key"), *v = tensor(c, 2, "value"), *mask = maybe_tensor(c, 3, "attn_mask");
+    tg_tensor *q = first(c), *k = tensor(c, 1, "key"), *v = tensor(c, 2, "value"),
+              *mask = maybe_tensor(c, 3, "attn_mask");
     double dropout = number(c, 4, "dropout_p", 0), scale = number(c, 6, "scale", 0);
-    if (flag(c, 7, "enable_gqa", false) && k && q && tg_dim(k, -3) != tg_dim(q, -3)) leave_out(c, "attention: enable_gqa");
+    if (flag(c, 7, "enable_gqa", false) && k && q && tg_dim(k, -3) != tg_dim(q, -3))
+        leave_out(c, "attention: enable_gqa");
     if (dropout != 0) leave_out(c, "random numbers");
-    (void)r, give(c, tg_scaled_dot_product_attention(q, k, v, mask, 0, flag(c, 5, "is_causal", false), scale));
+    give(c, tg_scaled_dot_product_attention(q, k, v, mask, 0, flag(c, 5, "is_causal", false), scale));
 }
 
-static void cross_entropy(call *c, const row *r)
+static void cross_entropy(call *c)
 {
     tg_tensor *x = first(c), *target = tensor(c, 1, "target"), *weight = maybe_tensor(c, 2, "weight");
-    (void)r, give(c, tg_cross_entropy_ex(x, target, weight, integer(c, -1, "ignore_index", -100), number(c, -1, "label_smoothing", 0), reduction(c, -1)));
+    give(c, tg_cross_entropy_ex(x, target, weight, integer(c, -1, "ignore_index", -100),
+                                number(c, -1, "label_smoothing", 0), reduction(c, -1)));
 }
 
-static void nll_loss(call *c, const row *r)
+static void nll_loss(call *c)
 {
     tg_tensor *x = first(c), *target = tensor(c, 1, "target"), *weight = maybe_tensor(c, 2, "weight");
-    (void)r, give(c, tg_nll_loss(x, target, weight, integer(c, -1, "ignore_index", -100), reduction(c, -1)));
+    give(c, tg_nll_loss(x, target, weight, integer(c, -1, "ignore_index", -100), reduction(c, -1)));
 }
 
-static void smooth_l1(call *c, const row *r)
-{
-    (void)r, give(c, tg_smooth_l1_loss(first(c), tensor(c, 1, "target"), reduction(c, -1), number(c, -1, "beta", 1)));
-}
+CALL(smooth_l1_loss, tg_smooth_l1_loss(first(c), tensor(c, 1, "target"), reduction(c, -1), number(c, -1, "beta", 1)))
 
-static void huber(call *c, const row *r)
-{
-    (void)r, give(c, tg_huber_loss(first(c), tensor(c, 1, "target"), reduction(c, -1), number(c, -1, "delta", 1)));
-}
+CALL(huber_loss, tg_huber_loss(first(c), tensor(c, 1, "target"), reduction(c, -1), number(c, -1, "delta", 1)))
 
-static void bce(call *c, const row *r)
-{
-    (void)r, give(c, tg_binary_cross_entropy(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"), reduction(c, -1)));
-}
+CALL(binary_cross_entropy,
+     tg_binary_cross_entropy(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"), reduction(c, -1)))
 
-static void bce_with_logits(call *c, const row *r)
+static void binary_cross_entropy_with_logits(call *c)
 {
     tg_tensor *weight = maybe_tensor(c, 2, "weight"), *pos_weight = maybe_tensor(c, -1, "pos_weight");
-    (void)r, give(c, tg_binary_cross_entropy_with_logits(first(c), tensor(c, 1, "target"), weight, pos_weight, reduction(c, -1)));
+    give(c,
+         tg_binary_cross_entropy_with_logits(first(c), tensor(c, 1, "target"), weight, pos_weight, reduction(c, -1)));
 }
 
 /* batchmean is the sum over the batch size */
-static void kl_div(call *c, const row *r)
+static void kl_div(call *c)
 {
     tg_tensor *x = first(c), *target = tensor(c, 1, "target");
-    bool log_target = flag(c, -1, "log_target", false), batchmean = !strcmp(word(c, -1, "reduction", "mean"), "batchmean");
+    bool log_target = flag(c, -1, "log_target", false),
+         batchmean = !strcmp(word(c, -1, "reduction", "mean"), "batchmean");
     tg_tensor *loss = tg_kl_div(x, target, batchmean ? TG_SUM : reduction(c, -1), log_target);
-    (void)r, give(c, batchmean ? tg_div_scalar(loss, (double)(tg_ndim(x) ? tg_dim(x, 0) : 1)) : loss);
+    give(c, batchmean ? tg_div_scalar(loss, (double)(tg_ndim(x) ? tg_dim(x, 0) : 1)) : loss);
 }
 
-static void arange(call *c, const row *r)
+static void arange(call *c)
 {
     bool one = !given(c, 1, "end");
     double start = one ? 0 : number(c, 0, "start", 0), end = number(c, one ? 0 : 1, "end", 0);
-    (void)r, give(c, tg_arange(start, end, number(c, 2, "step", 1)));
+    give(c, tg_arange(start, end, number(c, 2, "step", 1)));
 }
 
-static void linspace(call *c, const row *r)
-{
-    (void)r, give(c, tg_linspace(number(c, 0, "start", 0), number(c, 1, "end", 0), integer(c, 2, "steps", 0)));
-}
+CALL(linspace, tg_linspace(number(c, 0, "start", 0), number(c, 1, "end", 0), integer(c, 2, "steps", 0)))
 
-static void eye(call *c, const row *r) { (void)r, give(c, tg_eye(integer(c, 0, "n", 0))); }
-static void full_like(call *c, const row *r) { (void)r, give(c, tg_full_like(first(c), number(c, 1, "fill_value", 0))); }
+CALL(eye, tg_eye(integer(c, 0, "n", 0)))
+CALL(full_like, tg_full_like(first(c), number(c, 1, "fill_value", 0)))
 
-#define UNARY(name) {.op = #name, .run = unary, .one = tg_##name}
-#define UNARY_NN(name) {.op = "nn.functional." #name, .run = unary, .one = tg_##name}
-#define BINARY(name) {.op = #name, .run = binary, .two = tg_##name}
+/* clang-format off */
+#define OP(name) {.op = #name, .run = name}
+#define NN(name) {.op = "nn.functional." #name, .run = name}
+#define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
+#define UNARY(name) WITH(#name, unary, one, tg_##name)
+#define BINARY(name) WITH(#name, binary, two, tg_##name)
+#define SIZED(name) WITH(#name, sized_op, sized, tg_##name)
 #define REDUCE(name) {.op = #name, .run = reduce, .one = tg_##name, .dim = tg_##name##_dim, .dims = tg_##name##_dims}
-#define EXTREME(name) {.op = #name, .run = extreme, .one = tg_##name, .two = tg_##name##imum, .indices = tg_##name##_dim}
-#define LOSS(name) {.op = "nn.functional." #name, .run = loss_op, .loss = tg_##name}
+#define EXTREME(name) \
+    {.op = #name, .run = extreme, .one = tg_##name, .two = tg_##name##imum, .indices = tg_##name##_dim}
+#define SPREAD(name) {.op = #name, .run = spread, .one = tg_##name, .spread = tg_##name##_dim}
 static const row rows[] = {
-    UNARY(neg), UNARY(abs), UNARY(sign), UNARY(square), UNARY(exp), UNARY(expm1), UNARY(log), UNARY(log2), UNARY(log10),
-    UNARY(log1p), UNARY(sqrt), UNARY(rsqrt), UNARY(reciprocal), UNARY(sin), UNARY(cos), UNARY(tan), UNARY(asin), UNARY(acos),
-    UNARY(atan), UNARY(sinh), UNARY(cosh), UNARY(tanh), UNARY(sigmoid), UNARY(erf), UNARY(floor), UNARY(ceil), UNARY(round),
-    UNARY(trunc), UNARY(isnan), UNARY(isinf), UNARY(isfinite), UNARY(logical_not), UNARY(clone), UNARY(contiguous), UNARY(t),
-    UNARY(zeros_like), UNARY(ones_like), UNARY_NN(relu), UNARY_NN(silu), UNARY_NN(logsigmoid),
-    {.op = "add", .run = scaled, .two = tg_add}, {.op = "sub", .run = scaled, .two = tg_sub}, {.op = "rsub", .run = scaled, .two = tg_sub},
-    {.op = "div", .run = do_div, .two = tg_div}, BINARY(mul), BINARY(pow), BINARY(maximum), BINARY(minimum), BINARY(atan2),
-    BINARY(eq), BINARY(ne), BINARY(lt), BINARY(le), BINARY(gt), BINARY(ge), BINARY(logical_and), BINARY(logical_or), BINARY(logical_xor),
-    {.op = "clamp", .run = clamp}, {.op = "where", .run = where}, {.op = "masked_fill", .run = masked_fill}, {.op = "lerp", .run = lerp},
-    {.op = "nn.functional.leaky_relu", .run = leaky_relu}, {.op = "nn.functional.elu", .run = elu},
-    {.op = "nn.functional.softplus", .run = softplus}, {.op = "nn.functional.gelu", .run = gelu},
-    {.op = "softmax", .run = dim_op, .at = tg_softmax}, {.op = "log_softmax", .run = dim_op, .at = tg_log_softmax},
+    /* elementwise */
+    UNARY(neg), UNARY(abs), UNARY(sign), UNARY(square), UNARY(exp), UNARY(expm1), UNARY(log), UNARY(log2),
+    UNARY(log10), UNARY(log1p), UNARY(sqrt), UNARY(rsqrt), UNARY(reciprocal), UNARY(sin), UNARY(cos), UNARY(tan),
+    UNARY(asin), UNARY(acos), UNARY(atan), UNARY(sinh), UNARY(cosh), UNARY(tanh), UNARY(sigmoid), UNARY(erf),
+    UNARY(floor), UNARY(ceil), UNARY(round), UNARY(trunc), UNARY(isnan), UNARY(isinf), UNARY(isfinite),
+    UNARY(logical_not), WITH("nn.functional.relu", unary, one, tg_relu),
+    WITH("nn.functional.silu", unary, one, tg_silu), WITH("nn.functional.logsigmoid", unary, one, tg_logsigmoid), NN(leaky_relu), NN(elu), NN(softplus), NN(gelu),
+    WITH("add", scaled, two, tg_add), WITH("sub", scaled, two, tg_sub), WITH("rsub", scaled, two, tg_sub),
+    WITH("div", quotient, two, tg_div), BINARY(mul), BINARY(pow), BINARY(maximum), BINARY(minimum), BINARY(atan2),
+    BINARY(eq), BINARY(ne), BINARY(lt), BINARY(le), BINARY(gt), BINARY(ge), BINARY(logical_and), BINARY(logical_or),
+    BINARY(logical_xor), OP(clamp), OP(where), OP(masked_fill), OP(lerp),
+    /* reductions, and what runs along a dim */
     REDUCE(sum), REDUCE(mean), REDUCE(prod), REDUCE(amax), REDUCE(amin), REDUCE(any), REDUCE(all), REDUCE(logsumexp),
-    EXTREME(max), EXTREME(min), {.op = "argmax", .run = arg_extreme, .dim = tg_argmax}, {.op = "argmin", .run = arg_extreme, .dim = tg_argmin},
-    {.op = "var", .run = spread, .one = tg_var, .spread = tg_var_dim}, {.op = "std", .run = spread, .one = tg_std, .spread = tg_std_dim},
-    {.op = "norm", .run = norm}, {.op = "linalg.vector_norm", .run = norm}, {.op = "cumsum", .run = cumsum},
-    BINARY(matmul), BINARY(mm), BINARY(bmm), BINARY(mv), BINARY(dot), BINARY(outer), {.op = "nn.functional.linear", .run = linear},
-    {.op = "addmm", .run = addmm}, {.op = "einsum", .run = einsum},
-    {.op = "reshape", .run = sized_op, .sized = tg_reshape}, {.op = "view", .run = sized_op, .sized = tg_view},
-    {.op = "permute", .run = sized_op, .sized = tg_permute}, {.op = "expand", .run = sized_op, .sized = tg_expand},
-    {.op = "broadcast_to", .run = sized_op, .sized = tg_expand}, {.op = "repeat", .run = sized_op, .sized = tg_repeat},
-    {.op = "flip", .run = sized_op, .sized = tg_flip}, {.op = "reshape_as", .run = sized_like, .sized = tg_reshape},
-    {.op = "view_as", .run = sized_like, .sized = tg_view}, {.op = "expand_as", .run = sized_like, .sized = tg_expand},
-    {.op = "transpose", .run = transpose}, {.op = "squeeze", .run = squeeze}, {.op = "unsqueeze", .run = dim_op, .at = tg_unsqueeze},
-    {.op = "flatten", .run = flatten}, {.op = "narrow", .run = narrow}, {.op = "select", .run = select_op}, {.op = "unfold", .run = unfold},
-    {.op = "diagonal", .run = diagonal}, {.op = "movedim", .run = movedim}, {.op = "split", .run = parts}, {.op = "chunk", .run = parts},
-    {.op = "unbind", .run = parts}, {.op = "cat", .run = joined, .join = tg_cat}, {.op = "stack", .run = joined, .join = tg_stack},
-    {.op = "roll", .run = roll}, {.op = "tril", .run = triangle, .at = tg_tril}, {.op = "triu", .run = triangle, .at = tg_triu},
-    {.op = "nn.functional.pad", .run = pad}, {.op = "constant_pad_nd", .run = pad},
-    {.op = "index_select", .run = index_select}, {.op = "gather", .run = gather}, {.op = "scatter", .run = scatter, .scatter = tg_scatter},
-    {.op = "scatter_add", .run = scatter, .scatter = tg_scatter_add}, {.op = "index_add", .run = index_add, .scatter = tg_index_add},
-    {.op = "nn.functional.embedding", .run = embedding}, {.op = "nn.functional.one_hot", .run = one_hot},
-    {.op = "take_along_dim", .run = take_along_dim}, {.op = "nonzero", .run = nonzero}, {.op = "sort", .run = sort}, {.op = "topk", .run = topk},
-    {.op = "nn.functional.layer_norm", .run = layer_norm}, {.op = "nn.functional.rms_norm", .run = rms_norm},
-    {.op = "nn.functional.scaled_dot_product_attention", .run = attention}, {.op = "nn.functional.cross_entropy", .run = cross_entropy},
-    {.op = "nn.functional.nll_loss", .run = nll_loss}, LOSS(mse_loss), LOSS(l1_loss),
-    {.op = "nn.functional.smooth_l1_loss", .run = smooth_l1}, {.op = "nn.functional.huber_loss", .run = huber},
-    {.op = "nn.functional.binary_cross_entropy", .run = bce}, {.op = "nn.functional.binary_cross_entropy_with_logits", .run = bce_with_logits},
-    {.op = "nn.functional.kl_div", .run = kl_div},
-    {.op = "arange", .run = arange}, {.op = "linspace", .run = linspace}, {.op = "eye", .run = eye}, {.op = "full_like", .run = full_like},
+    EXTREME(max), EXTREME(min), WITH("argmax", arg_extreme, dim, tg_argmax),
+    WITH("argmin", arg_extreme, dim, tg_argmin),
+    SPREAD(var), SPREAD(std), OP(norm), WITH("linalg.vector_norm", norm, one, tg_norm), OP(cumsum), OP(sort), OP(topk),
+    WITH("softmax", dim_op, at, tg_softmax), WITH("log_softmax", dim_op, at, tg_log_softmax),
+    NN(layer_norm), NN(rms_norm),
+    /* products */
+    BINARY(matmul), BINARY(mm), BINARY(bmm), BINARY(mv), BINARY(dot), BINARY(outer), OP(addmm), OP(einsum), NN(linear),
+    NN(scaled_dot_product_attention),
+    /* views and shapes */
+    UNARY(clone), UNARY(contiguous), UNARY(t), SIZED(reshape), SIZED(view), SIZED(permute), SIZED(expand),
+    SIZED(repeat), SIZED(flip), WITH("broadcast_to", sized_op, sized, tg_expand),
+    WITH("reshape_as", sized_like, sized, tg_reshape), WITH("view_as", sized_like, sized, tg_view),
+    WITH("expand_as", sized_like, sized, tg_expand), OP(transpose), OP(squeeze),
+    WITH("unsqueeze", dim_op, at, tg_unsqueeze), OP(flatten), OP(narrow), WITH("select", select_one, one, NULL),
+    OP(unfold), OP(diagonal), OP(movedim), WITH("split", parts, one, NULL), WITH("chunk", parts, one, NULL),
+    WITH("unbind", parts, one, NULL), WITH("cat", joined, join, tg_cat), WITH("stack", joined, join, tg_stack),
+    OP(roll), WITH("tril", triangle, at, tg_tril), WITH("triu", triangle, at, tg_triu), NN(pad),
+    WITH("constant_pad_nd", pad, one, NULL),
+    /* indices */
+    OP(index_select), OP(gather), WITH("scatter", scatter, scatter, tg_scatter),
+    WITH("scatter_add", scatter, scatter, tg_scatter_add), WITH("index_add", index_add, scatter, tg_index_add),
+    NN(embedding), NN(one_hot), OP(take_along_dim), OP(nonzero),
+    /* losses */
+    NN(cross_entropy), NN(nll_loss), WITH("nn.functional.mse_loss", loss_op, loss, tg_mse_loss),
+    WITH("nn.functional.l1_loss", loss_op, loss, tg_l1_loss), NN(smooth_l1_loss), NN(huber_loss),
+    NN(binary_cross_entropy), NN(binary_cross_entropy_with_logits), NN(kl_div),
+    /* creation */
+    OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
+/* clang-format on */
 
-/* ---- the report ------------------------------------------------------------------------------------------------------------ */
+/* ---- the report -------------------------------------------------------------------------------------------------- */
 
-typedef struct { char *op; int passed, failed, left_out; } tally;
-typedef struct { char *text; int count; } line;
+typedef struct {
+    char *op;
+    int passed, failed, left_out;
+} tally;
+typedef struct {
+    int n, *count;
+    char **text;
+} notes;
 static tally *tallies;
-static line *reasons, *wordings;
-static int n_tallies, n_reasons, n_wordings;
+static int n_tallies;
+static notes reasons, wordings;
 static bool verbose;
 
+/* A new text. */
 static char *format(const char *pattern, ...)
 {
     char text[2048];
     va_list list;
     va_start(list, pattern);
-    int n = vsnprintf(text, sizeof text, pattern, list);
+    vsnprintf(text, sizeof text, pattern, list);
     va_end(list);
-    size_t size = n < 0 ? 1 : n < (int)sizeof text ? (size_t)n + 1 : sizeof text;
-    char *copy = (char *)malloc(size);
-    if (!copy) stop("no memory", text);
-    memcpy(copy, text, size - 1), copy[size - 1] = 0;
-    return copy;
+    char *copy = (char *)malloc(strlen(text) + 1);
+    return copy ? strcpy(copy, text) : (stop("no memory", text), copy);
+}
+
+/* The text of a failure; there are two of them at a time. */
+static const char *say(const char *pattern, ...)
+{
+    static char text[2][1000];
+    static int turn;
+    va_list list;
+    va_start(list, pattern);
+    vsnprintf(text[turn = !turn], sizeof text[0], pattern, list);
+    va_end(list);
+    return text[turn];
 }
 
 static void *grown(void *list, int n, size_t item)
 {
-    list = realloc(list, (size_t)(n + 1) * item);
-    if (!list) stop("no memory", "");
+    if (!(list = realloc(list, (size_t)(n + 1) * item))) stop("no memory", "");
     return list;
 }
 
 /* Counts the text, which is taken over. */
-static void note(line **list, int *n, char *text)
+static void note(notes *list, char *text)
 {
-    for (int k = 0; k < *n; ++k)
-        if (!strcmp((*list)[k].text, text)) { (*list)[k].count++; free(text); return; }
-    *list = (line *)grown(*list, *n, sizeof **list);
-    (*list)[*n].text = text, (*list)[(*n)++].count = 1;
+    for (int k = 0; k < list->n; ++k)
+        if (!strcmp(list->text[k], text)) {
+            list->count[k]++, free(text);
+            return;
+        }
+    list->text = (char **)grown(list->text, list->n, sizeof *list->text);
+    list->count = (int *)grown(list->count, list->n, sizeof *list->count);
+    list->text[list->n] = text, list->count[list->n++] = 1;
+}
+
+static void print_notes(const char *title, const notes *list)
+{
+    if (list->n) printf("\n%s\n", title);
+    for (int k = 0; k < list->n; ++k) printf("  %4d  %s\n", list->count[k], list->text[k]);
 }
 
 static tally *tally_of(const char *op, const char *variant)
 {
     char *name = strcmp(variant, "-") ? format("%s (%s)", op, variant) : format("%s", op);
     for (int k = 0; k < n_tallies; ++k)
-        if (!strcmp(tallies[k].op, name)) { free(name); return &tallies[k]; }
+        if (!strcmp(tallies[k].op, name)) return free(name), &tallies[k];
+    tally fresh = {name, 0, 0, 0};
     tallies = (tally *)grown(tallies, n_tallies, sizeof *tallies);
-    memset(&tallies[n_tallies], 0, sizeof *tallies);
-    tallies[n_tallies].op = name;
-    return &tallies[n_tallies++];
+    return tallies[n_tallies] = fresh, &tallies[n_tallies++];
 }
 
-/* ---- running a case -------------------------------------------------------------------------------------------------------- */
+/* ---- running a case ---------------------------------------------------------------------------------------------- */
 
 static const char *shape_text(tg_dtype dtype, tg_shape shape, char *text, size_t room)
 {
@@ -745,7 +795,8 @@ static tg_tensor *made(call *c, int id, bool strided)
     tg_tensor *plain = tg_from(t->data, t->shape, t->dtype);
     if (!strided || !t->shape.ndim) return plain;
     tg_shape turned = t->shape, order = t->shape;
-    for (int k = 0; k < turned.ndim; ++k) turned.dim[k] = t->shape.dim[turned.ndim - 1 - k], order.dim[k] = turned.ndim - 1 - k;
+    for (int k = 0; k < turned.ndim; ++k)
+        turned.dim[k] = t->shape.dim[turned.ndim - 1 - k], order.dim[k] = turned.ndim - 1 - k;
     int64_t last = turned.dim[turned.ndim - 1];
     turned.dim[turned.ndim - 1] = 2 * last;
     tg_tensor *memory = tg_full_on(turned, tg_is_floating_point(t->dtype) ? NAN : 1, t->dtype, TG_CPU);
@@ -754,147 +805,164 @@ static tg_tensor *made(call *c, int id, bool strided)
     return tg_detach(view);
 }
 
+/* One element as a number, and whether the bytes of two of them are the same. */
+static double element(const unsigned char *data, tg_dtype dtype, size_t k)
+{
+    double f8 = 0;
+    float f4 = 0;
+    int64_t i8 = 0;
+    int32_t i4 = 0;
+    switch (dtype) {
+    case TG_F64: return memcpy(&f8, data + 8 * k, 8), f8;
+    case TG_F32: return memcpy(&f4, data + 4 * k, 4), (double)f4;
+    case TG_I64: return memcpy(&i8, data + 8 * k, 8), (double)i8;
+    case TG_I32: return memcpy(&i4, data + 4 * k, 4), (double)i4;
+    default: return data[tg_dtype_size(dtype) * k];
+    }
+}
+
 /* NULL when t holds what was recorded, else a text of what differs. */
 static const char *difference(tg_tensor *t, int id, double tolerance)
 {
-    static char text[400];
     char a[120], b[120];
     const recorded *want = &tensors[id];
     tg_shape shape = tg_shape_of(t);
     bool same = tg_dtype_of(t) == want->dtype && want->known && shape.ndim == want->shape.ndim;
     for (int k = 0; same && k < shape.ndim; ++k) same = shape.dim[k] == want->shape.dim[k];
-    if (!same) {
-        snprintf(text, sizeof text, "is %s, PyTorch's %s", shape_text(tg_dtype_of(t), shape, a, sizeof a),
-                 shape_text(want->dtype, want->shape, b, sizeof b));
-        return text;
-    }
+    if (!same)
+        return say("is %s, PyTorch's %s", shape_text(tg_dtype_of(t), shape, a, sizeof a),
+                   shape_text(want->dtype, want->shape, b, sizeof b));
     unsigned char *got = (unsigned char *)malloc(want->bytes + 1);
     if (!got) stop("no memory", "");
-    const char *result = NULL;
-    if (tg_copy_out(t, got, want->bytes) != TG_OK) result = tg_error_message();
+    const char *wrong = tg_copy_out(t, got, want->bytes) == TG_OK ? NULL : say("%s", tg_error_message());
     size_t item = tg_dtype_size(want->dtype);
-    for (size_t k = 0; !result && k < want->bytes / item; ++k) {
-        double x = 0, y = 0;
-        if (want->dtype == TG_F64) {
-            memcpy(&x, got + 8 * k, 8), memcpy(&y, want->data + 8 * k, 8);
-        } else if (want->dtype == TG_F32) {
-            float x4, y4;
-            memcpy(&x4, got + 4 * k, 4), memcpy(&y4, want->data + 4 * k, 4);
-            x = (double)x4, y = (double)y4;
-        } else if (memcmp(got + item * k, want->data + item * k, item)) {
-            int64_t i = 0, j = 0;
-            if (item == 8) memcpy(&i, got + 8 * k, 8), memcpy(&j, want->data + 8 * k, 8);
-            else i = got[item * k], j = want->data[item * k];
-            x = (double)i, y = (double)j;
-            if (x == y) y = NAN;
-        }
-        double allowed = want->dtype == TG_F32 ? 1e-5 : want->dtype == TG_F64 ? tolerance : 0;
-        if (x == y || (x != x && y != y) || fabs(x - y) <= allowed * (1 + fabs(y))) continue;
-        snprintf(text, sizeof text, "is %.17g at element %zu of %s, PyTorch's %.17g", x, k,
-                 shape_text(want->dtype, shape, a, sizeof a), y);
-        result = text;
+    double allowed = want->dtype == TG_F64 ? tolerance : want->dtype == TG_F32 ? 1e-5 : 0;
+    for (size_t k = 0; !wrong && k < want->bytes / item; ++k) {
+        double x = element(got, want->dtype, k), y = element(want->data, want->dtype, k);
+        if (!memcmp(got + item * k, want->data + item * k, item) || (x != x && y != y)) continue;
+        if (tg_is_floating_point(want->dtype) && (x == y || fabs(x - y) <= allowed * (1 + fabs(y)))) continue;
+        wrong =
+            say("is %.17g at element %zu of %s, PyTorch's %.17g", x, k, shape_text(want->dtype, shape, a, sizeof a), y);
     }
     free(got);
-    return result;
+    return wrong;
 }
 
-/* What is left over after the adapter took its arguments, if anything. */
+/* Leaves the case out if the adapter did not take every argument.  dtype=f64 is what a call computes in anyway. */
 static void check_arguments(call *c)
 {
     for (int k = 0; k < c->n_args; ++k) {
-        argument *a = &c->args[k];
-        bool first_dtype = !strcmp(a->key, "dtype") && !strcmp(a->text, "f64"); /* what the call computes in anyway */
-        if (a->used || a->kind == 'n' || first_dtype || !strcmp(a->key, "device") || !strcmp(a->key, "requires_grad")) continue;
+        const argument *a = &c->args[k];
+        if (a->used || a->kind == 'n' || !strcmp(a->key, "device") || !strcmp(a->key, "requires_grad")) continue;
+        if (!strcmp(a->key, "dtype") && !strcmp(a->text, "f64")) continue;
         static char why[80];
-        snprintf(why, sizeof why, *a->key ? "%s= is not offered" : "%s argument %d is not offered", *a->key ? a->key : "positional", k);
+        if (*a->key)
+            snprintf(why, sizeof why, "%s= is not offered", a->key);
+        else
+            snprintf(why, sizeof why, "positional argument %d is not offered", k);
         leave_out(c, why);
     }
 }
 
-static int id_of(const char *text)
-{
-    if (*text == '-') return -1;
-    int id = *text == 't' ? atoi(text + 1) : -1;
-    if (id < 0 || id >= tensor_count) stop("bad tensor number", text);
-    return id;
-}
-
-static int split_ids(const char *text, int *ids)
+/* "t1 - t3" to 1, -1, 3 */
+static int parse_ids(const char *text, int *ids)
 {
     int n = 0;
     for (const char *at = text; *at; at += strcspn(at, " "), at += *at == ' ') {
-        if (n == MAX_TENSORS) stop("too many tensors", text);
-        ids[n++] = id_of(at);
+        if (n == MAX_TENSORS || (*at != '-' && *at != 't')) stop("bad list of tensors", text);
+        ids[n] = *at == '-' ? -1 : atoi(at + 1);
+        if (ids[n++] >= tensor_count) stop("no such tensor", at);
     }
     return n;
 }
 
-/* One run of one case: NULL when it passed (or was left out), else what went wrong. */
-static const char *value_case(call *c, const row *r, const char *outs, const char *out_grads, const char *in_grads, bool strided)
+/* One run of a value case: NULL when it passed (or is left out), else what went wrong. */
+static const char *run_value(call *c, const char *outs, const char *out_grads, const char *in_grads, bool strided)
 {
-    static char text[700];
-    int want[MAX_TENSORS], cotangent[MAX_TENSORS], gradient[MAX_TENSORS], n_roots = 0, n_inputs = 0, which[MAX_TENSORS];
-    int n = split_ids(outs, want), m = split_ids(in_grads, gradient);
+    int want[MAX_TENSORS], cotangent[MAX_TENSORS], gradient[MAX_TENSORS], which[MAX_TENSORS];
     tg_tensor *roots[MAX_TENSORS], *grads[MAX_TENSORS], *inputs[MAX_TENSORS], *results[MAX_TENSORS];
+    int n = parse_ids(outs, want), n_roots = 0, n_inputs = 0;
     const char *wrong;
-    if (split_ids(out_grads, cotangent) != n || m != c->n_leaves) stop("a line that does not add up", c->op);
+    if (parse_ids(out_grads, cotangent) != n || parse_ids(in_grads, gradient) != c->n_leaves)
+        stop("a line that does not add up", c->op);
     for (int k = 0; k < c->n_leaves; ++k) {
         c->leaf[k] = made(c, c->leaf_id[k], strided);
-        if (gradient[k] >= 0) tg_set_requires_grad(c->leaf[k], true), which[n_inputs] = k, inputs[n_inputs++] = c->leaf[k];
+        if (gradient[k] < 0) continue;
+        which[n_inputs] = k, inputs[n_inputs++] = tg_set_requires_grad(c->leaf[k], true);
     }
-    if (!tg_ok()) { snprintf(text, sizeof text, "making the inputs: %s", tg_error_message()); return text; }
-    r->run(c, r);
+    if (!c->left_out && !tg_ok()) return say("making the inputs: %s", tg_error_message());
+    c->row->run(c);
     check_arguments(c);
     if (c->left_out) return NULL;
-    if (!tg_ok()) { snprintf(text, sizeof text, "%s", tg_error_message()); return text; }
-    if (c->n_out != n) { snprintf(text, sizeof text, "%d outputs, PyTorch has %d", c->n_out, n); return text; }
+    if (!tg_ok()) return say("%s", tg_error_message());
+    if (c->n_out != n) return say("%d outputs, PyTorch has %d", c->n_out, n);
     for (int k = 0; k < n; ++k) {
-        if (!c->out[k]) { snprintf(text, sizeof text, "output %d is NULL without an error", k); return text; }
-        if ((wrong = difference(c->out[k], want[k], value_tolerance))) { snprintf(text, sizeof text, "output %d %s", k, wrong); return text; }
-        if (cotangent[k] < 0) continue;
-        roots[n_roots] = c->out[k], grads[n_roots++] = made(c, cotangent[k], strided);
+        if (!c->out[k]) return say("output %d is NULL without an error", k);
+        if ((wrong = difference(c->out[k], want[k], value_tolerance))) return say("output %d %s", k, wrong);
+        if (cotangent[k] >= 0) roots[n_roots] = c->out[k], grads[n_roots++] = made(c, cotangent[k], strided);
     }
     if (!n_inputs) return NULL;
-    if (tg_gradients(roots, n_roots, grads, inputs, n_inputs, results, 0) != TG_OK) {
-        snprintf(text, sizeof text, "backward: %s", tg_error_message());
-        return text;
-    }
+    if (tg_gradients(roots, n_roots, grads, inputs, n_inputs, results, 0) != TG_OK)
+        return say("backward: %s", tg_error_message());
     for (int k = 0; k < n_inputs; ++k)
-        if ((wrong = difference(results[k], gradient[which[k]], gradient_tolerance))) {
-            snprintf(text, sizeof text, "gradient of tensor argument %d %s", which[k], wrong);
-            return text;
-        }
+        if ((wrong = difference(results[k], gradient[which[k]], gradient_tolerance)))
+            return say("gradient of tensor argument %d %s", which[k], wrong);
     return NULL;
 }
 
 /* Whether the message has the plain words of one of the alternatives of the regular expression. */
 static bool has_words(const char *message, const char *regex)
 {
-    char word_[256];
+    char words[256];
     size_t n = 0;
     bool all = true;
     for (const char *at = regex;; ++at) {
         bool plain = *at && !strchr(".*+?()[]{}|^$\\", *at);
         if (*at == '\\' && at[1] && !strchr("dswDSWbB", at[1])) plain = true, ++at;
-        if (plain && n + 1 < sizeof word_) { word_[n++] = *at; continue; }
-        word_[n] = 0;
-        if (n > 3 && !strstr(message, word_)) all = false;
+        if (plain && n + 1 < sizeof words) words[n++] = *at;
+        if (plain) continue;
+        words[n] = 0;
+        if (n > 3 && !strstr(message, words)) all = false;
         n = 0;
-        if (*at && strchr("*+?", *at)) continue;
-        if (*at == '|' || !*at) {
-            if (all) return true;
-            all = true;
-        }
-        if (!*at) return false;
+        if (*at && *at != '|') continue;
+        if (all || !*at) return all;
+        all = true;
     }
 }
 
-static bool same_stats(tg_stats_info a, tg_stats_info b)
+static const char *run_error(call *c, const char *regex)
 {
-    return a.tensors == b.tensors && a.nodes == b.nodes && a.bytes == b.bytes && a.saved == b.saved;
+    for (int k = 0; k < c->n_leaves; ++k) c->leaf[k] = made(c, c->leaf_id[k], false);
+    c->row->run(c);
+    check_arguments(c);
+    if (c->left_out) return NULL;
+    if (tg_ok()) return say("was accepted; PyTorch: %s", regex);
+    if (!has_words(tg_error_message(), regex))
+        note(&wordings, format("%s\n      PyTorch: %s\n      here:    %.300s", c->op, regex, tg_error_message()));
+    return NULL;
 }
 
-static void run_line(char *text, const char *only)
+/* The case on one layout of its inputs, in a scope of its own that must leave nothing behind. */
+static const char *run_case(call *c, char **field, bool strided)
+{
+    tg_stats_info before = tg_stats();
+    tg_mark mark = tg_scope_begin();
+    c->n_out = 0;
+    for (int k = 0; k < c->n_args; ++k) c->args[k].used = false;
+    const char *wrong = *field[0] == 'V' ? run_value(c, field[5], field[7], field[9], strided) : run_error(c, field[5]);
+    tg_clear_error();
+    tg_scope_end(mark);
+    tg_stats_info after = tg_stats();
+    if (wrong) return strided ? say("(strided inputs) %s", wrong) : wrong;
+    if (after.tensors == before.tensors && after.nodes == before.nodes && after.bytes == before.bytes &&
+        after.saved == before.saved)
+        return NULL;
+    return say("leaves %+lld tensors, %+lld nodes, %+lld bytes, %+lld saved",
+               (long long)(after.tensors - before.tensors), (long long)(after.nodes - before.nodes),
+               (long long)(after.bytes - before.bytes), (long long)(after.saved - before.saved));
+}
+
+static void run_line(char *text)
 {
     char *field[10] = {NULL}, *copy = format("%.1000s", text);
     int n = 0;
@@ -904,61 +972,31 @@ static void run_line(char *text, const char *only)
     }
     bool value = n == 10 && !strcmp(field[0], "V");
     if (!value && (n != 6 || strcmp(field[0], "E"))) stop("a line that is no case", copy);
-    if (only && !strstr(field[1], only)) { free(copy); return; }
-    const row *r = rows, *end = rows + sizeof rows / sizeof *rows;
-    while (r < end && strcmp(r->op, field[1])) ++r;
     tally *count = tally_of(field[1], field[2]);
     call c;
     memset(&c, 0, sizeof c);
-    c.op = field[1], c.variant = field[2];
-    for (char *at = field[3]; at && *at;) {
-        char *space = strchr(at, ' ');
-        if (space) *space++ = 0;
+    c.op = field[1];
+    for (char *at = field[3], *next; at && *at; at = next) {
+        if ((next = strchr(at, ' '))) *next++ = 0;
         parse_argument(&c, at);
-        at = space;
     }
+    for (size_t k = 0; !c.row && k < sizeof rows / sizeof *rows; ++k)
+        if (!strcmp(rows[k].op, c.op)) c.row = &rows[k];
     const char *wrong = NULL;
-    int layouts = value && strncmp(c.op, "view", 4) ? 2 : 1; /* view refuses most strided inputs, rightly */
-    if (r == end) leave_out(&c, "no such op here");
-    for (int layout = 0; !c.left_out && !wrong && layout < layouts; ++layout) {
-        static char failure[900];
-        tg_stats_info before = tg_stats();
-        tg_mark mark = tg_scope_begin();
-        c.n_out = 0;
-        for (int k = 0; k < c.n_args; ++k) c.args[k].used = false;
-        if (value) {
-            wrong = value_case(&c, r, field[5], field[7], field[9], layout == 1);
-        } else {
-            for (int k = 0; k < c.n_leaves; ++k) c.leaf[k] = made(&c, c.leaf_id[k], false);
-            r->run(&c, r);
-            check_arguments(&c);
-            if (!c.left_out && tg_ok()) wrong = "was accepted";
-            else if (!c.left_out && !has_words(tg_error_message(), field[5]))
-                note(&wordings, &n_wordings, format("%s\n      PyTorch: %s\n      here:    %.300s", c.op, field[5], tg_error_message()));
-        }
-        tg_clear_error();
-        tg_scope_end(mark);
-        tg_stats_info after = tg_stats();
-        if (!wrong && !same_stats(before, after)) {
-            snprintf(failure, sizeof failure, "leaves %+lld tensors, %+lld nodes, %+lld bytes, %+lld saved",
-                     (long long)(after.tensors - before.tensors), (long long)(after.nodes - before.nodes),
-                     (long long)(after.bytes - before.bytes), (long long)(after.saved - before.saved));
-            wrong = failure;
-        } else if (wrong && layout) {
-            snprintf(failure, sizeof failure, "(strided inputs) %s", wrong);
-            wrong = failure;
-        }
-    }
-    if (c.left_out) {
+    if (c.row) wrong = run_case(&c, field, false);
+    /* view refuses most strided inputs, rightly */
+    if (c.row && value && !wrong && !c.left_out && strncmp(c.op, "view", 4)) wrong = run_case(&c, field, true);
+    if (!c.row || c.left_out) {
         count->left_out++;
-        note(&reasons, &n_reasons, r == end ? format("no such op here: %s", count->op) : format("%s: %s", c.op, c.left_out));
-        if (verbose && r != end) printf("left out: %s\n    %s\n", c.left_out, copy);
+        note(&reasons, format("%s: %s", c.row ? c.op : count->op, c.row ? c.left_out : "no such op here"));
+        if (verbose && c.row) printf("left out: %s\n    %s\n", c.left_out, copy);
     } else if (wrong) {
         count->failed++;
         printf("FAILED %s\n    %s\n    with", copy, wrong);
         for (int k = 0; k < c.n_leaves; ++k) {
+            const recorded *t = &tensors[c.leaf_id[k]];
             char shape[120];
-            printf(" %s", shape_text(tensors[c.leaf_id[k]].dtype, tensors[c.leaf_id[k]].shape, shape, sizeof shape));
+            printf(" %s", shape_text(t->dtype, t->shape, shape, sizeof shape));
         }
         printf("\n");
     } else {
@@ -969,30 +1007,31 @@ static void run_line(char *text, const char *only)
 
 int main(int argc, char **argv)
 {
-    const char *folder = NULL, *only = NULL;
+    const char *folder = NULL, *only = "";
     size_t bytes;
     int passed = 0, failed = 0, left_out = 0;
-    for (int k = 1; k < argc; ++k)
-        if (!strcmp(argv[k], "-v")) verbose = true;
-        else if (!folder) folder = argv[k];
-        else only = argv[k];
+    for (int k = 1; k < argc; ++k) {
+        if (!strcmp(argv[k], "-v"))
+            verbose = true;
+        else if (!folder)
+            folder = argv[k];
+        else
+            only = argv[k];
+    }
     if (!folder) stop("usage", "replay DIR [op] [-v]");
     read_tensors(folder);
     tg_set_error_handler(NULL, NULL);
     tg_set_default_dtype(TG_F64);
-    for (char *at = read_file(folder, "cases.txt", &bytes); *at;) {
-        char *end = at + strcspn(at, "\n"), *next = *end ? end + 1 : end;
-        *end = 0;
-        if (*at) run_line(at, only);
-        at = next;
+    for (char *at = read_file(folder, "cases.txt", &bytes), *next; at && *at; at = next) {
+        if ((next = strchr(at, '\n'))) *next++ = 0;
+        char *op = strchr(at, '\t'), *end = op ? strchr(op + 1, '\t') : NULL, *found = op ? strstr(op, only) : NULL;
+        if (found && found <= end) run_line(at);
     }
-    if (n_reasons) printf("\nLeft out: what the C interface does not offer\n");
-    for (int k = 0; k < n_reasons; ++k) printf("  %4d  %s\n", reasons[k].count, reasons[k].text);
-    if (n_wordings) printf("\nRefused as PyTorch does, in other words\n");
-    for (int k = 0; k < n_wordings; ++k) printf("  %4d  %s\n", wordings[k].count, wordings[k].text);
+    print_notes("Left out: what the C calls do not offer", &reasons);
+    print_notes("Refused as PyTorch does, in other words", &wordings);
     printf("\n%-56s %7s %7s %8s\n", "op", "passed", "failed", "left out");
     for (int k = 0; k < n_tallies; ++k) {
-        tally *t = &tallies[k];
+        const tally *t = &tallies[k];
         passed += t->passed, failed += t->failed, left_out += t->left_out;
         if (t->passed || t->failed) printf("%-56s %7d %7d %8d\n", t->op, t->passed, t->failed, t->left_out);
     }

@@ -5,11 +5,11 @@
 #
 #   TG_PYTHON         the same python; without either: python3, then a virtual environment in the user's cache, made at need
 #   TG_FIXTURES_TOOL  the recorder (default ../shared/tools/opinfo_fixtures.py)
-#   TG_REPLAY_CAP     samples per op (default 24)
+#   TG_REPLAY_CAP     samples per op (default 200)
 # Without the recorder or a PyTorch it says "skipped: ..." and succeeds.
 cd "$(dirname "$0")/.." || exit 2
 tool=${TG_FIXTURES_TOOL:-../shared/tools/opinfo_fixtures.py}
-cap=${TG_REPLAY_CAP:-24}
+cap=${TG_REPLAY_CAP:-200}
 fixtures=build/replay-fixtures
 venv=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tensorgrad/venv
 
