@@ -82,7 +82,7 @@ static void read_tensors(const char *folder)
     size_t bytes, header = 0, end = 0;
     const char *file = read_file(folder, "tensors.safetensors", &bytes), *at = file + 8;
     int room = 0;
-    for (int k = 7; k >= 0; --k) header = header << 8 | (unsigned char)file[k];
+    for (int k = 7; k >= 0 && bytes >= 8; --k) header = header << 8 | (unsigned char)file[k];
     if (bytes < 8 || header > bytes - 8) stop("the header is longer than the file", folder);
     expect(&at, "{");
     while (*at == '"') {
@@ -278,7 +278,12 @@ static void give(call *c, tg_tensor *t)
     c->out[c->n_out++] = t;
 }
 
-/* Shorthands for the adapters: the arguments at position 0, 1 and 2. */
+/* For adapters that are one expression. */
+static void need(call *c, bool offered, const char *otherwise)
+{
+    if (!offered) leave_out(c, otherwise);
+}
+
 static tg_tensor *first(call *c) { return tensor(c, 0, "input"); }
 static tg_tensor *second(call *c) { return tensor(c, 1, "other"); }
 
@@ -324,11 +329,7 @@ static void scaled(call *c)
     give(c, c->row->two(a, alpha == 1 ? b : tg_mul_scalar(b, alpha)));
 }
 
-static void quotient(call *c)
-{
-    if (given(c, 2, "rounding_mode")) leave_out(c, "div: rounding_mode");
-    binary(c);
-}
+CALL(quotient, (need(c, !given(c, 2, "rounding_mode"), "rounding_mode"), tg_div(first(c), second(c))))
 
 /* sum(a), sum(a, 1), sum(a, (0, 1), keepdim=True) */
 static void reduce(call *c)
@@ -359,14 +360,8 @@ static void extreme(call *c)
     }
 }
 
-static void arg_extreme(call *c)
-{
-    tg_tensor *a = first(c);
-    if (given(c, 1, "dim"))
-        give(c, c->row->dim(a, whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false)));
-    else
-        give(c, c->row->dim(tg_flatten(a, 0, -1), 0, false));
-}
+CALL(arg_extreme, given(c, 1, "dim") ? c->row->dim(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false))
+                                     : c->row->dim(tg_flatten(first(c), 0, -1), 0, false))
 
 /* var(a, unbiased), var(a, dim, correction=, keepdim=); without dim over all elements */
 static void spread(call *c)
@@ -409,28 +404,16 @@ static void norm(call *c)
 
 CALL(cumsum, tg_cumsum(first(c), whole(c, 1, "dim", 0)))
 
-static void clamp(call *c)
-{
-    if (is_kind(c, 1, "min", "t") || is_kind(c, 2, "max", "t")) leave_out(c, "clamp: tensors as bounds");
-    give(c, tg_clamp(first(c), number(c, 1, "min", -INFINITY), number(c, 2, "max", INFINITY)));
-}
+CALL(clamp, (need(c, !is_kind(c, 1, "min", "t") && !is_kind(c, 2, "max", "t"), "tensors as bounds"),
+             tg_clamp(first(c), number(c, 1, "min", -INFINITY), number(c, 2, "max", INFINITY))))
 
 CALL(where, tg_where(tensor(c, 1, "condition"), first(c), tensor(c, 2, "other")))
 
-static void masked_fill(call *c)
-{
-    if (is_kind(c, 2, "value", "t")) leave_out(c, "masked_fill: a tensor as value");
-    give(c, tg_masked_fill(first(c), tensor(c, 1, "mask"), number(c, 2, "value", 0)));
-}
+CALL(masked_fill, (need(c, !is_kind(c, 2, "value", "t"), "a tensor as value"),
+                   tg_masked_fill(first(c), tensor(c, 1, "mask"), number(c, 2, "value", 0))))
 
-static void lerp(call *c)
-{
-    tg_tensor *a = first(c), *b = second(c);
-    if (is_kind(c, 2, "weight", "t"))
-        give(c, tg_lerp(a, b, tensor(c, 2, "weight")));
-    else
-        give(c, tg_lerp_scalar(a, b, number(c, 2, "weight", 0)));
-}
+CALL(lerp, is_kind(c, 2, "weight", "t") ? tg_lerp(first(c), second(c), tensor(c, 2, "weight"))
+                                        : tg_lerp_scalar(first(c), second(c), number(c, 2, "weight", 0)))
 
 CALL(leaky_relu, tg_leaky_relu(first(c), number(c, 1, "negative_slope", 0.01)))
 CALL(elu, tg_elu(first(c), number(c, 1, "alpha", 1)))
@@ -457,14 +440,7 @@ static void einsum(call *c)
 
 CALL(transpose, tg_transpose(first(c), whole(c, 1, "dim0", 0), whole(c, 2, "dim1", 0)))
 
-static void squeeze(call *c)
-{
-    if (!given(c, 1, "dim"))
-        leave_out(c, "squeeze of all dims");
-    else if (!is_kind(c, 1, "dim", "i"))
-        leave_out(c, "squeeze of several dims");
-    give(c, tg_squeeze(first(c), whole(c, 1, "dim", 0)));
-}
+CALL(squeeze, (need(c, is_kind(c, 1, "dim", "i"), "all or several dims"), tg_squeeze(first(c), whole(c, 1, "dim", 0))))
 
 CALL(flatten, tg_flatten(first(c), whole(c, 1, "start_dim", 0), whole(c, 2, "end_dim", -1)))
 CALL(narrow, tg_narrow(first(c), whole(c, 1, "dim", 0), integer(c, 2, "start", 0), integer(c, 3, "length", 0)))
@@ -472,11 +448,8 @@ CALL(select_one, tg_select(first(c), whole(c, 1, "dim", 0), integer(c, 2, "index
 CALL(unfold, tg_unfold(first(c), whole(c, 1, "dimension", 0), integer(c, 2, "size", 0), integer(c, 3, "step", 0)))
 CALL(diagonal, tg_diagonal(first(c), whole(c, 1, "offset", 0), whole(c, 2, "dim1", 0), whole(c, 3, "dim2", 1)))
 
-static void movedim(call *c)
-{
-    if (!is_kind(c, 1, "source", "i")) leave_out(c, "movedim of several dims");
-    give(c, tg_movedim(first(c), whole(c, 1, "source", 0), whole(c, 2, "destination", 0)));
-}
+CALL(movedim, (need(c, is_kind(c, 1, "source", "i"), "several dims"),
+               tg_movedim(first(c), whole(c, 1, "source", 0), whole(c, 2, "destination", 0))))
 
 static void parts(call *c)
 {
@@ -500,11 +473,8 @@ static void joined(call *c)
     give(c, c->row->join(list, n, whole(c, 1, "dim", 0)));
 }
 
-static void roll(call *c)
-{
-    if (!given(c, 2, "dims")) leave_out(c, "roll without dims");
-    give(c, tg_roll(first(c), sizes(c, 1, "shifts"), sizes(c, 2, "dims")));
-}
+CALL(roll,
+     (need(c, given(c, 2, "dims"), "without dims"), tg_roll(first(c), sizes(c, 1, "shifts"), sizes(c, 2, "dims"))))
 
 CALL(triangle, c->row->at(first(c), whole(c, 1, "diagonal", 0)))
 
@@ -518,11 +488,8 @@ static void pad(call *c)
 CALL(index_select, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
 CALL(gather, tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
 
-static void scatter(call *c)
-{
-    if (is_kind(c, 3, "value", "fi")) leave_out(c, "scatter: a number as source");
-    give(c, c->row->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src")));
-}
+CALL(scatter, (need(c, !is_kind(c, 3, "value", "fi"), "a number as source"),
+               c->row->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src"))))
 
 static void index_add(call *c)
 {
@@ -535,17 +502,10 @@ static void index_add(call *c)
 CALL(embedding, tg_embedding(first(c), tensor(c, 1, "indices")))
 CALL(one_hot, tg_one_hot(first(c), integer(c, 1, "num_classes", -1)))
 
-static void take_along_dim(call *c)
-{
-    if (!given(c, 2, "dim")) leave_out(c, "take_along_dim without dim");
-    give(c, tg_take_along_dim(first(c), tensor(c, 1, "indices"), whole(c, 2, "dim", 0)));
-}
+CALL(take_along_dim, (need(c, given(c, 2, "dim"), "without dim"),
+                      tg_take_along_dim(first(c), tensor(c, 1, "indices"), whole(c, 2, "dim", 0))))
 
-static void nonzero(call *c)
-{
-    if (flag(c, 1, "as_tuple", false)) leave_out(c, "nonzero: as_tuple");
-    give(c, tg_nonzero(first(c)));
-}
+CALL(nonzero, (need(c, !flag(c, 1, "as_tuple", false), "as_tuple"), tg_nonzero(first(c))))
 
 static void sort(call *c)
 {
@@ -573,18 +533,11 @@ static int normalized(call *c, tg_tensor *x)
     return shape.ndim;
 }
 
-static void layer_norm(call *c)
-{
-    tg_tensor *x = first(c);
-    give(c, tg_layer_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), maybe_tensor(c, 3, "bias"),
-                          number(c, 4, "eps", 1e-5)));
-}
+CALL(layer_norm, tg_layer_norm(first(c), normalized(c, first(c)), maybe_tensor(c, 2, "weight"),
+                               maybe_tensor(c, 3, "bias"), number(c, 4, "eps", 1e-5)))
 
-static void rms_norm(call *c)
-{
-    tg_tensor *x = first(c);
-    give(c, tg_rms_norm(x, normalized(c, x), maybe_tensor(c, 2, "weight"), number(c, 3, "eps", 2.220446049250313e-16)));
-}
+CALL(rms_norm, tg_rms_norm(first(c), normalized(c, first(c)), maybe_tensor(c, 2, "weight"),
+                           number(c, 3, "eps", 2.220446049250313e-16)))
 
 static void scaled_dot_product_attention(call *c)
 {
@@ -597,18 +550,12 @@ static void scaled_dot_product_attention(call *c)
     give(c, tg_scaled_dot_product_attention(q, k, v, mask, 0, flag(c, 5, "is_causal", false), scale));
 }
 
-static void cross_entropy(call *c)
-{
-    tg_tensor *x = first(c), *target = tensor(c, 1, "target"), *weight = maybe_tensor(c, 2, "weight");
-    give(c, tg_cross_entropy_ex(x, target, weight, integer(c, -1, "ignore_index", -100),
-                                number(c, -1, "label_smoothing", 0), reduction(c, -1)));
-}
+CALL(cross_entropy,
+     tg_cross_entropy_ex(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"),
+                         integer(c, -1, "ignore_index", -100), number(c, -1, "label_smoothing", 0), reduction(c, -1)))
 
-static void nll_loss(call *c)
-{
-    tg_tensor *x = first(c), *target = tensor(c, 1, "target"), *weight = maybe_tensor(c, 2, "weight");
-    give(c, tg_nll_loss(x, target, weight, integer(c, -1, "ignore_index", -100), reduction(c, -1)));
-}
+CALL(nll_loss, tg_nll_loss(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"),
+                           integer(c, -1, "ignore_index", -100), reduction(c, -1)))
 
 CALL(smooth_l1_loss, tg_smooth_l1_loss(first(c), tensor(c, 1, "target"), reduction(c, -1), number(c, -1, "beta", 1)))
 
@@ -617,12 +564,9 @@ CALL(huber_loss, tg_huber_loss(first(c), tensor(c, 1, "target"), reduction(c, -1
 CALL(binary_cross_entropy,
      tg_binary_cross_entropy(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"), reduction(c, -1)))
 
-static void binary_cross_entropy_with_logits(call *c)
-{
-    tg_tensor *weight = maybe_tensor(c, 2, "weight"), *pos_weight = maybe_tensor(c, -1, "pos_weight");
-    give(c,
-         tg_binary_cross_entropy_with_logits(first(c), tensor(c, 1, "target"), weight, pos_weight, reduction(c, -1)));
-}
+CALL(binary_cross_entropy_with_logits,
+     tg_binary_cross_entropy_with_logits(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"),
+                                         maybe_tensor(c, -1, "pos_weight"), reduction(c, -1)))
 
 /* batchmean is the sum over the batch size */
 static void kl_div(call *c)
@@ -664,7 +608,8 @@ static const row rows[] = {
     UNARY(asin), UNARY(acos), UNARY(atan), UNARY(sinh), UNARY(cosh), UNARY(tanh), UNARY(sigmoid), UNARY(erf),
     UNARY(floor), UNARY(ceil), UNARY(round), UNARY(trunc), UNARY(isnan), UNARY(isinf), UNARY(isfinite),
     UNARY(logical_not), WITH("nn.functional.relu", unary, one, tg_relu),
-    WITH("nn.functional.silu", unary, one, tg_silu), WITH("nn.functional.logsigmoid", unary, one, tg_logsigmoid), NN(leaky_relu), NN(elu), NN(softplus), NN(gelu),
+    WITH("nn.functional.silu", unary, one, tg_silu), WITH("nn.functional.logsigmoid", unary, one, tg_logsigmoid),
+    NN(leaky_relu), NN(elu), NN(softplus), NN(gelu),
     WITH("add", scaled, two, tg_add), WITH("sub", scaled, two, tg_sub), WITH("rsub", scaled, two, tg_sub),
     WITH("div", quotient, two, tg_div), BINARY(mul), BINARY(pow), BINARY(maximum), BINARY(minimum), BINARY(atan2),
     BINARY(eq), BINARY(ne), BINARY(lt), BINARY(le), BINARY(gt), BINARY(ge), BINARY(logical_and), BINARY(logical_or),
