@@ -301,7 +301,8 @@ struct row {
     tg_tensor *(*at)(tg_tensor *, int);
     tg_tensor *(*sized)(tg_tensor *, tg_shape);
     tg_tensor *(*loss)(tg_tensor *, tg_tensor *, int);
-    tg_tensor *(*spread)(tg_tensor *, int, int, bool);
+    tg_tensor *(*spread)(tg_tensor *, tg_shape, int64_t, bool);
+    tg_tensor *(*triangle)(tg_tensor *, int64_t);
     tg_tensor *(*join)(tg_tensor *const *, int, int);
     tg_tensor *(*scatter)(tg_tensor *, int, tg_tensor *, tg_tensor *);
 };
@@ -335,15 +336,13 @@ CALL(quotient, (need(c, !given(c, 2, "rounding_mode"), "rounding_mode"), tg_div(
 static void reduce(call *c)
 {
     tg_tensor *a = first(c);
-    bool keepdim = flag(c, 2, "keepdim", false);
-    if (!given(c, 1, "dim")) {
-        if (keepdim) leave_out(c, "keepdim without dim");
+    bool keepdim = flag(c, 2, "keepdim", false), some = given(c, 1, "dim");
+    if (!some && !keepdim)
         give(c, c->row->one(a));
-    } else if (is_kind(c, 1, "dim", "i") && c->row->dim) {
+    else if (is_kind(c, 1, "dim", "i"))
         give(c, c->row->dim(a, whole(c, 1, "dim", 0), keepdim));
-    } else {
-        give(c, c->row->dims(a, sizes(c, 1, "dim"), keepdim));
-    }
+    else
+        give(c, c->row->dims(a, some ? sizes(c, 1, "dim") : TG_SCALAR, keepdim)); /* no dims: all */
 }
 
 /* max and min: of all, of two tensors, along a dim with indices */
@@ -371,14 +370,9 @@ static void spread(call *c)
     double correction = flag(c, by_flag ? 1 : 2, "unbiased", true) ? 1 : 0;
     correction = number(c, -1, "correction", correction);
     if (correction != floor(correction)) leave_out(c, "a correction that is not whole");
-    if (by_flag || !given(c, 1, "dim")) {
-        if (keepdim) leave_out(c, "keepdim without dim");
-        give(c, correction == 1 ? c->row->one(a) : c->row->spread(tg_flatten(a, 0, -1), 0, (int)correction, false));
-    } else {
-        tg_shape dims = sizes(c, 1, "dim");
-        if (dims.ndim != 1) leave_out(c, "var and std over several dims");
-        give(c, c->row->spread(a, (int)dims.dim[0], (int)correction, keepdim));
-    }
+    tg_shape dims = !by_flag && given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR;
+    give(c, !dims.ndim && !keepdim && correction == 1 ? c->row->one(a)
+                                                      : c->row->spread(a, dims, (int64_t)correction, keepdim));
 }
 
 /* norm(a, p, dim, keepdim) and linalg.vector_norm(a, ord, dim, keepdim) */
@@ -386,31 +380,40 @@ static void norm(call *c)
 {
     const char *p_name = strcmp(c->row->op, "norm") ? "ord" : "p";
     tg_tensor *a = first(c);
-    double p = 2;
-    bool keepdim = flag(c, 3, "keepdim", false);
-    if (is_kind(c, 1, p_name, "s")) {
-        if (strcmp(word(c, 1, p_name, ""), "fro")) leave_out(c, "nuclear norm");
-    } else
-        p = number(c, 1, p_name, 2);
-    if (!given(c, 2, "dim")) {
-        if (keepdim) leave_out(c, "keepdim without dim");
-        give(c, p == 2 ? tg_norm(a) : tg_norm_dim(tg_flatten(a, 0, -1), p, 0, false));
-    } else {
-        tg_shape dims = sizes(c, 2, "dim");
-        if (dims.ndim != 1) leave_out(c, "norm over several dims");
+    bool named = is_kind(c, 1, p_name, "s"), keepdim = flag(c, 3, "keepdim", false);
+    need(c, !named || !strcmp(word(c, 1, p_name, ""), "fro"), "nuclear norm");
+    double p = named ? 2 : number(c, 1, p_name, 2);
+    tg_shape dims = given(c, 2, "dim") ? sizes(c, 2, "dim") : TG_SCALAR;
+    if (!dims.ndim && !keepdim && p == 2)
+        give(c, tg_norm(a));
+    else if (is_kind(c, 2, "dim", "i"))
         give(c, tg_norm_dim(a, p, (int)dims.dim[0], keepdim));
-    }
+    else
+        give(c, tg_norm_dims(a, p, dims, keepdim));
 }
 
 CALL(cumsum, tg_cumsum(first(c), whole(c, 1, "dim", 0)))
 
-CALL(clamp, (need(c, !is_kind(c, 1, "min", "t") && !is_kind(c, 2, "max", "t"), "tensors as bounds"),
-             tg_clamp(first(c), number(c, 1, "min", -INFINITY), number(c, 2, "max", INFINITY))))
+/* Tensors as bounds are the maximum and the minimum with them. */
+static tg_tensor *above(call *c, tg_tensor *x, int position)
+{
+    if (is_kind(c, position, "min", "t")) return tg_maximum(x, tensor(c, position, "min"));
+    return given(c, position, "min") ? tg_clamp_min(x, number(c, position, "min", 0)) : x;
+}
+static tg_tensor *below(call *c, tg_tensor *x, int position)
+{
+    if (is_kind(c, position, "max", "t")) return tg_minimum(x, tensor(c, position, "max"));
+    return given(c, position, "max") ? tg_clamp_max(x, number(c, position, "max", 0)) : x;
+}
+CALL(clamp_min, above(c, first(c), 1))
+CALL(clamp_max, below(c, first(c), 1))
+CALL(clamp, below(c, above(c, first(c), 1), 2))
 
 CALL(where, tg_where(tensor(c, 1, "condition"), first(c), tensor(c, 2, "other")))
 
-CALL(masked_fill, (need(c, !is_kind(c, 2, "value", "t"), "a tensor as value"),
-                   tg_masked_fill(first(c), tensor(c, 1, "mask"), number(c, 2, "value", 0))))
+CALL(masked_fill, is_kind(c, 2, "value", "t")
+                      ? tg_where(tensor(c, 1, "mask"), tensor(c, 2, "value"), first(c))
+                      : tg_masked_fill(first(c), tensor(c, 1, "mask"), number(c, 2, "value", 0)))
 
 CALL(lerp, is_kind(c, 2, "weight", "t") ? tg_lerp(first(c), second(c), tensor(c, 2, "weight"))
                                         : tg_lerp_scalar(first(c), second(c), number(c, 2, "weight", 0)))
@@ -435,7 +438,9 @@ static void einsum(call *c)
 {
     int n;
     tg_tensor **list = tensor_list(c, 0, "operands", &n);
-    give(c, tg_einsum(word(c, 1, "equation", ""), list, n));
+    const char *equation = word(c, 1, "equation", "");
+    need(c, !strstr(equation, "..."), "\"...\"");
+    give(c, tg_einsum(equation, list, n));
 }
 
 CALL(transpose, tg_transpose(first(c), whole(c, 1, "dim0", 0), whole(c, 2, "dim1", 0)))
@@ -446,7 +451,7 @@ CALL(flatten, tg_flatten(first(c), whole(c, 1, "start_dim", 0), whole(c, 2, "end
 CALL(narrow, tg_narrow(first(c), whole(c, 1, "dim", 0), integer(c, 2, "start", 0), integer(c, 3, "length", 0)))
 CALL(select_one, tg_select(first(c), whole(c, 1, "dim", 0), integer(c, 2, "index", 0)))
 CALL(unfold, tg_unfold(first(c), whole(c, 1, "dimension", 0), integer(c, 2, "size", 0), integer(c, 3, "step", 0)))
-CALL(diagonal, tg_diagonal(first(c), whole(c, 1, "offset", 0), whole(c, 2, "dim1", 0), whole(c, 3, "dim2", 1)))
+CALL(diagonal, tg_diagonal(first(c), integer(c, 1, "offset", 0), whole(c, 2, "dim1", 0), whole(c, 3, "dim2", 1)))
 
 CALL(movedim, (need(c, is_kind(c, 1, "source", "i"), "several dims"),
                tg_movedim(first(c), whole(c, 1, "source", 0), whole(c, 2, "destination", 0))))
@@ -458,7 +463,7 @@ static void parts(call *c)
     if (!strcmp(c->row->op, "unbind"))
         n = tg_unbind(a, whole(c, 1, "dim", 0), out, MAX_TENSORS);
     else if (!strcmp(c->row->op, "chunk"))
-        n = tg_chunk(a, whole(c, 1, "chunks", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
+        n = tg_chunk(a, integer(c, 1, "chunks", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
     else if (is_kind(c, 1, "split_size", "I"))
         leave_out(c, "split into given sizes");
     else
@@ -473,10 +478,17 @@ static void joined(call *c)
     give(c, c->row->join(list, n, whole(c, 1, "dim", 0)));
 }
 
-CALL(roll,
-     (need(c, given(c, 2, "dims"), "without dims"), tg_roll(first(c), sizes(c, 1, "shifts"), sizes(c, 2, "dims"))))
+/* without dims the elements are rolled in row-major order */
+static void roll(call *c)
+{
+    tg_tensor *a = first(c);
+    if (given(c, 2, "dims"))
+        give(c, tg_roll(a, sizes(c, 1, "shifts"), sizes(c, 2, "dims")));
+    else
+        give(c, tg_reshape(tg_roll(tg_flatten(a, 0, -1), sizes(c, 1, "shifts"), TG_DIMS(0)), tg_shape_of(a)));
+}
 
-CALL(triangle, c->row->at(first(c), whole(c, 1, "diagonal", 0)))
+CALL(triangle, c->row->triangle(first(c), integer(c, 1, "diagonal", 0)))
 
 static void pad(call *c)
 {
@@ -502,9 +514,9 @@ static void index_add(call *c)
 CALL(embedding, tg_embedding(first(c), tensor(c, 1, "indices")))
 CALL(one_hot, tg_one_hot(first(c), integer(c, 1, "num_classes", -1)))
 
-CALL(take_along_dim, (need(c, given(c, 2, "dim"), "without dim"),
-                      tg_take_along_dim(first(c), tensor(c, 1, "indices"), whole(c, 2, "dim", 0))))
-
+CALL(take_along_dim,
+     given(c, 2, "dim") ? tg_take_along_dim(first(c), tensor(c, 1, "indices"), whole(c, 2, "dim", 0))
+                        : tg_take_along_dim(tg_flatten(first(c), 0, -1), tg_flatten(tensor(c, 1, "indices"), 0, -1), 0))
 CALL(nonzero, (need(c, !flag(c, 1, "as_tuple", false), "as_tuple"), tg_nonzero(first(c))))
 
 static void sort(call *c)
@@ -566,16 +578,13 @@ CALL(binary_cross_entropy,
 
 CALL(binary_cross_entropy_with_logits,
      tg_binary_cross_entropy_with_logits(first(c), tensor(c, 1, "target"), maybe_tensor(c, 2, "weight"),
-                                         maybe_tensor(c, -1, "pos_weight"), reduction(c, -1)))
+                                         reduction(c, -1), maybe_tensor(c, -1, "pos_weight")))
 
-/* batchmean is the sum over the batch size */
 static void kl_div(call *c)
 {
-    tg_tensor *x = first(c), *target = tensor(c, 1, "target");
-    bool log_target = flag(c, -1, "log_target", false),
-         batchmean = !strcmp(word(c, -1, "reduction", "mean"), "batchmean");
-    tg_tensor *loss = tg_kl_div(x, target, batchmean ? TG_SUM : reduction(c, -1), log_target);
-    give(c, batchmean ? tg_div_scalar(loss, (double)(tg_ndim(x) ? tg_dim(x, 0) : 1)) : loss);
+    bool batchmean = !strcmp(word(c, -1, "reduction", "mean"), "batchmean");
+    give(c, tg_kl_div(first(c), tensor(c, 1, "target"), batchmean ? TG_BATCHMEAN : reduction(c, -1),
+                      flag(c, -1, "log_target", false)));
 }
 
 static void arange(call *c)
@@ -600,7 +609,7 @@ CALL(full_like, tg_full_like(first(c), number(c, 1, "fill_value", 0)))
 #define REDUCE(name) {.op = #name, .run = reduce, .one = tg_##name, .dim = tg_##name##_dim, .dims = tg_##name##_dims}
 #define EXTREME(name) \
     {.op = #name, .run = extreme, .one = tg_##name, .two = tg_##name##imum, .indices = tg_##name##_dim}
-#define SPREAD(name) {.op = #name, .run = spread, .one = tg_##name, .spread = tg_##name##_dim}
+#define SPREAD(name) {.op = #name, .run = spread, .one = tg_##name, .spread = tg_##name##_dims}
 static const row rows[] = {
     /* elementwise */
     UNARY(neg), UNARY(abs), UNARY(sign), UNARY(square), UNARY(exp), UNARY(expm1), UNARY(log), UNARY(log2),
@@ -613,7 +622,7 @@ static const row rows[] = {
     WITH("add", scaled, two, tg_add), WITH("sub", scaled, two, tg_sub), WITH("rsub", scaled, two, tg_sub),
     WITH("div", quotient, two, tg_div), BINARY(mul), BINARY(pow), BINARY(maximum), BINARY(minimum), BINARY(atan2),
     BINARY(eq), BINARY(ne), BINARY(lt), BINARY(le), BINARY(gt), BINARY(ge), BINARY(logical_and), BINARY(logical_or),
-    BINARY(logical_xor), OP(clamp), OP(where), OP(masked_fill), OP(lerp),
+    BINARY(logical_xor), OP(clamp), OP(clamp_min), OP(clamp_max), OP(where), OP(masked_fill), OP(lerp),
     /* reductions, and what runs along a dim */
     REDUCE(sum), REDUCE(mean), REDUCE(prod), REDUCE(amax), REDUCE(amin), REDUCE(any), REDUCE(all), REDUCE(logsumexp),
     EXTREME(max), EXTREME(min), WITH("argmax", arg_extreme, dim, tg_argmax),
@@ -632,7 +641,7 @@ static const row rows[] = {
     WITH("unsqueeze", dim_op, at, tg_unsqueeze), OP(flatten), OP(narrow), WITH("select", select_one, one, NULL),
     OP(unfold), OP(diagonal), OP(movedim), WITH("split", parts, one, NULL), WITH("chunk", parts, one, NULL),
     WITH("unbind", parts, one, NULL), WITH("cat", joined, join, tg_cat), WITH("stack", joined, join, tg_stack),
-    OP(roll), WITH("tril", triangle, at, tg_tril), WITH("triu", triangle, at, tg_triu), NN(pad),
+    OP(roll), WITH("tril", triangle, triangle, tg_tril), WITH("triu", triangle, triangle, tg_triu), NN(pad),
     WITH("constant_pad_nd", pad, one, NULL),
     /* indices */
     OP(index_select), OP(gather), WITH("scatter", scatter, scatter, tg_scatter),
