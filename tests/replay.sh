@@ -1,7 +1,7 @@
 #!/bin/sh
 # Replays PyTorch's own op tests: records them with a PyTorch (a minute), then compares every output and gradient.
 #
-#   tests/replay.sh [python] [op]     python: one that can import torch; op: only the ops whose name holds this text
+#   tests/replay.sh [python] [op]     python: one that can import torch; op: only this one
 #
 #   TG_PYTHON         the same python; without either: python3, then a virtual environment in the user's cache, made at need
 #   TG_FIXTURES_TOOL  the recorder (default ../shared/tools/opinfo_fixtures.py)
