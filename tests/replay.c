@@ -153,6 +153,15 @@ static void leave_out(call *c, const char *why)
 }
 static const char *const wrong_type = "an argument of a type that the C signature does not take";
 
+/* Whether an argument begins here: a text after s: may have spaces in it. */
+static bool is_argument(const char *text)
+{
+    size_t key = strspn(text, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    if (key && text[key] == '=') text += key + 1;
+    if (*text == '[') ++text;
+    return (*text == 't' && text[1] >= '0' && text[1] <= '9') || (*text && strchr("ifbsnIFd", *text) && text[1] == ':');
+}
+
 /* Cuts "tN", "[tN,tM]", "i:3", "s:mean" ... apart; the text is written over. */
 static void parse_argument(call *c, char *text)
 {
@@ -940,7 +949,8 @@ static void run_line(char *text)
     memset(&c, 0, sizeof c);
     c.op = field[1];
     for (char *at = field[3], *next; at && *at; at = next) {
-        if ((next = strchr(at, ' '))) *next++ = 0;
+        for (next = strchr(at, ' '); next && !is_argument(next + 1);) next = strchr(next + 1, ' ');
+        if (next) *next++ = 0;
         parse_argument(&c, at);
     }
     for (size_t k = 0; !c.row && k < sizeof rows / sizeof *rows; ++k)
