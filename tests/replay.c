@@ -512,7 +512,8 @@ static void pad(call *c)
 }
 
 CALL(index_select, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
-CALL(gather, tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
+CALL(gather, (need(c, tg_dtype_of(tensor(c, 2, "index")) != TG_U8, "an empty index of any dtype"),
+              tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"))))
 
 CALL(scatter, (need(c, !is_kind(c, 3, "value", "fi"), "a number as source"),
                c->row->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src"))))
@@ -531,7 +532,18 @@ CALL(one_hot, tg_one_hot(first(c), integer(c, 1, "num_classes", -1)))
 CALL(take_along_dim,
      given(c, 2, "dim") ? tg_take_along_dim(first(c), tensor(c, 1, "indices"), whole(c, 2, "dim", 0))
                         : tg_take_along_dim(tg_flatten(first(c), 0, -1), tg_flatten(tensor(c, 1, "indices"), 0, -1), 0))
-CALL(nonzero, (need(c, !flag(c, 1, "as_tuple", false), "as_tuple"), tg_nonzero(first(c))))
+/* as a tuple: one tensor of indices for each dim */
+static void nonzero(call *c)
+{
+    tg_tensor *a = first(c), *index = tg_nonzero(a), *out[TG_MAX_DIMS];
+    if (!flag(c, 1, "as_tuple", false)) {
+        give(c, index);
+        return;
+    }
+    need(c, tg_ndim(a) > 0, "a tuple for a 0-dim tensor");
+    int n = tg_unbind(index, 1, out, TG_MAX_DIMS);
+    for (int k = 0; k < n; ++k) give(c, out[k]);
+}
 
 static void sort(call *c)
 {
@@ -1004,10 +1016,12 @@ int main(int argc, char **argv)
     tg_set_error_handler(NULL, NULL);
     tg_set_default_dtype(TG_F64);
     tg_set_cache_limit(0); /* a memory checker then sees every use after free */
-    for (char *at = read_file(folder, "cases.txt", &bytes), *next; at && *at; at = next) {
+    char *cases = read_file(folder, "cases.txt", &bytes);
+    for (char *at = cases, *next; at && *at; at = next) {
         if ((next = strchr(at, '\n'))) *next++ = 0;
         if (!only || is_op(at, only)) run_line(at);
     }
+    free(cases);
     print_notes("Left out: what the C calls do not offer", &reasons);
     print_notes("Refused as PyTorch does, in other words", &wordings);
     printf("\n%-56s %7s %7s %8s\n", "op", "passed", "failed", "left out");
