@@ -689,6 +689,7 @@ static const row rows[] = {
 typedef struct {
     char *op;
     int passed, failed, left_out;
+    bool known; /* there is a row for it */
 } tally;
 typedef struct {
     int n, *count;
@@ -753,7 +754,7 @@ static tally *tally_of(const char *op, const char *variant)
     char *name = strcmp(variant, "-") ? format("%s (%s)", op, variant) : format("%s", op);
     for (int k = 0; k < n_tallies; ++k)
         if (!strcmp(tallies[k].op, name)) return free(name), &tallies[k];
-    tally fresh = {name, 0, 0, 0};
+    tally fresh = {name, 0, 0, 0, false};
     tallies = (tally *)grown(tallies, n_tallies, sizeof *tallies);
     return tallies[n_tallies] = fresh, &tallies[n_tallies++];
 }
@@ -968,12 +969,13 @@ static void run_line(char *text)
     for (size_t k = 0; !c.row && k < sizeof rows / sizeof *rows; ++k)
         if (!strcmp(rows[k].op, c.op)) c.row = &rows[k];
     const char *wrong = NULL;
+    count->known = c.row != NULL;
     if (c.row) wrong = run_case(&c, field, false);
     /* view refuses most strided inputs, rightly */
     if (c.row && value && !wrong && !c.left_out && strncmp(c.op, "view", 4)) wrong = run_case(&c, field, true);
     if (!c.row || c.left_out) {
         count->left_out++;
-        note(&reasons, format("%s: %s", c.row ? c.op : count->op, c.row ? c.left_out : "no such op here"));
+        if (c.row) note(&reasons, format("%s: %s", c.op, c.left_out));
         if (verbose && c.row) printf("left out: %s\n    %s\n", c.left_out, copy);
     } else if (wrong) {
         count->failed++;
@@ -1024,11 +1026,17 @@ int main(int argc, char **argv)
     free(cases);
     print_notes("Left out: what the C calls do not offer", &reasons);
     print_notes("Refused as PyTorch does, in other words", &wordings);
-    printf("\n%-56s %7s %7s %8s\n", "op", "passed", "failed", "left out");
+    printf("\nNo such op here\n ");
+    for (int k = 0, column = 1; k < n_tallies; ++k) {
+        if (tallies[k].known) continue;
+        if (column > 100) printf("\n "), column = 1;
+        column += printf(" %s %d,", tallies[k].op, tallies[k].left_out);
+    }
+    printf("\n\n%-56s %7s %7s %8s\n", "op", "passed", "failed", "left out");
     for (int k = 0; k < n_tallies; ++k) {
         const tally *t = &tallies[k];
         passed += t->passed, failed += t->failed, left_out += t->left_out;
-        if (t->passed || t->failed) printf("%-56s %7d %7d %8d\n", t->op, t->passed, t->failed, t->left_out);
+        if (t->known) printf("%-56s %7d %7d %8d\n", t->op, t->passed, t->failed, t->left_out);
     }
     printf("%d passed, %d failed, %d skipped\n", passed, failed, left_out);
     return failed != 0;
