@@ -3,8 +3,9 @@
 
        replay DIR [op] [-v]     op: only this one (softmax, cross_entropy, ...); -v: every case that was left out
 
-   Every value case runs twice, on contiguous inputs and on inputs with NaN between their elements.  What the C calls do
-   not take (out=, a number where a tensor stands) is left out and counted under its reason.  See tests/replay.sh. */
+   Every value case runs twice: on contiguous inputs, and on inputs with NaN between their elements and a backward that
+   is recorded itself.  What the C calls do not take (out=, a number where a tensor stands) is left out and counted under
+   its reason.  See tests/replay.sh. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include <math.h>
@@ -885,7 +886,7 @@ static const char *run_value(call *c, const char *outs, const char *out_grads, c
         if (cotangent[k] >= 0) roots[n_roots] = c->out[k], grads[n_roots++] = made(c, cotangent[k], strided);
     }
     if (!n_inputs) return NULL;
-    if (tg_gradients(roots, n_roots, grads, inputs, n_inputs, results, 0) != TG_OK)
+    if (tg_gradients(roots, n_roots, grads, inputs, n_inputs, results, strided ? TG_CREATE_GRAPH : 0) != TG_OK)
         return say("backward: %s", tg_error_message());
     for (int k = 0; k < n_inputs; ++k)
         if ((wrong = difference(results[k], gradient[which[k]], gradient_tolerance)))

@@ -31,9 +31,9 @@ else
         echo "no PyTorch: installing one in $venv"
         mkdir -p "$(dirname "$venv")" && python3 -m venv "$venv" >/dev/null 2>&1 || skip "no PyTorch and no way to make $venv"
         cpu=https://download.pytorch.org/whl/cpu
-        within 60 "$python" -m pip install -q numpy expecttest >/dev/null 2>&1
-        within 110 "$python" -m pip install -q --retries 0 --index-url "$cpu" torch >/dev/null 2>&1 ||
-            within 110 "$python" -m pip install -q --retries 0 torch >/dev/null 2>&1
+        within 30 "$python" -m pip install -q numpy expecttest >/dev/null 2>&1
+        within 80 "$python" -m pip install -q --retries 0 --index-url "$cpu" torch >/dev/null 2>&1 ||
+            within 80 "$python" -m pip install -q --retries 0 torch >/dev/null 2>&1
         has_torch "$python" || skip "no PyTorch could be installed in $venv"
     fi
 fi
