@@ -2407,8 +2407,8 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
-/* The elements of a loop whose operands are all row-major and of the dtypes that the kernel wants: it can run over them as
-   they are.  -1 for any other loop. */
+/* The elements of a loop whose operands are all row-major and of the dtypes that the kernel wants, which can run over
+   them as they are; -1 for any other loop. */
 static int64_t tgi_plain_elements(const tgi_loop *loop, tg_dtype result)
 {
     int64_t n = 1;
@@ -2430,7 +2430,7 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     const int64_t plain = tgi_plain_elements(loop, row->test ? TG_BOOL : loop->compute);
     tgi_map_job job;
     bool all_flat = true;
-    if (plain >= 0 && plain < 1024 && row->kernel[tgi_column(loop->compute)]) { /* small: what counts is to begin at once */
+    if (plain >= 0 && plain < 1024 && row->kernel[tgi_column(loop->compute)]) { /* small: begin at once */
         void *at[4] = {NULL, NULL, NULL, NULL};
         for (int k = 0; k < loop->nargs; ++k) at[k] = loop->arg[k].data;
         if (plain) row->kernel[tgi_column(loop->compute)](plain, loop->scalar, at[0], at[1], at[2], at[3]);
@@ -4116,7 +4116,8 @@ static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
 
 static void tgi_pin(tg_tensor *t) { tgi_count(t, &t->pins, 1); }
 
-/* One more handle.  A tensor that only pins kept (a rule takes a view of what it saved) comes back to life, and pins again. */
+/* One more handle.  A tensor that only pins kept (a rule takes a view of what it saved) comes back to life, and pins
+   again. */
 static void tgi_ref(tg_tensor *t)
 {
     if (tgi_count(t, &t->refs, 1) == 1) tgi_pin(t);
@@ -4300,7 +4301,10 @@ static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
     tgi_count(t, &t->retains, 1);
 }
 
-static bool tgi_is_ours(const tgi_thread *S, const tg_tensor *t) { return t->owner == S->id || (t->flags & TGI_SHARED); }
+static bool tgi_is_ours(const tgi_thread *S, const tg_tensor *t)
+{
+    return t->owner == S->id || (t->flags & TGI_SHARED);
+}
 
 static bool tgi_owned_here(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
@@ -7955,14 +7959,14 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
         }
     }
     if (!tgi_check_shape(S, op, shape->ndim, shape->dim, &known)) return false;
-    if (hole >= 0 && known == 0) {
+    if (hole >= 0 && known == 0 && numel == 0) {
         return tgi_fail(S, TG_ERR_SHAPE, op,
                         "cannot reshape tensor of 0 elements into shape %s because the unspecified dimension "
                         "size -1 can be any value and is ambiguous",
                         tgi_dims_text(asked.ndim, asked.dim).text);
     }
-    if (hole >= 0) shape->dim[hole] = numel / known;
-    fits = hole >= 0 ? numel % known == 0 : numel == known;
+    fits = hole >= 0 && known ? numel % known == 0 : numel == known;
+    if (hole >= 0 && known) shape->dim[hole] = numel / known;
     if (fits) return true;
     return tgi_fail(S, TG_ERR_SHAPE, op, "shape '%s' is invalid for input of size %lld",
                     tgi_dims_text(asked.ndim, asked.dim).text, (long long)numel);
@@ -9634,8 +9638,10 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
     tgi_composite c;
     if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
     if (a->ndim != a_ndim || b->ndim != b_ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "%s: expected a %dD tensor and a %dD tensor, but got %dD and %dD", op, a_ndim,
-                 b_ndim, a->ndim, b->ndim);
+        tgi_fail(S, TG_ERR_SHAPE, op,
+                 a_ndim == b_ndim ? "%dD tensors expected, but got %dD and %dD tensors"
+                                  : "a %dD tensor and a vector expected, but got %dD and %dD tensors",
+                 a_ndim, a->ndim, b->ndim);
         return NULL;
     }
     if (a_ndim == 1 && a->dim[0] != b->dim[0]) {
@@ -9680,14 +9686,14 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
     tgi_composite c;
     tg_tensor *y;
     if (!x || !weight) return tgi_null_argument(S, "linear", x ? "weight" : "x"), (tg_tensor *)NULL;
-    if (weight->ndim != 2 || x->ndim == 0) {
+    if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
         tgi_fail(S, TG_ERR_SHAPE, "linear",
-                 "x [.., in] and weight [out, in] are needed, but their shapes are %s and %s", tgi_shape_text(x).text,
-                 tgi_shape_text(weight).text);
+                 "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
+                 tgi_shape_text(x).text, tgi_shape_text(weight).text);
         return NULL;
     }
     if (!tgi_compose(&c, "linear")) return NULL;
-    y = tg_matmul(x, tg_t(weight));
+    y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
     if (bias) y = tg_add(y, bias);
     return tgi_composed(&c, y);
 }
@@ -9738,6 +9744,7 @@ static bool tgi_remove_letter(tgi_lettered *x, int k)
 static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_tensor *t, tgi_lettered *x,
                              int64_t *size, int number)
 {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     size_t p;
     int i, k;
     x->t = t;
@@ -9766,7 +9773,7 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
                             "with previously seen size %lld",
-                            text[0] ? "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[x->letter[i]] : '?',
+                            letters[x->letter[i]],
                             (long long)n, number, (long long)*known);
         }
         if (*known < 0 || *known == 1) *known = n;
@@ -9911,7 +9918,7 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
         }
         p++;
     }
-    if (!tgi_output_letters(S, arrow ? equation : equation, arrow, output, &outputs, size)) return NULL;
+    if (!tgi_output_letters(S, equation, arrow, output, &outputs, size)) return NULL;
     p = equation;
     memset(&x, 0, sizeof x);
     for (i = 0; i < n; ++i) {
@@ -10018,7 +10025,12 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
 
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 {
-    return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
+    tgi_composite c;
+    tg_tensor *y;
+    if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
+    if (!tgi_compose(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
+    y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
+    return tgi_composed(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
 }
 
 static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
@@ -10158,6 +10170,9 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
     if (!tgi_compose(&c, "take_along_dim")) return NULL;
     t = tg_expand(t, a);
     index = tg_expand(index, b);
+    if (index && t && t->ndim) { /* negative ones count from the end */
+        index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
+    }
     return tgi_composed(&c, tg_gather(t, dim, index));
 }
 
