@@ -1,0 +1,2224 @@
+/* The sample table: one row and one block of samples per op, from which everything generic about ops is tested.
+ *
+ *     SAMPLES(cumsum)
+ *     {
+ *         sample(S(2, 3), dim(-2));                                      checked in every way that the includer knows
+ *         edge(in("[1, 2, 3]"), gives("[1, 3, 6]"), grads("[3, 2, 1]")); values at a place of no, or a chosen, gradient
+ *         expect(tg_cumsum(f64("[[1, 2]]"), 0), "[[1, 2]]");             any call
+ *         refuse(tg_cumsum(ones(2, 3), 5), "Dimension out of range");    a call that must fail, and with these words
+ *     }
+ *
+ * A sample is a list of: inputs in the order of the op's row (S a shape, or in a literal, differentiable; constant, ids and
+ * mask not), from the range last given, and the numbers that the row's call uses.  gives and grads are the results, the
+ * gradient being that of the sum of the output.  Numbers with many digits were recorded with PyTorch 2.15 in f64.
+ * "2.62" in a comment is row 62 of section 2 of the PyTorch semantics that the library follows.
+ *
+ * The includer defines drive_sample and drive_edge; run_samples(filter) runs all rows. */
+#ifndef SAMPLES_H
+#define SAMPLES_H
+
+#include "harness.h"
+#include <stdlib.h>
+
+/* ---- tensors from text ---- */
+
+enum { MAX_LITERAL = 512 };
+typedef struct {
+    tg_shape shape;
+    int n;
+    double value[MAX_LITERAL];
+    int64_t integer[MAX_LITERAL];
+} literal;
+
+/* Nested lists of numbers, "[[1, 2], [nan, -0.]]"; without brackets a 0-dim tensor. */
+static literal read_literal(const char *text)
+{
+    static literal l;
+    int64_t count[TG_MAX_DIMS + 1] = {0};
+    int depth = 0, deepest = 0, product = 1, i;
+    memset(&l, 0, sizeof l);
+    while (*text) {
+        if (*text == '[') {
+            count[++depth] = 0;
+            if (depth > deepest) deepest = depth;
+            ++text;
+        } else if (*text == ']') {
+            l.shape.dim[depth - 1] = count[depth];
+            count[--depth]++;
+            ++text;
+        } else if (*text == ',' || *text == ' ') {
+            ++text;
+        } else {
+            char *end, *integer_end;
+            l.value[l.n] = strtod(text, &end);
+            l.integer[l.n] = strtoll(text, &integer_end, 10);
+            if (end == text || ++l.n == MAX_LITERAL) abort(); /* a mistake in this file */
+            count[depth]++;
+            text = end;
+        }
+    }
+    l.shape.ndim = deepest;
+    for (i = 0; i < deepest; ++i) product *= (int)l.shape.dim[i];
+    if (depth || product != l.n) abort();
+    return l;
+}
+
+static tg_tensor *of_dtype(tg_dtype dtype, const char *text)
+{
+    literal l = read_literal(text);
+    if (tg_is_floating_point(dtype)) return tg_to_dtype(tg_from_f64(l.value, l.shape), dtype);
+    return tg_to_dtype(tg_from_i64(l.integer, l.shape), dtype);
+}
+static tg_tensor *f64(const char *text) { return of_dtype(TG_F64, text); }
+static tg_tensor *f32(const char *text) { return of_dtype(TG_F32, text); }
+static tg_tensor *i64(const char *text) { return of_dtype(TG_I64, text); }
+static tg_tensor *boolean(const char *text) { return of_dtype(TG_BOOL, text); }
+static tg_tensor *leaf(const char *text) { return tg_set_requires_grad(f64(text), true); }
+#define ones(...) tg_ones_on(TG_SHAPE(__VA_ARGS__), TG_F64, TG_CPU)
+
+/* d sum(y) / d x */
+static tg_tensor *gradient(tg_tensor *y, tg_tensor *x)
+{
+    tg_tensor *total = tg_sum(y), *result = NULL;
+    return tg_gradients(&total, 1, NULL, &x, 1, &result, 0) == TG_OK ? result : NULL;
+}
+
+/* ---- comparing ---- */
+
+/* What rounding to a dtype may have done to numbers that were computed in a few steps. */
+static double tolerance_of(tg_dtype dtype)
+{
+    return dtype == TG_F64 ? 1e-9 : dtype == TG_F32 ? 1e-5 : dtype == TG_F16 ? 4e-3 : dtype == TG_BF16 ? 3e-2 : 0;
+}
+
+static const char *shape_text(tg_shape s)
+{
+    static char text[2][160];
+    static int turn;
+    char *p = text[turn ^= 1];
+    int i, used = snprintf(p, 160, "[");
+    for (i = 0; i < s.ndim; ++i) used += snprintf(p + used, 20, i ? ", %lld" : "%lld", (long long)s.dim[i]);
+    snprintf(p + used, 3, "]");
+    return p;
+}
+
+static bool same_shape(tg_shape a, tg_shape b)
+{
+    return a.ndim == b.ndim && (a.ndim == 0 || memcmp(a.dim, b.dim, (size_t)a.ndim * sizeof a.dim[0]) == 0);
+}
+
+/* One check: t has the shape and elements of the literal, in which "-0." is a negative zero. */
+static bool match(tg_tensor *t, const char *wanted, const char *call, int line)
+{
+    static double value[MAX_LITERAL];
+    static int64_t integer[MAX_LITERAL];
+    char message[600];
+    literal l = read_literal(wanted);
+    tg_dtype dtype;
+    bool floats;
+    int i;
+    if (!t) return harness_check(false, call, __FILE__, line);
+    dtype = tg_dtype_of(t);
+    floats = tg_is_floating_point(dtype);
+    if (!same_shape(tg_shape_of(t), l.shape)) {
+        snprintf(message, sizeof message, "%s has shape %s, wanted %s", call, shape_text(tg_shape_of(t)),
+                 shape_text(l.shape));
+        return harness_check(false, message, __FILE__, line);
+    }
+    t = tg_detach(t);
+    if (floats) tg_copy_out(tg_to_dtype(t, TG_F64), value, (size_t)l.n * sizeof value[0]);
+    else tg_copy_out(tg_to_dtype(t, TG_I64), integer, (size_t)l.n * sizeof integer[0]);
+    for (i = 0; i < l.n; ++i) {
+        bool close = floats ? harness_close(value[i], l.value[i], tolerance_of(dtype)) : integer[i] == l.integer[i];
+        if (floats && l.value[i] == 0 && signbit(l.value[i]) && !signbit(value[i])) close = false;
+        if (close) continue;
+        if (floats) snprintf(message, sizeof message, "%s: element %d is %.12g, wanted %s", call, i, value[i], wanted);
+        else snprintf(message, sizeof message, "%s: element %d is %lld, wanted %s", call, i, (long long)integer[i], wanted);
+        return harness_check(false, message, __FILE__, line);
+    }
+    return harness_check(tg_ok(), call, __FILE__, line);
+}
+
+#define expect(call, wanted) match(call, wanted, #call, __LINE__)
+#define refuse(call, words) (tg_clear_error(), (void)(call), harness_fails(words, #call, __FILE__, __LINE__))
+
+/* ---- the sample that is being described ---- */
+
+enum { MAX_INPUTS = 5 };
+typedef struct {
+    double num, num2;
+    int dim, dim2, flag;
+    int64_t count, count2;
+    tg_shape dims, dims2;
+    const char *text;
+} numbers;
+
+typedef struct {
+    const char *name;
+    tg_function call; /* user: const numbers * */
+    void (*samples)(void);
+    int flags;
+} op_row;
+
+static struct {
+    const op_row *row;
+    numbers p;
+    int n, line, grads;
+    tg_tensor *in[MAX_INPUTS];
+    bool differentiable[MAX_INPUTS];
+    const char *gives, *grad[MAX_INPUTS];
+    double low, high;
+    uint64_t random;
+    tg_mark scope;
+    tg_stats_info before;
+} at;
+
+static void drive_sample(void);
+static void drive_edge(void);
+
+static void begin_sample(int line)
+{
+    memset(&at.p, 0, sizeof at.p);
+    at.n = at.grads = 0;
+    at.line = line;
+    at.gives = NULL;
+    at.low = -2, at.high = 2;
+    at.random = (uint64_t)line * 7919 + 1;
+    at.before = tg_stats();
+    at.scope = tg_scope_begin();
+}
+
+static void end_sample(void (*drive)(void))
+{
+    static char place[120];
+    tg_stats_info after;
+    snprintf(place, sizeof place, "%s, line %d", at.row->name, at.line);
+    harness.sample = place;
+    drive();
+    harness.sample = place;
+    tg_scope_end(at.scope);
+    after = tg_stats();
+    CHECK(after.tensors == at.before.tensors && after.nodes == at.before.nodes);
+    CHECK(after.bytes == at.before.bytes && after.saved == at.before.saved);
+    harness.sample = NULL;
+}
+
+#define sample(...) (begin_sample(__LINE__), __VA_ARGS__, end_sample(drive_sample))
+#define edge(...) (begin_sample(__LINE__), __VA_ARGS__, end_sample(drive_edge))
+
+static double next_random(void) /* in [0, 1) */
+{
+    at.random = at.random * 6364136223846793005u + 1442695040888963407u;
+    return (double)(at.random >> 40) / (double)(1 << 24);
+}
+
+/* Numbers from the range, no two near each other or near the middle, in random order: away from kinks and ties. */
+static tg_tensor *spread(tg_shape shape)
+{
+    static double value[MAX_LITERAL];
+    int i, n = 1;
+    for (i = 0; i < shape.ndim; ++i) n *= (int)shape.dim[i];
+    if (n > MAX_LITERAL) abort();
+    for (i = 0; i < n; ++i) {
+        double step = (at.high - at.low) / n;
+        value[i] = at.low + step * (i + (2 * i + 1 == n ? 0.6 : 0.2) + 0.3 * next_random());
+    }
+    for (i = n - 1; i > 0; --i) {
+        int j = (int)(next_random() * (i + 1));
+        double v = value[i];
+        value[i] = value[j], value[j] = v;
+    }
+    return tg_from_f64(value, shape);
+}
+
+static void add_input(tg_tensor *t, bool differentiable)
+{
+    if (at.n == MAX_INPUTS) abort();
+    at.differentiable[at.n] = differentiable;
+    at.in[at.n++] = t;
+}
+
+#define S(...) add_input(spread(TG_SHAPE(__VA_ARGS__)), true)
+#define S0 add_input(spread(TG_SCALAR), true)
+static void in(const char *text) { add_input(f64(text), true); }
+static void constant(const char *text) { add_input(f64(text), false); }
+static void ids(const char *text) { add_input(i64(text), false); }
+static void no_ids(void) { add_input(tg_zeros_on(TG_SHAPE(0), TG_I64, TG_CPU), false); }
+static void mask(const char *text) { add_input(boolean(text), false); }
+static void range(double low, double high) { at.low = low, at.high = high; }
+static void num(double value) { at.p.num = value; }
+static void num2(double value) { at.p.num2 = value; }
+static void dim(int value) { at.p.dim = value; }
+static void dim2(int value) { at.p.dim2 = value; }
+static void flag(int value) { at.p.flag = value; }
+static void count(int64_t value) { at.p.count = value; }
+static void count2(int64_t value) { at.p.count2 = value; }
+static void text(const char *value) { at.p.text = value; }
+#define dims(...) ((void)(at.p.dims = TG_DIMS(__VA_ARGS__)))
+#define dims2(...) ((void)(at.p.dims2 = TG_DIMS(__VA_ARGS__)))
+static void gives(const char *wanted) { at.gives = wanted; }
+static void grads(const char *wanted) { at.grad[at.grads++] = wanted; }
+
+/* ---- calls that are more than one call ---- */
+
+/* Every piece times a number of its own, joined again, so that a mixed-up piece shows. */
+static tg_tensor *joined(tg_tensor **pieces, int n, int dim_of_pieces)
+{
+    int i;
+    if (n == 0) return NULL;
+    for (i = 0; i < n; ++i) pieces[i] = tg_mul_scalar(pieces[i], i + 1);
+    return tg_cat(pieces, n, dim_of_pieces);
+}
+static tg_tensor *split_call(tg_tensor *t, int64_t size, int d)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_split(t, size, d, pieces, 8), d);
+}
+static tg_tensor *chunk_call(tg_tensor *t, int64_t chunks, int d)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_chunk(t, chunks, d, pieces, 8), d);
+}
+static tg_tensor *unbind_call(tg_tensor *t, int d)
+{
+    tg_tensor *pieces[8];
+    int n = tg_unbind(t, d, pieces, 8), i;
+    if (n == 0) return NULL;
+    for (i = 0; i < n; ++i) pieces[i] = tg_mul_scalar(pieces[i], i + 1);
+    return tg_stack(pieces, n, d);
+}
+
+/* Writes into a copy through a view; reads an older view of a copy after a write; both rebase histories. */
+static tg_tensor *scatter_view_call(tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *copy = tg_clone(a);
+    tg_copy_(tg_select(copy, 0, 1), tg_mul(b, b));
+    return copy;
+}
+static tg_tensor *as_strided_call(tg_tensor *a, double factor)
+{
+    tg_tensor *copy = tg_clone(a), *view = tg_transpose(copy, 0, 1);
+    tg_mul_scalar_(copy, factor);
+    return tg_mul(view, view);
+}
+/* The gradient of a sum of unfolded windows: overlapping parts are added. */
+static tg_tensor *overlap_call(tg_tensor *a)
+{
+    tg_tensor *copy = tg_mul(a, a), *windows = tg_unfold(copy, 0, 2, 1);
+    tg_mul_scalar_(copy, 3);
+    return tg_mul(windows, windows);
+}
+
+static tg_tensor *square_then_sum(tg_tensor *const *in_, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_sum_dim(tg_mul(in_[0], in_[0]), 0, false);
+}
+static tg_status double_forward(tg_ctx *ctx, tg_tensor *const *in_, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = tg_mul_scalar(in_[0], 2);
+    return out[0] ? TG_OK : tg_error_code();
+}
+static tg_status double_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx;
+    grad_in[0] = tg_mul_scalar(grad_out[0], 2);
+    return grad_in[0] ? TG_OK : tg_error_code();
+}
+static tg_tensor *custom_call(tg_tensor *a)
+{
+    tg_tensor *y = NULL;
+    return tg_custom("double", double_forward, double_backward, NULL, &a, 1, &y, 1) == TG_OK ? y : NULL;
+}
+
+/* ---- the rows: name as in the library, the call of inputs a b c d e and numbers p, what is special ---- */
+
+enum {
+    EXACT = 1,   /* element by element, or data moved: the same bits in every layout */
+    TESTS = 2,   /* no gradient: bool or integers come out */
+    QUIET = 4,   /* NaN in need not be NaN out */
+    TIES = 8,    /* equal elements are kinks: not checked numerically on expanded inputs */
+    GUARDED = 16, /* NaN inputs are refused */
+    POINTWISE = 32 | EXACT /* one kernel, element by element: 16-bit results are f32 results rounded once */
+};
+
+#define UNARY_ROWS(OP)                                                                                                 \
+    OP(neg, tg_neg(a), POINTWISE)                                                                                      \
+    OP(abs, tg_abs(a), POINTWISE)                                                                                      \
+    OP(sign, tg_sign(a), POINTWISE | QUIET)                                                                            \
+    OP(square, tg_square(a), POINTWISE)                                                                                \
+    OP(exp, tg_exp(a), POINTWISE)                                                                                      \
+    OP(expm1, tg_expm1(a), POINTWISE)                                                                                  \
+    OP(log, tg_log(a), POINTWISE)                                                                                      \
+    OP(log2, tg_log2(a), POINTWISE)                                                                                    \
+    OP(log10, tg_log10(a), POINTWISE)                                                                                  \
+    OP(log1p, tg_log1p(a), POINTWISE)                                                                                  \
+    OP(sqrt, tg_sqrt(a), POINTWISE)                                                                                    \
+    OP(rsqrt, tg_rsqrt(a), POINTWISE)                                                                                  \
+    OP(reciprocal, tg_reciprocal(a), POINTWISE)                                                                        \
+    OP(sin, tg_sin(a), POINTWISE)                                                                                      \
+    OP(cos, tg_cos(a), POINTWISE)                                                                                      \
+    OP(tan, tg_tan(a), POINTWISE)                                                                                      \
+    OP(asin, tg_asin(a), POINTWISE)                                                                                    \
+    OP(acos, tg_acos(a), POINTWISE)                                                                                    \
+    OP(atan, tg_atan(a), POINTWISE)                                                                                    \
+    OP(sinh, tg_sinh(a), POINTWISE)                                                                                    \
+    OP(cosh, tg_cosh(a), POINTWISE)                                                                                    \
+    OP(tanh, tg_tanh(a), POINTWISE)                                                                                    \
+    OP(sigmoid, tg_sigmoid(a), POINTWISE)                                                                              \
+    OP(erf, tg_erf(a), POINTWISE)                                                                                      \
+    OP(floor, tg_floor(a), POINTWISE)                                                                                  \
+    OP(ceil, tg_ceil(a), POINTWISE)                                                                                    \
+    OP(round, tg_round(a), POINTWISE)                                                                                  \
+    OP(trunc, tg_trunc(a), POINTWISE)                                                                                  \
+    OP(relu, tg_relu(a), POINTWISE)                                                                                    \
+    OP(silu, tg_silu(a), POINTWISE)                                                                                    \
+    OP(logsigmoid, tg_logsigmoid(a), POINTWISE)                                                                        \
+    OP(isnan, tg_isnan(a), POINTWISE | TESTS)                                                                          \
+    OP(isinf, tg_isinf(a), POINTWISE | TESTS)                                                                          \
+    OP(isfinite, tg_isfinite(a), POINTWISE | TESTS)                                                                    \
+    OP(logical_not, tg_logical_not(a), POINTWISE | TESTS)
+
+#define ELEMENTWISE_ROWS(OP)                                                                                           \
+    OP(add_scalar, tg_add_scalar(a, p->num), POINTWISE)                                                                \
+    OP(sub_scalar, tg_sub_scalar(a, p->num), POINTWISE)                                                                \
+    OP(rsub_scalar, tg_rsub_scalar(a, p->num), POINTWISE)                                                              \
+    OP(mul_scalar, tg_mul_scalar(a, p->num), POINTWISE)                                                                \
+    OP(div_scalar, tg_div_scalar(a, p->num), POINTWISE)                                                                \
+    OP(pow_scalar, tg_pow_scalar(a, p->num), POINTWISE)                                                                \
+    OP(clamp, tg_clamp(a, p->num, p->num2), POINTWISE)                                                                 \
+    OP(clamp_min, tg_clamp_min(a, p->num), POINTWISE)                                                                  \
+    OP(clamp_max, tg_clamp_max(a, p->num), POINTWISE)                                                                  \
+    OP(leaky_relu, tg_leaky_relu(a, p->num), POINTWISE)                                                                \
+    OP(elu, tg_elu(a, p->num), POINTWISE)                                                                              \
+    OP(softplus, tg_softplus(a, p->num, p->num2), POINTWISE)                                                           \
+    OP(gelu, tg_gelu(a, p->flag != 0), POINTWISE)                                                                      \
+    OP(eq_scalar, tg_eq_scalar(a, p->num), POINTWISE | TESTS)                                                          \
+    OP(ne_scalar, tg_ne_scalar(a, p->num), POINTWISE | TESTS)                                                          \
+    OP(lt_scalar, tg_lt_scalar(a, p->num), POINTWISE | TESTS)                                                          \
+    OP(le_scalar, tg_le_scalar(a, p->num), POINTWISE | TESTS)                                                          \
+    OP(gt_scalar, tg_gt_scalar(a, p->num), POINTWISE | TESTS)                                                          \
+    OP(ge_scalar, tg_ge_scalar(a, p->num), POINTWISE | TESTS)                                                          \
+    OP(add, tg_add(a, b), POINTWISE)                                                                                   \
+    OP(sub, tg_sub(a, b), POINTWISE)                                                                                   \
+    OP(mul, tg_mul(a, b), POINTWISE)                                                                                   \
+    OP(div, tg_div(a, b), POINTWISE)                                                                                   \
+    OP(pow, tg_pow(a, b), POINTWISE)                                                                                   \
+    OP(maximum, tg_maximum(a, b), POINTWISE)                                                                           \
+    OP(minimum, tg_minimum(a, b), POINTWISE)                                                                           \
+    OP(atan2, tg_atan2(a, b), POINTWISE)                                                                               \
+    OP(eq, tg_eq(a, b), POINTWISE | TESTS)                                                                             \
+    OP(ne, tg_ne(a, b), POINTWISE | TESTS)                                                                             \
+    OP(lt, tg_lt(a, b), POINTWISE | TESTS)                                                                             \
+    OP(le, tg_le(a, b), POINTWISE | TESTS)                                                                             \
+    OP(gt, tg_gt(a, b), POINTWISE | TESTS)                                                                             \
+    OP(ge, tg_ge(a, b), POINTWISE | TESTS)                                                                             \
+    OP(logical_and, tg_logical_and(a, b), POINTWISE | TESTS)                                                           \
+    OP(logical_or, tg_logical_or(a, b), POINTWISE | TESTS)                                                             \
+    OP(logical_xor, tg_logical_xor(a, b), POINTWISE | TESTS)                                                           \
+    OP(where, tg_where(c, a, b), POINTWISE)                                                                            \
+    OP(lerp, tg_lerp(a, b, c), POINTWISE)                                                                              \
+    OP(lerp_scalar, tg_lerp_scalar(a, b, p->num), EXACT)                                                               \
+    OP(masked_fill, tg_masked_fill(a, b, p->num), POINTWISE)
+
+#define MOVING_ROWS(OP)                                                                                                \
+    OP(to, tg_to_ex(a, TG_CPU, tg_dtype_of(a), TG_COPY), EXACT)                                                 \
+    OP(copy_, tg_copy_(tg_clone(a), b), EXACT | QUIET)                                                                 \
+    OP(fill_, tg_fill_(tg_clone(a), p->num), EXACT | QUIET)                                                            \
+    OP(zero_, tg_zero_(tg_clone(a)), EXACT | QUIET)                                                                    \
+    OP(clone, tg_clone(a), EXACT)                                                                                      \
+    OP(as_strided, as_strided_call(a, p->num), EXACT)                                                                  \
+    OP(strided_add, overlap_call(a), EXACT)                                                                            \
+    OP(scatter_view, scatter_view_call(a, b), EXACT)                                                                   \
+    OP(view, tg_view(tg_contiguous(a), p->dims), EXACT)                                                                \
+    OP(reshape, tg_reshape(a, p->dims), EXACT)                                                                         \
+    OP(flatten, tg_flatten(a, p->dim, p->dim2), EXACT)                                                                 \
+    OP(squeeze, tg_squeeze(a, p->dim), EXACT)                                                                          \
+    OP(unsqueeze, tg_unsqueeze(a, p->dim), EXACT)                                                                      \
+    OP(transpose, tg_transpose(a, p->dim, p->dim2), EXACT)                                                             \
+    OP(t, tg_t(a), EXACT)                                                                                              \
+    OP(permute, tg_permute(a, p->dims), EXACT)                                                                         \
+    OP(movedim, tg_movedim(a, p->dim, p->dim2), EXACT)                                                                 \
+    OP(expand, tg_expand(a, p->dims), EXACT)                                                                           \
+    OP(narrow, tg_narrow(a, p->dim, p->count, p->count2), EXACT)                                                       \
+    OP(select, tg_select(a, p->dim, p->count), EXACT | QUIET)                                                          \
+    OP(slice, tg_slice(a, p->dim, p->dims.dim[0], p->dims.dim[1], p->dims.dim[2]), EXACT | QUIET)                      \
+    OP(diagonal, tg_diagonal(a, p->count, p->dim, p->dim2), EXACT | QUIET)                                             \
+    OP(unfold, tg_unfold(a, p->dim, p->count, p->count2), EXACT)                                                       \
+    OP(contiguous, tg_contiguous(a), EXACT)                                                                            \
+    OP(split, split_call(a, p->count, p->dim), EXACT)                                                                  \
+    OP(chunk, chunk_call(a, p->count, p->dim), EXACT)                                                                  \
+    OP(unbind, unbind_call(a, p->dim), EXACT)                                                                          \
+    OP(cat, tg_cat(in_, n, p->dim), EXACT)                                                                             \
+    OP(stack, tg_stack(in_, n, p->dim), EXACT)                                                                         \
+    OP(repeat, tg_repeat(a, p->dims), EXACT)                                                                           \
+    OP(roll, tg_roll(a, p->dims, p->dims2), EXACT)                                                                     \
+    OP(flip, tg_flip(a, p->dims), EXACT)                                                                               \
+    OP(tril, tg_tril(a, p->count), EXACT | QUIET)                                                                      \
+    OP(triu, tg_triu(a, p->count), EXACT | QUIET)                                                                      \
+    OP(pad, tg_pad(a, p->dims, p->num), EXACT | QUIET)                                                                 \
+    OP(index_select, tg_index_select(a, p->dim, b), EXACT)                                                             \
+    OP(gather, tg_gather(a, p->dim, b), EXACT)                                                                         \
+    OP(take_along_dim, tg_take_along_dim(a, b, p->dim), EXACT)                                                         \
+    OP(embedding, tg_embedding(a, b), EXACT)                                                                           \
+    OP(scatter, tg_scatter(a, p->dim, b, c), EXACT)                                                                    \
+    OP(one_hot, tg_one_hot(a, p->count), EXACT | TESTS)                                                                \
+    OP(nonzero, tg_nonzero(a), EXACT | TESTS)                                                                          \
+    OP(sort, tg_sort(a, p->dim, p->flag != 0, NULL), EXACT | TIES)                                                     \
+    OP(topk, tg_topk(a, p->count, p->dim, p->flag != 0, NULL), EXACT | TIES)                                           \
+    OP(dropout, tg_dropout(a, p->num, p->flag != 0), EXACT | QUIET)                                                    \
+    OP(checkpoint, tg_checkpoint(square_then_sum, in_, n, NULL), 0)                                                    \
+    OP(custom, custom_call(a), EXACT)
+
+#define REDUCTION_ROWS(OP)                                                                                             \
+    OP(sum_to, tg_mul(a, tg_mul(b, b)), EXACT)                                                                         \
+    OP(sum, tg_sum(a), 0)                                                                                              \
+    OP(sum_dim, tg_sum_dim(a, p->dim, p->flag != 0), 0)                                                                \
+    OP(sum_dims, tg_sum_dims(a, p->dims, p->flag != 0), 0)                                                             \
+    OP(mean, tg_mean(a), 0)                                                                                            \
+    OP(mean_dim, tg_mean_dim(a, p->dim, p->flag != 0), 0)                                                              \
+    OP(mean_dims, tg_mean_dims(a, p->dims, p->flag != 0), 0)                                                           \
+    OP(prod, tg_prod(a), 0)                                                                                            \
+    OP(prod_dim, tg_prod_dim(a, p->dim, p->flag != 0), 0)                                                              \
+    OP(prod_dims, tg_prod_dims(a, p->dims, p->flag != 0), 0)                                                           \
+    OP(amax, tg_amax(a), TIES)                                                                                         \
+    OP(amax_dim, tg_amax_dim(a, p->dim, p->flag != 0), TIES)                                                           \
+    OP(amax_dims, tg_amax_dims(a, p->dims, p->flag != 0), TIES)                                                        \
+    OP(amin, tg_amin(a), TIES)                                                                                         \
+    OP(amin_dim, tg_amin_dim(a, p->dim, p->flag != 0), TIES)                                                           \
+    OP(amin_dims, tg_amin_dims(a, p->dims, p->flag != 0), TIES)                                                        \
+    OP(any, tg_any(a), TESTS)                                                                                          \
+    OP(any_dim, tg_any_dim(a, p->dim, p->flag != 0), TESTS)                                                            \
+    OP(any_dims, tg_any_dims(a, p->dims, p->flag != 0), TESTS)                                                         \
+    OP(all, tg_all(a), TESTS)                                                                                          \
+    OP(all_dim, tg_all_dim(a, p->dim, p->flag != 0), TESTS)                                                            \
+    OP(all_dims, tg_all_dims(a, p->dims, p->flag != 0), TESTS)                                                         \
+    OP(logsumexp, tg_logsumexp(a), 0)                                                                                  \
+    OP(logsumexp_dim, tg_logsumexp_dim(a, p->dim, p->flag != 0), 0)                                                    \
+    OP(logsumexp_dims, tg_logsumexp_dims(a, p->dims, p->flag != 0), 0)                                                 \
+    OP(var, tg_var(a), 0)                                                                                              \
+    OP(var_dim, tg_var_dim(a, p->dim, p->count, p->flag != 0), 0)                                                      \
+    OP(var_dims, tg_var_dims(a, p->dims, p->count, p->flag != 0), 0)                                                   \
+    OP(std, tg_std(a), TIES)                                                                                           \
+    OP(std_dim, tg_std_dim(a, p->dim, p->count, p->flag != 0), TIES)                                                   \
+    OP(std_dims, tg_std_dims(a, p->dims, p->count, p->flag != 0), TIES)                                                \
+    OP(norm, tg_norm(a), 0)                                                                                            \
+    OP(norm_dim, tg_norm_dim(a, p->num, p->dim, p->flag != 0), TIES | QUIET)                                           \
+    OP(norm_dims, tg_norm_dims(a, p->num, p->dims, p->flag != 0), TIES | QUIET)                                        \
+    OP(max, tg_max(a), TIES)                                                                                           \
+    OP(min, tg_min(a), TIES)                                                                                           \
+    OP(max_dim, tg_max_dim(a, p->dim, p->flag != 0, NULL), TIES)                                                       \
+    OP(min_dim, tg_min_dim(a, p->dim, p->flag != 0, NULL), TIES)                                                       \
+    OP(argmax, tg_argmax(a, p->dim, p->flag != 0), TESTS)                                                              \
+    OP(argmin, tg_argmin(a, p->dim, p->flag != 0), TESTS)                                                              \
+    OP(cumsum, tg_cumsum(a, p->dim), 0)                                                                                \
+    OP(scatter_add, tg_scatter_add(a, p->dim, b, c), 0)                                                                \
+    OP(index_add, tg_index_add(a, p->dim, b, c), 0)                                                                    \
+    OP(softmax, tg_softmax(a, p->dim), 0)                                                                              \
+    OP(log_softmax, tg_log_softmax(a, p->dim), 0)
+
+#define PRODUCT_ROWS(OP)                                                                                               \
+    OP(matmul, tg_matmul(a, b), 0)                                                                                     \
+    OP(mm, tg_mm(a, b), 0)                                                                                             \
+    OP(bmm, tg_bmm(a, b), 0)                                                                                           \
+    OP(mv, tg_mv(a, b), 0)                                                                                             \
+    OP(dot, tg_dot(a, b), 0)                                                                                           \
+    OP(outer, tg_outer(a, b), 0)                                                                                       \
+    OP(linear, tg_linear(a, b, c), 0)                                                                                  \
+    OP(addmm, tg_addmm(a, b, c, p->num, p->num2), 0)                                                                   \
+    OP(einsum, tg_einsum(p->text, in_, n), 0)                                                                          \
+    OP(normalize, tg_layer_norm(a, (int)p->count, NULL, NULL, p->num), 0)                                              \
+    OP(layer_norm, tg_layer_norm(a, (int)p->count, b, c, p->num), 0)                                                   \
+    OP(rms_norm, tg_rms_norm(a, (int)p->count, b, p->num), 0)                                                          \
+    OP(scaled_dot_product_attention, tg_scaled_dot_product_attention(a, b, c, d, 0, p->flag != 0, p->num), 0)
+
+#define LOSS_ROWS(OP)                                                                                                  \
+    OP(mse_loss, tg_mse_loss(a, b, p->flag), 0)                                                                        \
+    OP(l1_loss, tg_l1_loss(a, b, p->flag), 0)                                                                          \
+    OP(smooth_l1_loss, tg_smooth_l1_loss(a, b, p->flag, p->num), 0)                                                    \
+    OP(huber_loss, tg_huber_loss(a, b, p->flag, p->num), 0)                                                            \
+    OP(cross_entropy, tg_cross_entropy(a, b), 0)                                                                       \
+    OP(cross_entropy_ex, tg_cross_entropy_ex(a, b, c, p->count, p->num, p->flag), 0)                                   \
+    OP(nll_loss, tg_nll_loss(a, b, c, p->count, p->flag), QUIET)                                                       \
+    OP(binary_cross_entropy, tg_binary_cross_entropy(a, b, c, p->flag), GUARDED)                                       \
+    OP(binary_cross_entropy_with_logits, tg_binary_cross_entropy_with_logits(a, b, c, p->flag, d), 0)                  \
+    OP(kl_div, tg_kl_div(a, b, p->flag, p->count != 0), 0)
+
+#define ALL_ROWS(OP)                                                                                                   \
+    UNARY_ROWS(OP) ELEMENTWISE_ROWS(OP) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) LOSS_ROWS(OP)
+
+#define DEFINE_CALL(name, expression, flags)                                                                           \
+    static tg_tensor *call_##name(tg_tensor *const *in_, int n, void *user)                                            \
+    {                                                                                                                  \
+        const numbers *p = (const numbers *)user;                                                                      \
+        tg_tensor *a = n > 0 ? in_[0] : NULL, *b = n > 1 ? in_[1] : NULL, *c = n > 2 ? in_[2] : NULL;                  \
+        tg_tensor *d = n > 3 ? in_[3] : NULL;                                                                          \
+        (void)p, (void)a, (void)b, (void)c, (void)d;                                                                   \
+        return expression;                                                                                             \
+    }
+ALL_ROWS(DEFINE_CALL)
+
+#define SAMPLES(name) static void samples_##name(void)
+
+/* ---- one input, element by element ---- */
+
+/* The shapes that every op of one input must take, from this range. */
+static void everywhere(double low, double high)
+{
+    sample(range(low, high), S(2, 3, 4));
+    sample(range(low, high), S(17)); /* a vector register and a rest */
+    sample(range(low, high), S0);
+    sample(range(low, high), S(1, 1));
+    sample(range(low, high), S(2, 0, 3));
+}
+
+#define LINE "[-1.5, -0.25, 0.5, 2]"
+#define POSITIVE "[0.25, 1, 2.5, 10]"
+#define UNIT "[-0.75, -0.25, 0.5, 0.9]"
+#define EDGES "[0, -0., inf, -inf, nan]" /* 2.62, 2.65, 2.70, 2.75 and the ends of every function */
+
+/* name; the range of the samples; inputs, outputs and gradients; outputs and gradients at EDGES.  The second table is of those
+   that have more to say, below. */
+#define UNARY_VALUES(OP)                                                                                               \
+    OP(neg, -2, 2, LINE, "[1.5, 0.25, -0.5, -2]", "[-1, -1, -1, -1]", "[-0., 0, -inf, inf, nan]",                      \
+       "[-1, -1, -1, -1, -1]")                                                                                         \
+    OP(abs, -2, 2, LINE, "[1.5, 0.25, 0.5, 2]", "[-1, -1, 1, 1]", "[0, 0, inf, inf, nan]", "[0, 0, 1, -1, 0]")         \
+    OP(sign, -2, 2, LINE, "[-1, -1, 1, 1]", "[0, 0, 0, 0]", "[0, 0, 1, -1, 0]", "[0, 0, 0, 0, 0]")                     \
+    OP(square, -2, 2, LINE, "[2.25, 0.0625, 0.25, 4]", "[-3, -0.5, 1, 4]", "[0, 0, inf, inf, nan]",                    \
+       "[0, 0, inf, -inf, nan]")                                                                                       \
+    OP(exp, -2, 2, LINE, "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]",                              \
+       "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]", "[1, 1, inf, 0, nan]", "[1, 1, inf, 0, nan]")  \
+    OP(expm1, -2, 2, LINE, "[-0.776869839852, -0.221199216929, 0.6487212707, 6.38905609893]",                          \
+       "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]", "[0, -0., inf, -1, nan]",                      \
+       "[1, 1, inf, 0, nan]")                                                                                          \
+    OP(log2, 0.2, 3, POSITIVE, "[-2, 0, 1.32192809489, 3.32192809489]",                                                \
+       "[5.77078016356, 1.44269504089, 0.577078016356, 0.144269504089]", "[-inf, -inf, inf, nan, nan]",                \
+       "[inf, -inf, 0, 0, nan]")                                                                                       \
+    OP(log10, 0.2, 3, POSITIVE, "[-0.602059991328, 0, 0.397940008672, 1]",                                             \
+       "[1.73717792761, 0.434294481903, 0.173717792761, 0.0434294481903]", "[-inf, -inf, inf, nan, nan]",              \
+       "[inf, -inf, 0, 0, nan]")                                                                                       \
+    OP(rsqrt, 0.2, 3, POSITIVE, "[2, 1, 0.632455532034, 0.316227766017]",                                              \
+       "[-4, -0.5, -0.126491106407, -0.0158113883008]", "[inf, -inf, 0, nan, nan]", "[-inf, inf, 0, nan, nan]")        \
+    OP(reciprocal, 0.2, 3, POSITIVE, "[4, 1, 0.4, 0.1]", "[-16, -1, -0.16, -0.01]", "[inf, -inf, 0, -0., nan]",        \
+       "[-inf, -inf, 0, 0, nan]")                                                                                      \
+    OP(sin, -2, 2, LINE, "[-0.997494986604, -0.247403959255, 0.479425538604, 0.909297426826]",                         \
+       "[0.0707372016677, 0.968912421711, 0.87758256189, -0.416146836547]", "[0, -0., nan, nan, nan]",                 \
+       "[1, 1, nan, nan, nan]")                                                                                        \
+    OP(cos, -2, 2, LINE, "[0.0707372016677, 0.968912421711, 0.87758256189, -0.416146836547]",                          \
+       "[0.997494986604, 0.247403959255, -0.479425538604, -0.909297426826]", "[1, 1, nan, nan, nan]",                  \
+       "[0, 0, nan, nan, nan]")                                                                                        \
+    OP(tan, -1, 1, LINE, "[-14.1014199472, -0.255341921221, 0.546302489844, -2.18503986326]",                          \
+       "[199.850044526, 1.06519949673, 1.29844641041, 5.77439920404]", "[0, -0., nan, nan, nan]",                      \
+       "[1, 1, nan, nan, nan]")                                                                                        \
+    OP(asin, -0.9, 0.9, UNIT, "[-0.848062078981, -0.252680255142, 0.523598775598, 1.119769515]",                       \
+       "[1.51185789204, 1.03279555899, 1.15470053838, 2.29415733871]", "[0, -0., nan, nan, nan]",                      \
+       "[1, 1, nan, nan, nan]")                                                                                        \
+    OP(atan, -2, 2, LINE, "[-0.982793723247, -0.244978663127, 0.463647609001, 1.10714871779]",                         \
+       "[0.307692307692, 0.941176470588, 0.8, 0.2]", "[0, -0., 1.57079632679, -1.57079632679, nan]",                   \
+       "[1, 1, 0, 0, nan]")                                                                                            \
+    OP(sinh, -2, 2, LINE, "[-2.12927945509, -0.252612316808, 0.521095305494, 3.62686040785]",                          \
+       "[2.35240961524, 1.03141309988, 1.12762596521, 3.76219569108]", "[0, -0., inf, -inf, nan]",                     \
+       "[1, 1, inf, inf, nan]")                                                                                        \
+    OP(cosh, -2, 2, LINE, "[2.35240961524, 1.03141309988, 1.12762596521, 3.76219569108]",                              \
+       "[-2.12927945509, -0.252612316808, 0.521095305494, 3.62686040785]", "[1, 1, inf, inf, nan]",                    \
+       "[0, 0, inf, -inf, nan]")                                                                                       \
+    OP(tanh, -2, 2, LINE, "[-0.905148253645, -0.244918662404, 0.46211715726, 0.964027580076]",                         \
+       "[0.180706638924, 0.940014848806, 0.786447732966, 0.0706508248532]", "[0, -0., 1, -1, nan]",                    \
+       "[1, 1, 0, 0, nan]")                                                                                            \
+    OP(erf, -2, 2, LINE, "[-0.966105146475, -0.276326390168, 0.520499877813, 0.995322265019]",                         \
+       "[0.118930289224, 1.06001412938, 0.878782578935, 0.0206669853541]", "[0, -0., 1, -1, nan]",                     \
+       "[1.1283791671, 1.1283791671, 0, 0, nan]")                                                                      \
+    OP(floor, -2, 2, LINE, "[-2, -1, 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")            \
+    OP(ceil, -2, 2, LINE, "[-1, -0., 1, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")            \
+    OP(trunc, -2, 2, LINE, "[-1, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
+    OP(relu, -2, 2, LINE, "[0, 0, 0.5, 2]", "[0, 0, 1, 1]", "[0, -0., inf, 0, nan]", "[0, 0, 1, 0, 1]")                \
+    OP(silu, -2, 2, LINE, "[-0.27363828571, -0.109455874779, 0.311229665601, 1.76159415596]",                          \
+       "[-0.0412941542991, 0.37628997843, 0.739961187303, 1.09078424878]", "[0, -0., inf, nan, nan]",                  \
+       "[0.5, 0.5, nan, nan, nan]")
+
+#define UNARY_VALUES_AND_MORE(OP)                                                                                      \
+    OP(log, 0.2, 3, POSITIVE, "[-1.38629436112, 0, 0.916290731874, 2.30258509299]", "[4, 1, 0.4, 0.1]",                \
+       "[-inf, -inf, inf, nan, nan]", "[inf, -inf, 0, 0, nan]")                                                        \
+    OP(log1p, 0.2, 3, POSITIVE, "[0.223143551314, 0.69314718056, 1.2527629685, 2.3978952728]",                         \
+       "[0.8, 0.5, 0.285714285714, 0.0909090909091]", "[0, -0., inf, nan, nan]", "[1, 1, 0, 0, nan]")                  \
+    OP(sqrt, 0.2, 3, POSITIVE, "[0.5, 1, 1.58113883008, 3.16227766017]", "[1, 0.5, 0.316227766017, 0.158113883008]",   \
+       "[0, -0., inf, nan, nan]", "[inf, -inf, 0, nan, nan]")                                                          \
+    OP(acos, -0.9, 0.9, UNIT, "[2.41885840578, 1.82347658194, 1.0471975512, 0.451026811796]",                          \
+       "[-1.51185789204, -1.03279555899, -1.15470053838, -2.29415733871]",                                             \
+       "[1.57079632679, 1.57079632679, nan, nan, nan]", "[-1, -1, nan, nan, nan]")                                     \
+    OP(sigmoid, -2, 2, LINE, "[0.182425523806, 0.437823499114, 0.622459331202, 0.880797077978]",                       \
+       "[0.14914645207, 0.246134082738, 0.235003712202, 0.104993585404]", "[0.5, 0.5, 1, 0, nan]",                     \
+       "[0.25, 0.25, 0, 0, nan]")                                                                                      \
+    OP(round, -2, 2, LINE, "[-2, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
+    OP(logsigmoid, -2, 2, LINE, "[-1.70141327798, -0.825939419879, -0.47407698418, -0.126928011043]",                  \
+       "[0.817574476194, 0.562176500886, 0.377540668798, 0.119202922022]",                                             \
+       "[-0.69314718056, -0.69314718056, 0, -inf, nan]", "[0.5, 0.5, 0, 1, nan]")
+
+#define DEFINE_UNARY_VALUES(name, low, high, x, y, g, edge_y, edge_g)                                                  \
+    static void values_##name(void)                                                                                    \
+    {                                                                                                                  \
+        everywhere(low, high);                                                                                         \
+        edge(in(x), gives(y), grads(g));                                                                               \
+        edge(in(EDGES), gives(edge_y), grads(edge_g));                                                                 \
+    }
+#define DEFINE_UNARY_SAMPLES(name, low, high, x, y, g, edge_y, edge_g)                                                 \
+    DEFINE_UNARY_VALUES(name, low, high, x, y, g, edge_y, edge_g)                                                      \
+    SAMPLES(name) { values_##name(); }
+UNARY_VALUES(DEFINE_UNARY_SAMPLES)
+UNARY_VALUES_AND_MORE(DEFINE_UNARY_VALUES)
+
+SAMPLES(sqrt)
+{
+    values_sqrt();
+    edge(in("[0, -1]"), gives("[0, nan]"), grads("[inf, nan]")); /* 2.70 */
+}
+SAMPLES(log)
+{
+    values_log();
+    edge(in("[0, -1]"), gives("[-inf, nan]"), grads("[inf, -1]")); /* 2.70 */
+}
+SAMPLES(log1p)
+{
+    values_log1p();
+    edge(in("[-1, 1e-10]"), gives("[-inf, 1e-10]"), grads("[inf, 1]")); /* 2.70 */
+}
+SAMPLES(acos)
+{
+    values_acos();
+    edge(in("[-1, 1, 2]"), gives("[3.14159265359, 0, nan]"), grads("[-inf, -inf, nan]")); /* 2.70 */
+}
+SAMPLES(round)
+{
+    values_round();
+    edge(in("[0.5, 1.5, 2.5, -0.5, 3.7]"), gives("[0, 2, 2, -0., 4]"), grads("[0, 0, 0, 0, 0]")); /* 2.75: half to even */
+}
+SAMPLES(sigmoid)
+{
+    values_sigmoid();
+    edge(in("[1000, -1000]"), gives("[1, 0]"), grads("[0, 0]")); /* 2.79 */
+}
+SAMPLES(logsigmoid)
+{
+    values_logsigmoid();
+    edge(in("[-1000, 1000]"), gives("[-1000, 0]"), grads("[1, 0]")); /* 2.79 */
+}
+
+SAMPLES(isnan)
+{
+    everywhere(-2, 2);
+    edge(in(EDGES), gives("[0, 0, 0, 0, 1]"));
+    expect(tg_isnan(i64("[0, 1]")), "[0, 0]");
+}
+SAMPLES(isinf)
+{
+    everywhere(-2, 2);
+    edge(in(EDGES), gives("[0, 0, 1, 1, 0]"));
+    expect(tg_isinf(i64("[0, 1]")), "[0, 0]");
+}
+SAMPLES(isfinite)
+{
+    everywhere(-2, 2);
+    edge(in(EDGES), gives("[1, 1, 0, 0, 0]"));
+    expect(tg_isfinite(i64("[0, 1]")), "[1, 1]");
+}
+SAMPLES(logical_not)
+{
+    everywhere(-2, 2);
+    edge(in(EDGES), gives("[1, 1, 0, 0, 0]"));
+    expect(tg_logical_not(i64("[0, 4611686018427387904]")), "[1, 0]");
+    expect(tg_logical_not(boolean("[0, 1]")), "[1, 0]");
+}
+
+/* ---- with numbers ---- */
+
+static void everywhere_by(double number, double number2, double low, double high)
+{
+    sample(range(low, high), S(2, 3, 4), num(number), num2(number2));
+    sample(range(low, high), S(17), num(number), num2(number2));
+    sample(range(low, high), S0, num(number), num2(number2));
+    sample(range(low, high), S(0, 3), num(number), num2(number2));
+}
+
+SAMPLES(add_scalar)
+{
+    everywhere_by(0.3, 0, -2, 2);
+    edge(in("[1, -2, nan]"), num(0.5), gives("[1.5, -1.5, nan]"), grads("[1, 1, 1]"));
+}
+SAMPLES(sub_scalar)
+{
+    everywhere_by(0.3, 0, -2, 2);
+    edge(in("[1, -2, inf]"), num(0.5), gives("[0.5, -2.5, inf]"), grads("[1, 1, 1]"));
+}
+SAMPLES(rsub_scalar)
+{
+    everywhere_by(0.3, 0, -2, 2);
+    edge(in("[1, -2, inf]"), num(0.5), gives("[-0.5, 2.5, -inf]"), grads("[-1, -1, -1]"));
+}
+SAMPLES(mul_scalar)
+{
+    everywhere_by(0.3, 0, -2, 2);
+    edge(in("[1, -2, inf]"), num(-3), gives("[-3, 6, -inf]"), grads("[-3, -3, -3]"));
+}
+SAMPLES(div_scalar)
+{
+    everywhere_by(0.3, 0, -2, 2);
+    edge(in("[1, -2, 0]"), num(4), gives("[0.25, -0.5, 0]"), grads("[0.25, 0.25, 0.25]"));
+    edge(in("[1, -2, 0]"), num(0), gives("[inf, -inf, nan]"), grads("[inf, inf, inf]"));
+}
+SAMPLES(pow_scalar)
+{
+    everywhere_by(3, 0, -2, 2);
+    everywhere_by(2, 0, -2, 2);
+    sample(range(0.2, 3), S(2, 3), num(2.5));
+    sample(range(0.2, 3), S(2, 3), num(-1.5));
+    sample(S(2, 3), num(1));
+    edge(in("[0.25, 1, 2, 4]"), num(2.5), gives("[0.03125, 1, 5.65685424949, 32]"), grads("[0.3125, 2.5, 7.07106781187, 20]"));
+    edge(in("[-2, 0, 1.5]"), num(3), gives("[-8, 0, 3.375]"), grads("[12, 0, 6.75]"));
+    edge(in("[-2, 0, 4]"), num(-1), gives("[-0.5, inf, 0.25]"), grads("[-0.25, -inf, -0.0625]"));
+    edge(in("[0, 4, inf, -1, nan]"), num(0.5), gives("[0, 2, inf, nan, nan]"), grads("[inf, 0.25, 0, nan, nan]")); /* 2.70 */
+    edge(in("[0, -3, nan, inf]"), num(0), gives("[1, 1, 1, 1]"), grads("[0, 0, 0, 0]"));                          /* 2.72 */
+    edge(in("[0, -3]"), num(1), gives("[0, -3]"), grads("[1, 1]"));                                               /* 2.72 */
+    edge(in("[0, -3]"), num(2), gives("[0, 9]"), grads("[0, -6]"));                                               /* 2.72 */
+    expect(tg_pow_scalar(i64("[2, -3, 0]"), 3), "[8, -27, 0]");
+    expect(tg_pow_scalar(i64("[4, 9]"), 0.5), "[2, 3]"); /* a number that is no integer makes floats of them */
+    refuse(tg_pow_scalar(i64("[2]"), -1), "Integers to negative integer powers are not allowed."); /* 2.72 */
+}
+SAMPLES(clamp)
+{
+    everywhere_by(-0.7, 0.9, -2, 2);
+    sample(S(2, 3), num(-INFINITY), num2(0.5));
+    edge(in("[-2, -1, 0.5, 1, 2, nan, inf]"), num(-1), num2(1), gives("[-1, -1, 0.5, 1, 1, nan, 1]"),
+         grads("[0, 1, 1, 1, 0, 0, 0]")); /* 2.69 */
+    edge(in("[-2, 0, 2]"), num(1), num2(-1), gives("[-1, -1, -1]"), grads("[0, 0, 0]")); /* 2.69 */
+    expect(tg_clamp(i64("[-9, 0, 9]"), -3, 4), "[-3, 0, 4]");
+}
+SAMPLES(clamp_min)
+{
+    everywhere_by(0.3, 0, -2, 2);
+    edge(in("[-2, 0.5, 2, nan]"), num(0.5), gives("[0.5, 0.5, 2, nan]"), grads("[0, 1, 1, 0]"));
+    expect(tg_clamp_min(i64("[-9, 9007199254740993]"), 0), "[0, 9007199254740993]");
+}
+SAMPLES(clamp_max)
+{
+    everywhere_by(0.3, 0, -2, 2);
+    edge(in("[-2, 0.5, 2, nan]"), num(0.5), gives("[-2, 0.5, 0.5, nan]"), grads("[1, 1, 0, 0]"));
+    expect(tg_clamp_max(i64("[-9, 9007199254740993]"), 5), "[-9, 5]");
+}
+SAMPLES(leaky_relu)
+{
+    everywhere_by(0.1, 0, -2, 2);
+    edge(in("[-2, 0, 3, nan]"), num(0.1), gives("[-0.2, 0, 3, nan]"), grads("[0.1, 0.1, 1, 0.1]")); /* 2.63 */
+}
+SAMPLES(elu)
+{
+    everywhere_by(1.5, 0, -2, 2);
+    edge(in("[-2, 0, 3]"), num(1.5), gives("[-1.29699707515, 0, 3]"), grads("[0.203002924855, 1.5, 1]")); /* 2.63 */
+}
+SAMPLES(softplus)
+{
+    everywhere_by(2, 3, -2, 2);
+    edge(in("[-2, 0, 3, 25, -1000]"), num(1), num2(20), gives("[0.126928011043, 0.69314718056, 3.04858735157, 25, 0]"),
+         grads("[0.119202922022, 0.5, 0.952574126822, 1, 0]")); /* 2.79 */
+    edge(in("[-2, 0, 1.9, 2.1]"), num(2), num2(4), gives("[0.0090749639589, 0.34657359028, 1.91106210823, 2.1]"),
+         grads("[0.0179862099621, 0.5, 0.978118729064, 1]"));
+}
+SAMPLES(gelu)
+{
+    everywhere(-2, 2);
+    sample(S(2, 3, 4), flag(true));
+    edge(in("[-1, 0, 1, 2.5, nan]"), gives("[-0.158655253931, 0, 0.841344746069, 2.48447583669, nan]"),
+         grads("[-0.0833154705877, 0.5, 1.08331547059, 1.03761108591, nan]"));
+    edge(in("[-1, 0, 1, 2.5, nan]"), flag(true), gives("[-0.158808009392, 0, 0.841191990608, 2.48491573391, nan]"),
+         grads("[-0.0829640838458, 0.5, 1.08296408385, 1.03795157621, nan]"));
+}
+
+/* ---- two inputs ---- */
+
+/* The shapes that an op of two inputs broadcasts: the same, a row, a column, both, 0-dim, one element, none. */
+static void binary(double low, double high)
+{
+    sample(range(low, high), S(2, 3, 4), S(2, 3, 4));
+    sample(range(low, high), S(3, 4), S(4));
+    sample(range(low, high), S(3, 1), S(2, 3, 4));
+    sample(range(low, high), S(3, 1), S(1, 4));
+    sample(range(low, high), S(2, 3), S0);
+    sample(range(low, high), S0, S(2, 3));
+    sample(range(low, high), S0, S0);
+    sample(range(low, high), S(1), S(17));
+    sample(range(low, high), S(0, 3), S(1, 3));
+    sample(range(low, high), S(2, 3, 1), S(0));
+}
+
+/* name; [1, 2, 3, nan] against 2 (nan against nan, where both are tensors); 2^53 against 2^53 + 1 */
+#define COMPARISONS(OP)                                                                                                \
+    OP(eq, "[0, 1, 0, 0]", "[0]")                                                                                      \
+    OP(ne, "[1, 0, 1, 1]", "[1]")                                                                                      \
+    OP(lt, "[1, 0, 0, 0]", "[1]")                                                                                      \
+    OP(le, "[1, 1, 0, 0]", "[1]")                                                                                      \
+    OP(gt, "[0, 0, 1, 0]", "[0]")                                                                                      \
+    OP(ge, "[0, 1, 1, 0]", "[0]")
+#define DEFINE_COMPARISON_SAMPLES(name, wanted, of_large)                                                              \
+    SAMPLES(name)                                                                                                      \
+    {                                                                                                                  \
+        binary(-2, 2);                                                                                                 \
+        edge(in("[1, 2, 3, nan]"), in("[2, 2, 2, nan]"), gives(wanted));                                               \
+        expect(tg_##name(i64("[9007199254740992]"), i64("[9007199254740993]")), of_large);                             \
+    }                                                                                                                  \
+    SAMPLES(name##_scalar)                                                                                             \
+    {                                                                                                                  \
+        everywhere_by(0.3, 0, -2, 2);                                                                                  \
+        edge(in("[1, 2, 3, nan]"), num(2), gives(wanted));                                                             \
+        expect(tg_##name##_scalar(i64("[9007199254740992]"), 9007199254740994.0), of_large);                           \
+    }
+COMPARISONS(DEFINE_COMPARISON_SAMPLES)
+
+SAMPLES(add)
+{
+    binary(-2, 2);
+    edge(in("[1, 2, inf]"), in("[0.5, -3, -inf]"), gives("[1.5, -1, nan]"), grads("[1, 1, 1]"), grads("[1, 1, 1]"));
+    edge(in("[[1], [2]]"), in("[10, 20, 30]"), gives("[[11, 21, 31], [12, 22, 32]]"), grads("[[3], [3]]"), grads("[2, 2, 2]")); /* 2.58 */
+    refuse(tg_add(ones(2), ones(3)), "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
+    refuse(tg_add(ones(2), ones(3)), "shapes [2] and [3] do not broadcast");
+    refuse(tg_add(ones(2, 3), ones(2, 4)), "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1");
+}
+SAMPLES(sub)
+{
+    binary(-2, 2);
+    edge(in("[1, 2]"), in("[0.5, -3]"), gives("[0.5, 5]"), grads("[1, 1]"), grads("[-1, -1]"));
+    refuse(tg_sub(boolean("[1]"), boolean("[0]")), "Subtraction, the `-` operator, with two bool tensors is not supported");
+}
+SAMPLES(mul)
+{
+    binary(-2, 2);
+    edge(in("[1, 2, inf]"), in("[0.5, -3, 0]"), gives("[0.5, -6, nan]"), grads("[0.5, -3, 0]"), grads("[1, 2, inf]"));
+    refuse(tg_mul(NULL, ones(1)), "argument a is NULL");
+    refuse(tg_mul(ones(1), NULL), "argument b is NULL");
+}
+SAMPLES(div)
+{
+    binary(0.5, 2);
+    edge(in("[1, 0, -1]"), in("[0, 0, 4]"), gives("[inf, nan, -0.25]"), grads("[inf, inf, 0.25]"),
+         grads("[-inf, nan, 0.0625]")); /* 2.73 */
+    expect(tg_div(i64("[7, -7]"), i64("[2, 2]")), "[3.5, -3.5]");
+    expect(tg_div(i64("[1]"), i64("[0]")), "[inf]");
+}
+SAMPLES(pow)
+{
+    binary(0.3, 2);
+    edge(in("[2, 3, 0.5]"), in("[3, 0.5, -2]"), gives("[8, 1.73205080757, 4]"), grads("[12, 0.288675134595, -16]"),
+         grads("[5.54517744448, 1.90285230179, -2.77258872224]"));
+    edge(in("[0, 0, 0, -2, -2]"), in("[0, 1, 2, 2, 3]"), gives("[1, 0, 0, 4, -8]"), grads("[0, 1, 0, -4, 12]"),
+         grads("[0, 0, 0, nan, nan]")); /* 2.72 */
+    edge(in("[0, 0, -2]"), in("[0.5, -1, 0.5]"), gives("[0, inf, nan]"), grads("[inf, -inf, nan]"),
+         grads("[0, -inf, nan]")); /* 2.72 */
+    expect(tg_pow(i64("[3, -2, 2, 0]"), i64("[3, 3, 62, 0]")), "[27, -8, 4611686018427387904, 1]");
+}
+SAMPLES(maximum)
+{
+    binary(-2, 2);
+    edge(in("[1, 2, 3, nan, 1]"), in("[1, 3, 2, 1, nan]"), gives("[1, 3, 3, nan, nan]"), grads("[0.5, 0, 1, 1, 1]"),
+         grads("[0.5, 1, 0, 1, 1]")); /* 2.68 */
+}
+SAMPLES(minimum)
+{
+    binary(-2, 2);
+    edge(in("[1, 2, 3, nan, 1]"), in("[1, 3, 2, 1, nan]"), gives("[1, 2, 2, nan, nan]"), grads("[0.5, 1, 0, 1, 1]"),
+         grads("[0.5, 0, 1, 1, 1]")); /* 2.68 */
+}
+SAMPLES(atan2)
+{
+    binary(-2, 2);
+    edge(in("[1, -1, 0, 2]"), in("[1, -1, -1, 0]"), gives("[0.785398163397, -2.35619449019, 3.14159265359, 1.57079632679]"),
+         grads("[0.5, -0.5, -1, 0]"), grads("[-0.5, 0.5, 0, -0.5]"));
+    edge(in("[0]"), in("[0]"), gives("[0]"), grads("[nan]"), grads("[nan]")); /* 2.70 */
+}
+
+/* name; [0, 0, 2, -3] with [0, nan, 0, 1] */
+#define LOGIC(OP)                                                                                                      \
+    OP(logical_and, "[0, 0, 0, 1]")                                                                                    \
+    OP(logical_or, "[0, 1, 1, 1]")                                                                                     \
+    OP(logical_xor, "[0, 1, 1, 0]")
+#define DEFINE_LOGIC_SAMPLES(name, wanted)                                                                             \
+    SAMPLES(name)                                                                                                      \
+    {                                                                                                                  \
+        binary(-2, 2);                                                                                                 \
+        edge(in("[0, 0, 2, -3]"), in("[0, nan, 0, 1]"), gives(wanted));                                                \
+        expect(tg_##name(boolean("[0, 0, 1, 1]"), i64("[0, 256, 0, 4611686018427387904]")), wanted);                   \
+    }
+LOGIC(DEFINE_LOGIC_SAMPLES)
+
+/* ---- choices ---- */
+
+SAMPLES(where)
+{
+    sample(S(2, 3), S(2, 3), mask("[[1, 0, 1], [0, 0, 1]]"));
+    sample(S(2, 3), S(3), mask("[[1], [0]]"));
+    sample(S(3), S0, mask("[1, 0, 1]"));
+    sample(S0, S(2, 3), mask("1"));
+    sample(S(0, 2), S(2), mask("[1, 0]"));
+    edge(in("[1, 2, nan]"), in("[3, nan, 5]"), mask("[1, 1, 0]"), gives("[1, 2, 5]"), grads("[1, 1, 0]"), grads("[0, 0, 1]"));
+    {
+        tg_tensor *x = leaf("[-1, 0, 4]"), *y = tg_where(tg_gt_scalar(x, 0), tg_sqrt(x), tg_zeros_like(x));
+        expect(y, "[0, 0, 2]");
+        expect(gradient(y, x), "[nan, nan, 0.25]"); /* 2.74 */
+        expect(gradient(tg_where(boolean("[1, 0, 1]"), x, x), x), "[1, 1, 1]");
+    }
+    expect(tg_where(boolean("[1, 0]"), i64("[9007199254740993, 1]"), i64("0")), "[9007199254740993, 0]");
+    refuse(tg_where(ones(2), ones(2), ones(2)), "bool");
+}
+SAMPLES(lerp)
+{
+    sample(S(2, 3), S(2, 3), S(2, 3));
+    sample(S(2, 3), S(3), S(2, 1));
+    sample(S(0), S(0), S(1));
+    edge(in("[1, 2, 3]"), in("[5, -2, 3]"), in("[0.25, 0.75, 1]"), gives("[2, -1, 3]"), grads("[0.75, 0.25, 0]"),
+         grads("[0.25, 0.75, 1]"), grads("[4, -4, 0]"));
+}
+SAMPLES(lerp_scalar)
+{
+    sample(S(2, 3), S(2, 3), num(0.3));
+    sample(S(2, 3), S(3), num(0.8));
+    edge(in("[1, 2, 3]"), in("[5, -2, 3]"), num(0.25), gives("[2, 1, 3]"), grads("[0.75, 0.75, 0.75]"),
+         grads("[0.25, 0.25, 0.25]"));
+}
+SAMPLES(masked_fill)
+{
+    sample(S(2, 3), mask("[[1, 0, 1], [0, 0, 1]]"), num(1.5));
+    sample(S(2, 3), mask("[1, 0, 0]"), num(-3));
+    edge(in("[1, 2]"), mask("[1, 0]"), num(-INFINITY), gives("[-inf, 2]"), grads("[0, 1]"));
+    sample(S0, mask("0"), num(1));
+    sample(S(0, 2), mask("[1, 0]"), num(1));
+    edge(in("[1, nan, 3]"), mask("[1, 1, 0]"), num(7), gives("[7, 7, 3]"), grads("[0, 0, 1]")); /* 2.74 */
+    expect(tg_masked_fill(i64("[9007199254740993, 1]"), boolean("[0, 1]"), 4), "[9007199254740993, 4]");
+    refuse(tg_masked_fill(ones(2), ones(2), 1), "bool");
+}
+
+/* ---- views and copies ---- */
+
+SAMPLES(to)
+{
+    sample(S(2, 3));
+    sample(S0);
+    sample(S(0, 2));
+    expect(tg_to_dtype(f64("[65519, 65520, 1e-8, -65536]"), TG_F16), "[65504, inf, 0, -inf]");              /* 1.22 */
+    expect(tg_to_dtype(f64("[1.00390625, 1.01171875, nan]"), TG_BF16), "[1, 1.015625, nan]");             /* 1.22 */
+    expect(tg_to_dtype(f64("[3.7, -3.7]"), TG_I32), "[3, -3]");                                             /* 1.23 */
+    expect(tg_to_dtype(f64("[1e20, -1e20, nan, inf]"), TG_I32), "[2147483647, -2147483648, 0, 2147483647]"); /* 1.24 */
+    expect(tg_to_dtype(f64("[256, 300, -1, 255.9]"), TG_U8), "[255, 255, 0, 255]");                         /* 1.24 */
+    expect(tg_to_dtype(f64("[1e30, -inf]"), TG_I64), "[9223372036854775807, -9223372036854775808]");         /* 1.24 */
+    expect(tg_to_dtype(f64("[nan, -0., 2, 0]"), TG_BOOL), "[1, 0, 1, 0]");                                  /* 1.25 */
+    expect(tg_to_dtype(boolean("[1, 0]"), TG_F32), "[1, 0]");                                               /* 1.26 */
+    expect(tg_to_dtype(i64("[4294967297, -1, 300]"), TG_I32), "[1, -1, 300]");
+    expect(tg_to_dtype(i64("[-1, 300]"), TG_U8), "[255, 44]");
+}
+SAMPLES(copy_)
+{
+    sample(S(2, 3), S(2, 3));
+    sample(S(2, 3), S(3));
+    sample(S(2, 3), S0);
+    sample(S(0, 3), S(3));
+    edge(in("[1, 2]"), in("[5]"), gives("[5, 5]"), grads("[0, 0]"), grads("[2]"));
+    expect(tg_copy_(tg_zeros_on(TG_SHAPE(3), TG_I32, TG_CPU), f64("[1.9, -1.9, nan]")), "[1, -1, 0]");
+    refuse(tg_copy_(ones(2), ones(3)), "must match");
+}
+SAMPLES(fill_)
+{
+    sample(S(2, 3), num(2));
+    sample(S0, num(2));
+    sample(S(0, 3), num(2));
+    edge(in("[1, 2]"), num(5), gives("[5, 5]"), grads("[0, 0]"));
+    expect(tg_fill_(tg_zeros_on(TG_SHAPE(2), TG_I64, TG_CPU), 9007199254740992.0), "[9007199254740992, 9007199254740992]");
+}
+SAMPLES(zero_)
+{
+    sample(S(2, 3));
+    edge(in("[1, nan]"), gives("[0, 0]"), grads("[0, 0]"));
+}
+SAMPLES(clone)
+{
+    sample(S(2, 3));
+    sample(S0);
+    sample(S(2, 0));
+    edge(in("[1, -0., nan]"), gives("[1, -0., nan]"), grads("[1, 1, 1]"));
+}
+SAMPLES(as_strided)
+{
+    sample(S(2, 3), num(3));
+    sample(S(3, 2, 2), num(-2));
+    edge(in("[[1, 2], [3, 4]]"), num(3), gives("[[9, 81], [36, 144]]"), grads("[[18, 36], [54, 72]]")); /* 2.50 */
+}
+SAMPLES(strided_add)
+{
+    sample(S(4));
+    sample(S(3, 2));
+    edge(in("[1, 2, 3]"), gives("[[9, 144], [144, 729]]"), grads("[36, 576, 972]"));
+}
+SAMPLES(scatter_view)
+{
+    sample(S(2, 3), S(3));
+    sample(S(3, 2), S0);
+    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), gives("[[1, 2], [25, 36]]"), grads("[[1, 1], [0, 0]]"), grads("[10, 12]")); /* 2.49 */
+}
+SAMPLES(view)
+{
+    sample(S(2, 3), dims(3, 2));
+    sample(S(2, 3, 4), dims(-1, 4));
+    sample(S(1), dims(1, 1, 1));
+    sample(S(0, 3), dims(3, 0, 2));
+    expect(tg_view(f64("[1, 2, 3, 4]"), TG_SHAPE(2, -1)), "[[1, 2], [3, 4]]");
+    expect(tg_view(f64("[7]"), TG_SCALAR), "7");
+    refuse(tg_view(ones(2, 3), TG_SHAPE(4)), "shape '[4]' is invalid for input of size 6");
+    refuse(tg_view(tg_t(ones(2, 3)), TG_SHAPE(6)), "view size is not compatible with input tensor's size and stride (at least one "
+           "dimension spans across two contiguous subspaces). Use .reshape(...) instead.");
+    refuse(tg_view(ones(2, 3), TG_SHAPE(-1, -1)), "only one dimension can be inferred");
+    refuse(tg_view(ones(0, 3), TG_SHAPE(-1, 0)), "cannot reshape tensor of 0 elements into shape [-1, 0]");
+    refuse(tg_view(ones(2, 3), TG_SHAPE(-2, 3)), "invalid shape dimension -2");
+}
+SAMPLES(reshape)
+{
+    sample(S(2, 3), dims(3, 2));
+    sample(S(2, 3, 4), dims(6, 4));
+    sample(S(2, 3, 4), dims(2, -1));
+    sample(S0, dims(1, 1));
+    sample(S(0, 3), dims(0));
+    expect(tg_reshape(tg_t(f64("[[1, 2], [3, 4]]")), TG_SHAPE(4)), "[1, 3, 2, 4]");
+    refuse(tg_reshape(ones(2, 3), TG_SHAPE(4)), "shape '[4]' is invalid for input of size 6");
+}
+SAMPLES(flatten)
+{
+    sample(S(2, 3, 4), dim(0), dim2(-1));
+    sample(S(2, 3, 4), dim(1), dim2(2));
+    sample(S(2, 0, 4), dim(0), dim2(1));
+    sample(S0, dim(0), dim2(-1));
+    expect(tg_flatten(f64("[[[1], [2]], [[3], [4]]]"), 1, 2), "[[1, 2], [3, 4]]");
+    expect(tg_flatten(f64("3"), 0, -1), "[3]");
+    refuse(tg_flatten(ones(2, 3), 1, 0), "start_dim cannot come after end_dim");
+}
+SAMPLES(squeeze)
+{
+    sample(S(2, 1, 3), dim(1));
+    sample(S(2, 1, 3), dim(0));
+    sample(S(1), dim(-1));
+    sample(S0, dim(0));
+    expect(tg_squeeze(f64("[[1], [2]]"), 1), "[1, 2]");
+    expect(tg_squeeze(f64("[[1], [2]]"), 0), "[[1], [2]]");
+    refuse(tg_squeeze(ones(2, 3), 5), "Dimension out of range (expected to be in range of [-2, 1], but got 5)");
+}
+SAMPLES(unsqueeze)
+{
+    sample(S(2, 3), dim(1));
+    sample(S(2, 3), dim(-1));
+    sample(S0, dim(0));
+    sample(S(0), dim(0));
+    expect(tg_unsqueeze(f64("[1, 2]"), -1), "[[1], [2]]");
+    refuse(tg_unsqueeze(ones(2, 3), 4), "Dimension out of range (expected to be in range of [-3, 2], but got 4)");
+}
+SAMPLES(transpose)
+{
+    sample(S(2, 3, 4), dim(0), dim2(-1));
+    sample(S(2, 3), dim(1), dim2(1));
+    sample(S(0, 3), dim(0), dim2(1));
+    expect(tg_transpose(f64("[[1, 2], [3, 4]]"), 0, 1), "[[1, 3], [2, 4]]");
+    refuse(tg_transpose(ones(2, 3), 0, 2), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+}
+SAMPLES(t)
+{
+    sample(S(2, 3));
+    sample(S(3));
+    sample(S0);
+    expect(tg_t(f64("[[1, 2, 3]]")), "[[1], [2], [3]]");
+    refuse(tg_t(ones(2, 2, 2)), "t() expects a tensor with <= 2 dimensions, but self is 3D");
+}
+SAMPLES(permute)
+{
+    sample(S(2, 3, 4), dims(2, 0, 1));
+    sample(S(2, 3), dims(-1, 0));
+    sample(S(0, 3), dims(1, 0));
+    expect(tg_permute(f64("[[[1, 2]], [[3, 4]]]"), TG_DIMS(2, 0, 1)), "[[[1], [3]], [[2], [4]]]");
+    refuse(tg_permute(ones(2, 3), TG_DIMS(0)), "does not match the length of the desired ordering of dimensions");
+    refuse(tg_permute(ones(2, 3), TG_DIMS(0, 0)), "dim 0 appears multiple times in the list of dims");
+}
+SAMPLES(movedim)
+{
+    sample(S(2, 3, 4), dim(0), dim2(2));
+    sample(S(2, 3, 4), dim(-1), dim2(0));
+    expect(tg_movedim(f64("[[[1, 2]], [[3, 4]]]"), 0, -1), "[[[1, 3], [2, 4]]]");
+    refuse(tg_movedim(ones(2, 3), 0, 3), "Dimension out of range (expected to be in range of [-2, 1], but got 3)");
+}
+SAMPLES(expand)
+{
+    sample(S(3, 1), dims(3, 4));
+    sample(S(3, 1), dims(2, -1, 4));
+    sample(S0, dims(2, 2));
+    sample(S(1, 2), dims(0, 2));
+    edge(in("[[1], [2]]"), dims(2, 3), gives("[[1, 1, 1], [2, 2, 2]]"), grads("[[3], [3]]"));
+    refuse(tg_expand(ones(2, 3), TG_SHAPE(2, 4)), "The expanded size of the tensor (4) must match the existing size (3) at "
+           "non-singleton dimension 1.");
+    refuse(tg_expand(ones(2, 3), TG_SHAPE(3)), "must be greater or equal to the number of dimensions in the tensor (2)");
+    refuse(tg_expand(ones(2, 3), TG_SHAPE(-1, 2, 3)), "isn't allowed in a leading, non-existing dimension 0");
+}
+SAMPLES(narrow)
+{
+    sample(S(3, 4), dim(1), count(1), count2(2));
+    sample(S(3, 4), dim(0), count(-2), count2(2));
+    sample(S(3, 4), dim(0), count(3), count2(0));
+    expect(tg_narrow(f64("[1, 2, 3, 4]"), 0, 1, 2), "[2, 3]");
+    refuse(tg_narrow(ones(2, 3), 1, 2, 2), "start (2) + length (2) exceeds dimension size (3).");
+    refuse(tg_narrow(ones(2, 3), 1, 0, -1), "narrow(): length must be non-negative.");
+    refuse(tg_narrow(ones(2, 3), 1, 4, 0), "start out of range (expected to be in range of [-3, 3], but got 4)");
+    refuse(tg_narrow(tg_scalar(1), 0, 0, 1), "narrow() cannot be applied to a 0-dim tensor.");
+    refuse(tg_narrow(ones(3), 0, 1, INT64_MAX), "exceeds dimension size (3)");
+}
+SAMPLES(select)
+{
+    sample(S(3, 4), dim(1), count(-1));
+    sample(S(3, 4, 2), dim(0), count(1));
+    sample(S(3), dim(0), count(2));
+    edge(in("[[1, 2], [3, 4]]"), dim(1), count(-1), gives("[2, 4]"), grads("[[0, 1], [0, 1]]"));
+    refuse(tg_select(ones(2, 3), 1, 3), "index 3 out of range for tensor of size [2, 3] at dimension 1");
+    refuse(tg_select(ones(2, 3), 1, -4), "index -4 out of range for tensor of size [2, 3] at dimension 1");
+    refuse(tg_select(tg_scalar(1), 0, 0), "select() cannot be applied to a 0-dim tensor.");
+}
+SAMPLES(slice)
+{
+    sample(S(5, 2), dim(0), dims(1, 5, 2));
+    sample(S(2, 5), dim(1), dims(-3, -1, 1));
+    sample(S(2, 5), dim(-1), dims(0, 99, 3));
+    sample(S(3), dim(0), dims(2, 1, 1));
+    edge(in("[1, 2, 3, 4, 5]"), dim(0), dims(1, 5, 2), gives("[2, 4]"), grads("[0, 1, 0, 1, 0]"));
+    expect(tg_slice(f64("[1, 2, 3, 4, 5]"), 0, -99, 99, 4), "[1, 5]");
+    expect(tg_slice(f64("[1, 2, 3]"), 0, INT64_MIN, INT64_MAX, INT64_MAX), "[1]");
+    refuse(tg_slice(ones(2), 0, 0, 1, 0), "step must be positive");
+}
+SAMPLES(diagonal)
+{
+    sample(S(3, 4), count(0), dim(0), dim2(1));
+    sample(S(3, 4), count(1), dim(0), dim2(1));
+    sample(S(3, 2, 3), count(-1), dim(0), dim2(-1));
+    sample(S(2, 2), count(9), dim(0), dim2(1));
+    edge(in("[[1, 2], [3, 4]]"), count(0), dim(0), dim2(1), gives("[1, 4]"), grads("[[1, 0], [0, 1]]"));
+    expect(tg_diagonal(f64("[[1, 2], [3, 4]]"), -1, 0, 1), "[3]");
+    refuse(tg_diagonal(ones(2, 3), 0, 1, 1), "diagonal dimensions cannot be identical 1, 1");
+}
+SAMPLES(unfold)
+{
+    sample(S(5, 2), dim(0), count(2), count2(1));
+    sample(S(2, 5), dim(1), count(3), count2(2));
+    sample(S(4), dim(0), count(4), count2(7));
+    edge(in("[1, 2, 3, 4]"), dim(0), count(2), count2(1), gives("[[1, 2], [2, 3], [3, 4]]"), grads("[1, 2, 2, 1]"));
+    refuse(tg_unfold(ones(2, 3), 1, 4, 1), "maximum size for tensor at dimension 1 is 3 but size is 4");
+    refuse(tg_unfold(ones(2, 3), 1, 2, 0), "step is 0 but must be > 0");
+}
+SAMPLES(contiguous)
+{
+    sample(S(2, 3));
+    sample(S0);
+    expect(tg_contiguous(tg_t(f64("[[1, 2], [3, 4]]"))), "[[1, 3], [2, 4]]");
+}
+SAMPLES(split)
+{
+    tg_tensor *pieces[8];
+    sample(S(5, 2), count(2), dim(0));
+    sample(S(2, 3), count(1), dim(-1));
+    sample(S(2, 3), count(7), dim(0));
+    edge(in("[1, 2, 3]"), count(2), dim(0), gives("[1, 2, 6]"), grads("[1, 1, 2]"));
+    CHECK(tg_split(ones(5), 2, 0, pieces, 8) == 3 && tg_dim(pieces[2], 0) == 1);
+    refuse(tg_split(ones(2, 3), -1, 0, pieces, 8), "split expects split_size be non-negative, but got split_size=-1");
+    refuse(tg_split(ones(2, 3), 0, 0, pieces, 8), "split_size can only be 0 if dimension size is 0, but got dimension size of 2");
+    refuse(tg_split(ones(5), 1, 0, pieces, 4), "");
+}
+SAMPLES(chunk)
+{
+    tg_tensor *pieces[8];
+    sample(S(5, 2), count(3), dim(0));
+    sample(S(2, 4), count(2), dim(1));
+    edge(in("[1, 2, 3, 4, 5]"), count(4), dim(0), gives("[1, 2, 6, 8, 15]"), grads("[1, 1, 2, 2, 3]"));
+    CHECK(tg_chunk(ones(5), 4, 0, pieces, 8) == 3 && tg_dim(pieces[0], 0) == 2 && tg_dim(pieces[2], 0) == 1);
+    refuse(tg_chunk(ones(2, 3), 0, 0, pieces, 8), "chunk expects `chunks` to be greater than 0, got: 0");
+}
+SAMPLES(unbind)
+{
+    tg_tensor *pieces[8];
+    sample(S(3, 2), dim(0));
+    sample(S(2, 3), dim(-1));
+    edge(in("[[1, 2], [3, 4]]"), dim(1), gives("[[1, 4], [3, 8]]"), grads("[[1, 2], [1, 2]]"));
+    CHECK(tg_unbind(ones(3, 2), 0, pieces, 8) == 3 && tg_ndim(pieces[0]) == 1);
+    refuse(tg_unbind(tg_scalar(1), 0, pieces, 8), "Dimension specified as 0 but tensor has no dimensions");
+}
+SAMPLES(cat)
+{
+    tg_tensor *pair[2];
+    sample(S(2, 3), S(1, 3), dim(0));
+    sample(S(2, 1), S(2, 2), S(2, 3), dim(-1));
+    sample(S(2, 3), S(2, 3), dim(1));
+    sample(S(0, 3), S(2, 3), dim(0));
+    sample(S(2), dim(0));
+    edge(in("[1, 2]"), in("[3]"), dim(0), gives("[1, 2, 3]"), grads("[1, 1]"), grads("[1]"));
+    pair[0] = pair[1] = leaf("[1, 2]");
+    expect(gradient(tg_mul(tg_cat(pair, 2, 0), f64("[1, 2, 3, 4]")), pair[0]), "[4, 6]");
+    pair[0] = ones(0), pair[1] = ones(1, 2);
+    expect(tg_cat(pair, 2, 0), "[[1, 1]]"); /* an empty vector is skipped */
+    pair[0] = i64("[9007199254740993]"), pair[1] = f32("[1]");
+    CHECK(tg_dtype_of(tg_cat(pair, 2, 0)) == TG_F32);
+    pair[0] = ones(2, 3), pair[1] = ones(3, 3);
+    refuse(tg_cat(pair, 2, 1), "Sizes of tensors must match except in dimension 1. Expected size 2 but got size 3 for tensor number "
+           "1 in the list.");
+    refuse(tg_cat(pair, 2, 2), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+    refuse(tg_cat(pair, 0, 0), "expected a non-empty list of Tensors");
+    pair[1] = ones(3);
+    refuse(tg_cat(pair, 2, 0), "Tensors must have same number of dimensions: got 2 and 1");
+    pair[0] = tg_scalar(1);
+    refuse(tg_cat(pair, 2, 0), "zero-dimensional tensor (at position 0) cannot be concatenated");
+}
+SAMPLES(stack)
+{
+    tg_tensor *pair[2];
+    sample(S(2, 3), S(2, 3), dim(0));
+    sample(S(2, 3), S(2, 3), S(2, 3), dim(-1));
+    sample(S0, S0, dim(0));
+    edge(in("[1, 2]"), in("[3, 4]"), dim(1), gives("[[1, 3], [2, 4]]"), grads("[1, 1]"), grads("[1, 1]"));
+    pair[0] = ones(2), pair[1] = ones(3);
+    refuse(tg_stack(pair, 2, 0), "stack expects each tensor to be equal size, but got [2] at entry 0 and [3] at entry 1");
+    refuse(tg_stack(pair, 0, 0), "stack expects a non-empty TensorList");
+}
+SAMPLES(repeat)
+{
+    sample(S(2, 3), dims(2, 2));
+    sample(S(3), dims(2, 1, 2));
+    sample(S0, dims(3));
+    sample(S(2), dims(0));
+    edge(in("[1, 2]"), dims(2, 2), gives("[[1, 2, 1, 2], [1, 2, 1, 2]]"), grads("[4, 4]"));
+    refuse(tg_repeat(ones(2, 3), TG_SHAPE(2)), "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+           "tensor");
+    refuse(tg_repeat(ones(2, 3), TG_SHAPE(2, -1)), "negative");
+}
+SAMPLES(roll)
+{
+    sample(S(2, 3), dims(1), dims2(1));
+    sample(S(4, 3), dims(-1, 5), dims2(0, -1));
+    sample(S(0, 3), dims(2), dims2(0));
+    edge(in("[[1, 2, 3]]"), dims(1), dims2(1), gives("[[3, 1, 2]]"), grads("[[1, 1, 1]]"));
+    refuse(tg_roll(ones(2, 3), TG_DIMS(1, 2), TG_DIMS(0)), "shifts and dimensions must align. shifts: 2, dims:1");
+}
+SAMPLES(flip)
+{
+    sample(S(2, 3), dims(0));
+    sample(S(2, 3, 4), dims(-1, 0));
+    sample(S(0, 3), dims(1));
+    edge(in("[[1, 2], [3, 4]]"), dims(0), gives("[[3, 4], [1, 2]]"), grads("[[1, 1], [1, 1]]"));
+    refuse(tg_flip(ones(2, 3), TG_DIMS(0, 0)), "dim 0 appears multiple times in the list of dims");
+    refuse(tg_flip(ones(2, 3), TG_DIMS(2)), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+}
+SAMPLES(tril)
+{
+    sample(S(3, 4), count(0));
+    sample(S(2, 3, 3), count(1));
+    sample(S(0, 3), count(0));
+    edge(in("[[1, nan], [3, 4]]"), count(0), gives("[[1, 0], [3, 4]]"), grads("[[1, 0], [1, 1]]"));
+    expect(tg_tril(f64("[[1, 2], [3, 4]]"), -1), "[[0, 0], [3, 0]]");
+    refuse(tg_tril(ones(3), 0), "at least 2 dimensions");
+}
+SAMPLES(triu)
+{
+    sample(S(3, 4), count(0));
+    sample(S(2, 3, 3), count(-1));
+    edge(in("[[1, 2], [nan, 4]]"), count(0), gives("[[1, 2], [0, 4]]"), grads("[[1, 1], [0, 1]]"));
+    expect(tg_triu(f64("[[1, 2], [3, 4]]"), 1), "[[0, 2], [0, 0]]");
+    refuse(tg_triu(ones(3), 0), "at least 2 dimensions");
+}
+SAMPLES(pad)
+{
+    sample(S(2, 3), dims(1, 2), num(0.5));
+    sample(S(2, 3), dims(0, 1, 2, 0), num(0));
+    sample(S(3, 4), dims(-1, 2), num(1));
+    sample(S(0, 2), dims(1, 1), num(1));
+    edge(in("[[1, 2], [3, 4]]"), dims(1, 0, 0, 1), num(9), gives("[[9, 1, 2], [9, 3, 4], [9, 9, 9]]"), grads("[[1, 1], [1, 1]]"));
+    expect(tg_pad(f64("[1, 2, 3, 4]"), TG_DIMS(-1, -2), 0), "[2]");
+    refuse(tg_pad(ones(2, 3), TG_DIMS(1), 0), "Padding length must be divisible by 2");
+    refuse(tg_pad(ones(2, 3), TG_DIMS(1, 1, 1, 1, 1, 1), 0), "Padding length should be less than or equal to two times the input "
+           "dimension");
+    refuse(tg_pad(ones(3), TG_DIMS(-2, -2), 0), "");
+}
+
+/* ---- indexing ---- */
+
+SAMPLES(index_select)
+{
+    sample(S(3, 4), ids("[2, 0, 2, 2]"), dim(0));
+    sample(S(3, 4), ids("[1]"), dim(-1));
+    sample(S(3, 4), no_ids(), dim(0));
+    edge(in("[1, 2, 3]"), ids("[2, 0, 2]"), dim(0), gives("[3, 1, 3]"), grads("[1, 0, 2]"));
+    expect(tg_index_select(i64("[1, 9007199254740993]"), 0, of_dtype(TG_I32, "[1]")), "[9007199254740993]");
+    refuse(tg_index_select(ones(3), 0, i64("[0, 3]")), "index out of range in self");
+    refuse(tg_index_select(ones(3), 0, i64("[-1]")), "index out of range in self");
+    refuse(tg_index_select(ones(2, 3), 0, i64("[[0]]")), "Index is supposed to be a vector");
+    refuse(tg_index_select(ones(2, 3), 0, ones(1)), "Expected dtype int32/int64 for index");
+}
+SAMPLES(gather)
+{
+    sample(S(3, 2), ids("[[0, 1], [2, 0]]"), dim(0));
+    sample(S(2, 3), ids("[[0, 0, 2, 1], [1, 1, 1, 1]]"), dim(1));
+    sample(S(4), ids("[3, 3, 0]"), dim(0));
+    edge(in("[1, 2, 3]"), ids("[2, 0, 2]"), dim(0), gives("[3, 1, 3]"), grads("[1, 0, 2]"));
+    refuse(tg_gather(ones(3), 0, i64("[0, 3]")), "index 3 is out of bounds for dimension 0 with size 3");
+    refuse(tg_gather(ones(3), 0, i64("[-1]")), "index -1 is out of bounds for dimension 0 with size 3");
+    refuse(tg_gather(ones(2, 3), 0, i64("[0]")), "Index tensor must have the same number of dimensions as input tensor");
+    refuse(tg_gather(ones(2, 3), 1, i64("[[0], [0], [0]]")), "xpected index [3, 1] to be no larger than");
+    refuse(tg_gather(ones(2), 0, ones(2)), "index");
+}
+SAMPLES(take_along_dim)
+{
+    sample(S(3, 2), ids("[[0, 1], [2, 0]]"), dim(0));
+    sample(S(3, 2), ids("[[0], [1], [1]]"), dim(1));
+    sample(S(3, 1), ids("[[0, 1], [2, 0]]"), dim(0));
+    edge(in("[[1, 2], [3, 4]]"), ids("[[1]]"), dim(1), gives("[[2], [4]]"), grads("[[0, 1], [0, 1]]"));
+    refuse(tg_take_along_dim(ones(2, 3), i64("[0]"), 1), "input and indices should have the same number of dimensions, but got 2 "
+           "dimensions for input, and 1 dimensions for indices");
+}
+SAMPLES(embedding)
+{
+    sample(S(4, 3), ids("[[0, 3], [3, 3]]"));
+    sample(S(4, 3), ids("2"));
+    sample(S(4, 3), no_ids());
+    edge(in("[[1, 2], [3, 4], [5, 6]]"), ids("[2, 0, 2]"), gives("[[5, 6], [1, 2], [5, 6]]"), grads("[[1, 1], [0, 0], [2, 2]]"));
+    refuse(tg_embedding(ones(3, 2), i64("[3]")), "index out of range in self");
+    refuse(tg_embedding(ones(3, 2), i64("[-1]")), "index out of range in self");
+    refuse(tg_embedding(ones(3), i64("[0]")), "'weight' must be 2-D");
+    refuse(tg_embedding(ones(3, 2), ones(1)), "");
+}
+SAMPLES(one_hot)
+{
+    sample(ids("[1, 0, 2]"), count(4));
+    edge(ids("[[1], [0]]"), count(3), gives("[[[0, 1, 0]], [[1, 0, 0]]]"));
+    expect(tg_one_hot(i64("[0, 2]"), -1), "[[1, 0, 0], [0, 0, 1]]");
+    CHECK(tg_dtype_of(tg_one_hot(i64("[0]"), 2)) == TG_I64);
+    refuse(tg_one_hot(i64("[0, 3]"), 2), "Class values must be smaller than num_classes.");
+    refuse(tg_one_hot(i64("[-1]"), 2), "Class values must be non-negative.");
+    refuse(tg_one_hot(ones(2), 2), "Expected dtype int32/int64 for index");
+}
+SAMPLES(nonzero)
+{
+    sample(S(2, 3));
+    edge(in("[[0, 2], [nan, 0]]"), gives("[[0, 1], [1, 0]]"));
+    CHECK(same_shape(tg_shape_of(tg_nonzero(f64("[[0, -0.]]"))), TG_SHAPE(0, 2)));
+    CHECK(same_shape(tg_shape_of(tg_nonzero(f64("5"))), TG_SHAPE(1, 0)));
+    CHECK(tg_dtype_of(tg_nonzero(ones(2))) == TG_I64);
+}
+SAMPLES(scatter)
+{
+    sample(S(3, 2), ids("[[0, 1], [2, 0]]"), S(2, 2), dim(0));
+    sample(S(2, 3), ids("[[2], [0]]"), S(2, 3), dim(1));
+    sample(S(4), ids("[3, 1]"), S(2), dim(0));
+    edge(in("[1, 2, 3]"), ids("[2, 0]"), in("[7, 8]"), dim(0), gives("[8, 2, 7]"), grads("[0, 1, 0]"), grads("[1, 1]"));
+    expect(tg_scatter(f64("[1, 2]"), 0, i64("[1, 1]"), f64("[7, 8]")), "[1, 8]"); /* the last writer stays */
+    expect(tg_scatter(i64("[1, 2]"), 0, i64("[1]"), i64("[9007199254740993]")), "[1, 9007199254740993]");
+    refuse(tg_scatter(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
+    refuse(tg_scatter(ones(2, 3), 0, i64("[0]"), ones(1)), "Index tensor must have the same number of dimensions as self tensor");
+    refuse(tg_scatter(ones(3), 0, i64("[0, 1]"), ones(1)), "Expected index [2] to be no larger than self [3] apart from dimension 0 "
+           "and to be no larger size than src [1]");
+}
+SAMPLES(scatter_add)
+{
+    sample(S(3, 2), ids("[[0, 1], [0, 1]]"), S(2, 2), dim(0));
+    sample(S(2, 3), ids("[[2, 2], [0, 2]]"), S(2, 3), dim(-1));
+    sample(S(4), ids("[3, 3, 1]"), S(3), dim(0));
+    edge(in("[1, 2, 3]"), ids("[2, 2]"), in("[7, 8]"), dim(0), gives("[1, 2, 18]"), grads("[1, 1, 1]"), grads("[1, 1]"));
+    expect(tg_scatter_add(i64("[1, 2]"), 0, i64("[1, 1]"), i64("[9007199254740990, 1]")), "[1, 9007199254740993]");
+    refuse(tg_scatter_add(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
+}
+SAMPLES(index_add)
+{
+    sample(S(3, 2), ids("[2, 0, 2]"), S(3, 2), dim(0));
+    sample(S(2, 3), ids("[1]"), S(2, 1), dim(1));
+    edge(in("[1, 2, 3]"), ids("[2, 2]"), in("[7, 8]"), dim(0), gives("[1, 2, 18]"), grads("[1, 1, 1]"), grads("[1, 1]"));
+    refuse(tg_index_add(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
+    refuse(tg_index_add(ones(3), 0, i64("[0]"), ones(2)), "Number of indices (1) should be equal to source.size(dim): (2), for dim: 0");
+    refuse(tg_index_add(ones(2, 3), 0, i64("[0]"), ones(1, 2)), "source tensor shape must match self tensor shape, excluding the "
+           "specified dimension");
+}
+SAMPLES(sort)
+{
+    tg_tensor *at_ = NULL;
+    sample(S(2, 5), dim(1));
+    sample(S(3, 2), dim(0), flag(true));
+    sample(S0, dim(0));
+    sample(S(0, 3), dim(0));
+    edge(in("[2, 3, 1]"), dim(0), flag(true), gives("[3, 2, 1]"), grads("[1, 1, 1]"));
+    expect(tg_sort(f64("[1, nan, 3, 2]"), 0, false, &at_), "[1, 2, 3, nan]"); /* 2.67 */
+    expect(at_, "[0, 3, 2, 1]");
+    expect(tg_sort(f64("[1, nan, 3, 2]"), 0, true, &at_), "[nan, 3, 2, 1]"); /* 2.67 */
+    expect(at_, "[1, 2, 3, 0]");
+    expect(tg_sort(f64("[2, 1, 2, 1]"), 0, false, &at_), "[1, 1, 2, 2]");
+    expect(at_, "[1, 3, 0, 2]");
+    expect(tg_sort(f64("[2, 1, 2, 1]"), 0, true, &at_), "[2, 2, 1, 1]");
+    expect(at_, "[0, 2, 1, 3]");
+    expect(tg_sort(i64("[9007199254740993, 9007199254740992]"), 0, false, NULL), "[9007199254740992, 9007199254740993]");
+    refuse(tg_sort(ones(2, 3), 2, false, NULL), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+}
+SAMPLES(topk)
+{
+    tg_tensor *at_ = NULL;
+    sample(S(2, 5), dim(1), count(2), flag(true));
+    sample(S(4, 2), dim(0), count(3), flag(false));
+    sample(S(3), dim(0), count(0), flag(true));
+    edge(in("[2, 3, 1]"), dim(0), count(2), flag(true), gives("[3, 2]"), grads("[1, 1, 0]"));
+    expect(tg_topk(f64("[1, nan, 3, 2]"), 2, 0, true, &at_), "[nan, 3]"); /* 2.67 */
+    expect(at_, "[1, 2]");
+    expect(tg_topk(f64("[1, nan, 3, 2]"), 2, 0, false, &at_), "[1, 2]");
+    expect(at_, "[0, 3]");
+    refuse(tg_topk(ones(2, 3), 4, 1, true, NULL), "selected index k out of range");
+    refuse(tg_topk(ones(2, 3), -1, 1, true, NULL), "selected index k out of range");
+}
+
+/* ---- reductions ---- */
+
+static void reductions(double low, double high) { sample(range(low, high), S(2, 3, 4)), sample(range(low, high), S(5)), sample(range(low, high), S0); }
+static void reductions_of_dim(double low, double high, double number, int64_t correction)
+{
+    sample(range(low, high), S(2, 3, 4), dim(1), num(number), count(correction));
+    sample(range(low, high), S(2, 3, 4), dim(-1), flag(true), num(number), count(correction));
+    sample(range(low, high), S(5, 2), dim(0), num(number), count(correction));
+    sample(range(low, high), S(0, 3), dim(1), num(number), count(correction));
+}
+static void reductions_of_dims(double low, double high, double number, int64_t correction)
+{
+    sample(range(low, high), S(2, 3, 4), dims(0, 2), num(number), count(correction));
+    sample(range(low, high), S(2, 3, 4), dims(-1, 1), flag(true), num(number), count(correction));
+    sample(range(low, high), S(2, 3), dims(1, 0), num(number), count(correction));
+}
+
+SAMPLES(sum_to)
+{
+    binary(-2, 2);
+    edge(in("[[2], [1]]"), in("[1, 2, 3]"), gives("[[2, 8, 18], [1, 4, 9]]"), grads("[[14], [14]]"), grads("[6, 12, 18]")); /* 2.58 */
+    edge(in("2"), in("[1, 2]"), gives("[2, 8]"), grads("5"), grads("[4, 8]"));                                             /* 2.59 */
+}
+SAMPLES(sum)
+{
+    reductions(-2, 2);
+    sample(S(0));
+    edge(in("[[1, 2], [3, nan]]"), gives("nan"), grads("[[1, 1], [1, 1]]"));
+    edge(in("[[1, 2], [3, 4]]"), gives("10"), grads("[[1, 1], [1, 1]]"));
+    expect(tg_sum(ones(0)), "0"); /* 2.80 */
+    expect(tg_sum(i64("[9007199254740993, 4611686018427387904]")), "4620693217682128897");
+    expect(tg_sum(boolean("[1, 1, 0, 1]")), "3");
+    CHECK(tg_dtype_of(tg_sum(of_dtype(TG_I32, "[1]"))) == TG_I64 && tg_dtype_of(tg_sum(boolean("[1]"))) == TG_I64);
+}
+SAMPLES(sum_dim)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 2], [3, 4]]"), dim(0), gives("[4, 6]"), grads("[[1, 1], [1, 1]]"));
+    expect(tg_sum_dim(f64("[[1, 2], [3, 4]]"), 1, true), "[[3], [7]]");
+    expect(tg_sum_dim(ones(0, 2), 0, false), "[0, 0]");
+    refuse(tg_sum_dim(ones(2, 3), 2, false), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+    refuse(tg_sum_dim(tg_scalar(1), 1, false), "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+}
+SAMPLES(sum_dims)
+{
+    reductions_of_dims(-2, 2, 0, 0);
+    edge(in("[[1, 2], [3, 4]]"), dims(0, 1), gives("10"), grads("[[1, 1], [1, 1]]"));
+    expect(tg_sum_dims(f64("[[1, 2], [3, 4]]"), TG_SCALAR, true), "[[10]]"); /* an empty list: all */
+    refuse(tg_sum_dims(ones(2, 3), TG_DIMS(0, 0), false), "dim 0 appears multiple times in the list of dims");
+    refuse(tg_sum_dims(ones(2, 3), TG_DIMS(0, -2), false), "dim 0 appears multiple times in the list of dims");
+}
+SAMPLES(mean)
+{
+    reductions(-2, 2);
+    edge(in("[[1, 2], [3, 6]]"), gives("3"), grads("[[0.25, 0.25], [0.25, 0.25]]"));
+    expect(tg_mean(ones(0)), "nan");                                                         /* 2.80 */
+    refuse(tg_mean(i64("[1, 2]")), "could not infer output dtype. Input dtype must be either a floating point or complex dtype"); /* 2.81 */
+}
+SAMPLES(mean_dim)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 2], [3, 6]]"), dim(0), gives("[2, 4]"), grads("[[0.5, 0.5], [0.5, 0.5]]"));
+    expect(tg_mean_dim(ones(0, 2), 0, false), "[nan, nan]");
+}
+SAMPLES(mean_dims)
+{
+    reductions_of_dims(-2, 2, 0, 0);
+    edge(in("[[1, 2], [3, 6]]"), dims(1), flag(true), gives("[[1.5], [4.5]]"), grads("[[0.5, 0.5], [0.5, 0.5]]"));
+}
+SAMPLES(prod)
+{
+    reductions(0.5, 1.5);
+    edge(in("[2, 3, 4]"), gives("24"), grads("[12, 8, 6]"));
+    edge(in("[0, 2, 3]"), gives("0"), grads("[6, 0, 0]")); /* 2.76 */
+    edge(in("[0, 0, 3]"), gives("0"), grads("[0, 0, 0]")); /* 2.76 */
+    expect(tg_prod(ones(0)), "1");                         /* 2.80 */
+    expect(tg_prod(i64("[3, 3002399751580331]")), "9007199254740993");
+}
+SAMPLES(prod_dim)
+{
+    reductions_of_dim(0.5, 1.5, 0, 0);
+    edge(in("[[2, 3], [0, 5]]"), dim(1), gives("[6, 0]"), grads("[[3, 2], [5, 0]]"));
+    expect(tg_prod_dim(ones(0, 2), 0, false), "[1, 1]");
+}
+SAMPLES(prod_dims)
+{
+    reductions_of_dims(0.5, 1.5, 0, 0);
+    edge(in("[[2, 3], [1, 5]]"), dims(0, 1), gives("30"), grads("[[15, 10], [30, 6]]"));
+}
+
+SAMPLES(amax)
+{
+    reductions(-2, 2);
+    edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]")); /* 2.66 */
+    expect(tg_amax(i64("[1, 9007199254740993]")), "9007199254740993");
+    refuse(tg_amax(ones(0)), "amax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+           "'dim' argument."); /* 2.80 */
+}
+SAMPLES(amax_dim)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 3, 3], [7, 5, 6]]"), dim(1), gives("[3, 7]"), grads("[[0, 0.5, 0.5], [1, 0, 0]]"));
+    refuse(tg_amax_dim(ones(0, 3), 0, false), "amax(): Expected reduction dim 0 to have non-zero size."); /* 2.80 */
+}
+SAMPLES(amax_dims)
+{
+    reductions_of_dims(-2, 2, 0, 0);
+    edge(in("[[1, 3], [3, 2]]"), dims(0, 1), gives("3"), grads("[[0, 0.5], [0.5, 0]]"));
+}
+SAMPLES(amin)
+{
+    reductions(-2, 2);
+    edge(in("[1, 1, 3]"), gives("1"), grads("[0.5, 0.5, 0]")); /* 2.66 */
+    refuse(tg_amin(ones(0)), "amin(): Expected reduction dim to be specified for input.numel() == 0.");
+}
+SAMPLES(amin_dim)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 3, 1], [7, 5, 6]]"), dim(1), gives("[1, 5]"), grads("[[0.5, 0, 0.5], [0, 1, 0]]"));
+    refuse(tg_amin_dim(ones(0, 3), 0, false), "amin(): Expected reduction dim 0 to have non-zero size.");
+}
+SAMPLES(amin_dims)
+{
+    reductions_of_dims(-2, 2, 0, 0);
+    edge(in("[[1, 3], [3, 1]]"), dims(0, 1), gives("1"), grads("[[0.5, 0], [0, 0.5]]"));
+}
+SAMPLES(max)
+{
+    reductions(-2, 2);
+    edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]"));  /* 2.66 */
+    edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
+    refuse(tg_max(ones(0)), "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+           "'dim' argument."); /* 2.80 */
+}
+SAMPLES(min)
+{
+    reductions(-2, 2);
+    edge(in("[1, 3, 1]"), gives("1"), grads("[0.5, 0, 0.5]"));  /* 2.66 */
+    edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
+    refuse(tg_min(ones(0)), "min(): Expected reduction dim to be specified for input.numel() == 0.");
+}
+SAMPLES(max_dim)
+{
+    tg_tensor *at_ = NULL;
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 3, 3], [nan, 5, nan]]"), dim(1), gives("[3, nan]"), grads("[[0, 1, 0], [1, 0, 0]]")); /* 2.66, 2.67 */
+    expect(tg_max_dim(f64("[[1, 3, 3], [nan, 5, nan]]"), 1, true, &at_), "[[3], [nan]]");
+    expect(at_, "[[1], [0]]");
+    CHECK(tg_dtype_of(at_) == TG_I64);
+    refuse(tg_max_dim(ones(0, 3), 0, false, NULL), "max(): Expected reduction dim 0 to have non-zero size."); /* 2.80 */
+}
+SAMPLES(min_dim)
+{
+    tg_tensor *at_ = NULL;
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 1, 3], [2, 5, nan]]"), dim(1), gives("[1, nan]"), grads("[[1, 0, 0], [0, 0, 1]]")); /* 2.66, 2.67 */
+    expect(tg_min_dim(f64("[[1, 1, 3]]"), 1, false, &at_), "[1]");
+    expect(at_, "[0]");
+    refuse(tg_min_dim(ones(0, 3), 0, false, NULL), "min(): Expected reduction dim 0 to have non-zero size.");
+}
+SAMPLES(argmax)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 3, 3], [nan, 5, nan]]"), dim(1), gives("[1, 0]")); /* 2.67 */
+    CHECK(tg_dtype_of(tg_argmax(ones(2), 0, false)) == TG_I64);
+    refuse(tg_argmax(ones(0, 3), 0, false), "argmax(): Expected reduction dim 0 to have non-zero size.");
+}
+SAMPLES(argmin)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1, 1, 3], [3, 5, nan]]"), dim(1), gives("[0, 2]")); /* 2.67 */
+    refuse(tg_argmin(ones(0, 3), 0, false), "argmin(): Expected reduction dim 0 to have non-zero size.");
+}
+SAMPLES(any)
+{
+    reductions(-2, 2);
+    edge(in("[0, nan, 0]"), gives("1"));
+    expect(tg_any(ones(0)), "0"); /* 2.80 */
+    expect(tg_any(i64("[0, 4294967296]")), "1");
+}
+SAMPLES(any_dim)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[0, 1], [0, 0]]"), dim(1), gives("[1, 0]"));
+    CHECK(tg_dtype_of(tg_any_dim(ones(2), 0, false)) == TG_BOOL);
+}
+SAMPLES(any_dims)
+{
+    reductions_of_dims(-2, 2, 0, 0);
+    edge(in("[[0, 1], [0, 0]]"), dims(0), flag(true), gives("[[0, 1]]"));
+}
+SAMPLES(all)
+{
+    reductions(-2, 2);
+    edge(in("[1, nan, 2]"), gives("1"));
+    edge(in("[1, 0, 2]"), gives("0"));
+    expect(tg_all(ones(0)), "1"); /* 2.80 */
+}
+SAMPLES(all_dim)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[0, 1], [2, 3]]"), dim(1), gives("[0, 1]"));
+    CHECK(tg_dtype_of(tg_all_dim(ones(2), 0, false)) == TG_BOOL);
+}
+SAMPLES(all_dims)
+{
+    reductions_of_dims(-2, 2, 0, 0);
+    edge(in("[[0, 1], [2, 3]]"), dims(0), flag(true), gives("[[0, 1]]"));
+}
+SAMPLES(logsumexp)
+{
+    reductions(-2, 2);
+    edge(in("[1, 2, 3]"), gives("3.40760596444"), grads("[0.0900305731704, 0.244728471055, 0.665240955775]"));
+    edge(in("[1000, 1000]"), gives("1000.69314718"), grads("[0.5, 0.5]"));
+    edge(in("[-inf, -inf]"), gives("-inf"), grads("[nan, nan]")); /* 2.78 */
+    edge(in("[inf, 1]"), gives("inf"), grads("[nan, 0]"));        /* 2.78 */
+    edge(in("[-inf, 1, 2]"), gives("2.31326168752"), grads("[0, 0.26894142137, 0.73105857863]")); /* 2.78 */
+    expect(tg_logsumexp(ones(0)), "-inf"); /* 2.80 */
+}
+SAMPLES(logsumexp_dim)
+{
+    reductions_of_dim(-2, 2, 0, 0);
+    edge(in("[[1000, 1000], [0, 0]]"), dim(1), gives("[1000.69314718, 0.69314718056]"), grads("[[0.5, 0.5], [0.5, 0.5]]"));
+}
+SAMPLES(logsumexp_dims)
+{
+    reductions_of_dims(-2, 2, 0, 0);
+    edge(in("[[0, 0], [0, 0]]"), dims(0, 1), gives("1.38629436112"), grads("[[0.25, 0.25], [0.25, 0.25]]"));
+}
+SAMPLES(var)
+{
+    sample(S(2, 3, 4));
+    sample(S(5));
+    edge(in("[1, 2, 4]"), gives("2.33333333333"), grads("[-1.33333333333, -0.333333333333, 1.66666666667]"));
+    edge(in("[2]"), gives("nan"), grads("[nan]")); /* 2.77 */
+    expect(tg_var(ones(0)), "nan");                /* 2.80 */
+    expect(tg_var(f64("[1000000001, 1000000002, 1000000003]")), "1"); /* in two passes */
+    refuse(tg_var(i64("[1, 2]")), "Input dtype must be either a floating point or complex dtype");
+}
+SAMPLES(var_dim)
+{
+    reductions_of_dim(-2, 2, 0, 1);
+    sample(S(2, 3), dim(1), count(0));
+    edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
+    edge(in("[[1, 2, 4]]"), dim(1), count(0), gives("[1.55555555556]"), grads("[[-0.888888888889, -0.222222222222, 1.11111111111]]"));
+}
+SAMPLES(var_dims)
+{
+    reductions_of_dims(-2, 2, 0, 1);
+    edge(in("[[1, 2], [4, 5]]"), dims(0), count(1), gives("[4.5, 4.5]"), grads("[[-3, -3], [3, 3]]"));
+}
+SAMPLES(std)
+{
+    sample(S(2, 3, 4));
+    sample(S(5));
+    edge(in("[1, 2, 4]"), gives("1.52752523165"), grads("[-0.436435780472, -0.109108945118, 0.54554472559]"));
+    edge(in("[2, 2, 2]"), gives("0"), grads("[0, 0, 0]")); /* 2.77 */
+    edge(in("[2]"), gives("nan"), grads("[nan]"));         /* 2.77 */
+    refuse(tg_std(i64("[1, 2]")), "Input dtype must be either a floating point or complex dtype");
+}
+SAMPLES(std_dim)
+{
+    reductions_of_dim(-2, 2, 0, 1);
+    sample(S(2, 3), dim(1), count(0));
+    edge(in("[[1, 2, 4], [2, 2, 2]]"), dim(1), count(1), gives("[1.52752523165, 0]"),
+         grads("[[-0.436435780472, -0.109108945118, 0.54554472559], [0, 0, 0]]"));
+    edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
+}
+SAMPLES(std_dims)
+{
+    reductions_of_dims(-2, 2, 0, 1);
+    edge(in("[[1, 2], [4, 2]]"), dims(0), count(1), gives("[2.12132034356, 0]"), grads("[[-0.707106781187, 0], [0.707106781187, 0]]"));
+}
+SAMPLES(norm)
+{
+    reductions(0.5, 2);
+    edge(in("[3, -4, 0]"), gives("5"), grads("[0.6, -0.8, 0]"));
+    edge(in("[0, 0]"), gives("0"), grads("[0, 0]")); /* 2.71 */
+    expect(tg_norm(ones(0)), "0");                   /* 2.80 */
+    expect(tg_norm(f64("[3e200, 4e200]")), "inf");   /* squares overflow, as in PyTorch */
+    refuse(tg_norm(i64("[1, 2]")), "Input dtype must be either a floating point or complex dtype");
+}
+SAMPLES(norm_dim)
+{
+    reductions_of_dim(-2, 2, 2, 0);
+    reductions_of_dim(-2, 2, 1, 0);
+    reductions_of_dim(-2, 2, 3, 0);
+    sample(S(2, 3), dim(1), num(INFINITY));
+    sample(S(2, 3), dim(1), num(-INFINITY));
+    sample(S(2, 3), dim(1), num(0.5));
+    sample(S(2, 3), dim(1), num(0));
+    edge(in("[3, -4, 1]"), num(2), gives("5.09901951359"), grads("[0.588348405415, -0.784464540553, 0.196116135138]"));
+    edge(in("[3, -4, 1]"), num(1), gives("8"), grads("[1, -1, 1]"));
+    edge(in("[3, -4, 1]"), num(3), gives("4.51435743547"), grads("[0.441621923036, -0.785105640952, 0.0490691025595]"));
+    edge(in("[3, -4, 1]"), num(INFINITY), gives("4"), grads("[0, -1, 0]"));
+    edge(in("[3, -4, 1]"), num(-INFINITY), gives("1"), grads("[0, 0, 1]"));
+    edge(in("[3, -4, 1]"), num(0.5), gives("22.3923048454"), grads("[2.73205080757, -2.36602540378, 4.73205080757]"));
+    edge(in("[3, -4, 0]"), num(0), gives("2"), grads("[0, 0, 0]"));
+    /* 2.71 */
+    edge(in("[0, 0]"), num(2), gives("0"), grads("[0, 0]"));
+    edge(in("[0, 0]"), num(1), gives("0"), grads("[0, 0]"));
+    edge(in("[0, 0]"), num(3), gives("0"), grads("[0, 0]"));
+    edge(in("[0, 0]"), num(1.5), gives("0"), grads("[0, 0]"));
+    edge(in("[0, 0]"), num(INFINITY), gives("0"), grads("[0, 0]"));
+    edge(in("[0, 0]"), num(0.5), gives("0"), grads("[0, 0]"));
+    edge(in("[0, 0]"), num(0), gives("0"), grads("[0, 0]"));
+    edge(in("[0, 3, -3]"), num(INFINITY), gives("3"), grads("[0, 0.5, -0.5]"));
+    edge(in("[0, 3, -3]"), num(0.5), gives("12"), grads("[0, 2, -2]"));
+    edge(in("[0, 3, -3]"), num(1), gives("6"), grads("[0, 1, -1]"));
+    edge(in("[0, 3, -3]"), num(1.5), gives("4.7622031559"), grads("[0, 0.793700525984, -0.793700525984]"));
+}
+SAMPLES(norm_dims)
+{
+    reductions_of_dims(-2, 2, 2, 0);
+    reductions_of_dims(-2, 2, 3, 0);
+    edge(in("[[3, 0], [0, 4]]"), dims(0, 1), num(2), flag(true), gives("[[5]]"), grads("[[0.6, 0], [0, 0.8]]"));
+}
+SAMPLES(cumsum)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3, 4), dim(-2));
+    sample(S(0, 3), dim(1));
+    sample(S0, dim(0));
+    edge(in("[[1, 2, 3], [4, 5, 6]]"), dim(1), gives("[[1, 3, 6], [4, 9, 15]]"), grads("[[3, 2, 1], [3, 2, 1]]"));
+    expect(tg_cumsum(i64("[9007199254740992, 1, 4611686018427387904]"), 0),
+           "[9007199254740992, 9007199254740993, 4620693217682128897]");
+    CHECK(tg_dtype_of(tg_cumsum(boolean("[1]"), 0)) == TG_I64);
+    refuse(tg_cumsum(ones(2, 3), 5), "Dimension out of range (expected to be in range of [-2, 1], but got 5)");
+}
+SAMPLES(softmax)
+{
+    sample(S(2, 3, 4), dim(1));
+    sample(S(3, 5), dim(-1));
+    sample(S0, dim(0));
+    sample(S(0, 3), dim(1));
+    edge(in("[1, 2, 4]"), dim(0), gives("[0.0420100661341, 0.114195199385, 0.843794734481]"), grads("[0, 0, 0]"));
+    edge(in("[-inf, 1, 2]"), dim(0), gives("[0, 0.26894142137, 0.73105857863]"), grads("[0, 0, 0]")); /* 2.78 */
+    edge(in("[-inf, -inf]"), dim(0), gives("[nan, nan]"), grads("[nan, nan]"));                     /* 2.78 */
+    edge(in("[inf, 1]"), dim(0), gives("[nan, nan]"), grads("[nan, nan]"));
+    edge(in("[1000, 999]"), dim(0), gives("[0.73105857863, 0.26894142137]"), grads("[0, 0]"));
+    {
+        tg_tensor *x = leaf("[1, 2, 4]");
+        expect(gradient(tg_mul(tg_softmax(x, 0), f64("[1, 2, 4]")), x), "[-0.111140965676, -0.187917268009, 0.299058233685]");
+    }
+    refuse(tg_softmax(ones(2), 1), "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+}
+SAMPLES(log_softmax)
+{
+    sample(S(2, 3, 4), dim(1));
+    sample(S(3, 5), dim(-1));
+    sample(S0, dim(0));
+    sample(S(0, 3), dim(1));
+    edge(in("[1, 2, 4]"), dim(0), gives("[-3.16984601956, -2.16984601956, -0.169846019556]"),
+         grads("[0.873969801598, 0.657414401845, -1.53138420344]"));
+    edge(in("[-inf, 1, 2]"), dim(0), gives("[-inf, -1.31326168752, -0.313261687518]"), grads("[1, 0.19317573589, -1.19317573589]")); /* 2.78 */
+    edge(in("[-inf, -inf]"), dim(0), gives("[nan, nan]"), grads("[nan, nan]")); /* 2.78 */
+    edge(in("[1000, 0]"), dim(0), gives("[0, -1000]"), grads("[-1, 1]"));
+}
+
+/* ---- products ---- */
+
+SAMPLES(matmul)
+{
+    sample(S(2, 3), S(3, 4));
+    sample(S(3), S(3));
+    sample(S(2, 3), S(3));
+    sample(S(3), S(3, 2));
+    sample(S(2, 2, 3), S(2, 3, 2));
+    sample(S(3, 1, 2, 2), S(2, 2, 3));
+    sample(S(2, 2, 3), S(3));
+    sample(S(3), S(2, 3, 2));
+    sample(S(2, 3), S(2, 3, 2));
+    sample(S(2, 0), S(0, 3));
+    sample(S(0, 2), S(2, 3));
+    sample(S(5, 17), S(17, 6));
+    edge(in("[[1, 2], [3, 4]]"), in("[[5, 6], [7, 8]]"), gives("[[19, 22], [43, 50]]"), grads("[[11, 15], [11, 15]]"),
+         grads("[[4, 4], [6, 6]]"));
+    {
+        tg_tensor *x = leaf("[[1, 2], [3, 4]]");
+        expect(gradient(tg_matmul(x, tg_t(x)), x), "[[8, 12], [8, 12]]");
+        expect(gradient(tg_matmul(x, x), x), "[[7, 11], [9, 13]]");
+    }
+    expect(tg_matmul(ones(2, 0), ones(0, 2)), "[[0, 0], [0, 0]]"); /* 2.80: K = 0 */
+    expect(tg_matmul(i64("[[9007199254740993]]"), i64("[[3]]")), "[[27021597764222979]]");
+    refuse(tg_matmul(ones(2, 3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
+    refuse(tg_matmul(ones(3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (1x3 and 2x3)");
+    refuse(tg_matmul(tg_scalar(1), tg_zeros(TG_SHAPE(2))), "both arguments to matmul need to be at least 1D, but they are 0D and 1D");
+    refuse(tg_matmul(ones(2, 2, 3), ones(3, 3, 2)), "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
+           "dimension 0");
+    refuse(tg_matmul(ones(2, 2), tg_zeros_on(TG_SHAPE(2, 2), TG_F32, TG_CPU)), "same dtype");
+    refuse(tg_matmul(ones(2), ones(3)), "");
+}
+SAMPLES(mm)
+{
+    sample(S(2, 3), S(3, 4));
+    edge(in("[[1, 2]]"), in("[[3], [4]]"), gives("[[11]]"), grads("[[3, 4]]"), grads("[[1], [2]]"));
+    refuse(tg_mm(ones(2, 3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
+    refuse(tg_mm(ones(2), ones(2, 3)), "");
+    refuse(tg_mm(ones(2, 2, 2), ones(2, 2)), "");
+}
+SAMPLES(bmm)
+{
+    sample(S(2, 2, 3), S(2, 3, 2));
+    sample(S(0, 2, 3), S(0, 3, 2));
+    edge(in("[[[1, 2]]]"), in("[[[3], [4]]]"), gives("[[[11]]]"), grads("[[[3, 4]]]"), grads("[[[1], [2]]]"));
+    refuse(tg_bmm(ones(2, 2, 3), ones(3, 3, 2)), "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [3, 3].");
+    refuse(tg_bmm(ones(2, 3), ones(3, 2)), "3D tensor");
+}
+SAMPLES(mv)
+{
+    sample(S(2, 3), S(3));
+    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), gives("[17, 39]"), grads("[[5, 6], [5, 6]]"), grads("[4, 6]"));
+    refuse(tg_mv(ones(2, 3), ones(2)), "(2x3 and 2x1)");
+    refuse(tg_mv(ones(3), ones(3)), "");
+}
+SAMPLES(dot)
+{
+    sample(S(5), S(5));
+    sample(S(0), S(0));
+    edge(in("[1, 2]"), in("[3, 4]"), gives("11"), grads("[3, 4]"), grads("[1, 2]"));
+    refuse(tg_dot(ones(2), ones(3)), "expected tensor [2] and src [3] to have the same number of elements, but got 2 and 3 elements "
+           "respectively");
+    refuse(tg_dot(ones(2, 2), ones(2)), "but got 2D and 1D");
+}
+SAMPLES(outer)
+{
+    sample(S(3), S(2));
+    edge(in("[1, 2]"), in("[3, 4]"), gives("[[3, 4], [6, 8]]"), grads("[7, 7]"), grads("[3, 3]"));
+    refuse(tg_outer(ones(2, 2), ones(2)), "outer: Expected 1-D argument");
+}
+SAMPLES(linear)
+{
+    sample(S(2, 3), S(4, 3), S(4));
+    sample(S(2, 3), S(4, 3));
+    sample(S(3), S(2, 3), S(2));
+    sample(S(2, 2, 3), S(2, 3), S(2));
+    sample(S(0, 3), S(2, 3), S(2));
+    edge(in("[[1, 2]]"), in("[[3, 4], [5, 6]]"), in("[10, 20]"), gives("[[21, 37]]"), grads("[[8, 10]]"), grads("[[1, 2], [1, 2]]"),
+         grads("[1, 1]"));
+    refuse(tg_linear(ones(2, 3), ones(2, 2), NULL), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
+    refuse(tg_linear(ones(2, 3), ones(4, 3), ones(3)), "");
+}
+SAMPLES(addmm)
+{
+    sample(S(2, 4), S(2, 3), S(3, 4), num(0.5), num2(2));
+    sample(S(4), S(2, 3), S(3, 4), num(1), num2(1));
+    edge(in("[[1]]"), in("[[1, 2]]"), in("[[3], [4]]"), num(2), num2(3), gives("[[35]]"), grads("[[2]]"), grads("[[9, 12]]"), grads("[[3], [6]]"));
+    expect(tg_addmm(f64("[[nan]]"), f64("[[1]]"), f64("[[2]]"), 0, 1), "[[2]]"); /* beta 0 ignores c */
+    refuse(tg_addmm(ones(2, 5), ones(2, 3), ones(3, 4), 1, 1), "");
+    refuse(tg_addmm(ones(2, 4), ones(2, 3), ones(2, 4), 1, 1), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x4)");
+}
+SAMPLES(einsum)
+{
+    tg_tensor *two[2];
+    sample(S(2, 2, 3), S(2, 3, 2), text("bij,bjk->bik"));
+    sample(S(2, 3), S(4, 3), text("ik,jk"));
+    sample(S(2, 3), text("ij->ji"));
+    sample(S(2, 3), text("ij->"));
+    sample(S(3, 3), text("ii->i"));
+    sample(S(3, 3), text("ii"));
+    sample(S(2), S(3), S(4), text("i,j,k->kij"));
+    sample(S(2, 3), S(3, 2), text("ij,ji->"));
+    sample(S(2, 3), S(2, 3), text("ij,ij->i"));
+    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), text("ij,j->i"), gives("[17, 39]"), grads("[[5, 6], [5, 6]]"), grads("[4, 6]"));
+    two[0] = two[1] = ones(2, 3);
+    refuse(tg_einsum("ij,jk->ik", two, 1), "fewer operands were provided than specified in the equation");
+    refuse(tg_einsum("ij,jk->ik", two, 2), "subscript j has size 2 for operand 1 which does not broadcast with previously seen size 3");
+    refuse(tg_einsum("ij->ik", two, 1), "output subscript k does not appear in the equation for any input operand");
+    refuse(tg_einsum("ij->ii", two, 1), "output subscript i appears more than once in the output");
+    refuse(tg_einsum("i1->i", two, 1), "invalid subscript given at index 1 in the equation string");
+    refuse(tg_einsum("ijk->i", two, 1), "the number of subscripts in the equation (3) does not match the number of dimensions (2) for "
+           "operand 0");
+    refuse(tg_einsum("ii->i", two, 1), "subscript i has size 3 for operand 0 which does not broadcast with previously seen size 2");
+}
+
+/* ---- normalisation, attention, dropout ---- */
+
+SAMPLES(normalize)
+{
+    sample(S(2, 5), count(1), num(1e-5));
+    sample(S(2, 3, 2), count(2), num(1e-2));
+    sample(S(0, 3), count(1), num(1e-5));
+    edge(in("[[1, 2, 4], [3, 3, 3]]"), count(1), num(1e-5), gives("[[-1.06904153145, -0.267260382863, 1.33630191431], [0, 0, 0]]"),
+         grads("[[0, 0, 0], [0, 0, 0]]"));
+    refuse(tg_layer_norm(ones(2, 3), 3, NULL, NULL, 1e-5), "");
+    refuse(tg_layer_norm(ones(2, 3), 0, NULL, NULL, 1e-5), "");
+}
+SAMPLES(layer_norm)
+{
+    sample(S(2, 5), S(5), S(5), count(1), num(1e-5));
+    sample(S(2, 3, 2), S(3, 2), S(3, 2), count(2), num(1e-2));
+    sample(S(2, 5), S(5), count(1), num(1e-5));
+    edge(in("[[1, 2, 4], [-1, 0, 3]]"), in("[1, 2, 3]"), in("[0.5, 0, -1]"), count(1), num(1e-5),
+         gives("[[-0.56904153145, -0.534520765725, 3.00890574294], [-0.480578978536, -0.78446318283, 3.11843170985]]"),
+         grads("[[-0.114544582033, 0.171809141639, -0.0572645596053], [-0.135774040551, 0.181029338628, -0.045255298077]]"),
+         grads("[-2.04962050999, -0.659491974277, 2.70911248426]"), grads("[2, 2, 2]"));
+    refuse(tg_layer_norm(ones(2, 3), 1, ones(2), NULL, 1e-5), "weight");
+}
+SAMPLES(rms_norm)
+{
+    sample(S(2, 5), S(5), count(1), num(1e-5));
+    sample(S(2, 3, 2), count(2), num(1e-2));
+    edge(in("[[1, 2, 4], [-1, 0, 3]]"), in("[1, 2, 3]"), count(1), num(1e-6),
+         gives("[[0.377964446012, 1.51185778405, 4.53557335214], [-0.547722475347, 0, 4.92950227812]]"),
+         grads("[[0.0719932715219, 0.143986543044, -0.089991359924], [0.985900324171, 1.09544495069, 0.328633879568]]"),
+         grads("[-0.169758029335, 0.755928892024, 3.15502521009]"));
+    refuse(tg_rms_norm(ones(2, 3), 1, ones(2), 1e-5), "");
+}
+SAMPLES(scaled_dot_product_attention)
+{
+    tg_tensor *q = tg_reshape(tg_div_scalar(f64("[0, 1, 2, 3, 4, 5]"), 6), TG_SHAPE(1, 3, 2));
+    tg_tensor *k = tg_reshape(tg_div_scalar(f64("[6, 5, 4, 3, 2, 1]"), 5), TG_SHAPE(1, 3, 2));
+    tg_tensor *v = f64("[[[0, 1], [2, 3], [4, 5]]]");
+    sample(S(2, 3, 2), S(2, 4, 2), S(2, 4, 3));
+    sample(S(3, 2), S(3, 2), S(3, 2), flag(true));
+    sample(S(2, 1, 3, 2), S(3, 2), S(3, 2), num(0.3));
+    sample(S(3, 2), S(3, 2), S(3, 2), mask("[[1, 0, 1], [1, 1, 0], [0, 0, 1]]"));
+    sample(S(2, 3, 2), S(2, 3, 2), S(2, 3, 2), S(3, 3));
+    edge(in("[[[1, 0], [0, 1]]]"), in("[[[1, 0], [0, 1]]]"), in("[[[1, 2], [3, 4]]]"), flag(true), gives("[[[1, 2], [2.33952309865, 3.33952309865]]]"),
+         grads("[[[0, 0], [-0.62559438618, 0.62559438618]]]"), grads("[[[0, -0.62559438618], [0, 0.62559438618]]]"),
+         grads("[[[1.33023845067, 1.33023845067], [0.669761549327, 0.669761549327]]]"));
+    expect(tg_scaled_dot_product_attention(q, k, v, NULL, 0, false, 0),
+           "[[[1.93716933193, 2.93716933193], [1.6886056302, 2.6886056302], [1.45064906878, 2.45064906878]]]");
+    expect(tg_scaled_dot_product_attention(q, k, v, NULL, 0, true, 0),
+           "[[[0, 1], [0.882691462681, 1.88269146268], [1.45064906878, 2.45064906878]]]");
+    expect(tg_scaled_dot_product_attention(q, k, v, NULL, 0, false, 0.5),
+           "[[[1.95556378403, 2.95556378403], [1.77880043097, 2.77880043097], [1.60588532459, 2.60588532459]]]");
+    expect(tg_scaled_dot_product_attention(q, k, v, boolean("[[1, 0, 1], [1, 1, 0], [0, 0, 0]]"), 0, false, 0),
+           "[[[1.90578887153, 2.90578887153], [0.882691462681, 1.88269146268], [nan, nan]]]");
+    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 4), ones(2, 4), NULL, 0, false, 0), "");
+    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(3, 4), NULL, 0, false, 0), "");
+    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2), 0, true, 0), "");
+}
+SAMPLES(dropout)
+{
+    tg_tensor *x = leaf("[1, 2, 3, 4, 5, 6, 7, 8]"), *y, *g;
+    sample(S(2, 3), num(0.5), flag(false));
+    sample(S(2, 3), num(0), flag(true));
+    edge(in("[1, 2, 3]"), num(1), flag(true), gives("[0, 0, 0]"), grads("[0, 0, 0]"));
+    CHECK(tg_dropout(x, 0.5, false) == x && tg_dropout(x, 0, true) == x);
+    tg_seed(5);
+    y = tg_dropout(x, 0.5, true);
+    g = gradient(y, x);
+    CHECK(tg_equal(y, tg_mul(x, g)) && tg_equal(tg_mul(g, tg_sub_scalar(g, 2)), tg_zeros_like(g))); /* each 0 or 2 */
+    tg_seed(5);
+    CHECK(tg_equal(y, tg_dropout(x, 0.5, true)));
+    y = tg_dropout(tg_ones(TG_SHAPE(10000)), 0.25, true);
+    CHECK_NEAR(tg_item(tg_mean(y)), 1, 0.02);
+    CHECK_NEAR(tg_item(tg_amax(y)), 4.0 / 3, 1e-6);
+    refuse(tg_dropout(ones(2), 1.5, true), "dropout probability has to be between 0 and 1, but got 1.5");
+    refuse(tg_dropout(ones(2), -0.5, true), "dropout probability has to be between 0 and 1, but got -0.5");
+}
+SAMPLES(checkpoint)
+{
+    sample(S(2, 3));
+    sample(S(4));
+    edge(in("[1, 2]"), gives("5"), grads("[2, 4]"));
+}
+SAMPLES(custom)
+{
+    sample(S(2, 3));
+    edge(in("[1, 2]"), gives("[2, 4]"), grads("[2, 2]"));
+}
+
+/* ---- losses ---- */
+
+/* Every reduction, of two inputs of one shape. */
+static void losses(double low, double high, double number)
+{
+    int reduction;
+    for (reduction = TG_NONE; reduction <= TG_SUM; ++reduction) {
+        sample(range(low, high), S(2, 3), S(2, 3), flag(reduction), num(number));
+    }
+}
+
+SAMPLES(mse_loss)
+{
+    losses(-2, 2, 0);
+    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_MEAN), gives("8.66666666667"), grads("[0.666666666667, 0, 3.33333333333]"),
+         grads("[-0.666666666667, 0, -3.33333333333]"));
+    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_NONE), gives("[1, 0, 25]"), grads("[2, 0, 10]"), grads("[-2, 0, -10]"));
+    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_SUM), gives("26"), grads("[2, 0, 10]"), grads("[-2, 0, -10]"));
+    refuse(tg_mse_loss(ones(2), ones(3), TG_MEAN), "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
+           "dimension 0");
+    refuse(tg_mse_loss(ones(2), ones(2), 9), "is not a valid value for reduction");
+}
+SAMPLES(l1_loss)
+{
+    losses(-2, 2, 0);
+    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_MEAN), gives("2"), grads("[0.333333333333, 0, 0.333333333333]"),
+         grads("[-0.333333333333, 0, -0.333333333333]")); /* 2.85: 0 where equal */
+}
+SAMPLES(smooth_l1_loss)
+{
+    losses(-2, 2, 0.5);
+    edge(in("[1, 2, 4, 0.25]"), in("[0.5, 2, -1, 0]"), flag(TG_NONE), num(0.5), gives("[0.25, 0, 4.75, 0.0625]"), grads("[1, 0, 1, 0.5]"),
+         grads("[-1, 0, -1, -0.5]"));
+    edge(in("[1, -1, 0, 2]"), in("[0, 0, 0, 0]"), flag(TG_NONE), num(1), gives("[0.5, 0.5, 0, 1.5]"), grads("[1, -1, 0, 1]"),
+         grads("[-1, 1, 0, -1]")); /* 2.85 */
+    edge(in("[1, -1, 0, 2]"), in("[0, 0, 0, 0]"), flag(TG_NONE), num(0), gives("[1, 1, 0, 2]"), grads("[1, -1, 0, 1]"),
+         grads("[-1, 1, 0, -1]")); /* 2.85 */
+    refuse(tg_smooth_l1_loss(ones(2), ones(2), TG_MEAN, -1), "smooth_l1_loss does not support negative values for beta.");
+}
+SAMPLES(huber_loss)
+{
+    losses(-2, 2, 0.5);
+    edge(in("[1, 2, 4, 0.25]"), in("[0.5, 2, -1, 0]"), flag(TG_MEAN), num(0.5), gives("0.6328125"), grads("[0.125, 0, 0.125, 0.0625]"),
+         grads("[-0.125, 0, -0.125, -0.0625]"));
+    edge(in("[2, -3, 0]"), in("[0, 0, 0]"), flag(TG_NONE), num(2), gives("[2, 4, 0]"), grads("[2, -2, 0]"), grads("[-2, 2, 0]")); /* 2.85 */
+    refuse(tg_huber_loss(ones(2), ones(2), TG_MEAN, 0), "huber_loss does not support non-positive values for delta.");
+}
+
+#define LOGITS "[[1, 2, 0.5], [0, -1, 3]]"
+#define CLASS_WEIGHTS "[1, 2, 0.5]"
+
+SAMPLES(cross_entropy)
+{
+    sample(S(4, 3), ids("[1, 2, 0, 1]"));
+    sample(S(2, 3, 2), ids("[[1, 2], [0, 1]]"));
+    sample(S(3), ids("1"));
+    edge(in(LOGITS), ids("[1, 2]"), gives("0.265126343933"),
+         grads("[[0.115611948811, -0.185734140394, 0.070122191583], [0.023306311289, 0.00857391277276, -0.0318802240617]]"));
+    edge(in(LOGITS), ids("[-100, -100]"), gives("nan"), grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
+    edge(in("[1, 2, 0.5]"), ids("1"), gives("0.464368784108"), grads("[0.231223897622, -0.371468280788, 0.140244383166]"));
+    expect(tg_cross_entropy(ones(0, 3), tg_zeros_on(TG_SHAPE(0), TG_I64, TG_CPU)), "nan"); /* 2.82 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[3, 0]")), "Target 3 is out of bounds.");   /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[-1, 0]")), "Target -1 is out of bounds."); /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[1, 0, 1]")), "Expected input batch_size (2) to match target batch_size (3)."); /* 2.84 */
+}
+SAMPLES(cross_entropy_ex)
+{
+    int reduction;
+    for (reduction = TG_NONE; reduction <= TG_SUM; ++reduction) {
+        sample(S(4, 3), ids("[1, 2, 0, 1]"), constant(CLASS_WEIGHTS), count(-100), num(0), flag(reduction));
+        sample(S(4, 3), ids("[1, -100, 0, 1]"), count(-100), num(0.1), flag(reduction));
+        sample(S(2, 3, 2), ids("[[1, 2], [0, 1]]"), constant(CLASS_WEIGHTS), count(1), num(0.1), flag(reduction));
+        sample(S(2, 3), range(0.1, 0.9), S(2, 3), count(-100), num(0), flag(reduction));
+        sample(S(2, 3), range(0.1, 0.9), S(2, 3), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(reduction));
+    }
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("0.384671808038"),
+         grads("[[0.184979118098, -0.297174624631, 0.112195506533], [0.00932252451559, 0.0034295651091, -0.0127520896247]]")); /* 2.83 */
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_SUM), gives("0.961679520095"),
+         grads("[[0.462447795244, -0.742936561576, 0.280488766332], [0.023306311289, 0.00857391277276, -0.0318802240617]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_NONE), gives("[0.928737568216, 0.0329419518787]"),
+         grads("[[0.462447795244, -0.742936561576, 0.280488766332], [0.023306311289, 0.00857391277276, -0.0318802240617]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant("[1, 1, 1]"), count(-100), num(0.1), flag(TG_MEAN), gives("0.423459677266"),
+         grads("[[0.0989452821444, -0.152400807061, 0.0534555249164], [0.00663964462232, -0.00809275389391, 0.00145310927159]]"));
+    edge(in(LOGITS), ids("[1, -100]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_MEAN), gives("0.474186751437"),
+         grads("[[0.204922901888, -0.330990435755, 0.126067533868], [0, 0, 0]]")); /* 2.83 */
+    edge(in(LOGITS), ids("[1, -100]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_NONE), gives("[0.948373502874, 0]"),
+         grads("[[0.409845803776, -0.661980871511, 0.252135067735], [0, 0, 0]]"));
+    edge(in(LOGITS), ids("[7, 7]"), constant(CLASS_WEIGHTS), count(7), flag(TG_SUM), gives("0"), grads("[[0, 0, 0], [0, 0, 0]]"));       /* 2.82 */
+    edge(in(LOGITS), ids("[7, 7]"), constant(CLASS_WEIGHTS), count(7), flag(TG_NONE), gives("[0, 0]"), grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
+    edge(in(LOGITS), ids("[1, 2]"), constant("[0, 0, 0]"), count(-100), flag(TG_MEAN), gives("nan"),
+         grads("[[nan, nan, nan], [nan, nan, nan]]")); /* 2.82 */
+    edge(in(LOGITS), constant("[[0.2, 0.5, 0.3], [0, 1, 0]]"), constant("[1, 1, 1]"), count(-100), flag(TG_MEAN), gives("2.59012634393"),
+         grads("[[0.0156119488111, 0.0642658596059, -0.079877808417], [0.023306311289, -0.491426087227, 0.468119775938]]")); /* 2.84 */
+    edge(in(LOGITS), in("[[0.2, 0.5, 0.3], [0, 1, 0]]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_MEAN),
+         gives("4.37608095652"),
+         grads("[[0.0472899118334, -0.0648359636248, 0.0175460517914], [0.0280037633039, -0.916900000519, 0.888896237215]]"),
+         grads("[[0.658965952849, 0.417931905697, 0.441982976424], [1.37964775669, 3.65929551338, 0.0148238783454]]"));
+    edge(in("[[[1, 2], [0.5, 0], [0, -1]]]"), ids("[[1, 0]]"), constant("[1, 1, 1]"), count(-100), flag(TG_NONE),
+         gives("[[1.18026967064, 0.169846019556]]"),
+         grads("[[[0.506480391056, -0.156205265519], [-0.692804114282, 0.114195199385], [0.186323723226, 0.0420100661341]]]"));
+    refuse(tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), ones(2), -100, 0, TG_MEAN),
+           "weight tensor should be defined either for all 3 classes or no classes but got weight tensor of shape: [2]");
+    refuse(tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), NULL, -100, 1.5, TG_MEAN),
+           "label_smoothing must be between 0.0 and 1.0. Got: 1.5");
+    refuse(tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), NULL, -100, 0, 9), "is not a valid value for reduction");
+}
+SAMPLES(nll_loss)
+{
+    int reduction;
+    for (reduction = TG_NONE; reduction <= TG_SUM; ++reduction) {
+        sample(S(4, 3), ids("[1, 2, 0, 1]"), constant(CLASS_WEIGHTS), count(-100), flag(reduction));
+        sample(S(2, 3, 2), ids("[[1, 2], [-100, 1]]"), count(-100), flag(reduction));
+    }
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_NONE), gives("[-4, -1.5]"), grads("[[0, -2, 0], [0, 0, -0.5]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("-2.2"), grads("[[0, -0.8, 0], [0, 0, -0.2]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_SUM), gives("-5.5"), grads("[[0, -2, 0], [0, 0, -0.5]]"));
+    edge(in(LOGITS), ids("[-100, -100]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("nan"), grads("[[0, 0, 0], [0, 0, 0]]"));
+    refuse(tg_nll_loss(f64(LOGITS), i64("[3, 0]"), NULL, -100, TG_MEAN), "Target 3 is out of bounds.");
+}
+SAMPLES(binary_cross_entropy)
+{
+    losses(0.1, 0.9, 0);
+    sample(range(0.1, 0.9), S(2, 3), S(2, 3), constant(CLASS_WEIGHTS), flag(TG_MEAN));
+    edge(in("[0.2, 0.9, 0.5]"), constant("[0, 1, 0.25]"), constant("[1, 1, 1]"), flag(TG_MEAN), gives("0.340550415844"),
+         grads("[0.416666666667, -0.37037037037, 0.333333333333]"));
+    edge(in("[0.2, 0.9, 0.5]"), in("[0, 1, 0.25]"), constant("[1, 2, 3]"), flag(TG_SUM), gives("2.51330612431"),
+         grads("[1.25, -2.22222222222, 3]"), grads("[1.38629436112, -4.39444915467, 0]"));
+    expect(tg_binary_cross_entropy(f64("[0, 1, 0, 1]"), f64("[1, 0, 0, 1]"), NULL, TG_NONE), "[100, 100, 0, 0]"); /* 2.79 */
+    refuse(tg_binary_cross_entropy(f64("[1.5]"), f64("[1]"), NULL, TG_MEAN), "all elements of input should be between 0 and 1");
+    refuse(tg_binary_cross_entropy(ones(2), ones(3), NULL, TG_MEAN), "");
+}
+SAMPLES(binary_cross_entropy_with_logits)
+{
+    losses(0.1, 0.9, 0);
+    sample(S(2, 3), range(0.1, 0.9), S(2, 3), constant(CLASS_WEIGHTS), constant("[2, 0.5, 1]"), flag(TG_MEAN));
+    edge(in("[-2, 0.5, 3]"), in("[0, 1, 0.25]"), constant("[1, 1, 1]"), flag(TG_MEAN), gives("0.966530782266"),
+         grads("[0.0397343073407, -0.125846889599, 0.234191375607]"), grads("[0.666666666667, -0.166666666667, -1]"));
+    edge(in("[-2, 0.5, 3]"), in("[0, 1, 0.25]"), constant("[1, 2, 3]"), constant("[2, 0.5, 1]"), flag(TG_NONE),
+         gives("[0.126928011043, 0.47407698418, 6.89576205472]"), grads("[0.119202922022, -0.377540668798, 2.10772238047]"),
+         grads("[4.12692801104, -1.47407698418, -9]"));
+    edge(in("[1000, 1000, -1000]"), in("[1, 0, 1]"), constant("[1, 1, 1]"), flag(TG_NONE), gives("[0, 1000, 1000]"), grads("[0, 1, -1]"),
+         grads("[-1000, -1000, 1000]")); /* 2.79 */
+    refuse(tg_binary_cross_entropy_with_logits(ones(2), ones(3), NULL, TG_MEAN, NULL), "must be the same as input size");
+}
+SAMPLES(kl_div)
+{
+    losses(0.1, 0.9, 0);
+    sample(S(2, 3), S(2, 3), flag(TG_BATCHMEAN), count(1));
+    sample(S(2, 3), range(0.1, 1), S(2, 3), flag(TG_BATCHMEAN));
+    edge(in("[[-1, -0.5], [-2, -0.25]]"), constant("[[0.25, 0.75], [0, 1]]"), flag(TG_NONE),
+         gives("[[-0.09657359028, 0.159238445661], [0, 0.25]]"), grads("[[-0.25, -0.75], [0, -1]]")); /* 2.85 */
+    edge(in("[[-1, -0.5], [-2, -0.25]]"), constant("[[0.25, 0.75], [0, 1]]"), flag(TG_MEAN), gives("0.0781662138453"),
+         grads("[[-0.0625, -0.1875], [0, -0.25]]")); /* 2.85 */
+    edge(in("[[-1, -0.5], [-2, -0.25]]"), constant("[[0.25, 0.75], [0, 1]]"), flag(TG_BATCHMEAN), gives("0.156332427691"),
+         grads("[[-0.125, -0.375], [0, -0.5]]")); /* 2.85 */
+    edge(in("[[-1, -0.5], [-2, -0.25]]"), in("[[-0.5, -1], [-3, -0.125]]"), flag(TG_SUM), count(1), gives("0.179850653726"),
+         grads("[[-0.606530659713, -0.367879441171], [-0.0497870683679, -0.882496902585]]"),
+         grads("[[0.909795989569, 0.183939720586], [0, 0.992809015408]]"));
+}
+
+/* ---- the table ---- */
+
+static const op_row op_rows[] = {
+#define TABLE_ROW(name, expression, flags) {#name, call_##name, samples_##name, flags},
+    ALL_ROWS(TABLE_ROW)
+};
+enum { OP_ROWS = (int)(sizeof op_rows / sizeof op_rows[0]) };
+
+static void run_samples(const char *only)
+{
+    int i;
+    for (i = 0; i < OP_ROWS; ++i) {
+        int checks = harness.passed + harness.failed;
+        if (only && !strstr(op_rows[i].name, only)) continue;
+        harness.test = op_rows[i].name;
+        at.row = &op_rows[i];
+        {
+            tg_mark mark = tg_scope_begin();
+            op_rows[i].samples();
+            CHECK(tg_ok());
+            tg_scope_end(mark);
+        }
+        CHECK(harness.passed + harness.failed > checks + 1);
+    }
+}
+
+#endif
