@@ -8177,7 +8177,12 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
     }
     for (i = shape.ndim - 1; i >= 0; --i) {
         int64_t have = i >= lead ? t->dim[i - lead] : 1;
-        if (shape.dim[i] == -1 && i >= lead) shape.dim[i] = have;
+        if (shape.dim[i] == -1 && i < lead) {
+            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
+                     "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension %d", i);
+            return NULL;
+        }
+        if (shape.dim[i] == -1) shape.dim[i] = have;
         if (shape.dim[i] < 0 || (have != shape.dim[i] && have != 1)) {
             tgi_fail(c.S, TG_ERR_SHAPE, "expand",
                      "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
