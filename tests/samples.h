@@ -8,8 +8,8 @@
  *         refuse(tg_cumsum(ones(2, 3), 5), "Dimension out of range");    a call that must fail, and with these words
  *     }
  *
- * A sample is a list of: inputs in the order of the op's row (S a shape, or in a literal, differentiable; constant, ids and
- * mask not), from the range last given, and the numbers that the row's call uses.  gives and grads are the results, the
+ * A sample is a list of: inputs in the order of the op's row (S a shape, or in a literal, differentiable; constant, ids
+ * and mask not), from the range last given, and the numbers that the row's call uses.  gives and grads are the results, the
  * gradient being that of the sum of the output.  Numbers with many digits were recorded with PyTorch 2.15 in f64.
  * "2.62" in a comment is row 62 of section 2 of the PyTorch semantics that the library follows.
  *
@@ -126,14 +126,19 @@ static bool match(tg_tensor *t, const char *wanted, const char *call, int line)
         return harness_check(false, message, __FILE__, line);
     }
     t = tg_detach(t);
-    if (floats) tg_copy_out(tg_to_dtype(t, TG_F64), value, (size_t)l.n * sizeof value[0]);
-    else tg_copy_out(tg_to_dtype(t, TG_I64), integer, (size_t)l.n * sizeof integer[0]);
+    if (floats)
+        tg_copy_out(tg_to_dtype(t, TG_F64), value, (size_t)l.n * sizeof value[0]);
+    else
+        tg_copy_out(tg_to_dtype(t, TG_I64), integer, (size_t)l.n * sizeof integer[0]);
     for (i = 0; i < l.n; ++i) {
         bool close = floats ? harness_close(value[i], l.value[i], tolerance_of(dtype)) : integer[i] == l.integer[i];
         if (floats && l.value[i] == 0 && signbit(l.value[i]) && !signbit(value[i])) close = false;
         if (close) continue;
-        if (floats) snprintf(message, sizeof message, "%s: element %d is %.12g, wanted %s", call, i, value[i], wanted);
-        else snprintf(message, sizeof message, "%s: element %d is %lld, wanted %s", call, i, (long long)integer[i], wanted);
+        if (floats)
+            snprintf(message, sizeof message, "%s: element %d is %.12g, wanted %s", call, i, value[i], wanted);
+        else
+            snprintf(message, sizeof message, "%s: element %d is %lld, wanted %s", call, i, (long long)integer[i],
+                     wanted);
         return harness_check(false, message, __FILE__, line);
     }
     return harness_check(tg_ok(), call, __FILE__, line);
@@ -329,233 +334,233 @@ static tg_status double_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_ten
 static tg_tensor *custom_call(tg_tensor *a)
 {
     tg_tensor *y = NULL;
-    return tg_custom("double", double_forward, double_backward, NULL, &a, 1, &y, 1) == TG_OK ? y : NULL;
+    return tg_custom("custom", double_forward, double_backward, NULL, &a, 1, &y, 1) == TG_OK ? y : NULL;
 }
 
 /* ---- the rows: name as in the library, the call of inputs a b c d e and numbers p, what is special ---- */
 
 enum {
-    EXACT = 1,   /* element by element, or data moved: the same bits in every layout */
-    TESTS = 2,   /* no gradient: bool or integers come out */
-    QUIET = 4,   /* NaN in need not be NaN out */
-    TIES = 8,    /* equal elements are kinks: not checked numerically on expanded inputs */
-    GUARDED = 16, /* NaN inputs are refused */
+    EXACT = 1,             /* element by element, or data moved: the same bits in every layout */
+    TESTS = 2,             /* no gradient: bool or integers come out */
+    QUIET = 4,             /* NaN in need not be NaN out */
+    TIES = 8,              /* equal elements are kinks: not checked numerically on expanded inputs */
+    GUARDED = 16,          /* NaN inputs are refused */
     POINTWISE = 32 | EXACT /* one kernel, element by element: 16-bit results are f32 results rounded once */
 };
 
-#define UNARY_ROWS(OP)                                                                                                 \
-    OP(neg, tg_neg(a), POINTWISE)                                                                                      \
-    OP(abs, tg_abs(a), POINTWISE)                                                                                      \
-    OP(sign, tg_sign(a), POINTWISE | QUIET)                                                                            \
-    OP(square, tg_square(a), POINTWISE)                                                                                \
-    OP(exp, tg_exp(a), POINTWISE)                                                                                      \
-    OP(expm1, tg_expm1(a), POINTWISE)                                                                                  \
-    OP(log, tg_log(a), POINTWISE)                                                                                      \
-    OP(log2, tg_log2(a), POINTWISE)                                                                                    \
-    OP(log10, tg_log10(a), POINTWISE)                                                                                  \
-    OP(log1p, tg_log1p(a), POINTWISE)                                                                                  \
-    OP(sqrt, tg_sqrt(a), POINTWISE)                                                                                    \
-    OP(rsqrt, tg_rsqrt(a), POINTWISE)                                                                                  \
-    OP(reciprocal, tg_reciprocal(a), POINTWISE)                                                                        \
-    OP(sin, tg_sin(a), POINTWISE)                                                                                      \
-    OP(cos, tg_cos(a), POINTWISE)                                                                                      \
-    OP(tan, tg_tan(a), POINTWISE)                                                                                      \
-    OP(asin, tg_asin(a), POINTWISE)                                                                                    \
-    OP(acos, tg_acos(a), POINTWISE)                                                                                    \
-    OP(atan, tg_atan(a), POINTWISE)                                                                                    \
-    OP(sinh, tg_sinh(a), POINTWISE)                                                                                    \
-    OP(cosh, tg_cosh(a), POINTWISE)                                                                                    \
-    OP(tanh, tg_tanh(a), POINTWISE)                                                                                    \
-    OP(sigmoid, tg_sigmoid(a), POINTWISE)                                                                              \
-    OP(erf, tg_erf(a), POINTWISE)                                                                                      \
-    OP(floor, tg_floor(a), POINTWISE)                                                                                  \
-    OP(ceil, tg_ceil(a), POINTWISE)                                                                                    \
-    OP(round, tg_round(a), POINTWISE)                                                                                  \
-    OP(trunc, tg_trunc(a), POINTWISE)                                                                                  \
-    OP(relu, tg_relu(a), POINTWISE)                                                                                    \
-    OP(silu, tg_silu(a), POINTWISE)                                                                                    \
-    OP(logsigmoid, tg_logsigmoid(a), POINTWISE)                                                                        \
-    OP(isnan, tg_isnan(a), POINTWISE | TESTS)                                                                          \
-    OP(isinf, tg_isinf(a), POINTWISE | TESTS)                                                                          \
-    OP(isfinite, tg_isfinite(a), POINTWISE | TESTS)                                                                    \
+#define UNARY_ROWS(OP)                              \
+    OP(neg, tg_neg(a), POINTWISE)                   \
+    OP(abs, tg_abs(a), POINTWISE)                   \
+    OP(sign, tg_sign(a), POINTWISE | QUIET)         \
+    OP(square, tg_square(a), POINTWISE)             \
+    OP(exp, tg_exp(a), POINTWISE)                   \
+    OP(expm1, tg_expm1(a), POINTWISE)               \
+    OP(log, tg_log(a), POINTWISE)                   \
+    OP(log2, tg_log2(a), POINTWISE)                 \
+    OP(log10, tg_log10(a), POINTWISE)               \
+    OP(log1p, tg_log1p(a), POINTWISE)               \
+    OP(sqrt, tg_sqrt(a), POINTWISE)                 \
+    OP(rsqrt, tg_rsqrt(a), POINTWISE)               \
+    OP(reciprocal, tg_reciprocal(a), POINTWISE)     \
+    OP(sin, tg_sin(a), POINTWISE)                   \
+    OP(cos, tg_cos(a), POINTWISE)                   \
+    OP(tan, tg_tan(a), POINTWISE)                   \
+    OP(asin, tg_asin(a), POINTWISE)                 \
+    OP(acos, tg_acos(a), POINTWISE)                 \
+    OP(atan, tg_atan(a), POINTWISE)                 \
+    OP(sinh, tg_sinh(a), POINTWISE)                 \
+    OP(cosh, tg_cosh(a), POINTWISE)                 \
+    OP(tanh, tg_tanh(a), POINTWISE)                 \
+    OP(sigmoid, tg_sigmoid(a), POINTWISE)           \
+    OP(erf, tg_erf(a), POINTWISE)                   \
+    OP(floor, tg_floor(a), POINTWISE)               \
+    OP(ceil, tg_ceil(a), POINTWISE)                 \
+    OP(round, tg_round(a), POINTWISE)               \
+    OP(trunc, tg_trunc(a), POINTWISE)               \
+    OP(relu, tg_relu(a), POINTWISE)                 \
+    OP(silu, tg_silu(a), POINTWISE)                 \
+    OP(logsigmoid, tg_logsigmoid(a), POINTWISE)     \
+    OP(isnan, tg_isnan(a), POINTWISE | TESTS)       \
+    OP(isinf, tg_isinf(a), POINTWISE | TESTS)       \
+    OP(isfinite, tg_isfinite(a), POINTWISE | TESTS) \
     OP(logical_not, tg_logical_not(a), POINTWISE | TESTS)
 
-#define ELEMENTWISE_ROWS(OP)                                                                                           \
-    OP(add_scalar, tg_add_scalar(a, p->num), POINTWISE)                                                                \
-    OP(sub_scalar, tg_sub_scalar(a, p->num), POINTWISE)                                                                \
-    OP(rsub_scalar, tg_rsub_scalar(a, p->num), POINTWISE)                                                              \
-    OP(mul_scalar, tg_mul_scalar(a, p->num), POINTWISE)                                                                \
-    OP(div_scalar, tg_div_scalar(a, p->num), POINTWISE)                                                                \
-    OP(pow_scalar, tg_pow_scalar(a, p->num), POINTWISE)                                                                \
-    OP(clamp, tg_clamp(a, p->num, p->num2), POINTWISE)                                                                 \
-    OP(clamp_min, tg_clamp_min(a, p->num), POINTWISE)                                                                  \
-    OP(clamp_max, tg_clamp_max(a, p->num), POINTWISE)                                                                  \
-    OP(leaky_relu, tg_leaky_relu(a, p->num), POINTWISE)                                                                \
-    OP(elu, tg_elu(a, p->num), POINTWISE)                                                                              \
-    OP(softplus, tg_softplus(a, p->num, p->num2), POINTWISE)                                                           \
-    OP(gelu, tg_gelu(a, p->flag != 0), POINTWISE)                                                                      \
-    OP(eq_scalar, tg_eq_scalar(a, p->num), POINTWISE | TESTS)                                                          \
-    OP(ne_scalar, tg_ne_scalar(a, p->num), POINTWISE | TESTS)                                                          \
-    OP(lt_scalar, tg_lt_scalar(a, p->num), POINTWISE | TESTS)                                                          \
-    OP(le_scalar, tg_le_scalar(a, p->num), POINTWISE | TESTS)                                                          \
-    OP(gt_scalar, tg_gt_scalar(a, p->num), POINTWISE | TESTS)                                                          \
-    OP(ge_scalar, tg_ge_scalar(a, p->num), POINTWISE | TESTS)                                                          \
-    OP(add, tg_add(a, b), POINTWISE)                                                                                   \
-    OP(sub, tg_sub(a, b), POINTWISE)                                                                                   \
-    OP(mul, tg_mul(a, b), POINTWISE)                                                                                   \
-    OP(div, tg_div(a, b), POINTWISE)                                                                                   \
-    OP(pow, tg_pow(a, b), POINTWISE)                                                                                   \
-    OP(maximum, tg_maximum(a, b), POINTWISE)                                                                           \
-    OP(minimum, tg_minimum(a, b), POINTWISE)                                                                           \
-    OP(atan2, tg_atan2(a, b), POINTWISE)                                                                               \
-    OP(eq, tg_eq(a, b), POINTWISE | TESTS)                                                                             \
-    OP(ne, tg_ne(a, b), POINTWISE | TESTS)                                                                             \
-    OP(lt, tg_lt(a, b), POINTWISE | TESTS)                                                                             \
-    OP(le, tg_le(a, b), POINTWISE | TESTS)                                                                             \
-    OP(gt, tg_gt(a, b), POINTWISE | TESTS)                                                                             \
-    OP(ge, tg_ge(a, b), POINTWISE | TESTS)                                                                             \
-    OP(logical_and, tg_logical_and(a, b), POINTWISE | TESTS)                                                           \
-    OP(logical_or, tg_logical_or(a, b), POINTWISE | TESTS)                                                             \
-    OP(logical_xor, tg_logical_xor(a, b), POINTWISE | TESTS)                                                           \
-    OP(where, tg_where(c, a, b), POINTWISE)                                                                            \
-    OP(lerp, tg_lerp(a, b, c), POINTWISE)                                                                              \
-    OP(lerp_scalar, tg_lerp_scalar(a, b, p->num), EXACT)                                                               \
+#define ELEMENTWISE_ROWS(OP)                                  \
+    OP(add_scalar, tg_add_scalar(a, p->num), POINTWISE)       \
+    OP(sub_scalar, tg_sub_scalar(a, p->num), POINTWISE)       \
+    OP(rsub_scalar, tg_rsub_scalar(a, p->num), POINTWISE)     \
+    OP(mul_scalar, tg_mul_scalar(a, p->num), POINTWISE)       \
+    OP(div_scalar, tg_div_scalar(a, p->num), POINTWISE)       \
+    OP(pow_scalar, tg_pow_scalar(a, p->num), POINTWISE)       \
+    OP(clamp, tg_clamp(a, p->num, p->num2), POINTWISE)        \
+    OP(clamp_min, tg_clamp_min(a, p->num), POINTWISE)         \
+    OP(clamp_max, tg_clamp_max(a, p->num), POINTWISE)         \
+    OP(leaky_relu, tg_leaky_relu(a, p->num), POINTWISE)       \
+    OP(elu, tg_elu(a, p->num), POINTWISE)                     \
+    OP(softplus, tg_softplus(a, p->num, p->num2), POINTWISE)  \
+    OP(gelu, tg_gelu(a, p->flag != 0), POINTWISE)             \
+    OP(eq_scalar, tg_eq_scalar(a, p->num), POINTWISE | TESTS) \
+    OP(ne_scalar, tg_ne_scalar(a, p->num), POINTWISE | TESTS) \
+    OP(lt_scalar, tg_lt_scalar(a, p->num), POINTWISE | TESTS) \
+    OP(le_scalar, tg_le_scalar(a, p->num), POINTWISE | TESTS) \
+    OP(gt_scalar, tg_gt_scalar(a, p->num), POINTWISE | TESTS) \
+    OP(ge_scalar, tg_ge_scalar(a, p->num), POINTWISE | TESTS) \
+    OP(add, tg_add(a, b), POINTWISE)                          \
+    OP(sub, tg_sub(a, b), POINTWISE)                          \
+    OP(mul, tg_mul(a, b), POINTWISE)                          \
+    OP(div, tg_div(a, b), POINTWISE)                          \
+    OP(pow, tg_pow(a, b), POINTWISE)                          \
+    OP(maximum, tg_maximum(a, b), POINTWISE)                  \
+    OP(minimum, tg_minimum(a, b), POINTWISE)                  \
+    OP(atan2, tg_atan2(a, b), POINTWISE)                      \
+    OP(eq, tg_eq(a, b), POINTWISE | TESTS)                    \
+    OP(ne, tg_ne(a, b), POINTWISE | TESTS)                    \
+    OP(lt, tg_lt(a, b), POINTWISE | TESTS)                    \
+    OP(le, tg_le(a, b), POINTWISE | TESTS)                    \
+    OP(gt, tg_gt(a, b), POINTWISE | TESTS)                    \
+    OP(ge, tg_ge(a, b), POINTWISE | TESTS)                    \
+    OP(logical_and, tg_logical_and(a, b), POINTWISE | TESTS)  \
+    OP(logical_or, tg_logical_or(a, b), POINTWISE | TESTS)    \
+    OP(logical_xor, tg_logical_xor(a, b), POINTWISE | TESTS)  \
+    OP(where, tg_where(c, a, b), POINTWISE)                   \
+    OP(lerp, tg_lerp(a, b, c), POINTWISE)                     \
+    OP(lerp_scalar, tg_lerp_scalar(a, b, p->num), EXACT)      \
     OP(masked_fill, tg_masked_fill(a, b, p->num), POINTWISE)
 
-#define MOVING_ROWS(OP)                                                                                                \
-    OP(to, tg_to_ex(a, TG_CPU, tg_dtype_of(a), TG_COPY), EXACT)                                                 \
-    OP(copy_, tg_copy_(tg_clone(a), b), EXACT | QUIET)                                                                 \
-    OP(fill_, tg_fill_(tg_clone(a), p->num), EXACT | QUIET)                                                            \
-    OP(zero_, tg_zero_(tg_clone(a)), EXACT | QUIET)                                                                    \
-    OP(clone, tg_clone(a), EXACT)                                                                                      \
-    OP(as_strided, as_strided_call(a, p->num), EXACT)                                                                  \
-    OP(strided_add, overlap_call(a), EXACT)                                                                            \
-    OP(scatter_view, scatter_view_call(a, b), EXACT)                                                                   \
-    OP(view, tg_view(tg_contiguous(a), p->dims), EXACT)                                                                \
-    OP(reshape, tg_reshape(a, p->dims), EXACT)                                                                         \
-    OP(flatten, tg_flatten(a, p->dim, p->dim2), EXACT)                                                                 \
-    OP(squeeze, tg_squeeze(a, p->dim), EXACT)                                                                          \
-    OP(unsqueeze, tg_unsqueeze(a, p->dim), EXACT)                                                                      \
-    OP(transpose, tg_transpose(a, p->dim, p->dim2), EXACT)                                                             \
-    OP(t, tg_t(a), EXACT)                                                                                              \
-    OP(permute, tg_permute(a, p->dims), EXACT)                                                                         \
-    OP(movedim, tg_movedim(a, p->dim, p->dim2), EXACT)                                                                 \
-    OP(expand, tg_expand(a, p->dims), EXACT)                                                                           \
-    OP(narrow, tg_narrow(a, p->dim, p->count, p->count2), EXACT)                                                       \
-    OP(select, tg_select(a, p->dim, p->count), EXACT | QUIET)                                                          \
-    OP(slice, tg_slice(a, p->dim, p->dims.dim[0], p->dims.dim[1], p->dims.dim[2]), EXACT | QUIET)                      \
-    OP(diagonal, tg_diagonal(a, p->count, p->dim, p->dim2), EXACT | QUIET)                                             \
-    OP(unfold, tg_unfold(a, p->dim, p->count, p->count2), EXACT)                                                       \
-    OP(contiguous, tg_contiguous(a), EXACT)                                                                            \
-    OP(split, split_call(a, p->count, p->dim), EXACT)                                                                  \
-    OP(chunk, chunk_call(a, p->count, p->dim), EXACT)                                                                  \
-    OP(unbind, unbind_call(a, p->dim), EXACT)                                                                          \
-    OP(cat, tg_cat(in_, n, p->dim), EXACT)                                                                             \
-    OP(stack, tg_stack(in_, n, p->dim), EXACT)                                                                         \
-    OP(repeat, tg_repeat(a, p->dims), EXACT)                                                                           \
-    OP(roll, tg_roll(a, p->dims, p->dims2), EXACT)                                                                     \
-    OP(flip, tg_flip(a, p->dims), EXACT)                                                                               \
-    OP(tril, tg_tril(a, p->count), EXACT | QUIET)                                                                      \
-    OP(triu, tg_triu(a, p->count), EXACT | QUIET)                                                                      \
-    OP(pad, tg_pad(a, p->dims, p->num), EXACT | QUIET)                                                                 \
-    OP(index_select, tg_index_select(a, p->dim, b), EXACT)                                                             \
-    OP(gather, tg_gather(a, p->dim, b), EXACT)                                                                         \
-    OP(take_along_dim, tg_take_along_dim(a, b, p->dim), EXACT)                                                         \
-    OP(embedding, tg_embedding(a, b), EXACT)                                                                           \
-    OP(scatter, tg_scatter(a, p->dim, b, c), EXACT)                                                                    \
-    OP(one_hot, tg_one_hot(a, p->count), EXACT | TESTS)                                                                \
-    OP(nonzero, tg_nonzero(a), EXACT | TESTS)                                                                          \
-    OP(sort, tg_sort(a, p->dim, p->flag != 0, NULL), EXACT | TIES)                                                     \
-    OP(topk, tg_topk(a, p->count, p->dim, p->flag != 0, NULL), EXACT | TIES)                                           \
-    OP(dropout, tg_dropout(a, p->num, p->flag != 0), EXACT | QUIET)                                                    \
-    OP(checkpoint, tg_checkpoint(square_then_sum, in_, n, NULL), 0)                                                    \
+#define MOVING_ROWS(OP)                                                                           \
+    OP(to, tg_to_ex(a, TG_CPU, tg_dtype_of(a), TG_COPY), EXACT)                                   \
+    OP(copy_, tg_copy_(tg_clone(a), b), EXACT | QUIET)                                            \
+    OP(fill_, tg_fill_(tg_clone(a), p->num), EXACT | QUIET)                                       \
+    OP(zero_, tg_zero_(tg_clone(a)), EXACT | QUIET)                                               \
+    OP(clone, tg_clone(a), EXACT)                                                                 \
+    OP(as_strided, as_strided_call(a, p->num), EXACT)                                             \
+    OP(strided_add, overlap_call(a), EXACT)                                                       \
+    OP(scatter_view, scatter_view_call(a, b), EXACT)                                              \
+    OP(view, tg_view(tg_contiguous(a), p->dims), EXACT)                                           \
+    OP(reshape, tg_reshape(a, p->dims), EXACT)                                                    \
+    OP(flatten, tg_flatten(a, p->dim, p->dim2), EXACT)                                            \
+    OP(squeeze, tg_squeeze(a, p->dim), EXACT)                                                     \
+    OP(unsqueeze, tg_unsqueeze(a, p->dim), EXACT)                                                 \
+    OP(transpose, tg_transpose(a, p->dim, p->dim2), EXACT)                                        \
+    OP(t, tg_t(a), EXACT)                                                                         \
+    OP(permute, tg_permute(a, p->dims), EXACT)                                                    \
+    OP(movedim, tg_movedim(a, p->dim, p->dim2), EXACT)                                            \
+    OP(expand, tg_expand(a, p->dims), EXACT)                                                      \
+    OP(narrow, tg_narrow(a, p->dim, p->count, p->count2), EXACT)                                  \
+    OP(select, tg_select(a, p->dim, p->count), EXACT | QUIET)                                     \
+    OP(slice, tg_slice(a, p->dim, p->dims.dim[0], p->dims.dim[1], p->dims.dim[2]), EXACT | QUIET) \
+    OP(diagonal, tg_diagonal(a, p->count, p->dim, p->dim2), EXACT | QUIET)                        \
+    OP(unfold, tg_unfold(a, p->dim, p->count, p->count2), EXACT)                                  \
+    OP(contiguous, tg_contiguous(a), EXACT)                                                       \
+    OP(split, split_call(a, p->count, p->dim), EXACT)                                             \
+    OP(chunk, chunk_call(a, p->count, p->dim), EXACT)                                             \
+    OP(unbind, unbind_call(a, p->dim), EXACT)                                                     \
+    OP(cat, tg_cat(in_, n, p->dim), EXACT)                                                        \
+    OP(stack, tg_stack(in_, n, p->dim), EXACT)                                                    \
+    OP(repeat, tg_repeat(a, p->dims), EXACT)                                                      \
+    OP(roll, tg_roll(a, p->dims, p->dims2), EXACT)                                                \
+    OP(flip, tg_flip(a, p->dims), EXACT)                                                          \
+    OP(tril, tg_tril(a, p->count), EXACT | QUIET)                                                 \
+    OP(triu, tg_triu(a, p->count), EXACT | QUIET)                                                 \
+    OP(pad, tg_pad(a, p->dims, p->num), EXACT | QUIET)                                            \
+    OP(index_select, tg_index_select(a, p->dim, b), EXACT)                                        \
+    OP(gather, tg_gather(a, p->dim, b), EXACT)                                                    \
+    OP(take_along_dim, tg_take_along_dim(a, b, p->dim), EXACT)                                    \
+    OP(embedding, tg_embedding(a, b), EXACT)                                                      \
+    OP(scatter, tg_scatter(a, p->dim, b, c), EXACT)                                               \
+    OP(one_hot, tg_one_hot(a, p->count), EXACT | TESTS)                                           \
+    OP(nonzero, tg_nonzero(a), EXACT | TESTS)                                                     \
+    OP(sort, tg_sort(a, p->dim, p->flag != 0, NULL), EXACT | TIES)                                \
+    OP(topk, tg_topk(a, p->count, p->dim, p->flag != 0, NULL), EXACT | TIES)                      \
+    OP(dropout, tg_dropout(a, p->num, p->flag != 0), EXACT | QUIET)                               \
+    OP(checkpoint, tg_checkpoint(square_then_sum, in_, n, NULL), 0)                               \
     OP(custom, custom_call(a), EXACT)
 
-#define REDUCTION_ROWS(OP)                                                                                             \
-    OP(sum_to, tg_mul(a, tg_mul(b, b)), EXACT)                                                                         \
-    OP(sum, tg_sum(a), 0)                                                                                              \
-    OP(sum_dim, tg_sum_dim(a, p->dim, p->flag != 0), 0)                                                                \
-    OP(sum_dims, tg_sum_dims(a, p->dims, p->flag != 0), 0)                                                             \
-    OP(mean, tg_mean(a), 0)                                                                                            \
-    OP(mean_dim, tg_mean_dim(a, p->dim, p->flag != 0), 0)                                                              \
-    OP(mean_dims, tg_mean_dims(a, p->dims, p->flag != 0), 0)                                                           \
-    OP(prod, tg_prod(a), 0)                                                                                            \
-    OP(prod_dim, tg_prod_dim(a, p->dim, p->flag != 0), 0)                                                              \
-    OP(prod_dims, tg_prod_dims(a, p->dims, p->flag != 0), 0)                                                           \
-    OP(amax, tg_amax(a), TIES)                                                                                         \
-    OP(amax_dim, tg_amax_dim(a, p->dim, p->flag != 0), TIES)                                                           \
-    OP(amax_dims, tg_amax_dims(a, p->dims, p->flag != 0), TIES)                                                        \
-    OP(amin, tg_amin(a), TIES)                                                                                         \
-    OP(amin_dim, tg_amin_dim(a, p->dim, p->flag != 0), TIES)                                                           \
-    OP(amin_dims, tg_amin_dims(a, p->dims, p->flag != 0), TIES)                                                        \
-    OP(any, tg_any(a), TESTS)                                                                                          \
-    OP(any_dim, tg_any_dim(a, p->dim, p->flag != 0), TESTS)                                                            \
-    OP(any_dims, tg_any_dims(a, p->dims, p->flag != 0), TESTS)                                                         \
-    OP(all, tg_all(a), TESTS)                                                                                          \
-    OP(all_dim, tg_all_dim(a, p->dim, p->flag != 0), TESTS)                                                            \
-    OP(all_dims, tg_all_dims(a, p->dims, p->flag != 0), TESTS)                                                         \
-    OP(logsumexp, tg_logsumexp(a), 0)                                                                                  \
-    OP(logsumexp_dim, tg_logsumexp_dim(a, p->dim, p->flag != 0), 0)                                                    \
-    OP(logsumexp_dims, tg_logsumexp_dims(a, p->dims, p->flag != 0), 0)                                                 \
-    OP(var, tg_var(a), 0)                                                                                              \
-    OP(var_dim, tg_var_dim(a, p->dim, p->count, p->flag != 0), 0)                                                      \
-    OP(var_dims, tg_var_dims(a, p->dims, p->count, p->flag != 0), 0)                                                   \
-    OP(std, tg_std(a), TIES)                                                                                           \
-    OP(std_dim, tg_std_dim(a, p->dim, p->count, p->flag != 0), TIES)                                                   \
-    OP(std_dims, tg_std_dims(a, p->dims, p->count, p->flag != 0), TIES)                                                \
-    OP(norm, tg_norm(a), 0)                                                                                            \
-    OP(norm_dim, tg_norm_dim(a, p->num, p->dim, p->flag != 0), TIES | QUIET)                                           \
-    OP(norm_dims, tg_norm_dims(a, p->num, p->dims, p->flag != 0), TIES | QUIET)                                        \
-    OP(max, tg_max(a), TIES)                                                                                           \
-    OP(min, tg_min(a), TIES)                                                                                           \
-    OP(max_dim, tg_max_dim(a, p->dim, p->flag != 0, NULL), TIES)                                                       \
-    OP(min_dim, tg_min_dim(a, p->dim, p->flag != 0, NULL), TIES)                                                       \
-    OP(argmax, tg_argmax(a, p->dim, p->flag != 0), TESTS)                                                              \
-    OP(argmin, tg_argmin(a, p->dim, p->flag != 0), TESTS)                                                              \
-    OP(cumsum, tg_cumsum(a, p->dim), 0)                                                                                \
-    OP(scatter_add, tg_scatter_add(a, p->dim, b, c), 0)                                                                \
-    OP(index_add, tg_index_add(a, p->dim, b, c), 0)                                                                    \
-    OP(softmax, tg_softmax(a, p->dim), 0)                                                                              \
+#define REDUCTION_ROWS(OP)                                                      \
+    OP(sum_to, tg_mul(a, tg_mul(b, b)), EXACT)                                  \
+    OP(sum, tg_sum(a), 0)                                                       \
+    OP(sum_dim, tg_sum_dim(a, p->dim, p->flag != 0), 0)                         \
+    OP(sum_dims, tg_sum_dims(a, p->dims, p->flag != 0), 0)                      \
+    OP(mean, tg_mean(a), 0)                                                     \
+    OP(mean_dim, tg_mean_dim(a, p->dim, p->flag != 0), 0)                       \
+    OP(mean_dims, tg_mean_dims(a, p->dims, p->flag != 0), 0)                    \
+    OP(prod, tg_prod(a), 0)                                                     \
+    OP(prod_dim, tg_prod_dim(a, p->dim, p->flag != 0), 0)                       \
+    OP(prod_dims, tg_prod_dims(a, p->dims, p->flag != 0), 0)                    \
+    OP(amax, tg_amax(a), TIES)                                                  \
+    OP(amax_dim, tg_amax_dim(a, p->dim, p->flag != 0), TIES)                    \
+    OP(amax_dims, tg_amax_dims(a, p->dims, p->flag != 0), TIES)                 \
+    OP(amin, tg_amin(a), TIES)                                                  \
+    OP(amin_dim, tg_amin_dim(a, p->dim, p->flag != 0), TIES)                    \
+    OP(amin_dims, tg_amin_dims(a, p->dims, p->flag != 0), TIES)                 \
+    OP(any, tg_any(a), TESTS)                                                   \
+    OP(any_dim, tg_any_dim(a, p->dim, p->flag != 0), TESTS)                     \
+    OP(any_dims, tg_any_dims(a, p->dims, p->flag != 0), TESTS)                  \
+    OP(all, tg_all(a), TESTS)                                                   \
+    OP(all_dim, tg_all_dim(a, p->dim, p->flag != 0), TESTS)                     \
+    OP(all_dims, tg_all_dims(a, p->dims, p->flag != 0), TESTS)                  \
+    OP(logsumexp, tg_logsumexp(a), 0)                                           \
+    OP(logsumexp_dim, tg_logsumexp_dim(a, p->dim, p->flag != 0), 0)             \
+    OP(logsumexp_dims, tg_logsumexp_dims(a, p->dims, p->flag != 0), 0)          \
+    OP(var, tg_var(a), 0)                                                       \
+    OP(var_dim, tg_var_dim(a, p->dim, p->count, p->flag != 0), 0)               \
+    OP(var_dims, tg_var_dims(a, p->dims, p->count, p->flag != 0), 0)            \
+    OP(std, tg_std(a), TIES)                                                    \
+    OP(std_dim, tg_std_dim(a, p->dim, p->count, p->flag != 0), TIES)            \
+    OP(std_dims, tg_std_dims(a, p->dims, p->count, p->flag != 0), TIES)         \
+    OP(norm, tg_norm(a), 0)                                                     \
+    OP(norm_dim, tg_norm_dim(a, p->num, p->dim, p->flag != 0), TIES | QUIET)    \
+    OP(norm_dims, tg_norm_dims(a, p->num, p->dims, p->flag != 0), TIES | QUIET) \
+    OP(max, tg_max(a), TIES)                                                    \
+    OP(min, tg_min(a), TIES)                                                    \
+    OP(max_dim, tg_max_dim(a, p->dim, p->flag != 0, NULL), TIES)                \
+    OP(min_dim, tg_min_dim(a, p->dim, p->flag != 0, NULL), TIES)                \
+    OP(argmax, tg_argmax(a, p->dim, p->flag != 0), TESTS)                       \
+    OP(argmin, tg_argmin(a, p->dim, p->flag != 0), TESTS)                       \
+    OP(cumsum, tg_cumsum(a, p->dim), 0)                                         \
+    OP(scatter_add, tg_scatter_add(a, p->dim, b, c), 0)                         \
+    OP(index_add, tg_index_add(a, p->dim, b, c), 0)                             \
+    OP(softmax, tg_softmax(a, p->dim), 0)                                       \
     OP(log_softmax, tg_log_softmax(a, p->dim), 0)
 
-#define PRODUCT_ROWS(OP)                                                                                               \
-    OP(matmul, tg_matmul(a, b), 0)                                                                                     \
-    OP(mm, tg_mm(a, b), 0)                                                                                             \
-    OP(bmm, tg_bmm(a, b), 0)                                                                                           \
-    OP(mv, tg_mv(a, b), 0)                                                                                             \
-    OP(dot, tg_dot(a, b), 0)                                                                                           \
-    OP(outer, tg_outer(a, b), 0)                                                                                       \
-    OP(linear, tg_linear(a, b, c), 0)                                                                                  \
-    OP(addmm, tg_addmm(a, b, c, p->num, p->num2), 0)                                                                   \
-    OP(einsum, tg_einsum(p->text, in_, n), 0)                                                                          \
-    OP(normalize, tg_layer_norm(a, (int)p->count, NULL, NULL, p->num), 0)                                              \
-    OP(layer_norm, tg_layer_norm(a, (int)p->count, b, c, p->num), 0)                                                   \
-    OP(rms_norm, tg_rms_norm(a, (int)p->count, b, p->num), 0)                                                          \
+#define PRODUCT_ROWS(OP)                                                  \
+    OP(matmul, tg_matmul(a, b), 0)                                        \
+    OP(mm, tg_mm(a, b), 0)                                                \
+    OP(bmm, tg_bmm(a, b), 0)                                              \
+    OP(mv, tg_mv(a, b), 0)                                                \
+    OP(dot, tg_dot(a, b), 0)                                              \
+    OP(outer, tg_outer(a, b), 0)                                          \
+    OP(linear, tg_linear(a, b, c), 0)                                     \
+    OP(addmm, tg_addmm(a, b, c, p->num, p->num2), 0)                      \
+    OP(einsum, tg_einsum(p->text, in_, n), 0)                             \
+    OP(normalize, tg_layer_norm(a, (int)p->count, NULL, NULL, p->num), 0) \
+    OP(layer_norm, tg_layer_norm(a, (int)p->count, b, c, p->num), 0)      \
+    OP(rms_norm, tg_rms_norm(a, (int)p->count, b, p->num), 0)             \
     OP(scaled_dot_product_attention, tg_scaled_dot_product_attention(a, b, c, d, 0, p->flag != 0, p->num), 0)
 
-#define LOSS_ROWS(OP)                                                                                                  \
-    OP(mse_loss, tg_mse_loss(a, b, p->flag), 0)                                                                        \
-    OP(l1_loss, tg_l1_loss(a, b, p->flag), 0)                                                                          \
-    OP(smooth_l1_loss, tg_smooth_l1_loss(a, b, p->flag, p->num), 0)                                                    \
-    OP(huber_loss, tg_huber_loss(a, b, p->flag, p->num), 0)                                                            \
-    OP(cross_entropy, tg_cross_entropy(a, b), 0)                                                                       \
-    OP(cross_entropy_ex, tg_cross_entropy_ex(a, b, c, p->count, p->num, p->flag), 0)                                   \
-    OP(nll_loss, tg_nll_loss(a, b, c, p->count, p->flag), QUIET)                                                       \
-    OP(binary_cross_entropy, tg_binary_cross_entropy(a, b, c, p->flag), GUARDED)                                       \
-    OP(binary_cross_entropy_with_logits, tg_binary_cross_entropy_with_logits(a, b, c, p->flag, d), 0)                  \
+#define LOSS_ROWS(OP)                                                                                 \
+    OP(mse_loss, tg_mse_loss(a, b, p->flag), 0)                                                       \
+    OP(l1_loss, tg_l1_loss(a, b, p->flag), 0)                                                         \
+    OP(smooth_l1_loss, tg_smooth_l1_loss(a, b, p->flag, p->num), 0)                                   \
+    OP(huber_loss, tg_huber_loss(a, b, p->flag, p->num), 0)                                           \
+    OP(cross_entropy, tg_cross_entropy(a, b), 0)                                                      \
+    OP(cross_entropy_ex, tg_cross_entropy_ex(a, b, c, p->count, p->num, p->flag), 0)                  \
+    OP(nll_loss, tg_nll_loss(a, b, c, p->count, p->flag), QUIET)                                      \
+    OP(binary_cross_entropy, tg_binary_cross_entropy(a, b, c, p->flag), GUARDED)                      \
+    OP(binary_cross_entropy_with_logits, tg_binary_cross_entropy_with_logits(a, b, c, p->flag, d), 0) \
     OP(kl_div, tg_kl_div(a, b, p->flag, p->count != 0), 0)
 
-#define ALL_ROWS(OP)                                                                                                   \
+#define ALL_ROWS(OP) \
     UNARY_ROWS(OP) ELEMENTWISE_ROWS(OP) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) LOSS_ROWS(OP)
 
-#define DEFINE_CALL(name, expression, flags)                                                                           \
-    static tg_tensor *call_##name(tg_tensor *const *in_, int n, void *user)                                            \
-    {                                                                                                                  \
-        const numbers *p = (const numbers *)user;                                                                      \
-        tg_tensor *a = n > 0 ? in_[0] : NULL, *b = n > 1 ? in_[1] : NULL, *c = n > 2 ? in_[2] : NULL;                  \
-        tg_tensor *d = n > 3 ? in_[3] : NULL;                                                                          \
-        (void)p, (void)a, (void)b, (void)c, (void)d;                                                                   \
-        return expression;                                                                                             \
+#define DEFINE_CALL(name, expression, flags)                                                          \
+    static tg_tensor *call_##name(tg_tensor *const *in_, int n, void *user)                           \
+    {                                                                                                 \
+        const numbers *p = (const numbers *)user;                                                     \
+        tg_tensor *a = n > 0 ? in_[0] : NULL, *b = n > 1 ? in_[1] : NULL, *c = n > 2 ? in_[2] : NULL; \
+        tg_tensor *d = n > 3 ? in_[3] : NULL;                                                         \
+        (void)p, (void)a, (void)b, (void)c, (void)d;                                                  \
+        return expression;                                                                            \
     }
 ALL_ROWS(DEFINE_CALL)
 
@@ -578,92 +583,92 @@ static void everywhere(double low, double high)
 #define UNIT "[-0.75, -0.25, 0.5, 0.9]"
 #define EDGES "[0, -0., inf, -inf, nan]" /* 2.62, 2.65, 2.70, 2.75 and the ends of every function */
 
-/* name; the range of the samples; inputs, outputs and gradients; outputs and gradients at EDGES.  The second table is of those
-   that have more to say, below. */
-#define UNARY_VALUES(OP)                                                                                               \
-    OP(neg, -2, 2, LINE, "[1.5, 0.25, -0.5, -2]", "[-1, -1, -1, -1]", "[-0., 0, -inf, inf, nan]",                      \
-       "[-1, -1, -1, -1, -1]")                                                                                         \
-    OP(abs, -2, 2, LINE, "[1.5, 0.25, 0.5, 2]", "[-1, -1, 1, 1]", "[0, 0, inf, inf, nan]", "[0, 0, 1, -1, 0]")         \
-    OP(sign, -2, 2, LINE, "[-1, -1, 1, 1]", "[0, 0, 0, 0]", "[0, 0, 1, -1, 0]", "[0, 0, 0, 0, 0]")                     \
-    OP(square, -2, 2, LINE, "[2.25, 0.0625, 0.25, 4]", "[-3, -0.5, 1, 4]", "[0, 0, inf, inf, nan]",                    \
-       "[0, 0, inf, -inf, nan]")                                                                                       \
-    OP(exp, -2, 2, LINE, "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]",                              \
-       "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]", "[1, 1, inf, 0, nan]", "[1, 1, inf, 0, nan]")  \
-    OP(expm1, -2, 2, LINE, "[-0.776869839852, -0.221199216929, 0.6487212707, 6.38905609893]",                          \
-       "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]", "[0, -0., inf, -1, nan]",                      \
-       "[1, 1, inf, 0, nan]")                                                                                          \
-    OP(log2, 0.2, 3, POSITIVE, "[-2, 0, 1.32192809489, 3.32192809489]",                                                \
-       "[5.77078016356, 1.44269504089, 0.577078016356, 0.144269504089]", "[-inf, -inf, inf, nan, nan]",                \
-       "[inf, -inf, 0, 0, nan]")                                                                                       \
-    OP(log10, 0.2, 3, POSITIVE, "[-0.602059991328, 0, 0.397940008672, 1]",                                             \
-       "[1.73717792761, 0.434294481903, 0.173717792761, 0.0434294481903]", "[-inf, -inf, inf, nan, nan]",              \
-       "[inf, -inf, 0, 0, nan]")                                                                                       \
-    OP(rsqrt, 0.2, 3, POSITIVE, "[2, 1, 0.632455532034, 0.316227766017]",                                              \
-       "[-4, -0.5, -0.126491106407, -0.0158113883008]", "[inf, -inf, 0, nan, nan]", "[-inf, inf, 0, nan, nan]")        \
-    OP(reciprocal, 0.2, 3, POSITIVE, "[4, 1, 0.4, 0.1]", "[-16, -1, -0.16, -0.01]", "[inf, -inf, 0, -0., nan]",        \
-       "[-inf, -inf, 0, 0, nan]")                                                                                      \
-    OP(sin, -2, 2, LINE, "[-0.997494986604, -0.247403959255, 0.479425538604, 0.909297426826]",                         \
-       "[0.0707372016677, 0.968912421711, 0.87758256189, -0.416146836547]", "[0, -0., nan, nan, nan]",                 \
-       "[1, 1, nan, nan, nan]")                                                                                        \
-    OP(cos, -2, 2, LINE, "[0.0707372016677, 0.968912421711, 0.87758256189, -0.416146836547]",                          \
-       "[0.997494986604, 0.247403959255, -0.479425538604, -0.909297426826]", "[1, 1, nan, nan, nan]",                  \
-       "[0, 0, nan, nan, nan]")                                                                                        \
-    OP(tan, -1, 1, LINE, "[-14.1014199472, -0.255341921221, 0.546302489844, -2.18503986326]",                          \
-       "[199.850044526, 1.06519949673, 1.29844641041, 5.77439920404]", "[0, -0., nan, nan, nan]",                      \
-       "[1, 1, nan, nan, nan]")                                                                                        \
-    OP(asin, -0.9, 0.9, UNIT, "[-0.848062078981, -0.252680255142, 0.523598775598, 1.119769515]",                       \
-       "[1.51185789204, 1.03279555899, 1.15470053838, 2.29415733871]", "[0, -0., nan, nan, nan]",                      \
-       "[1, 1, nan, nan, nan]")                                                                                        \
-    OP(atan, -2, 2, LINE, "[-0.982793723247, -0.244978663127, 0.463647609001, 1.10714871779]",                         \
-       "[0.307692307692, 0.941176470588, 0.8, 0.2]", "[0, -0., 1.57079632679, -1.57079632679, nan]",                   \
-       "[1, 1, 0, 0, nan]")                                                                                            \
-    OP(sinh, -2, 2, LINE, "[-2.12927945509, -0.252612316808, 0.521095305494, 3.62686040785]",                          \
-       "[2.35240961524, 1.03141309988, 1.12762596521, 3.76219569108]", "[0, -0., inf, -inf, nan]",                     \
-       "[1, 1, inf, inf, nan]")                                                                                        \
-    OP(cosh, -2, 2, LINE, "[2.35240961524, 1.03141309988, 1.12762596521, 3.76219569108]",                              \
-       "[-2.12927945509, -0.252612316808, 0.521095305494, 3.62686040785]", "[1, 1, inf, inf, nan]",                    \
-       "[0, 0, inf, -inf, nan]")                                                                                       \
-    OP(tanh, -2, 2, LINE, "[-0.905148253645, -0.244918662404, 0.46211715726, 0.964027580076]",                         \
-       "[0.180706638924, 0.940014848806, 0.786447732966, 0.0706508248532]", "[0, -0., 1, -1, nan]",                    \
-       "[1, 1, 0, 0, nan]")                                                                                            \
-    OP(erf, -2, 2, LINE, "[-0.966105146475, -0.276326390168, 0.520499877813, 0.995322265019]",                         \
-       "[0.118930289224, 1.06001412938, 0.878782578935, 0.0206669853541]", "[0, -0., 1, -1, nan]",                     \
-       "[1.1283791671, 1.1283791671, 0, 0, nan]")                                                                      \
-    OP(floor, -2, 2, LINE, "[-2, -1, 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")            \
-    OP(ceil, -2, 2, LINE, "[-1, -0., 1, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")            \
-    OP(trunc, -2, 2, LINE, "[-1, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
-    OP(relu, -2, 2, LINE, "[0, 0, 0.5, 2]", "[0, 0, 1, 1]", "[0, -0., inf, 0, nan]", "[0, 0, 1, 0, 1]")                \
-    OP(silu, -2, 2, LINE, "[-0.27363828571, -0.109455874779, 0.311229665601, 1.76159415596]",                          \
-       "[-0.0412941542991, 0.37628997843, 0.739961187303, 1.09078424878]", "[0, -0., inf, nan, nan]",                  \
+/* name; the range of the samples; inputs, outputs and gradients; outputs and gradients at EDGES.  The second table is
+   of those that have more to say, below. */
+#define UNARY_VALUES(OP)                                                                                              \
+    OP(neg, -2, 2, LINE, "[1.5, 0.25, -0.5, -2]", "[-1, -1, -1, -1]", "[-0., 0, -inf, inf, nan]",                     \
+       "[-1, -1, -1, -1, -1]")                                                                                        \
+    OP(abs, -2, 2, LINE, "[1.5, 0.25, 0.5, 2]", "[-1, -1, 1, 1]", "[0, 0, inf, inf, nan]", "[0, 0, 1, -1, 0]")        \
+    OP(sign, -2, 2, LINE, "[-1, -1, 1, 1]", "[0, 0, 0, 0]", "[0, 0, 1, -1, 0]", "[0, 0, 0, 0, 0]")                    \
+    OP(square, -2, 2, LINE, "[2.25, 0.0625, 0.25, 4]", "[-3, -0.5, 1, 4]", "[0, 0, inf, inf, nan]",                   \
+       "[0, 0, inf, -inf, nan]")                                                                                      \
+    OP(exp, -2, 2, LINE, "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]",                             \
+       "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]", "[1, 1, inf, 0, nan]", "[1, 1, inf, 0, nan]") \
+    OP(expm1, -2, 2, LINE, "[-0.776869839852, -0.221199216929, 0.6487212707, 6.38905609893]",                         \
+       "[0.223130160148, 0.778800783071, 1.6487212707, 7.38905609893]", "[0, -0., inf, -1, nan]",                     \
+       "[1, 1, inf, 0, nan]")                                                                                         \
+    OP(log2, 0.2, 3, POSITIVE, "[-2, 0, 1.32192809489, 3.32192809489]",                                               \
+       "[5.77078016356, 1.44269504089, 0.577078016356, 0.144269504089]", "[-inf, -inf, inf, nan, nan]",               \
+       "[inf, -inf, 0, 0, nan]")                                                                                      \
+    OP(log10, 0.2, 3, POSITIVE, "[-0.602059991328, 0, 0.397940008672, 1]",                                            \
+       "[1.73717792761, 0.434294481903, 0.173717792761, 0.0434294481903]", "[-inf, -inf, inf, nan, nan]",             \
+       "[inf, -inf, 0, 0, nan]")                                                                                      \
+    OP(rsqrt, 0.2, 3, POSITIVE, "[2, 1, 0.632455532034, 0.316227766017]",                                             \
+       "[-4, -0.5, -0.126491106407, -0.0158113883008]", "[inf, -inf, 0, nan, nan]", "[-inf, inf, 0, nan, nan]")       \
+    OP(reciprocal, 0.2, 3, POSITIVE, "[4, 1, 0.4, 0.1]", "[-16, -1, -0.16, -0.01]", "[inf, -inf, 0, -0., nan]",       \
+       "[-inf, -inf, 0, 0, nan]")                                                                                     \
+    OP(sin, -2, 2, LINE, "[-0.997494986604, -0.247403959255, 0.479425538604, 0.909297426826]",                        \
+       "[0.0707372016677, 0.968912421711, 0.87758256189, -0.416146836547]", "[0, -0., nan, nan, nan]",                \
+       "[1, 1, nan, nan, nan]")                                                                                       \
+    OP(cos, -2, 2, LINE, "[0.0707372016677, 0.968912421711, 0.87758256189, -0.416146836547]",                         \
+       "[0.997494986604, 0.247403959255, -0.479425538604, -0.909297426826]", "[1, 1, nan, nan, nan]",                 \
+       "[0, 0, nan, nan, nan]")                                                                                       \
+    OP(tan, -1, 1, LINE, "[-14.1014199472, -0.255341921221, 0.546302489844, -2.18503986326]",                         \
+       "[199.850044526, 1.06519949673, 1.29844641041, 5.77439920404]", "[0, -0., nan, nan, nan]",                     \
+       "[1, 1, nan, nan, nan]")                                                                                       \
+    OP(asin, -0.9, 0.9, UNIT, "[-0.848062078981, -0.252680255142, 0.523598775598, 1.119769515]",                      \
+       "[1.51185789204, 1.03279555899, 1.15470053838, 2.29415733871]", "[0, -0., nan, nan, nan]",                     \
+       "[1, 1, nan, nan, nan]")                                                                                       \
+    OP(atan, -2, 2, LINE, "[-0.982793723247, -0.244978663127, 0.463647609001, 1.10714871779]",                        \
+       "[0.307692307692, 0.941176470588, 0.8, 0.2]", "[0, -0., 1.57079632679, -1.57079632679, nan]",                  \
+       "[1, 1, 0, 0, nan]")                                                                                           \
+    OP(sinh, -2, 2, LINE, "[-2.12927945509, -0.252612316808, 0.521095305494, 3.62686040785]",                         \
+       "[2.35240961524, 1.03141309988, 1.12762596521, 3.76219569108]", "[0, -0., inf, -inf, nan]",                    \
+       "[1, 1, inf, inf, nan]")                                                                                       \
+    OP(cosh, -2, 2, LINE, "[2.35240961524, 1.03141309988, 1.12762596521, 3.76219569108]",                             \
+       "[-2.12927945509, -0.252612316808, 0.521095305494, 3.62686040785]", "[1, 1, inf, inf, nan]",                   \
+       "[0, 0, inf, -inf, nan]")                                                                                      \
+    OP(tanh, -2, 2, LINE, "[-0.905148253645, -0.244918662404, 0.46211715726, 0.964027580076]",                        \
+       "[0.180706638924, 0.940014848806, 0.786447732966, 0.0706508248532]", "[0, -0., 1, -1, nan]",                   \
+       "[1, 1, 0, 0, nan]")                                                                                           \
+    OP(erf, -2, 2, LINE, "[-0.966105146475, -0.276326390168, 0.520499877813, 0.995322265019]",                        \
+       "[0.118930289224, 1.06001412938, 0.878782578935, 0.0206669853541]", "[0, -0., 1, -1, nan]",                    \
+       "[1.1283791671, 1.1283791671, 0, 0, nan]")                                                                     \
+    OP(floor, -2, 2, LINE, "[-2, -1, 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
+    OP(ceil, -2, 2, LINE, "[-1, -0., 1, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
+    OP(trunc, -2, 2, LINE, "[-1, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")          \
+    OP(relu, -2, 2, LINE, "[0, 0, 0.5, 2]", "[0, 0, 1, 1]", "[0, -0., inf, 0, nan]", "[0, 0, 1, 0, 1]")               \
+    OP(silu, -2, 2, LINE, "[-0.27363828571, -0.109455874779, 0.311229665601, 1.76159415596]",                         \
+       "[-0.0412941542991, 0.37628997843, 0.739961187303, 1.09078424878]", "[0, -0., inf, nan, nan]",                 \
        "[0.5, 0.5, nan, nan, nan]")
 
-#define UNARY_VALUES_AND_MORE(OP)                                                                                      \
-    OP(log, 0.2, 3, POSITIVE, "[-1.38629436112, 0, 0.916290731874, 2.30258509299]", "[4, 1, 0.4, 0.1]",                \
-       "[-inf, -inf, inf, nan, nan]", "[inf, -inf, 0, 0, nan]")                                                        \
-    OP(log1p, 0.2, 3, POSITIVE, "[0.223143551314, 0.69314718056, 1.2527629685, 2.3978952728]",                         \
-       "[0.8, 0.5, 0.285714285714, 0.0909090909091]", "[0, -0., inf, nan, nan]", "[1, 1, 0, 0, nan]")                  \
-    OP(sqrt, 0.2, 3, POSITIVE, "[0.5, 1, 1.58113883008, 3.16227766017]", "[1, 0.5, 0.316227766017, 0.158113883008]",   \
-       "[0, -0., inf, nan, nan]", "[inf, -inf, 0, nan, nan]")                                                          \
-    OP(acos, -0.9, 0.9, UNIT, "[2.41885840578, 1.82347658194, 1.0471975512, 0.451026811796]",                          \
-       "[-1.51185789204, -1.03279555899, -1.15470053838, -2.29415733871]",                                             \
-       "[1.57079632679, 1.57079632679, nan, nan, nan]", "[-1, -1, nan, nan, nan]")                                     \
-    OP(sigmoid, -2, 2, LINE, "[0.182425523806, 0.437823499114, 0.622459331202, 0.880797077978]",                       \
-       "[0.14914645207, 0.246134082738, 0.235003712202, 0.104993585404]", "[0.5, 0.5, 1, 0, nan]",                     \
-       "[0.25, 0.25, 0, 0, nan]")                                                                                      \
-    OP(round, -2, 2, LINE, "[-2, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
-    OP(logsigmoid, -2, 2, LINE, "[-1.70141327798, -0.825939419879, -0.47407698418, -0.126928011043]",                  \
-       "[0.817574476194, 0.562176500886, 0.377540668798, 0.119202922022]",                                             \
+#define UNARY_VALUES_AND_MORE(OP)                                                                                    \
+    OP(log, 0.2, 3, POSITIVE, "[-1.38629436112, 0, 0.916290731874, 2.30258509299]", "[4, 1, 0.4, 0.1]",              \
+       "[-inf, -inf, inf, nan, nan]", "[inf, -inf, 0, 0, nan]")                                                      \
+    OP(log1p, 0.2, 3, POSITIVE, "[0.223143551314, 0.69314718056, 1.2527629685, 2.3978952728]",                       \
+       "[0.8, 0.5, 0.285714285714, 0.0909090909091]", "[0, -0., inf, nan, nan]", "[1, 1, 0, 0, nan]")                \
+    OP(sqrt, 0.2, 3, POSITIVE, "[0.5, 1, 1.58113883008, 3.16227766017]", "[1, 0.5, 0.316227766017, 0.158113883008]", \
+       "[0, -0., inf, nan, nan]", "[inf, -inf, 0, nan, nan]")                                                        \
+    OP(acos, -0.9, 0.9, UNIT, "[2.41885840578, 1.82347658194, 1.0471975512, 0.451026811796]",                        \
+       "[-1.51185789204, -1.03279555899, -1.15470053838, -2.29415733871]",                                           \
+       "[1.57079632679, 1.57079632679, nan, nan, nan]", "[-1, -1, nan, nan, nan]")                                   \
+    OP(sigmoid, -2, 2, LINE, "[0.182425523806, 0.437823499114, 0.622459331202, 0.880797077978]",                     \
+       "[0.14914645207, 0.246134082738, 0.235003712202, 0.104993585404]", "[0.5, 0.5, 1, 0, nan]",                   \
+       "[0.25, 0.25, 0, 0, nan]")                                                                                    \
+    OP(round, -2, 2, LINE, "[-2, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")         \
+    OP(logsigmoid, -2, 2, LINE, "[-1.70141327798, -0.825939419879, -0.47407698418, -0.126928011043]",                \
+       "[0.817574476194, 0.562176500886, 0.377540668798, 0.119202922022]",                                           \
        "[-0.69314718056, -0.69314718056, 0, -inf, nan]", "[0.5, 0.5, 0, 1, nan]")
 
-#define DEFINE_UNARY_VALUES(name, low, high, x, y, g, edge_y, edge_g)                                                  \
-    static void values_##name(void)                                                                                    \
-    {                                                                                                                  \
-        everywhere(low, high);                                                                                         \
-        edge(in(x), gives(y), grads(g));                                                                               \
-        edge(in(EDGES), gives(edge_y), grads(edge_g));                                                                 \
+#define DEFINE_UNARY_VALUES(name, low, high, x, y, g, edge_y, edge_g) \
+    static void values_##name(void)                                   \
+    {                                                                 \
+        everywhere(low, high);                                        \
+        edge(in(x), gives(y), grads(g));                              \
+        edge(in(EDGES), gives(edge_y), grads(edge_g));                \
     }
-#define DEFINE_UNARY_SAMPLES(name, low, high, x, y, g, edge_y, edge_g)                                                 \
-    DEFINE_UNARY_VALUES(name, low, high, x, y, g, edge_y, edge_g)                                                      \
+#define DEFINE_UNARY_SAMPLES(name, low, high, x, y, g, edge_y, edge_g) \
+    DEFINE_UNARY_VALUES(name, low, high, x, y, g, edge_y, edge_g)      \
     SAMPLES(name) { values_##name(); }
 UNARY_VALUES(DEFINE_UNARY_SAMPLES)
 UNARY_VALUES_AND_MORE(DEFINE_UNARY_VALUES)
@@ -691,7 +696,8 @@ SAMPLES(acos)
 SAMPLES(round)
 {
     values_round();
-    edge(in("[0.5, 1.5, 2.5, -0.5, 3.7]"), gives("[0, 2, 2, -0., 4]"), grads("[0, 0, 0, 0, 0]")); /* 2.75: half to even */
+    edge(in("[0.5, 1.5, 2.5, -0.5, 3.7]"), gives("[0, 2, 2, -0., 4]"),
+         grads("[0, 0, 0, 0, 0]")); /* 2.75: half to even */
 }
 SAMPLES(sigmoid)
 {
@@ -773,13 +779,15 @@ SAMPLES(pow_scalar)
     sample(range(0.2, 3), S(2, 3), num(2.5));
     sample(range(0.2, 3), S(2, 3), num(-1.5));
     sample(S(2, 3), num(1));
-    edge(in("[0.25, 1, 2, 4]"), num(2.5), gives("[0.03125, 1, 5.65685424949, 32]"), grads("[0.3125, 2.5, 7.07106781187, 20]"));
+    edge(in("[0.25, 1, 2, 4]"), num(2.5), gives("[0.03125, 1, 5.65685424949, 32]"),
+         grads("[0.3125, 2.5, 7.07106781187, 20]"));
     edge(in("[-2, 0, 1.5]"), num(3), gives("[-8, 0, 3.375]"), grads("[12, 0, 6.75]"));
     edge(in("[-2, 0, 4]"), num(-1), gives("[-0.5, inf, 0.25]"), grads("[-0.25, -inf, -0.0625]"));
-    edge(in("[0, 4, inf, -1, nan]"), num(0.5), gives("[0, 2, inf, nan, nan]"), grads("[inf, 0.25, 0, nan, nan]")); /* 2.70 */
-    edge(in("[0, -3, nan, inf]"), num(0), gives("[1, 1, 1, 1]"), grads("[0, 0, 0, 0]"));                          /* 2.72 */
-    edge(in("[0, -3]"), num(1), gives("[0, -3]"), grads("[1, 1]"));                                               /* 2.72 */
-    edge(in("[0, -3]"), num(2), gives("[0, 9]"), grads("[0, -6]"));                                               /* 2.72 */
+    edge(in("[0, 4, inf, -1, nan]"), num(0.5), gives("[0, 2, inf, nan, nan]"),
+         grads("[inf, 0.25, 0, nan, nan]"));                                             /* 2.70 */
+    edge(in("[0, -3, nan, inf]"), num(0), gives("[1, 1, 1, 1]"), grads("[0, 0, 0, 0]")); /* 2.72 */
+    edge(in("[0, -3]"), num(1), gives("[0, -3]"), grads("[1, 1]"));                      /* 2.72 */
+    edge(in("[0, -3]"), num(2), gives("[0, 9]"), grads("[0, -6]"));                      /* 2.72 */
     expect(tg_pow_scalar(i64("[2, -3, 0]"), 3), "[8, -27, 0]");
     expect(tg_pow_scalar(i64("[4, 9]"), 0.5), "[2, 3]"); /* a number that is no integer makes floats of them */
     refuse(tg_pow_scalar(i64("[2]"), -1), "Integers to negative integer powers are not allowed."); /* 2.72 */
@@ -789,7 +797,7 @@ SAMPLES(clamp)
     everywhere_by(-0.7, 0.9, -2, 2);
     sample(S(2, 3), num(-INFINITY), num2(0.5));
     edge(in("[-2, -1, 0.5, 1, 2, nan, inf]"), num(-1), num2(1), gives("[-1, -1, 0.5, 1, 1, nan, 1]"),
-         grads("[0, 1, 1, 1, 0, 0, 0]")); /* 2.69 */
+         grads("[0, 1, 1, 1, 0, 0, 0]"));                                                /* 2.69 */
     edge(in("[-2, 0, 2]"), num(1), num2(-1), gives("[-1, -1, -1]"), grads("[0, 0, 0]")); /* 2.69 */
     expect(tg_clamp(i64("[-9, 0, 9]"), -3, 4), "[-3, 0, 4]");
 }
@@ -851,25 +859,25 @@ static void binary(double low, double high)
 }
 
 /* name; [1, 2, 3, nan] against 2 (nan against nan, where both are tensors); 2^53 against 2^53 + 1 */
-#define COMPARISONS(OP)                                                                                                \
-    OP(eq, "[0, 1, 0, 0]", "[0]")                                                                                      \
-    OP(ne, "[1, 0, 1, 1]", "[1]")                                                                                      \
-    OP(lt, "[1, 0, 0, 0]", "[1]")                                                                                      \
-    OP(le, "[1, 1, 0, 0]", "[1]")                                                                                      \
-    OP(gt, "[0, 0, 1, 0]", "[0]")                                                                                      \
+#define COMPARISONS(OP)           \
+    OP(eq, "[0, 1, 0, 0]", "[0]") \
+    OP(ne, "[1, 0, 1, 1]", "[1]") \
+    OP(lt, "[1, 0, 0, 0]", "[1]") \
+    OP(le, "[1, 1, 0, 0]", "[1]") \
+    OP(gt, "[0, 0, 1, 0]", "[0]") \
     OP(ge, "[0, 1, 1, 0]", "[0]")
-#define DEFINE_COMPARISON_SAMPLES(name, wanted, of_large)                                                              \
-    SAMPLES(name)                                                                                                      \
-    {                                                                                                                  \
-        binary(-2, 2);                                                                                                 \
-        edge(in("[1, 2, 3, nan]"), in("[2, 2, 2, nan]"), gives(wanted));                                               \
-        expect(tg_##name(i64("[9007199254740992]"), i64("[9007199254740993]")), of_large);                             \
-    }                                                                                                                  \
-    SAMPLES(name##_scalar)                                                                                             \
-    {                                                                                                                  \
-        everywhere_by(0.3, 0, -2, 2);                                                                                  \
-        edge(in("[1, 2, 3, nan]"), num(2), gives(wanted));                                                             \
-        expect(tg_##name##_scalar(i64("[9007199254740992]"), 9007199254740994.0), of_large);                           \
+#define DEFINE_COMPARISON_SAMPLES(name, wanted, of_large)                                    \
+    SAMPLES(name)                                                                            \
+    {                                                                                        \
+        binary(-2, 2);                                                                       \
+        edge(in("[1, 2, 3, nan]"), in("[2, 2, 2, nan]"), gives(wanted));                     \
+        expect(tg_##name(i64("[9007199254740992]"), i64("[9007199254740993]")), of_large);   \
+    }                                                                                        \
+    SAMPLES(name##_scalar)                                                                   \
+    {                                                                                        \
+        everywhere_by(0.3, 0, -2, 2);                                                        \
+        edge(in("[1, 2, 3, nan]"), num(2), gives(wanted));                                   \
+        expect(tg_##name##_scalar(i64("[9007199254740992]"), 9007199254740994.0), of_large); \
     }
 COMPARISONS(DEFINE_COMPARISON_SAMPLES)
 
@@ -877,16 +885,20 @@ SAMPLES(add)
 {
     binary(-2, 2);
     edge(in("[1, 2, inf]"), in("[0.5, -3, -inf]"), gives("[1.5, -1, nan]"), grads("[1, 1, 1]"), grads("[1, 1, 1]"));
-    edge(in("[[1], [2]]"), in("[10, 20, 30]"), gives("[[11, 21, 31], [12, 22, 32]]"), grads("[[3], [3]]"), grads("[2, 2, 2]")); /* 2.58 */
-    refuse(tg_add(ones(2), ones(3)), "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
+    edge(in("[[1], [2]]"), in("[10, 20, 30]"), gives("[[11, 21, 31], [12, 22, 32]]"), grads("[[3], [3]]"),
+         grads("[2, 2, 2]")); /* 2.58 */
+    refuse(tg_add(ones(2), ones(3)),
+           "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
     refuse(tg_add(ones(2), ones(3)), "shapes [2] and [3] do not broadcast");
-    refuse(tg_add(ones(2, 3), ones(2, 4)), "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1");
+    refuse(tg_add(ones(2, 3), ones(2, 4)),
+           "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1");
 }
 SAMPLES(sub)
 {
     binary(-2, 2);
     edge(in("[1, 2]"), in("[0.5, -3]"), gives("[0.5, 5]"), grads("[1, 1]"), grads("[-1, -1]"));
-    refuse(tg_sub(boolean("[1]"), boolean("[0]")), "Subtraction, the `-` operator, with two bool tensors is not supported");
+    refuse(tg_sub(boolean("[1]"), boolean("[0]")),
+           "Subtraction, the `-` operator, with two bool tensors is not supported");
 }
 SAMPLES(mul)
 {
@@ -929,22 +941,23 @@ SAMPLES(minimum)
 SAMPLES(atan2)
 {
     binary(-2, 2);
-    edge(in("[1, -1, 0, 2]"), in("[1, -1, -1, 0]"), gives("[0.785398163397, -2.35619449019, 3.14159265359, 1.57079632679]"),
-         grads("[0.5, -0.5, -1, 0]"), grads("[-0.5, 0.5, 0, -0.5]"));
+    edge(in("[1, -1, 0, 2]"), in("[1, -1, -1, 0]"),
+         gives("[0.785398163397, -2.35619449019, 3.14159265359, 1.57079632679]"), grads("[0.5, -0.5, -1, 0]"),
+         grads("[-0.5, 0.5, 0, -0.5]"));
     edge(in("[0]"), in("[0]"), gives("[0]"), grads("[nan]"), grads("[nan]")); /* 2.70 */
 }
 
 /* name; [0, 0, 2, -3] with [0, nan, 0, 1] */
-#define LOGIC(OP)                                                                                                      \
-    OP(logical_and, "[0, 0, 0, 1]")                                                                                    \
-    OP(logical_or, "[0, 1, 1, 1]")                                                                                     \
+#define LOGIC(OP)                   \
+    OP(logical_and, "[0, 0, 0, 1]") \
+    OP(logical_or, "[0, 1, 1, 1]")  \
     OP(logical_xor, "[0, 1, 1, 0]")
-#define DEFINE_LOGIC_SAMPLES(name, wanted)                                                                             \
-    SAMPLES(name)                                                                                                      \
-    {                                                                                                                  \
-        binary(-2, 2);                                                                                                 \
-        edge(in("[0, 0, 2, -3]"), in("[0, nan, 0, 1]"), gives(wanted));                                                \
-        expect(tg_##name(boolean("[0, 0, 1, 1]"), i64("[0, 256, 0, 4611686018427387904]")), wanted);                   \
+#define DEFINE_LOGIC_SAMPLES(name, wanted)                                                           \
+    SAMPLES(name)                                                                                    \
+    {                                                                                                \
+        binary(-2, 2);                                                                               \
+        edge(in("[0, 0, 2, -3]"), in("[0, nan, 0, 1]"), gives(wanted));                              \
+        expect(tg_##name(boolean("[0, 0, 1, 1]"), i64("[0, 256, 0, 4611686018427387904]")), wanted); \
     }
 LOGIC(DEFINE_LOGIC_SAMPLES)
 
@@ -957,7 +970,8 @@ SAMPLES(where)
     sample(S(3), S0, mask("[1, 0, 1]"));
     sample(S0, S(2, 3), mask("1"));
     sample(S(0, 2), S(2), mask("[1, 0]"));
-    edge(in("[1, 2, nan]"), in("[3, nan, 5]"), mask("[1, 1, 0]"), gives("[1, 2, 5]"), grads("[1, 1, 0]"), grads("[0, 0, 1]"));
+    edge(in("[1, 2, nan]"), in("[3, nan, 5]"), mask("[1, 1, 0]"), gives("[1, 2, 5]"), grads("[1, 1, 0]"),
+         grads("[0, 0, 1]"));
     {
         tg_tensor *x = leaf("[-1, 0, 4]"), *y = tg_where(tg_gt_scalar(x, 0), tg_sqrt(x), tg_zeros_like(x));
         expect(y, "[0, 0, 2]");
@@ -1001,14 +1015,14 @@ SAMPLES(to)
     sample(S(2, 3));
     sample(S0);
     sample(S(0, 2));
-    expect(tg_to_dtype(f64("[65519, 65520, 1e-8, -65536]"), TG_F16), "[65504, inf, 0, -inf]");              /* 1.22 */
-    expect(tg_to_dtype(f64("[1.00390625, 1.01171875, nan]"), TG_BF16), "[1, 1.015625, nan]");             /* 1.22 */
-    expect(tg_to_dtype(f64("[3.7, -3.7]"), TG_I32), "[3, -3]");                                             /* 1.23 */
+    expect(tg_to_dtype(f64("[65519, 65520, 1e-8, -65536]"), TG_F16), "[65504, inf, 0, -inf]");               /* 1.22 */
+    expect(tg_to_dtype(f64("[1.00390625, 1.01171875, nan]"), TG_BF16), "[1, 1.015625, nan]");                /* 1.22 */
+    expect(tg_to_dtype(f64("[3.7, -3.7]"), TG_I32), "[3, -3]");                                              /* 1.23 */
     expect(tg_to_dtype(f64("[1e20, -1e20, nan, inf]"), TG_I32), "[2147483647, -2147483648, 0, 2147483647]"); /* 1.24 */
-    expect(tg_to_dtype(f64("[256, 300, -1, 255.9]"), TG_U8), "[255, 255, 0, 255]");                         /* 1.24 */
+    expect(tg_to_dtype(f64("[256, 300, -1, 255.9]"), TG_U8), "[255, 255, 0, 255]");                          /* 1.24 */
     expect(tg_to_dtype(f64("[1e30, -inf]"), TG_I64), "[9223372036854775807, -9223372036854775808]");         /* 1.24 */
-    expect(tg_to_dtype(f64("[nan, -0., 2, 0]"), TG_BOOL), "[1, 0, 1, 0]");                                  /* 1.25 */
-    expect(tg_to_dtype(boolean("[1, 0]"), TG_F32), "[1, 0]");                                               /* 1.26 */
+    expect(tg_to_dtype(f64("[nan, -0., 2, 0]"), TG_BOOL), "[1, 0, 1, 0]");                                   /* 1.25 */
+    expect(tg_to_dtype(boolean("[1, 0]"), TG_F32), "[1, 0]");                                                /* 1.26 */
     expect(tg_to_dtype(i64("[4294967297, -1, 300]"), TG_I32), "[1, -1, 300]");
     expect(tg_to_dtype(i64("[-1, 300]"), TG_U8), "[255, 44]");
 }
@@ -1028,7 +1042,8 @@ SAMPLES(fill_)
     sample(S0, num(2));
     sample(S(0, 3), num(2));
     edge(in("[1, 2]"), num(5), gives("[5, 5]"), grads("[0, 0]"));
-    expect(tg_fill_(tg_zeros_on(TG_SHAPE(2), TG_I64, TG_CPU), 9007199254740992.0), "[9007199254740992, 9007199254740992]");
+    expect(tg_fill_(tg_zeros_on(TG_SHAPE(2), TG_I64, TG_CPU), 9007199254740992.0),
+           "[9007199254740992, 9007199254740992]");
 }
 SAMPLES(zero_)
 {
@@ -1058,7 +1073,8 @@ SAMPLES(scatter_view)
 {
     sample(S(2, 3), S(3));
     sample(S(3, 2), S0);
-    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), gives("[[1, 2], [25, 36]]"), grads("[[1, 1], [0, 0]]"), grads("[10, 12]")); /* 2.49 */
+    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), gives("[[1, 2], [25, 36]]"), grads("[[1, 1], [0, 0]]"),
+         grads("[10, 12]")); /* 2.49 */
 }
 SAMPLES(view)
 {
@@ -1069,7 +1085,8 @@ SAMPLES(view)
     expect(tg_view(f64("[1, 2, 3, 4]"), TG_SHAPE(2, -1)), "[[1, 2], [3, 4]]");
     expect(tg_view(f64("[7]"), TG_SCALAR), "7");
     refuse(tg_view(ones(2, 3), TG_SHAPE(4)), "shape '[4]' is invalid for input of size 6");
-    refuse(tg_view(tg_t(ones(2, 3)), TG_SHAPE(6)), "view size is not compatible with input tensor's size and stride (at least one "
+    refuse(tg_view(tg_t(ones(2, 3)), TG_SHAPE(6)),
+           "view size is not compatible with input tensor's size and stride (at least one "
            "dimension spans across two contiguous subspaces). Use .reshape(...) instead.");
     refuse(tg_view(ones(2, 3), TG_SHAPE(-1, -1)), "only one dimension can be inferred");
     refuse(tg_view(ones(0, 3), TG_SHAPE(-1, 0)), "cannot reshape tensor of 0 elements into shape [-1, 0]");
@@ -1153,9 +1170,11 @@ SAMPLES(expand)
     sample(S0, dims(2, 2));
     sample(S(1, 2), dims(0, 2));
     edge(in("[[1], [2]]"), dims(2, 3), gives("[[1, 1, 1], [2, 2, 2]]"), grads("[[3], [3]]"));
-    refuse(tg_expand(ones(2, 3), TG_SHAPE(2, 4)), "The expanded size of the tensor (4) must match the existing size (3) at "
+    refuse(tg_expand(ones(2, 3), TG_SHAPE(2, 4)),
+           "The expanded size of the tensor (4) must match the existing size (3) at "
            "non-singleton dimension 1.");
-    refuse(tg_expand(ones(2, 3), TG_SHAPE(3)), "must be greater or equal to the number of dimensions in the tensor (2)");
+    refuse(tg_expand(ones(2, 3), TG_SHAPE(3)),
+           "must be greater or equal to the number of dimensions in the tensor (2)");
     refuse(tg_expand(ones(2, 3), TG_SHAPE(-1, 2, 3)), "isn't allowed in a leading, non-existing dimension 0");
 }
 SAMPLES(narrow)
@@ -1225,7 +1244,8 @@ SAMPLES(split)
     edge(in("[1, 2, 3]"), count(2), dim(0), gives("[1, 2, 6]"), grads("[1, 1, 2]"));
     CHECK(tg_split(ones(5), 2, 0, pieces, 8) == 3 && tg_dim(pieces[2], 0) == 1);
     refuse(tg_split(ones(2, 3), -1, 0, pieces, 8), "split expects split_size be non-negative, but got split_size=-1");
-    refuse(tg_split(ones(2, 3), 0, 0, pieces, 8), "split_size can only be 0 if dimension size is 0, but got dimension size of 2");
+    refuse(tg_split(ones(2, 3), 0, 0, pieces, 8),
+           "split_size can only be 0 if dimension size is 0, but got dimension size of 2");
     refuse(tg_split(ones(5), 1, 0, pieces, 4), "");
 }
 SAMPLES(chunk)
@@ -1262,7 +1282,8 @@ SAMPLES(cat)
     pair[0] = i64("[9007199254740993]"), pair[1] = f32("[1]");
     CHECK(tg_dtype_of(tg_cat(pair, 2, 0)) == TG_F32);
     pair[0] = ones(2, 3), pair[1] = ones(3, 3);
-    refuse(tg_cat(pair, 2, 1), "Sizes of tensors must match except in dimension 1. Expected size 2 but got size 3 for tensor number "
+    refuse(tg_cat(pair, 2, 1),
+           "Sizes of tensors must match except in dimension 1. Expected size 2 but got size 3 for tensor number "
            "1 in the list.");
     refuse(tg_cat(pair, 2, 2), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
     refuse(tg_cat(pair, 0, 0), "expected a non-empty list of Tensors");
@@ -1279,7 +1300,8 @@ SAMPLES(stack)
     sample(S0, S0, dim(0));
     edge(in("[1, 2]"), in("[3, 4]"), dim(1), gives("[[1, 3], [2, 4]]"), grads("[1, 1]"), grads("[1, 1]"));
     pair[0] = ones(2), pair[1] = ones(3);
-    refuse(tg_stack(pair, 2, 0), "stack expects each tensor to be equal size, but got [2] at entry 0 and [3] at entry 1");
+    refuse(tg_stack(pair, 2, 0),
+           "stack expects each tensor to be equal size, but got [2] at entry 0 and [3] at entry 1");
     refuse(tg_stack(pair, 0, 0), "stack expects a non-empty TensorList");
 }
 SAMPLES(repeat)
@@ -1289,7 +1311,8 @@ SAMPLES(repeat)
     sample(S0, dims(3));
     sample(S(2), dims(0));
     edge(in("[1, 2]"), dims(2, 2), gives("[[1, 2, 1, 2], [1, 2, 1, 2]]"), grads("[4, 4]"));
-    refuse(tg_repeat(ones(2, 3), TG_SHAPE(2)), "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+    refuse(tg_repeat(ones(2, 3), TG_SHAPE(2)),
+           "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
            "tensor");
     refuse(tg_repeat(ones(2, 3), TG_SHAPE(2, -1)), "negative");
 }
@@ -1333,10 +1356,12 @@ SAMPLES(pad)
     sample(S(2, 3), dims(0, 1, 2, 0), num(0));
     sample(S(3, 4), dims(-1, 2), num(1));
     sample(S(0, 2), dims(1, 1), num(1));
-    edge(in("[[1, 2], [3, 4]]"), dims(1, 0, 0, 1), num(9), gives("[[9, 1, 2], [9, 3, 4], [9, 9, 9]]"), grads("[[1, 1], [1, 1]]"));
+    edge(in("[[1, 2], [3, 4]]"), dims(1, 0, 0, 1), num(9), gives("[[9, 1, 2], [9, 3, 4], [9, 9, 9]]"),
+         grads("[[1, 1], [1, 1]]"));
     expect(tg_pad(f64("[1, 2, 3, 4]"), TG_DIMS(-1, -2), 0), "[2]");
     refuse(tg_pad(ones(2, 3), TG_DIMS(1), 0), "Padding length must be divisible by 2");
-    refuse(tg_pad(ones(2, 3), TG_DIMS(1, 1, 1, 1, 1, 1), 0), "Padding length should be less than or equal to two times the input "
+    refuse(tg_pad(ones(2, 3), TG_DIMS(1, 1, 1, 1, 1, 1), 0),
+           "Padding length should be less than or equal to two times the input "
            "dimension");
     refuse(tg_pad(ones(3), TG_DIMS(-2, -2), 0), "");
 }
@@ -1363,7 +1388,8 @@ SAMPLES(gather)
     edge(in("[1, 2, 3]"), ids("[2, 0, 2]"), dim(0), gives("[3, 1, 3]"), grads("[1, 0, 2]"));
     refuse(tg_gather(ones(3), 0, i64("[0, 3]")), "index 3 is out of bounds for dimension 0 with size 3");
     refuse(tg_gather(ones(3), 0, i64("[-1]")), "index -1 is out of bounds for dimension 0 with size 3");
-    refuse(tg_gather(ones(2, 3), 0, i64("[0]")), "Index tensor must have the same number of dimensions as input tensor");
+    refuse(tg_gather(ones(2, 3), 0, i64("[0]")),
+           "Index tensor must have the same number of dimensions as input tensor");
     refuse(tg_gather(ones(2, 3), 1, i64("[[0], [0], [0]]")), "xpected index [3, 1] to be no larger than");
     refuse(tg_gather(ones(2), 0, ones(2)), "index");
 }
@@ -1373,7 +1399,8 @@ SAMPLES(take_along_dim)
     sample(S(3, 2), ids("[[0], [1], [1]]"), dim(1));
     sample(S(3, 1), ids("[[0, 1], [2, 0]]"), dim(0));
     edge(in("[[1, 2], [3, 4]]"), ids("[[1]]"), dim(1), gives("[[2], [4]]"), grads("[[0, 1], [0, 1]]"));
-    refuse(tg_take_along_dim(ones(2, 3), i64("[0]"), 1), "input and indices should have the same number of dimensions, but got 2 "
+    refuse(tg_take_along_dim(ones(2, 3), i64("[0]"), 1),
+           "input and indices should have the same number of dimensions, but got 2 "
            "dimensions for input, and 1 dimensions for indices");
 }
 SAMPLES(embedding)
@@ -1381,7 +1408,8 @@ SAMPLES(embedding)
     sample(S(4, 3), ids("[[0, 3], [3, 3]]"));
     sample(S(4, 3), ids("2"));
     sample(S(4, 3), no_ids());
-    edge(in("[[1, 2], [3, 4], [5, 6]]"), ids("[2, 0, 2]"), gives("[[5, 6], [1, 2], [5, 6]]"), grads("[[1, 1], [0, 0], [2, 2]]"));
+    edge(in("[[1, 2], [3, 4], [5, 6]]"), ids("[2, 0, 2]"), gives("[[5, 6], [1, 2], [5, 6]]"),
+         grads("[[1, 1], [0, 0], [2, 2]]"));
     refuse(tg_embedding(ones(3, 2), i64("[3]")), "index out of range in self");
     refuse(tg_embedding(ones(3, 2), i64("[-1]")), "index out of range in self");
     refuse(tg_embedding(ones(3), i64("[0]")), "'weight' must be 2-D");
@@ -1414,8 +1442,10 @@ SAMPLES(scatter)
     expect(tg_scatter(f64("[1, 2]"), 0, i64("[1, 1]"), f64("[7, 8]")), "[1, 8]"); /* the last writer stays */
     expect(tg_scatter(i64("[1, 2]"), 0, i64("[1]"), i64("[9007199254740993]")), "[1, 9007199254740993]");
     refuse(tg_scatter(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
-    refuse(tg_scatter(ones(2, 3), 0, i64("[0]"), ones(1)), "Index tensor must have the same number of dimensions as self tensor");
-    refuse(tg_scatter(ones(3), 0, i64("[0, 1]"), ones(1)), "Expected index [2] to be no larger than self [3] apart from dimension 0 "
+    refuse(tg_scatter(ones(2, 3), 0, i64("[0]"), ones(1)),
+           "Index tensor must have the same number of dimensions as self tensor");
+    refuse(tg_scatter(ones(3), 0, i64("[0, 1]"), ones(1)),
+           "Expected index [2] to be no larger than self [3] apart from dimension 0 "
            "and to be no larger size than src [1]");
 }
 SAMPLES(scatter_add)
@@ -1423,7 +1453,8 @@ SAMPLES(scatter_add)
     sample(S(3, 2), ids("[[0, 1], [0, 1]]"), S(2, 2), dim(0));
     sample(S(2, 3), ids("[[2, 2], [0, 2]]"), S(2, 3), dim(-1));
     sample(S(4), ids("[3, 3, 1]"), S(3), dim(0));
-    edge(in("[1, 2, 3]"), ids("[2, 2]"), in("[7, 8]"), dim(0), gives("[1, 2, 18]"), grads("[1, 1, 1]"), grads("[1, 1]"));
+    edge(in("[1, 2, 3]"), ids("[2, 2]"), in("[7, 8]"), dim(0), gives("[1, 2, 18]"), grads("[1, 1, 1]"),
+         grads("[1, 1]"));
     expect(tg_scatter_add(i64("[1, 2]"), 0, i64("[1, 1]"), i64("[9007199254740990, 1]")), "[1, 9007199254740993]");
     refuse(tg_scatter_add(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
 }
@@ -1431,10 +1462,13 @@ SAMPLES(index_add)
 {
     sample(S(3, 2), ids("[2, 0, 2]"), S(3, 2), dim(0));
     sample(S(2, 3), ids("[1]"), S(2, 1), dim(1));
-    edge(in("[1, 2, 3]"), ids("[2, 2]"), in("[7, 8]"), dim(0), gives("[1, 2, 18]"), grads("[1, 1, 1]"), grads("[1, 1]"));
+    edge(in("[1, 2, 3]"), ids("[2, 2]"), in("[7, 8]"), dim(0), gives("[1, 2, 18]"), grads("[1, 1, 1]"),
+         grads("[1, 1]"));
     refuse(tg_index_add(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
-    refuse(tg_index_add(ones(3), 0, i64("[0]"), ones(2)), "Number of indices (1) should be equal to source.size(dim): (2), for dim: 0");
-    refuse(tg_index_add(ones(2, 3), 0, i64("[0]"), ones(1, 2)), "source tensor shape must match self tensor shape, excluding the "
+    refuse(tg_index_add(ones(3), 0, i64("[0]"), ones(2)),
+           "Number of indices (1) should be equal to source.size(dim): (2), for dim: 0");
+    refuse(tg_index_add(ones(2, 3), 0, i64("[0]"), ones(1, 2)),
+           "source tensor shape must match self tensor shape, excluding the "
            "specified dimension");
 }
 SAMPLES(sort)
@@ -1453,8 +1487,10 @@ SAMPLES(sort)
     expect(at_, "[1, 3, 0, 2]");
     expect(tg_sort(f64("[2, 1, 2, 1]"), 0, true, &at_), "[2, 2, 1, 1]");
     expect(at_, "[0, 2, 1, 3]");
-    expect(tg_sort(i64("[9007199254740993, 9007199254740992]"), 0, false, NULL), "[9007199254740992, 9007199254740993]");
-    refuse(tg_sort(ones(2, 3), 2, false, NULL), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
+    expect(tg_sort(i64("[9007199254740993, 9007199254740992]"), 0, false, NULL),
+           "[9007199254740992, 9007199254740993]");
+    refuse(tg_sort(ones(2, 3), 2, false, NULL),
+           "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
 }
 SAMPLES(topk)
 {
@@ -1473,7 +1509,10 @@ SAMPLES(topk)
 
 /* ---- reductions ---- */
 
-static void reductions(double low, double high) { sample(range(low, high), S(2, 3, 4)), sample(range(low, high), S(5)), sample(range(low, high), S0); }
+static void reductions(double low, double high)
+{
+    sample(range(low, high), S(2, 3, 4)), sample(range(low, high), S(5)), sample(range(low, high), S0);
+}
 static void reductions_of_dim(double low, double high, double number, int64_t correction)
 {
     sample(range(low, high), S(2, 3, 4), dim(1), num(number), count(correction));
@@ -1491,8 +1530,9 @@ static void reductions_of_dims(double low, double high, double number, int64_t c
 SAMPLES(sum_to)
 {
     binary(-2, 2);
-    edge(in("[[2], [1]]"), in("[1, 2, 3]"), gives("[[2, 8, 18], [1, 4, 9]]"), grads("[[14], [14]]"), grads("[6, 12, 18]")); /* 2.58 */
-    edge(in("2"), in("[1, 2]"), gives("[2, 8]"), grads("5"), grads("[4, 8]"));                                             /* 2.59 */
+    edge(in("[[2], [1]]"), in("[1, 2, 3]"), gives("[[2, 8, 18], [1, 4, 9]]"), grads("[[14], [14]]"),
+         grads("[6, 12, 18]"));                                                /* 2.58 */
+    edge(in("2"), in("[1, 2]"), gives("[2, 8]"), grads("5"), grads("[4, 8]")); /* 2.59 */
 }
 SAMPLES(sum)
 {
@@ -1512,7 +1552,8 @@ SAMPLES(sum_dim)
     expect(tg_sum_dim(f64("[[1, 2], [3, 4]]"), 1, true), "[[3], [7]]");
     expect(tg_sum_dim(ones(0, 2), 0, false), "[0, 0]");
     refuse(tg_sum_dim(ones(2, 3), 2, false), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
-    refuse(tg_sum_dim(tg_scalar(1), 1, false), "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+    refuse(tg_sum_dim(tg_scalar(1), 1, false),
+           "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
 }
 SAMPLES(sum_dims)
 {
@@ -1526,8 +1567,9 @@ SAMPLES(mean)
 {
     reductions(-2, 2);
     edge(in("[[1, 2], [3, 6]]"), gives("3"), grads("[[0.25, 0.25], [0.25, 0.25]]"));
-    expect(tg_mean(ones(0)), "nan");                                                         /* 2.80 */
-    refuse(tg_mean(i64("[1, 2]")), "could not infer output dtype. Input dtype must be either a floating point or complex dtype"); /* 2.81 */
+    expect(tg_mean(ones(0)), "nan"); /* 2.80 */
+    refuse(tg_mean(i64("[1, 2]")),
+           "could not infer output dtype. Input dtype must be either a floating point or complex dtype"); /* 2.81 */
 }
 SAMPLES(mean_dim)
 {
@@ -1566,7 +1608,8 @@ SAMPLES(amax)
     reductions(-2, 2);
     edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]")); /* 2.66 */
     expect(tg_amax(i64("[1, 9007199254740993]")), "9007199254740993");
-    refuse(tg_amax(ones(0)), "amax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+    refuse(tg_amax(ones(0)),
+           "amax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
            "'dim' argument."); /* 2.80 */
 }
 SAMPLES(amax_dim)
@@ -1600,15 +1643,16 @@ SAMPLES(amin_dims)
 SAMPLES(max)
 {
     reductions(-2, 2);
-    edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]"));  /* 2.66 */
+    edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]")); /* 2.66 */
     edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
-    refuse(tg_max(ones(0)), "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
+    refuse(tg_max(ones(0)),
+           "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
            "'dim' argument."); /* 2.80 */
 }
 SAMPLES(min)
 {
     reductions(-2, 2);
-    edge(in("[1, 3, 1]"), gives("1"), grads("[0.5, 0, 0.5]"));  /* 2.66 */
+    edge(in("[1, 3, 1]"), gives("1"), grads("[0.5, 0, 0.5]")); /* 2.66 */
     edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
     refuse(tg_min(ones(0)), "min(): Expected reduction dim to be specified for input.numel() == 0.");
 }
@@ -1685,15 +1729,16 @@ SAMPLES(logsumexp)
     reductions(-2, 2);
     edge(in("[1, 2, 3]"), gives("3.40760596444"), grads("[0.0900305731704, 0.244728471055, 0.665240955775]"));
     edge(in("[1000, 1000]"), gives("1000.69314718"), grads("[0.5, 0.5]"));
-    edge(in("[-inf, -inf]"), gives("-inf"), grads("[nan, nan]")); /* 2.78 */
-    edge(in("[inf, 1]"), gives("inf"), grads("[nan, 0]"));        /* 2.78 */
+    edge(in("[-inf, -inf]"), gives("-inf"), grads("[nan, nan]"));                                 /* 2.78 */
+    edge(in("[inf, 1]"), gives("inf"), grads("[nan, 0]"));                                        /* 2.78 */
     edge(in("[-inf, 1, 2]"), gives("2.31326168752"), grads("[0, 0.26894142137, 0.73105857863]")); /* 2.78 */
-    expect(tg_logsumexp(ones(0)), "-inf"); /* 2.80 */
+    expect(tg_logsumexp(ones(0)), "-inf");                                                        /* 2.80 */
 }
 SAMPLES(logsumexp_dim)
 {
     reductions_of_dim(-2, 2, 0, 0);
-    edge(in("[[1000, 1000], [0, 0]]"), dim(1), gives("[1000.69314718, 0.69314718056]"), grads("[[0.5, 0.5], [0.5, 0.5]]"));
+    edge(in("[[1000, 1000], [0, 0]]"), dim(1), gives("[1000.69314718, 0.69314718056]"),
+         grads("[[0.5, 0.5], [0.5, 0.5]]"));
 }
 SAMPLES(logsumexp_dims)
 {
@@ -1705,8 +1750,8 @@ SAMPLES(var)
     sample(S(2, 3, 4));
     sample(S(5));
     edge(in("[1, 2, 4]"), gives("2.33333333333"), grads("[-1.33333333333, -0.333333333333, 1.66666666667]"));
-    edge(in("[2]"), gives("nan"), grads("[nan]")); /* 2.77 */
-    expect(tg_var(ones(0)), "nan");                /* 2.80 */
+    edge(in("[2]"), gives("nan"), grads("[nan]"));                    /* 2.77 */
+    expect(tg_var(ones(0)), "nan");                                   /* 2.80 */
     expect(tg_var(f64("[1000000001, 1000000002, 1000000003]")), "1"); /* in two passes */
     refuse(tg_var(i64("[1, 2]")), "Input dtype must be either a floating point or complex dtype");
 }
@@ -1715,7 +1760,8 @@ SAMPLES(var_dim)
     reductions_of_dim(-2, 2, 0, 1);
     sample(S(2, 3), dim(1), count(0));
     edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
-    edge(in("[[1, 2, 4]]"), dim(1), count(0), gives("[1.55555555556]"), grads("[[-0.888888888889, -0.222222222222, 1.11111111111]]"));
+    edge(in("[[1, 2, 4]]"), dim(1), count(0), gives("[1.55555555556]"),
+         grads("[[-0.888888888889, -0.222222222222, 1.11111111111]]"));
 }
 SAMPLES(var_dims)
 {
@@ -1742,7 +1788,8 @@ SAMPLES(std_dim)
 SAMPLES(std_dims)
 {
     reductions_of_dims(-2, 2, 0, 1);
-    edge(in("[[1, 2], [4, 2]]"), dims(0), count(1), gives("[2.12132034356, 0]"), grads("[[-0.707106781187, 0], [0.707106781187, 0]]"));
+    edge(in("[[1, 2], [4, 2]]"), dims(0), count(1), gives("[2.12132034356, 0]"),
+         grads("[[-0.707106781187, 0], [0.707106781187, 0]]"));
 }
 SAMPLES(norm)
 {
@@ -1808,12 +1855,13 @@ SAMPLES(softmax)
     sample(S(0, 3), dim(1));
     edge(in("[1, 2, 4]"), dim(0), gives("[0.0420100661341, 0.114195199385, 0.843794734481]"), grads("[0, 0, 0]"));
     edge(in("[-inf, 1, 2]"), dim(0), gives("[0, 0.26894142137, 0.73105857863]"), grads("[0, 0, 0]")); /* 2.78 */
-    edge(in("[-inf, -inf]"), dim(0), gives("[nan, nan]"), grads("[nan, nan]"));                     /* 2.78 */
+    edge(in("[-inf, -inf]"), dim(0), gives("[nan, nan]"), grads("[nan, nan]"));                       /* 2.78 */
     edge(in("[inf, 1]"), dim(0), gives("[nan, nan]"), grads("[nan, nan]"));
     edge(in("[1000, 999]"), dim(0), gives("[0.73105857863, 0.26894142137]"), grads("[0, 0]"));
     {
         tg_tensor *x = leaf("[1, 2, 4]");
-        expect(gradient(tg_mul(tg_softmax(x, 0), f64("[1, 2, 4]")), x), "[-0.111140965676, -0.187917268009, 0.299058233685]");
+        expect(gradient(tg_mul(tg_softmax(x, 0), f64("[1, 2, 4]")), x),
+               "[-0.111140965676, -0.187917268009, 0.299058233685]");
     }
     refuse(tg_softmax(ones(2), 1), "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
 }
@@ -1825,7 +1873,8 @@ SAMPLES(log_softmax)
     sample(S(0, 3), dim(1));
     edge(in("[1, 2, 4]"), dim(0), gives("[-3.16984601956, -2.16984601956, -0.169846019556]"),
          grads("[0.873969801598, 0.657414401845, -1.53138420344]"));
-    edge(in("[-inf, 1, 2]"), dim(0), gives("[-inf, -1.31326168752, -0.313261687518]"), grads("[1, 0.19317573589, -1.19317573589]")); /* 2.78 */
+    edge(in("[-inf, 1, 2]"), dim(0), gives("[-inf, -1.31326168752, -0.313261687518]"),
+         grads("[1, 0.19317573589, -1.19317573589]"));                          /* 2.78 */
     edge(in("[-inf, -inf]"), dim(0), gives("[nan, nan]"), grads("[nan, nan]")); /* 2.78 */
     edge(in("[1000, 0]"), dim(0), gives("[0, -1000]"), grads("[-1, 1]"));
 }
@@ -1857,8 +1906,10 @@ SAMPLES(matmul)
     expect(tg_matmul(i64("[[9007199254740993]]"), i64("[[3]]")), "[[27021597764222979]]");
     refuse(tg_matmul(ones(2, 3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
     refuse(tg_matmul(ones(3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (1x3 and 2x3)");
-    refuse(tg_matmul(tg_scalar(1), tg_zeros(TG_SHAPE(2))), "both arguments to matmul need to be at least 1D, but they are 0D and 1D");
-    refuse(tg_matmul(ones(2, 2, 3), ones(3, 3, 2)), "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
+    refuse(tg_matmul(tg_scalar(1), tg_zeros(TG_SHAPE(2))),
+           "both arguments to matmul need to be at least 1D, but they are 0D and 1D");
+    refuse(tg_matmul(ones(2, 2, 3), ones(3, 3, 2)),
+           "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
            "dimension 0");
     refuse(tg_matmul(ones(2, 2), tg_zeros_on(TG_SHAPE(2, 2), TG_F32, TG_CPU)), "same dtype");
     refuse(tg_matmul(ones(2), ones(3)), "");
@@ -1876,7 +1927,8 @@ SAMPLES(bmm)
     sample(S(2, 2, 3), S(2, 3, 2));
     sample(S(0, 2, 3), S(0, 3, 2));
     edge(in("[[[1, 2]]]"), in("[[[3], [4]]]"), gives("[[[11]]]"), grads("[[[3, 4]]]"), grads("[[[1], [2]]]"));
-    refuse(tg_bmm(ones(2, 2, 3), ones(3, 3, 2)), "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [3, 3].");
+    refuse(tg_bmm(ones(2, 2, 3), ones(3, 3, 2)),
+           "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [3, 3].");
     refuse(tg_bmm(ones(2, 3), ones(3, 2)), "3D tensor");
 }
 SAMPLES(mv)
@@ -1891,7 +1943,8 @@ SAMPLES(dot)
     sample(S(5), S(5));
     sample(S(0), S(0));
     edge(in("[1, 2]"), in("[3, 4]"), gives("11"), grads("[3, 4]"), grads("[1, 2]"));
-    refuse(tg_dot(ones(2), ones(3)), "expected tensor [2] and src [3] to have the same number of elements, but got 2 and 3 elements "
+    refuse(tg_dot(ones(2), ones(3)),
+           "expected tensor [2] and src [3] to have the same number of elements, but got 2 and 3 elements "
            "respectively");
     refuse(tg_dot(ones(2, 2), ones(2)), "but got 2D and 1D");
 }
@@ -1908,8 +1961,8 @@ SAMPLES(linear)
     sample(S(3), S(2, 3), S(2));
     sample(S(2, 2, 3), S(2, 3), S(2));
     sample(S(0, 3), S(2, 3), S(2));
-    edge(in("[[1, 2]]"), in("[[3, 4], [5, 6]]"), in("[10, 20]"), gives("[[21, 37]]"), grads("[[8, 10]]"), grads("[[1, 2], [1, 2]]"),
-         grads("[1, 1]"));
+    edge(in("[[1, 2]]"), in("[[3, 4], [5, 6]]"), in("[10, 20]"), gives("[[21, 37]]"), grads("[[8, 10]]"),
+         grads("[[1, 2], [1, 2]]"), grads("[1, 1]"));
     refuse(tg_linear(ones(2, 3), ones(2, 2), NULL), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
     refuse(tg_linear(ones(2, 3), ones(4, 3), ones(3)), "");
 }
@@ -1917,10 +1970,12 @@ SAMPLES(addmm)
 {
     sample(S(2, 4), S(2, 3), S(3, 4), num(0.5), num2(2));
     sample(S(4), S(2, 3), S(3, 4), num(1), num2(1));
-    edge(in("[[1]]"), in("[[1, 2]]"), in("[[3], [4]]"), num(2), num2(3), gives("[[35]]"), grads("[[2]]"), grads("[[9, 12]]"), grads("[[3], [6]]"));
+    edge(in("[[1]]"), in("[[1, 2]]"), in("[[3], [4]]"), num(2), num2(3), gives("[[35]]"), grads("[[2]]"),
+         grads("[[9, 12]]"), grads("[[3], [6]]"));
     expect(tg_addmm(f64("[[nan]]"), f64("[[1]]"), f64("[[2]]"), 0, 1), "[[2]]"); /* beta 0 ignores c */
     refuse(tg_addmm(ones(2, 5), ones(2, 3), ones(3, 4), 1, 1), "");
-    refuse(tg_addmm(ones(2, 4), ones(2, 3), ones(2, 4), 1, 1), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x4)");
+    refuse(tg_addmm(ones(2, 4), ones(2, 3), ones(2, 4), 1, 1),
+           "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x4)");
 }
 SAMPLES(einsum)
 {
@@ -1934,16 +1989,20 @@ SAMPLES(einsum)
     sample(S(2), S(3), S(4), text("i,j,k->kij"));
     sample(S(2, 3), S(3, 2), text("ij,ji->"));
     sample(S(2, 3), S(2, 3), text("ij,ij->i"));
-    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), text("ij,j->i"), gives("[17, 39]"), grads("[[5, 6], [5, 6]]"), grads("[4, 6]"));
+    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), text("ij,j->i"), gives("[17, 39]"), grads("[[5, 6], [5, 6]]"),
+         grads("[4, 6]"));
     two[0] = two[1] = ones(2, 3);
     refuse(tg_einsum("ij,jk->ik", two, 1), "fewer operands were provided than specified in the equation");
-    refuse(tg_einsum("ij,jk->ik", two, 2), "subscript j has size 2 for operand 1 which does not broadcast with previously seen size 3");
+    refuse(tg_einsum("ij,jk->ik", two, 2),
+           "subscript j has size 2 for operand 1 which does not broadcast with previously seen size 3");
     refuse(tg_einsum("ij->ik", two, 1), "output subscript k does not appear in the equation for any input operand");
     refuse(tg_einsum("ij->ii", two, 1), "output subscript i appears more than once in the output");
     refuse(tg_einsum("i1->i", two, 1), "invalid subscript given at index 1 in the equation string");
-    refuse(tg_einsum("ijk->i", two, 1), "the number of subscripts in the equation (3) does not match the number of dimensions (2) for "
+    refuse(tg_einsum("ijk->i", two, 1),
+           "the number of subscripts in the equation (3) does not match the number of dimensions (2) for "
            "operand 0");
-    refuse(tg_einsum("ii->i", two, 1), "subscript i has size 3 for operand 0 which does not broadcast with previously seen size 2");
+    refuse(tg_einsum("ii->i", two, 1),
+           "subscript i has size 3 for operand 0 which does not broadcast with previously seen size 2");
 }
 
 /* ---- normalisation, attention, dropout ---- */
@@ -1953,8 +2012,8 @@ SAMPLES(normalize)
     sample(S(2, 5), count(1), num(1e-5));
     sample(S(2, 3, 2), count(2), num(1e-2));
     sample(S(0, 3), count(1), num(1e-5));
-    edge(in("[[1, 2, 4], [3, 3, 3]]"), count(1), num(1e-5), gives("[[-1.06904153145, -0.267260382863, 1.33630191431], [0, 0, 0]]"),
-         grads("[[0, 0, 0], [0, 0, 0]]"));
+    edge(in("[[1, 2, 4], [3, 3, 3]]"), count(1), num(1e-5),
+         gives("[[-1.06904153145, -0.267260382863, 1.33630191431], [0, 0, 0]]"), grads("[[0, 0, 0], [0, 0, 0]]"));
     refuse(tg_layer_norm(ones(2, 3), 3, NULL, NULL, 1e-5), "");
     refuse(tg_layer_norm(ones(2, 3), 0, NULL, NULL, 1e-5), "");
 }
@@ -1965,7 +2024,8 @@ SAMPLES(layer_norm)
     sample(S(2, 5), S(5), count(1), num(1e-5));
     edge(in("[[1, 2, 4], [-1, 0, 3]]"), in("[1, 2, 3]"), in("[0.5, 0, -1]"), count(1), num(1e-5),
          gives("[[-0.56904153145, -0.534520765725, 3.00890574294], [-0.480578978536, -0.78446318283, 3.11843170985]]"),
-         grads("[[-0.114544582033, 0.171809141639, -0.0572645596053], [-0.135774040551, 0.181029338628, -0.045255298077]]"),
+         grads("[[-0.114544582033, 0.171809141639, -0.0572645596053], [-0.135774040551, 0.181029338628, "
+               "-0.045255298077]]"),
          grads("[-2.04962050999, -0.659491974277, 2.70911248426]"), grads("[2, 2, 2]"));
     refuse(tg_layer_norm(ones(2, 3), 1, ones(2), NULL, 1e-5), "weight");
 }
@@ -1989,8 +2049,9 @@ SAMPLES(scaled_dot_product_attention)
     sample(S(2, 1, 3, 2), S(3, 2), S(3, 2), num(0.3));
     sample(S(3, 2), S(3, 2), S(3, 2), mask("[[1, 0, 1], [1, 1, 0], [0, 0, 1]]"));
     sample(S(2, 3, 2), S(2, 3, 2), S(2, 3, 2), S(3, 3));
-    edge(in("[[[1, 0], [0, 1]]]"), in("[[[1, 0], [0, 1]]]"), in("[[[1, 2], [3, 4]]]"), flag(true), gives("[[[1, 2], [2.33952309865, 3.33952309865]]]"),
-         grads("[[[0, 0], [-0.62559438618, 0.62559438618]]]"), grads("[[[0, -0.62559438618], [0, 0.62559438618]]]"),
+    edge(in("[[[1, 0], [0, 1]]]"), in("[[[1, 0], [0, 1]]]"), in("[[[1, 2], [3, 4]]]"), flag(true),
+         gives("[[[1, 2], [2.33952309865, 3.33952309865]]]"), grads("[[[0, 0], [-0.62559438618, 0.62559438618]]]"),
+         grads("[[[0, -0.62559438618], [0, 0.62559438618]]]"),
          grads("[[[1.33023845067, 1.33023845067], [0.669761549327, 0.669761549327]]]"));
     expect(tg_scaled_dot_product_attention(q, k, v, NULL, 0, false, 0),
            "[[[1.93716933193, 2.93716933193], [1.6886056302, 2.6886056302], [1.45064906878, 2.45064906878]]]");
@@ -2049,11 +2110,13 @@ static void losses(double low, double high, double number)
 SAMPLES(mse_loss)
 {
     losses(-2, 2, 0);
-    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_MEAN), gives("8.66666666667"), grads("[0.666666666667, 0, 3.33333333333]"),
-         grads("[-0.666666666667, 0, -3.33333333333]"));
-    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_NONE), gives("[1, 0, 25]"), grads("[2, 0, 10]"), grads("[-2, 0, -10]"));
+    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_MEAN), gives("8.66666666667"),
+         grads("[0.666666666667, 0, 3.33333333333]"), grads("[-0.666666666667, 0, -3.33333333333]"));
+    edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_NONE), gives("[1, 0, 25]"), grads("[2, 0, 10]"),
+         grads("[-2, 0, -10]"));
     edge(in("[1, 2, 4]"), in("[0, 2, -1]"), flag(TG_SUM), gives("26"), grads("[2, 0, 10]"), grads("[-2, 0, -10]"));
-    refuse(tg_mse_loss(ones(2), ones(3), TG_MEAN), "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
+    refuse(tg_mse_loss(ones(2), ones(3), TG_MEAN),
+           "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
            "dimension 0");
     refuse(tg_mse_loss(ones(2), ones(2), 9), "is not a valid value for reduction");
 }
@@ -2066,20 +2129,22 @@ SAMPLES(l1_loss)
 SAMPLES(smooth_l1_loss)
 {
     losses(-2, 2, 0.5);
-    edge(in("[1, 2, 4, 0.25]"), in("[0.5, 2, -1, 0]"), flag(TG_NONE), num(0.5), gives("[0.25, 0, 4.75, 0.0625]"), grads("[1, 0, 1, 0.5]"),
-         grads("[-1, 0, -1, -0.5]"));
-    edge(in("[1, -1, 0, 2]"), in("[0, 0, 0, 0]"), flag(TG_NONE), num(1), gives("[0.5, 0.5, 0, 1.5]"), grads("[1, -1, 0, 1]"),
-         grads("[-1, 1, 0, -1]")); /* 2.85 */
+    edge(in("[1, 2, 4, 0.25]"), in("[0.5, 2, -1, 0]"), flag(TG_NONE), num(0.5), gives("[0.25, 0, 4.75, 0.0625]"),
+         grads("[1, 0, 1, 0.5]"), grads("[-1, 0, -1, -0.5]"));
+    edge(in("[1, -1, 0, 2]"), in("[0, 0, 0, 0]"), flag(TG_NONE), num(1), gives("[0.5, 0.5, 0, 1.5]"),
+         grads("[1, -1, 0, 1]"), grads("[-1, 1, 0, -1]")); /* 2.85 */
     edge(in("[1, -1, 0, 2]"), in("[0, 0, 0, 0]"), flag(TG_NONE), num(0), gives("[1, 1, 0, 2]"), grads("[1, -1, 0, 1]"),
          grads("[-1, 1, 0, -1]")); /* 2.85 */
-    refuse(tg_smooth_l1_loss(ones(2), ones(2), TG_MEAN, -1), "smooth_l1_loss does not support negative values for beta.");
+    refuse(tg_smooth_l1_loss(ones(2), ones(2), TG_MEAN, -1),
+           "smooth_l1_loss does not support negative values for beta.");
 }
 SAMPLES(huber_loss)
 {
     losses(-2, 2, 0.5);
-    edge(in("[1, 2, 4, 0.25]"), in("[0.5, 2, -1, 0]"), flag(TG_MEAN), num(0.5), gives("0.6328125"), grads("[0.125, 0, 0.125, 0.0625]"),
-         grads("[-0.125, 0, -0.125, -0.0625]"));
-    edge(in("[2, -3, 0]"), in("[0, 0, 0]"), flag(TG_NONE), num(2), gives("[2, 4, 0]"), grads("[2, -2, 0]"), grads("[-2, 2, 0]")); /* 2.85 */
+    edge(in("[1, 2, 4, 0.25]"), in("[0.5, 2, -1, 0]"), flag(TG_MEAN), num(0.5), gives("0.6328125"),
+         grads("[0.125, 0, 0.125, 0.0625]"), grads("[-0.125, 0, -0.125, -0.0625]"));
+    edge(in("[2, -3, 0]"), in("[0, 0, 0]"), flag(TG_NONE), num(2), gives("[2, 4, 0]"), grads("[2, -2, 0]"),
+         grads("[-2, 2, 0]")); /* 2.85 */
     refuse(tg_huber_loss(ones(2), ones(2), TG_MEAN, 0), "huber_loss does not support non-positive values for delta.");
 }
 
@@ -2092,13 +2157,16 @@ SAMPLES(cross_entropy)
     sample(S(2, 3, 2), ids("[[1, 2], [0, 1]]"));
     sample(S(3), ids("1"));
     edge(in(LOGITS), ids("[1, 2]"), gives("0.265126343933"),
-         grads("[[0.115611948811, -0.185734140394, 0.070122191583], [0.023306311289, 0.00857391277276, -0.0318802240617]]"));
+         grads("[[0.115611948811, -0.185734140394, 0.070122191583], [0.023306311289, 0.00857391277276, "
+               "-0.0318802240617]]"));
     edge(in(LOGITS), ids("[-100, -100]"), gives("nan"), grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
-    edge(in("[1, 2, 0.5]"), ids("1"), gives("0.464368784108"), grads("[0.231223897622, -0.371468280788, 0.140244383166]"));
+    edge(in("[1, 2, 0.5]"), ids("1"), gives("0.464368784108"),
+         grads("[0.231223897622, -0.371468280788, 0.140244383166]"));
     expect(tg_cross_entropy(ones(0, 3), tg_zeros_on(TG_SHAPE(0), TG_I64, TG_CPU)), "nan"); /* 2.82 */
-    refuse(tg_cross_entropy(f64(LOGITS), i64("[3, 0]")), "Target 3 is out of bounds.");   /* 2.84 */
-    refuse(tg_cross_entropy(f64(LOGITS), i64("[-1, 0]")), "Target -1 is out of bounds."); /* 2.84 */
-    refuse(tg_cross_entropy(f64(LOGITS), i64("[1, 0, 1]")), "Expected input batch_size (2) to match target batch_size (3)."); /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[3, 0]")), "Target 3 is out of bounds.");    /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[-1, 0]")), "Target -1 is out of bounds.");  /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[1, 0, 1]")),
+           "Expected input batch_size (2) to match target batch_size (3)."); /* 2.84 */
 }
 SAMPLES(cross_entropy_ex)
 {
@@ -2111,32 +2179,45 @@ SAMPLES(cross_entropy_ex)
         sample(S(2, 3), range(0.1, 0.9), S(2, 3), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(reduction));
     }
     edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("0.384671808038"),
-         grads("[[0.184979118098, -0.297174624631, 0.112195506533], [0.00932252451559, 0.0034295651091, -0.0127520896247]]")); /* 2.83 */
+         grads("[[0.184979118098, -0.297174624631, 0.112195506533], [0.00932252451559, 0.0034295651091, "
+               "-0.0127520896247]]")); /* 2.83 */
     edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_SUM), gives("0.961679520095"),
-         grads("[[0.462447795244, -0.742936561576, 0.280488766332], [0.023306311289, 0.00857391277276, -0.0318802240617]]"));
-    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_NONE), gives("[0.928737568216, 0.0329419518787]"),
-         grads("[[0.462447795244, -0.742936561576, 0.280488766332], [0.023306311289, 0.00857391277276, -0.0318802240617]]"));
-    edge(in(LOGITS), ids("[1, 2]"), constant("[1, 1, 1]"), count(-100), num(0.1), flag(TG_MEAN), gives("0.423459677266"),
-         grads("[[0.0989452821444, -0.152400807061, 0.0534555249164], [0.00663964462232, -0.00809275389391, 0.00145310927159]]"));
-    edge(in(LOGITS), ids("[1, -100]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_MEAN), gives("0.474186751437"),
-         grads("[[0.204922901888, -0.330990435755, 0.126067533868], [0, 0, 0]]")); /* 2.83 */
-    edge(in(LOGITS), ids("[1, -100]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_NONE), gives("[0.948373502874, 0]"),
-         grads("[[0.409845803776, -0.661980871511, 0.252135067735], [0, 0, 0]]"));
-    edge(in(LOGITS), ids("[7, 7]"), constant(CLASS_WEIGHTS), count(7), flag(TG_SUM), gives("0"), grads("[[0, 0, 0], [0, 0, 0]]"));       /* 2.82 */
-    edge(in(LOGITS), ids("[7, 7]"), constant(CLASS_WEIGHTS), count(7), flag(TG_NONE), gives("[0, 0]"), grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
+         grads("[[0.462447795244, -0.742936561576, 0.280488766332], [0.023306311289, 0.00857391277276, "
+               "-0.0318802240617]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_NONE),
+         gives("[0.928737568216, 0.0329419518787]"),
+         grads("[[0.462447795244, -0.742936561576, 0.280488766332], [0.023306311289, 0.00857391277276, "
+               "-0.0318802240617]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant("[1, 1, 1]"), count(-100), num(0.1), flag(TG_MEAN),
+         gives("0.423459677266"),
+         grads("[[0.0989452821444, -0.152400807061, 0.0534555249164], [0.00663964462232, -0.00809275389391, "
+               "0.00145310927159]]"));
+    edge(in(LOGITS), ids("[1, -100]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_MEAN),
+         gives("0.474186751437"), grads("[[0.204922901888, -0.330990435755, 0.126067533868], [0, 0, 0]]")); /* 2.83 */
+    edge(in(LOGITS), ids("[1, -100]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_NONE),
+         gives("[0.948373502874, 0]"), grads("[[0.409845803776, -0.661980871511, 0.252135067735], [0, 0, 0]]"));
+    edge(in(LOGITS), ids("[7, 7]"), constant(CLASS_WEIGHTS), count(7), flag(TG_SUM), gives("0"),
+         grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
+    edge(in(LOGITS), ids("[7, 7]"), constant(CLASS_WEIGHTS), count(7), flag(TG_NONE), gives("[0, 0]"),
+         grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
     edge(in(LOGITS), ids("[1, 2]"), constant("[0, 0, 0]"), count(-100), flag(TG_MEAN), gives("nan"),
          grads("[[nan, nan, nan], [nan, nan, nan]]")); /* 2.82 */
-    edge(in(LOGITS), constant("[[0.2, 0.5, 0.3], [0, 1, 0]]"), constant("[1, 1, 1]"), count(-100), flag(TG_MEAN), gives("2.59012634393"),
-         grads("[[0.0156119488111, 0.0642658596059, -0.079877808417], [0.023306311289, -0.491426087227, 0.468119775938]]")); /* 2.84 */
+    edge(in(LOGITS), constant("[[0.2, 0.5, 0.3], [0, 1, 0]]"), constant("[1, 1, 1]"), count(-100), flag(TG_MEAN),
+         gives("2.59012634393"),
+         grads("[[0.0156119488111, 0.0642658596059, -0.079877808417], [0.023306311289, -0.491426087227, "
+               "0.468119775938]]")); /* 2.84 */
     edge(in(LOGITS), in("[[0.2, 0.5, 0.3], [0, 1, 0]]"), constant(CLASS_WEIGHTS), count(-100), num(0.1), flag(TG_MEAN),
          gives("4.37608095652"),
-         grads("[[0.0472899118334, -0.0648359636248, 0.0175460517914], [0.0280037633039, -0.916900000519, 0.888896237215]]"),
+         grads("[[0.0472899118334, -0.0648359636248, 0.0175460517914], [0.0280037633039, -0.916900000519, "
+               "0.888896237215]]"),
          grads("[[0.658965952849, 0.417931905697, 0.441982976424], [1.37964775669, 3.65929551338, 0.0148238783454]]"));
     edge(in("[[[1, 2], [0.5, 0], [0, -1]]]"), ids("[[1, 0]]"), constant("[1, 1, 1]"), count(-100), flag(TG_NONE),
          gives("[[1.18026967064, 0.169846019556]]"),
-         grads("[[[0.506480391056, -0.156205265519], [-0.692804114282, 0.114195199385], [0.186323723226, 0.0420100661341]]]"));
-    refuse(tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), ones(2), -100, 0, TG_MEAN),
-           "weight tensor should be defined either for all 3 classes or no classes but got weight tensor of shape: [2]");
+         grads("[[[0.506480391056, -0.156205265519], [-0.692804114282, 0.114195199385], [0.186323723226, "
+               "0.0420100661341]]]"));
+    refuse(
+        tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), ones(2), -100, 0, TG_MEAN),
+        "weight tensor should be defined either for all 3 classes or no classes but got weight tensor of shape: [2]");
     refuse(tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), NULL, -100, 1.5, TG_MEAN),
            "label_smoothing must be between 0.0 and 1.0. Got: 1.5");
     refuse(tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), NULL, -100, 0, 9), "is not a valid value for reduction");
@@ -2148,10 +2229,14 @@ SAMPLES(nll_loss)
         sample(S(4, 3), ids("[1, 2, 0, 1]"), constant(CLASS_WEIGHTS), count(-100), flag(reduction));
         sample(S(2, 3, 2), ids("[[1, 2], [-100, 1]]"), count(-100), flag(reduction));
     }
-    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_NONE), gives("[-4, -1.5]"), grads("[[0, -2, 0], [0, 0, -0.5]]"));
-    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("-2.2"), grads("[[0, -0.8, 0], [0, 0, -0.2]]"));
-    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_SUM), gives("-5.5"), grads("[[0, -2, 0], [0, 0, -0.5]]"));
-    edge(in(LOGITS), ids("[-100, -100]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("nan"), grads("[[0, 0, 0], [0, 0, 0]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_NONE), gives("[-4, -1.5]"),
+         grads("[[0, -2, 0], [0, 0, -0.5]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("-2.2"),
+         grads("[[0, -0.8, 0], [0, 0, -0.2]]"));
+    edge(in(LOGITS), ids("[1, 2]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_SUM), gives("-5.5"),
+         grads("[[0, -2, 0], [0, 0, -0.5]]"));
+    edge(in(LOGITS), ids("[-100, -100]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("nan"),
+         grads("[[0, 0, 0], [0, 0, 0]]"));
     refuse(tg_nll_loss(f64(LOGITS), i64("[3, 0]"), NULL, -100, TG_MEAN), "Target 3 is out of bounds.");
 }
 SAMPLES(binary_cross_entropy)
@@ -2162,8 +2247,10 @@ SAMPLES(binary_cross_entropy)
          grads("[0.416666666667, -0.37037037037, 0.333333333333]"));
     edge(in("[0.2, 0.9, 0.5]"), in("[0, 1, 0.25]"), constant("[1, 2, 3]"), flag(TG_SUM), gives("2.51330612431"),
          grads("[1.25, -2.22222222222, 3]"), grads("[1.38629436112, -4.39444915467, 0]"));
-    expect(tg_binary_cross_entropy(f64("[0, 1, 0, 1]"), f64("[1, 0, 0, 1]"), NULL, TG_NONE), "[100, 100, 0, 0]"); /* 2.79 */
-    refuse(tg_binary_cross_entropy(f64("[1.5]"), f64("[1]"), NULL, TG_MEAN), "all elements of input should be between 0 and 1");
+    expect(tg_binary_cross_entropy(f64("[0, 1, 0, 1]"), f64("[1, 0, 0, 1]"), NULL, TG_NONE),
+           "[100, 100, 0, 0]"); /* 2.79 */
+    refuse(tg_binary_cross_entropy(f64("[1.5]"), f64("[1]"), NULL, TG_MEAN),
+           "all elements of input should be between 0 and 1");
     refuse(tg_binary_cross_entropy(ones(2), ones(3), NULL, TG_MEAN), "");
 }
 SAMPLES(binary_cross_entropy_with_logits)
@@ -2173,11 +2260,12 @@ SAMPLES(binary_cross_entropy_with_logits)
     edge(in("[-2, 0.5, 3]"), in("[0, 1, 0.25]"), constant("[1, 1, 1]"), flag(TG_MEAN), gives("0.966530782266"),
          grads("[0.0397343073407, -0.125846889599, 0.234191375607]"), grads("[0.666666666667, -0.166666666667, -1]"));
     edge(in("[-2, 0.5, 3]"), in("[0, 1, 0.25]"), constant("[1, 2, 3]"), constant("[2, 0.5, 1]"), flag(TG_NONE),
-         gives("[0.126928011043, 0.47407698418, 6.89576205472]"), grads("[0.119202922022, -0.377540668798, 2.10772238047]"),
-         grads("[4.12692801104, -1.47407698418, -9]"));
-    edge(in("[1000, 1000, -1000]"), in("[1, 0, 1]"), constant("[1, 1, 1]"), flag(TG_NONE), gives("[0, 1000, 1000]"), grads("[0, 1, -1]"),
-         grads("[-1000, -1000, 1000]")); /* 2.79 */
-    refuse(tg_binary_cross_entropy_with_logits(ones(2), ones(3), NULL, TG_MEAN, NULL), "must be the same as input size");
+         gives("[0.126928011043, 0.47407698418, 6.89576205472]"),
+         grads("[0.119202922022, -0.377540668798, 2.10772238047]"), grads("[4.12692801104, -1.47407698418, -9]"));
+    edge(in("[1000, 1000, -1000]"), in("[1, 0, 1]"), constant("[1, 1, 1]"), flag(TG_NONE), gives("[0, 1000, 1000]"),
+         grads("[0, 1, -1]"), grads("[-1000, -1000, 1000]")); /* 2.79 */
+    refuse(tg_binary_cross_entropy_with_logits(ones(2), ones(3), NULL, TG_MEAN, NULL),
+           "must be the same as input size");
 }
 SAMPLES(kl_div)
 {
@@ -2188,10 +2276,10 @@ SAMPLES(kl_div)
          gives("[[-0.09657359028, 0.159238445661], [0, 0.25]]"), grads("[[-0.25, -0.75], [0, -1]]")); /* 2.85 */
     edge(in("[[-1, -0.5], [-2, -0.25]]"), constant("[[0.25, 0.75], [0, 1]]"), flag(TG_MEAN), gives("0.0781662138453"),
          grads("[[-0.0625, -0.1875], [0, -0.25]]")); /* 2.85 */
-    edge(in("[[-1, -0.5], [-2, -0.25]]"), constant("[[0.25, 0.75], [0, 1]]"), flag(TG_BATCHMEAN), gives("0.156332427691"),
-         grads("[[-0.125, -0.375], [0, -0.5]]")); /* 2.85 */
-    edge(in("[[-1, -0.5], [-2, -0.25]]"), in("[[-0.5, -1], [-3, -0.125]]"), flag(TG_SUM), count(1), gives("0.179850653726"),
-         grads("[[-0.606530659713, -0.367879441171], [-0.0497870683679, -0.882496902585]]"),
+    edge(in("[[-1, -0.5], [-2, -0.25]]"), constant("[[0.25, 0.75], [0, 1]]"), flag(TG_BATCHMEAN),
+         gives("0.156332427691"), grads("[[-0.125, -0.375], [0, -0.5]]")); /* 2.85 */
+    edge(in("[[-1, -0.5], [-2, -0.25]]"), in("[[-0.5, -1], [-3, -0.125]]"), flag(TG_SUM), count(1),
+         gives("0.179850653726"), grads("[[-0.606530659713, -0.367879441171], [-0.0497870683679, -0.882496902585]]"),
          grads("[[0.909795989569, 0.183939720586], [0, 0.992809015408]]"));
 }
 
@@ -2199,8 +2287,7 @@ SAMPLES(kl_div)
 
 static const op_row op_rows[] = {
 #define TABLE_ROW(name, expression, flags) {#name, call_##name, samples_##name, flags},
-    ALL_ROWS(TABLE_ROW)
-};
+    ALL_ROWS(TABLE_ROW)};
 enum { OP_ROWS = (int)(sizeof op_rows / sizeof op_rows[0]) };
 
 static void run_samples(const char *only)

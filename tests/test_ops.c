@@ -1,5 +1,5 @@
-/* Every op of the library, from the table in samples.h: values, gradients and gradients of gradients against differences,
- * memory layouts, aliased operands, incoming gradients of any layout, dtypes, NaN, in-place twins, leaks.  The test of
+/* Every op of the library, from the table in samples.h: values, gradients and gradients of gradients against
+ * differences, memory layouts, aliased operands, incoming gradients of any layout, dtypes, NaN, in-place twins, leaks.  The test of
  * completeness at the end fails when an op of the op table, or a public function, has no samples.
  *
  *     test_ops [text]       only the rows and tests whose name contains the text
@@ -8,6 +8,7 @@
 #include "tensorgrad.h"
 #include "harness.h"
 #include "samples.h"
+#include <ctype.h>
 
 static bool small;
 static bool seen[TGI_OP_COUNT]; /* ops whose rule a backward has run */
@@ -18,7 +19,10 @@ enum { CONTIGUOUS, TRANSPOSED, SLICED, OFFSET, LAYOUTS };
 static const char *const layout_names[] = {"contiguous", "transposed", "sliced", "offset"};
 
 /* What must never be read: NaN, or 1 where integers live. */
-static tg_tensor *filler(tg_tensor *x) { return tg_is_floating_point(tg_dtype_of(x)) ? tg_full_like(x, NAN) : tg_ones_like(x); }
+static tg_tensor *filler(tg_tensor *x)
+{
+    return tg_is_floating_point(tg_dtype_of(x)) ? tg_full_like(x, NAN) : tg_ones_like(x);
+}
 
 /* x with the same elements and the same gradient, in another layout. */
 static tg_tensor *arrange(tg_tensor *x, int layout)
@@ -41,7 +45,8 @@ static tg_tensor *arrange(tg_tensor *x, int layout)
     return x;
 }
 
-/* The op on inputs arranged in a layout, or expanded from their first slice along dim 0 (and made contiguous, for comparing). */
+/* The op on inputs arranged in a layout, or expanded from their first slice along dim 0 (and made contiguous, for
+   comparing). */
 typedef struct {
     tg_function call;
     numbers *p;
@@ -138,8 +143,8 @@ static bool fail(const char *what, const char *detail)
     return harness_check(false, message, __FILE__, at.line);
 }
 
-/* One check: the same shape and elements; to the last bit (but for the signs of NaN and 0) if the tolerance is 0, else within
-   it relative to the largest. */
+/* One check: the same shape and elements; to the last bit (but for the signs of NaN and 0) if the tolerance is 0, else
+   within it relative to the largest. */
 static bool agree(const char *what, tg_tensor *a, tg_tensor *b, double tolerance)
 {
     static double x[4096], y[4096];
@@ -223,7 +228,8 @@ static void check_layouts(outcome plain, bool differences)
         if (layout != CONTIGUOUS) {
             agree_all(layout_names[layout], run(arranged_call, at.in, at.n, &how, NULL), plain, at.n, bits_or_nearly());
         }
-        if (differences && (!small || layout == CONTIGUOUS)) check_against_differences(at.in, &how, layout_names[layout]);
+        if (differences && (!small || layout == CONTIGUOUS))
+            check_against_differences(at.in, &how, layout_names[layout]);
     }
 }
 
@@ -343,29 +349,33 @@ static void check_nan(outcome plain)
 
 /* ---- in-place twins ---- */
 
-#define TWINS(OP)                                                                                                      \
-    OP(add, tg_add_(a, b)) OP(sub, tg_sub_(a, b)) OP(mul, tg_mul_(a, b)) OP(div, tg_div_(a, b)) OP(pow, tg_pow_(a, b)) \
-    OP(add_scalar, tg_add_scalar_(a, p->num)) OP(sub_scalar, tg_sub_scalar_(a, p->num))                                \
-    OP(mul_scalar, tg_mul_scalar_(a, p->num)) OP(div_scalar, tg_div_scalar_(a, p->num))                                \
-    OP(pow_scalar, tg_pow_scalar_(a, p->num)) OP(clamp, tg_clamp_(a, p->num, p->num2))                                 \
-    OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a)) OP(sign, tg_sign_(a))       \
-    OP(square, tg_square_(a)) OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a)) OP(log, tg_log_(a)) OP(log2, tg_log2_(a))    \
-    OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a))                      \
-    OP(reciprocal, tg_reciprocal_(a)) OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a))                      \
-    OP(asin, tg_asin_(a)) OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a)) OP(cosh, tg_cosh_(a))      \
-    OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a)) OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a))    \
-    OP(trunc, tg_trunc_(a)) OP(relu, tg_relu_(a)) OP(sigmoid, tg_sigmoid_(a)) OP(silu, tg_silu_(a))                    \
-    OP(logsigmoid, tg_logsigmoid_(a))
+#define TWINS(OP)                                                                                                     \
+    OP(add, tg_add_(a, b))                                                                                            \
+    OP(sub, tg_sub_(a, b)) OP(mul, tg_mul_(a, b)) OP(div, tg_div_(a, b)) OP(pow, tg_pow_(a, b))                       \
+        OP(add_scalar, tg_add_scalar_(a, p->num)) OP(sub_scalar, tg_sub_scalar_(a, p->num))                           \
+            OP(mul_scalar, tg_mul_scalar_(a, p->num)) OP(div_scalar, tg_div_scalar_(a, p->num))                       \
+                OP(pow_scalar, tg_pow_scalar_(a, p->num)) OP(clamp, tg_clamp_(a, p->num, p->num2))                    \
+                    OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a))            \
+                        OP(sign, tg_sign_(a)) OP(square, tg_square_(a)) OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a))   \
+                            OP(log, tg_log_(a)) OP(log2, tg_log2_(a)) OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) \
+                                OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a)) OP(reciprocal, tg_reciprocal_(a))       \
+                                    OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a)) \
+                                        OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a))             \
+                                            OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a))           \
+                                                OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a)) \
+                                                    OP(trunc, tg_trunc_(a)) OP(relu, tg_relu_(a))                     \
+                                                        OP(sigmoid, tg_sigmoid_(a)) OP(silu, tg_silu_(a))             \
+                                                            OP(logsigmoid, tg_logsigmoid_(a))
 
 /* A twin writes into a copy of the first input that has a history; what comes out must be that copy. */
-#define DEFINE_TWIN(name, expression)                                                                                  \
-    static tg_tensor *twin_##name(tg_tensor *const *in_, int n, void *user)                                            \
-    {                                                                                                                  \
-        const numbers *p = (const numbers *)user;                                                                      \
-        tg_tensor *a = tg_clone(in_[0]), *b = n > 1 ? in_[1] : NULL;                                                   \
-        int64_t version = tg_version_of(a);                                                                            \
-        (void)p, (void)b;                                                                                              \
-        return (expression) == a && tg_version_of(a) == version + 1 ? a : NULL;                                        \
+#define DEFINE_TWIN(name, expression)                                           \
+    static tg_tensor *twin_##name(tg_tensor *const *in_, int n, void *user)     \
+    {                                                                           \
+        const numbers *p = (const numbers *)user;                               \
+        tg_tensor *a = tg_clone(in_[0]), *b = n > 1 ? in_[1] : NULL;            \
+        int64_t version = tg_version_of(a);                                     \
+        (void)p, (void)b;                                                       \
+        return (expression) == a && tg_version_of(a) == version + 1 ? a : NULL; \
     }
 TWINS(DEFINE_TWIN)
 static const struct {
@@ -373,8 +383,7 @@ static const struct {
     tg_function call;
 } twins[] = {
 #define TWIN_ROW(name, expression) {#name, twin_##name},
-    TWINS(TWIN_ROW)
-};
+    TWINS(TWIN_ROW)};
 enum { TWIN_ROWS = (int)(sizeof twins / sizeof twins[0]) };
 
 static void check_twin(outcome plain)
@@ -407,11 +416,13 @@ static void check_second_order(void)
         tg_tensor *g = cotangent(y), *result = NULL;
         if (!at.differentiable[i]) continue;
         tg_set_requires_grad(g, true);
-        if (tg_gradients(&y, 1, &g, &leaves[i], 1, &result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK || !result) continue;
+        if (tg_gradients(&y, 1, &g, &leaves[i], 1, &result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK || !result)
+            continue;
         result = tg_sum(tg_mul(result, result));
         total = total ? tg_add(total, result) : result;
     }
-    if (total && tg_requires_grad(total)) harness_check(step_back(total, NULL, 0), "backward of backward", __FILE__, at.line);
+    if (total && tg_requires_grad(total))
+        harness_check(step_back(total, NULL, 0), "backward of backward", __FILE__, at.line);
 }
 
 static void check_wanted(outcome plain)
@@ -455,8 +466,10 @@ static void drive_edge(void)
     bool same = true;
     int i;
     if (!harness_check(y != NULL && tg_ok(), "the call", __FILE__, at.line)) return;
-    if (tg_is_floating_point(tg_dtype_of(y))) check_wanted(run(at.row->call, at.in, at.n, &at.p, g));
-    else check_wanted(run(at.row->call, at.in, at.n, &at.p, NULL));
+    if (tg_is_floating_point(tg_dtype_of(y)))
+        check_wanted(run(at.row->call, at.in, at.n, &at.p, g));
+    else
+        check_wanted(run(at.row->call, at.in, at.n, &at.p, NULL));
     for (how.layout = TRANSPOSED; how.layout < LAYOUTS; ++how.layout) {
         check_wanted(run(arranged_call, at.in, at.n, &how, tg_is_floating_point(tg_dtype_of(y)) ? g : NULL));
     }
@@ -482,10 +495,596 @@ static void drive_edge(void)
     }
 }
 
+/* ---- dtypes ---- */
+
+enum { DTYPES = 8 };
+static const tg_dtype all_dtypes[DTYPES] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL};
+
+/* What a row's dtype makes with a column's: f32 f64 bf16 f16 i32 i64 u8 bool.  torch.promote_types; a 0-dim column. */
+static const char *const promoted[DTYPES] = {
+    "f32 f64 f32 f32 f32 f32 f32 f32", "f64 f64 f64 f64 f64 f64 f64 f64",  "f32 f64 bf16 f32 bf16 bf16 bf16 bf16",
+    "f32 f64 f32 f16 f16 f16 f16 f16", "f32 f64 bf16 f16 i32 i64 i32 i32", "f32 f64 bf16 f16 i64 i64 i64 i64",
+    "f32 f64 bf16 f16 i32 i64 u8 u8",  "f32 f64 bf16 f16 i32 i64 u8 bool"};
+static const char *const with_0dim[DTYPES] = {
+    "f32 f32 f32 f32 f32 f32 f32 f32", "f64 f64 f64 f64 f64 f64 f64 f64",  "bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16",
+    "f16 f16 f16 f16 f16 f16 f16 f16", "f32 f64 bf16 f16 i32 i32 i32 i32", "f32 f64 bf16 f16 i64 i64 i64 i64",
+    "f32 f64 bf16 f16 u8 u8 u8 u8",    "f32 f64 bf16 f16 i32 i64 u8 bool"};
+
+static bool is_word(const char *list, int k, const char *word)
+{
+    size_t n = strlen(word);
+    while (k-- > 0) list = strchr(list, ' ') + 1;
+    return strncmp(list, word, n) == 0 && (list[n] == ' ' || list[n] == 0);
+}
+
+/* Numbers that say which tensor they come from, as the dtype holds them. */
+static tg_tensor *of(tg_dtype dtype, const char *text_) { return tg_to_dtype(f64(text_), dtype); }
+
+TEST(promotion)
+{
+    static const char *const floats = "f32 f64 bf16 f16 f32 f32 f32 f32";
+    int i, k;
+    for (i = 0; i < DTYPES; ++i) {
+        for (k = 0; k < DTYPES; ++k) {
+            tg_dtype a = all_dtypes[i], b = all_dtypes[k];
+            const char *both = tg_dtype_name(tg_promote_types(a, b));
+            tg_tensor *x = of(a, "[1, 1]"), *y = of(b, "[1, 0]"), *number = of(b, "1"), *pair[2];
+            CHECK(is_word(promoted[i], k, both));
+            CHECK(is_word(promoted[i], k, tg_dtype_name(tg_dtype_of(tg_mul(x, y)))));
+            CHECK(is_word(promoted[i], k, tg_dtype_name(tg_dtype_of(tg_maximum(x, y)))));
+            CHECK(is_word(promoted[i], k, tg_dtype_name(tg_dtype_of(tg_where(boolean("[1, 0]"), x, y)))));
+            CHECK(is_word(promoted[i], k, tg_dtype_name(tg_dtype_of(tg_mul(of(a, "1"), number))))); /* both 0-dim */
+            CHECK(is_word(with_0dim[i], k, tg_dtype_name(tg_dtype_of(tg_mul(x, number)))));
+            CHECK(is_word(with_0dim[i], k, tg_dtype_name(tg_dtype_of(tg_mul(number, x)))));
+            CHECK(tg_dtype_of(tg_lt(x, y)) == TG_BOOL && tg_dtype_of(tg_logical_or(x, number)) == TG_BOOL);
+            pair[0] = x, pair[1] = y;
+            CHECK(is_word(promoted[i], k, tg_dtype_name(tg_dtype_of(tg_cat(pair, 2, 0)))));
+            expect(tg_mul(x, y), "[1, 0]");
+            expect(tg_mul(x, number), "[1, 1]");
+        }
+        CHECK(is_word(floats, i, tg_dtype_name(tg_dtype_of(tg_exp(of(all_dtypes[i], "[1]"))))));
+        CHECK(
+            is_word(floats, i, tg_dtype_name(tg_dtype_of(tg_div(of(all_dtypes[i], "[1]"), of(all_dtypes[i], "[1]"))))));
+        CHECK(is_word(floats, i, tg_dtype_name(tg_dtype_of(tg_div_scalar(of(all_dtypes[i], "[1]"), 2)))));
+        CHECK(tg_ok());
+    }
+}
+
+/* Gradients come in the dtype of their input. */
+TEST(mixed_dtype_gradients)
+{
+    tg_tensor *h = tg_set_requires_grad(of_dtype(TG_F16, "[2, 3]"), true),
+              *x = tg_set_requires_grad(f32("[5, 7]"), true);
+    tg_tensor *number = tg_set_requires_grad(f64("3"), true), *y = tg_mul(h, x), *mixed[2], *g[2];
+    ROW(2.61)
+    {
+        CHECK(tg_dtype_of(y) == TG_F32);
+        mixed[0] = h, mixed[1] = x, y = tg_sum(y);
+        CHECK(tg_gradients(&y, 1, NULL, mixed, 2, g, 0) == TG_OK);
+        CHECK(tg_dtype_of(g[0]) == TG_F16 && tg_dtype_of(g[1]) == TG_F32);
+        expect(g[0], "[5, 7]");
+        expect(g[1], "[2, 3]");
+    }
+    ROW(2.59)
+    {
+        y = tg_mul(number, x);
+        CHECK(tg_dtype_of(y) == TG_F32);
+        g[0] = gradient(y, number);
+        CHECK(tg_dtype_of(g[0]) == TG_F64);
+        expect(g[0], "12");
+    }
+}
+
+/* Integers never pass through a float, and wrap around. */
+TEST(integers)
+{
+    tg_tensor *big = i64("[9007199254740993, 4611686018427387904, -9007199254740993]");
+    tg_tensor *i32 = of_dtype(TG_I32, "[2147483647, -2147483648]"), *u8 = of_dtype(TG_U8, "[255, 0, 200]");
+    tg_tensor *last = i64("[9223372036854775807, -9223372036854775808]");
+    expect(tg_add(big, i64("1")), "[9007199254740994, 4611686018427387905, -9007199254740992]");
+    expect(tg_add_scalar(big, 1), "[9007199254740994, 4611686018427387905, -9007199254740992]");
+    expect(tg_sub_scalar(big, 1), "[9007199254740992, 4611686018427387903, -9007199254740994]");
+    expect(tg_rsub_scalar(big, 0), "[-9007199254740993, -4611686018427387904, 9007199254740993]");
+    expect(tg_mul_scalar(big, 1), "[9007199254740993, 4611686018427387904, -9007199254740993]");
+    expect(tg_neg(big), "[-9007199254740993, -4611686018427387904, 9007199254740993]");
+    expect(tg_abs(big), "[9007199254740993, 4611686018427387904, 9007199254740993]");
+    expect(tg_sign(big), "[1, 1, -1]");
+    expect(tg_square(i64("[3037000499, -3]")), "[9223372030926249001, 9]");
+    expect(tg_relu(big), "[9007199254740993, 4611686018427387904, 0]");
+    expect(tg_maximum(big, i64("9007199254740992")), "[9007199254740993, 4611686018427387904, 9007199254740992]");
+    expect(tg_minimum(big, i64("9007199254740992")), "[9007199254740992, 9007199254740992, -9007199254740993]");
+    expect(tg_clamp(big, -9007199254740992.0, 9007199254740992.0),
+           "[9007199254740992, 9007199254740992, -9007199254740992]");
+    expect(tg_floor(big), "[9007199254740993, 4611686018427387904, -9007199254740993]");
+    expect(tg_round(big), "[9007199254740993, 4611686018427387904, -9007199254740993]");
+    expect(tg_where(boolean("[1, 0, 1]"), big, i64("0")), "[9007199254740993, 0, -9007199254740993]");
+    expect(tg_clone(tg_flip(big, TG_DIMS(0))), "[-9007199254740993, 4611686018427387904, 9007199254740993]");
+    expect(tg_amax(big), "4611686018427387904");
+    expect(tg_amin(big), "-9007199254740993");
+    expect(tg_argmax(big, 0, false), "1");
+    expect(tg_max_dim(big, 0, true, NULL), "[4611686018427387904]");
+    expect(tg_pad(big, TG_DIMS(-1, 1), 7), "[4611686018427387904, -9007199254740993, 7]");
+    expect(tg_tril(tg_unsqueeze(big, 0), 1), "[[9007199254740993, 4611686018427387904, 0]]");
+    expect(tg_repeat(big, TG_DIMS(1)), "[9007199254740993, 4611686018427387904, -9007199254740993]");
+    expect(tg_roll(big, TG_DIMS(1), TG_DIMS(0)), "[-9007199254740993, 9007199254740993, 4611686018427387904]");
+    expect(tg_dot(big, i64("[1, 1, 0]")), "4620693217682128897");
+    expect(tg_gather(big, 0, i64("[2]")), "[-9007199254740993]");
+    expect(tg_topk(big, 1, 0, true, NULL), "[4611686018427387904]");
+    /* wraparound */
+    expect(tg_add_scalar(last, 1), "[-9223372036854775808, -9223372036854775807]");
+    expect(tg_neg(last), "[-9223372036854775807, -9223372036854775808]");
+    expect(tg_mul_scalar(last, 2), "[-2, 0]");
+    expect(tg_add_scalar(i32, 1), "[-2147483648, -2147483647]");
+    expect(tg_mul_scalar(i32, 2), "[-2, 0]");
+    expect(tg_neg(i32), "[-2147483647, -2147483648]");
+    expect(tg_abs(i32), "[2147483647, -2147483648]");
+    expect(tg_add_scalar(u8, 1), "[0, 1, 201]");
+    expect(tg_sub_scalar(u8, 1), "[254, 255, 199]");
+    expect(tg_mul_scalar(u8, 2), "[254, 0, 144]");
+    expect(tg_neg(u8), "[1, 0, 56]");
+    expect(tg_square(u8), "[1, 0, 64]");
+    expect(tg_pow_scalar(u8, 2), "[1, 0, 64]");
+    expect(tg_sum(i32), "-1");
+    expect(tg_cumsum(u8, 0), "[255, 255, 455]");
+    expect(tg_prod(tg_slice(u8, 0, 0, 3, 2)), "51000");
+    CHECK(tg_dtype_of(tg_cumsum(u8, 0)) == TG_I64 && tg_dtype_of(tg_amax(u8)) == TG_U8 &&
+          tg_dtype_of(tg_abs(i32)) == TG_I32);
+    /* in place */
+    expect(tg_add_(tg_clone(big), i64("1")), "[9007199254740994, 4611686018427387905, -9007199254740992]");
+    expect(tg_mul_scalar_(tg_clone(i32), 2), "[-2, 0]");
+    /* a number that is no integer */
+    refuse(tg_add_scalar(big, 0.5), "tg_to_dtype");
+    refuse(tg_mul_scalar(i32, 1.5), "tg_to_dtype");
+    refuse(tg_sub_scalar_(u8, 0.1), "");
+    expect(tg_div_scalar(i64("[1, 2]"), 4), "[0.25, 0.5]");
+    /* functions whose values are not integers */
+    expect(tg_sqrt(i64("[4, 9]")), "[2, 3]");
+    expect(tg_exp(of_dtype(TG_I32, "[0, 1]")), "[1, 2.71828]");
+    expect(tg_sigmoid(boolean("[0, 1]")), "[0.5, 0.731059]");
+    expect(tg_reciprocal(of_dtype(TG_U8, "[4]")), "[0.25]");
+    expect(tg_atan2(i64("[1]"), i64("[1]")), "[0.785398]");
+    /* bool */
+    expect(tg_add(boolean("[1, 0, 1]"), boolean("[1, 1, 0]")), "[1, 1, 1]");
+    expect(tg_mul(boolean("[1, 0, 1]"), boolean("[1, 1, 0]")), "[1, 0, 0]");
+    CHECK(tg_dtype_of(tg_add(boolean("[1]"), boolean("[1]"))) == TG_BOOL);
+    CHECK(tg_dtype_of(tg_add_scalar(boolean("[1]"), 1)) == TG_I64);
+    refuse(tg_neg(boolean("[1]")), "Negation, the `-` operator, on a bool tensor is not supported.");
+}
+
+TEST(halves)
+{
+    ROW(2.92)
+    {
+        CHECK(isinf(tg_item(tg_sum(tg_ones_on(TG_SHAPE(70000), TG_F16, TG_CPU)))));
+        CHECK(tg_item(tg_sum(tg_full_on(TG_SHAPE(5000), 0.1, TG_BF16, TG_CPU))) == 500);
+        CHECK(tg_item(tg_mean(tg_ones_on(TG_SHAPE(70000), TG_F16, TG_CPU))) == 1);
+    }
+    expect(
+        tg_matmul(tg_full_on(TG_SHAPE(1, 4096), 1, TG_BF16, TG_CPU), tg_full_on(TG_SHAPE(4096, 1), 1, TG_BF16, TG_CPU)),
+        "[[4096]]");
+    CHECK(tg_item(tg_norm(tg_full_on(TG_SHAPE(4), 30000, TG_F16, TG_CPU))) == 60000); /* squares in f32 */
+    CHECK(tg_item(tg_prod(of_dtype(TG_F16, "[256, 256, 0.0625]"))) == 4096);
+}
+
+/* ---- in place ---- */
+
+TEST(in_place_errors)
+{
+    tg_tensor *x = leaf("[1, 2]"), *integers = i64("[1, 2]");
+    ROW(2.55)
+    {
+        refuse(tg_div_scalar_(integers, 2), "can't be cast to the desired output type");
+        refuse(tg_exp_(integers), "can't be cast to the desired output type");
+        refuse(tg_add_(integers, f32("[1, 2]")), "can't be cast to the desired output type");
+        refuse(tg_add_(ones(3), ones(2, 3)), "output with shape [3] doesn't match the broadcast shape [2, 3]");
+        refuse(tg_mul_(ones(1), ones(3)), "output with shape [1] doesn't match the broadcast shape [3]");
+    }
+    ROW(2.54)
+    {
+        refuse(tg_add_scalar_(tg_expand(ones(3, 1), TG_SHAPE(3, 2)), 1),
+               "more than one element of the written-to tensor refers to a "
+               "single memory location");
+    }
+    ROW(2.44)
+    {
+        refuse(tg_add_scalar_(x, 1), "a leaf Variable that requires grad is being used in an in-place operation.");
+        refuse(tg_zero_(tg_narrow(x, 0, 0, 1)),
+               "a view of a leaf Variable that requires grad is being used in an in-place operation.");
+        refuse(tg_copy_(x, ones(2)), "a leaf Variable that requires grad is being used in an in-place operation.");
+    }
+    expect(x, "[1, 2]");
+    expect(integers, "[1, 2]");
+    CHECK(tg_version_of(x) == 0 && tg_version_of(integers) == 0);
+    /* operands that overlap the target */
+    {
+        tg_tensor *t = f64("[1, 2, 3, 4]");
+        expect(tg_add_(tg_narrow(t, 0, 1, 3), tg_narrow(t, 0, 0, 3)), "[3, 5, 7]");
+        expect(t, "[1, 3, 5, 7]");
+        expect(tg_mul_(t, t), "[1, 9, 25, 49]");
+        t = f64("[[1, 2], [3, 4]]");
+        expect(tg_add_(t, tg_t(t)), "[[2, 5], [5, 8]]");
+        expect(tg_copy_(tg_narrow(tg_flatten(t, 0, -1), 0, 1, 3), tg_narrow(tg_flatten(t, 0, -1), 0, 0, 3)),
+               "[2, 5, 5]");
+        expect(tg_sub_(t, tg_select(t, 0, 0)), "[[0, 0], [3, 3]]");
+    }
+    expect(tg_add_(f32("[1]"), f64("[2]")), "[3]"); /* floats of any size go together */
+}
+
+/* Whether writing the input, or the output, after the call makes backward refuse: what each rule saves (row 2.48). */
+TEST(what_is_saved)
+{
+    static const struct {
+        const char *name;
+        bool input, output;
+    } saves[] = {
+        {"exp", false, true},         {"sigmoid", false, true}, {"tanh", false, true},    {"sqrt", false, true},
+        {"relu", false, true},        {"sin", true, false},     {"log", true, false},     {"abs", true, false},
+        {"square", true, false},      {"silu", true, false},    {"neg", false, false},    {"add_scalar", false, false},
+        {"mul_scalar", false, false}, {"clone", false, false},  {"sum", false, false},    {"mean", false, false},
+        {"t", false, false},          {"to", false, false},     {"softmax", false, true}, {"log_softmax", false, true},
+        {"cumsum", false, false},     {"prod", true, false},    {"amax", true, true},     {"norm", true, true}};
+    numbers p;
+    int i, k;
+    memset(&p, 0, sizeof p);
+    p.num = 2;
+    for (i = 0; i < (int)(sizeof saves / sizeof saves[0]); ++i) {
+        harness.sample = saves[i].name;
+        for (k = 0; k < OP_ROWS && strcmp(op_rows[k].name, saves[i].name) != 0; ++k) {}
+        if (!CHECK(k < OP_ROWS)) continue;
+        {
+            tg_tensor *x = tg_set_requires_grad(f64("[[1, 2], [3, 4]]"), true), *input = tg_clone(x), *y;
+            y = op_rows[k].call(&input, 1, &p);
+            tg_zero_(input);
+            if (saves[i].input)
+                CHECK_FAILS(tg_backward(tg_sum(y)), "modified by an inplace operation");
+            else if (strcmp(saves[i].name, "t") != 0)
+                CHECK(tg_backward(tg_sum(y)) == TG_OK);
+            input = tg_clone(x);
+            y = op_rows[k].call(&input, 1, &p);
+            tg_zero_(tg_detach(y)); /* shares the version, leaves the graph alone */
+            if (saves[i].output)
+                CHECK_FAILS(tg_backward(tg_sum(y)), "modified by an inplace operation");
+            else
+                CHECK(tg_backward(tg_sum(y)) == TG_OK);
+        }
+        harness.sample = NULL;
+    }
+}
+
+/* ---- views ---- */
+
+static tg_tensor *first(int n, tg_tensor **pieces) { return n > 0 ? pieces[0] : NULL; }
+
+TEST(views_share_storage)
+{
+    tg_tensor *pieces[8];
+    int i, k;
+    for (i = 0; i < 18; ++i) {
+        tg_tensor *t = f64("[[[1, 2], [3, 4]]]"), *v = NULL; /* [1, 2, 2] */
+        switch (i) {
+        case 0: v = tg_view(t, TG_SHAPE(4)); break;
+        case 1: v = tg_reshape(t, TG_SHAPE(2, 2)); break;
+        case 2: v = tg_flatten(t, 0, -1); break;
+        case 3: v = tg_squeeze(t, 0); break;
+        case 4: v = tg_unsqueeze(t, 0); break;
+        case 5: v = tg_transpose(t, 1, 2); break;
+        case 6: v = tg_t(tg_select(t, 0, 0)); break;
+        case 7: v = tg_permute(t, TG_DIMS(2, 1, 0)); break;
+        case 8: v = tg_movedim(t, 0, 2); break;
+        case 9: v = tg_narrow(t, 1, 0, 1); break;
+        case 10: v = tg_select(t, 1, 0); break;
+        case 11: v = tg_slice(t, 2, 0, 2, 2); break;
+        case 12: v = tg_diagonal(t, 0, 1, 2); break;
+        case 13: v = tg_unfold(t, 1, 1, 1); break;
+        case 14: v = first(tg_split(t, 1, 1, pieces, 8), pieces); break;
+        case 15: v = first(tg_chunk(t, 2, 1, pieces, 8), pieces); break;
+        case 16: v = first(tg_unbind(t, 1, pieces, 8), pieces); break;
+        case 17: v = tg_detach(t); break;
+        default: break;
+        }
+        if (!CHECK(v != NULL && tg_data(v) == tg_data(t))) continue;
+        tg_fill_(v, 9);
+        CHECK(tg_get(t, TG_INDEX(0, 0, 0)) == 9);
+        CHECK(tg_version_of(v) == 1 && tg_version_of(t) == 1); /* 2.47 */
+    }
+    {
+        tg_tensor *t = ones(2, 3), *e = tg_expand(ones(1), TG_SHAPE(5));
+        CHECK(tg_contiguous(t) == t && tg_contiguous(tg_t(t)) != t && tg_stride(e, 0) == 0);
+        CHECK(tg_data(tg_clone(t)) != tg_data(t) && tg_data(tg_reshape(tg_t(t), TG_SHAPE(6))) != tg_data(t));
+        CHECK(tg_is_contiguous(tg_reshape(tg_t(t), TG_SHAPE(6))));
+    }
+    for (k = 0; k < 2; ++k) { /* 2.52 */
+        tg_tensor *y = tg_mul_scalar(leaf("[1, 2]"), 2);
+        CHECK((k ? tg_split(y, 1, 0, pieces, 8) : tg_unbind(y, 0, pieces, 8)) == 2);
+        refuse(tg_mul_scalar_(pieces[0], 2),
+               "is a view and is being modified inplace. This view is the output of a function that returns "
+               "multiple views.");
+    }
+}
+
+/* ---- random numbers, comparing ---- */
+
+TEST(random)
+{
+    tg_tensor *a, *b, *p;
+    tg_rng state;
+    int i;
+    tg_seed(42);
+    a = tg_rand_on(TG_SHAPE(20000), TG_F64, TG_CPU);
+    CHECK(tg_item(tg_amin(a)) >= 0 && tg_item(tg_amax(a)) < 1);
+    CHECK_NEAR(tg_item(tg_mean(a)), 0.5, 0.01);
+    CHECK_NEAR(tg_item(tg_var(a)), 1.0 / 12, 0.01);
+    a = tg_randn_on(TG_SHAPE(20000), TG_F64, TG_CPU);
+    CHECK_NEAR(tg_item(tg_mean(a)), 0, 0.03);
+    CHECK_NEAR(tg_item(tg_var(a)), 1, 0.03);
+    CHECK_NEAR(tg_item(tg_mean(tg_pow_scalar(a, 4))), 3, 0.1);
+    a = tg_randint(-3, 4, TG_SHAPE(7000));
+    CHECK(tg_dtype_of(a) == TG_I64 && tg_item_i64(tg_amin(a)) == -3 && tg_item_i64(tg_amax(a)) == 3);
+    for (i = -3; i < 4; ++i) { CHECK_NEAR(tg_item(tg_mean(tg_to_dtype(tg_eq_scalar(a, i), TG_F64))), 1.0 / 7, 0.02); }
+    a = tg_randint(((int64_t)1 << 53) - 3, (int64_t)1 << 53, TG_SHAPE(50));
+    CHECK(tg_item_i64(tg_amin(a)) == ((int64_t)1 << 53) - 3 && tg_item_i64(tg_amax(a)) == ((int64_t)1 << 53) - 1);
+    refuse(tg_randint((int64_t)1 << 62, ((int64_t)1 << 62) + 3, TG_SHAPE(2)), "bounds must lie within 2^53");
+    p = tg_randperm(50);
+    CHECK(tg_equal(tg_sort(p, 0, false, NULL), tg_arange_on(0, 50, 1, TG_I64, TG_CPU)));
+    CHECK(!tg_equal(p, tg_arange_on(0, 50, 1, TG_I64, TG_CPU)) && tg_numel(tg_randperm(0)) == 0);
+    a = tg_bernoulli_on(TG_SHAPE(10000), 0.3, TG_F32, TG_CPU);
+    CHECK_NEAR(tg_item(tg_mean(a)), 0.3, 0.02);
+    CHECK(tg_equal(tg_mul(a, a), a));
+    /* the seed, and the state, say everything */
+    tg_seed(7), a = tg_randn(TG_SHAPE(9));
+    state = tg_rng_state();
+    b = tg_rand(TG_SHAPE(5));
+    tg_rng_set_state(state);
+    CHECK(tg_equal(b, tg_rand(TG_SHAPE(5))));
+    tg_seed(7);
+    CHECK(tg_equal(a, tg_randn(TG_SHAPE(9))) && !tg_equal(a, tg_randn(TG_SHAPE(9))));
+    tg_seed(8);
+    CHECK(!tg_equal(a, tg_randn(TG_SHAPE(9))));
+    /* a call takes counters by elements, not by shape */
+    tg_seed(7);
+    CHECK(tg_equal(tg_reshape(tg_randn(TG_SHAPE(3, 3)), TG_SHAPE(9)), a));
+    CHECK(tg_dtype_of(tg_rand_like(f64("[1]"))) == TG_F64 &&
+          same_shape(tg_shape_of(tg_randn_like(ones(2, 3))), TG_SHAPE(2, 3)));
+    CHECK(tg_dtype_of(tg_randint_on(0, 9, TG_SHAPE(2), TG_U8, TG_CPU)) == TG_U8 &&
+          tg_numel(tg_rand(TG_SHAPE(0, 2))) == 0);
+    CHECK(tg_dtype_of(tg_rand(TG_SHAPE(1))) == TG_F32 && !tg_requires_grad(a));
+    refuse(tg_randint(3, 3, TG_SHAPE(2)), "from");
+    refuse(tg_randperm(-1), "");
+    refuse(tg_bernoulli_on(TG_SHAPE(2), 1.5, TG_F32, TG_CPU), "");
+    refuse(tg_rand_on(TG_SHAPE(2), TG_I64, TG_CPU), "");
+}
+
+TEST(comparing)
+{
+    CHECK(tg_equal(f64("[1, 2]"), f32("[1, 2]")) && !tg_equal(f64("[1, 2]"), f64("[1, 3]")));
+    CHECK(!tg_equal(f64("[1, nan]"), f64("[1, nan]")) && !tg_equal(f64("[1]"), f64("[[1]]")) &&
+          !tg_equal(f64("[1]"), f64("1")));
+    CHECK(tg_equal(ones(0, 3), ones(0, 3)) && !tg_equal(ones(0, 3), ones(0, 2)) && tg_equal(f64("[0]"), f64("[-0.]")));
+    CHECK(!tg_equal(i64("[9007199254740993]"), i64("[9007199254740992]")));
+    CHECK(tg_equal(tg_t(f64("[[1, 2], [3, 4]]")), f64("[[1, 3], [2, 4]]")));
+    CHECK(tg_allclose(f64("[100, 0]"), f64("[101, 0.001]"), 0.01, 0.001) &&
+          !tg_allclose(f64("[100]"), f64("[101.1]"), 0.01, 0));
+    CHECK(!tg_allclose(f64("[nan]"), f64("[nan]"), 1, 1) && tg_allclose(f64("[inf, -inf]"), f64("[inf, -inf]"), 0, 0));
+    CHECK(!tg_allclose(f64("[inf]"), f64("[-inf]"), 1, 1) && !tg_allclose(f64("[inf]"), f64("[1]"), 1e300, 1e300));
+    CHECK(tg_ok());
+    CHECK_FAILS(tg_equal(NULL, ones(1)), "NULL");
+    CHECK_FAILS(tg_allclose(ones(1), NULL, 0, 0), "NULL");
+}
+
+/* ---- sizes beyond one block, register or thread ---- */
+
+static double element(const tg_tensor *t, const double *data, int64_t i, int64_t k)
+{
+    return data[i * tg_stride(t, 0) + k * tg_stride(t, 1)];
+}
+
+TEST(large_products)
+{
+    static const int sizes[][3] = {{1, 300, 1},     {7, 65, 9},   {33, 129, 70},
+                                   {130, 257, 100}, {3, 1000, 5}, {200, 3, 200}};
+    int s, form;
+    for (s = 0; s < (small ? 3 : 6); ++s) {
+        int64_t rows = sizes[s][0], inner = sizes[s][1], columns = sizes[s][2], i, j, k;
+        for (form = 0; form < 4; ++form) {
+            tg_tensor *a, *b, *y, *narrow;
+            double *out, worst = 0, worst_f32 = 0;
+            tg_mark mark = tg_scope_begin();
+            tg_seed(3);
+            a = form & 1 ? tg_t(tg_randn_on(TG_SHAPE(inner, rows), TG_F64, TG_CPU))
+                         : tg_randn_on(TG_SHAPE(rows, inner), TG_F64, TG_CPU);
+            b = form & 2 ? tg_t(tg_randn_on(TG_SHAPE(columns, inner), TG_F64, TG_CPU))
+                         : tg_randn_on(TG_SHAPE(inner, columns), TG_F64, TG_CPU);
+            y = tg_matmul(a, b);
+            narrow = tg_to_dtype(tg_matmul(tg_to_dtype(a, TG_F32), tg_to_dtype(b, TG_F32)), TG_F64);
+            out = tg_data_f64(y);
+            for (i = 0; out && i < rows; ++i) {
+                for (j = 0; j < columns; ++j) {
+                    double sum = 0, difference;
+                    for (k = 0; k < inner; ++k) {
+                        sum += element(a, (double *)tg_data(a), i, k) * element(b, (double *)tg_data(b), k, j);
+                    }
+                    difference = fabs(out[i * columns + j] - sum);
+                    if (!(difference <= worst)) worst = difference;
+                    difference = fabs(tg_data_f64(narrow)[i * columns + j] - sum);
+                    if (!(difference <= worst_f32)) worst_f32 = difference;
+                }
+            }
+            CHECK(out != NULL && worst <= 1e-12 * (double)inner);
+            CHECK(worst_f32 <= 1e-6 * (double)inner);
+            tg_scope_end(mark);
+        }
+    }
+}
+
+/* Reductions of many elements, of rows and of columns, against sums in long double. */
+TEST(large_reductions)
+{
+    static const int64_t shapes[][2] = {{1, 100003}, {100003, 1}, {257, 391}, {3, 33001}};
+    int s, d;
+    for (s = 0; s < 4; ++s) {
+        int64_t rows = shapes[s][0], columns = shapes[s][1];
+        tg_tensor *x = (tg_seed(9), tg_randn_on(TG_SHAPE(rows, columns), TG_F64, TG_CPU));
+        const double *data = tg_data_f64(x);
+        for (d = 0; d < 2 && data; ++d) {
+            int64_t groups = d ? rows : columns, n = d ? columns : rows, i, k;
+            tg_tensor *sum = tg_sum_dim(x, d, false), *largest = tg_amax_dim(x, d, false), *at_ = NULL,
+                      *running = tg_cumsum(x, d);
+            tg_tensor *var = tg_var_dim(x, d, 0, false), *soft = tg_logsumexp_dim(x, d, false), *narrow;
+            bool good = true;
+            narrow = tg_sum_dim(tg_to_dtype(x, TG_F32), d, false);
+            tg_max_dim(x, d, false, &at_);
+            for (i = 0; i < groups; i += 1 + groups / 50) {
+                long double total = 0, squares = 0, exps = 0, mean;
+                double most = -INFINITY;
+                int64_t where_ = -1;
+                for (k = 0; k < n; ++k) {
+                    double v = d ? data[i * columns + k] : data[k * columns + i];
+                    total += v;
+                    exps += (long double)exp(v);
+                    if (v > most) most = v, where_ = k;
+                }
+                mean = total / n;
+                for (k = 0; k < n; ++k) {
+                    double v = d ? data[i * columns + k] : data[k * columns + i];
+                    squares += ((long double)v - mean) * ((long double)v - mean);
+                }
+                good = good && fabs(tg_get(sum, TG_INDEX(i)) - (double)total) <= 1e-9;
+                good = good && fabs(tg_get(narrow, TG_INDEX(i)) - (double)total) <= 1e-3 + 1e-5 * fabs((double)total);
+                good = good && tg_get(largest, TG_INDEX(i)) == most && tg_get(at_, TG_INDEX(i)) == (double)where_;
+                good = good && fabs(tg_get(var, TG_INDEX(i)) - (double)(squares / n)) <= 1e-10;
+                good = good && fabs(tg_get(soft, TG_INDEX(i)) - (double)logl(exps)) <= 1e-10;
+                good = good && fabs((d ? tg_get(running, TG_INDEX(i, n - 1)) : tg_get(running, TG_INDEX(n - 1, i))) -
+                                    (double)total) <= 1e-8;
+            }
+            CHECK(good);
+        }
+        if (small) break;
+    }
+    CHECK_NEAR(tg_item(tg_sum(tg_full_on(TG_SHAPE(10000000 / (small ? 100 : 10)), 0.1, TG_F32, TG_CPU))),
+               small ? 1e4 : 1e5, 1e-6);
+}
+
+/* Every op that works element by element gives the same bits on long rows, on columns and on every other element. */
+TEST(long_inputs)
+{
+    tg_tensor *inputs[3];
+    numbers p;
+    int i, k, n;
+    memset(&p, 0, sizeof p);
+    p.num = 2, p.num2 = 3;
+    for (i = 0; i < OP_ROWS; ++i) {
+        if ((op_rows[i].flags & POINTWISE) != POINTWISE) continue;
+        for (k = 0; k < 2; ++k) {
+            tg_dtype dtype = k ? TG_F64 : TG_F32;
+            tg_mark mark = tg_scope_begin();
+            arranged how;
+            tg_tensor *plain;
+            harness.sample = op_rows[i].name;
+            tg_seed((uint64_t)i);
+            for (n = 0; n < 3; ++n) inputs[n] = tg_rand_on(TG_SHAPE(41, 53), dtype, TG_CPU);
+            n = strcmp(op_rows[i].name, "where") == 0 || strcmp(op_rows[i].name, "lerp") == 0 ? 3 : 2;
+            if (strcmp(op_rows[i].name, "where") == 0) inputs[2] = tg_gt_scalar(inputs[2], 0.5);
+            if (strcmp(op_rows[i].name, "masked_fill") == 0) inputs[1] = tg_gt_scalar(inputs[1], 0.5);
+            memset(&how, 0, sizeof how);
+            how.call = op_rows[i].call;
+            how.p = &p;
+            plain = how.call(inputs, n, &p);
+            for (how.layout = TRANSPOSED; plain && how.layout < LAYOUTS; ++how.layout) {
+                tg_tensor *other = arranged_call(inputs, n, &how);
+                CHECK(other != NULL && tg_equal(plain, other));
+            }
+            CHECK(plain != NULL);
+            tg_scope_end(mark);
+        }
+        harness.sample = NULL;
+    }
+}
+
+/* ---- completeness ---- */
+
+/* Public functions of @@OPS that have a test of their own instead of a row. */
+static const char *const tested_elsewhere[] = {"equal",      "allclose",  "rand",       "randn",
+                                               "randint",    "randperm",  "rand_on",    "randn_on",
+                                               "randint_on", "rand_like", "randn_like", "bernoulli_on"};
+
+static bool has_samples(const char *name)
+{
+    char without[80];
+    int i;
+    for (i = 0; i < OP_ROWS; ++i) {
+        if (strcmp(op_rows[i].name, name) == 0) return true;
+    }
+    for (i = 0; i < (int)(sizeof tested_elsewhere / sizeof tested_elsewhere[0]); ++i) {
+        if (strcmp(tested_elsewhere[i], name) == 0) return true;
+    }
+    snprintf(without, sizeof without, "%s", name);
+    if (strlen(without) && without[strlen(without) - 1] == '_') {
+        without[strlen(without) - 1] = 0;
+        for (i = 0; i < TWIN_ROWS; ++i) {
+            if (strcmp(twins[i].name, without) == 0) return true;
+        }
+    }
+    return false;
+}
+
+TEST(every_row_of_the_op_table_has_samples)
+{
+    int i;
+    for (i = 0; i < TGI_OP_COUNT; ++i) {
+        const tgi_op *op = tgi_op_row(i);
+        char message[160];
+        snprintf(message, sizeof message, "op %s has no samples", op->name);
+        harness_check(has_samples(op->name), message, __FILE__, __LINE__);
+        if (!op->rule) continue;
+        snprintf(message, sizeof message, "no backward has run the rule of %s", op->name);
+        harness_check(seen[i], message, __FILE__, __LINE__);
+        snprintf(message, sizeof message, "op %s has a rule, but no formula", op->name);
+        harness_check(op->formula && *op->formula, message, __FILE__, __LINE__);
+    }
+}
+
+/* Reads the declarations of @@OPS. */
+TEST(every_public_op_has_samples)
+{
+    FILE *header = fopen("tensorgrad.h", "r");
+    char line[600], message[160];
+    bool inside = false;
+    int found = 0;
+    if (!CHECK(header != NULL)) return; /* run it from the top of the repository */
+    while (fgets(line, sizeof line, header)) {
+        char *end = strchr(line, '('), *name = end;
+        if (strstr(line, "/* ======== @@")) inside = strstr(line, "@@OPS") != NULL, found += inside;
+        if (found && !inside) break; /* the second @@OPS is the implementation */
+        if (!inside || !end || strncmp(line, "TG_API", 6) != 0) continue;
+        while (isalnum((unsigned char)name[-1]) || name[-1] == '_') --name;
+        *end = 0;
+        found++;
+        snprintf(message, sizeof message, "%s has no samples", name);
+        harness_check(has_samples(name + 3), message, __FILE__, __LINE__);
+    }
+    CHECK(found > 200);
+    fclose(header);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     small = getenv("SMALL") != NULL;
+    if (small) tg_set_cache_limit(0); /* so that a memory checker sees every use after free */
     run_samples(harness.only);
+    RUN(promotion);
+    RUN(mixed_dtype_gradients);
+    RUN(integers);
+    RUN(halves);
+    RUN(in_place_errors);
+    RUN(what_is_saved);
+    RUN(views_share_storage);
+    RUN(random);
+    RUN(comparing);
+    RUN(large_products);
+    RUN(large_reductions);
+    RUN(long_inputs);
+    if (!harness.only) RUN(every_row_of_the_op_table_has_samples);
+    RUN(every_public_op_has_samples);
     return harness_end();
 }
