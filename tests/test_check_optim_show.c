@@ -1,5 +1,5 @@
-/* What stands on top of the engine: gradcheck and its report, the optimizers against PyTorch's trajectories, and prints, to
- * the letter. */
+/* What stands on top of the engine: gradcheck and its report, optimizers against PyTorch's trajectories, and prints,
+ * to the letter. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "harness.h"
 #include <stdlib.h>
@@ -66,6 +66,12 @@ static tg_tensor *rectified(tg_tensor *const *in, int n, void *user)
 {
     (void)n, (void)user;
     return tg_relu(in[0]);
+}
+
+static tg_tensor *rooted(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_sqrt(in[0]);
 }
 
 static tg_tensor *detached(tg_tensor *const *in, int n, void *user)
@@ -352,6 +358,8 @@ TEST(gradcheck_refuses)
     CHECK_FAILS(tg_gradcheck_ex(cube, &x, 1, NULL, &options), "must be positive");
     tg_set(tg_detach(x), TG_INDEX(1), 0);
     CHECK_FAILS(tg_gradcheck(rectified, &x, 1, NULL), "kink suspected");
+    tg_set(tg_detach(x), TG_INDEX(1), -1);
+    CHECK_FAILS(tg_gradcheck(rooted, &x, 1, NULL), "not finite here");
     f32 = tg_set_requires_grad(floats(3, 0.3, 0.7, 1.9, 0), true);
     tg_set_error_handler(count_warnings, NULL);
     CHECK_FAILS(tg_gradcheck(cube, &f32, 1, NULL), "float32 noise");
@@ -737,6 +745,31 @@ TEST(optim_manners)
     o = tg_sgd(p, 1, 0.1);
     o->nesterov = true;
     CHECK_FAILS(tg_step(o), "Nesterov momentum requires a momentum and zero dampening");
+    o->momentum = -1;
+    CHECK_FAILS(tg_step(o), "Invalid momentum value: -1");
+    o->momentum = 0, o->weight_decay = -1;
+    CHECK_FAILS(tg_step(o), "Invalid weight_decay value: -1");
+    tg_optim_free(o);
+    o = tg_adam(p, 1, 0.1);
+    o->beta2 = -1;
+    CHECK_FAILS(tg_step(o), "Invalid beta parameter at index 1: -1");
+    o->beta2 = 0.9, o->eps = -1;
+    CHECK_FAILS(tg_step(o), "Invalid epsilon value: -1");
+    tg_optim_free(o);
+    o = tg_rmsprop(p, 1, 0.1);
+    o->alpha = -1;
+    CHECK_FAILS(tg_step(o), "Invalid alpha value: -1");
+    tg_optim_free(o);
+    o = tg_adagrad(p, 1, 0.1);
+    o->lr_decay = -1;
+    CHECK_FAILS(tg_step(o), "Invalid lr_decay value: -1");
+    o->lr_decay = 0, o->initial_accumulator_value = -1;
+    CHECK_FAILS(tg_step(o), "Invalid initial_accumulator_value value: -1");
+    tg_optim_free(o);
+    w = tg_set_requires_grad(tg_expand(tg_zeros(TG_SHAPE(1)), TG_SHAPE(3)), true);
+    tg_set_grad(w, tg_ones(TG_SHAPE(3)));
+    o = tg_sgd(&w, 1, 0.1);
+    CHECK_FAILS(tg_step(o), "refers to a single memory");
     tg_optim_free(o);
     twice[0] = twice[1] = p[0]; /* a warning only: moved twice */
     o = tg_sgd(twice, 2, 0.25);
@@ -925,6 +958,16 @@ TEST(print_history)
     CHECK(prints_tensor(tg_exp(many),
                         "tensor([1.0000, 1.1331, 1.2840, 1.4550, 1.6487, 1.8682, 2.1170, 2.3989, 2.7183,\n"
                         "        3.0802, 3.4903, 3.9551], grad_fn=<ExpBackward0>)\n"));
+    many = tg_set_requires_grad(tg_to_dtype(tg_detach(many), TG_F64), true);
+    CHECK(prints_tensor(tg_exp(tg_cat(&many, 1, 0)),
+                        "tensor([1.0000, 1.1331, 1.2840, 1.4550, 1.6487, 1.8682, 2.1170, 2.3989, 2.7183,\n"
+                        "        3.0802, 3.4903, 3.9551], dtype=f64, grad_fn=<ExpBackward0>)\n"));
+    CHECK(prints_tensor(tg_gt_scalar(tg_exp(many), 2),
+                        "tensor([False, False, False, False, False, False,  True,  True,  True,  True,\n"
+                        "         True,  True])\n"));
+    many = tg_narrow(many, 0, 0, 7);
+    CHECK(prints_tensor(tg_logsigmoid(many), "tensor([-0.6931, -0.6326, -0.5759, -0.5231, -0.4741, -0.4287, -0.3869],\n"
+                                             "       dtype=f64, grad_fn=<LogsigmoidBackward0>)\n"));
     CHECK_FAILS(tg_fprint(file, NULL), "argument t is NULL");
     CHECK_FAILS(tg_fprint(NULL, x), "argument file is NULL");
     CHECK_FAILS(tg_print(NULL), "argument t is NULL");
@@ -952,8 +995,9 @@ static tg_tensor *named_leaf(const char *name, double value)
 TEST(tape_print)
 {
     tg_tensor *a = named_leaf("a", 2), *b = named_leaf("b", -3), *c = named_leaf("c", 10), *f = named_leaf("f", -2);
-    tg_tensor *e = tg_mul(a, b), *d = tg_add(e, c), *L = tg_mul(d, f), *m, *loss;
+    tg_tensor *e = tg_mul(a, b), *d = tg_add(e, c), *L = tg_mul(d, f), *m, *loss, *all[40];
     FILE *file = tmpfile();
+    int i;
     tg_set_name(e, "e"), tg_set_name(d, "d"), tg_set_name(L, "L");
     tg_retain_grad(e), tg_retain_grad(d), tg_retain_grad(L);
     tg_backward_ex(&L, 1, NULL, TG_RETAIN_GRAPH);
@@ -968,6 +1012,10 @@ TEST(tape_print)
                        "   5  add    d     []     f64   cpu   4 2     4.0000   -2.0000   -\n"
                        "   6  mul    L     []     f64   cpu   5 3    -8.0000    1.0000   d f\n"));
     m = tg_set_requires_grad(tg_ones(TG_SHAPE(2, 3)), true);
+    for (i = 0; i < 40; ++i) all[i] = m;
+    file = tmpfile();
+    CHECK(tg_tape_print(file, tg_cat(all, 40, 0)) == TG_OK); /* a long list is cut */
+    CHECK(strstr(text_of(file), "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 .."));
     loss = tg_sum(tg_exp(tg_mul(m, tg_full(TG_SHAPE(3), 2))));
     file = tmpfile();
     CHECK(tg_tape_print(file, loss) == TG_OK);
