@@ -41,6 +41,7 @@
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; empty: one thread only
        TG_ABORT             what tg_abort_on_error calls (default: abort)
+       TG_ALLOW_FAST_MATH   compile under -ffast-math, which breaks NaN and infinity, instead of refusing
 
    and, before every include: nothing.  No macro changes a public struct.
 
@@ -978,6 +979,10 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #include <omp.h>
 #endif
 
+#if defined(__FAST_MATH__) && !defined(TG_ALLOW_FAST_MATH)
+#error "tensorgrad needs NaN and infinity: compile without -ffast-math and -Ofast (TG_ALLOW_FAST_MATH takes the risk)"
+#endif
+
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF /* the same bits at every optimisation level */
 #endif
@@ -1203,13 +1208,14 @@ enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERR
 /* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
 struct tgi_thread {
     bool started;
-    uint64_t id;
 
-    /* errors: the first one, and how many */
+    /* errors: the first one, and how many; they outlive tg_shutdown */
     tg_status error;
     int64_t errors;
-    const char *composite; /* the op on whose behalf others run, for messages; or NULL */
     char message[TGI_ERROR_TEXT];
+
+    uint64_t id; /* from here on everything is reset when the state of a thread begins */
+    const char *composite; /* the op on whose behalf others run, for messages; or NULL */
 
     /* memory: freed blocks by size class */
     void *free_blocks[TGI_CLASSES];
@@ -1254,7 +1260,7 @@ static tg_stats_info tgi_totals;
 
 static tgi_thread *tgi_start(tgi_thread *S)
 {
-    memset(S, 0, sizeof *S);
+    memset((char *)S + offsetof(tgi_thread, id), 0, sizeof *S - offsetof(tgi_thread, id));
     S->started = true;
     S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
     S->cache_limit = SIZE_MAX;
@@ -1343,14 +1349,15 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
 /* Tells the handler something that is no error. */
 static void tgi_warn(const char *text) { tgi_call_handler(TG_OK, text); }
 
-bool tg_ok(void) { return tgi_self()->errors == 0; }
-const char *tg_error_message(void) { return tgi_self()->message; }
-tg_status tg_error_code(void) { return tgi_self()->error; }
-int64_t tg_error_count(void) { return tgi_self()->errors; }
+/* These begin no state: a thread may ask after it has ended its own. */
+bool tg_ok(void) { return tgi_this_thread.errors == 0; }
+const char *tg_error_message(void) { return tgi_this_thread.message; }
+tg_status tg_error_code(void) { return tgi_this_thread.error; }
+int64_t tg_error_count(void) { return tgi_this_thread.errors; }
 
 void tg_clear_error(void)
 {
-    tgi_thread *S = tgi_self();
+    tgi_thread *S = &tgi_this_thread;
     S->error = TG_OK;
     S->errors = 0;
     S->message[0] = 0;
@@ -4468,6 +4475,10 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
     if (!tgi_dtype_known(dtype))
         return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
+    if ((uint64_t)numel > SIZE_MAX / 2 / tgi_dtypes[dtype].size) {
+        tgi_no_memory(S, op, SIZE_MAX);
+        return NULL;
+    }
     t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
     t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size);
