@@ -1242,6 +1242,7 @@ struct tgi_thread {
     tgi_link nodes;
     tgi_node *dying;
     bool draining, burying;
+    int hooking, hooks_ever; /* hooks that are running within each other; the last number given out */
     tgi_link *dying_handles; /* tensors whose last handle went, waiting to give up what they own */
     uint64_t node_count, runs;
     struct tgi_watch *watch; /* a checkpoint's forward, noting the tensors it depends on */
@@ -5802,12 +5803,25 @@ static void tgi_release_history(tgi_thread *S, tg_tensor *t)
     if (n) tgi_node_unref(S, n);
 }
 
+/* Frees the entries that tg_unhook has emptied. */
+static void tgi_sweep_hooks(tgi_thread *S, tgi_hook_entry **at)
+{
+    while (*at) {
+        tgi_hook_entry *e = *at;
+        if (e->hook || e->post || e->retain) {
+            at = &e->next;
+        } else {
+            *at = e->next;
+            tgi_give_back(S, e, sizeof *e);
+        }
+    }
+}
+
 /* Appends an entry to the hooks of t: on its node if something made it, else on t itself. */
 static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     tgi_hook_entry *e, **at;
-    int id = 1;
     if (!tgi_synced(t, op) || !tgi_owned_here(S, op, "t", t)) return NULL;
     if (!(t->flags & TGI_REQUIRES_GRAD)) {
         tgi_fail(S, TG_ERR_GRAPH, op,
@@ -5818,11 +5832,9 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
     e = (tgi_hook_entry *)tgi_take(S, sizeof *e);
     if (!e) return tgi_no_memory(S, op, sizeof *e), e;
     memset(e, 0, sizeof *e);
-    for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {
-        if ((*at)->id >= id) id = (*at)->id + 1;
-    }
+    for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {}
     *at = e;
-    e->id = id;
+    e->id = ++S->hooks_ever;
     e->output = t->output;
     return e;
 }
@@ -5867,17 +5879,26 @@ tg_tensor *tg_retain_grad(tg_tensor *t)
     return t;
 }
 
+/* Empties the entry of this number, if it is in the list; a running hook may stand in it. */
+static bool tgi_remove_hook(tgi_thread *S, tgi_hook_entry **hooks, int hook)
+{
+    tgi_hook_entry *e = *hooks;
+    while (e && (e->id != hook || !(e->hook || e->post))) e = e->next;
+    if (!e) return false;
+    e->hook = NULL;
+    e->post = NULL;
+    if (!S->hooking) tgi_sweep_hooks(S, hooks);
+    return true;
+}
+
 tg_status tg_unhook(tg_tensor *t, int hook)
 {
     tgi_thread *S = tgi_self();
-    tgi_hook_entry **at, *e;
+    tgi_link *at;
     if (!t) return tgi_null_argument(S, "unhook", "t"), tgi_failed(S);
-    for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {
-        e = *at;
-        if (e->id != hook || e->retain) continue;
-        *at = e->next;
-        tgi_give_back(S, e, sizeof *e);
-        return TG_OK;
+    if (tgi_remove_hook(S, t->node ? &t->node->hooks : &t->hooks, hook)) return TG_OK;
+    for (at = S->nodes.next; at != &S->nodes; at = at->next) { /* a write in place has given t another node */
+        if (tgi_remove_hook(S, &((tgi_node *)(void *)at)->hooks, hook)) return TG_OK;
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "unhook", "this tensor has no hook %d", hook);
     return TG_ERR_ARGUMENT;
@@ -6265,8 +6286,9 @@ static tgi_meta tgi_input_meta(const tgi_node *n, int i)
 
 static bool tgi_wanted(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
 
-/* Runs fn's hooks on the gradient in *slot; each in a scope of its own, which only its result leaves. */
-static bool tgi_run_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int output, tg_tensor **slot, tg_tensor *leaf)
+/* Calls hooks with the gradient in *slot, or with a leaf that was updated; each in a scope of its own, which only its
+   result leaves. */
+static bool tgi_call_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int output, tg_tensor **slot, tg_tensor *leaf)
 {
     const tgi_hook_entry *e;
     for (e = hooks; e; e = e->next) {
@@ -6300,6 +6322,16 @@ static bool tgi_run_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int output
     return true;
 }
 
+/* The same; entries that hooks have removed meanwhile go when no hook is running any more. */
+static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_tensor **slot, tg_tensor *leaf)
+{
+    bool ok;
+    S->hooking++;
+    ok = tgi_call_hooks(S, *hooks, output, slot, leaf);
+    if (--S->hooking == 0) tgi_sweep_hooks(S, hooks);
+    return ok;
+}
+
 /* Anomaly mode: no NaN may come out of a rule. */
 static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
 {
@@ -6329,7 +6361,7 @@ static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
     int i;
     for (i = 0; i < n->outputs; ++i) {
         if (r->grad[i] && i < 64) r->received |= (uint64_t)1 << i;
-        if (r->grad[i] && n->hooks && !tgi_run_hooks(S, n->hooks, i, &r->grad[i], NULL)) return false;
+        if (r->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &r->grad[i], NULL)) return false;
     }
     for (e = n->hooks; e; e = e->next) {
         tgi_record *kept;
@@ -6654,7 +6686,7 @@ static bool tgi_commit(tg_backward_run *run)
     tgi_thread *S = run->S;
     tgi_record *r;
     for (r = run->leaves; r; r = r->all) {
-        if (!r->retained && r->leaf->hooks && !tgi_run_hooks(S, r->leaf->hooks, r->leaf->output, &r->grad[0], NULL))
+        if (!r->retained && r->leaf->hooks && !tgi_run_hooks(S, &r->leaf->hooks, r->leaf->output, &r->grad[0], NULL))
             return false;
     }
     if (run->wants) {
@@ -6689,7 +6721,13 @@ static bool tgi_commit(tg_backward_run *run)
         }
     }
     for (r = run->leaves; r; r = r->all) {
-        if (r->leaf->refs && r->leaf->hooks && !tgi_run_hooks(S, r->leaf->hooks, 0, NULL, r->leaf)) return false;
+        tg_tensor *leaf = r->leaf;
+        bool ok;
+        if (leaf->refs == 0 || !leaf->hooks) continue;
+        tgi_ref(leaf); /* a hook may release it */
+        ok = tgi_run_hooks(S, &leaf->hooks, 0, NULL, leaf);
+        tgi_unref(S, leaf);
+        if (!ok) return false;
     }
     return true;
 }
