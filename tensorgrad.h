@@ -275,7 +275,7 @@ typedef struct { uint64_t serial; } tg_mark;
 TG_API tg_mark tg_scope_begin(void);
 TG_API void tg_scope_end(tg_mark mark);
 typedef struct { const void *self; uint64_t serial; } tgi_hold;
-TG_API tgi_hold tgi_hold_open(const void *self, int kind, int value);
+TG_API tgi_hold tgi_hold_open(void *self, int kind, int value);
 TG_API void tgi_hold_close(tgi_hold *hold);
 enum { TGI_HOLD_SCOPE, TGI_HOLD_GRAD };
 #define TGI_PASTE_(a, b) a##b
@@ -4232,7 +4232,7 @@ void tg_scope_end(tg_mark mark)
     }
 }
 
-tgi_hold tgi_hold_open(const void *self, int kind, int value)
+tgi_hold tgi_hold_open(void *self, int kind, int value)
 {
     tgi_thread *S = tgi_self();
     tgi_hold hold;
