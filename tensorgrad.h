@@ -5564,7 +5564,7 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
                         "write to it inside TG_NO_GRAD; or write to a copy",
                         t->base ? "view of a " : "");
     }
-    if (!c->records || !t->base) return true;
+    if (!t->base || !(c->records || (base->flags & TGI_REQUIRES_GRAD))) return true;
     if (t->flags & TGI_MULTI_VIEW) {
         return tgi_fail(
             S, TG_ERR_GRAPH, op,
