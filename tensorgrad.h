@@ -6170,13 +6170,12 @@ static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base
     return n;
 }
 
-/* Saved tensors whose last handle died come back to life with their history for the time of a step whose own graph is
-   wanted. Returns a bit per saved tensor revived; *ok false on error. */
-static uint64_t tgi_revive(tgi_thread *S, tgi_node *n, bool *ok)
+/* Saved tensors whose last handle died come back to life, with their history, as temporaries of a step whose own graph
+   is wanted. */
+static bool tgi_revive(tgi_thread *S, tgi_node *n)
 {
-    uint64_t revived = 0;
     int i;
-    for (i = 0; i < n->saves && i < 64; ++i) {
+    for (i = 0; i < n->saves; ++i) {
         tgi_saved *s = &n->saved[i];
         tg_tensor *t = s->t;
         tgi_edge maker;
@@ -6189,14 +6188,11 @@ static uint64_t tgi_revive(tgi_thread *S, tgi_node *n, bool *ok)
             maker.output = -1 - s->which;
         }
         tgi_ref(t);
-        revived |= (uint64_t)1 << i;
-        if (!maker.node || !tgi_dtypes[t->dtype].floating) continue;
+        tgi_join_list(S, t, S->scope, S->scope_serial);
+        if (!maker.node) continue;
         if ((n->flags & TGI_SLICES) && s->which <= 0 && s->which != TGI_EXTRA) {
             tgi_node *view = tgi_view_node(S, t, &maker, n->view);
-            if (!view) {
-                *ok = false;
-                break;
-            }
+            if (!view) return false;
             t->node = view;
             t->output = 0;
         } else {
@@ -6206,15 +6202,7 @@ static uint64_t tgi_revive(tgi_thread *S, tgi_node *n, bool *ok)
         }
         t->flags |= TGI_REQUIRES_GRAD;
     }
-    return revived;
-}
-
-static void tgi_let_die(tgi_thread *S, tgi_node *n, uint64_t revived)
-{
-    int i;
-    for (i = 0; i < n->saves && i < 64; ++i) {
-        if (revived >> i & 1) tgi_unref(S, n->saved[i].t);
-    }
+    return true;
 }
 
 static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
@@ -6414,7 +6402,6 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
     tgi_node *n = r->node;
     tg_tensor *few[TGI_STEP_RESULTS], **result = few;
     size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
-    uint64_t revived = 0;
     bool ok = tgi_check_saved(S, n);
     tgi_step step;
     int i;
@@ -6431,7 +6418,7 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
     step.received = r->received;
     step.result = result;
     if (ok && ((run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint)))
-        revived = tgi_revive(S, n, &ok);
+        ok = tgi_revive(S, n);
     ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
     for (i = n->inputs - 1; ok && i >= 0; --i) {
         tgi_meta m;
@@ -6440,7 +6427,6 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
         result[i] = tgi_fit(S, tgi_backward_name(n->op).text, i, result[i], &m);
         ok = result[i] && tgi_deliver(run, &n->edge[i], result[i]);
     }
-    tgi_let_die(S, n, revived);
     if (result != few) tgi_give_back(S, result, bytes);
     return ok;
 }
