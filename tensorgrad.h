@@ -6086,12 +6086,22 @@ static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
     return true;
 }
 
+static bool tgi_is_wanted_leaf(const tg_backward_run *run, const tg_tensor *leaf)
+{
+    int i;
+    for (i = 0; i < run->wants; ++i) {
+        if (run->wanted[i] == leaf) return true;
+    }
+    return false;
+}
+
 /* Hands g to where an edge points. */
 static bool tgi_deliver(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
     tgi_record *r;
     if (e->leaf) {
         if (e->leaf->refs == 0) return true; /* nobody can see it */
+        if (run->wants && !tgi_is_wanted_leaf(run, e->leaf)) return true; /* its hooks must not run either */
         r = tgi_leaf_record(run, e->leaf, false);
         return r && tgi_accumulate(run, &r->grad[0], g);
     }
@@ -6527,15 +6537,6 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, int i, tg_tensor *root, tg_tensor
         return NULL;
     }
     return tgi_fit(S, "root", i, g, &m);
-}
-
-static bool tgi_is_wanted_leaf(const tg_backward_run *run, const tg_tensor *leaf)
-{
-    int i;
-    for (i = 0; i < run->wants; ++i) {
-        if (run->wanted[i] == leaf) return true;
-    }
-    return false;
 }
 
 /* Visits what the roots reach, newest first, then decides oldest first which nodes lead to a wanted input. */
