@@ -4085,18 +4085,27 @@ static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t 
     if (serial == 0 && ++S->stats.unscoped >= 10000 && !S->warned_unscoped) tgi_warn_unscoped(S);
 }
 
+static void tgi_free_name(tgi_thread *S, char *name)
+{
+    if (name) tgi_give_back(S, name, strlen(name) + 1);
+}
+
 static void tgi_unpin(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_count(t, &t->pins, -1) != 0) return;
     if (t->storage) tgi_storage_unref(S, t->storage);
-    if (t->name) tgi_give_back(S, t->name, strlen(t->name) + 1);
+    tgi_free_name(S, t->name);
     S->stats.tensors--;
     tgi_give_back(S, t, sizeof *t);
 }
 
 /* What a tensor knows of its history is how to let go of it. */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t);
-static const struct { void (*release)(tgi_thread *S, tg_tensor *t); } tgi_history = {tgi_release_history};
+static char **tgi_history_name(tg_tensor *t);
+static const struct {
+    void (*release)(tgi_thread *S, tg_tensor *t);
+    char **(*name)(tg_tensor *t); /* where what made t keeps the name of its output; NULL for leaves */
+} tgi_history = {tgi_release_history, tgi_history_name};
 
 /* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
    list (by their links), so that no chain of gradients, however long, recurses. */
@@ -4841,17 +4850,29 @@ int64_t tg_version_of(const tg_tensor *t)
     return t->storage->version;
 }
 
+static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
+{
+    *copy = NULL;
+    if (!name || !*name) return true;
+    *copy = (char *)tgi_take(S, strlen(name) + 1);
+    if (!*copy) return tgi_no_memory(S, "set_name", strlen(name) + 1);
+    strcpy(*copy, name);
+    return true;
+}
+
 tg_status tg_set_name(tg_tensor *t, const char *name)
 {
     tgi_thread *S = tgi_self();
-    char *copy = NULL;
+    char *copy, *second, **made_by;
     if (!t) return tgi_null_argument(S, "set_name", "t"), tgi_failed(S);
-    if (name && *name) {
-        copy = (char *)tgi_take(S, strlen(name) + 1);
-        if (!copy) return tgi_no_memory(S, "set_name", strlen(name) + 1), TG_ERR_MEMORY;
-        strcpy(copy, name);
+    if (!tgi_copy_name(S, name, &copy)) return TG_ERR_MEMORY;
+    made_by = tgi_history.name(t);
+    if (made_by) { /* the tape outlives the tensor, and the step player names what a node made */
+        if (!tgi_copy_name(S, name, &second)) return tgi_free_name(S, copy), TG_ERR_MEMORY;
+        tgi_free_name(S, *made_by);
+        *made_by = second;
     }
-    if (t->name) tgi_give_back(S, t->name, strlen(t->name) + 1);
+    tgi_free_name(S, t->name);
     t->name = copy;
     return TG_OK;
 }
@@ -5047,8 +5068,8 @@ struct tgi_node {
     tgi_geometry *view;
     tg_ctx *ctx; /* of a custom op or a checkpoint */
     size_t block;
-    char *name;          /* in the tail, as all below */
-    tgi_edge *edge;      /* [inputs] */
+    char *name;          /* of output 0, or NULL */
+    tgi_edge *edge;      /* [inputs]; in the tail, as all below */
     tgi_saved *saved;    /* [saves] */
     tgi_meta *meta;      /* [outputs] */
     tgi_attr *attr;
@@ -5253,6 +5274,7 @@ static void tgi_node_bury(tgi_thread *S, tgi_node *n)
     }
     if (n->hooks) tgi_hooks_free(S, &n->hooks);
     if (n->ctx) tgi_ctx_free(S, n->ctx);
+    tgi_free_name(S, n->name);
     tgi_give_back(S, n->view, sizeof *n->view);
     tgi_give_back(S, n, n->block);
 }
@@ -5792,6 +5814,8 @@ static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t)
         tgi_give_back(S, e, sizeof *e);
     }
 }
+
+static char **tgi_history_name(tg_tensor *t) { return t->node && t->output == 0 ? &t->node->name : NULL; }
 
 /* A handle that dies lets go of what made it and of its hooks. */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t)
