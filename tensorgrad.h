@@ -1051,7 +1051,7 @@ extern "C" {
     OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
     OP(pow_scalar, ANY, tgi_pow(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)")     \
     OP(clamp, ANY, (x < s ? s : x) > t ? t : (x < s ? s : x), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
-       tgi_clamp_gradient(g, x, s, t), "g where s <= x <= t, else 0")                                                  \
+       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                  \
     OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
@@ -1081,9 +1081,8 @@ extern "C" {
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
     OP(minimum, ANY, a != a ? a : b < a || b != b ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),         \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
-    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
-       tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))),                                               \
-       "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
+    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, a, b, b),                                       \
+       tgi_atan2_gradient(g, a, b, tg_neg(a)), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                      \
     OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
@@ -7596,10 +7595,19 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
-/* 1 inside and at the edges, 0 outside and for NaN */
+/* 1 inside; 0 at a bound, outside and for NaN (as PyTorch since 2.x).  An infinite bound is none. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
-    return tg_masked_fill(g, tg_logical_not(tg_logical_and(tg_ge_scalar(x, lo), tg_le_scalar(x, hi))), 0);
+    tg_tensor *above = isinf(lo) ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo);
+    tg_tensor *below = isinf(hi) ? tg_le_scalar(x, hi) : tg_lt_scalar(x, hi);
+    return tg_masked_fill(g, tg_logical_not(tg_logical_and(above, below)), 0);
+}
+
+/* d/da atan2(a, b) = b / (a^2 + b^2), and with -a in the place of b that of b; 0 at (0, 0) */
+static tg_tensor *tgi_atan2_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b, tg_tensor *top)
+{
+    tg_tensor *square = tg_add(tg_mul(a, a), tg_mul(b, b));
+    return tg_masked_fill(tg_mul(g, tg_div(top, square)), tg_eq_scalar(square, 0), 0);
 }
 
 static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta, double threshold)
@@ -10503,6 +10511,10 @@ static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *
                  kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta."
                                    : "smooth_l1_loss does not support negative values for beta.");
         return NULL;
+    }
+    if (!tgi_same_shape(a, b->ndim, b->dim)) {
+        tgi_warn("warning: Using a target size that is different to the input size. This will likely lead to incorrect "
+                 "results due to broadcasting. Please ensure they have the same size.");
     }
     if (!tgi_compose(&c, op)) return NULL;
     d = tg_sub(a, b);
