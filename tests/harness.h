@@ -1,5 +1,5 @@
-/* What the test programs share: checks that are counted and name their line, tests that must leave nothing behind, and
- * the summary that `make test` reads.  Include it after tensorgrad.h.  C99 and C++11.
+/* What the test programs share: checks that are counted and name their line, tests that must leave nothing behind, and the
+ * summary that `make test` reads.  Include it after tensorgrad.h.  C99 and C++11.
  *
  *     TEST(addition)
  *     {
@@ -22,10 +22,25 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { HARNESS_ROWS = 512 };
+/* Under a memory checker freed blocks go back at once, so that it sees every use after free. */
+#if defined(__SANITIZE_ADDRESS__)
+#define HARNESS_MEMORY_CHECKER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define HARNESS_MEMORY_CHECKER 1
+#endif
+#endif
+#ifndef HARNESS_MEMORY_CHECKER
+#define HARNESS_MEMORY_CHECKER 0
+#endif
+
 static struct {
     int passed, failed;
     const char *only, *test, *row, *sample; /* sample: what a table-driven test is at, or NULL */
-} harness = {0, 0, NULL, "", NULL, NULL};
+    int row_count;
+    struct { const char *row, *test; } rows[HARNESS_ROWS]; /* the rows that ran, and in which test */
+} harness;
 
 #define TEST(name) static void test_##name(void)
 #define RUN(name) harness_run(#name, test_##name)
@@ -80,6 +95,10 @@ static inline bool harness_fails(const char *wanted, const char *call, const cha
 static inline bool harness_row(const char *row)
 {
     harness.row = row;
+    if (harness.row_count < HARNESS_ROWS) {
+        harness.rows[harness.row_count].row = row;
+        harness.rows[harness.row_count++].test = harness.test;
+    }
     return true;
 }
 
@@ -90,6 +109,7 @@ static inline void harness_run(const char *name, void (*test)(void))
     tg_mark mark;
     if (harness.only && !strstr(name, harness.only)) return;
     harness.test = name, harness.row = harness.sample = NULL;
+    if (HARNESS_MEMORY_CHECKER) tg_set_cache_limit(0);
     before = tg_stats();
     mark = tg_scope_begin();
     test();
@@ -103,6 +123,8 @@ static inline void harness_run(const char *name, void (*test)(void))
 
 static inline void harness_begin(int argc, char **argv)
 {
+    harness.test = "";
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash is seen */
     tg_set_error_handler(NULL, NULL); /* tests provoke errors: keep stderr quiet */
     if (argc > 1) harness.only = argv[1];
 }
