@@ -1,0 +1,63 @@
+# tensorgrad is one header: nothing has to be built to use it.  This builds its tests and examples, with a C compiler and
+# GNU make alone.  CC, CFLAGS, CPPFLAGS, LDFLAGS and LDLIBS are honoured; BUILD is the folder for programs, out/ for what
+# the demo writes.
+
+BUILD ?= build
+CFLAGS ?= -O2 -ffp-contract=off
+TEXT ?= tensorgrad.h
+ARGS ?=
+
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
+TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c))
+
+help:
+	@echo 'make demo            trains a character model on the source of the library, about a minute'
+	@echo 'make demo TEXT=file  the same on a text of yours; ARGS="--steps 500 --seed 2" for its other options'
+	@echo 'make test            builds and runs every test and checks the examples'
+	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
+	@echo 'make examples        builds the examples into $(BUILD)/'
+	@echo 'make clean           removes $(BUILD)/ and out/'
+	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
+
+# OpenMP is used where a program of this compiler with these flags can be built and run with it.
+ifneq ($(filter demo test check-examples examples $(BUILD)/%,$(MAKECMDGOALS)),)
+OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
+    echo 'int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }' > openmp.c && \
+    $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
+    echo -fopenmp)
+$(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),not with this compiler: one thread))
+endif
+COMPILE = $(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -o $@ $< $(LDFLAGS) -lm $(LDLIBS)
+
+demo: $(BUILD)/12_chargpt
+	$(BUILD)/12_chargpt --text '$(TEXT)' $(ARGS)
+
+test: $(TESTS) $(EXAMPLES) $(BUILD)/check_output
+	@BUILD='$(BUILD)' sh tests/run.sh $(TESTS) -- $(EXAMPLES)
+
+check-examples: $(EXAMPLES) $(BUILD)/check_output
+	@BUILD='$(BUILD)' sh tests/run.sh -- $(EXAMPLES)
+
+examples: $(EXAMPLES)
+
+$(EXAMPLES): $(BUILD)/%: examples/%.c tensorgrad.h $(BUILD)/flags
+	$(COMPILE)
+
+$(TESTS): $(BUILD)/%: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD)/flags
+	$(COMPILE)
+
+$(BUILD)/check_output: tests/check_output.c $(BUILD)/flags
+	$(COMPILE)
+
+# Changes when the compiler or a flag does, so that everything is built again.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(BUILD)
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) $(LDFLAGS) $(LDLIBS)' > $@.now
+	@cmp -s $@.now $@ && rm $@.now || mv $@.now $@
+
+clean:
+	rm -rf $(BUILD) out
+
+FORCE:
+
+.PHONY: help demo test check-examples examples clean FORCE

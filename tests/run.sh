@@ -1,0 +1,99 @@
+#!/bin/sh
+# tests/run.sh [TEST...] [-- EXAMPLE...]: runs test programs and examples from the root of the repository and ends with
+# one line, "N passed, N failed"; the exit code is 0 when nothing failed.
+#
+# A test prints what it likes and ends with a line "N passed, N failed" of its own.  An example passes when it prints
+# what examples/expected/NAME.txt says (tests/check_output.c: equal text, numbers within a tolerance).  All that they
+# print is kept in $BUILD/log.
+LC_ALL=C
+export LC_ALL
+BUILD=${BUILD:-build}
+log=$BUILD/log
+passed=0
+failed=0
+mkdir -p "$log" || exit 1
+
+# verdict NAME PASSED FAILED REMARK [FILE]: one line, and the end of FILE when something failed
+verdict()
+{
+    passed=$((passed + $2))
+    failed=$((failed + $3))
+    if [ "$3" -eq 0 ]; then
+        printf 'ok    %-24s %s\n' "$1" "$4"
+    else
+        printf 'FAIL  %-24s %s\n' "$1" "$4"
+        [ -z "$5" ] || tail -n 40 "$5" | sed 's/^/      | /'
+    fi
+}
+
+run_test()
+{
+    name=$(basename "$1")
+    "$1" >"$log/$name.txt" 2>&1
+    status=$?
+    counts=$(sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*/\1 \2/p' "$log/$name.txt" | tail -n 1)
+    if [ -z "$counts" ]; then
+        verdict "$name" 0 1 "ended without 'N passed, N failed' (exit code $status)" "$log/$name.txt"
+    elif [ $status -ne 0 ] && [ "${counts#* }" -eq 0 ]; then
+        verdict "$name" "${counts% *}" 1 "exit code $status" "$log/$name.txt"
+    else
+        verdict "$name" "${counts% *}" "${counts#* }" "${counts% *} passed, ${counts#* } failed" "$log/$name.txt"
+    fi
+}
+
+# check NAME COMMAND...: one test, passed when the command succeeds
+check()
+{
+    name=$1
+    shift
+    if "$@" >"$log/$name.check" 2>&1; then
+        verdict "$name" 1 0 "as expected"
+    else
+        verdict "$name" 0 1 "failed: $*" "$log/$name.check"
+    fi
+}
+
+run_example()
+{
+    name=$(basename "$1")
+    [ -f "examples/expected/$name.txt" ] || return 0
+    if "$1" >"$log/$name.txt" 2>&1; then
+        check "$name" "$BUILD/check_output" "examples/expected/$name.txt" "$log/$name.txt"
+    else
+        verdict "$name" 0 1 "exit code $?" "$log/$name.txt"
+    fi
+}
+
+# The demo in short, on a small text, with one thread and with two: what it writes and its last line.
+run_chargpt()
+{
+    for threads in 1 2; do
+        dir=$log/chargpt$threads
+        if ! "$1" --steps 20 --text LICENSE --threads $threads --out "$dir" >"$dir.txt" 2>&1; then
+            verdict chargpt$threads 0 1 "exit code $?" "$dir.txt"
+            return
+        fi
+        tail -n 1 "$dir.txt" | cat "$dir/log.csv" - >"$dir/result.txt"
+    done
+    check 12_chargpt "$BUILD/check_output" examples/expected/12_chargpt.txt "$log/chargpt1/result.txt"
+    for file in result.txt loss.svg sample.txt; do
+        check "12_chargpt-threads-$file" cmp "$log/chargpt1/$file" "$log/chargpt2/$file"
+    done
+    "$1" --text "$log/no such text" --out "$log/chargpt1" >"$log/chargpt-error.txt" 2>&1
+    check 12_chargpt-no-text test $? -eq 1
+}
+
+kind=test
+for program; do
+    if [ "$program" = -- ]; then
+        kind=example
+    elif [ $kind = test ]; then
+        run_test "$program"
+    elif [ "$(basename "$program")" = 12_chargpt ]; then
+        run_chargpt "$program"
+    else
+        run_example "$program"
+    fi
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
