@@ -25,7 +25,7 @@ OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     echo 'int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
     echo -fopenmp)
-$(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),not with this compiler: one thread))
+$(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
 COMPILE = $(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -o $@ $< $(LDFLAGS) -lm $(LDLIBS)
 
