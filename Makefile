@@ -27,7 +27,7 @@ OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
-COMPILE = $(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -o $@ $< $(LDFLAGS) -lm $(LDLIBS)
+COMPILE = $(CC) -I. $(CPPFLAGS) $(CFLAGS) $(OPENMP) -o $@ $< $(LDFLAGS) -lm $(LDLIBS)
 
 demo: $(BUILD)/12_chargpt
 	$(BUILD)/12_chargpt --text '$(TEXT)' $(ARGS)

@@ -19,9 +19,9 @@ verdict()
     passed=$((passed + $2))
     failed=$((failed + $3))
     if [ "$3" -eq 0 ]; then
-        printf 'ok    %-24s %s\n' "$1" "$4"
+        printf 'ok    %-32s %s\n' "$1" "$4"
     else
-        printf 'FAIL  %-24s %s\n' "$1" "$4"
+        printf 'FAIL  %-32s %s\n' "$1" "$4"
         [ -z "$5" ] || tail -n 40 "$5" | sed 's/^/      | /'
     fi
 }
