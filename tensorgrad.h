@@ -7022,6 +7022,7 @@ tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_ba
     tgi_thread *S = tgi_self();
     bool records = false, ok;
     uint64_t scope;
+    tg_rng rng = S->rng;
     tg_ctx *ctx;
     int i;
     if (!name || !forward || !backward || (!in && n_in) || !out) {
@@ -7064,6 +7065,7 @@ tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_ba
         if (ok) tg_keep(out[i]);
         else out[i] = NULL;
     }
+    if (!ok) S->rng = rng;
     if (!ok) ctx->free_user = NULL; /* a call that fails leaves user to the caller */
     if (!ctx->node) tgi_ctx_free(S, ctx);
     tgi_frame_close(S, scope);
@@ -7121,6 +7123,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     tg_tensor *y = NULL;
     tg_ctx *ctx;
     uint64_t scope;
+    tg_rng rng = S->rng;
     bool ok;
     int i;
     if (!fn || (!in && n)) return tgi_null_argument(S, "checkpoint", fn ? "in" : "fn"), y;
@@ -7160,6 +7163,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
         for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_watch_note(S, watch.list[i]);
     }
     if (ok) tg_keep(y);
+    else S->rng = rng;
     if (!ctx->node) tgi_ctx_free(S, ctx);
     for (i = 0; i < watch.n; ++i) tgi_unref(S, watch.list[i]);
     tgi_give_back(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
@@ -7361,13 +7365,14 @@ tg_tensor *tg_contiguous(tg_tensor *t)
 
 /* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
 
-typedef struct { tgi_thread *S; uint64_t scope; const char *outer; } tgi_composite;
+typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
 static bool tgi_compose(tgi_composite *c, const char *op)
 {
     c->S = tgi_self();
     c->scope = tgi_frame_open(c->S, TGI_HOLD_SCOPE);
     c->outer = c->S->composite;
+    c->rng = c->S->rng;
     if (!c->scope) return false;
     if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
     return true;
@@ -7376,6 +7381,7 @@ static bool tgi_compose(tgi_composite *c, const char *op)
 static tg_tensor *tgi_composed(tgi_composite *c, tg_tensor *y)
 {
     if (y && y->link.next) tg_keep(y);
+    if (!y) c->S->rng = c->rng; /* a call that fails has taken no random numbers */
     c->S->composite = c->outer;
     tgi_frame_close(c->S, c->scope);
     return y;
