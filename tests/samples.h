@@ -9,8 +9,8 @@
  *     }
  *
  * A sample is a list of: inputs in the order of the op's row (S a shape, or in a literal, differentiable; constant, ids
- * and mask not), from the range last given, and the numbers that the row's call uses.  gives and grads are the results, the
- * gradient being that of the sum of the output.  Numbers with many digits were recorded with PyTorch 2.15 in f64.
+ * and mask not), from the range last given, and the numbers that the row's call uses.  gives and grads are the results,
+ * the gradient being that of the sum of the output.  Numbers with many digits were recorded with PyTorch 2.15 in f64.
  * "2.62" in a comment is row 62 of section 2 of the PyTorch semantics that the library follows.
  *
  * The includer defines drive_sample and drive_edge; run_samples(filter) runs all rows. */

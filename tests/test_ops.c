@@ -1,6 +1,7 @@
 /* Every op of the library, from the table in samples.h: values, gradients and gradients of gradients against
- * differences, memory layouts, aliased operands, incoming gradients of any layout, dtypes, NaN, in-place twins, leaks.  The test of
- * completeness at the end fails when an op of the op table, or a public function, has no samples.
+ * differences, memory layouts, aliased operands, incoming gradients of any layout, dtypes, NaN, in-place twins, leaks.
+ * The test of completeness at the end fails when an op of the op table, or a public function, has no samples; it reads
+ * tensorgrad.h, so run this from the top of the repository.
  *
  *     test_ops [text]       only the rows and tests whose name contains the text
  *     SMALL=1 test_ops      fewer layouts, for sanitizers and simulators */
@@ -351,15 +352,17 @@ static void check_nan(outcome plain)
 
 #define TWINS(OP)                                                                                                     \
     OP(add, tg_add_(a, b))                                                                                            \
-    OP(sub, tg_sub_(a, b)) OP(mul, tg_mul_(a, b)) OP(div, tg_div_(a, b)) OP(pow, tg_pow_(a, b))                       \
-        OP(add_scalar, tg_add_scalar_(a, p->num)) OP(sub_scalar, tg_sub_scalar_(a, p->num))                           \
-            OP(mul_scalar, tg_mul_scalar_(a, p->num)) OP(div_scalar, tg_div_scalar_(a, p->num))                       \
-                OP(pow_scalar, tg_pow_scalar_(a, p->num)) OP(clamp, tg_clamp_(a, p->num, p->num2))                    \
-                    OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a))            \
-                        OP(sign, tg_sign_(a)) OP(square, tg_square_(a)) OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a))   \
-                            OP(log, tg_log_(a)) OP(log2, tg_log2_(a)) OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) \
-                                OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a)) OP(reciprocal, tg_reciprocal_(a))       \
-                                    OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a)) \
+    OP(sub, tg_sub_(a, b))                                                                                            \
+    OP(mul, tg_mul_(a, b))                                                                                            \
+    OP(div, tg_div_(a, b)) OP(pow, tg_pow_(a, b)) OP(add_scalar, tg_add_scalar_(a, p->num))                           \
+        OP(sub_scalar, tg_sub_scalar_(a, p->num)) OP(mul_scalar, tg_mul_scalar_(a, p->num))                           \
+            OP(div_scalar, tg_div_scalar_(a, p->num)) OP(pow_scalar, tg_pow_scalar_(a, p->num))                       \
+                OP(clamp, tg_clamp_(a, p->num, p->num2)) OP(masked_fill, tg_masked_fill_(a, b, p->num))               \
+                    OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a)) OP(sign, tg_sign_(a)) OP(square, tg_square_(a))           \
+                        OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a)) OP(log, tg_log_(a)) OP(log2, tg_log2_(a))         \
+                            OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) OP(sqrt, tg_sqrt_(a))                     \
+                                OP(rsqrt, tg_rsqrt_(a)) OP(reciprocal, tg_reciprocal_(a)) OP(sin, tg_sin_(a))         \
+                                    OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a))                     \
                                         OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a))             \
                                             OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a))           \
                                                 OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a)) \
@@ -400,8 +403,39 @@ static void check_twin(outcome plain)
 
 /* ---- drivers ---- */
 
-/* Goes twice through the graph, so that the rules of rules run and are noted. */
-static void check_second_order(void)
+/* Goes through the graph twice: the same gradients again (added: twice as much), and nothing recorded under no_grad. */
+static void check_again(outcome plain)
+{
+    tg_tensor *leaves[MAX_INPUTS], *y, *g;
+    int64_t nodes;
+    int i;
+    for (i = 0; i < at.n; ++i) {
+        leaves[i] = tg_detach(at.in[i]);
+        if (at.differentiable[i]) tg_set_requires_grad(leaves[i], true);
+    }
+    {
+        TG_NO_GRAD;
+        nodes = tg_stats().nodes;
+        tg_seed(1);
+        y = at.row->call(leaves, at.n, &at.p);
+        harness_check(y && tg_requires_grad(y) == (y == leaves[0]), "requires grad under no_grad", __FILE__, at.line);
+        harness_check(tg_stats().nodes == nodes, "nodes were made under no_grad", __FILE__, at.line);
+        agree("under no_grad", y, plain.y, 0);
+    }
+    if (!tg_requires_grad(plain.y)) return;
+    tg_seed(1);
+    y = at.row->call(leaves, at.n, &at.p);
+    g = cotangent(y);
+    harness_check(step_back(y, g, TG_RETAIN_GRAPH) && step_back(y, g, 0), "a second backward", __FILE__, at.line);
+    for (i = 0; i < at.n; ++i) {
+        tg_tensor *twice = plain.grad[i] ? tg_mul_scalar(plain.grad[i], 2) : NULL;
+        agree("the gradient of two backwards", tg_grad(leaves[i]), twice, 0);
+    }
+}
+
+/* Differentiates the gradient, so that the rules of rules run and are noted; the recorded gradient, which is made of
+   public ops, must be that of the kernels. */
+static void check_second_order(outcome plain)
 {
     tg_tensor *leaves[MAX_INPUTS], *y, *total = NULL;
     int i;
@@ -418,6 +452,7 @@ static void check_second_order(void)
         tg_set_requires_grad(g, true);
         if (tg_gradients(&y, 1, &g, &leaves[i], 1, &result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK || !result)
             continue;
+        agree("the recorded gradient", result, plain.grad[i], 1e-12);
         result = tg_sum(tg_mul(result, result));
         total = total ? tg_add(total, result) : result;
     }
@@ -454,13 +489,14 @@ static void drive_sample(void)
     check_dtypes();
     check_nan(plain);
     check_twin(plain);
-    check_second_order();
+    check_again(plain);
+    check_second_order(plain);
 }
 
 /* Values at chosen inputs: f64 in every layout, f32, and f32 repeated so that vector code sees them, too. */
 static void drive_edge(void)
 {
-    tg_tensor *single[MAX_INPUTS];
+    tg_tensor *single[MAX_INPUTS] = {NULL};
     arranged how = as_given();
     tg_tensor *y = at.row->call(at.in, at.n, &at.p), *g = y ? tg_ones_like(y) : NULL;
     bool same = true;
@@ -964,6 +1000,41 @@ TEST(large_reductions)
                small ? 1e4 : 1e5, 1e-6);
 }
 
+/* Rows and tables of some size, against other ops that come to the same. */
+TEST(large_rows)
+{
+    tg_tensor *x = (tg_seed(4), tg_randn_on(TG_SHAPE(7, 1300), TG_F64, TG_CPU)), *at_ = NULL, *mean, *y, *q, *k, *v;
+    tg_tensor *table = tg_randn_on(TG_SHAPE(50, 33), TG_F64, TG_CPU), *ids_ = tg_randint(0, 50, TG_SHAPE(400));
+    tg_tensor *hot = tg_to_dtype(tg_one_hot(ids_, 50), TG_F64), *rows = tg_randn_on(TG_SHAPE(400, 33), TG_F64, TG_CPU);
+    y = tg_exp(tg_sub(x, tg_logsumexp_dim(x, 1, true)));
+    CHECK(tg_allclose(tg_softmax(x, 1), y, 1e-12, 1e-15));
+    CHECK(tg_allclose(tg_log_softmax(x, 1), tg_sub(x, tg_logsumexp_dim(x, 1, true)), 1e-12, 1e-12));
+    CHECK(tg_allclose(tg_softmax(tg_t(x), 0), tg_t(y), 1e-12, 1e-15));
+    CHECK(tg_allclose(tg_to_dtype(tg_softmax(tg_to_dtype(x, TG_F32), 1), TG_F64), y, 1e-5, 1e-9));
+    mean = tg_mean_dim(x, 1, true);
+    y = tg_div(tg_sub(x, mean), tg_sqrt(tg_add_scalar(tg_var_dim(x, 1, 0, true), 1e-5)));
+    CHECK(tg_allclose(tg_layer_norm(x, 1, NULL, NULL, 1e-5), y, 1e-12, 1e-12));
+    CHECK(tg_allclose(tg_to_dtype(tg_layer_norm(tg_to_dtype(x, TG_F32), 1, NULL, NULL, 1e-5), TG_F64), y, 1e-5, 1e-5));
+    y = tg_div(x, tg_sqrt(tg_add_scalar(tg_mean_dim(tg_square(x), 1, true), 1e-5)));
+    CHECK(tg_allclose(tg_rms_norm(x, 1, NULL, 1e-5), y, 1e-12, 1e-12));
+    y = tg_sort(x, 1, false, &at_);
+    CHECK(tg_item(tg_all(tg_le(tg_narrow(y, 1, 0, 1299), tg_narrow(y, 1, 1, 1299)))) == 1);
+    CHECK(tg_equal(tg_gather(x, 1, at_), y) && tg_item_i64(tg_sum(at_)) == 7 * 1300 * 1299 / 2);
+    CHECK(tg_equal(tg_topk(x, 100, 1, true, NULL), tg_narrow(tg_sort(x, 1, true, NULL), 1, 0, 100)));
+    CHECK(tg_equal(tg_flip(tg_cumsum(tg_flip(tg_ones_like(x), TG_DIMS(1)), 1), TG_DIMS(1)),
+                   tg_expand(tg_arange_on(1300, 0, -1, TG_F64, TG_CPU), TG_SHAPE(7, 1300))));
+    CHECK(tg_allclose(tg_embedding(table, ids_), tg_matmul(hot, table), 1e-12, 1e-12));
+    CHECK(tg_equal(tg_index_select(table, 0, ids_), tg_embedding(table, ids_)));
+    CHECK(tg_allclose(tg_index_add(table, 0, ids_, rows), tg_add(table, tg_matmul(tg_t(hot), rows)), 1e-11, 1e-11));
+    y = tg_expand(tg_unsqueeze(ids_, 1), TG_SHAPE(400, 33));
+    CHECK(tg_allclose(tg_scatter_add(table, 0, y, rows), tg_index_add(table, 0, ids_, rows), 1e-12, 1e-12));
+    q = tg_randn_on(TG_SHAPE(2, 3, 40, 16), TG_F64, TG_CPU), k = tg_randn_like(q), v = tg_randn_like(q);
+    y = tg_add(tg_div_scalar(tg_matmul(q, tg_transpose(k, -1, -2)), 4),
+               tg_triu(tg_full_on(TG_SHAPE(40, 40), -1e300, TG_F64, TG_CPU), 1));
+    CHECK(tg_allclose(tg_scaled_dot_product_attention(q, k, v, NULL, 0, true, 0), tg_matmul(tg_softmax(y, -1), v),
+                      1e-11, 1e-12));
+}
+
 /* Every op that works element by element gives the same bits on long rows, on columns and on every other element. */
 TEST(long_inputs)
 {
@@ -1083,6 +1154,7 @@ int main(int argc, char **argv)
     RUN(comparing);
     RUN(large_products);
     RUN(large_reductions);
+    RUN(large_rows);
     RUN(long_inputs);
     if (!harness.only) RUN(every_row_of_the_op_table_has_samples);
     RUN(every_public_op_has_samples);
