@@ -5058,8 +5058,8 @@ enum {
 
 struct tgi_node {
     tgi_link link; /* first: live nodes, oldest first; while dying, next is the worklist */
-    int32_t refs;
-    uint16_t inputs, outputs, saves, flags;
+    int32_t refs, inputs, saves;
+    uint16_t outputs, flags;
     const struct tgi_op *op;
     uint64_t number;
     tgi_record *record; /* in a running backward */
@@ -5207,7 +5207,7 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
     memset(n, 0, sizeof *n + sizeof(tgi_edge) * (size_t)inputs);
     n->refs = 1;
     n->op = op;
-    n->inputs = (uint16_t)inputs;
+    n->inputs = inputs;
     n->outputs = (uint16_t)outputs;
     n->block = bytes;
     tail = (char *)(n + 1);
@@ -7034,6 +7034,7 @@ tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_ba
                                       : "in");
         return tgi_failed(S);
     }
+    if (n_out > UINT16_MAX) return tgi_fail(S, TG_ERR_ARGUMENT, "custom", "%d outputs are too many", n_out), TG_ERR_ARGUMENT;
     for (i = 0; i < n_out; ++i) out[i] = NULL;
     for (i = 0; i < n_in; ++i) {
         if (!in[i]) return tgi_null_argument(S, name, "in"), tgi_failed(S);
@@ -8634,7 +8635,6 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
         return NULL;
     }
     if (!tgi_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
-    if (n > 65535) return tgi_fail(c.S, TG_ERR_ARGUMENT, "cat", "%d tensors are too many", n), (tg_tensor *)NULL;
     sizes = (int64_t *)tgi_take(c.S, sizeof *sizes * (size_t)n);
     if (!sizes) return tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n), (tg_tensor *)NULL;
     c.has_attr = true;
