@@ -1129,11 +1129,13 @@ TEST(tape_dot)
 
 /* ---- memory that cannot be had: an error, nothing lost, and the next try succeeds ---- */
 
-static int64_t allowed;
+static int64_t allowed; /* allocations until one fails: that one, or all from then on */
+static bool fails_once;
 static void *alloc_some(size_t bytes, void *user)
 {
+    const int64_t left = allowed--;
     (void)user;
-    return allowed-- > 0 ? malloc(bytes) : NULL;
+    return left > 0 || (left < 0 && fails_once) ? malloc(bytes) : NULL;
 }
 static void free_some(void *p, size_t bytes, void *user)
 {
@@ -1183,16 +1185,18 @@ static void out_of_memory(void)
     const tg_allocator some = {alloc_some, free_some, NULL};
     int i, n;
     harness.test = "out_of_memory";
-    for (i = 0; i < COUNT(scenarios); ++i) {
+    for (i = 0; i < 2 * COUNT(scenarios); ++i) {
         bool done = false;
+        fails_once = i % 2 == 1;
+        allowed = 1000000;
         CHECK(tg_set_allocator(&some) == TG_OK);
         tg_set_cache_limit(0);
         for (n = 0; n < 2000 && !done; ++n) {
             tg_mark mark;
             tg_stats_info after;
-            allowed = n;
             mark = tg_scope_begin();
-            done = scenarios[i]() && allowed >= 0;
+            allowed = n;
+            done = scenarios[i / 2]() && allowed >= 0;
             allowed = 1000000;
             tg_clear_error();
             tg_scope_end(mark);
