@@ -4,8 +4,8 @@
        replay DIR [op] [-v]     op: only this one (softmax, cross_entropy, ...); -v: every case that was left out
 
    Every value case runs twice: on contiguous inputs, and on inputs with NaN between their elements and a backward that
-   is recorded itself.  What the C calls do not take (out=, a number where a tensor stands) is left out and counted under
-   its reason.  See tests/replay.sh. */
+   is recorded itself.  What the C calls do not take (out=, a number where a tensor stands) is left out and counted
+   under its reason.  See tests/replay.sh. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include <math.h>
