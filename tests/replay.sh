@@ -10,7 +10,8 @@
 cd "$(dirname "$0")/.." || exit 2
 tool=${TG_FIXTURES_TOOL:-../shared/tools/opinfo_fixtures.py}
 cap=${TG_REPLAY_CAP:-200}
-fixtures=build/replay-fixtures
+build=${BUILD:-build}
+fixtures=$build/replay-fixtures
 venv=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tensorgrad/venv
 
 skip() { echo "skipped: $1"; echo "0 passed, 0 failed"; exit 0; }
@@ -38,19 +39,19 @@ else
     fi
 fi
 
-mkdir -p build
+mkdir -p "$build"
 stamp="cap $cap, $("$python" -c 'import torch; print(torch.__version__)')"
-if [ ! -s $fixtures/cases.txt ] || [ "$tool" -nt $fixtures/stamp ] || [ "$(cat $fixtures/stamp 2>/dev/null)" != "$stamp" ]; then
-    rm -rf $fixtures
-    within 170 "$python" "$tool" $fixtures --cap "$cap" >build/replay-fixtures.log 2>&1 || {
-        tail -n 5 build/replay-fixtures.log
+if [ ! -s "$fixtures"/cases.txt ] || [ "$tool" -nt "$fixtures"/stamp ] || [ "$(cat "$fixtures"/stamp 2>/dev/null)" != "$stamp" ]; then
+    rm -rf "$fixtures"
+    within 170 "$python" "$tool" "$fixtures" --cap "$cap" >"$build/replay-fixtures.log" 2>&1 || {
+        tail -n 5 "$build/replay-fixtures.log"
         echo "0 passed, 1 failed"
         exit 1
     }
-    tail -n 1 build/replay-fixtures.log
-    echo "$stamp" >$fixtures/stamp
+    tail -n 1 "$build/replay-fixtures.log"
+    echo "$stamp" >"$fixtures"/stamp
 fi
-if [ ! -x build/replay ] || [ tests/replay.c -nt build/replay ] || [ tensorgrad.h -nt build/replay ]; then
-    ${CC:-cc} -std=c99 -O1 -o build/replay tests/replay.c -lm || { echo "0 passed, 1 failed"; exit 1; }
+if [ ! -x "$build/replay" ] || [ tests/replay.c -nt "$build/replay" ] || [ tensorgrad.h -nt "$build/replay" ]; then
+    ${CC:-cc} -std=c99 -O1 -o "$build/replay" tests/replay.c -lm || { echo "0 passed, 1 failed"; exit 1; }
 fi
-exec build/replay $fixtures ${2:+"$2"}
+exec "$build/replay" "$fixtures" ${2:+"$2"}
