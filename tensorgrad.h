@@ -1051,12 +1051,12 @@ extern "C" {
     OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
     OP(pow_scalar, ANY, tgi_pow(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)")     \
     OP(clamp, ANY, (x < s ? s : x) > t ? t : (x < s ? s : x), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
-       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                  \
+       tgi_clamp_gradient(g, x, s, t), "g where s <= x <= t, else 0")                                                  \
     OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
-       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
-       "g where x > 0, else g * alpha * exp(x)")                                                                       \
+       tg_where(tg_le_scalar(x, 0), tg_mul(g, tg_mul_scalar(tg_exp(x), s)), g),                                        \
+       "g * alpha * exp(x) where x <= 0, else g")                                                                      \
     OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
        tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
     OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
@@ -1081,8 +1081,9 @@ extern "C" {
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
     OP(minimum, ANY, a != a ? a : b < a || b != b ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),         \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
-    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, a, b, b),                                       \
-       tgi_atan2_gradient(g, a, b, tg_neg(a)), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                      \
+    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
+       tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))),                                               \
+       "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
     OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
@@ -7034,7 +7035,10 @@ tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_ba
                                       : "in");
         return tgi_failed(S);
     }
-    if (n_out > UINT16_MAX) return tgi_fail(S, TG_ERR_ARGUMENT, "custom", "%d outputs are too many", n_out), TG_ERR_ARGUMENT;
+    if (n_out > UINT16_MAX) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "custom", "%d outputs are too many", n_out);
+        return TG_ERR_ARGUMENT;
+    }
     for (i = 0; i < n_out; ++i) out[i] = NULL;
     for (i = 0; i < n_in; ++i) {
         if (!in[i]) return tgi_null_argument(S, name, "in"), tgi_failed(S);
@@ -7545,7 +7549,7 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
         return NULL;
     }
     dtype = tgi_result_dtype(in, values);
-    if (dtype == TG_BOOL && has_number && kind == TGI_KIND_ANY) dtype = TG_I64;
+    if (dtype == TG_BOOL && (has_number || op == TGI_OP_square) && kind == TGI_KIND_ANY) dtype = TG_I64;
     if (!tgi_dtypes[dtype].floating && (kind == TGI_KIND_FLOATS || (op == TGI_OP_pow_scalar && !tgi_is_integral(s)))) {
         dtype = c.S->default_dtype;
     }
@@ -7602,19 +7606,10 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
-/* 1 inside; 0 at a bound, outside and for NaN (as PyTorch since 2.x).  An infinite bound is none. */
+/* 1 inside and at the bounds, 0 outside and for NaN (the newest PyTorch has 0 at a bound that is one of two) */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
-    tg_tensor *above = isinf(lo) ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo);
-    tg_tensor *below = isinf(hi) ? tg_le_scalar(x, hi) : tg_lt_scalar(x, hi);
-    return tg_masked_fill(g, tg_logical_not(tg_logical_and(above, below)), 0);
-}
-
-/* d/da atan2(a, b) = b / (a^2 + b^2), and with -a in the place of b that of b; 0 at (0, 0) */
-static tg_tensor *tgi_atan2_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b, tg_tensor *top)
-{
-    tg_tensor *square = tg_add(tg_mul(a, a), tg_mul(b, b));
-    return tg_masked_fill(tg_mul(g, tg_div(top, square)), tg_eq_scalar(square, 0), 0);
+    return tg_masked_fill(g, tg_logical_not(tg_logical_and(tg_ge_scalar(x, lo), tg_le_scalar(x, hi))), 0);
 }
 
 static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta, double threshold)
@@ -9088,6 +9083,9 @@ static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
 /* Sixteen-bit floats are reduced in f32, and the result rounded once. */
 static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
 
+/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
+static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
+
 tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
@@ -9245,8 +9243,11 @@ tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
     tgi_composite inner;
     tg_tensor *x, *shift, *y;
     int mask;
-    if (!tgi_begin1(&c, TGI_OP_logsumexp, t) || !tgi_need_floating(c.S, "logsumexp", t) ||
-        !tgi_dims_mask(&c, t, dims, &mask)) {
+    if (t && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
+        if (!tgi_compose(&inner, "logsumexp")) return NULL;
+        return tgi_composed(&inner, tg_logsumexp_dims(tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
+    }
+    if (!tgi_begin1(&c, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) {
         return NULL;
     }
     c.has_attr = true;
@@ -10460,6 +10461,7 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *scores, *hidden;
+    tg_dtype dtype = q ? (tg_dtype)q->dtype : TG_F32;
     const double none = -(double)INFINITY;
     if (!q || !k || !v)
         return tgi_null_argument(S, "scaled_dot_product_attention", !q ? "q" : !k ? "k" : "v"), (tg_tensor *)NULL;
@@ -10477,6 +10479,7 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     }
     if (!tgi_compose(&c, "scaled_dot_product_attention")) return NULL;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
+    q = tgi_wide(q), k = tgi_wide(k), v = tgi_wide(v);
     scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
     if (scores && is_causal) {
         hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
@@ -10487,7 +10490,8 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
         scores = mask->dtype == TG_BOOL ? tg_masked_fill(scores, tg_logical_not(mask), none) : tg_add(scores, mask);
     scores = tg_softmax(scores, -1);
     if (scores && dropout_p > 0) scores = tg_dropout(scores, dropout_p, true);
-    return tgi_composed(&c, tg_matmul(scores, v));
+    scores = tg_matmul(scores, v);
+    return tgi_composed(&c, scores ? tg_to_dtype(scores, dtype) : NULL);
 }
 
 /* ---- losses ---- */
@@ -10727,6 +10731,7 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *loss, *log_sigmoid;
+    tg_dtype dtype;
     const char *op = "binary_cross_entropy_with_logits";
     if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
@@ -10735,11 +10740,14 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
         return NULL;
     }
     if (!tgi_compose(&c, op)) return NULL;
+    dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
+    input = tgi_wide(input), target = tgi_wide(target);
     log_sigmoid = tg_logsigmoid(input);
     if (pos_weight) log_sigmoid = tg_mul(log_sigmoid, tg_add_scalar(tg_mul(tg_sub_scalar(pos_weight, 1), target), 1));
     loss = tg_sub(tg_mul(tg_rsub_scalar(target, 1), input), log_sigmoid);
     if (weight) loss = tg_mul(loss, weight);
-    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    loss = tgi_reduce_loss(S, loss, reduction);
+    return tgi_composed(&c, loss ? tg_to_dtype(loss, dtype) : NULL);
 }
 
 tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
