@@ -3,7 +3,8 @@
 #
 #   tests/replay.sh [python] [op]     python: one that can import torch; op: only this one
 #
-#   TG_PYTHON         the same python; without either: python3, then a virtual environment in the user's cache, made at need
+#   TG_PYTHON         the same python; without either: python3, then a virtual environment in the user's cache, made if
+#                     need be
 #   TG_FIXTURES_TOOL  the recorder (default ../shared/tools/opinfo_fixtures.py)
 #   TG_REPLAY_CAP     samples per op (default 200)
 # Without the recorder or a PyTorch it says "skipped: ..." and succeeds.
@@ -30,7 +31,8 @@ else
     python=$venv/bin/python
     if ! has_torch "$python"; then
         echo "no PyTorch: installing one in $venv"
-        mkdir -p "$(dirname "$venv")" && python3 -m venv "$venv" >/dev/null 2>&1 || skip "no PyTorch and no way to make $venv"
+        mkdir -p "$(dirname "$venv")" && python3 -m venv "$venv" >/dev/null 2>&1 ||
+            skip "no PyTorch and no way to make $venv"
         cpu=https://download.pytorch.org/whl/cpu
         within 30 "$python" -m pip install -q numpy expecttest >/dev/null 2>&1
         within 80 "$python" -m pip install -q --retries 0 --index-url "$cpu" torch >/dev/null 2>&1 ||
@@ -41,7 +43,8 @@ fi
 
 mkdir -p "$build"
 stamp="cap $cap, $("$python" -c 'import torch; print(torch.__version__)')"
-if [ ! -s "$fixtures"/cases.txt ] || [ "$tool" -nt "$fixtures"/stamp ] || [ "$(cat "$fixtures"/stamp 2>/dev/null)" != "$stamp" ]; then
+if [ ! -s "$fixtures"/cases.txt ] || [ "$tool" -nt "$fixtures"/stamp ] ||
+    [ "$(cat "$fixtures"/stamp 2>/dev/null)" != "$stamp" ]; then
     rm -rf "$fixtures"
     within 170 "$python" "$tool" "$fixtures" --cap "$cap" >"$build/replay-fixtures.log" 2>&1 || {
         tail -n 5 "$build/replay-fixtures.log"
