@@ -145,7 +145,14 @@ static bool match(tg_tensor *t, const char *wanted, const char *call, int line)
 }
 
 #define expect(call, wanted) match(call, wanted, #call, __LINE__)
-#define refuse(call, words) (tg_clear_error(), (void)(call), harness_fails(words, #call, __FILE__, __LINE__))
+#define refuse(call, words) refused((tg_clear_error(), !(call)), words, #call, __LINE__)
+static void refused(bool nothing, const char *words, const char *call, int line)
+{
+    char message[300];
+    snprintf(message, sizeof message, "%s gave something", call);
+    harness_check(nothing, message, __FILE__, line);
+    harness_fails(words, call, __FILE__, line);
+}
 
 /* ---- the sample that is being described ---- */
 
@@ -821,7 +828,8 @@ SAMPLES(leaky_relu)
 SAMPLES(elu)
 {
     everywhere_by(1.5, 0, -2, 2);
-    edge(in("[-2, 0, 3]"), num(1.5), gives("[-1.29699707515, 0, 3]"), grads("[0.203002924855, 1.5, 1]")); /* 2.63 */
+    edge(in("[-2, 0, 3, nan]"), num(1.5), gives("[-1.29699707515, 0, 3, nan]"),
+         grads("[0.203002924855, 1.5, 1, 1]")); /* 2.63 */
 }
 SAMPLES(softplus)
 {

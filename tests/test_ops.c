@@ -350,25 +350,25 @@ static void check_nan(outcome plain)
 
 /* ---- in-place twins ---- */
 
-#define TWINS(OP)                                                                                                     \
-    OP(add, tg_add_(a, b))                                                                                            \
-    OP(sub, tg_sub_(a, b))                                                                                            \
-    OP(mul, tg_mul_(a, b))                                                                                            \
-    OP(div, tg_div_(a, b)) OP(pow, tg_pow_(a, b)) OP(add_scalar, tg_add_scalar_(a, p->num))                           \
-        OP(sub_scalar, tg_sub_scalar_(a, p->num)) OP(mul_scalar, tg_mul_scalar_(a, p->num))                           \
-            OP(div_scalar, tg_div_scalar_(a, p->num)) OP(pow_scalar, tg_pow_scalar_(a, p->num))                       \
-                OP(clamp, tg_clamp_(a, p->num, p->num2)) OP(masked_fill, tg_masked_fill_(a, b, p->num))               \
-                    OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a)) OP(sign, tg_sign_(a)) OP(square, tg_square_(a))           \
-                        OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a)) OP(log, tg_log_(a)) OP(log2, tg_log2_(a))         \
-                            OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) OP(sqrt, tg_sqrt_(a))                     \
-                                OP(rsqrt, tg_rsqrt_(a)) OP(reciprocal, tg_reciprocal_(a)) OP(sin, tg_sin_(a))         \
-                                    OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a))                     \
-                                        OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a))             \
-                                            OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a))           \
-                                                OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a)) \
-                                                    OP(trunc, tg_trunc_(a)) OP(relu, tg_relu_(a))                     \
-                                                        OP(sigmoid, tg_sigmoid_(a)) OP(silu, tg_silu_(a))             \
-                                                            OP(logsigmoid, tg_logsigmoid_(a))
+#define TWINS(OP)                                                                                                 \
+    OP(add, tg_add_(a, b))                                                                                        \
+    OP(sub, tg_sub_(a, b))                                                                                        \
+    OP(mul, tg_mul_(a, b))                                                                                        \
+    OP(div, tg_div_(a, b))                                                                                        \
+    OP(pow, tg_pow_(a, b)) OP(add_scalar, tg_add_scalar_(a, p->num)) OP(sub_scalar, tg_sub_scalar_(a, p->num))    \
+        OP(mul_scalar, tg_mul_scalar_(a, p->num)) OP(div_scalar, tg_div_scalar_(a, p->num))                       \
+            OP(pow_scalar, tg_pow_scalar_(a, p->num)) OP(clamp, tg_clamp_(a, p->num, p->num2))                    \
+                OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a))            \
+                    OP(sign, tg_sign_(a)) OP(square, tg_square_(a)) OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a))   \
+                        OP(log, tg_log_(a)) OP(log2, tg_log2_(a)) OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) \
+                            OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a)) OP(reciprocal, tg_reciprocal_(a))       \
+                                OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a)) \
+                                    OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a))             \
+                                        OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a))           \
+                                            OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a)) \
+                                                OP(trunc, tg_trunc_(a)) OP(relu, tg_relu_(a))                     \
+                                                    OP(sigmoid, tg_sigmoid_(a)) OP(silu, tg_silu_(a))             \
+                                                        OP(logsigmoid, tg_logsigmoid_(a))
 
 /* A twin writes into a copy of the first input that has a history; what comes out must be that copy. */
 #define DEFINE_TWIN(name, expression)                                           \
@@ -671,6 +671,8 @@ TEST(integers)
     /* a number that is no integer */
     refuse(tg_add_scalar(big, 0.5), "tg_to_dtype");
     refuse(tg_mul_scalar(i32, 1.5), "tg_to_dtype");
+    refuse(tg_add_scalar(big, 9223372036854775808.0), "tg_to_dtype");
+    refuse(tg_add_scalar(big, NAN), "tg_to_dtype");
     refuse(tg_sub_scalar_(u8, 0.1), "");
     expect(tg_div_scalar(i64("[1, 2]"), 4), "[0.25, 0.5]");
     /* functions whose values are not integers */
@@ -683,7 +685,7 @@ TEST(integers)
     expect(tg_add(boolean("[1, 0, 1]"), boolean("[1, 1, 0]")), "[1, 1, 1]");
     expect(tg_mul(boolean("[1, 0, 1]"), boolean("[1, 1, 0]")), "[1, 0, 0]");
     CHECK(tg_dtype_of(tg_add(boolean("[1]"), boolean("[1]"))) == TG_BOOL);
-    CHECK(tg_dtype_of(tg_add_scalar(boolean("[1]"), 1)) == TG_I64);
+    CHECK(tg_dtype_of(tg_add_scalar(boolean("[1]"), 1)) == TG_I64 && tg_dtype_of(tg_square(boolean("[1]"))) == TG_I64);
     refuse(tg_neg(boolean("[1]")), "Negation, the `-` operator, on a bool tensor is not supported.");
 }
 
