@@ -2223,6 +2223,11 @@ SAMPLES(cross_entropy_ex)
          gives("[[1.18026967064, 0.169846019556]]"),
          grads("[[[0.506480391056, -0.156205265519], [-0.692804114282, 0.114195199385], [0.186323723226, "
                "0.0420100661341]]]"));
+    expect(tg_cross_entropy_ex(f64(LOGITS), f64("[[0.2, 0.5, 0.3], [0, 1, 0]]"), NULL, -100, 0, TG_NONE),
+           "[1.11436878411, 4.06588390376]");
+    expect(tg_cross_entropy_ex(f64(LOGITS), f64("[[0.2, 0.5, 0.3], [0, 1, 0]]"), f64(CLASS_WEIGHTS), -100, 0.1, TG_SUM),
+           "8.75216191304");
+    expect(tg_cross_entropy(f64("[1, 2, 0.5]"), f64("[0.2, 0.5, 0.3]")), "1.11436878411");
     refuse(
         tg_cross_entropy_ex(f64(LOGITS), i64("[1, 2]"), ones(2), -100, 0, TG_MEAN),
         "weight tensor should be defined either for all 3 classes or no classes but got weight tensor of shape: [2]");
