@@ -1261,9 +1261,10 @@ static tg_stats_info tgi_totals;
 
 static tgi_thread *tgi_start(tgi_thread *S)
 {
+    uint64_t id = S->id; /* what the user retained over a tg_shutdown still belongs to this thread */
     memset((char *)S + offsetof(tgi_thread, id), 0, sizeof *S - offsetof(tgi_thread, id));
     S->started = true;
-    S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
+    S->id = id ? id : TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
     S->cache_limit = SIZE_MAX;
     S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
     S->nodes.prev = S->nodes.next = &S->nodes;
@@ -4038,6 +4039,11 @@ static inline int32_t tgi_count(const tg_tensor *t, int32_t *count, int32_t by)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_ADD(count, by) : (*count += by);
 }
 
+static inline int32_t tgi_refs(const tg_tensor *t)
+{
+    return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
+}
+
 static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
 {
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
@@ -4272,52 +4278,6 @@ static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argumen
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
 }
 
-tg_tensor *tg_keep(tg_tensor *t)
-{
-    tgi_thread *S = tgi_self();
-    tgi_frame *f = tgi_innermost_scope(S);
-    if (!t) return tgi_null_argument(S, "keep", "t"), t;
-    if (f && t->link.next && t->scope == f->serial) {
-        tgi_leave_list(S, t);
-        tgi_join_list(S, t, f->scope, f->scope_serial);
-    }
-    return t;
-}
-
-tg_tensor *tg_retain(tg_tensor *t)
-{
-    if (!t) return tgi_null_argument(tgi_self(), "retain", "t"), t;
-    tgi_ref(t);
-    tgi_count(t, &t->retains, 1);
-    return t;
-}
-
-void tg_release(tg_tensor *t)
-{
-    tgi_thread *S = tgi_self();
-    if (!t) return;
-    if (t->refs > 0 && t->retains > 0) {
-        tgi_count(t, &t->retains, -1);
-    } else if (t->refs > 0 && t->link.next && t->scope == 0) {
-        tgi_leave_list(S, t);
-    } else {
-        tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s%s belongs to %s\n"
-                 "release what tg_param or tg_retain returned, once each",
-                 t->name ? t->name : "of shape ", t->name ? "" : tgi_shape_text(t).text,
-                 t->refs > 0 && t->link.next ? "a scope" : "others");
-        return;
-    }
-    tgi_unref(S, t);
-}
-
-/* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
-static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
-{
-    if (t->link.next) tgi_leave_list(S, t);
-    else tgi_ref(t);
-    tgi_count(t, &t->retains, 1);
-}
-
 static bool tgi_is_ours(const tgi_thread *S, const tg_tensor *t)
 {
     return t->owner == S->id || (t->flags & TGI_SHARED);
@@ -4332,10 +4292,58 @@ static bool tgi_owned_here(tgi_thread *S, const char *op, const char *argument, 
                     argument);
 }
 
+tg_tensor *tg_keep(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    tgi_frame *f = tgi_innermost_scope(S);
+    if (!t) return tgi_null_argument(S, "keep", "t"), t;
+    if (f && tgi_is_ours(S, t) && t->link.next && t->scope == f->serial) {
+        tgi_leave_list(S, t);
+        tgi_join_list(S, t, f->scope, f->scope_serial);
+    }
+    return t;
+}
+
+tg_tensor *tg_retain(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t) return tgi_null_argument(S, "retain", "t"), t;
+    if (!tgi_owned_here(S, "retain", "t", t)) return NULL;
+    tgi_ref(t);
+    tgi_count(t, &t->retains, 1);
+    return t;
+}
+
+void tg_release(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!t || !tgi_owned_here(S, "release", "t", t)) return;
+    if (tgi_count(t, &t->retains, -1) < 0) {
+        tgi_count(t, &t->retains, 1);
+        if (tgi_refs(t) <= 0 || !t->link.next || t->scope != 0) {
+            tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s%s belongs to %s\n"
+                     "release what tg_param or tg_retain returned, once each",
+                     t->name ? t->name : "of shape ", t->name ? "" : tgi_shape_text(t).text,
+                     tgi_refs(t) > 0 && t->link.next ? "a scope" : "others");
+            return;
+        }
+        tgi_leave_list(S, t);
+    }
+    tgi_unref(S, t);
+}
+
+/* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
+static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
+{
+    if (t->link.next) tgi_leave_list(S, t);
+    else tgi_ref(t);
+    tgi_count(t, &t->retains, 1);
+}
+
 void tg_drop(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t) return;
+    if (!t || !tgi_owned_here(S, "drop", "t", t)) return;
     if (!t->link.next || t->refs <= 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "drop", "only a temporary that belongs to a scope can be dropped");
         return;
@@ -6086,7 +6094,8 @@ static void tgi_record_free(tgi_thread *S, tgi_record *r)
 /* Whether nobody but the run can see this gradient, so that it may be written or become a .grad as it is. */
 static bool tgi_only_ours(const tg_tensor *g)
 {
-    return g->refs == 1 && g->pins == 1 && !g->base && g->storage->refs == 1;
+    return !(g->flags & TGI_SHARED) && !g->storage->shared && g->refs == 1 && g->pins == 1 && !g->base &&
+           g->storage->refs == 1;
 }
 
 /* *slot += g.  The slot holds a reference of its own. */
@@ -6124,7 +6133,7 @@ static bool tgi_deliver(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
     tgi_record *r;
     if (e->leaf) {
-        if (e->leaf->refs == 0) return true; /* nobody can see it */
+        if (tgi_refs(e->leaf) == 0) return true; /* nobody can see it */
         if (run->wants && !tgi_is_wanted_leaf(run, e->leaf)) return true; /* its hooks must not run either */
         r = tgi_leaf_record(run, e->leaf, false);
         return r && tgi_accumulate(run, &r->grad[0], g);
@@ -6213,7 +6222,7 @@ static bool tgi_revive(tgi_thread *S, tgi_node *n)
         tgi_saved *s = &n->saved[i];
         tg_tensor *t = s->t;
         tgi_edge maker;
-        if (t->refs != 0) continue;
+        if (tgi_refs(t) != 0) continue;
         memset(&maker, 0, sizeof maker);
         if (s->which >= 0) {
             maker = n->edge[s->which];
@@ -6712,7 +6721,7 @@ static bool tgi_commit(tg_backward_run *run)
     }
     for (r = run->leaves; r; r = r->all) {
         tg_tensor *value;
-        if (r->leaf->refs == 0 || tgi_adds_in_place(run, r->leaf)) continue;
+        if (tgi_refs(r->leaf) == 0 || tgi_adds_in_place(run, r->leaf)) continue;
         value = tgi_commit_value(run, r);
         if (!value) return false;
         if (value == r->grad[0]) continue;
@@ -6722,7 +6731,7 @@ static bool tgi_commit(tg_backward_run *run)
     }
     for (r = run->leaves; r; r = r->all) {
         tg_tensor *leaf = r->leaf, *old = leaf->grad;
-        if (leaf->refs == 0) continue;
+        if (tgi_refs(leaf) == 0) continue;
         if (tgi_adds_in_place(run, leaf)) {
             tgi_reach.add_(leaf->grad, r->grad[0]);
         } else {
@@ -6734,7 +6743,7 @@ static bool tgi_commit(tg_backward_run *run)
     for (r = run->leaves; r; r = r->all) {
         tg_tensor *leaf = r->leaf;
         bool ok;
-        if (leaf->refs == 0 || !leaf->hooks) continue;
+        if (tgi_refs(leaf) == 0 || !leaf->hooks) continue;
         tgi_ref(leaf); /* a hook may release it */
         ok = tgi_run_hooks(S, &leaf->hooks, 0, NULL, leaf);
         tgi_unref(S, leaf);
@@ -9627,6 +9636,20 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
 
 /* ---- matmul ---- */
 
+/* t over its batch dims alone.  Not a copy of the struct: other threads may be changing a shared tensor's counts. */
+static tg_tensor tgi_batch_of(const tg_tensor *t)
+{
+    tg_tensor batch;
+    memset(&batch, 0, sizeof batch);
+    batch.dtype = t->dtype;
+    batch.ndim = (uint8_t)(t->ndim - 2);
+    batch.storage = t->storage;
+    batch.offset = t->offset;
+    memcpy(batch.dim, t->dim, sizeof(int64_t) * batch.ndim);
+    memcpy(batch.stride, t->stride, sizeof(int64_t) * batch.ndim);
+    return batch;
+}
+
 /* a [batch.., m, k] x b [batch.., k, n] -> [batch.., m, n], batch dims broadcast */
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
@@ -9635,7 +9658,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     tg_tensor *y;
     int64_t dims[TG_MAX_DIMS];
     tg_tensor batch[2];
-    int ndim, i;
+    int ndim;
     if (!tgi_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
     if (a->dtype != b->dtype || a->dtype == TG_BOOL) {
         tgi_fail(c.S, TG_ERR_DTYPE, "matmul", "expected m1 and m2 to have the same dtype, but got: %s != %s",
@@ -9649,8 +9672,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
                  (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text);
         return NULL;
     }
-    batch[0] = *a, batch[1] = *b; /* the batch dims of each */
-    for (i = 0; i < 2; ++i) batch[i].ndim = (uint8_t)(batch[i].ndim - 2);
+    batch[0] = tgi_batch_of(a), batch[1] = tgi_batch_of(b);
     ndim = batch[0].ndim;
     memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
     if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
