@@ -3017,7 +3017,16 @@ static void shutdown_and_reuse(void) /* not a TEST: it ends the scope that a tes
         CHECK(backward_sum(tg_mul(x, x)) == TG_OK);
         HAS(tg_grad(x), "2 4");
     }
+    t = tg_param(f64("1 2"));
     CHECK(tg_shutdown() == TG_OK && tg_shutdown() == TG_OK && tg_thread_end() == TG_OK);
+    CHECK(tg_stats().tensors == 1 && tg_stats().unscoped == 0);
+    {
+        TG_SCOPE;
+        CHECK(backward_sum(tg_mul(t, t)) == TG_OK); /* what is retained stays its owner's */
+        HAS(tg_grad(t), "2 4");
+    }
+    tg_release(t);
+    CHECK(tg_stats().tensors == 0 && tg_stats().bytes == 0 && tg_shutdown() == TG_OK);
     CHECK(tg_ok());
 }
 
