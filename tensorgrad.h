@@ -762,8 +762,8 @@ TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_ten
 
 /* Products of matrices.  matmul: vectors and batches as torch.matmul, batch dims broadcast.  mm [n, k] x [k, m], bmm
    [b, n, k] x [b, k, m], mv, dot and outer check their dims.  linear: x [.., in] times weight [out, in] transposed,
-   plus bias [out] or NULL.  addmm: beta * c + alpha * a @ b.  einsum: "bij,bjk->bik", with implicit output and repeated
-   letters in an operand, without "...".  Both operands have the same dtype. */
+   plus bias [out] or NULL.  addmm: beta * c + alpha * a @ b.  einsum: "bij,bjk->bik", with implicit output, repeated
+   letters in an operand and "...".  Both operands have the same dtype. */
 TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);
@@ -9817,12 +9817,15 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
 
 /* ---- einsum: two operands at a time, as one batched product ---- */
 
-enum { TGI_LETTERS = 52 };
+/* a-z, A-Z, and eight nameless ones for the dims of "...", counted from the right. */
+enum { TGI_NAMED_LETTERS = 52, TGI_LETTERS = TGI_NAMED_LETTERS + TG_MAX_DIMS };
 
 static int tgi_letter(char ch)
 {
     return ch >= 'a' && ch <= 'z' ? ch - 'a' : ch >= 'A' && ch <= 'Z' ? ch - 'A' + 26 : -1;
 }
+
+static bool tgi_is_ellipsis(const char *p, const char *end) { return end - p >= 3 && memcmp(p, "...", 3) == 0; }
 
 /* A tensor whose dims carry letters. */
 typedef struct { tg_tensor *t; int n, letter[TG_MAX_DIMS]; } tgi_lettered;
@@ -9846,14 +9849,21 @@ static bool tgi_remove_letter(tgi_lettered *x, int k)
 static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_tensor *t, tgi_lettered *x,
                              int64_t *size, int number)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........";
     size_t p;
     int i, k;
+    int named = 0;
     x->t = t;
     x->n = 0;
+    for (p = 0; p < length; ++p) named += tgi_letter(text[p]) >= 0;
     for (p = 0; p < length; ++p) {
         int letter = tgi_letter(text[p]);
         if (text[p] == ' ') continue;
+        if (tgi_is_ellipsis(text + p, text + length)) { /* every dim that has no letter */
+            for (k = t->ndim - named; k > 0 && x->n < TG_MAX_DIMS; --k) x->letter[x->n++] = TGI_LETTERS - k;
+            p += 2;
+            continue;
+        }
         if (letter < 0) {
             return tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
                             "einsum(): invalid subscript given at index %d in the equation string, "
@@ -9960,7 +9970,16 @@ static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kep
     return a->t != NULL;
 }
 
-/* The letters of the output: what stands after ->, or those that occur once, in alphabetical order (upper case
+/* The letters of "...", outermost first. */
+static void tgi_ellipsis_letters(int *letters, int *n, const int64_t *size)
+{
+    int i;
+    for (i = TGI_NAMED_LETTERS; i < TGI_LETTERS; ++i) {
+        if (size[i] >= 0 && *n < TG_MAX_DIMS) letters[(*n)++] = i;
+    }
+}
+
+/* The letters of the output: what stands after ->, or "..." and those that occur once, in alphabetical order (upper case
    first). */
 static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n,
                                const int64_t *size)
@@ -9975,6 +9994,11 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
         for (p = arrow + 2; *p; ++p) {
             int letter = tgi_letter(*p);
             if (*p == ' ') continue;
+            if (tgi_is_ellipsis(p, p + strlen(p))) {
+                tgi_ellipsis_letters(letters, n, size);
+                p += 2;
+                continue;
+            }
             if (letter < 0 || size[letter] < 0 || seen[letter] || *n == TG_MAX_DIMS) {
                 return tgi_fail(
                     S, TG_ERR_ARGUMENT, "einsum",
@@ -9991,8 +10015,9 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
     for (p = equation; *p; ++p) {
         if (tgi_letter(*p) >= 0) times[tgi_letter(*p)]++;
     }
-    for (i = 0; i < TGI_LETTERS; ++i) {
-        int letter = (i + 26) % TGI_LETTERS;
+    tgi_ellipsis_letters(letters, n, size);
+    for (i = 0; i < TGI_NAMED_LETTERS; ++i) {
+        int letter = (i + 26) % TGI_NAMED_LETTERS;
         if (times[letter] != 1) continue;
         if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
         letters[(*n)++] = letter;
@@ -10033,6 +10058,7 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
         for (k = 0; k < outputs; ++k) kept[output[k]] = true;
         for (q = p; q < last; ++q) {
             if (tgi_letter(*q) >= 0) kept[tgi_letter(*q)] = true;
+            for (k = TGI_NAMED_LETTERS; *q == '.' && k < TGI_LETTERS; ++k) kept[k] = true;
         }
         if (!tgi_sum_letters(&next, kept, i ? &x : NULL)) return NULL;
         if (i == 0) x = next;
@@ -10057,10 +10083,6 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
         return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
     for (i = 0; i < n; ++i) {
         if (!tensors[i]) return tgi_null_argument(S, "einsum", "tensors"), (tg_tensor *)NULL;
-    }
-    if (strchr(equation, '.')) {
-        return tgi_fail(S, TG_ERR_UNSUPPORTED, "einsum", "\"...\" is not supported\nwrite the batch dims as letters"),
-               (tg_tensor *)NULL;
     }
     if (!tgi_compose(&c, "einsum")) return NULL;
     y = tgi_einsum(S, equation, tensors, n);
