@@ -14,6 +14,8 @@ help:
 	@echo 'make demo            trains a character model on the source of the library, about a minute'
 	@echo 'make demo TEXT=file  the same on a text of yours; ARGS="--steps 500 --seed 2" for its other options'
 	@echo 'make test            builds and runs every test and checks the examples'
+	@echo 'make check-deep      everything there is, with what tools there are: sanitizers, valgrind, mutants; an hour'
+	@echo 'make bench           what an op costs, and what the header costs to compile'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
 	@echo 'make clean           removes $(BUILD)/ and out/'
@@ -38,6 +40,12 @@ test: $(TESTS) $(EXAMPLES) $(BUILD)/check_output
 check-examples: $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' sh tests/run.sh -- $(EXAMPLES)
 
+check-deep:
+	@bash .ci/run --deep
+
+bench:
+	@bash tests/ci/figures.sh $(BUILD)/figures
+
 examples: $(EXAMPLES)
 
 $(EXAMPLES): $(BUILD)/%: examples/%.c tensorgrad.h $(BUILD)/flags
@@ -60,4 +68,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test check-examples examples clean FORCE
+.PHONY: help demo test check-examples check-deep bench examples clean FORCE

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# figures.sh FOLDER: figures to watch, not gates: what it takes to compile the header, and what an op costs.
+out=$1
+mkdir -p "$out"
+echo '#include "tensorgrad.h"' >"$out/include.c"
+printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/implementation.c"
+TIMEFORMAT=%U
+seconds() { { time "$@" >/dev/null 2>&1; } 2>&1; }
+for compiler in gcc clang g++ clang++; do
+    command -v $compiler >/dev/null 2>&1 || continue
+    language='-std=c99'
+    case $compiler in *++) language='-std=c++11 -x c++' ;; esac
+    for opt in -O0 -O2; do
+        s=$(seconds $compiler $language $opt -I. -c "$out/implementation.c" -o "$out/implementation.o")
+        printf 'compile %-8s %s   %6s s, object %d KB\n' $compiler $opt "$s" $(($(wc -c <"$out/implementation.o") / 1024))
+    done
+    printf 'include %-8s       %6s s\n' $compiler "$(seconds $compiler $language -I. -c "$out/include.c" -o "$out/include.o")"
+done
+cc -std=c99 -O2 -ffp-contract=off -I. tests/bench/figures.c -o "$out/figures" -lm && "$out/figures"

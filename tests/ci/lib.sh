@@ -1,0 +1,82 @@
+# shellcheck shell=bash disable=SC2034
+# Stages of .ci/run: jobs, two at a time, whose counts are summed.  Sourced by bash in the root of the repository.
+export LC_ALL=C
+B=${B:-build/ci}
+WARN='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror'
+STRICT=-ffp-contract=off
+DATA=../shared/data
+total_passed=0 total_failed=0
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# skip WHAT WHY: a line instead of a job
+skip() { printf 'skip  %-40s %s\n' "$1" "$2"; }
+
+# note NAME PASSED FAILED REMARK: one line, counted
+note()
+{
+    echo "$2 $3" >>"$B/counts"
+    if [ "$3" -eq 0 ]; then printf 'ok    %-40s %s\n' "$1" "$4"; else printf 'FAIL  %-40s %s\n' "$1" "$4"; fi
+}
+
+# one NAME COMMAND...: runs it, keeps what it prints in $B/log/NAME.txt, and counts what its last "N passed, N failed" (or
+# "N held, N broken") says; a command that counts nothing is one check
+one()
+{
+    local name=$1 log=$B/log/$1.txt start=$SECONDS status counts p f
+    shift
+    "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    counts=$(sed -nE 's/^([0-9]+) (passed|held), ([0-9]+) (failed|broken).*/\1 \3/p' "$log" | tail -n 1)
+    p=${counts% *} f=${counts#* }
+    if [ -z "$counts" ]; then p=$((status == 0)) f=$((status != 0)); fi
+    if [ $status -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
+    note "$name" "$p" "$f" "$p passed, $f failed, $((SECONDS - start)) s"
+    grep -E '^skipped' "$log" | sed 's/^/      /'
+    if [ "$f" -ne 0 ]; then echo "      exit code $status of: $*"; tail -n 30 "$log" | cut -c1-300 | sed 's/^/      | /'; fi
+}
+
+# job NAME COMMAND...: the same beside another
+job()
+{
+    while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-2}" ]; do wait -n; done
+    one "$@" &
+}
+
+# stage NAME: runs the function stage_NAME and prints its seconds and counts
+stage()
+{
+    local start=$SECONDS passed failed
+    printf '\n== stage: %s\n' "$1"
+    : >"$B/counts"
+    "stage_$1"
+    wait
+    passed=$(awk '{ n += $1 } END { print n + 0 }' "$B/counts")
+    failed=$(awk '{ n += $2 } END { print n + 0 }' "$B/counts")
+    total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed))
+    printf 'stage %s: %d s, %d passed, %d failed\n' "$1" $((SECONDS - start)) "$passed" "$failed"
+}
+
+# build_and_run PROGRAM SOURCE COMPILER FLAGS... [-- ARGUMENTS...]
+build_and_run()
+{
+    local program=$B/$1 source=$2 command=()
+    shift 2
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do command+=("$1"); shift; done
+    [ $# -eq 0 ] || shift
+    "${command[@]}" -I. "$source" -o "$program" -lm && "$program" "$@"
+}
+
+# tests with the given names, or those of tests/test_*.c but for the long ones
+LONG='test_deep test_oom test_threads'
+short_tests()
+{
+    local path name
+    for path in tests/test_*.c; do
+        name=$(basename "$path" .c)
+        case " $LONG " in *" $name "*) ;; *) echo "$name" ;; esac
+    done
+}
+
+# rotation N: this commit's turn among N
+rotation() { echo $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % $1)); }

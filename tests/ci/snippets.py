@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""snippets.py FOLDER: the programs in README.md and in the first comment of tensorgrad.h compile without a warning, as C99 and
+as C++11, and print what stands there; the rows of the op table and the error messages that the README quotes are the real ones."""
+import os, re, shutil, subprocess, sys
+
+FOLDER = sys.argv[1]
+FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror -O1 -I.".split()
+passed = failed = 0
+
+
+def check(holds, what, detail=""):
+    global passed, failed
+    passed, failed = passed + bool(holds), failed + (not holds)
+    if not holds:
+        print("failed: %s\n%s" % (what, detail))
+
+
+def run(name, program, wanted):
+    for compiler, suffix, standard in (("cc", ".c", "-std=c99"), ("c++", ".cc", "-std=c++11")):
+        if not shutil.which(compiler):
+            print("skipped: no %s" % compiler)
+            continue
+        path = os.path.join(FOLDER, name + suffix)
+        open(path, "w").write(program)
+        built = subprocess.run([compiler, standard] + FLAGS + [path, "-o", path + ".out", "-lm"], capture_output=True, text=True)
+        check(built.returncode == 0, "%s does not compile as %s" % (name, standard), built.stderr[:2000])
+        if built.returncode == 0:
+            said = subprocess.run(["./" + path + ".out"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            check(said.returncode == 0, "%s ends with %d" % (name, said.returncode), said.stderr)
+            check(said.stdout.strip() == wanted.strip(), name, "prints:\n%s\nwanted:\n%s" % (said.stdout, wanted))
+
+
+def error_program(message):
+    """A program that makes the error that the README quotes: an op on tensors of the shapes in its hint."""
+    op = re.match(r"(tg_\w+): ", message).group(1)
+    shapes = re.findall(r"\[([\d, ]+)\]", message)
+    tensors = ", ".join("tg_ones(TG_SHAPE(%s))" % s for s in shapes)
+    return ('#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\nint main(void)\n{\n    tg_set_error_handler(NULL, NULL);\n'
+            '    (void)%s(%s);\n    puts(tg_error_message());\n    tg_clear_error();\n    tg_shutdown();\n    return 0;\n}\n') % (op, tensors)
+
+
+def main():
+    os.makedirs(FOLDER, exist_ok=True)
+    header, readme = open("tensorgrad.h").read(), open("README.md").read()
+    manual = header[:header.index("*/")]
+    program = re.search(r"^       #define TENSORGRAD_IMPLEMENTATION\n       #include \"tensorgrad.h\"\n       #include.*?^       }$", manual,
+                        re.M | re.S).group(0)
+    program = re.sub(r"^       ", "", program, flags=re.M) + "\n"
+    wanted = re.search(r"printf\(.*//(.*)", program).group(1)
+    run("manual", re.sub(r"//(.*)", r"/*\1 */", program), wanted)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.M | re.S)
+    programs, prints = 0, None
+    for k, (language, text) in enumerate(blocks):
+        follows = blocks[k + 1][1] if k + 1 < len(blocks) and not blocks[k + 1][0] else ""
+        if language == "c" and "int main" in text:
+            programs += 1
+            prints = follows
+            run("readme-%d" % programs, text, follows)
+        elif text.startswith("OP("):
+            check(all(line in header for line in text.strip().split("\n")), "a row that the op table does not have", text)
+        elif re.match(r"tg_\w+: ", text):
+            run("readme-error", error_program(text), text)
+        elif text == prints or re.match(r"(cc|make) ", text):
+            for target in re.findall(r"^make ([\w-]+)", text, re.M):
+                check(re.search(r"^%s:" % target, open("Makefile").read(), re.M), "the README's `make %s`" % target)
+        else:
+            check(False, "a block of the README that nothing checks", text)
+    for target in re.findall(r"`make ([\w-]+)", readme):
+        check(re.search(r"^%s:" % target, open("Makefile").read(), re.M), "the README's `make %s`" % target)
+    check(programs > 0, "the README has no program")
+    print("%d passed, %d failed" % (passed, failed))
+    sys.exit(failed != 0)
+
+
+main()

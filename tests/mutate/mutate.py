@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Shows that the tests can fail: plants one mistake at a time in the library and sees whether a test notices.
+
+    python3 tests/mutate/mutate.py [--all | --part N] [--parts N] [--jobs N] [--build DIR] [TEST.c...]
+
+The mistakes are those of sites.py.  One program per test holds all of them and takes the number of one from the environment.
+Each runs only in the tests that come to its place (they are recorded first), and stops at the first check that fails; a
+crash and a run of over 20 seconds count as noticed.  Without --all one part of --parts runs, by default the one that the
+number of commits says, so that all get their turn.  What survives is listed; tests/mutate/survivors.txt says why some may.
+Ends in "N passed, N failed": mutants noticed, and how many more would have had to be for 90 of 100.
+"""
+import argparse, collections, concurrent.futures, glob, os, re, shutil, subprocess, sys, time
+from sites import Mutator
+
+WANTED = 0.9
+PATIENCE = 20                   # seconds for a test that runs with a mutant
+
+
+def options():
+    o = argparse.ArgumentParser()
+    o.add_argument("--all", action="store_true")
+    o.add_argument("--part", type=int)
+    o.add_argument("--parts", type=int, default=6)
+    o.add_argument("--jobs", type=int, default=2)
+    o.add_argument("--build", default="build/mutate")
+    o.add_argument("--header", default="tensorgrad.h")
+    o.add_argument("tests", nargs="*")
+    return o.parse_args()
+
+
+def prepare(o):
+    """The mutated header and copies of the tests, whose harness names the test that runs and stops at a failed check."""
+    mutator = Mutator(open(o.header).read())
+    shutil.rmtree(o.build, ignore_errors=True)
+    shutil.copytree("tests", o.build + "/tests", ignore=shutil.ignore_patterns("mutate", "ci", "bench", "*.txt"))
+    open(o.build + "/tensorgrad.h", "w").write(mutator.header())
+    for path in glob.glob(o.build + "/tests/*.[ch]"):
+        text = open(path).read()
+        text = text.replace("harness.failed++;", 'harness.failed++;\n        if (getenv("TG_MUTANT")) _Exit(1);')
+        text = re.sub(r"(static inline void harness_begin\([^)]*\)\n\{\n)", r"\1    tgi_site_test = &harness.test;\n", text)
+        text = re.sub(r"!strstr\(([^;]+?), ((?:harness\.)?only)\)", r"strcmp(\1, \2) != 0", text)
+        open(path, "w").write(text.replace("#include <math.h>", "#include <math.h>\n#include <stdlib.h>", 1))
+    return mutator
+
+
+def build(o, test):
+    program = "%s/%s" % (o.build, os.path.basename(test)[:-2])
+    command = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-ffp-contract=off", "-I" + o.build, "-o", program,
+               "%s/tests/%s" % (o.build, os.path.basename(test)), "-lm"]
+    return program if subprocess.call(command) == 0 else None
+
+
+def run(program, arguments, **environment):
+    """The exit status of a test, or None when it took too long."""
+    patience = 600 if "TG_TRACE" in environment else PATIENCE
+    try:
+        return subprocess.run(["./" + program] + arguments, env=dict(os.environ, **environment), timeout=patience,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL).returncode
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def trace(program):
+    """Which tests of the program come to which place."""
+    path = program + ".trace"
+    begun = time.time()
+    if run(program, [], TG_TRACE=path) != 0:
+        print("%s fails without a mutant" % program)
+    places = collections.defaultdict(set)
+    for line in open(path):
+        number, _, test = line.rstrip("\n").partition(" ")
+        places[int(number)].add(test)
+    print("%-32s %4d places, %.0f s" % (program, len(places), time.time() - begun))
+    return places
+
+
+def runs_for(number, traces, weight):
+    """What has to run for a mutant, cheapest first: (program, [] or [test])."""
+    runs = []
+    for program, places in traces.items():
+        tests = places.get(number, set())
+        if len(tests) > 20 or any(not re.match(r"\w+$", test) for test in tests):
+            runs.append((10000, program, []))
+        else:
+            runs += [(weight[program, test], program, [test]) for test in tests]
+    return [(program, arguments) for _, program, arguments in sorted(runs)]
+
+
+def noticed(number, runs):
+    return any(run(program, arguments, TG_MUTANT=str(number)) != 0 for program, arguments in runs)
+
+
+def known_survivors():
+    known = {}
+    for line in open(os.path.join(os.path.dirname(__file__), "survivors.txt")):
+        if line.strip() and not line.startswith("#"):
+            place, _, reason = line.strip().rpartition(" -- ")
+            known[place] = reason
+    return known
+
+
+def main():
+    o = options()
+    mutator = prepare(o)
+    pool = concurrent.futures.ThreadPoolExecutor(o.jobs)
+    programs = list(pool.map(lambda test: build(o, test), o.tests or sorted(glob.glob("tests/test_*.c"))))
+    if None in programs:
+        sys.exit("0 passed, 1 failed")
+    traces = dict(zip(programs, pool.map(trace, programs)))
+    weight = collections.Counter((p, test) for p in traces for tests in traces[p].values() for test in tests)
+    chosen = mutator.sites
+    if not o.all:
+        if o.part is None:
+            o.part = int(subprocess.run(["git", "rev-list", "--count", "HEAD"], capture_output=True, text=True).stdout or 0)
+        chosen = [site for site in chosen if site.number % o.parts == o.part % o.parts]
+        print("part %d of %d" % (o.part % o.parts, o.parts))
+    known, count, caught = known_survivors(), collections.Counter(), collections.Counter()
+    runs = [runs_for(site.number, traces, weight) for site in chosen]
+    for site, ways, seen in zip(chosen, runs, pool.map(lambda pair: noticed(pair[0].number, pair[1]), zip(chosen, runs))):
+        count[site.kind] += 1
+        caught[site.kind] += seen
+        if not seen:
+            reason = known.get("%s %s: %s" % (site.kind, site.where, site.text))
+            print("survived: %s%s%s" % (site, "" if ways else "   [no test comes here]", "   (%s)" % reason if reason else ""))
+    total, good = sum(count.values()), sum(caught.values())
+    print("noticed: " + ", ".join("%s %d of %d" % (kind, caught[kind], count[kind]) for kind in sorted(count)) +
+          ", in all %.1f %%" % (100.0 * good / max(total, 1)))
+    missing = max(0, int(WANTED * total + 0.999) - good)
+    print("%d passed, %d failed" % (good, missing))
+    sys.exit(1 if missing else 0)
+
+
+main()
