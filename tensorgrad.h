@@ -1077,9 +1077,9 @@ extern "C" {
        "a: g / b, b: -g * a / b^2")                                                                                    \
     OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
        tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)")                                 \
-    OP(maximum, ANY, a != a ? a : b > a || b != b ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),         \
+    OP(maximum, ANY, (b > a) | (b != b) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                   \
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
-    OP(minimum, ANY, a != a ? a : b < a || b != b ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),         \
+    OP(minimum, ANY, (b < a) | (b != b) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                   \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
        tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))),                                               \
@@ -1602,11 +1602,15 @@ tg_rng tg_rng_state(void) { return tgi_self()->rng; }
 void tg_rng_set_state(tg_rng state) { tgi_self()->rng = state; }
 
 /* Random kinds; lo and hi are their two numbers. */
-typedef enum { TGI_UNIFORM /* [lo, hi) */, TGI_NORMAL /* mean lo, deviation hi */, TGI_RANDINT /* [lo, hi) */,
-               TGI_BERNOULLI /* 1 with probability lo */ } tgi_random;
+typedef enum {
+    TGI_UNIFORM /* [lo, hi) */,
+    TGI_NORMAL /* mean lo, deviation hi */,
+    TGI_RANDINT /* [lo, hi) */,
+    TGI_BERNOULLI /* 1 with probability lo */
+} tgi_random;
 
-/* Elements that one counter (128 random bits) makes: four of 32 bits, or two of 64 where the dtype can show more.
-   Element i comes from block i / per, words from i % per * (4 / per). */
+/* Elements that one counter (128 random bits, four words) makes: four of 32 bits, or two of 64 where the dtype can show
+   more.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
 TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
 {
     return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
@@ -1662,9 +1666,10 @@ TGI_INLINE double tgi_random_log(double x)
     return (double)e * 0.693147180559945309 + 2 * z * (1 + series);
 }
 
-/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS 241:
-   the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of degree
-   7: in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used. */
+/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
+   241: the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of
+   degree 7: in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used.
+   */
 TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
@@ -1675,17 +1680,17 @@ TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 
 TGI_INLINE double tgi_random_inverse_normal(double p)
 {
-    const double middle[15] = {
-        3.3871328727963666080e+0,  1.3314166789178437745e+2, 1.9715909503065514427e+3, 1.3731693765509461125e+4,
-        4.5921953931549871457e+4,  6.7265770927008700853e+4, 3.3430575583588128105e+4, 2.5090809287301226727e+3,
-        4.2313330701600911252e+1,  6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
-        3.9307895800092710610e+4,  2.8729085735721942674e+4, 5.2264952788528545610e+3};
-    const double tail[15] = {
-        1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0, 3.64784832476320460504e+0,
-        1.27045825245236838258e+0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4,
-        2.05319162663775882187e+0, 1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
-        1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
-    const double far_tail[15] = {
+    static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
+                                      1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
+                                      3.3430575583588128105e+4, 2.5090809287301226727e+3, 4.2313330701600911252e+1,
+                                      6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
+                                      3.9307895800092710610e+4, 2.8729085735721942674e+4, 5.2264952788528545610e+3};
+    static const double tail[15] = {1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0,
+                                    3.64784832476320460504e+0, 1.27045825245236838258e+0, 2.41780725177450611770e-1,
+                                    2.27238449892691845833e-2, 7.74545014278341407640e-4, 2.05319162663775882187e+0,
+                                    1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
+                                    1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
+    static const double far_tail[15] = {
         6.65790464350110377720e+0, 5.46378491116411436990e+0, 1.78482653991729133580e+0, 2.96560571828504891230e-1,
         2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
         5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
@@ -1708,30 +1713,31 @@ TGI_INLINE uint64_t tgi_random_below(uint64_t range, uint64_t word)
     return (range >> 32) * (word >> 32) + (left >> 32) + (right >> 32);
 }
 
-/* Element number `lane` of a block of words as a fraction in [0, 1) of `bits` bits, at most 24 (or 53 of two words);
-   and the middle of a 2^-32 (or 2^-52) cell for the inverse normal, which must never see 0 or 1. */
-TGI_INLINE uint64_t tgi_random_word64(const uint32_t word[4], int lane)
-{
-    return (uint64_t)word[2 * lane + 1] << 32 | word[2 * lane];
-}
+/* A number from its word (or two).  Fractions have as many bits as the dtype, or rounding would make 1 of the last ones
+   below it; the inverse normal is taken in the middle of a 2^-32 (or 2^-52) cell, for it must never see 0 or 1. */
+TGI_INLINE uint64_t tgi_random_two_words(const uint32_t *word) { return (uint64_t)word[1] << 32 | word[0]; }
 
-TGI_INLINE double tgi_random_float(tgi_random kind, tg_dtype dtype, const uint32_t word[4], int lane, double lo,
-                                   double hi)
+TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
 {
-    const bool wide = tgi_random_per_counter(kind, dtype) == 2;
-    if (kind == TGI_BERNOULLI) return word[lane] * (1 / 4294967296.0) < lo;
-    if (kind == TGI_NORMAL) {
-        const double p = wide ? ((double)(tgi_random_word64(word, lane) >> 12) + 0.5) * (1 / 4503599627370496.0)
-                              : (word[lane] + 0.5) * (1 / 4294967296.0);
-        return lo + hi * tgi_random_inverse_normal(p);
+    switch (dtype) {
+    case TG_F64: return (double)(tgi_random_two_words(word) >> 11) * (1 / 9007199254740992.0);
+    case TG_BF16: return (double)(*word >> 24) * (1 / 256.0);
+    case TG_F16: return (double)(*word >> 21) * (1 / 2048.0);
+    default: return (double)(*word >> 8) * (1 / 16777216.0);
     }
-    /* as many bits as the dtype has, or rounding would make 1 of the last numbers below it */
-    const int bits = dtype == TG_BF16 ? 8 : dtype == TG_F16 ? 11 : 24;
-    const double u = wide ? (double)(tgi_random_word64(word, lane) >> 11) * (1 / 9007199254740992.0)
-                          : (double)(word[lane] >> (32 - bits)) / (double)((uint32_t)1 << bits);
-    return lo + u * (hi - lo);
 }
 
+TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
+{
+    if (dtype != TG_F64) return tgi_random_inverse_normal((*word + 0.5) * (1 / 4294967296.0));
+    return tgi_random_inverse_normal(((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0));
+}
+
+/* 1 or 0; as fine as 2^-32 in every dtype. */
+TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
+{
+    return *word * (1 / 4294967296.0) < probability ? 1 : 0;
+}
 /* ======== @@BACKEND =============================================================================================== */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
@@ -1792,7 +1798,7 @@ typedef struct {
     tgi_optimizer kind;
     bool first, nesterov, amsgrad, centered;
     double lr, weight_decay, momentum, dampening, beta1, beta2, eps, alpha, lr_decay; /* adagrad: lr comes decayed */
-    double bias1, bias2; /* 1 - beta^t */
+    double bias1, bias2;                                                              /* 1 - beta^t */
     tg_dtype dtype;
     int64_t n;
     void *p;
@@ -1829,23 +1835,22 @@ typedef struct tgi_backend {
     /* along dims */
     bool (*reduce)(tgi_thread *S, const tgi_reduce *reduce);
     bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind,
-                       const tgi_rows *rows); /* values, indices (i64), in; values may be NULL */
-    bool (*cumsum)(tgi_thread *S, const tgi_rows *rows);                         /* out, in */
+                       const tgi_rows *rows);            /* values, indices (i64), in; values may be NULL */
+    bool (*cumsum)(tgi_thread *S, const tgi_rows *rows); /* out, in */
     bool (*sort)(tgi_thread *S, bool descending,
-                 const tgi_rows *rows); /* values, indices (i64), in; stable, NaN last */
-    bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows);              /* out, in */
-    bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows);     /* dx, g, y */
+                 const tgi_rows *rows);                             /* values, indices (i64), in; stable, NaN last */
+    bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows); /* out, in */
+    bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows); /* dx, g, y */
     bool (*layer_norm)(tgi_thread *S, bool rms, double eps,
                        const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
-    bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows);  /* dx, g, y, rstd [outer] */
+    bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows); /* dx, g, y, rstd [outer] */
 
     /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
        scatter: the same the other way, arg[0] x written (or added to) from src; in row order */
     bool (*index_check)(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
-                        tgi_index_message message,
-                        int axis); /* the dim of x that is indexed, for the message */
-    bool (*gather)(tgi_thread *S, const tgi_rows *rows);             /* out, x, index */
-    bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows);  /* x, src, index */
+                        tgi_index_message message, int axis);       /* the dim of x that is indexed, for the message */
+    bool (*gather)(tgi_thread *S, const tgi_rows *rows);            /* out, x, index */
+    bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows); /* x, src, index */
     bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count,
                     int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
 
@@ -1854,7 +1859,6 @@ typedef struct tgi_backend {
     bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
     bool (*optim_step)(tgi_thread *S, const tgi_optim_step *step);
 } tgi_backend;
-
 /* ---- The CPU's row: conversions ---- */
 
 /* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
@@ -1885,9 +1889,9 @@ static inline uint16_t tgi_f32_to_bf16(float x)
 static inline float tgi_f16_to_f32(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
-    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13); /* infinity and NaN */
+    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13);       /* infinity and NaN */
     if (rest >= 0x0400) return tgi_float_of_bits(sign | ((rest << 13) + (112u << 23))); /* the biases: 127 - 15 */
-    const float subnormal = (float)rest * (1 / 16777216.0f);                          /* units of 2^-24 */
+    const float subnormal = (float)rest * (1 / 16777216.0f);                            /* units of 2^-24 */
     return sign ? -subnormal : subnormal;
 }
 
@@ -1933,10 +1937,7 @@ static inline int32_t tgi_f64_to_i32(double x)
     return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
 }
 
-static inline uint8_t tgi_f64_to_u8(double x)
-{
-    return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */
-}
+static inline uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
 
 /* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
 static inline int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
@@ -1957,16 +1958,16 @@ static inline int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 
 /* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
    int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
-#define TGI_ELEMENTS(OP)                                                                                               \
-    OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                                \
-    OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                                     \
-    OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x),             \
-       tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                                 \
-    OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),                 \
-       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                                   \
-    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)               \
-    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                            \
-    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                            \
+#define TGI_ELEMENTS(OP)                                                                                   \
+    OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
+    OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
+    OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x), \
+       tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                     \
+    OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),     \
+       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                       \
+    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
+    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
+    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
     OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
@@ -1979,29 +1980,29 @@ typedef union {
 
 /* tgi_take_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_put_f32_as_bf16: the way
    back; and so for every pair of an element type and a compute dtype. */
-#define TGI_TAKE(from, type, to, compute, value)                                                                       \
-    static void tgi_take_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n)                         \
-    {                                                                                                                  \
-        compute *const y = (compute *)tile;                                                                            \
-        for (int64_t i = 0; i < n; ++i) {                                                                              \
-            const type x = *(const type *)(const void *)(at + i * step);                                               \
-            y[i] = (compute)(value);                                                                                   \
-        }                                                                                                              \
+#define TGI_TAKE(from, type, to, compute, value)                                               \
+    static void tgi_take_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
+    {                                                                                          \
+        compute *const y = (compute *)tile;                                                    \
+        for (int64_t i = 0; i < n; ++i) {                                                      \
+            const type x = *(const type *)(const void *)(at + i * step);                       \
+            y[i] = (compute)(value);                                                           \
+        }                                                                                      \
     }
-#define TGI_PUT(from, compute, to, type, value)                                                                        \
-    static void tgi_put_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n)                          \
-    {                                                                                                                  \
-        for (int64_t i = 0; i < n; ++i) {                                                                              \
-            const compute x = ((const compute *)tile)[i];                                                              \
-            *(type *)(void *)(at + i * step) = (type)(value);                                                          \
-        }                                                                                                              \
+#define TGI_PUT(from, compute, to, type, value)                                               \
+    static void tgi_put_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
+    {                                                                                         \
+        for (int64_t i = 0; i < n; ++i) {                                                     \
+            const compute x = ((const compute *)tile)[i];                                     \
+            *(type *)(void *)(at + i * step) = (type)(value);                                 \
+        }                                                                                     \
     }
-#define TGI_TAKE_AND_PUT(name, type, value, whole, from_f32, from_f64, from_i64)                                       \
-    TGI_TAKE(name, type, f32, float, value)                                                                            \
-    TGI_TAKE(name, type, f64, double, value)                                                                           \
-    TGI_TAKE(name, type, i64, int64_t, whole)                                                                          \
-    TGI_PUT(f32, float, name, type, from_f32)                                                                          \
-    TGI_PUT(f64, double, name, type, from_f64)                                                                         \
+#define TGI_TAKE_AND_PUT(name, type, value, whole, from_f32, from_f64, from_i64) \
+    TGI_TAKE(name, type, f32, float, value)                                      \
+    TGI_TAKE(name, type, f64, double, value)                                     \
+    TGI_TAKE(name, type, i64, int64_t, whole)                                    \
+    TGI_PUT(f32, float, name, type, from_f32)                                    \
+    TGI_PUT(f64, double, name, type, from_f64)                                   \
     TGI_PUT(i64, int64_t, name, type, from_i64)
 TGI_ELEMENTS(TGI_TAKE_AND_PUT)
 
@@ -2092,36 +2093,58 @@ static void tgi_nest_merge(tgi_nest *nest)
     nest->ndim = last + 1;
 }
 
+/* Whether every operand lies in memory as the loop goes, without a gap. */
+static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_operand *arg)
+{
+    for (int k = 0; k < nargs; ++k) {
+        int64_t stride = 1;
+        for (int d = ndim - 1; d >= 0; stride *= dim[d], --d) {
+            if (arg[k].stride[d] != stride && dim[d] != 1) return false;
+        }
+    }
+    return true;
+}
+
+/* The number of elements if they are dense and few, so that neither a nest nor threads are worth their while; else
+   -1. */
+static int64_t tgi_few_dense(const tgi_loop *loop, int nargs)
+{
+    int64_t n = 1;
+    for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
+    return n < 4096 && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
+}
+
 /* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first
    operand. */
-static tgi_nest tgi_nest_of(int ndim, const int64_t *dim, int nargs, const tgi_operand *arg, bool any_order)
+static void tgi_nest_begin(tgi_nest *nest, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
+                           bool any_order)
 {
-    tgi_nest nest;
-    nest.ndim = 0;
-    nest.nargs = nargs;
-    nest.numel = 1;
+    nest->ndim = 0;
+    nest->nargs = nargs;
+    nest->numel = 1;
     for (int k = 0; k < nargs; ++k) {
-        nest.data[k] = (char *)arg[k].data;
-        nest.dtype[k] = arg[k].dtype;
+        nest->data[k] = (char *)arg[k].data;
+        nest->dtype[k] = arg[k].dtype;
     }
-    for (int d = 0; d < ndim; ++d) {
-        nest.numel *= dim[d];
+    for (int d = 0; d < ndim; ++d) nest->numel *= dim[d];
+    const bool dense = tgi_all_dense(ndim, dim, nargs, arg);
+    for (int d = 0; d < ndim && !dense; ++d) {
         if (dim[d] == 1) continue;
-        nest.dim[nest.ndim] = dim[d];
-        for (int k = 0; k < nargs; ++k) nest.stride[k][nest.ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
-        nest.ndim++;
+        nest->dim[nest->ndim] = dim[d];
+        for (int k = 0; k < nargs; ++k) nest->stride[k][nest->ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
+        nest->ndim++;
     }
-    if (nest.ndim == 0) {
-        nest.dim[0] = 1;
-        for (int k = 0; k < nargs; ++k) nest.stride[k][0] = tgi_bytes_of(arg[k].dtype);
-        nest.ndim = 1;
+    if (nest->ndim == 0) { /* one dim, of all elements or one */
+        nest->dim[0] = nest->numel;
+        for (int k = 0; k < nargs; ++k) nest->stride[k][0] = tgi_bytes_of(arg[k].dtype);
+        nest->ndim = 1;
+        return;
     }
-    for (int d = 1; any_order && d < nest.ndim; ++d) { /* insertion sort: stable */
-        for (int e = d; e > 0 && llabs(nest.stride[0][e - 1]) < llabs(nest.stride[0][e]); --e)
-            tgi_nest_swap(&nest, e - 1, e);
+    for (int d = 1; any_order && d < nest->ndim; ++d) { /* insertion sort: stable */
+        for (int e = d; e > 0 && llabs(nest->stride[0][e - 1]) < llabs(nest->stride[0][e]); --e)
+            tgi_nest_swap(nest, e - 1, e);
     }
-    tgi_nest_merge(&nest);
-    return nest;
+    tgi_nest_merge(nest);
 }
 
 /* Whether operand k lies in memory as the loop goes, without a gap. */
@@ -2145,6 +2168,8 @@ static tgi_walk tgi_walk_from(const tgi_nest *nest, int64_t element)
     tgi_walk walk;
     for (int k = 0; k < nest->nargs; ++k) walk.at[k] = nest->data[k];
     for (int d = nest->ndim - 1; d >= 0; --d) {
+        walk.index[d] = 0;
+        if (element == 0) continue; /* the usual start, without divisions */
         walk.index[d] = d ? element % nest->dim[d] : element;
         element /= nest->dim[d];
         for (int k = 0; k < nest->nargs; ++k) walk.at[k] += walk.index[d] * nest->stride[k][d];
@@ -2203,21 +2228,20 @@ static void tgi_split(int parts, int64_t n, tgi_part part, const void *job)
     }
 }
 
-/* Scratch memory for each thread of a job: the block on the caller's stack if that is enough, else allocated. */
+/* Scratch memory for the threads of a job: little is taken from their stacks, more is allocated before they start. */
 enum { TGI_STACK_SCRATCH = 8192 };
 typedef struct {
-    char *each; /* thread k's begins at each + k * bytes; NULL: a part uses TGI_STACK_SCRATCH bytes of its own stack */
-    size_t bytes; /* per thread */
-    size_t total;
+    char *each; /* thread k's begins at each + k * bytes; NULL: a part has TGI_STACK_SCRATCH bytes of its own */
+    size_t bytes, total; /* per thread; in all */
 } tgi_scratch;
 
 static bool tgi_scratch_take(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
 {
     scratch->each = NULL;
-    scratch->bytes = bytes;
+    scratch->bytes = (bytes + 63) / 64 * 64;
     scratch->total = 0;
     if (bytes <= TGI_STACK_SCRATCH) return true;
-    if (!tgi_mul_size(bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
+    if (!tgi_mul_size(scratch->bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
     scratch->each = (char *)tgi_take(S, scratch->total);
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
@@ -2256,7 +2280,7 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
 static inline double tgi_not_below(double x, double least) { return x < least ? least : x; }
 
 #define TGI_REAL(call, x) ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x)) : call((double)(x))))
-#define TGI_REAL2(call, x, y)                                                                                          \
+#define TGI_REAL2(call, x, y) \
     ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
 #define tgi_fabs(x) TGI_REAL(fabs, x)
 #define tgi_exp(x) TGI_REAL(exp, x)
@@ -2284,40 +2308,40 @@ static inline double tgi_not_below(double x, double least) { return x < least ? 
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
 #define tgi_log_above(x, least) ((real)tgi_not_below((double)tgi_log(x), least))
 #define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
-#define tgi_gelu_tanh(x)                                                                                               \
-    ((real)0.5 * (x) * (1 + tgi_tanh((real)0.79788456080286536 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
+#define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
+    ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
 
 /* y[i] = the row's expression, for n elements side by side; y may be an input. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
                                const void *in2);
 
-#define TGI_KERNEL(name, column, type, result, number, inputs, expression)                                             \
-    static void tgi_##name##_##column(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,      \
-                                      const void *in2)                                                                 \
-    {                                                                                                                  \
-        typedef type real;                                                                                             \
-        const real s = number(scalar[0]), t = number(scalar[1]);                                                       \
-        (void)s, (void)t, (void)in0, (void)in1, (void)in2;                                                             \
-        for (int64_t i = 0; i < n; ++i) {                                                                              \
-            TGI_IN_##inputs;                                                                                           \
-            ((result *)y)[i] = (result)(expression);                                                                   \
-        }                                                                                                              \
+#define TGI_KERNEL(name, column, type, result, number, inputs, expression)                                        \
+    static void tgi_##name##_##column(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, \
+                                      const void *in2)                                                            \
+    {                                                                                                             \
+        typedef type real;                                                                                        \
+        const real s = number(scalar[0]), t = number(scalar[1]);                                                  \
+        (void)s, (void)t, (void)in0, (void)in1, (void)in2;                                                        \
+        for (int64_t i = 0; i < n; ++i) {                                                                         \
+            TGI_IN_##inputs;                                                                                      \
+            ((result *)y)[i] = (result)(expression);                                                              \
+        }                                                                                                         \
     }
 #define TGI_IN_X const real x = ((const real *)in0)[i]
 #define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
-#define TGI_IN_ABC                                                                                                     \
-    const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i];                     \
+#define TGI_IN_ABC                                                                                 \
+    const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
     (void)b, (void)c
 
-#define TGI_KERNELS_FLOATS(name, inputs, y, yi)                                                                        \
-    TGI_KERNEL(name, f32, float, real, (real), inputs, y)                                                              \
+#define TGI_KERNELS_FLOATS(name, inputs, y, yi)           \
+    TGI_KERNEL(name, f32, float, real, (real), inputs, y) \
     TGI_KERNEL(name, f64, double, real, (real), inputs, y)
-#define TGI_KERNELS_ANY(name, inputs, y, yi)                                                                           \
-    TGI_KERNELS_FLOATS(name, inputs, y, yi)                                                                            \
+#define TGI_KERNELS_ANY(name, inputs, y, yi) \
+    TGI_KERNELS_FLOATS(name, inputs, y, yi)  \
     TGI_KERNEL(name, i64, int64_t, real, tgi_f64_to_i64, inputs, yi)
-#define TGI_KERNELS_TEST(name, inputs, y, yi)                                                                          \
-    TGI_KERNEL(name, f32, float, uint8_t, (real), inputs, y)                                                           \
-    TGI_KERNEL(name, f64, double, uint8_t, (real), inputs, y)                                                          \
+#define TGI_KERNELS_TEST(name, inputs, y, yi)                 \
+    TGI_KERNEL(name, f32, float, uint8_t, (real), inputs, y)  \
+    TGI_KERNEL(name, f64, double, uint8_t, (real), inputs, y) \
     TGI_KERNEL(name, i64, int64_t, uint8_t, tgi_f64_to_i64, inputs, yi)
 
 #define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, y, yi)
@@ -2330,14 +2354,16 @@ TGI_TERNARY_OPS(TGI_KERNELS_ABC)
 TGI_MASK_OPS(TGI_KERNELS_AB)
 
 /* By op: the kernel in f32, f64 and i64 (NULL: not for integers), and whether it makes bool. */
-typedef struct { tgi_map_kernel kernel[3]; bool test; } tgi_map_row;
+typedef struct {
+    tgi_map_kernel kernel[3];
+    bool test;
+} tgi_map_row;
 #define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32, tgi_##name##_f64, NULL}, false},
 #define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, false},
 #define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, true},
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
-static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR_OPS(TGI_MAP_ROW)
-                                               TGI_BINARY_OPS(TGI_MAP_ROW) TGI_TERNARY_OPS(TGI_MAP_ROW)
-                                                   TGI_MASK_OPS(TGI_MAP_ROW)};
+static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR_OPS(TGI_MAP_ROW) TGI_BINARY_OPS(
+    TGI_MAP_ROW) TGI_TERNARY_OPS(TGI_MAP_ROW) TGI_MASK_OPS(TGI_MAP_ROW)};
 
 /* ---- The CPU's row: elementwise loops ---- */
 
@@ -2369,7 +2395,8 @@ static void tgi_put_tile(const tgi_nest *nest, tgi_walk walk, tg_dtype result, c
     for (int64_t done = 0, run; done < n; done += run) {
         const char *from = (const char *)tile + done * size;
         run = tgi_walk_run(&walk, nest, n - done);
-        if (nest->dtype[0] == result) tgi_copy_run(walk.at[0], step, from, size, run, size);
+        if (nest->dtype[0] == result)
+            tgi_copy_run(walk.at[0], step, from, size, run, size);
         else if (result == TG_BOOL) {
             tgi_tile wide;
             tgi_take_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
@@ -2402,9 +2429,12 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
             if (job->flat[k]) continue;
             if (long_runs && nest->dtype[k] == dtype && nest->stride[k][inner] == tgi_bytes_of(dtype)) continue;
             at[k] = &tile[k];
-            if (k == 0) in_tile = true;
-            else if (!job->same[k]) tgi_take_tile(nest, k, walk, dtype, &tile[k], n);
-            else if (!filled[k]) tgi_take_elements(dtype, &tile[k], nest->dtype[k], walk.at[k], 0, TGI_TILE);
+            if (k == 0)
+                in_tile = true;
+            else if (!job->same[k])
+                tgi_take_tile(nest, k, walk, dtype, &tile[k], n);
+            else if (!filled[k])
+                tgi_take_elements(dtype, &tile[k], nest->dtype[k], walk.at[k], 0, TGI_TILE);
             filled[k] = job->same[k];
         }
         job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
@@ -2416,44 +2446,29 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
-/* The elements of a loop whose operands are all row-major and of the dtypes that the kernel wants, which can run over
-   them as they are; -1 for any other loop. */
-static int64_t tgi_plain_elements(const tgi_loop *loop, tg_dtype result)
-{
-    int64_t n = 1;
-    for (int d = loop->ndim - 1; d >= 0; --d) {
-        for (int k = 0; k < loop->nargs && loop->dim[d] != 1; ++k) {
-            if (loop->arg[k].stride[d] != n) return -1;
-        }
-        n *= loop->dim[d];
-    }
-    for (int k = 0; k < loop->nargs; ++k) {
-        if (loop->arg[k].dtype != (k ? loop->compute : result)) return -1;
-    }
-    return n;
-}
-
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const int64_t plain = tgi_plain_elements(loop, row->test ? TG_BOOL : loop->compute);
+    const int64_t few = tgi_few_dense(loop, loop->nargs);
     tgi_map_job job;
-    bool all_flat = true;
-    if (plain >= 0 && plain < 1024 && row->kernel[tgi_column(loop->compute)]) { /* small: begin at once */
-        void *at[4] = {NULL, NULL, NULL, NULL};
-        for (int k = 0; k < loop->nargs; ++k) at[k] = loop->arg[k].data;
-        if (plain) row->kernel[tgi_column(loop->compute)](plain, loop->scalar, at[0], at[1], at[2], at[3]);
-        return true;
-    }
-    job.nest = tgi_nest_of(loop->ndim, loop->dim, loop->nargs, loop->arg, true);
-    if (job.nest.numel == 0) return true;
+    bool direct = true, all_flat = true;
     job.kernel = row->kernel[tgi_column(loop->compute)];
-    if (!job.kernel) return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
-                                     tg_dtype_name(loop->compute));
-    job.scalar[0] = loop->scalar[0];
-    job.scalar[1] = loop->scalar[1];
     job.compute = loop->compute;
     job.result = row->test ? TG_BOOL : loop->compute;
+    if (!job.kernel)
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
+                        tg_dtype_name(loop->compute));
+    for (int k = 0; k < loop->nargs; ++k) direct = direct && loop->arg[k].dtype == (k ? job.compute : job.result);
+    if (direct && few >= 0) {
+        const void *in[3] = {NULL, NULL, NULL};
+        for (int k = 1; k < loop->nargs; ++k) in[k - 1] = loop->arg[k].data;
+        job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
+        return true;
+    }
+    tgi_nest_begin(&job.nest, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    if (job.nest.numel == 0) return true;
+    job.scalar[0] = loop->scalar[0];
+    job.scalar[1] = loop->scalar[1];
     for (int k = 0; k < job.nest.nargs; ++k) {
         job.flat[k] = job.nest.dtype[k] == (k ? job.compute : job.result) && tgi_is_flat(&job.nest, k);
         job.same[k] = k > 0;
@@ -2516,7 +2531,13 @@ static void tgi_transpose_part(const void *job, int thread, int64_t first, int64
 
 static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
-    tgi_nest nest = tgi_nest_of(loop->ndim, loop->dim, 2, loop->arg, true);
+    const int64_t few = tgi_few_dense(loop, 2);
+    tgi_nest nest;
+    if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
+        if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
+        return true;
+    }
+    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, true);
     const int parts = tgi_parts_for(S, (double)nest.numel, nest.numel);
     int closest = nest.ndim - 1;
     if (nest.numel == 0) return true;
@@ -2533,20 +2554,36 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     return true;
 }
 
-/* The number as one element's bits, then these everywhere: a copy from an operand that stands still. */
+/* The number as a tile of one element's bits, and then copies of that. */
+typedef struct {
+    tgi_nest nest;
+    tgi_tile tile;
+} tgi_fill_job;
+
+static void tgi_fill_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_fill_job *job = (const tgi_fill_job *)job_;
+    const int64_t size = tgi_bytes_of(job->nest.dtype[0]), step = job->nest.stride[0][job->nest.ndim - 1];
+    tgi_walk walk = tgi_walk_from(&job->nest, first);
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        run = tgi_walk_run(&walk, &job->nest, tgi_at_most(end - first, TGI_TILE));
+        tgi_copy_run(walk.at[0], step, (const char *)&job->tile, size, run, size);
+        tgi_walk_on(&walk, &job->nest, run);
+    }
+}
+
 static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
 {
-    double element = 0;
-    tgi_operand arg[2];
-    tgi_nest nest;
-    arg[0] = loop->arg[0];
-    arg[1].data = &element;
-    arg[1].dtype = arg[0].dtype;
-    for (int d = 0; d < TG_MAX_DIMS; ++d) arg[1].stride[d] = 0;
-    tgi_put_elements(TG_F64, &loop->scalar[0], arg[0].dtype, (char *)&element, 0, 1);
-    nest = tgi_nest_of(loop->ndim, loop->dim, 2, arg, true);
-    if (nest.numel == 0) return true;
-    tgi_split(tgi_parts_for(S, (double)nest.numel, nest.numel), nest.numel, tgi_copy_part, &nest);
+    tgi_fill_job job;
+    tgi_tile value;
+    const tg_dtype dtype = loop->arg[0].dtype;
+    tgi_nest_begin(&job.nest, loop->ndim, loop->dim, 1, loop->arg, true);
+    const int64_t n = job.nest.numel, copies = tgi_at_most(n, TGI_TILE);
+    if (n == 0) return true;
+    for (int64_t i = 0; i < copies; ++i) value.f64[i] = loop->scalar[0];
+    tgi_put_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
+    tgi_split(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
     return true;
 }
 
@@ -2557,7 +2594,7 @@ static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, 
     const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_column(compute)];
     const double no_scalar[2] = {0, 0};
     const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
-    if (dtype == compute && y_step == size && x_step == size) {
+    if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
         add(n, no_scalar, y, y, x, NULL);
         return;
     }
@@ -2571,8 +2608,8 @@ static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, 
     }
 }
 
-/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones reach.
-   (May say false of some that do not meet.) */
+/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones
+   reach.  (May say false of some that do not meet.) */
 static bool tgi_no_overlap(const tgi_nest *nest)
 {
     bool seen[TG_MAX_DIMS] = {false};
@@ -2591,7 +2628,13 @@ static bool tgi_no_overlap(const tgi_nest *nest)
 
 static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
-    const tgi_nest nest = tgi_nest_of(loop->ndim, loop->dim, 2, loop->arg, false);
+    const int64_t few = tgi_few_dense(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
+    tgi_nest nest;
+    if (few >= 0) {
+        tgi_add_run(loop->arg[0].dtype, (char *)loop->arg[0].data, size, (const char *)loop->arg[1].data, size, few);
+        return true;
+    }
+    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, false);
     const int inner = nest.ndim - 1;
     if (nest.numel == 0) return true;
     if (tgi_no_overlap(&nest)) {
@@ -2621,8 +2664,10 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
         tgi_tile tile;
         run = tgi_at_most(n - i, TGI_TILE);
         for (int64_t j = 0; j < run; ++j) {
-            if (compute == TG_F64) tile.f64[j] = start + (double)(i + j) * step;
-            else tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
+            if (compute == TG_F64)
+                tile.f64[j] = start + (double)(i + j) * step;
+            else
+                tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
         }
         tgi_put_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
                          run);
@@ -2635,58 +2680,67 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
    Kinds: the identity and the combination of an accumulator a with an element x, for floats and for integers.  Floats
    accumulate in double, integers and bool in int64_t. */
 
-#define TGI_REDUCTIONS(OP)                                                                                             \
-    OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                                                                           \
-    OP(prod, 1, a * x, 1, tgi_wrap_mul(a, x))                                                                          \
-    OP(amax, -HUGE_VAL, a > x || a != a ? a : x, INT64_MIN, a > x ? a : x)                                             \
-    OP(amin, HUGE_VAL, a < x || a != a ? a : x, INT64_MAX, a < x ? a : x)                                              \
-    OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                                                                  \
+#define TGI_REDUCTIONS(OP)                                                 \
+    OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                               \
+    OP(prod, 1, a *x, 1, tgi_wrap_mul(a, x))                               \
+    OP(amax, -HUGE_VAL, a > x || a != a ? a : x, INT64_MIN, a > x ? a : x) \
+    OP(amin, HUGE_VAL, a < x || a != a ? a : x, INT64_MAX, a < x ? a : x)  \
+    OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                      \
     OP(all, 1, a != 0 && x != 0, 1, a != 0 && x != 0)
 
 /* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
    the last.  across: n elements side by side into n accumulators, one each. */
 typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
-#define TGI_FOLD(name, column, type, sum_type, identity, combination)                                                  \
-    static sum_type tgi_##name##_two_##column(sum_type a, sum_type x) { return (sum_type)(combination); }              \
-    static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                              \
-    {                                                                                                                  \
-        const type *const x = (const type *)elements;                                                                  \
-        sum_type part[8], total = *(sum_type *)result;                                                                 \
-        int64_t i = 0;                                                                                                 \
-        for (int k = 0; k < 8; ++k) part[k] = (sum_type)(identity);                                                    \
-        for (; i + 8 <= n; i += 8) {                                                                                   \
-            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##column(part[k], (sum_type)x[i + k]);              \
-        }                                                                                                              \
-        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##column(part[i & 7], (sum_type)x[i]);                       \
-        for (int half = 4; half > 0; half /= 2) {                                                                      \
-            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##column(part[k], part[k + half]);               \
-        }                                                                                                              \
-        total = tgi_##name##_two_##column(total, part[0]);                                                             \
-        *(sum_type *)result = total;                                                                                   \
-    }                                                                                                                  \
-    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t n)                            \
-    {                                                                                                                  \
-        sum_type *const a = (sum_type *)result;                                                                        \
-        const type *const x = (const type *)elements;                                                                  \
-        for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##column(a[i], (sum_type)x[i]);                        \
+#define TGI_FOLD(name, column, type, sum_type, identity, combination)                                     \
+    static sum_type tgi_##name##_two_##column(sum_type a, sum_type x) { return (sum_type)(combination); } \
+    static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                 \
+    {                                                                                                     \
+        const type *const x = (const type *)elements;                                                     \
+        sum_type part[8], total = *(sum_type *)result;                                                    \
+        int64_t i = 0;                                                                                    \
+        for (int k = 0; k < 8; ++k) part[k] = (sum_type)(identity);                                       \
+        for (; i + 8 <= n; i += 8) {                                                                      \
+            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##column(part[k], (sum_type)x[i + k]); \
+        }                                                                                                 \
+        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##column(part[i & 7], (sum_type)x[i]);          \
+        for (int half = 4; half > 0; half /= 2) {                                                         \
+            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##column(part[k], part[k + half]);  \
+        }                                                                                                 \
+        total = tgi_##name##_two_##column(total, part[0]);                                                \
+        *(sum_type *)result = total;                                                                      \
+    }                                                                                                     \
+    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t n)               \
+    {                                                                                                     \
+        sum_type *const a = (sum_type *)result;                                                           \
+        const type *const x = (const type *)elements;                                                     \
+        for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##column(a[i], (sum_type)x[i]);           \
     }
-#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                          \
-    TGI_FOLD(name, f32, float, double, identity, combination)                                                          \
-    TGI_FOLD(name, f64, double, double, identity, combination)                                                         \
+#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64) \
+    TGI_FOLD(name, f32, float, double, identity, combination)                 \
+    TGI_FOLD(name, f64, double, double, identity, combination)                \
     TGI_FOLD(name, i64, int64_t, int64_t, identity_i64, combination_i64)
 TGI_REDUCTIONS(TGI_FOLDS)
 
-typedef struct { tgi_folder fold[3], across[3]; double identity; int64_t identity_i64; } tgi_reduction_row;
-#define TGI_REDUCTION_ROW(name, identity, combination, identity_i64, combination_i64)                                  \
-    {{tgi_##name##_fold_f32, tgi_##name##_fold_f64, tgi_##name##_fold_i64},                                            \
-     {tgi_##name##_across_f32, tgi_##name##_across_f64, tgi_##name##_across_i64}, identity, identity_i64},
+typedef struct {
+    tgi_folder fold[3], across[3];
+    double identity;
+    int64_t identity_i64;
+} tgi_reduction_row;
+#define TGI_REDUCTION_ROW(name, identity, combination, identity_i64, combination_i64) \
+    {{tgi_##name##_fold_f32, tgi_##name##_fold_f64, tgi_##name##_fold_i64},           \
+     {tgi_##name##_across_f32, tgi_##name##_across_f64, tgi_##name##_across_i64},     \
+     identity,                                                                        \
+     identity_i64},
 static const tgi_reduction_row tgi_reduction_rows[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)}; /* as tgi_reduction */
 
 /* An accumulator: eight bytes, a double or an int64_t. */
-typedef union { double f64; int64_t i64; } tgi_accumulator;
+typedef union {
+    double f64;
+    int64_t i64;
+} tgi_accumulator;
 
-/* The order is fixed by the shapes: the reduced elements of an output are cut into pieces of a fixed size; a piece
-   is folded tile by tile (or, across, row by row) into one accumulator, and these are then combined pairwise.  Thus
+/* The order is fixed by the shapes: the reduced elements of an output are cut into pieces of a fixed size; a piece is
+   folded tile by tile (or, across, row by row) into one accumulator, and these are then combined pairwise.  Thus
    rounding errors grow with the 256 steps in a piece plus the logarithm of the pieces, not with the number of
    elements. */
 typedef struct {
@@ -2694,10 +2748,9 @@ typedef struct {
     int column;
     tg_dtype compute, sum; /* of elements and of accumulators */
     tgi_nest kept, reduced;
-    int64_t piece, pieces;     /* reduced elements in a piece; pieces per output */
-    int64_t width,
-        blocks; /* across: outputs side by side per item, and such blocks in the innermost kept dim; else 1 */
-    tgi_accumulator *partial;  /* [pieces][outputs], or NULL when there is one piece */
+    int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
+    int64_t width, blocks;    /* outputs side by side per item (1: not across), and items in the innermost kept dim */
+    tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
 enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 128 };
@@ -2705,8 +2758,10 @@ enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 128 };
 static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, int64_t n)
 {
     for (int64_t i = 0; i < n; ++i) {
-        if (job->sum == TG_F64) sums[i].f64 = job->row->identity;
-        else sums[i].i64 = job->row->identity_i64;
+        if (job->sum == TG_F64)
+            sums[i].f64 = job->row->identity;
+        else
+            sums[i].i64 = job->row->identity_i64;
     }
 }
 
@@ -2762,23 +2817,31 @@ static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t
     const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
     const tgi_nest *kept = &job->kept;
     const int inner = kept->ndim - 1;
-    const int64_t per_row = job->width > 1 ? job->blocks : kept->dim[inner];
-    const int64_t items = kept->numel / kept->dim[inner] * per_row; /* per piece */
+    const int64_t items = kept->numel / kept->dim[inner] * job->blocks; /* per piece */
+    int64_t piece = first / items,
+            output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * job->width;
+    tgi_walk walk = tgi_walk_from(kept, output);
     (void)thread;
     for (; first < end; ++first) {
         tgi_accumulator sums[TGI_ACROSS_WIDTH];
-        const int64_t item = first % items, from = first / items * job->piece, column = item % per_row * job->width;
-        const int64_t output = item / per_row * kept->dim[inner] + column;
-        const int64_t to = job->reduced.numel - from < job->piece ? job->reduced.numel : from + job->piece;
-        const int64_t width = tgi_at_most(kept->dim[inner] - column, job->width);
-        const tgi_walk walk = tgi_walk_from(kept, output);
-        const int64_t base = walk.at[1] - kept->data[1];
+        const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
+        const int64_t width = tgi_walk_run(&walk, kept, job->width), base = walk.at[1] - kept->data[1];
         tgi_set_identity(job, sums, width);
-        if (job->width > 1 && from < to) tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
-        else if (from < to) tgi_fold_piece(job, base, from, to, sums);
+        if (job->width > 1 && from < to)
+            tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
+        else if (from < to)
+            tgi_fold_piece(job, base, from, to, sums);
         if (job->partial)
-            memcpy(job->partial + first / items * kept->numel + output, sums, (size_t)width * sizeof *sums);
-        else tgi_put_elements(job->sum, sums, kept->dtype[0], walk.at[0], kept->stride[0][inner], width);
+            memcpy(job->partial + piece * kept->numel + output, sums, (size_t)width * sizeof *sums);
+        else
+            tgi_put_elements(job->sum, sums, kept->dtype[0], walk.at[0], kept->stride[0][inner], width);
+        output += width;
+        tgi_walk_on(&walk, kept, width);
+        if (output == kept->numel) {
+            output = 0;
+            piece++;
+            walk = tgi_walk_from(kept, 0);
+        }
     }
 }
 
@@ -2811,14 +2874,14 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     job.compute = tgi_compute_dtype(in.dtype);
     job.column = tgi_column(job.compute);
     job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
-    job.kept = tgi_nest_of(reduce->ndim, reduce->dim, 2, arg, true);
-    job.reduced = tgi_nest_of(reduce->rndim, reduce->rdim, 1, &in, true);
+    tgi_nest_begin(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
+    tgi_nest_begin(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     job.partial = NULL;
     if (job.kept.numel == 0) return true;
     const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
-    const bool across = columns >= 4 && kept_step < reduced_step;
+    const bool across = columns >= 4 && (kept_step < reduced_step || job.reduced.numel <= 16);
     job.width = across ? (int64_t)TGI_ACROSS_WIDTH : 1;
     job.blocks = (columns + job.width - 1) / job.width;
     job.piece = across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
@@ -2829,19 +2892,21 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
         job.partial = (tgi_accumulator *)tgi_take(S, bytes);
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
-    const int64_t items = outputs / columns * (across ? job.blocks : columns) * job.pieces;
+    const int64_t items = outputs / columns * job.blocks * job.pieces;
     tgi_split(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part, &job);
     if (job.partial) tgi_reduce_pieces(&job);
     tgi_give_back(S, job.partial, bytes);
     return true;
 }
 
-/* ---- The CPU's row: rows ---- Kernels along one dim see one row at a time, taken into scratch memory as doubles (or
-   int64_t), whatever its dtype and step: the formulas stand alone, and results are rounded once. */
+/* ---- The CPU's row: rows ----
+
+   Kernels along one dim see one row at a time, taken into scratch memory as doubles (or int64_t), whatever its dtype
+   and step: the formulas stand alone, and results are rounded once. */
 
 typedef struct tgi_row_job {
     void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
-    tgi_nest nest; /* the other dims */
+    tgi_nest nest;                      /* the other dims */
     int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
     bool flag;                          /* log, rms, descending: the kernel's */
     double eps;
@@ -2864,7 +2929,7 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
 static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
 {
     size_t scratch;
-    job->nest = tgi_nest_of(rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    tgi_nest_begin(&job->nest, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
     job->length = rows->length;
     for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
     if (job->nest.numel == 0) return true;
@@ -2886,21 +2951,27 @@ static void tgi_put_row(const tgi_row_job *job, int k, char *const *at, const do
     tgi_put_elements(TG_F64, y, job->nest.dtype[k], at[k], job->step[k], job->length);
 }
 
+static double tgi_row_sum(const double *x, int64_t n)
+{
+    double sum = 0;
+    tgi_sum_fold_f64(&sum, x, n);
+    return sum;
+}
+
 /* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     const bool single = job->nest.dtype[1] != TG_F64;
-    double *x = (double *)scratch, most = -HUGE_VAL, sum = 0;
+    double *x = (double *)(void *)scratch, *power = x + n, most = -HUGE_VAL;
     tgi_take_row(job, 1, at, x);
     for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
     for (int64_t i = 0; i < n; ++i) {
-        const double shifted = x[i] - most, power = single ? (double)expf((float)shifted) : exp(shifted);
-        x[i] = job->flag ? shifted : power;
-        sum += power;
+        x[i] -= most;
+        power[i] = single ? (double)expf((float)x[i]) : exp(x[i]);
     }
-    const double scale = 1 / sum, shift = log(sum);
-    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : x[i] * scale;
+    const double sum = tgi_row_sum(power, n), scale = 1 / sum, shift = log(sum);
+    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : power[i] * scale;
     tgi_put_row(job, 0, at, x);
 }
 
@@ -2908,10 +2979,11 @@ static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scrat
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    double *g = (double *)scratch, *y = g + n, sum = 0;
+    double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
     tgi_take_row(job, 1, at, g);
     tgi_take_row(job, 2, at, y);
-    for (int64_t i = 0; i < n; ++i) sum += job->flag ? g[i] : g[i] * y[i];
+    for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
+    const double sum = tgi_row_sum(terms, n);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
     tgi_put_row(job, 0, at, g);
 }
@@ -2920,15 +2992,14 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    double *x = (double *)scratch, mean = 0, squares = 0;
+    double *x = (double *)(void *)scratch, *squares = x + n;
     tgi_take_row(job, 2, at, x);
-    for (int64_t i = 0; i < n && !job->flag; ++i) mean += x[i];
-    mean /= (double)n;
+    const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
     for (int64_t i = 0; i < n; ++i) {
-        x[i] -= job->flag ? 0 : mean;
-        squares += x[i] * x[i];
+        x[i] -= mean;
+        squares[i] = x[i] * x[i];
     }
-    const double rstd = 1 / sqrt(squares / (double)n + job->eps);
+    const double rstd = 1 / sqrt(tgi_row_sum(squares, n) / (double)n + job->eps);
     for (int64_t i = 0; i < n; ++i) x[i] *= rstd;
     tgi_put_row(job, 0, at, x);
     tgi_put_elements(TG_F64, &rstd, job->nest.dtype[1], at[1], 0, 1);
@@ -2938,16 +3009,12 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
 static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    double *g = (double *)scratch, *y = g + n, rstd = 0, mean_g = 0, mean_gy = 0;
+    double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
     tgi_take_row(job, 1, at, g);
     tgi_take_row(job, 2, at, y);
     tgi_take_elements(TG_F64, &rstd, job->nest.dtype[3], at[3], 0, 1);
-    for (int64_t i = 0; i < n; ++i) {
-        mean_g += g[i];
-        mean_gy += g[i] * y[i];
-    }
-    mean_g = job->flag ? 0 : mean_g / (double)n;
-    mean_gy /= (double)n;
+    for (int64_t i = 0; i < n; ++i) gy[i] = g[i] * y[i];
+    const double mean_g = job->flag ? 0 : tgi_row_sum(g, n) / (double)n, mean_gy = tgi_row_sum(gy, n) / (double)n;
     for (int64_t i = 0; i < n; ++i) g[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
     tgi_put_row(job, 0, at, g);
 }
@@ -2964,8 +3031,10 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
         run = tgi_at_most(job->length - i, TGI_TILE);
         tgi_take_elements(compute, &tile, job->nest.dtype[1], at[1] + i * job->step[1], job->step[1], run);
         for (int64_t j = 0; j < run; ++j) {
-            if (compute == TG_F64) tile.f64[j] = sum += tile.f64[j];
-            else tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
+            if (compute == TG_F64)
+                tile.f64[j] = sum += tile.f64[j];
+            else
+                tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
         }
         tgi_put_elements(compute, &tile, job->nest.dtype[0], at[0] + i * job->step[0], job->step[0], run);
     }
@@ -3020,13 +3089,18 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
 
 /* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between
    the halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
-typedef struct { uint64_t key; int64_t index; } tgi_sort_pair;
+typedef struct {
+    uint64_t key;
+    int64_t index;
+} tgi_sort_pair;
 
 static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
 {
     while (na > 0 && nb > 0) {
-        if (b->key < a->key) *to++ = *b++, nb--;
-        else *to++ = *a++, na--;
+        if (b->key < a->key)
+            *to++ = *b++, nb--;
+        else
+            *to++ = *a++, na--;
     }
     if (na > 0) memcpy(to, a, (size_t)na * sizeof *a);
     if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
@@ -3110,7 +3184,7 @@ static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
     tgi_row_job job;
     job.row = tgi_softmax_row;
     job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, sizeof(double));
+    return tgi_each_row(S, "softmax", rows, &job, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
@@ -3118,7 +3192,7 @@ static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *ro
     tgi_row_job job;
     job.row = tgi_softmax_backward_row;
     job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, &job, 3 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
@@ -3127,7 +3201,7 @@ static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_ro
     job.row = tgi_layer_norm_row;
     job.flag = rms;
     job.eps = eps;
-    return tgi_each_row(S, "layer_norm", rows, &job, sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, &job, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
@@ -3135,7 +3209,7 @@ static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows 
     tgi_row_job job;
     job.row = tgi_layer_norm_backward_row;
     job.flag = rms;
-    return tgi_each_row(S, "layer_norm", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, &job, 3 * sizeof(double));
 }
 
 /* ---- The CPU's row: indexing ---- */
@@ -3148,7 +3222,8 @@ static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
                                 int64_t size, tgi_index_message message, int axis)
 {
-    const tgi_nest nest = tgi_nest_of(ndim, dim, 1, &index, false);
+    tgi_nest nest;
+    tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
     const int inner = nest.ndim - 1;
     if (nest.numel == 0) return true;
     tgi_walk walk = tgi_walk_from(&nest, 0);
@@ -3189,7 +3264,7 @@ static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int 
         arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
         memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
     }
-    job.nest = tgi_nest_of(rows->ndim + 1, dim, 3, arg, false);
+    tgi_nest_begin(&job.nest, rows->ndim + 1, dim, 3, arg, false);
     job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
     return job;
 }
@@ -3238,8 +3313,10 @@ static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
             const int64_t at = tgi_index_at(walk.at[2] + i * index_step, nest->dtype[2]);
             char *x = walk.at[1] + i * x_step + at * job.step;
             const char *src = walk.at[0] + i * src_step;
-            if (add) tgi_add_run(nest->dtype[1], x, x_step, src, src_step, same);
-            else tgi_copy_run(x, x_step, src, src_step, same, size);
+            if (add)
+                tgi_add_run(nest->dtype[1], x, x_step, src, src_step, same);
+            else
+                tgi_copy_run(x, x_step, src, src_step, same, size);
         }
         tgi_walk_on(&walk, nest, run);
     }
@@ -3248,7 +3325,8 @@ static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
 
 static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
 {
-    const tgi_nest nest = tgi_nest_of(in->ndim, in->dim, 1, in->arg, false);
+    tgi_nest nest;
+    tgi_nest_begin(&nest, in->ndim, in->dim, 1, in->arg, false);
     const tg_dtype compute = tgi_dtypes[in->arg[0].dtype].floating ? TG_F64 : TG_I64;
     (void)S;
     *count = 0;
@@ -3289,8 +3367,10 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
                 tgi_take_elements(compute, &y, gemm->b.dtype, b + (k * gemm->b_row + j * gemm->b_col) * b_size,
                                   gemm->b_row * b_size, run);
                 for (int64_t l = 0; l < run; ++l) {
-                    if (compute == TG_F64) sum.f64 += x.f64[l] * y.f64[l];
-                    else sum.i64 = tgi_wrap_add(sum.i64, tgi_wrap_mul(x.i64[l], y.i64[l]));
+                    if (compute == TG_F64)
+                        sum.f64 += x.f64[l] * y.f64[l];
+                    else
+                        sum.i64 = tgi_wrap_add(sum.i64, tgi_wrap_mul(x.i64[l], y.i64[l]));
                 }
             }
             tgi_put_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype), 0,
@@ -3300,10 +3380,10 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
 }
 
 /* The fast one, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), and BLIS
-   (2015). The output is cut into blocks, the sum over k into slices.  For one of each, the rows of a and the columns of
-   b are packed into panels, 4 rows or 2 vectors of columns wide, which the micro-kernel reads from end to end; it keeps
-   the sums of a 4-row tile of the output in registers.  Panels are only packed where memory is not as good as packed
-   already. */
+   (2015). The output is cut into blocks, the sum over k into slices.  For one of each, the rows of a and the columns
+   of b are packed into panels, 4 rows or 2 vectors of columns wide, which the micro-kernel reads from end to end; it
+   keeps the sums of a 4-row tile of the output in registers.  Panels are only packed where memory is not as good as
+   packed already. */
 enum { TGI_MR = 4, TGI_GEMM_M = 128, TGI_GEMM_N = 512, TGI_GEMM_K = 256 };
 
 /* The micro-kernel: c [rows, cols] (+)= the sum over k of a[i, k] * b[k, j], i < 4, j < 2 vectors.  Rows of a are a_row
@@ -3333,8 +3413,8 @@ enum {
     TGI_LANES_F64 = (int)(sizeof(tgi_vector_f64) / sizeof(double))
 };
 
-#define TGI_GEMM_ROW(i)                                                                                                \
-    sum##i##0 += x[row##i] * b0;                                                                                       \
+#define TGI_GEMM_ROW(i)          \
+    sum##i##0 += x[row##i] * b0; \
     sum##i##1 += x[row##i] * b1;
 #define TGI_GEMM_KERNEL(name, real, vector, lanes)                                                                     \
     static void name(const tgi_gemm_tile *t)                                                                           \
@@ -3374,32 +3454,32 @@ enum {
 TGI_GEMM_KERNEL(tgi_gemm_kernel_f32, float, tgi_vector_f32, TGI_LANES_F32)
 TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, double, tgi_vector_f64, TGI_LANES_F64)
 
-/* panel [n, width] = n elements of each of `lanes` rows (of a; columns of b), transposed, and zeros up to width.  Steps
-   in elements of dtype, from lane to lane and along one. */
-#define TGI_GEMM_PACK(name, compute, real)                                                                             \
-    static void name(real *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step, int64_t step, int lanes,\
-                     int64_t n)                                                                                        \
-    {                                                                                                                  \
-        const int64_t size = tgi_bytes_of(dtype);                                                                      \
-        if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);                                      \
-        if (dtype == (compute) && lane_step == 1) { /* neighbours lie side by side already */                          \
-            for (int64_t i = 0; i < n; ++i, panel += width, x += step * size) {                                        \
-                for (int lane = 0; lane < lanes; ++lane) panel[lane] = ((const real *)(const void *)x)[lane];          \
-            }                                                                                                          \
-            return;                                                                                                    \
-        }                                                                                                              \
-        for (int lane = 0; lane < lanes; ++lane, x += lane_step * size) {                                              \
-            for (int64_t i = 0, run; i < n; i += run) {                                                                \
-                tgi_tile tile;                                                                                         \
-                const real *values = (const real *)(const void *)x + i;                                                \
-                run = tgi_at_most(n - i, TGI_TILE);                                                                    \
-                if (dtype != (compute) || step != 1) {                                                                 \
-                    tgi_take_elements(compute, &tile, dtype, x + i * step * size, step * size, run);                   \
-                    values = (const real *)(const void *)&tile;                                                        \
-                }                                                                                                      \
-                for (int64_t j = 0; j < run; ++j) panel[(i + j) * width + lane] = values[j];                           \
-            }                                                                                                          \
-        }                                                                                                              \
+/* panel [n, width] = n elements of each of `lanes` rows (of a; columns of b), transposed, and zeros up to
+   width.  Steps in elements of dtype, from lane to lane and along one. */
+#define TGI_GEMM_PACK(name, compute, real)                                                                    \
+    static void name(real *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step, int64_t step,  \
+                     int lanes, int64_t n)                                                                    \
+    {                                                                                                         \
+        const int64_t size = tgi_bytes_of(dtype);                                                             \
+        if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);                             \
+        if (dtype == (compute) && lane_step == 1) { /* neighbours lie side by side already */                 \
+            for (int64_t i = 0; i < n; ++i, panel += width, x += step * size) {                               \
+                for (int lane = 0; lane < lanes; ++lane) panel[lane] = ((const real *)(const void *)x)[lane]; \
+            }                                                                                                 \
+            return;                                                                                           \
+        }                                                                                                     \
+        for (int lane = 0; lane < lanes; ++lane, x += lane_step * size) {                                     \
+            for (int64_t i = 0, run; i < n; i += run) {                                                       \
+                tgi_tile tile;                                                                                \
+                const real *values = (const real *)(const void *)x + i;                                       \
+                run = tgi_at_most(n - i, TGI_TILE);                                                           \
+                if (dtype != (compute) || step != 1) {                                                        \
+                    tgi_take_elements(compute, &tile, dtype, x + i * step * size, step * size, run);          \
+                    values = (const real *)(const void *)&tile;                                               \
+                }                                                                                             \
+                for (int64_t j = 0; j < run; ++j) panel[(i + j) * width + lane] = values[j];                  \
+            }                                                                                                 \
+        }                                                                                                     \
     }
 TGI_GEMM_PACK(tgi_gemm_pack_f32, TG_F32, float)
 TGI_GEMM_PACK(tgi_gemm_pack_f64, TG_F64, double)
@@ -3411,17 +3491,26 @@ typedef struct {
     int64_t row, col;
 } tgi_matrix;
 
+static tgi_matrix tgi_transposed(tgi_matrix x)
+{
+    const int64_t row = x.row;
+    x.row = x.col;
+    x.col = row;
+    return x;
+}
+
 typedef struct {
     const tgi_gemm *gemm;
     tg_dtype compute;
     int nr;
-    tgi_nest batch;               /* operands out, a, b */
-    int64_t m, n, k;              /* after a possible swap of the sides, out^T = b^T a^T */
-    int64_t c_row, c_col;         /* steps in out */
+    tgi_nest batch;       /* operands out, a, b */
+    int64_t m, n, k;      /* after a possible swap of the sides */
+    int64_t c_row, c_col; /* steps in out */
     tgi_matrix a, b;
-    bool pack_a, pack_b, widen;   /* widen: out is 16 bits, sums are kept in scratch */
+    int a_operand;              /* of the batch; b is the other */
+    bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
     int64_t m_blocks, n_blocks;
-    size_t a_bytes, b_bytes;      /* of scratch */
+    size_t a_bytes, b_bytes; /* of scratch */
     tgi_scratch scratch;
 } tgi_gemm_job;
 
@@ -3471,8 +3560,10 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
                 t.a = job->pack_a ? a_panels + (i - i0) * t.k * size : a.data + (i * a.row + k * a.col) * size;
                 t.rows = tgi_at_most(i1 - i, TGI_MR);
                 t.c = c + ((i - i0) * c_row + (j - j0) * c_col) * size;
-                if (job->compute == TG_F32) tgi_gemm_kernel_f32(&t);
-                else tgi_gemm_kernel_f64(&t);
+                if (job->compute == TG_F32)
+                    tgi_gemm_kernel_f32(&t);
+                else
+                    tgi_gemm_kernel_f64(&t);
             }
         }
         k += t.k;
@@ -3492,8 +3583,8 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
         const int64_t i1 = tgi_at_most(job->m, i0 + TGI_GEMM_M), j1 = tgi_at_most(job->n, j0 + TGI_GEMM_N);
         const tgi_walk walk = tgi_walk_from(&job->batch, batch);
         tgi_matrix a = job->a, b = job->b;
-        a.data += walk.at[1] - job->batch.data[1];
-        b.data += walk.at[2] - job->batch.data[2];
+        a.data = walk.at[job->a_operand];
+        b.data = walk.at[3 - job->a_operand];
         char *c = walk.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
         if (!job->widen) {
             tgi_gemm_block(job, a, b, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
@@ -3523,33 +3614,20 @@ static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int
 static void tgi_gemm_plan(tgi_gemm_job *job)
 {
     const tgi_gemm *g = job->gemm;
-    const int64_t size = tgi_bytes_of(job->compute),
-                  nr = job->nr = 2 * (job->compute == TG_F32 ? TGI_LANES_F32 : TGI_LANES_F64);
+    const int64_t size = tgi_bytes_of(job->compute);
+    const int nr = job->compute == TG_F32 ? 2 * TGI_LANES_F32 : 2 * TGI_LANES_F64;
     const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
-    const bool swap = g->n < nr && g->m > g->n;
+    const bool swap = g->n < nr && g->m > g->n; /* out^T = b^T a^T: vectors along the long side */
     job->m = swap ? g->n : g->m;
     job->n = swap ? g->m : g->n;
     job->k = g->k;
+    job->nr = nr;
     job->c_row = swap ? 1 : g->n;
     job->c_col = swap ? g->n : 1;
-    job->a = swap ? b : a;
-    job->b = swap ? a : b;
-    if (swap) { /* their transposes */
-        const int64_t a_row = job->a.row, b_row = job->b.row;
-        job->a.row = job->a.col;
-        job->a.col = a_row;
-        job->b.row = job->b.col;
-        job->b.col = b_row;
-        for (int d = 0; d < job->batch.ndim; ++d) {
-            const int64_t stride = job->batch.stride[1][d];
-            job->batch.stride[1][d] = job->batch.stride[2][d];
-            job->batch.stride[2][d] = stride;
-        }
-        char *const data = job->batch.data[1];
-        job->batch.data[1] = job->batch.data[2];
-        job->batch.data[2] = data;
-    }
+    job->a = swap ? tgi_transposed(b) : a;
+    job->b = swap ? tgi_transposed(a) : b;
+    job->a_operand = swap ? 2 : 1;
     const int64_t rows = tgi_at_most(job->m, TGI_GEMM_M), cols = tgi_at_most(job->n, TGI_GEMM_N);
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
     job->pack_a = job->a.dtype != job->compute || (job->n > nr && (job->a.col != 1 || job->n > 96));
@@ -3563,10 +3641,19 @@ static void tgi_gemm_plan(tgi_gemm_job *job)
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? rows * cols * size : 0);
 }
 
-/* Matrix times vector has no panels to use twice.  If the matrix lies in memory along k, each output is a dot product,
-   in four vectors of partial sums; if along the outputs, rows of it are added to them, four at a time. */
-#define TGI_GEMV(dot, add_rows, real, vector, lanes)                                                                   \
-    static real dot(const real *x, const real *y, int64_t n)                                                           \
+/* out = matrix [outputs, k] times vector [k], all f32 or all f64. */
+enum { TGI_GEMV_BLOCK = 512 };
+typedef struct {
+    tgi_nest batch; /* operands out, a, b */
+    int matrix;     /* which of them: a, or b transposed */
+    int64_t outputs, row, col, vector_step, k;
+} tgi_gemv_job;
+
+/* y [n] = the rows a of the matrix times x.  There are no panels to use twice: if the matrix lies in memory along k,
+   each output is a dot product, in four vectors of partial sums; if along the outputs, what belongs to one k is added
+   to all of them at once, for four k at a time. */
+#define TGI_GEMV(suffix, real, vector, lanes)                                                                          \
+    static real tgi_dot_##suffix(const real *x, const real *y, int64_t n)                                              \
     {                                                                                                                  \
         vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};                                                         \
         real part[lanes], sum = 0;                                                                                     \
@@ -3583,10 +3670,12 @@ static void tgi_gemm_plan(tgi_gemm_job *job)
         for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];                                                            \
         return sum;                                                                                                    \
     }                                                                                                                  \
-    static void add_rows(real *y, int64_t n, const real *x, int64_t x_step, const real *a, int64_t a_step, int64_t k)  \
+    static void tgi_gemv_##suffix(const tgi_gemv_job *job, bool dot, real *y, int64_t n, const real *x, const real *a) \
     {                                                                                                                  \
-        memset(y, 0, (size_t)n * sizeof *y);                                                                           \
-        for (; k >= 4; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                                     \
+        const int64_t x_step = job->vector_step, a_step = job->col;                                                    \
+        int64_t k = job->k;                                                                                            \
+        for (int64_t i = 0; i < n; ++i) y[i] = dot ? tgi_dot_##suffix(x, a + i * job->row, k) : 0;                     \
+        for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                             \
             const real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];                              \
             const real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;                       \
             int64_t i = 0;                                                                                             \
@@ -3596,21 +3685,14 @@ static void tgi_gemm_plan(tgi_gemm_job *job)
             }                                                                                                          \
             for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);                           \
         }                                                                                                              \
-        for (; k > 0; --k, x += x_step, a += a_step) {                                                                 \
+        for (; k > 0 && !dot; --k, x += x_step, a += a_step) {                                                         \
             for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];                                                       \
         }                                                                                                              \
     }
-TGI_GEMV(tgi_dot_f32, tgi_add_rows_f32, float, tgi_vector_f32, TGI_LANES_F32)
-TGI_GEMV(tgi_dot_f64, tgi_add_rows_f64, double, tgi_vector_f64, TGI_LANES_F64)
+TGI_GEMV(f32, float, tgi_vector_f32, TGI_LANES_F32)
+TGI_GEMV(f64, double, tgi_vector_f64, TGI_LANES_F64)
 
-/* out = matrix [outputs, k] times vector [k], both f32 or f64. */
-enum { TGI_GEMV_BLOCK = 512 };
-typedef struct {
-    tgi_nest batch; /* operands out, a, b */
-    int matrix;     /* which of them: a, or b transposed */
-    int64_t outputs, row, col, vector_step, k;
-} tgi_gemv_job;
-
+/* Whether it is one whose matrix the kernels above can read as it lies. */
 static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
 {
     const tg_dtype dtype = g->out.dtype;
@@ -3630,22 +3712,18 @@ static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t e
 {
     const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
     const int64_t blocks = (job->outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK;
-    const bool dot = job->col == 1 && job->vector_step == 1, single = job->batch.dtype[0] == TG_F32;
+    const int64_t size = tgi_bytes_of(job->batch.dtype[0]);
+    const bool dot = job->col == 1 && job->vector_step == 1;
     (void)thread;
     for (; first < end; ++first) {
         const tgi_walk walk = tgi_walk_from(&job->batch, first / blocks);
         const int64_t from = first % blocks * TGI_GEMV_BLOCK, n = tgi_at_most(job->outputs - from, TGI_GEMV_BLOCK);
-        const void *matrix = walk.at[job->matrix], *vector = walk.at[3 - job->matrix];
-        float *const y = (float *)(void *)walk.at[0] + from;
-        double *const y_f64 = (double *)(void *)walk.at[0] + from;
-        const float *const x = (const float *)vector, *const a = (const float *)matrix + from * job->row;
-        const double *const x_f64 = (const double *)vector, *const a_f64 = (const double *)matrix + from * job->row;
-        if (!dot && single) tgi_add_rows_f32(y, n, x, job->vector_step, a, job->col, job->k);
-        else if (!dot) tgi_add_rows_f64(y_f64, n, x_f64, job->vector_step, a_f64, job->col, job->k);
-        for (int64_t i = 0; dot && i < n; ++i) {
-            if (single) y[i] = tgi_dot_f32(x, a + i * job->row, job->k);
-            else y_f64[i] = tgi_dot_f64(x_f64, a_f64 + i * job->row, job->k);
-        }
+        void *y = walk.at[0] + from * size;
+        const void *x = walk.at[3 - job->matrix], *a = walk.at[job->matrix] + from * job->row * size;
+        if (job->batch.dtype[0] == TG_F32)
+            tgi_gemv_f32(job, dot, (float *)y, n, (const float *)x, (const float *)a);
+        else
+            tgi_gemv_f64(job, dot, (double *)y, n, (const double *)x, (const double *)a);
     }
 }
 
@@ -3657,7 +3735,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     tgi_gemv_job gemv;
     job.gemm = gemm;
     job.compute = tgi_compute_dtype(gemm->out.dtype);
-    job.batch = tgi_nest_of(gemm->ndim, gemm->dim, 3, arg, false);
+    tgi_nest_begin(&job.batch, gemm->ndim, gemm->dim, 3, arg, false);
     const int64_t batches = job.batch.numel;
     if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (job.compute == TG_I64) {
@@ -3699,29 +3777,38 @@ static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double l
     for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
 }
 
+/* Elements [start, start + n) into a tile; start is the first of a block. */
+static void tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t start, int64_t n)
+{
+    const tg_dtype dtype = job->out.dtype;
+    const int per = tgi_random_per_counter(job->kind, dtype), words = 4 / per;
+    const int64_t least = tgi_f64_to_i64(job->lo);
+    const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
+    uint32_t word[2 * TGI_TILE];
+    for (int64_t i = 0; i < n; i += per) tgi_random_block(job->rng, (uint64_t)((start + i) / per), word + i * words);
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t *const w = word + i * words;
+        switch (job->kind) {
+        case TGI_UNIFORM: tile->f64[i] = job->lo + (job->hi - job->lo) * tgi_random_fraction(dtype, w); break;
+        case TGI_NORMAL: tile->f64[i] = job->lo + job->hi * tgi_random_normal(dtype, w); break;
+        case TGI_BERNOULLI: tile->f64[i] = tgi_random_bernoulli(w, job->lo); break;
+        case TGI_RANDINT:
+            tile->i64[i] = tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w)));
+            break;
+        }
+    }
+}
+
 /* Items: tiles. */
 static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_random_job *job = (const tgi_random_job *)job_;
-    const int per = tgi_random_per_counter(job->kind, job->out.dtype);
-    const int64_t least = tgi_f64_to_i64(job->lo), size = tgi_bytes_of(job->out.dtype);
-    const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
+    const int64_t size = tgi_bytes_of(job->out.dtype);
     (void)thread;
     for (; first < end; ++first) {
         const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
         tgi_tile tile;
-        for (int64_t i = 0; i < n; i += per) {
-            uint32_t word[4];
-            tgi_random_block(job->rng, (uint64_t)((start + i) / per), word);
-            for (int lane = 0; lane < per && i + lane < n; ++lane) {
-                if (job->kind == TGI_RANDINT) {
-                    const uint64_t above = tgi_random_below(range, tgi_random_word64(word, lane));
-                    tile.i64[i + lane] = tgi_wrap_add(least, (int64_t)above);
-                } else {
-                    tile.f64[i + lane] = tgi_random_float(job->kind, job->out.dtype, word, lane, job->lo, job->hi);
-                }
-            }
-        }
+        tgi_random_tile(job, &tile, start, n);
         if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
         tgi_put_elements(job->kind == TGI_RANDINT ? TG_I64 : TG_F64, &tile, job->out.dtype,
                          (char *)job->out.data + start * size, size, n);
@@ -3747,58 +3834,61 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
    PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see tgi_optim_step), in
    f32 or f64. */
 
-#define TGI_HYPER(name) ((real)step->name)
-#define TGI_OPTIMIZERS(OP, suffix, type)                                                                               \
-    OP(sgd, suffix, type, {                                                                                            \
-        g += TGI_HYPER(weight_decay) * p;                                                                              \
-        if (step->momentum != 0) {                                                                                     \
-            a = step->first ? g : TGI_HYPER(momentum) * a + (real)(1 - step->dampening) * g;                           \
-            g = step->nesterov ? g + TGI_HYPER(momentum) * a : a;                                                      \
-        }                                                                                                              \
-        p -= TGI_HYPER(lr) * g;                                                                                        \
-    })                                                                                                                 \
-    OP(adam, suffix, type, {                                                                                           \
-        g += TGI_HYPER(weight_decay) * p;                                                                              \
-        TGI_ADAM_STEP                                                                                                  \
-    })                                                                                                                 \
-    OP(adamw, suffix, type, {                                                                                          \
-        p *= (real)(1 - step->lr * step->weight_decay);                                                                \
-        TGI_ADAM_STEP                                                                                                  \
-    })                                                                                                                 \
-    OP(rmsprop, suffix, type, {                                                                                        \
-        g += TGI_HYPER(weight_decay) * p;                                                                              \
-        a = TGI_HYPER(alpha) * a + (real)(1 - step->alpha) * g * g;                                                    \
-        if (step->centered) b += (real)(1 - step->alpha) * (g - b);                                                    \
-        g /= tgi_sqrt(step->centered ? a - b * b : a) + TGI_HYPER(eps);                                                \
-        if (step->momentum > 0) g = c = TGI_HYPER(momentum) * c + g;                                                   \
-        p -= TGI_HYPER(lr) * g;                                                                                        \
-    })                                                                                                                 \
-    OP(adagrad, suffix, type, {                                                                                        \
-        g += TGI_HYPER(weight_decay) * p;                                                                              \
-        a += g * g;                                                                                                    \
-        p -= TGI_HYPER(lr) * g / (tgi_sqrt(a) + TGI_HYPER(eps));                                                       \
+#define TGI_OPTIMIZERS(OP, suffix, type)                       \
+    OP(sgd, suffix, type, {                                    \
+        g += decay * p;                                        \
+        if (step->momentum != 0) {                             \
+            a = step->first ? g : momentum * a + undamped * g; \
+            g = step->nesterov ? g + momentum * a : a;         \
+        }                                                      \
+        p -= lr * g;                                           \
+    })                                                         \
+    OP(adam, suffix, type, {                                   \
+        g += decay * p;                                        \
+        TGI_ADAM_STEP                                          \
+    })                                                         \
+    OP(adamw, suffix, type, {                                  \
+        p -= lr * decay * p;                                   \
+        TGI_ADAM_STEP                                          \
+    })                                                         \
+    OP(rmsprop, suffix, type, {                                \
+        g += decay * p;                                        \
+        a = alpha * a + (1 - alpha) * g * g;                   \
+        if (step->centered) b += (1 - alpha) * (g - b);        \
+        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;   \
+        if (step->momentum > 0) g = c = momentum * c + g;      \
+        p -= lr * g;                                           \
+    })                                                         \
+    OP(adagrad, suffix, type, {                                \
+        g += decay * p;                                        \
+        a += g * g;                                            \
+        p -= lr * g / (tgi_sqrt(a) + eps);                     \
     })
-#define TGI_ADAM_STEP                                                                                                  \
-    a += (real)(1 - step->beta1) * (g - a);                                                                            \
-    b = TGI_HYPER(beta2) * b + (real)(1 - step->beta2) * g * g;                                                        \
-    if (step->amsgrad) c = b > c ? b : c;                                                                              \
-    p -= (real)(step->lr / step->bias1) * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + TGI_HYPER(eps));
+#define TGI_ADAM_STEP                     \
+    a += rest1 * (g - a);                 \
+    b = beta2 * b + rest2 * g * g;        \
+    if (step->amsgrad) c = b > c ? b : c; \
+    p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + eps);
 
-#define TGI_OPTIMIZER(name, suffix, type, update)                                                                      \
-   static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G, void *const *state)\
-    {                                                                                                                  \
-        typedef type real;                                                                                             \
-        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                    \
-        const real root_bias2 = (real)sqrt(step->bias2);                                                               \
-        (void)root_bias2;                                                                                              \
-        for (int64_t i = 0; i < n; ++i) {                                                                              \
-            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                   \
-            real a = A ? A[i] : 0, b = B ? B[i] : 0, c = C ? C[i] : 0;                                                 \
-            update((real *)P)[i] = p;                                                                                  \
-            if (A) A[i] = a;                                                                                           \
-            if (B) B[i] = b;                                                                                           \
-            if (C) C[i] = c;                                                                                           \
-        }                                                                                                              \
+#define TGI_OPTIMIZER(name, suffix, type, update)                                                         \
+    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,      \
+                                      void *const *state)                                                 \
+    {                                                                                                     \
+        typedef type real;                                                                                \
+        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];       \
+        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;          \
+        const real momentum = (real)step->momentum, undamped = (real)(1 - step->dampening);               \
+        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, rest1 = (real)(1 - step->beta1); \
+        const real rest2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
+        const real root_bias2 = (real)sqrt(step->bias2);                                                  \
+        (void)eps, (void)momentum, (void)undamped, (void)alpha, (void)beta2, (void)rest1, (void)rest2;    \
+        (void)lr, (void)rate, (void)root_bias2;                                                           \
+        for (int64_t i = 0; i < n; ++i) {                                                                 \
+            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                      \
+            real a = A[i], b = B[i], c = C[i];                                                            \
+            update((real *)P)[i] = p;                                                                     \
+            A[i] = a, B[i] = b, C[i] = c;                                                                 \
+        }                                                                                                 \
     }
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32, float)
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
@@ -3810,27 +3900,28 @@ static const tgi_optimizer_kernel tgi_optimizer_kernels[][2] = {
     {tgi_rmsprop_f32, tgi_rmsprop_f64}, {tgi_adagrad_f32, tgi_adagrad_f64},
 };
 
+/* By tiles: p, g and the state where they lie if they are f32 or f64; a state that is not used is a tile of zeros. */
 static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_optim_step *step = (const tgi_optim_step *)job;
     const tg_dtype compute = tgi_compute_dtype(step->dtype);
     const tgi_optimizer_kernel kernel = tgi_optimizer_kernels[step->kind][tgi_column(compute)];
-    const bool direct = step->dtype == compute;
     const int64_t size = tgi_bytes_of(step->dtype);
+    tgi_tile tile[5];
+    memset(tile, 0, sizeof tile);
     (void)thread;
     for (int64_t n; first < end; first += n) {
-        tgi_tile tile[5]; /* p, g and the state, where they are 16 bits wide */
         char *at[5];
         void *x[5];
-        n = direct ? end - first : tgi_at_most(end - first, TGI_TILE);
+        n = tgi_at_most(end - first, TGI_TILE);
         for (int k = 0; k < 5; ++k) {
             at[k] = k == 0 ? (char *)step->p : k == 1 ? (char *)(uintptr_t)step->g : (char *)step->s[k - 2];
             if (at[k]) at[k] += first * size;
-            x[k] = direct || !at[k] ? (void *)at[k] : (void *)&tile[k];
-            if (!direct && at[k]) tgi_take_elements(compute, &tile[k], step->dtype, at[k], size, n);
+            x[k] = at[k] && step->dtype == compute ? (void *)at[k] : (void *)&tile[k];
+            if (at[k] && step->dtype != compute) tgi_take_elements(compute, &tile[k], step->dtype, at[k], size, n);
         }
         kernel(step, n, x[0], x[1], x + 2);
-        for (int k = 0; k < 5 && !direct; ++k) {
+        for (int k = 0; k < 5 && step->dtype != compute; ++k) {
             if (k != 1 && at[k]) tgi_put_elements(compute, &tile[k], step->dtype, at[k], size, n);
         }
     }
@@ -3843,15 +3934,35 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *step)
 }
 
 static const tgi_backend tgi_cpu = {
-    "cpu", TG_DEV_CPU, true,
-    tgi_cpu_alloc, tgi_cpu_release, tgi_cpu_transfer, tgi_cpu_transfer, tgi_cpu_synchronize,
-    tgi_cpu_map, tgi_cpu_copy, tgi_cpu_fill, tgi_cpu_accumulate, tgi_cpu_arange,
-    tgi_cpu_reduce, tgi_cpu_arg_reduce, tgi_cpu_cumsum, tgi_cpu_sort, tgi_cpu_softmax, tgi_cpu_softmax_backward,
-    tgi_cpu_layer_norm, tgi_cpu_layer_norm_backward,
-    tgi_cpu_index_check, tgi_cpu_gather, tgi_cpu_scatter, tgi_cpu_nonzero,
-    tgi_cpu_gemm, tgi_cpu_random, tgi_cpu_optim_step,
+    "cpu",
+    TG_DEV_CPU,
+    true,
+    tgi_cpu_alloc,
+    tgi_cpu_release,
+    tgi_cpu_transfer,
+    tgi_cpu_transfer,
+    tgi_cpu_synchronize,
+    tgi_cpu_map,
+    tgi_cpu_copy,
+    tgi_cpu_fill,
+    tgi_cpu_accumulate,
+    tgi_cpu_arange,
+    tgi_cpu_reduce,
+    tgi_cpu_arg_reduce,
+    tgi_cpu_cumsum,
+    tgi_cpu_sort,
+    tgi_cpu_softmax,
+    tgi_cpu_softmax_backward,
+    tgi_cpu_layer_norm,
+    tgi_cpu_layer_norm_backward,
+    tgi_cpu_index_check,
+    tgi_cpu_gather,
+    tgi_cpu_scatter,
+    tgi_cpu_nonzero,
+    tgi_cpu_gemm,
+    tgi_cpu_random,
+    tgi_cpu_optim_step,
 };
-
 /* ---- devices ---- */
 
 /* The backends, by device type.  A build without one has NULL there. */
@@ -4489,7 +4600,7 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
                           const tgi_backend *backend, int index)
 {
     tg_tensor *t;
-    int64_t numel = 0;
+    int64_t numel;
     if (!tgi_dtype_known(dtype))
         return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
@@ -4963,7 +5074,7 @@ static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_sha
 double tg_get(tg_tensor *t, tg_shape index)
 {
     tgi_thread *S = tgi_self();
-    int64_t at = 0, element[1];
+    int64_t at, element[1];
     double value;
     if (!tgi_locate(S, "get", t, index, &at) || !tgi_read_element(S, t, at, element)) return (double)NAN;
     return tgi_convert_element(S, &value, TG_F64, element, (tg_dtype)t->dtype) ? value : (double)NAN;
@@ -5408,7 +5519,7 @@ static tgi_text tgi_argument_name(const tgi_op *op, int i, int nin)
     size_t length;
     int k = i;
     while (k > 0 && (p = strchr(p, ',')) != NULL) p++, k--;
-    if (k > 0) { /* a list */
+    if (!p) { /* a list */
         snprintf(name.text, sizeof name.text, "%s[%d]", op->arguments, i);
         return name;
     }
@@ -9314,7 +9425,7 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
 /* One output that keeps t's dims but has size 1 along dim. */
 static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
 {
-    int64_t dims[TG_MAX_DIMS] = {0};
+    int64_t dims[TG_MAX_DIMS];
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     if (t->ndim) dims[dim] = 1;
     return tgi_output(c, t->ndim, dims, dtype);
@@ -9979,8 +10090,8 @@ static void tgi_ellipsis_letters(int *letters, int *n, const int64_t *size)
     }
 }
 
-/* The letters of the output: what stands after ->, or "..." and those that occur once, in alphabetical order (upper case
-   first). */
+/* The letters of the output: what stands after ->, or "..." and those that occur once, in alphabetical order (upper
+   case first). */
 static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n,
                                const int64_t *size)
 {
