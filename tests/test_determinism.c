@@ -1,0 +1,70 @@
+/* The same bits on any number of threads, and from run to run: every kernel that splits its work, at sizes where it does. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "../tensorgrad.h"
+#include "harness.h"
+
+enum { ROWS = 300, COLS = 700, OPS = 22 };
+
+/* Result number k of a fixed list, from fixed random numbers. */
+static tg_tensor *result(int k)
+{
+    tg_tensor *a, *b, *ids, *x, *y, *g = NULL;
+    tg_seed(5);
+    a = tg_randn(TG_SHAPE(ROWS, COLS)), b = tg_randn(TG_SHAPE(COLS, ROWS)), ids = tg_randint(0, ROWS, TG_SHAPE(4000));
+    switch (k) {
+    case 0: return tg_matmul(a, b);
+    case 1: return tg_matmul(tg_t(b), tg_t(a));
+    case 2: return tg_matmul(tg_reshape(a, TG_SHAPE(30, 10, COLS)), tg_reshape(a, TG_SHAPE(30, COLS, 10)));
+    case 3: return tg_sum(a);
+    case 4: return tg_sum_dim(a, 0, false);
+    case 5: return tg_sum_dim(tg_t(a), 0, false);
+    case 6: return tg_mean(tg_to_dtype(a, TG_BF16));
+    case 7: return tg_softmax(a, 1);
+    case 8: return tg_log_softmax(a, 0);
+    case 9: return tg_layer_norm(a, 1, NULL, NULL, 1e-5);
+    case 10: return tg_cumsum(a, 1);
+    case 11: return tg_mul(tg_exp(a), tg_t(b));
+    case 12: return tg_to_dtype(tg_t(a), TG_F16);
+    case 13: return tg_index_select(a, 0, ids);
+    case 14: return tg_index_add(tg_zeros(TG_SHAPE(ROWS, 40)), 0, ids, tg_randn(TG_SHAPE(4000, 40)));
+    case 15: return tg_sort(a, 1, true, NULL);
+    case 16: return tg_argmax(a, 1, false);
+    case 17: return tg_var_dim(a, 0, 1, false);
+    case 18: return tg_prod_dim(a, 1, false);
+    case 19: return tg_randint(0, 1000, TG_SHAPE(ROWS, COLS));
+    case 20: return tg_matmul(a, tg_select(b, 1, 0));
+    default: /* a gradient through most of them */
+        x = tg_set_requires_grad(a, true);
+        y = tg_gelu(tg_layer_norm(tg_matmul(tg_softmax(x, 1), b), 1, NULL, NULL, 1e-5), true);
+        y = tg_cross_entropy(y, tg_randint(0, ROWS, TG_SHAPE(ROWS)));
+        return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
+    }
+}
+
+TEST(threads_do_not_change_a_bit)
+{
+    static const int threads[] = {2, 3, 4, 8};
+    int k;
+    for (k = 0; k < OPS; ++k) {
+        TG_SCOPE;
+        tg_tensor *alone, *again;
+        size_t i;
+        tg_set_num_threads(1);
+        alone = result(k);
+        CHECK(alone != NULL);
+        for (i = 0; i < sizeof threads / sizeof *threads; ++i) {
+            tg_set_num_threads(threads[i]);
+            again = result(k);
+            if (!CHECK(again && tg_equal(alone, again))) printf("    result %d with %d threads\n", k, threads[i]);
+        }
+    }
+    tg_set_num_threads(0);
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    printf("%s\n", tg_build_info());
+    RUN(threads_do_not_change_a_bit);
+    return harness_end();
+}
