@@ -224,8 +224,7 @@ static int train(model *m, const corpus *c, int steps, FILE *log, point *curve) 
     int points = 0, last = 0;
     if (!opt) return 0;
     gettimeofday(&begun, NULL);
-    opt->beta2 = 0.99;
-    opt->weight_decay = 0.1;
+    opt->beta2 = 0.99, opt->weight_decay = 0.1;
     fprintf(log, "step,training,validation\n");
     for (int step = 1; step <= steps && tg_ok(); ++step) {
         TG_SCOPE; /* one step: its temporaries and its tape end at the brace */
@@ -239,6 +238,7 @@ static int train(model *m, const corpus *c, int steps, FILE *log, point *curve) 
         sum += tg_item(loss);
         if (step % every && step != steps) continue;
         const point now = {(double)step, sum / (step - last), validate(m, c, 128)};
+        if (!tg_ok()) break;
         gettimeofday(&here, NULL);
         const double elapsed = (double)(here.tv_sec - begun.tv_sec) + 1e-6 * (double)(here.tv_usec - begun.tv_usec);
         sum = 0, last = step, curve[points++] = now;
@@ -270,7 +270,7 @@ int main(int argc, char **argv)
     corpus c;
     model m;
     point curve[CURVE];
-    double unigram, bigram, size = 0;
+    double unigram = 0, bigram = 0, size = 0;
     if (read_corpus(&c, text) || count_entropies(&c, &unigram, &bigram)) return 1;
     if ((mkdir(dir, 0777) && errno != EEXIST) || chdir(dir)) return fail(dir, strerror(errno));
     FILE *log = fopen("log.csv", "wb"), *picture = fopen("loss.svg", "wb"), *samples = fopen("sample.txt", "wb");
