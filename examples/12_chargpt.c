@@ -256,7 +256,7 @@ static int train(model *m, const corpus *c, int steps, FILE *log, point *curve) 
 int main(int argc, char **argv)
 {
     const char *text = "tensorgrad.h", *dir = "out";
-    long steps = STEPS, seed = 1, threads = 0;
+    long steps = STEPS, seed = 1, threads = 1; /* on a busy machine threads wait for one another */
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         long *number = !strcmp(argv[i], "--steps") ? &steps : !strcmp(argv[i], "--seed") ? &seed : &threads;
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--text") && *value) text = value;
         else if (!strcmp(argv[i], "--out") && *value) dir = value;
         else if ((number == &threads && strcmp(argv[i], "--threads")) || sscanf(value, "%9ld%c", number, &rest) != 1 ||
-                 *number < (number == &steps))
+                 *number < (number != &seed))
             return fail(argv[i], "usage: chargpt [--text FILE] [--steps N] [--seed N] [--threads N] [--out DIR]");
     }
     corpus c;
@@ -278,7 +278,7 @@ int main(int argc, char **argv)
 
     tg_set_error_handler(NULL, NULL); /* the first error is kept; it is looked for, and printed, below */
     tg_seed((uint64_t)seed);
-    if (threads) tg_set_num_threads((int)threads);
+    tg_set_num_threads((int)threads);
     make_model(&m, c.vocab);
     for (int i = 0; i < m.n_params; ++i) size += (double)tg_numel(m.params[i]);
     printf("%s: %.0f bytes, %d different; a transformer of %d layers and %.0f parameters; %ld steps of %d x %d bytes\n",
