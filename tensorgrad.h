@@ -4731,15 +4731,16 @@ static tg_tensor *tgi_new_like(tgi_thread *S, const char *op, tg_tensor *t)
 
 tg_tensor *tg_empty_like(tg_tensor *t) { return tgi_new_like(tgi_self(), "empty_like", t); }
 
-tg_tensor *tg_full_like(tg_tensor *t, double value)
+static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *y = tgi_new_like(S, "full_like", t);
+    tg_tensor *y = tgi_new_like(S, op, t);
     return y ? tgi_made(S, y, tgi_fill_elements(S, y, value)) : NULL;
 }
 
-tg_tensor *tg_zeros_like(tg_tensor *t) { return tg_full_like(t, 0); }
-tg_tensor *tg_ones_like(tg_tensor *t) { return tg_full_like(t, 1); }
+tg_tensor *tg_full_like(tg_tensor *t, double value) { return tgi_full_like("full_like", t, value); }
+tg_tensor *tg_zeros_like(tg_tensor *t) { return tgi_full_like("zeros_like", t, 0); }
+tg_tensor *tg_ones_like(tg_tensor *t) { return tgi_full_like("ones_like", t, 1); }
 
 tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device)
 {
@@ -10110,7 +10111,8 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
                 p += 2;
                 continue;
             }
-            if (letter < 0 || size[letter] < 0 || seen[letter] || *n == TG_MAX_DIMS) {
+            if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
+            if (letter < 0 || size[letter] < 0 || seen[letter]) {
                 return tgi_fail(
                     S, TG_ERR_ARGUMENT, "einsum",
                     letter >= 0 && seen[letter]
