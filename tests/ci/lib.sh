@@ -80,3 +80,10 @@ short_tests()
 
 # rotation N: this commit's turn among N
 rotation() { echo $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % $1)); }
+
+# CPU: processor seconds of all commands that have ended, which a busy machine does not stretch as it does the clock.
+cpu_seconds()
+{
+    times >"$B/times.txt" # not in a substitution: a subshell has its own
+    CPU=$(awk 'NR == 2 { split($1, t, /[ms]/); printf "%d", 60 * t[1] + t[2] }' "$B/times.txt")
+}
