@@ -6054,6 +6054,7 @@ struct tg_backward_run {
     tgi_thread *S;
     uint64_t id;
     int flags;
+    int64_t errors; /* that were on record when it began */
     bool failed, partial;
     tgi_record *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
     tgi_record *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
@@ -6439,13 +6440,15 @@ static bool tgi_call_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int outpu
         tg_tensor *g;
         int64_t errors = S->errors;
         if (leaf ? !e->post : !e->hook || e->output != output) continue;
-        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
-        if (!scope) return false;
-        if (leaf) {
+        if (leaf) { /* its .grad is committed: nothing may fail any more, so the run's last scope serves for each in turn */
+            tgi_frame *frame = S->frame;
             e->post(leaf, e->user);
-            tgi_frame_close(S, scope);
+            tgi_frames_close(S, frame);
+            tgi_end_list(S, S->scope);
             continue;
         }
+        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        if (!scope) return false;
         g = e->hook(*slot, e->user);
         if (g && (!tgi_same_shape(g, (*slot)->ndim, (*slot)->dim) || g->dtype != (*slot)->dtype)) {
             bool size = !tgi_same_shape(g, (*slot)->ndim, (*slot)->dim);
@@ -6592,9 +6595,9 @@ static void tgi_run_fail(tg_backward_run *run)
     tgi_thread *S = run->S;
     static const char note[] = "\n  note: this backward has freed part of its graph: it cannot be repeated";
     size_t used = strlen(S->message);
-    run->failed = true;
-    if (run->partial && S->errors == 1 && used + sizeof note <= sizeof S->message)
+    if (run->partial && !run->failed && run->errors == 0 && used + sizeof note <= sizeof S->message)
         memcpy(S->message + used, note, sizeof note);
+    run->failed = true;
 }
 
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
@@ -6740,6 +6743,7 @@ static tg_backward_run *tgi_begin_run(tg_tensor *const *roots, int n, tg_tensor 
     memset(run, 0, sizeof *run);
     run->S = S;
     run->id = ++S->runs;
+    run->errors = S->errors;
     run->flags = flags;
     run->wanted = wanted;
     run->wants = wants;
@@ -6870,9 +6874,13 @@ static bool tgi_end_run(tg_backward_run *run)
     tgi_thread *S = run->S;
     bool done = !run->failed && !run->head && !run->heap, was_off = S->grad_off;
     tgi_record *r;
-    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE), floor = S->floor;
+    if (scope) S->floor = scope; /* hooks cannot close it */
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
-    done = done && scope && tgi_commit(run);
+    if (done && !(scope && tgi_commit(run))) {
+        done = false;
+        tgi_run_fail(run);
+    }
     S->grad_off = was_off;
     while ((r = tgi_dequeue(run)) != NULL) {
         if (!r->listed) tgi_record_free(S, r);
@@ -6886,6 +6894,7 @@ static bool tgi_end_run(tg_backward_run *run)
         tgi_record_free(S, r);
     }
     tgi_unref(S, run->shown);
+    S->floor = floor;
     if (scope) tgi_frame_close(S, scope);
     tgi_give_back(S, run, sizeof *run);
     return done;
@@ -10463,7 +10472,9 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
     if (!ids) return tgi_null_argument(S, "one_hot", "ids"), ids;
     if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_compose(&c, "one_hot")) return NULL;
     if (tgi_numel(ids) > 0) {
-        int64_t lo = tg_item_i64(tg_min(ids)), hi = tg_item_i64(tg_max(ids));
+        tg_tensor *least = tg_min(ids), *most = tg_max(ids);
+        int64_t lo = least ? tg_item_i64(least) : 0, hi = most ? tg_item_i64(most) : 0;
+        if (!least || !most) return tgi_composed(&c, NULL);
         if (lo < 0 || (classes >= 0 && hi >= classes)) {
             tgi_fail(S, TG_ERR_ARGUMENT, "one_hot",
                      lo < 0 ? "Class values must be non-negative." : "Class values must be smaller than num_classes.");
