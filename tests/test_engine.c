@@ -1087,6 +1087,42 @@ TEST(hook_removed_after_a_write)
     HAS(tg_grad(x), "2");
 }
 
+/* Hooks that leave scopes open, and try to end those of their caller. */
+static tg_mark callers_scope;
+static tg_tensor *hook_leaves_scopes(tg_tensor *g, void *user)
+{
+    tg_tensor *twice = tg_mul_scalar(g, 2);
+    (void)user;
+    tg_scope_begin();
+    tg_set_grad_enabled(true);
+    CHECK_FAILS(tg_scope_end(callers_scope), "this scope is not open");
+    return twice;
+}
+static void post_leaves_scopes(tg_tensor *t, void *user)
+{
+    tg_scope_begin();
+    CHECK(tg_exp(t) != NULL);
+    CHECK_FAILS(tg_scope_end(callers_scope), "this scope is not open");
+    ++*(int *)user;
+}
+
+TEST(hooks_and_scopes)
+{
+    tg_tensor *x, *y;
+    int calls = 0;
+    callers_scope = tg_scope_begin();
+    x = leaf("1 2"), y = tg_mul_scalar(x, 3);
+    tg_hook(y, hook_leaves_scopes, NULL);
+    tg_hook(x, hook_leaves_scopes, NULL);
+    tg_hook_post_accumulate(x, post_leaves_scopes, &calls);
+    tg_hook_post_accumulate(x, post_leaves_scopes, &calls);
+    CHECK(backward_sum(y) == TG_OK && calls == 2);
+    HAS(tg_grad(x), "12 12");
+    CHECK(tg_is_grad_enabled());
+    tg_scope_end(callers_scope);
+    CHECK(tg_ok());
+}
+
 /* Backward inside backward: a hook differentiates something else, and the very graph that is running. */
 static tg_tensor *inner_loss, *inner_leaf;
 static tg_tensor *hook_runs_backward(tg_tensor *g, void *user)
@@ -3095,41 +3131,75 @@ static void check_rows(const char *path)
     for (k = 0; k < harness.row_count; ++k) CHECK(strchr(harness.rows[k].row, '.') != NULL);
 }
 
-#define ENGINE_TESTS(T)                                                                                                \
-    T(moves_that_change_nothing)                                                                                       \
-    T(moves_that_copy)                                                                                                 \
-    T(dtype_conversion) T(gradients_through_moves) T(copy_into) T(devices_as_values)                                   \
-        T(gradient_assignment_and_legality) T(graph_basics) T(grad_mode_inside_backward) T(gradients_of_chosen_inputs) \
-            T(gradients_of_several_outputs) T(hooks_and_retained_gradients) T(retained_gradient_moves_with_a_write) T( \
-                hook_that_removes_itself) T(hook_removed_after_a_write) T(backward_inside_hooks) T(modes)              \
-                T(writes_in_place) T(views_and_writes) T(base_and_views_written_in_turn) T(                            \
-                    view_of_a_constant_written_with_a_gradient) T(views_that_outlive_their_base)                       \
-                    T(write_of_a_tensor_into_itself) T(double_backward_through_writes) T(shapes_of_gradients) T(       \
-                        gradients_at_kinks) T(losses_at_edges) T(custom_functions) T(custom_context) T(many_inputs)    \
-                        T(gradient_checks) T(anomaly_mode) T(accumulation_and_items)                                   \
-                            T(nothing_is_left_at_the_end_of_a_scope) T(what_backward_gives_back) T(                    \
-                                activations_nobody_saved_die_early) T(peak_without_gradients) T(memory_of_the_graph)   \
-                                T(no_allocation_after_the_second_step) T(scopes_keep_and_drop)                         \
-                                    T(scopes_left_open_and_stale_marks) T(retain_and_release) T(                       \
-                                        gradient_of_a_parameter_outlives_scopes) T(backward_step_by_step)              \
-                                        T(live_runs_interleaved) T(a_backward_that_fails_changes_no_gradient) T(       \
-                                            checkpoint_equals_plain) T(checkpoint_lifetimes) T(checkpoint_that_fails)  \
-                                            T(sixty_doublings) T(twenty_thousand_losses_over_one_trunk)                \
-                                                T(unrelated_graphs_cost_nothing) T(x_plus_x) T(shared_nonleaf_diamond) \
-                                                    T(same_relu_input_twice) T(consumer_not_on_the_loss_path)          \
-                                                        T(backward_twice_with_and_without_zero_grad)                   \
-                                                            T(chain_of_100k_nodes) T(broadcast_on_either_side)         \
-                                                                T(broadcast_batched_matmul)                            \
-                                                                    T(mean_and_sum_over_each_axis) T(view_of_a_view)   \
-                                                                        T(transpose_then_matmul)                       \
-                                                                            T(in_place_after_save)                     \
-                                                                                T(shape_error_then_three_more_ops)
-
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
-#define ENGINE_RUN(name) RUN(name);
-    ENGINE_TESTS(ENGINE_RUN)
+    RUN(moves_that_change_nothing);
+    RUN(moves_that_copy);
+    RUN(dtype_conversion);
+    RUN(gradients_through_moves);
+    RUN(copy_into);
+    RUN(devices_as_values);
+    RUN(gradient_assignment_and_legality);
+    RUN(graph_basics);
+    RUN(grad_mode_inside_backward);
+    RUN(gradients_of_chosen_inputs);
+    RUN(gradients_of_several_outputs);
+    RUN(hooks_and_retained_gradients);
+    RUN(retained_gradient_moves_with_a_write);
+    RUN(hook_that_removes_itself);
+    RUN(hook_removed_after_a_write);
+    RUN(hooks_and_scopes);
+    RUN(backward_inside_hooks);
+    RUN(modes);
+    RUN(writes_in_place);
+    RUN(views_and_writes);
+    RUN(base_and_views_written_in_turn);
+    RUN(view_of_a_constant_written_with_a_gradient);
+    RUN(views_that_outlive_their_base);
+    RUN(write_of_a_tensor_into_itself);
+    RUN(double_backward_through_writes);
+    RUN(shapes_of_gradients);
+    RUN(gradients_at_kinks);
+    RUN(losses_at_edges);
+    RUN(custom_functions);
+    RUN(custom_context);
+    RUN(many_inputs);
+    RUN(gradient_checks);
+    RUN(anomaly_mode);
+    RUN(accumulation_and_items);
+    RUN(nothing_is_left_at_the_end_of_a_scope);
+    RUN(what_backward_gives_back);
+    RUN(activations_nobody_saved_die_early);
+    RUN(peak_without_gradients);
+    RUN(memory_of_the_graph);
+    RUN(no_allocation_after_the_second_step);
+    RUN(scopes_keep_and_drop);
+    RUN(scopes_left_open_and_stale_marks);
+    RUN(retain_and_release);
+    RUN(gradient_of_a_parameter_outlives_scopes);
+    RUN(backward_step_by_step);
+    RUN(live_runs_interleaved);
+    RUN(a_backward_that_fails_changes_no_gradient);
+    RUN(checkpoint_equals_plain);
+    RUN(checkpoint_lifetimes);
+    RUN(checkpoint_that_fails);
+    RUN(sixty_doublings);
+    RUN(twenty_thousand_losses_over_one_trunk);
+    RUN(unrelated_graphs_cost_nothing);
+    RUN(x_plus_x);
+    RUN(shared_nonleaf_diamond);
+    RUN(same_relu_input_twice);
+    RUN(consumer_not_on_the_loss_path);
+    RUN(backward_twice_with_and_without_zero_grad);
+    RUN(chain_of_100k_nodes);
+    RUN(broadcast_on_either_side);
+    RUN(broadcast_batched_matmul);
+    RUN(mean_and_sum_over_each_axis);
+    RUN(view_of_a_view);
+    RUN(transpose_then_matmul);
+    RUN(in_place_after_save);
+    RUN(shape_error_then_three_more_ops);
     if (!harness.only || !harness.only[0]) {
         tensors_in_no_scope();
         shutdown_and_reuse();

@@ -1,0 +1,727 @@
+/* Out of memory, at every allocation: each scenario is a row of calls that runs again and again, and in run n the n-th
+ * allocation fails; once in one pass over all n, it and all after it in another, until a run ends untouched.  The call
+ * that met the failure must say so and must have changed nothing: inputs, gradients, random numbers, what is alive.
+ * Repeated with memory back it must succeed, and the scenario must end in the same bits as without failure, with
+ * nothing left alive.
+ *     test_oom [--part k/n]        every n-th scenario, from the k-th (0 to n-1) */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "harness.h"
+#include <stdlib.h>
+
+/* ---- the allocator: fails on demand, poisons, and knows what is out ---- */
+
+static struct {
+    int64_t calls, fail_at; /* since armed; 0: never */
+    bool persistent, fired, armed;
+    int64_t live, wrong_sizes, injected;
+} memory;
+
+enum { BLOCK_HEADER = 16 }; /* keeps malloc's alignment */
+
+static void *failing_alloc(size_t bytes, void *user)
+{
+    char *block;
+    (void)user;
+    if (memory.armed && memory.fail_at) {
+        ++memory.calls;
+        if (memory.calls == memory.fail_at || (memory.persistent && memory.calls > memory.fail_at)) {
+            memory.injected += !memory.fired;
+            memory.fired = true;
+            return NULL;
+        }
+    }
+    block = (char *)malloc(bytes + BLOCK_HEADER);
+    if (!block) return NULL;
+    memcpy(block, &bytes, sizeof bytes);
+    memset(block + BLOCK_HEADER, 0xcd, bytes);
+    ++memory.live;
+    return block + BLOCK_HEADER;
+}
+
+static void failing_free(void *p, size_t bytes, void *user)
+{
+    char *block = (char *)p - BLOCK_HEADER;
+    size_t size;
+    (void)user;
+    if (!p) return;
+    memcpy(&size, block, sizeof size);
+    memory.wrong_sizes += size != bytes;
+    memset(p, 0xdd, size);
+    --memory.live;
+    free(block);
+}
+
+/* ---- scenarios ---- */
+
+enum { INPUTS = 7, RESULTS = 12, CALLS = 16 };
+
+typedef struct state state;
+typedef tg_tensor *(*operation)(tg_tensor *const *in);
+struct state {
+    tg_tensor *t[INPUTS];  /* a, b [5, 16], v [16], q [16, 16], i and c [5] (indices), m (mask): tracked */
+    tg_tensor *y[RESULTS]; /* what the calls made */
+    tg_tensor *w;          /* a tensor with history that calls write to: tracked */
+    tg_optim *opt;
+    tg_backward_run *run;
+    tg_tensor *large;
+    operation op;
+};
+
+/* A call: true if it succeeded.  It may be made again after it failed. */
+typedef bool (*call)(state *s);
+enum {
+    UNREPEATABLE = 1, /* a backward without retain: when it failed half-way its error says that it cannot be repeated */
+    PREPARES = 2,     /* what it made before it failed stays, for the next time */
+    SEVERAL = 4       /* made of several calls: what the first ones made stays in the scope when a later one fails */
+};
+typedef struct {
+    call run;
+    int flags;
+} step;
+typedef struct {
+    const char *name;
+    operation op;
+    void (*finish)(state *s); /* what a scope's end does not end */
+    step steps[CALLS];
+} scenario;
+
+static tg_tensor *ramp(double from, double to, tg_shape shape, bool leaf)
+{
+    tg_tensor *t = tg_reshape(tg_linspace(from, to, 1 + (shape.ndim > 1 ? shape.dim[0] * shape.dim[1] : shape.dim[0])),
+                              TG_SHAPE(-1));
+    t = tg_clone(tg_reshape(tg_narrow(t, 0, 0, tg_numel(t) - 1), shape));
+    return leaf ? tg_set_requires_grad(t, true) : t;
+}
+
+static void set_up(state *s, operation op)
+{
+    int64_t index[80];
+    uint8_t mask[80];
+    int k;
+    memset(s, 0, sizeof *s);
+    s->op = op;
+    for (k = 0; k < 80; ++k) index[k] = (7 * k) % 5, mask[k] = (uint8_t)(k % 3 == 0);
+    tg_set_default_dtype(TG_F64);
+    s->t[0] = ramp(0.1, 0.9, TG_SHAPE(5, 16), true);
+    s->t[1] = ramp(1.5, 0.2, TG_SHAPE(5, 16), true);
+    s->t[2] = ramp(0.3, 2.1, TG_SHAPE(16), true);
+    s->t[3] = ramp(-0.4, 0.6, TG_SHAPE(16, 16), true);
+    s->t[4] = tg_from_i64(index, TG_SHAPE(5, 16));
+    s->t[5] = tg_from_i64(index, TG_SHAPE(5));
+    s->t[6] = tg_from(mask, TG_SHAPE(5, 16), TG_BOOL);
+    tg_seed(3);
+}
+
+/* ---- what must not change, and what must come out ---- */
+
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)data;
+    while (bytes-- > 0) hash = (hash ^ *p++) * 1099511628211u;
+    return hash;
+}
+
+static uint64_t mix_tensor(uint64_t hash, tg_tensor *t)
+{
+    static unsigned char bytes[1 << 16];
+    size_t n = t ? (size_t)tg_numel(t) * tg_dtype_size(tg_dtype_of(t)) : 0;
+    if (!t) return mix(hash, "none", 4);
+    CHECK(n <= sizeof bytes && tg_copy_out(t, bytes, n) == TG_OK);
+    return mix(hash, bytes, n);
+}
+
+typedef struct {
+    uint64_t tracked;
+    tg_rng rng;
+    tg_stats_info stats;
+    bool grad_mode;
+} snapshot;
+
+static snapshot take_snapshot(const state *s)
+{
+    snapshot now;
+    int64_t version;
+    int k;
+    memory.armed = false;
+    now.tracked = 14695981039346656037u;
+    for (k = 0; k < INPUTS; ++k) {
+        version = tg_version_of(s->t[k]);
+        now.tracked = mix(mix_tensor(now.tracked, s->t[k]), &version, sizeof version);
+        now.tracked = mix_tensor(now.tracked, tg_grad(s->t[k]));
+    }
+    if (s->w) {
+        version = tg_version_of(s->w);
+        now.tracked = mix(mix_tensor(now.tracked, s->w), &version, sizeof version);
+    }
+    now.rng = tg_rng_state();
+    now.stats = tg_stats();
+    now.grad_mode = tg_is_grad_enabled();
+    memory.armed = true;
+    return now;
+}
+
+static uint64_t outcome(state *s)
+{
+    uint64_t hash = take_snapshot(s).tracked;
+    int k;
+    memory.armed = false;
+    for (k = 0; k < RESULTS; ++k) hash = mix_tensor(hash, s->y[k]);
+    return hash;
+}
+
+/* ---- one run ---- */
+
+/* The call met a failure: it must have said so and changed nothing. */
+static void check_failed_call(const state *s, const step *made, bool ok, const snapshot *before)
+{
+    snapshot after = take_snapshot(s);
+    memory.armed = false;
+    CHECK(!ok && !tg_ok() && tg_error_code() == TG_ERR_MEMORY);
+    CHECK(tg_ok() || strstr(tg_error_message(), "memory") != NULL);
+    CHECK(after.tracked == before->tracked && after.grad_mode == before->grad_mode);
+    if (made->flags & SEVERAL) return;
+    CHECK(after.rng.seed == before->rng.seed && after.rng.offset == before->rng.offset);
+    if (made->flags & UNREPEATABLE) { /* it may have freed */
+        CHECK(after.stats.tensors <= before->stats.tensors && after.stats.saved <= before->stats.saved);
+        return;
+    }
+    if (!(made->flags & PREPARES)) {
+        CHECK(after.stats.tensors == before->stats.tensors && after.stats.bytes == before->stats.bytes);
+    }
+    CHECK(after.stats.nodes == before->stats.nodes && after.stats.saved == before->stats.saved);
+}
+
+/* Runs the scenario with its n-th allocation failing (0: none); false when there was no such allocation. */
+static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t *hash)
+{
+    state s;
+    tg_mark mark;
+    bool handled = false, ended = false;
+    int k;
+    memory.fired = memory.armed = false;
+    memory.calls = 0, memory.fail_at = n, memory.persistent = persistent;
+    mark = tg_scope_begin();
+    set_up(&s, what->op);
+    CHECK(tg_ok());
+    for (k = 0; k < CALLS && what->steps[k].run && !ended; ++k) {
+        const step *made = &what->steps[k];
+        snapshot before = take_snapshot(&s);
+        bool ok = made->run(&s);
+        if (memory.fired && !handled) {
+            bool lost = strstr(tg_error_message(), "cannot be repeated") != NULL;
+            handled = true;
+            check_failed_call(&s, made, ok, &before);
+            memory.fail_at = 0; /* memory is back */
+            tg_clear_error();
+            if (lost) CHECK((made->flags & UNREPEATABLE) != 0);
+            ended = lost;
+            if (!ok && !ended) ok = made->run(&s);
+        }
+        CHECK((ok || ended) && tg_ok());
+    }
+    memory.armed = false;
+    if (!ended) *hash = outcome(&s);
+    if (what->finish) what->finish(&s);
+    tg_scope_end(mark);
+    CHECK(tg_stats().tensors == 0 && tg_stats().nodes == 0 && tg_stats().bytes == 0 && tg_stats().saved == 0);
+    CHECK(memory.live == 0 && memory.wrong_sizes == 0 && tg_ok());
+    memory.wrong_sizes = 0;
+    return memory.fired;
+}
+
+static void run_scenario(const scenario *what)
+{
+    uint64_t reference = 0, hash = 0;
+    int failed = harness.failed, persistent;
+    int64_t n = 0, live = memory.live;
+    char text[96];
+    harness.test = what->name;
+    harness.sample = "untouched";
+    run_once(what, 0, false, &reference);
+    run_once(what, 0, false, &hash);
+    CHECK(hash == reference && live == 0);
+    for (persistent = 0; persistent < 2; ++persistent) {
+        bool fired = true;
+        for (n = 1; fired && harness.failed < failed + 10; ++n) {
+            snprintf(text, sizeof text, "allocation %d fails %s", (int)n, persistent ? "and all after it" : "once");
+            harness.sample = text;
+            hash = reference; /* a run that cannot be repeated has no outcome */
+            fired = run_once(what, n, persistent != 0, &hash);
+            CHECK(hash == reference);
+        }
+    }
+    CHECK(n > 1);
+    harness.sample = NULL;
+}
+
+/* ---- calls that scenarios share ---- */
+
+static bool apply(state *s)
+{
+    s->y[0] = s->op(s->t);
+    return s->y[0] != NULL;
+}
+static bool sum_up(state *s)
+{
+    tg_tensor *y = s->w ? s->w : s->y[0];
+    s->y[1] = tg_sum(y && tg_requires_grad(y) ? y : s->t[0]);
+    return s->y[1] != NULL;
+}
+static bool backward(state *s) { return tg_backward(s->y[1]) == TG_OK; }
+static bool backward_retain(state *s) { return tg_backward_ex(&s->y[1], 1, NULL, TG_RETAIN_GRAPH) == TG_OK; }
+static bool backward_create(state *s) { return tg_backward_ex(&s->y[1], 1, NULL, TG_CREATE_GRAPH) == TG_OK; }
+static bool first_gradient(state *s)
+{
+    return tg_gradients(&s->y[1], 1, NULL, s->t, 1, &s->y[2], TG_CREATE_GRAPH | TG_MATERIALIZE_GRADS) == TG_OK;
+}
+static bool all_gradients(state *s)
+{
+    return tg_gradients(&s->y[1], 1, NULL, s->t, 4, &s->y[4], TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) == TG_OK;
+}
+static bool sum_gradient(state *s) { return (s->y[3] = tg_sum(s->y[2])) != NULL; }
+static bool backward_gradient(state *s)
+{
+    if (!tg_requires_grad(s->y[3])) return true;
+    return tg_backward_ex(&s->y[3], 1, NULL, TG_RETAIN_GRAPH) == TG_OK;
+}
+static bool make_target(state *s) { return (s->w = tg_mul(s->t[0], s->t[1])) != NULL; }
+static bool write_target(state *s)
+{
+    tg_tensor *in[INPUTS];
+    memcpy(in, s->t, sizeof in);
+    in[0] = s->w;
+    return s->op(in) == s->w;
+}
+
+/* ---- operations: each forward, backward, gradient of the gradient ---- */
+
+#define OPERATIONS(OP)                                                                  \
+    OP(add, tg_add(a, b))                                                               \
+    OP(sub_broadcast, tg_sub(a, v))                                                     \
+    OP(mul, tg_mul(a, b))                                                               \
+    OP(mul_broadcast, tg_mul(v, a))                                                     \
+    OP(div, tg_div(a, b))                                                               \
+    OP(pow, tg_pow(a, b))                                                               \
+    OP(maximum, tg_maximum(a, b))                                                       \
+    OP(atan2, tg_atan2(a, b))                                                           \
+    OP(add_scalar, tg_add_scalar(a, 2))                                                 \
+    OP(pow_scalar, tg_pow_scalar(a, 1.5))                                               \
+    OP(less, tg_lt(a, b))                                                               \
+    OP(exp, tg_exp(a))                                                                  \
+    OP(log, tg_log(a))                                                                  \
+    OP(sqrt, tg_sqrt(a))                                                                \
+    OP(sin, tg_sin(a))                                                                  \
+    OP(tanh, tg_tanh(a))                                                                \
+    OP(sigmoid, tg_sigmoid(a))                                                          \
+    OP(relu, tg_relu(a))                                                                \
+    OP(gelu, tg_gelu(a, false))                                                         \
+    OP(gelu_tanh, tg_gelu(a, true))                                                     \
+    OP(silu, tg_silu(a))                                                                \
+    OP(softplus, tg_softplus(a, 1, 20))                                                 \
+    OP(leaky_relu, tg_leaky_relu(a, 0.1))                                               \
+    OP(elu, tg_elu(a, 1))                                                               \
+    OP(where, tg_where(m, a, b))                                                        \
+    OP(clamp, tg_clamp(a, 0.2, 0.7))                                                    \
+    OP(masked_fill, tg_masked_fill(a, m, 0.5))                                          \
+    OP(lerp, tg_lerp(a, b, v))                                                          \
+    OP(to_dtype, tg_to_dtype(a, TG_BF16))                                               \
+    OP(copy, tg_to_ex(a, TG_CPU, TG_F64, TG_COPY))                                      \
+    OP(clone, tg_clone(a))                                                              \
+    OP(view, tg_view(a, TG_SHAPE(16, 5)))                                               \
+    OP(transpose, tg_t(a))                                                              \
+    OP(permute, tg_permute(a, TG_DIMS(1, 0)))                                           \
+    OP(expand, tg_expand(v, TG_SHAPE(3, 16)))                                           \
+    OP(narrow, tg_narrow(a, 1, 2, 5))                                                   \
+    OP(slice, tg_slice(a, 1, 1, 15, 3))                                                 \
+    OP(select, tg_select(a, 0, 3))                                                      \
+    OP(diagonal, tg_diagonal(q, 1, 0, 1))                                               \
+    OP(unfold, tg_unfold(v, 0, 4, 2))                                                   \
+    OP(repeat, tg_repeat(a, TG_SHAPE(2, 1)))                                            \
+    OP(roll, tg_roll(a, TG_SHAPE(1, 2), TG_DIMS(0, 1)))                                 \
+    OP(flip, tg_flip(a, TG_DIMS(1)))                                                    \
+    OP(tril, tg_tril(q, 0))                                                             \
+    OP(pad, tg_pad(a, TG_DIMS(1, 2, 0, 1), 0.5))                                        \
+    OP(sum_dim, tg_sum_dim(a, 0, false))                                                \
+    OP(mean_dims, tg_mean_dims(a, TG_DIMS(0, 1), true))                                 \
+    OP(prod, tg_prod_dim(a, 1, false))                                                  \
+    OP(amax, tg_amax_dim(a, 1, false))                                                  \
+    OP(max_dim, tg_max_dim(a, 1, false, NULL))                                          \
+    OP(argmax, tg_argmax(a, 1, false))                                                  \
+    OP(any, tg_any_dim(m, 1, false))                                                    \
+    OP(logsumexp, tg_logsumexp_dim(a, 1, false))                                        \
+    OP(var, tg_var_dim(a, 1, 1, false))                                                 \
+    OP(std, tg_std_dim(a, 1, 1, false))                                                 \
+    OP(norm, tg_norm(a))                                                                \
+    OP(norm_3, tg_norm_dim(a, 3, 1, true))                                              \
+    OP(cumsum, tg_cumsum(a, 1))                                                         \
+    OP(sort, tg_sort(a, 1, true, NULL))                                                 \
+    OP(topk, tg_topk(a, 3, 1, true, NULL))                                              \
+    OP(matmul, tg_matmul(a, q))                                                         \
+    OP(matmul_vector, tg_matmul(a, v))                                                  \
+    OP(mv, tg_mv(q, v))                                                                 \
+    OP(outer, tg_outer(v, v))                                                           \
+    OP(dot, tg_dot(v, v))                                                               \
+    OP(linear, tg_linear(a, q, v))                                                      \
+    OP(addmm, tg_addmm(b, a, q, 0.5, 2))                                                \
+    OP(gather, tg_gather(a, 0, i))                                                      \
+    OP(index_select, tg_index_select(a, 0, c))                                          \
+    OP(scatter_add, tg_scatter_add(a, 0, i, b))                                         \
+    OP(scatter, tg_scatter(a, 1, i, b))                                                 \
+    OP(embedding, tg_embedding(a, i))                                                   \
+    OP(one_hot, tg_one_hot(i, 5))                                                       \
+    OP(nonzero, tg_nonzero(m))                                                          \
+    OP(softmax, tg_softmax(a, 1))                                                       \
+    OP(log_softmax, tg_log_softmax(a, 0))                                               \
+    OP(layer_norm, tg_layer_norm(a, 1, v, v, 1e-5))                                     \
+    OP(rms_norm, tg_rms_norm(a, 1, v, 1e-5))                                            \
+    OP(dropout, tg_dropout(a, 0.5, true))                                               \
+    OP(attention, tg_scaled_dot_product_attention(a, b, b, NULL, 0, false, 0))          \
+    OP(attention_causal, tg_scaled_dot_product_attention(a, a, b, NULL, 0.25, true, 0)) \
+    OP(mse_loss, tg_mse_loss(a, b, TG_MEAN))                                            \
+    OP(smooth_l1_loss, tg_smooth_l1_loss(a, b, TG_SUM, 0.5))                            \
+    OP(cross_entropy, tg_cross_entropy(a, c))                                           \
+    OP(cross_entropy_soft, tg_cross_entropy_ex(a, b, v, -100, 0.1, TG_MEAN))            \
+    OP(binary_cross_entropy, tg_binary_cross_entropy(a, a, NULL, TG_MEAN))              \
+    OP(bce_with_logits, tg_binary_cross_entropy_with_logits(a, b, NULL, TG_SUM, v))     \
+    OP(kl_div, tg_kl_div(a, b, TG_BATCHMEAN, false))                                    \
+    OP(rand, tg_rand_like(a))                                                           \
+    OP(randn, tg_randn(TG_SHAPE(9, 9)))                                                 \
+    OP(randint, tg_randint(0, 9, TG_SHAPE(90)))                                         \
+    OP(randperm, tg_randperm(90))                                                       \
+    OP(bernoulli, tg_bernoulli_on(TG_SHAPE(9, 9), 0.5, TG_F32, TG_CPU))                 \
+    OP(arange, tg_arange(0, 90, 1))                                                     \
+    OP(eye, tg_eye(9))                                                                  \
+    OP(detach, tg_detach(a))                                                            \
+    OP(checkpoint, checkpointed(a, b))                                                  \
+    OP(custom, custom_product(a, b))                                                    \
+    OP(cat, joined(a, b, false))                                                        \
+    OP(stack, joined(a, b, true))                                                       \
+    OP(cat_ten, of_ten(a, b, false))                                                    \
+    OP(checkpoint_ten, of_ten(a, b, true))                                              \
+    OP(einsum, contracted(a, q))
+
+/* Writes to w, which has the history a * b. */
+#define WRITES(OP)                             \
+    OP(add_, tg_add_(w, b))                    \
+    OP(mul_broadcast_, tg_mul_(w, v))          \
+    OP(add_self_, tg_add_(w, w))               \
+    OP(pow_, tg_pow_(w, b))                    \
+    OP(mul_scalar_, tg_mul_scalar_(w, 2))      \
+    OP(exp_, tg_exp_(w))                       \
+    OP(sin_, tg_sin_(w))                       \
+    OP(relu_, tg_relu_(w))                     \
+    OP(silu_, tg_silu_(w))                     \
+    OP(clamp_, tg_clamp_(w, 0.1, 0.3))         \
+    OP(masked_fill_, tg_masked_fill_(w, m, 0)) \
+    OP(fill_, tg_fill_(w, 3))                  \
+    OP(zero_, tg_zero_(w))                     \
+    OP(copy_, tg_copy_(w, b))                  \
+    OP(copy_broadcast_, tg_copy_(w, v))        \
+    OP(set, tg_set(w, TG_INDEX(1, 2), 5) == TG_OK ? w : NULL)
+
+static tg_tensor *joined(tg_tensor *a, tg_tensor *b, bool stack)
+{
+    tg_tensor *pair[2];
+    pair[0] = a, pair[1] = b;
+    return stack ? tg_stack(pair, 2, 1) : tg_cat(pair, 2, 0);
+}
+
+static tg_tensor *contracted(tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *pair[2];
+    pair[0] = a, pair[1] = b;
+    return tg_einsum("ij,jk->ki", pair, 2);
+}
+
+static tg_tensor *dropped_product(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_dropout(tg_tanh(tg_mul(in[0], in[1])), 0.5, true);
+}
+
+static tg_tensor *checkpointed(tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *pair[2];
+    pair[0] = a, pair[1] = b;
+    return tg_checkpoint(dropped_product, pair, 2, NULL);
+}
+
+static tg_tensor *of_ten(tg_tensor *a, tg_tensor *b, bool checkpoint)
+{
+    tg_tensor *ten[10];
+    int k;
+    for (k = 0; k < 10; ++k) ten[k] = k % 2 ? b : a;
+    return checkpoint ? tg_checkpoint(dropped_product, ten, 10, NULL) : tg_cat(ten, 10, 1);
+}
+
+static tg_status product_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    double *memory_of_ctx = (double *)tg_ctx_alloc(ctx, 100 * sizeof(double));
+    if (!memory_of_ctx) return tg_error_code();
+    memory_of_ctx[99] = 1;
+    out[0] = tg_mul(in[0], in[1]);
+    out[1] = tg_add_scalar(in[0], 1);
+    if (!out[0] || !out[1]) return tg_error_code();
+    if (tg_save(ctx, in[0]) || tg_save(ctx, in[1]) || tg_save(ctx, out[0]) || tg_save(ctx, out[1]))
+        return tg_error_code();
+    return tg_save(ctx, tg_exp(in[0]));
+}
+
+static tg_status product_backward(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
+{
+    grad_in[0] = tg_add(tg_mul(g[0], tg_saved(ctx, 1)), g[1]);
+    grad_in[1] = tg_mul(g[0], tg_saved(ctx, 0));
+    return grad_in[0] && grad_in[1] ? TG_OK : tg_error_code();
+}
+
+static tg_tensor *custom_product(tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *pair[2], *out[2];
+    pair[0] = a, pair[1] = b;
+    return tg_custom("product", product_forward, product_backward, NULL, pair, 2, out, 2) == TG_OK ? out[0] : NULL;
+}
+
+#define OPERATION(name, expression)                                                                   \
+    static tg_tensor *do_##name(tg_tensor *const *in)                                                 \
+    {                                                                                                 \
+        tg_tensor *a = in[0], *b = in[1], *v = in[2], *q = in[3], *i = in[4], *c = in[5], *m = in[6]; \
+        (void)a, (void)b, (void)v, (void)q, (void)i, (void)c, (void)m;                                \
+        return expression;                                                                            \
+    }
+OPERATIONS(OPERATION)
+#define WRITE(name, expression)                                                                       \
+    static tg_tensor *do_##name(tg_tensor *const *in)                                                 \
+    {                                                                                                 \
+        tg_tensor *w = in[0], *b = in[1], *v = in[2], *q = in[3], *i = in[4], *c = in[5], *m = in[6]; \
+        (void)w, (void)b, (void)v, (void)q, (void)i, (void)c, (void)m;                                \
+        return expression;                                                                            \
+    }
+WRITES(WRITE)
+
+/* ---- a training step, for each optimizer ---- */
+
+static bool new_sgd(state *s) { return (s->opt = tg_sgd(s->t, 4, 0.1)) != NULL; }
+static bool new_momentum(state *s)
+{
+    if (!new_sgd(s)) return false;
+    s->opt->momentum = 0.9, s->opt->nesterov = true, s->opt->weight_decay = 0.01;
+    return true;
+}
+static bool new_adam(state *s)
+{
+    if ((s->opt = tg_adam(s->t, 4, 0.1)) == NULL) return false;
+    s->opt->amsgrad = true;
+    return true;
+}
+static bool new_adamw(state *s) { return (s->opt = tg_adamw(s->t, 4, 0.1)) != NULL; }
+static bool new_rmsprop(state *s)
+{
+    if ((s->opt = tg_rmsprop(s->t, 4, 0.1)) == NULL) return false;
+    s->opt->momentum = 0.9, s->opt->centered = true;
+    return true;
+}
+static bool new_adagrad(state *s) { return (s->opt = tg_adagrad(s->t, 4, 0.1)) != NULL; }
+static void free_optimizer(state *s) { tg_optim_free(s->opt); }
+
+static bool zero_grad(state *s) { return tg_optim_zero_grad(s->opt) == TG_OK; }
+static bool layer_1(state *s) { return (s->y[4] = tg_linear(s->t[0], s->t[3], s->t[2])) != NULL; }
+static bool layer_2(state *s) { return (s->y[5] = tg_layer_norm(s->y[4], 1, s->t[2], NULL, 1e-5)) != NULL; }
+static bool layer_3(state *s) { return (s->y[6] = tg_gelu(s->y[5], true)) != NULL; }
+static bool layer_4(state *s) { return (s->y[7] = tg_dropout(s->y[6], 0.25, true)) != NULL; }
+static bool layer_5(state *s) { return (s->y[8] = tg_add(s->y[7], s->t[1])) != NULL; }
+static bool loss_of_layers(state *s) { return (s->y[1] = tg_cross_entropy(s->y[8], s->t[5])) != NULL; }
+static bool clip(state *s) { return (s->y[10] = tg_clip_grad_norm(s->t, 4, 0.01)) != NULL; }
+static bool clip_values(state *s) { return tg_clip_grad_value(s->t, 4, 0.001) == TG_OK; }
+static bool optimize(state *s) { return tg_step(s->opt) == TG_OK; }
+
+/* ---- hooks, runs, views, scopes, names, files ---- */
+
+static tg_tensor *double_it(tg_tensor *g, void *user)
+{
+    (void)user;
+    return tg_mul_scalar(g, 2);
+}
+static void look_after(tg_tensor *leaf, void *user)
+{
+    (void)user;
+    (void)tg_numel(tg_grad(leaf));
+}
+static bool product(state *s) { return (s->y[0] = tg_mul(s->t[0], s->t[1])) != NULL; }
+static bool hook_product(state *s) { return tg_hook(s->y[0], double_it, NULL) != 0; }
+static bool hook_leaf(state *s) { return tg_hook(s->t[0], double_it, NULL) != 0; }
+static bool hook_after(state *s) { return tg_hook_post_accumulate(s->t[0], look_after, NULL) != 0; }
+static bool retain_product(state *s) { return tg_retain_grad(s->y[0]) == s->y[0]; }
+static bool read_retained(state *s) { return (s->y[11] = tg_grad(s->y[0])) != NULL; }
+
+static bool begin_run(state *s)
+{
+    return s->run || (s->run = tg_backward_begin(&s->y[1], 1, NULL, TG_RETAIN_GRAPH)) != NULL;
+}
+static bool run_to_end(state *s) /* a run that failed is over: it starts anew */
+{
+    tg_backward_run *run = s->run ? s->run : tg_backward_begin(&s->y[1], 1, NULL, TG_RETAIN_GRAPH);
+    tg_step_info info;
+    s->run = NULL;
+    if (!run) return false;
+    while (tg_backward_step(run, &info)) {}
+    return tg_backward_end(run) == TG_OK;
+}
+
+static bool view_target(state *s) { return (s->y[2] = tg_select(tg_t(s->w), 0, 1)) != NULL; }
+static bool view_target_again(state *s) { return (s->y[3] = tg_narrow(s->w, 1, 0, 3)) != NULL; }
+static bool write_view(state *s) { return tg_sin_(s->y[2]) != NULL; }
+static bool use_view(state *s) { return (s->y[4] = tg_exp(s->y[3])) != NULL; }
+static bool add_uses(state *s) { return (s->y[5] = tg_add(tg_sum(s->w), tg_sum(s->y[4]))) != NULL; }
+static bool backward_uses(state *s) { return tg_backward_ex(&s->y[5], 1, NULL, TG_RETAIN_GRAPH) == TG_OK; }
+
+static bool scoped(state *s)
+{
+    tg_mark outer = tg_scope_begin(), inner;
+    if (!outer.serial) return false;
+    inner = tg_scope_begin();
+    s->y[0] = inner.serial ? tg_keep(tg_mul(s->t[0], s->t[1])) : NULL;
+    tg_scope_end(inner);
+    if (s->y[0]) tg_keep(s->y[0]);
+    tg_scope_end(outer);
+    return s->y[0] != NULL;
+}
+static bool unrecorded(state *s)
+{
+    TG_NO_GRAD;
+    if (tg_is_grad_enabled()) return false; /* the mode could not be opened */
+    return (s->y[1] = tg_exp(s->t[0])) != NULL;
+}
+static bool split_up(state *s) { return tg_split(s->t[0], 4, 1, &s->y[2], 4) == 4; }
+static bool unbind_all(state *s) { return tg_unbind(s->t[0], 0, &s->y[6], 5) == 5; }
+static bool name_it(state *s)
+{
+    return tg_set_name(s->y[0], "a name that is a little longer than sixty-four bytes, so it takes a block") == TG_OK;
+}
+
+static bool make_param(state *s) { return (s->y[0] = tg_param(tg_ones(TG_SHAPE(9, 9)))) != NULL; }
+static void release_param(state *s) { tg_release(s->y[0]); }
+static int wraps_freed;
+static void unwrap(void *user)
+{
+    (void)user;
+    ++wraps_freed;
+}
+static bool wrap_it(state *s)
+{
+    static double host[4] = {1, 2, 3, 4};
+    int before = wraps_freed;
+    s->y[0] = tg_wrap(host, TG_SHAPE(4), TG_F64, unwrap, NULL);
+    CHECK(wraps_freed == before); /* a call that fails does not call the deleter */
+    return s->y[0] != NULL;
+}
+static bool assign_grad(state *s)
+{
+    return (s->y[1] = tg_ones_like(s->t[0])) != NULL && tg_set_grad(s->t[0], s->y[1]) == TG_OK;
+}
+static bool copy_transposed(state *s)
+{
+    static double host[80];
+    if (!s->y[2] && !(s->y[2] = tg_t(s->t[0]))) return false;
+    return tg_copy_out(s->y[2], host, sizeof host) == TG_OK;
+}
+static bool compare(state *s)
+{
+    bool same = tg_allclose(s->t[0], s->t[0], 0, 0) && tg_equal(s->t[0], s->t[0]);
+    return same && tg_ok();
+}
+static tg_tensor *cube(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_mul(in[0], tg_mul(in[0], in[0]));
+}
+static bool check_cube(state *s)
+{
+    tg_tensor *small = tg_set_requires_grad(tg_full(TG_SHAPE(2), 0.5), true);
+    (void)s;
+    return small && tg_gradcheck(cube, &small, 1, NULL) && tg_gradgradcheck(cube, &small, 1, NULL);
+}
+/* Rows that a kernel needs memory of its own for. */
+static bool make_large(state *s) { return (s->large = tg_linspace(1, 0, 8000)) != NULL; }
+static bool sum_large(state *s) { return (s->y[2] = tg_sum(s->large)) != NULL; }
+static bool deviation_of_large(state *s) { return (s->y[3] = tg_std(s->large)) != NULL; }
+static bool sort_large(state *s) { return (s->y[4] = tg_sort(s->large, 0, false, &s->y[5])) != NULL; }
+static bool convert_large(state *s) { return (s->y[6] = tg_to_dtype(s->large, TG_F16)) != NULL; }
+static bool columns_of_large(state *s) { return (s->y[8] = tg_view(s->large, TG_SHAPE(-1, 4))) != NULL; }
+static bool sum_columns(state *s) { return (s->y[9] = tg_sum_dim(s->y[8], 0, false)) != NULL; }
+static bool sum_halves(state *s) { return (s->y[7] = tg_sum(s->y[6])) != NULL; }
+
+static FILE *sink;
+static bool show(state *s)
+{
+    if (!sink && !(sink = tmpfile())) return true;
+    rewind(sink);
+    return tg_fprint(sink, s->t[0]) == TG_OK && tg_tape_print(sink, s->y[1]) == TG_OK &&
+           tg_tape_dot(sink, s->y[1]) == TG_OK;
+}
+
+/* clang-format off */
+#define OPERATION_ROW(name, expression)                                                                                \
+    {#name, do_##name, NULL, {{apply, 0}, {sum_up, 0}, {backward_retain, 0}, {first_gradient, 0}, {sum_gradient, 0},   \
+                              {backward_gradient, 0}, {all_gradients, 0}}},
+#define WRITE_ROW(name, expression)                                                                                    \
+    {#name, do_##name, NULL, {{make_target, 0}, {write_target, 0}, {sum_up, 0}, {backward_retain, 0}}},
+#define TRAINING_ROW(kind)                                                                                             \
+    {"training_" #kind, NULL, free_optimizer,                                                                          \
+     {{new_##kind, 0}, {zero_grad, 0}, {layer_1, 0}, {layer_2, 0}, {layer_3, 0}, {layer_4, 0}, {layer_5, 0},           \
+      {loss_of_layers, 0}, {backward, UNREPEATABLE}, {clip, 0}, {optimize, PREPARES}, {clip_values, 0},                \
+      {optimize, PREPARES}}},
+
+static const scenario scenarios[] = {
+    OPERATIONS(OPERATION_ROW)
+    WRITES(WRITE_ROW)
+    TRAINING_ROW(sgd) TRAINING_ROW(momentum) TRAINING_ROW(adam) TRAINING_ROW(adamw) TRAINING_ROW(rmsprop)
+    TRAINING_ROW(adagrad)
+    {"hooks", NULL, NULL,
+     {{product, 0}, {hook_product, 0}, {retain_product, 0}, {hook_leaf, 0}, {hook_after, 0}, {sum_up, 0},
+      {backward_retain, 0}, {backward_retain, 0}, {read_retained, 0}}},
+    {"runs", NULL, NULL, {{product, 0}, {sum_up, 0}, {begin_run, 0}, {run_to_end, SEVERAL}}},
+    {"created_graphs", NULL, NULL,
+     {{product, 0}, {sum_up, 0}, {backward_create, 0}, {backward_create, 0}, {backward, UNREPEATABLE}}},
+    {"views", NULL, NULL,
+     {{make_target, 0}, {view_target, SEVERAL}, {view_target_again, 0}, {write_view, 0}, {use_view, SEVERAL},
+      {add_uses, SEVERAL}, {backward_uses, 0}}},
+    {"scopes", NULL, NULL, {{scoped, 0}, {unrecorded, 0}, {split_up, 0}, {unbind_all, 0}, {name_it, 0}}},
+    {"parameters", NULL, release_param,
+     {{make_param, SEVERAL}, {assign_grad, SEVERAL}, {copy_transposed, SEVERAL}, {compare, 0}}},
+    {"wrap", NULL, NULL, {{wrap_it, 0}}},
+    {"large", NULL, NULL,
+     {{make_large, 0}, {sum_large, 0}, {deviation_of_large, 0}, {sort_large, 0}, {convert_large, 0}, {sum_halves, 0},
+      {columns_of_large, 0}, {sum_columns, 0}}},
+    {"gradcheck", NULL, NULL, {{check_cube, SEVERAL}}},
+    {"show", NULL, NULL, {{product, 0}, {sum_up, 0}, {show, 0}}},
+};
+/* clang-format on */
+
+int main(int argc, char **argv)
+{
+    tg_allocator allocator;
+    int part = 0, parts = 1, k, count = (int)(sizeof scenarios / sizeof scenarios[0]), ran = 0;
+    harness_begin(0, argv);
+    if (argc == 3 && strcmp(argv[1], "--part") == 0 && sscanf(argv[2], "%d/%d", &part, &parts) == 2 && parts > 0) {
+        part = ((part % parts) + parts) % parts;
+    } else if (argc > 1) {
+        harness.only = argv[1];
+    }
+    allocator.alloc = failing_alloc, allocator.free = failing_free, allocator.user = NULL;
+    CHECK(tg_set_allocator(&allocator) == TG_OK);
+    tg_set_cache_limit(0); /* every allocation comes here */
+    for (k = 0; k < count; ++k) {
+        if (harness.only ? strcmp(scenarios[k].name, harness.only) != 0 : k % parts != part) continue;
+        run_scenario(&scenarios[k]);
+        ++ran;
+    }
+    if (sink) fclose(sink);
+    CHECK(tg_shutdown() == TG_OK && memory.live == 0 && ran > 0);
+    CHECK(tg_set_allocator(NULL) == TG_OK);
+    printf("%d of %d scenarios, %lld allocations failed\n", ran, count, (long long)memory.injected);
+    return harness_end();
+}
