@@ -1533,7 +1533,7 @@ void tg_set_num_threads(int threads) { tgi_self()->threads = threads > 0 ? threa
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
-    if (work < 65536 || omp_in_parallel()) return 1;
+    if (work < 262144 || omp_in_parallel()) return 1;
     return S->threads ? S->threads : omp_get_max_threads();
 #else
     (void)S, (void)work;
