@@ -1,0 +1,345 @@
+/* What the library refuses: each required argument that is NULL, by name, and the sizes, dims, dtypes and numbers that no
+ * other test tries.  A refused call returns NULL (or a status, false, 0), leaves nothing alive, and says why. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "harness.h"
+#include <stdlib.h>
+
+/* The function called with a NULL: its name and that of the argument must be in the error. */
+#define NULLS(name, argument, arguments) CHECK_FAILS(tg_##name arguments, "tg_" #name ": argument " argument " is NULL")
+
+static tg_tensor *ones(int64_t a, int64_t b) { return tg_ones(TG_SHAPE(a, b)); }
+
+static tg_tensor *eight_dims(void) { return tg_ones(TG_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)); }
+
+TEST(null_in_access_and_scopes)
+{
+    tg_tensor *t = ones(2, 3);
+    double room[6];
+    NULLS(retain, "t", (NULL));
+    NULLS(keep, "t", (NULL));
+    NULLS(share, "t", (NULL));
+    NULLS(param, "t", (NULL));
+    NULLS(set_name, "t", (NULL, "a name"));
+    NULLS(item, "t", (NULL));
+    NULLS(get, "t", (NULL, TG_INDEX(0)));
+    NULLS(set, "t", (NULL, TG_INDEX(0), 1));
+    NULLS(data, "t", (NULL));
+    NULLS(copy_out, "t", (NULL, room, sizeof room));
+    NULLS(copy_out, "dst", (t, NULL, 6 * sizeof(float)));
+    NULLS(touch_, "t", (NULL));
+    CHECK_FAILS(tg_zeros_like(NULL), "argument t is NULL");
+    NULLS(rand_like, "t", (NULL));
+    NULLS(randn_like, "t", (NULL));
+    NULLS(print, "t", (NULL));
+    CHECK_FAILS(tg_fprint(NULL, t), "argument file is NULL");
+    CHECK(tg_copy_out(t, NULL, 0) != TG_OK), tg_clear_error();
+    tg_release(NULL), tg_drop(NULL), tg_optim_free(NULL); /* nothing to do, as for free */
+    CHECK(tg_ok());
+}
+
+static tg_tensor *same_again(tg_tensor *const *in, int n, void *user)
+{
+    (void)user;
+    return n ? tg_mul_scalar(in[0], 1) : NULL;
+}
+
+static tg_tensor *without_history(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_detach(tg_mul_scalar(in[0], 2));
+}
+
+static tg_status forward_of_one(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = tg_mul_scalar(in[0], 1);
+    return out[0] ? TG_OK : TG_ERR_ARGUMENT;
+}
+
+static tg_status backward_of_one(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx;
+    grad_in[0] = grad_out[0];
+    return TG_OK;
+}
+
+TEST(null_in_the_tape)
+{
+    tg_tensor *x = tg_set_requires_grad(ones(2, 2), true), *y = tg_sum(x), *none = NULL, *result = NULL, *out[1];
+    tg_optim *opt = tg_sgd(&x, 1, 0.1);
+    NULLS(detach, "t", (NULL));
+    NULLS(grad, "t", (NULL));
+    NULLS(set_grad, "t", (NULL, x));
+    NULLS(set_requires_grad, "t", (NULL, true));
+    NULLS(retain_grad, "t", (NULL));
+    NULLS(hook_post_accumulate, "hook", (x, NULL, NULL));
+    NULLS(hook, "hook", (x, NULL, NULL));
+    NULLS(unhook, "t", (NULL, 1));
+    NULLS(gradients, "inputs", (&y, 1, NULL, &none, 1, &result, 0));
+    NULLS(gradients, "inputs", (&y, 1, NULL, NULL, 1, &result, 0));
+    NULLS(gradients, "results", (&y, 1, NULL, &x, 1, NULL, 0));
+    NULLS(saved, "ctx", (NULL, 0));
+    NULLS(save, "ctx", (NULL, x));
+    NULLS(ctx_alloc, "ctx", (NULL, 8));
+    NULLS(mark_non_differentiable, "ctx", (NULL, x));
+    CHECK_FAILS(tg_custom("one", forward_of_one, backward_of_one, NULL, &none, 1, out, 1), "argument in is NULL");
+    CHECK_FAILS(tg_custom("one", forward_of_one, backward_of_one, NULL, &x, 1, out, 65536), "65536 outputs are too many");
+    NULLS(checkpoint, "in", (same_again, &none, 1, NULL));
+    NULLS(gradcheck, "inputs", (same_again, &none, 1, NULL));
+    CHECK_FAILS(tg_gradgradcheck(without_history, &x, 1, NULL), "does not require grad");
+    NULLS(backward_end, "run", (NULL));
+    NULLS(sgd, "params", (&none, 1, 0.1));
+    NULLS(sgd, "params", (NULL, 1, 0.1));
+    NULLS(step, "opt", (NULL));
+    NULLS(optim_zero_grad, "opt", (NULL));
+    NULLS(clip_grad_norm, "params", (&none, 1, 1));
+    NULLS(clip_grad_value, "params", (&none, 1, 1));
+    NULLS(clip_grad_norm, "params", (NULL, 1, 1));
+    tg_optim_free(opt);
+}
+
+TEST(null_in_moves_and_views)
+{
+    tg_tensor *t = ones(2, 3), *none = NULL, *out[4];
+    NULLS(to, "t", (NULL, TG_CPU));
+    CHECK_FAILS(tg_to_ex(NULL, TG_CPU, TG_F32, 0), "argument t is NULL");
+    NULLS(to_like, "other", (t, NULL));
+    NULLS(copy_, "dst", (NULL, t));
+    NULLS(copy_, "src", (t, NULL));
+    NULLS(contiguous, "t", (NULL));
+    NULLS(view, "t", (NULL, TG_SHAPE(6)));
+    NULLS(reshape, "t", (NULL, TG_SHAPE(6)));
+    NULLS(flatten, "t", (NULL, 0, -1));
+    NULLS(squeeze, "t", (NULL, 0));
+    NULLS(unsqueeze, "t", (NULL, 0));
+    NULLS(permute, "t", (NULL, TG_DIMS(1, 0)));
+    NULLS(movedim, "t", (NULL, 0, 1));
+    NULLS(transpose, "t", (NULL, 0, 1));
+    NULLS(t, "t", (NULL));
+    NULLS(split, "t", (NULL, 1, 0, out, 4));
+    NULLS(split, "out", (t, 1, 0, NULL, 4));
+    NULLS(chunk, "t", (NULL, 2, 0, out, 4));
+    NULLS(chunk, "out", (t, 2, 0, NULL, 4));
+    NULLS(unbind, "t", (NULL, 0, out, 4));
+    NULLS(unbind, "out", (t, 0, NULL, 4));
+    CHECK_FAILS(tg_stack(&none, 1, 0), "is NULL");
+    CHECK_FAILS(tg_cat(&none, 1, 0), "is NULL");
+    NULLS(repeat, "t", (NULL, TG_SHAPE(2, 2)));
+    NULLS(roll, "t", (NULL, TG_DIMS(1), TG_DIMS(0)));
+    NULLS(tril, "t", (NULL, 0));
+    NULLS(triu, "t", (NULL, 0));
+}
+
+TEST(null_in_ops)
+{
+    tg_tensor *t = ones(2, 2), *ids = tg_randint(0, 2, TG_SHAPE(2)), *none = NULL;
+    NULLS(lerp_scalar, "a", (NULL, t, 0.5));
+    NULLS(lerp_scalar, "b", (t, NULL, 0.5));
+    CHECK_FAILS(tg_var_dims(NULL, TG_DIMS(0), 1, false), "argument t is NULL");
+    NULLS(topk, "t", (NULL, 1, 0, true, NULL));
+    NULLS(layer_norm, "x", (NULL, 1, NULL, NULL, 1e-5));
+    NULLS(rms_norm, "x", (NULL, 1, NULL, 1e-5));
+    NULLS(mm, "a", (NULL, t));
+    NULLS(mm, "b", (t, NULL));
+    NULLS(outer, "a", (NULL, t));
+    NULLS(outer, "b", (t, NULL));
+    NULLS(linear, "x", (NULL, t, NULL));
+    NULLS(linear, "weight", (t, NULL, NULL));
+    NULLS(addmm, "c", (NULL, t, t, 1, 1));
+    NULLS(einsum, "equation", (NULL, &t, 1));
+    NULLS(einsum, "tensors", ("i", NULL, 1));
+    CHECK_FAILS(tg_einsum("i", &none, 1), "is NULL");
+    NULLS(index_select, "t", (NULL, 0, ids));
+    NULLS(index_select, "index", (t, 0, NULL));
+    NULLS(take_along_dim, "t", (NULL, ids, 0));
+    NULLS(take_along_dim, "index", (t, NULL, 0));
+    NULLS(embedding, "weight", (NULL, ids));
+    NULLS(embedding, "ids", (t, NULL));
+    NULLS(index_add, "t", (NULL, 0, ids, t));
+    NULLS(index_add, "index", (t, 0, NULL, t));
+    NULLS(index_add, "src", (t, 0, ids, NULL));
+    NULLS(one_hot, "ids", (NULL, 3));
+    NULLS(dropout, "x", (NULL, 0.5, true));
+    NULLS(scaled_dot_product_attention, "q", (NULL, t, t, NULL, 0, false, 0));
+    NULLS(scaled_dot_product_attention, "k", (t, NULL, t, NULL, 0, false, 0));
+    NULLS(scaled_dot_product_attention, "v", (t, t, NULL, NULL, 0, false, 0));
+    NULLS(equal, "a", (NULL, t));
+    NULLS(allclose, "a", (NULL, t, 0, 0));
+    NULLS(allclose, "b", (t, NULL, 0, 0));
+}
+
+TEST(null_in_losses)
+{
+    tg_tensor *t = ones(2, 2), *ids = tg_randint(0, 2, TG_SHAPE(2));
+    NULLS(mse_loss, "a", (NULL, t, TG_MEAN));
+    NULLS(mse_loss, "b", (t, NULL, TG_MEAN));
+    NULLS(nll_loss, "log_probs", (NULL, ids, NULL, -100, TG_MEAN));
+    NULLS(nll_loss, "targets", (t, NULL, NULL, -100, TG_MEAN));
+    NULLS(cross_entropy, "logits", (NULL, ids));
+    NULLS(cross_entropy, "targets", (t, NULL));
+    NULLS(binary_cross_entropy, "input", (NULL, t, NULL, TG_MEAN));
+    NULLS(binary_cross_entropy, "target", (t, NULL, NULL, TG_MEAN));
+    NULLS(binary_cross_entropy_with_logits, "input", (NULL, t, NULL, TG_MEAN, NULL));
+    NULLS(binary_cross_entropy_with_logits, "target", (t, NULL, NULL, TG_MEAN, NULL));
+    NULLS(kl_div, "input", (NULL, t, TG_MEAN, false));
+    NULLS(kl_div, "target", (t, NULL, TG_MEAN, false));
+}
+
+TEST(sizes_of_new_tensors)
+{
+    tg_shape nine = TG_SHAPE(1, 1), below = TG_SHAPE(1);
+    int64_t large = (int64_t)1 << 40;
+    float number = 1;
+    nine.ndim = 9, below.ndim = -1;
+    CHECK_FAILS(tg_zeros(nine), "at most 8 dims, not 9");
+    CHECK_FAILS(tg_zeros(below), "at most 8 dims, not -1");
+    CHECK_FAILS(tg_zeros(TG_SHAPE(large, large)), "overflows");
+    CHECK_FAILS(tg_zeros(TG_SHAPE(INT64_MAX, 2)), "overflows");
+    CHECK_FAILS(tg_zeros_on(TG_SHAPE(INT64_MAX / 16), TG_F64, TG_CPU), "");
+    CHECK(tg_numel(tg_zeros(TG_SHAPE(large, large, 0))) == 0 || !tg_ok()), tg_clear_error();
+    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), (tg_dtype)99, TG_CPU), "unknown dtype 99");
+    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), (tg_dtype)8, TG_CPU), "unknown dtype 8");
+    CHECK_FAILS(tg_wrap(&number, TG_SHAPE(1), (tg_dtype)99, NULL, NULL), "unknown dtype 99");
+    CHECK_FAILS(tg_to_dtype(ones(1, 1), (tg_dtype)99), "unknown dtype 99");
+    CHECK_FAILS(tg_set_default_dtype(TG_I64), "only floating-point types are supported");
+    CHECK(tg_default_dtype() == TG_F32);
+    CHECK_FAILS(tg_arange(0, 1, 0), "step must be nonzero");
+    CHECK_FAILS(tg_arange(0, 1, NAN), "step must be nonzero");
+    CHECK_FAILS(tg_arange(0, HUGE_VAL, 1), "unsupported range");
+    CHECK_FAILS(tg_arange(-HUGE_VAL, 0, 1), "unsupported range");
+    CHECK_FAILS(tg_arange(0, 1, -1), "inconsistent with step sign");
+    CHECK_FAILS(tg_arange(1, 0, 1), "inconsistent with step sign");
+    CHECK_FAILS(tg_arange(0, 1e30, 1e-3), "too many");
+    CHECK_FAILS(tg_linspace(0, 1, -1), "number of steps must be non-negative");
+    CHECK_FAILS(tg_eye(-1), "n must be greater or equal to 0, got -1");
+    CHECK_FAILS(tg_randperm(-1), "tg_randperm: n must be non-negative, got -1");
+    CHECK_FAILS(tg_copy_out(ones(1, 1), &number, 3), "4 bytes");
+}
+
+TEST(dims_and_shapes_of_views)
+{
+    tg_tensor *scalar = tg_scalar(1), *t = ones(2, 3), *most = eight_dims(), *out[8], *parts[2];
+    CHECK_FAILS(tg_dim(scalar, 0), "Dimension specified as 0 but tensor has no dimensions");
+    CHECK_FAILS(tg_unsqueeze(most, 0), "at most 8 dims");
+    CHECK_FAILS(tg_unfold(most, 0, 1, 1), "at most 8 dims");
+    CHECK_FAILS(tg_unfold(t, 0, -1, 1), "size is -1 but must be >= 0");
+    CHECK_FAILS(tg_unfold(t, 0, 1, 0), "step is 0 but must be > 0");
+    CHECK_FAILS(tg_split(scalar, 1, 0, out, 8), "at least a 1-dimensional tensor");
+    CHECK_FAILS(tg_chunk(scalar, 1, 0, out, 8), "at least a 1-dimensional tensor");
+    CHECK_FAILS(tg_unbind(scalar, 0, out, 8), "tensor has no dimensions");
+    CHECK_FAILS(tg_roll(scalar, TG_DIMS(1), TG_DIMS(0)), "tensor has no dimensions");
+    CHECK_FAILS(tg_pad(t, TG_DIMS(-4, 0), 0), "negative output size");
+    CHECK_FAILS(tg_pad(t, TG_DIMS(INT64_MAX, INT64_MAX), 0), "tg_pad: ");
+    CHECK_FAILS(tg_pad(t, TG_DIMS(INT64_MIN, 1), 0), "tg_pad: The input size 3");
+    CHECK_FAILS(tg_repeat(t, TG_SHAPE(2)), "tg_repeat: ");
+    CHECK_FAILS(tg_slice(scalar, 0, 0, 1, 1), "0-dim");
+    parts[0] = tg_expand(tg_scalar(1), TG_SHAPE((int64_t)1 << 62)), parts[1] = parts[0];
+    if (!tg_ok()) tg_clear_error();
+    else CHECK_FAILS(tg_cat(parts, 2, 0), "tg_cat: ");
+}
+
+TEST(shapes_of_products)
+{
+    tg_tensor *scalar = tg_scalar(1), *t = ones(2, 3), *list[4];
+    CHECK_FAILS(tg_linear(scalar, t, NULL), "tg_linear: ");
+    CHECK_FAILS(tg_linear(t, scalar, NULL), "tg_linear: ");
+    CHECK_FAILS(tg_linear(t, tg_ones(TG_SHAPE(1, 2, 3)), NULL), "tg_linear: ");
+    CHECK_FAILS(tg_linear(t, ones(4, 2), NULL), "tg_linear: ");
+    CHECK_FAILS(tg_scaled_dot_product_attention(scalar, t, t, NULL, 0, false, 0), "tg_scaled_dot_product_attention: ");
+    CHECK_FAILS(tg_scaled_dot_product_attention(t, t, tg_ones(TG_SHAPE(3)), NULL, 0, false, 0),
+                "tg_scaled_dot_product_attention: ");
+    CHECK_FAILS(tg_einsum("i", &t, 0), "at least one operand");
+    list[0] = list[2] = tg_ones(TG_SHAPE(1, 1, 1, 1, 1)), list[1] = list[3] = tg_ones(TG_SHAPE(1, 1, 1, 1));
+    CHECK_FAILS(tg_einsum("abcde,fghi", list, 2), "the output has more than 8 dims");
+    CHECK_FAILS(tg_einsum("abcde,fghi->abcdefghi", list, 2), "tg_einsum: ");
+    CHECK_FAILS(tg_einsum("abcde,fghi,abcdf,eghi->a", list, 4), "a product has more than 8 dims");
+    CHECK_FAILS(tg_outer(t, t), "Expected 1-D argument");
+    CHECK_FAILS(tg_matmul(scalar, t), "at least 1D");
+}
+
+TEST(indices_and_classes)
+{
+    int64_t two[2] = {0, 1};
+    tg_tensor *t = ones(2, 3), *ids = tg_from_i64(two, TG_SHAPE(2)), *most;
+    tg_tensor *many = tg_from_i64(two, TG_SHAPE(1, 1, 1, 1, 1, 1, 1, 2));
+    CHECK_FAILS(tg_embedding(t, many), "too many dims");
+    CHECK_FAILS(tg_one_hot(tg_from_i64(NULL, TG_SHAPE(0)), -1), "Can not infer total number of classes from empty tensor");
+    CHECK_FAILS(tg_one_hot(ids, 1), "tg_one_hot: ");
+    most = tg_to_dtype(t, TG_F64);
+    CHECK_FAILS(tg_scatter(most, 0, tg_expand(ids, TG_SHAPE(1, 2)), ones(1, 2)), "Expected self.dtype to be equal to src.dtype");
+    CHECK_FAILS(tg_scatter_add(most, 0, tg_expand(ids, TG_SHAPE(1, 2)), ones(1, 2)), "dtype");
+}
+
+TEST(targets_of_losses)
+{
+    int64_t two[4] = {0, 1, 0, 1};
+    tg_tensor *x = ones(2, 3), *ids = tg_from_i64(two, TG_SHAPE(2)), *image = tg_ones(TG_SHAPE(2, 3, 4));
+    CHECK_FAILS(tg_nll_loss(tg_scalar(1), ids, NULL, -100, TG_MEAN), "at least one dim");
+    CHECK_FAILS(tg_cross_entropy(tg_scalar(1), ids), "at least one dim");
+    CHECK_FAILS(tg_nll_loss(x, tg_reshape(ids, TG_SHAPE(2, 1)), NULL, -100, TG_MEAN), "needs targets of 1 dims");
+    CHECK_FAILS(tg_nll_loss(x, tg_from_i64(two, TG_SHAPE(3)), NULL, -100, TG_MEAN), "to match target batch_size");
+    CHECK_FAILS(tg_nll_loss(image, tg_from_i64(two, TG_SHAPE(2, 2)), NULL, -100, TG_MEAN), "size mismatch");
+    CHECK_FAILS(tg_cross_entropy(x, ones(2, 2)), "probabilities of shape [2, 2] for logits of shape [2, 3]");
+    CHECK_FAILS(tg_binary_cross_entropy(tg_full_like(x, 0.5), tg_ones(TG_SHAPE(2, 1)), NULL, TG_MEAN), "Using a target size");
+    CHECK_FAILS(tg_binary_cross_entropy(tg_full_like(x, 0.5), tg_ones(TG_SHAPE(3)), NULL, TG_MEAN), "Using a target size");
+    CHECK_FAILS(tg_mse_loss(x, x, 7), "7 is not a valid value for reduction");
+}
+
+/* A gradient set before the parameter's dtype changed under it cannot be; one set by hand is checked when it is set. */
+TEST(gradients_of_another_kind)
+{
+    tg_tensor *x = tg_set_requires_grad(ones(2, 2), true);
+    CHECK_FAILS(tg_set_grad(x, tg_ones(TG_SHAPE(2))), "tg_set_grad: ");
+    CHECK_FAILS(tg_set_grad(x, tg_to_dtype(ones(2, 2), TG_F64)), "tg_set_grad: ");
+    CHECK_FAILS(tg_set_grad(x, x), "can't assign Variable as its own grad");
+    CHECK(tg_grad(x) == NULL && tg_ok());
+}
+
+/* The largest of numbers among which are NaN is NaN, and its gradient goes to those, in equal shares. */
+TEST(gradient_of_the_largest_of_nan)
+{
+    double values[4] = {1, NAN, 3, NAN};
+    tg_tensor *x = tg_set_requires_grad(tg_from_f64(values, TG_SHAPE(4)), true);
+    CHECK(tg_backward(tg_amax(x)) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), 0, 0);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), 0.5, 0);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(2)), 0, 0);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(3)), 0.5, 0);
+}
+
+static void *plain_alloc(size_t bytes, void *user)
+{
+    (void)user;
+    return malloc(bytes);
+}
+
+/* While nothing is alive, so outside RUN. */
+static void half_an_allocator(void)
+{
+    tg_allocator half = {NULL, NULL, NULL};
+    harness.test = "half_an_allocator";
+    half.alloc = plain_alloc;
+    CHECK(tg_shutdown() == TG_OK);
+    CHECK_FAILS(tg_set_allocator(&half), "alloc and free must both be given");
+    CHECK(tg_set_allocator(NULL) == TG_OK);
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    RUN(null_in_access_and_scopes);
+    RUN(null_in_the_tape);
+    RUN(null_in_moves_and_views);
+    RUN(null_in_ops);
+    RUN(null_in_losses);
+    RUN(sizes_of_new_tensors);
+    RUN(dims_and_shapes_of_views);
+    RUN(shapes_of_products);
+    RUN(indices_and_classes);
+    RUN(targets_of_losses);
+    RUN(gradients_of_another_kind);
+    RUN(gradient_of_the_largest_of_nan);
+    if (!harness.only) half_an_allocator();
+    return harness_end();
+}
