@@ -234,21 +234,19 @@ TEST(dims_and_shapes_of_views)
     CHECK_FAILS(tg_pad(t, TG_DIMS(INT64_MIN, 1), 0), "tg_pad: The input size 3");
     CHECK_FAILS(tg_repeat(t, TG_SHAPE(2)), "tg_repeat: ");
     CHECK_FAILS(tg_slice(scalar, 0, 0, 1, 1), "0-dim");
-    parts[0] = tg_expand(tg_scalar(1), TG_SHAPE((int64_t)1 << 62)), parts[1] = parts[0];
-    if (!tg_ok()) tg_clear_error();
-    else CHECK_FAILS(tg_cat(parts, 2, 0), "tg_cat: ");
+    parts[0] = parts[1] = tg_expand(tg_ones(TG_SHAPE(0, 1)), TG_SHAPE(0, INT64_MAX)); /* no elements, so no bytes */
+    CHECK_FAILS(tg_cat(parts, 2, 1), "the joined size overflows");
 }
 
 TEST(shapes_of_products)
 {
     tg_tensor *scalar = tg_scalar(1), *t = ones(2, 3), *list[4];
-    CHECK_FAILS(tg_linear(scalar, t, NULL), "tg_linear: ");
-    CHECK_FAILS(tg_linear(t, scalar, NULL), "tg_linear: ");
-    CHECK_FAILS(tg_linear(t, tg_ones(TG_SHAPE(1, 2, 3)), NULL), "tg_linear: ");
+    CHECK_FAILS(tg_linear(scalar, t, NULL), "their shapes are [] and [2, 3]");
+    CHECK_FAILS(tg_linear(t, scalar, NULL), "their shapes are [2, 3] and []");
+    CHECK_FAILS(tg_linear(t, tg_ones(TG_SHAPE(1, 2, 3)), NULL), "their shapes are [2, 3] and [1, 2, 3]");
     CHECK_FAILS(tg_linear(t, ones(4, 2), NULL), "tg_linear: ");
-    CHECK_FAILS(tg_scaled_dot_product_attention(scalar, t, t, NULL, 0, false, 0), "tg_scaled_dot_product_attention: ");
-    CHECK_FAILS(tg_scaled_dot_product_attention(t, t, tg_ones(TG_SHAPE(3)), NULL, 0, false, 0),
-                "tg_scaled_dot_product_attention: ");
+    CHECK_FAILS(tg_scaled_dot_product_attention(scalar, t, t, NULL, 0, false, 0), "at least 2 dimensional");
+    CHECK_FAILS(tg_scaled_dot_product_attention(t, t, tg_ones(TG_SHAPE(3)), NULL, 0, false, 0), "at least 2 dimensional");
     CHECK_FAILS(tg_einsum("i", &t, 0), "at least one operand");
     list[0] = list[2] = tg_ones(TG_SHAPE(1, 1, 1, 1, 1)), list[1] = list[3] = tg_ones(TG_SHAPE(1, 1, 1, 1));
     CHECK_FAILS(tg_einsum("abcde,fghi", list, 2), "the output has more than 8 dims");
@@ -276,7 +274,8 @@ TEST(targets_of_losses)
     int64_t two[4] = {0, 1, 0, 1};
     tg_tensor *x = ones(2, 3), *ids = tg_from_i64(two, TG_SHAPE(2)), *image = tg_ones(TG_SHAPE(2, 3, 4));
     CHECK_FAILS(tg_nll_loss(tg_scalar(1), ids, NULL, -100, TG_MEAN), "at least one dim");
-    CHECK_FAILS(tg_cross_entropy(tg_scalar(1), ids), "at least one dim");
+    CHECK_FAILS(tg_cross_entropy(tg_scalar(1), ids), "logits must have at least one dim");
+    CHECK_FAILS(tg_cross_entropy(tg_scalar(1), tg_scalar(1)), "logits must have at least one dim");
     CHECK_FAILS(tg_nll_loss(x, tg_reshape(ids, TG_SHAPE(2, 1)), NULL, -100, TG_MEAN), "needs targets of 1 dims");
     CHECK_FAILS(tg_nll_loss(x, tg_from_i64(two, TG_SHAPE(3)), NULL, -100, TG_MEAN), "to match target batch_size");
     CHECK_FAILS(tg_nll_loss(image, tg_from_i64(two, TG_SHAPE(2, 2)), NULL, -100, TG_MEAN), "size mismatch");

@@ -13,7 +13,7 @@ import argparse, collections, concurrent.futures, glob, os, re, shutil, subproce
 from sites import Mutator
 
 WANTED = 0.9
-LONG = ("test_deep", "test_oom", "test_threads")      # they would take long to see what others see
+LONG = ("test_deep", "test_oom", "test_determinism")  # they would take long to see what others see
 PATIENCE = 20                   # seconds for a test that runs with a mutant
 
 
