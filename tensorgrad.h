@@ -8495,6 +8495,7 @@ static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
     }
     v.ndim = g->ndim;
     memcpy(v.dim, g->dim, sizeof(int64_t) * g->ndim);
+    memset(v.stride, 0, sizeof v.stride); /* what they stay where there are no elements */
     v.offset = tgi_numel(g) ? tgi_part_strides(op, step->attr, in.ndim, v.base_stride, v.stride) : 0;
     return tgi_give(step, 0, tgi_strided_add(g, &v));
 }
