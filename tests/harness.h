@@ -1,5 +1,5 @@
-/* What the test programs share: checks that are counted and name their line, tests that must leave nothing behind, and the
- * summary that `make test` reads.  Include it after tensorgrad.h.  C99 and C++11.
+/* What the test programs share: checks that are counted and name their line, tests that must leave nothing behind, and
+ * the summary that `make test` reads.  Include it after tensorgrad.h.  C99 and C++11.
  *
  *     TEST(addition)
  *     {

@@ -370,29 +370,45 @@ static void check_nan(outcome plain)
     OP(div, tg_div_(a, b))                                                                                            \
     OP(pow, tg_pow_(a, b))                                                                                            \
     OP(add_scalar, tg_add_scalar_(a, p->num))                                                                         \
-    OP(sub_scalar, tg_sub_scalar_(a, p->num)) OP(mul_scalar, tg_mul_scalar_(a, p->num))                               \
-        OP(div_scalar, tg_div_scalar_(a, p->num)) OP(pow_scalar, tg_pow_scalar_(a, p->num))                           \
-            OP(clamp, tg_clamp_(a, p->num, p->num2)) OP(masked_fill, tg_masked_fill_(a, b, p->num))                   \
-                OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a)) OP(sign, tg_sign_(a)) OP(square, tg_square_(a))               \
-                    OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a)) OP(log, tg_log_(a)) OP(log2, tg_log2_(a))             \
-                        OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a)) \
-                            OP(reciprocal, tg_reciprocal_(a)) OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a))                 \
-                                OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a)) OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) \
-                                    OP(sinh, tg_sinh_(a)) OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a))                 \
-                                        OP(erf, tg_erf_(a)) OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a))             \
-                                            OP(round, tg_round_(a)) OP(trunc, tg_trunc_(a)) OP(relu, tg_relu_(a))     \
-                                                OP(sigmoid, tg_sigmoid_(a)) OP(silu, tg_silu_(a))                     \
-                                                    OP(logsigmoid, tg_logsigmoid_(a))
+    OP(sub_scalar, tg_sub_scalar_(a, p->num))                                                                         \
+    OP(mul_scalar, tg_mul_scalar_(a, p->num)) OP(div_scalar, tg_div_scalar_(a, p->num))                               \
+        OP(pow_scalar, tg_pow_scalar_(a, p->num)) OP(clamp, tg_clamp_(a, p->num, p->num2))                            \
+            OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a))                    \
+                OP(sign, tg_sign_(a)) OP(square, tg_square_(a)) OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a))           \
+                    OP(log, tg_log_(a)) OP(log2, tg_log2_(a)) OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a))         \
+                        OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a)) OP(reciprocal, tg_reciprocal_(a))               \
+                            OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a))         \
+                                OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a))                     \
+                                    OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a))                   \
+                                        OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a))         \
+                                            OP(trunc, tg_trunc_(a)) OP(relu, tg_relu_(a)) OP(sigmoid, tg_sigmoid_(a)) \
+                                                OP(silu, tg_silu_(a)) OP(logsigmoid, tg_logsigmoid_(a))
 
-/* A twin writes into a copy of the first input that has a history; what comes out must be that copy. */
-#define DEFINE_TWIN(name, expression)                                           \
-    static tg_tensor *twin_##name(tg_tensor *const *in_, int n, void *user)     \
-    {                                                                           \
-        const numbers *p = (const numbers *)user;                               \
-        tg_tensor *a = tg_clone(in_[0]), *b = n > 1 ? in_[1] : NULL;            \
-        int64_t version = tg_version_of(a);                                     \
-        (void)p, (void)b;                                                       \
-        return (expression) == a && tg_version_of(a) == version + 1 ? a : NULL; \
+/* A twin writes into a copy of the first input that has a history, or into a half of one, and returns what it wrote. */
+static bool twins_write_halves;
+
+static tg_tensor *twin_target(tg_tensor *x, tg_tensor **base)
+{
+    tg_tensor *pair[2];
+    pair[0] = pair[1] = x;
+    *base = twins_write_halves ? tg_stack(pair, 2, 0) : tg_clone(x);
+    return twins_write_halves ? tg_select(*base, 0, 1) : *base;
+}
+
+static tg_tensor *twin_result(tg_tensor *target, tg_tensor *written, tg_tensor *base, int64_t version)
+{
+    if (written != target || tg_version_of(base) != version + 1) return NULL;
+    return twins_write_halves ? tg_select(base, 0, 1) : written;
+}
+
+#define DEFINE_TWIN(name, expression)                                                 \
+    static tg_tensor *twin_##name(tg_tensor *const *in_, int n, void *user)           \
+    {                                                                                 \
+        const numbers *p = (const numbers *)user;                                     \
+        tg_tensor *base, *a = twin_target(in_[0], &base), *b = n > 1 ? in_[1] : NULL; \
+        int64_t version = tg_version_of(a);                                           \
+        (void)p, (void)b;                                                             \
+        return twin_result(a, expression, base, version);                             \
     }
 TWINS(DEFINE_TWIN)
 static const struct {
@@ -410,8 +426,12 @@ static void check_twin(outcome plain)
         outcome result;
         if (strcmp(twins[i].name, at.row->name) != 0) continue;
         if (!plain.y || !same_shape(tg_shape_of(plain.y), tg_shape_of(at.in[0]))) return;
+        twins_write_halves = false;
         result = run(twins[i].call, at.in, at.n, &at.p, NULL);
         agree_all("in place", result, plain, at.n, 0);
+        twins_write_halves = true;
+        result = run(twins[i].call, at.in, at.n, &at.p, NULL);
+        agree_all("in place through a view", result, plain, at.n, bits_or_nearly());
     }
 }
 
@@ -806,6 +826,52 @@ TEST(what_is_saved)
     }
 }
 
+/* ---- broadcasting ---- */
+
+/* Every pattern of dims of size 1 and of missing dims, of both operands, against the expanded operands made
+   contiguous. */
+TEST(broadcast_patterns)
+{
+    static const int64_t full[4] = {2, 3, 2, 2};
+    int a_ones, b_ones, b_ndim, d;
+    memset(&at, 0, sizeof at);
+    at.differentiable[0] = at.differentiable[1] = true;
+    for (a_ones = 0; a_ones < 16; ++a_ones) {
+        for (b_ones = 0; b_ones < 16; ++b_ones) {
+            for (b_ndim = 0; b_ndim <= 4; ++b_ndim) {
+                tg_mark mark = tg_scope_begin();
+                int64_t a_dim[4], b_dim[4];
+                tg_tensor *pair[2], *wide[2], *y;
+                outcome narrow, expanded;
+                for (d = 0; d < 4; ++d) {
+                    a_dim[d] = a_ones >> d & 1 ? 1 : full[d];
+                    b_dim[d] = b_ones >> d & 1 ? 1 : full[d];
+                }
+                tg_seed(11);
+                pair[0] = tg_randn_on(tg_make_shape(4, a_dim), TG_F64, TG_CPU);
+                pair[1] = tg_randn_on(tg_make_shape(b_ndim, b_dim + 4 - b_ndim), TG_F64, TG_CPU);
+                y = tg_mul(pair[0], pair[1]);
+                narrow = run(call_mul, pair, 2, &at.p, NULL);
+                wide[0] = tg_contiguous(tg_expand(pair[0], tg_shape_of(y)));
+                wide[1] = tg_contiguous(tg_expand(pair[1], tg_shape_of(y)));
+                expanded = run(call_mul, wide, 2, &at.p, NULL);
+                agree("broadcast: output", narrow.y, expanded.y, 0);
+                for (d = 0; d < 2; ++d) { /* the sum of the parts, by repeated sums over one dim */
+                    tg_tensor *g = expanded.grad[d];
+                    int k;
+                    while (tg_ndim(g) > tg_ndim(pair[d])) g = tg_sum_dim(g, 0, false);
+                    for (k = 0; k < tg_ndim(g); ++k) {
+                        if (tg_dim(pair[d], k) == 1) g = tg_sum_dim(g, k, true);
+                    }
+                    agree("broadcast: gradient", narrow.grad[d], g, 1e-12);
+                }
+                tg_scope_end(mark);
+            }
+        }
+        if (small) a_ones += 4;
+    }
+}
+
 /* ---- views ---- */
 
 static tg_tensor *first(int n, tg_tensor **pieces) { return n > 0 ? pieces[0] : NULL; }
@@ -1096,8 +1162,8 @@ static double logistic(double x) { return 1 / (1 + exp(-x)); }
 static double swish(double x) { return x / (1 + exp(-x)); }
 static double inverse_root(double x) { return 1 / sqrt(x); }
 
-/* f32 functions against the C library's in f64, over the bit patterns of all floats in steps: how far off in units of the
-   last place of the result (of the smallest normal number, below it).  glibc's own tanhf is 2.2 off. */
+/* f32 functions against the C library's in f64, over the bit patterns of all floats in steps: how far off in units of
+   the last place of the result (of the smallest normal number, below it).  glibc's own tanhf is 2.2 off. */
 TEST(accuracy)
 {
     static const struct {
@@ -1237,6 +1303,7 @@ int main(int argc, char **argv)
     RUN(halves);
     RUN(in_place_errors);
     RUN(what_is_saved);
+    RUN(broadcast_patterns);
     RUN(views_share_storage);
     RUN(random);
     RUN(comparing);
