@@ -2716,6 +2716,7 @@ typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
         for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##column(a[i], (sum_type)x[i]);           \
     }
 #define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64) \
+    static double tgi_##name##_identity(void) { return identity; }            \
     TGI_FOLD(name, f32, float, double, identity, combination)                 \
     TGI_FOLD(name, f64, double, double, identity, combination)                \
     TGI_FOLD(name, i64, int64_t, int64_t, identity_i64, combination_i64)
@@ -2723,13 +2724,13 @@ TGI_REDUCTIONS(TGI_FOLDS)
 
 typedef struct {
     tgi_folder fold[3], across[3];
-    double identity;
+    double (*identity)(void); /* infinity is no constant to every compiler */
     int64_t identity_i64;
 } tgi_reduction_row;
 #define TGI_REDUCTION_ROW(name, identity, combination, identity_i64, combination_i64) \
     {{tgi_##name##_fold_f32, tgi_##name##_fold_f64, tgi_##name##_fold_i64},           \
      {tgi_##name##_across_f32, tgi_##name##_across_f64, tgi_##name##_across_i64},     \
-     identity,                                                                        \
+     tgi_##name##_identity,                                                           \
      identity_i64},
 static const tgi_reduction_row tgi_reduction_rows[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)}; /* as tgi_reduction */
 
@@ -2759,7 +2760,7 @@ static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, i
 {
     for (int64_t i = 0; i < n; ++i) {
         if (job->sum == TG_F64)
-            sums[i].f64 = job->row->identity;
+            sums[i].f64 = job->row->identity();
         else
             sums[i].i64 = job->row->identity_i64;
     }
