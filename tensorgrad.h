@@ -1368,6 +1368,12 @@ void tg_clear_error(void)
 /* What a status-returning function says after a failure below it: the pending error's code. */
 static tg_status tgi_failed(tgi_thread *S) { return S->error ? S->error : TG_ERR_ARGUMENT; }
 
+/* ---- numbers: the macros of math.h narrow on some systems ---- */
+
+static bool tgi_is_nan(double x) { return x != x; }
+static bool tgi_is_finite(double x) { return x - x == 0; }
+static bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
+
 /* ---- sizes ---- */
 
 static bool tgi_mul_size(size_t a, size_t b, size_t *product)
@@ -4753,7 +4759,7 @@ tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, t
     if (!backend) return NULL;
     if (!(step > 0 || step < 0))
         return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "step must be nonzero"), (tg_tensor *)NULL;
-    if (!isfinite(start) || !isfinite(end)) {
+    if (!tgi_is_finite(start) || !tgi_is_finite(end)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
     }
     if ((end - start) * step < 0) {
@@ -7616,7 +7622,7 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
     if (op == TGI_OP_pow_scalar && s < 0) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op->name, "Integers to negative integer powers are not allowed.");
     }
-    if (op == TGI_OP_clamp && !isnan(s) && !isnan(t)) return true; /* sides may be open */
+    if (op == TGI_OP_clamp && !tgi_is_nan(s) && !tgi_is_nan(t)) return true; /* sides may be open */
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
     return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name,
                     "%g is no value of a tensor of %s\n"
@@ -9334,8 +9340,8 @@ tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
     else if (p == 1) y = tg_sum_dims(a, dims, keepdim);
     else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
-    else if (isinf(p) && tgi_reduced_count(t->dim, t->ndim, mask) == 0 && p > 0) y = tg_sum_dims(a, dims, keepdim);
-    else if (isinf(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
+    else if (tgi_is_infinite(p) && tgi_reduced_count(t->dim, t->ndim, mask) == 0 && p > 0) y = tg_sum_dims(a, dims, keepdim);
+    else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
     else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), dims, keepdim), 1 / p);
     return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
@@ -9348,7 +9354,7 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
     g = tgi_step_dims(step, g);
     if (p == 0) return tgi_give(step, 0, tg_zeros_like(x));
     if (p == 1) return tgi_give(step, 0, tg_mul(g, tg_sign(x)));
-    if (isinf(p)) {
+    if (tgi_is_infinite(p)) {
         tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
         hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
         count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->attr->dim), -1, false)) : NULL;
@@ -12003,7 +12009,7 @@ tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm
         S->grad_off = true;
         total = tgi_clip_total(params, n, norm_type, norms);
         ok = total != NULL;
-        if (ok && error_if_nonfinite && !isfinite(tg_item(total))) {
+        if (ok && error_if_nonfinite && !tgi_is_finite(tg_item(total))) {
             ok = tgi_fail(
                 S, TG_ERR_ARGUMENT, op,
                 "The total norm of order %g for gradients from `parameters` is non-finite, so it cannot be clipped. To "
