@@ -180,7 +180,7 @@ static struct {
     bool differentiable[MAX_INPUTS];
     const char *gives, *grad[MAX_INPUTS];
     double low, high;
-    uint64_t random;
+    uint64_t random, next_seed;
     tg_mark scope;
     tg_stats_info before;
 } at;
@@ -195,7 +195,7 @@ static void begin_sample(int line)
     at.line = line;
     at.gives = NULL;
     at.low = -2, at.high = 2;
-    at.random = (uint64_t)line * 7919 + 1;
+    at.random = at.next_seed += 7919;
     at.before = tg_stats();
     at.scope = tg_scope_begin();
 }
@@ -304,8 +304,7 @@ static tg_tensor *unbind_call(tg_tensor *t, int d)
 static tg_tensor *scatter_view_call(tg_tensor *a, tg_tensor *b)
 {
     tg_tensor *copy = tg_clone(a);
-    tg_copy_(tg_select(copy, 0, 1), tg_mul(b, b));
-    return copy;
+    return tg_copy_(tg_select(copy, 0, 1), tg_mul(b, b)) ? copy : NULL;
 }
 static tg_tensor *as_strided_call(tg_tensor *a, double factor)
 {
@@ -347,12 +346,13 @@ static tg_tensor *custom_call(tg_tensor *a)
 /* ---- the rows: name as in the library, the call of inputs a b c d e and numbers p, what is special ---- */
 
 enum {
-    EXACT = 1,             /* element by element, or data moved: the same bits in every layout */
-    TESTS = 2,             /* no gradient: bool or integers come out */
-    QUIET = 4,             /* NaN in need not be NaN out */
-    TIES = 8,              /* equal elements are kinks: not checked numerically on expanded inputs */
-    GUARDED = 16,          /* NaN inputs are refused */
-    POINTWISE = 32 | EXACT /* one kernel, element by element: 16-bit results are f32 results rounded once */
+    EXACT = 1,              /* element by element, or data moved: the same bits in every layout */
+    TESTS = 2,              /* no gradient: bool or integers come out */
+    QUIET = 4,              /* NaN in need not be NaN out */
+    TIES = 8,               /* equal elements are kinks: not checked numerically on expanded inputs */
+    GUARDED = 16,           /* NaN inputs are refused */
+    POINTWISE = 32 | EXACT, /* one kernel, element by element: 16-bit results are f32 results rounded once */
+    SEVERAL = 64            /* several ops: 16-bit results are rounded several times */
 };
 
 #define UNARY_ROWS(OP)                              \
@@ -440,9 +440,9 @@ enum {
     OP(fill_, tg_fill_(tg_clone(a), p->num), EXACT | QUIET)                                       \
     OP(zero_, tg_zero_(tg_clone(a)), EXACT | QUIET)                                               \
     OP(clone, tg_clone(a), EXACT)                                                                 \
-    OP(as_strided, as_strided_call(a, p->num), EXACT)                                             \
-    OP(strided_add, overlap_call(a), EXACT)                                                       \
-    OP(scatter_view, scatter_view_call(a, b), EXACT)                                              \
+    OP(as_strided, as_strided_call(a, p->num), EXACT | SEVERAL)                                   \
+    OP(strided_add, overlap_call(a), EXACT | SEVERAL)                                             \
+    OP(scatter_view, scatter_view_call(a, b), EXACT | SEVERAL)                                    \
     OP(view, tg_view(tg_contiguous(a), p->dims), EXACT)                                           \
     OP(reshape, tg_reshape(a, p->dims), EXACT)                                                    \
     OP(flatten, tg_flatten(a, p->dim, p->dim2), EXACT)                                            \
@@ -484,7 +484,7 @@ enum {
     OP(custom, custom_call(a), EXACT)
 
 #define REDUCTION_ROWS(OP)                                                      \
-    OP(sum_to, tg_mul(a, tg_mul(b, b)), EXACT)                                  \
+    OP(sum_to, tg_mul(a, tg_mul(b, b)), EXACT | SEVERAL)                        \
     OP(sum, tg_sum(a), 0)                                                       \
     OP(sum_dim, tg_sum_dim(a, p->dim, p->flag != 0), 0)                         \
     OP(sum_dims, tg_sum_dims(a, p->dims, p->flag != 0), 0)                      \
@@ -1043,6 +1043,12 @@ SAMPLES(copy_)
     edge(in("[1, 2]"), in("[5]"), gives("[5, 5]"), grads("[0, 0]"), grads("[2]"));
     expect(tg_copy_(tg_zeros_on(TG_SHAPE(3), TG_I32, TG_CPU), f64("[1.9, -1.9, nan]")), "[1, -1, 0]");
     refuse(tg_copy_(ones(2), ones(3)), "must match");
+    {
+        tg_tensor *t = f64("[1, 2]");
+        CHECK(tg_copy_(t, t) == t && tg_copy_(t, tg_narrow(t, 0, 0, 2)) == t);
+        expect(t, "[1, 2]");
+    }
+    refuse(tg_copy_(ones(1), ones(3)), "output with shape [1] doesn't match the broadcast shape [3]");
 }
 SAMPLES(fill_)
 {
@@ -1052,6 +1058,13 @@ SAMPLES(fill_)
     edge(in("[1, 2]"), num(5), gives("[5, 5]"), grads("[0, 0]"));
     expect(tg_fill_(tg_zeros_on(TG_SHAPE(2), TG_I64, TG_CPU), 9007199254740992.0),
            "[9007199254740992, 9007199254740992]");
+    {
+        tg_tensor *t = tg_mul_scalar(leaf("[[1, 2], [3, 4]]"), 2);
+        CHECK(tg_set(t, TG_INDEX(1, -1), 9) == TG_OK);
+        expect(t, "[[2, 4], [6, 9]]");
+        CHECK(tg_set(t, TG_INDEX(2, 0), 9) != TG_OK);
+        harness_fails("index 2 is out of bounds for dimension 0 with size 2", "tg_set", __FILE__, __LINE__);
+    }
 }
 SAMPLES(zero_)
 {
@@ -1138,6 +1151,7 @@ SAMPLES(unsqueeze)
     sample(S(0), dim(0));
     expect(tg_unsqueeze(f64("[1, 2]"), -1), "[[1], [2]]");
     refuse(tg_unsqueeze(ones(2, 3), 4), "Dimension out of range (expected to be in range of [-3, 2], but got 4)");
+    refuse(tg_unsqueeze(ones(1, 1, 1, 1, 1, 1, 1, 1), 0), "at most 8 dims");
 }
 SAMPLES(transpose)
 {
@@ -1217,6 +1231,7 @@ SAMPLES(slice)
     expect(tg_slice(f64("[1, 2, 3, 4, 5]"), 0, -99, 99, 4), "[1, 5]");
     expect(tg_slice(f64("[1, 2, 3]"), 0, INT64_MIN, INT64_MAX, INT64_MAX), "[1]");
     refuse(tg_slice(ones(2), 0, 0, 1, 0), "step must be positive");
+    refuse(tg_slice(tg_scalar(1), 0, 0, 1, 1), "cannot be applied to a 0-dim tensor.");
 }
 SAMPLES(diagonal)
 {
@@ -1236,6 +1251,9 @@ SAMPLES(unfold)
     edge(in("[1, 2, 3, 4]"), dim(0), count(2), count2(1), gives("[[1, 2], [2, 3], [3, 4]]"), grads("[1, 2, 2, 1]"));
     refuse(tg_unfold(ones(2, 3), 1, 4, 1), "maximum size for tensor at dimension 1 is 3 but size is 4");
     refuse(tg_unfold(ones(2, 3), 1, 2, 0), "step is 0 but must be > 0");
+    sample(S0, dim(0), count(1), count2(1)); /* 0-dim counts as [1] */
+    refuse(tg_unfold(ones(1, 1, 1, 1, 1, 1, 1, 1), 0, 1, 1), "at most 8 dims");
+    refuse(tg_unfold(ones(2), 0, -1, 1), "size is -1 but must be >= 0");
 }
 SAMPLES(contiguous)
 {
@@ -1331,6 +1349,9 @@ SAMPLES(roll)
     sample(S(0, 3), dims(2), dims2(0));
     edge(in("[[1, 2, 3]]"), dims(1), dims2(1), gives("[[3, 1, 2]]"), grads("[[1, 1, 1]]"));
     refuse(tg_roll(ones(2, 3), TG_DIMS(1, 2), TG_DIMS(0)), "shifts and dimensions must align. shifts: 2, dims:1");
+    refuse(tg_roll(tg_scalar(1), TG_DIMS(0), TG_DIMS(0)), "Dimension specified as 0 but tensor has no dimensions");
+    refuse(tg_roll(ones(2), TG_DIMS(0), TG_DIMS(2)),
+           "Dimension out of range (expected to be in range of [-1, 0], but got 2)");
 }
 SAMPLES(flip)
 {
@@ -1400,6 +1421,8 @@ SAMPLES(gather)
            "Index tensor must have the same number of dimensions as input tensor");
     refuse(tg_gather(ones(2, 3), 1, i64("[[0], [0], [0]]")), "xpected index [3, 1] to be no larger than");
     refuse(tg_gather(ones(2), 0, ones(2)), "index");
+    sample(S0, ids("[0, 0]"), dim(0)); /* 0-dim counts as [1] */
+    sample(S(1), ids("0"), dim(0));
 }
 SAMPLES(take_along_dim)
 {
@@ -1422,6 +1445,7 @@ SAMPLES(embedding)
     refuse(tg_embedding(ones(3, 2), i64("[-1]")), "index out of range in self");
     refuse(tg_embedding(ones(3), i64("[0]")), "'weight' must be 2-D");
     refuse(tg_embedding(ones(3, 2), ones(1)), "");
+    refuse(tg_embedding(ones(3, 2), tg_zeros_on(TG_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), TG_I64, TG_CPU)), "too many dims");
 }
 SAMPLES(one_hot)
 {
@@ -1432,6 +1456,9 @@ SAMPLES(one_hot)
     refuse(tg_one_hot(i64("[0, 3]"), 2), "Class values must be smaller than num_classes.");
     refuse(tg_one_hot(i64("[-1]"), 2), "Class values must be non-negative.");
     refuse(tg_one_hot(ones(2), 2), "Expected dtype int32/int64 for index");
+    refuse(tg_one_hot(tg_zeros_on(TG_SHAPE(0), TG_I64, TG_CPU), -1),
+           "Can not infer total number of classes from empty tensor.");
+    CHECK(same_shape(tg_shape_of(tg_one_hot(tg_zeros_on(TG_SHAPE(0), TG_I64, TG_CPU), 3)), TG_SHAPE(0, 3)));
 }
 SAMPLES(nonzero)
 {
@@ -1455,6 +1482,8 @@ SAMPLES(scatter)
     refuse(tg_scatter(ones(3), 0, i64("[0, 1]"), ones(1)),
            "Expected index [2] to be no larger than self [3] apart from dimension 0 "
            "and to be no larger size than src [1]");
+    sample(S(2, 1, 2, 1, 3), ids("[[[[[2]]]]]"), S(1, 1, 2, 1, 2), dim(4)); /* src is larger than index, in many dims */
+    refuse(tg_scatter(ones(3), 0, i64("[0]"), f32("[1]")), "scatter(): Expected self.dtype to be equal to src.dtype");
 }
 SAMPLES(scatter_add)
 {
@@ -1465,6 +1494,7 @@ SAMPLES(scatter_add)
          grads("[1, 1]"));
     expect(tg_scatter_add(i64("[1, 2]"), 0, i64("[1, 1]"), i64("[9007199254740990, 1]")), "[1, 9007199254740993]");
     refuse(tg_scatter_add(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
+    sample(S(2, 1, 2, 1, 3), ids("[[[[[2, 2]]]]]"), S(1, 1, 2, 1, 2), dim(4));
 }
 SAMPLES(index_add)
 {
@@ -1741,6 +1771,7 @@ SAMPLES(logsumexp)
     edge(in("[inf, 1]"), gives("inf"), grads("[nan, 0]"));                                        /* 2.78 */
     edge(in("[-inf, 1, 2]"), gives("2.31326168752"), grads("[0, 0.26894142137, 0.73105857863]")); /* 2.78 */
     expect(tg_logsumexp(ones(0)), "-inf");                                                        /* 2.80 */
+    expect(tg_logsumexp(i64("[0, 0]")), "0.693147");
 }
 SAMPLES(logsumexp_dim)
 {
@@ -1752,6 +1783,7 @@ SAMPLES(logsumexp_dims)
 {
     reductions_of_dims(-2, 2, 0, 0);
     edge(in("[[0, 0], [0, 0]]"), dims(0, 1), gives("1.38629436112"), grads("[[0.25, 0.25], [0.25, 0.25]]"));
+    refuse(tg_logsumexp_dims(ones(2), TG_DIMS(0, 0), false), "dim 0 appears multiple times in the list of dims");
 }
 SAMPLES(var)
 {
@@ -1921,6 +1953,7 @@ SAMPLES(matmul)
            "dimension 0");
     refuse(tg_matmul(ones(2, 2), tg_zeros_on(TG_SHAPE(2, 2), TG_F32, TG_CPU)), "same dtype");
     refuse(tg_matmul(ones(2), ones(3)), "");
+    refuse(tg_matmul(ones(2, 2, 3), ones(2, 2)), "shapes cannot be multiplied (4x3 and 2x2)");
 }
 SAMPLES(mm)
 {
@@ -1973,6 +2006,8 @@ SAMPLES(linear)
          grads("[[1, 2], [1, 2]]"), grads("[1, 1]"));
     refuse(tg_linear(ones(2, 3), ones(2, 2), NULL), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
     refuse(tg_linear(ones(2, 3), ones(4, 3), ones(3)), "");
+    sample(S(2, 3), S(3)); /* a weight without an out dim */
+    refuse(tg_linear(tg_scalar(1), ones(2, 3), NULL), "are needed, but their shapes are [] and [2, 3]");
 }
 SAMPLES(addmm)
 {
@@ -2011,6 +2046,12 @@ SAMPLES(einsum)
            "operand 0");
     refuse(tg_einsum("ii->i", two, 1),
            "subscript i has size 3 for operand 0 which does not broadcast with previously seen size 2");
+    sample(S(2, 2, 3), S(2, 3, 2), text("...ij,...jk->...ik"));
+    sample(S(2, 3), S(3), text("...i,i"));
+    sample(S(2, 3), text("i...->..."));
+    edge(in("[[1, 2], [3, 4]]"), text("...j->..."), gives("[3, 7]"), grads("[[1, 1], [1, 1]]"));
+    refuse(tg_einsum(NULL, two, 1), "argument equation is NULL");
+    refuse(tg_einsum("i", two, 0), "must provide at least one operand");
 }
 
 /* ---- normalisation, attention, dropout ---- */
@@ -2072,6 +2113,7 @@ SAMPLES(scaled_dot_product_attention)
     refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 4), ones(2, 4), NULL, 0, false, 0), "");
     refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(3, 4), NULL, 0, false, 0), "");
     refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2), 0, true, 0), "");
+    refuse(tg_scaled_dot_product_attention(ones(3), ones(2, 3), ones(2, 3), NULL, 0, false, 0), "");
 }
 SAMPLES(dropout)
 {
@@ -2175,6 +2217,12 @@ SAMPLES(cross_entropy)
     refuse(tg_cross_entropy(f64(LOGITS), i64("[-1, 0]")), "Target -1 is out of bounds.");  /* 2.84 */
     refuse(tg_cross_entropy(f64(LOGITS), i64("[1, 0, 1]")),
            "Expected input batch_size (2) to match target batch_size (3)."); /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[[1, 0], [1, 0]]")), "needs targets of 1 dims, but got shape [2, 2]");
+    refuse(tg_cross_entropy(ones(2, 3, 4), tg_zeros_on(TG_SHAPE(2, 5), TG_I64, TG_CPU)),
+           "size mismatch (got input: [2, 3, 4], target: [2, 5])");
+    refuse(tg_cross_entropy(f64(LOGITS), ones(2, 2)), "probabilities of shape [2, 2] for logits of shape [2, 3]");
+    refuse(tg_cross_entropy(tg_scalar(1), i64("1")), "at least one dim");
+    refuse(tg_cross_entropy(i64("[1, 2]"), i64("1")), "");
 }
 SAMPLES(cross_entropy_ex)
 {
@@ -2311,6 +2359,7 @@ static void run_samples(const char *only)
         if (only && !strstr(op_rows[i].name, only)) continue;
         harness.test = op_rows[i].name;
         at.row = &op_rows[i];
+        at.next_seed = 0;
         {
             tg_mark mark = tg_scope_begin();
             op_rows[i].samples();
