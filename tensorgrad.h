@@ -6447,7 +6447,7 @@ static bool tgi_call_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int outpu
         tg_tensor *g;
         int64_t errors = S->errors;
         if (leaf ? !e->post : !e->hook || e->output != output) continue;
-        if (leaf) { /* its .grad is committed: nothing may fail any more, so the run's last scope serves for each in turn */
+        if (leaf) { /* its .grad is committed: nothing may fail any more, so the run's last scope serves for each */
             tgi_frame *frame = S->frame;
             e->post(leaf, e->user);
             tgi_frames_close(S, frame);
@@ -9340,7 +9340,8 @@ tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
     else if (p == 1) y = tg_sum_dims(a, dims, keepdim);
     else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
-    else if (tgi_is_infinite(p) && tgi_reduced_count(t->dim, t->ndim, mask) == 0 && p > 0) y = tg_sum_dims(a, dims, keepdim);
+    else if (tgi_is_infinite(p) && p > 0 && tgi_reduced_count(t->dim, t->ndim, mask) == 0)
+        y = tg_sum_dims(a, dims, keepdim); /* of nothing: 0 */
     else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
     else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), dims, keepdim), 1 / p);
     return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
