@@ -1954,6 +1954,7 @@ SAMPLES(matmul)
     refuse(tg_matmul(ones(2, 2), tg_zeros_on(TG_SHAPE(2, 2), TG_F32, TG_CPU)), "same dtype");
     refuse(tg_matmul(ones(2), ones(3)), "");
     refuse(tg_matmul(ones(2, 2, 3), ones(2, 2)), "shapes cannot be multiplied (4x3 and 2x2)");
+    refuse(tg_matmul(boolean("[[1]]"), boolean("[[1]]")), "");
 }
 SAMPLES(mm)
 {
@@ -2052,6 +2053,13 @@ SAMPLES(einsum)
     edge(in("[[1, 2], [3, 4]]"), text("...j->..."), gives("[3, 7]"), grads("[[1, 1], [1, 1]]"));
     refuse(tg_einsum(NULL, two, 1), "argument equation is NULL");
     refuse(tg_einsum("i", two, 0), "must provide at least one operand");
+    sample(S(2, 1), S(2, 3), text("ij,ij->i")); /* a size of 1 broadcasts */
+    sample(S(2, 3), text(" i j -> j i "));
+    refuse(tg_einsum("ij,ij", two, 1), "fewer operands were provided than specified in the equation");
+    refuse(tg_einsum("ij", two, 2), "more operands were provided than specified in the equation");
+    two[0] = ones(1, 1, 1, 1, 1), two[1] = ones(1, 1, 1, 1);
+    refuse(tg_einsum("abcde,fghi->abcdefghi", two, 2), "more than 8 dims");
+    refuse(tg_einsum("abcde,fghi", two, 2), "more than 8 dims");
 }
 
 /* ---- normalisation, attention, dropout ---- */
@@ -2114,6 +2122,13 @@ SAMPLES(scaled_dot_product_attention)
     refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(3, 4), NULL, 0, false, 0), "");
     refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2), 0, true, 0), "");
     refuse(tg_scaled_dot_product_attention(ones(3), ones(2, 3), ones(2, 3), NULL, 0, false, 0), "");
+    expect(tg_scaled_dot_product_attention(q, k, v, NULL, 1, false, 0), "[[[0, 0], [0, 0], [0, 0]]]");
+    tg_seed(3), q = tg_scaled_dot_product_attention(k, k, v, NULL, 0.5, false, 0);
+    CHECK(!tg_equal(q, tg_scaled_dot_product_attention(k, k, v, NULL, 0, false, 0)));
+    tg_seed(3);
+    CHECK(tg_equal(q, tg_scaled_dot_product_attention(k, k, v, NULL, 0.5, false, 0)));
+    refuse(tg_scaled_dot_product_attention(k, k, v, NULL, 1.5, false, 0),
+           "dropout probability has to be between 0 and 1");
 }
 SAMPLES(dropout)
 {
@@ -2299,6 +2314,8 @@ SAMPLES(nll_loss)
     edge(in(LOGITS), ids("[-100, -100]"), constant(CLASS_WEIGHTS), count(-100), flag(TG_MEAN), gives("nan"),
          grads("[[0, 0, 0], [0, 0, 0]]"));
     refuse(tg_nll_loss(f64(LOGITS), i64("[3, 0]"), NULL, -100, TG_MEAN), "Target 3 is out of bounds.");
+    refuse(tg_nll_loss(i64("[[1, 2]]"), i64("[0]"), NULL, -100, TG_MEAN), "");
+    refuse(tg_nll_loss(f64(LOGITS), ones(2), NULL, -100, TG_MEAN), "");
 }
 SAMPLES(binary_cross_entropy)
 {

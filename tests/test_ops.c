@@ -10,6 +10,7 @@
 #include "harness.h"
 #include "samples.h"
 #include <ctype.h>
+#include <limits.h>
 
 static bool small;
 static bool seen[TGI_OP_COUNT]; /* ops whose rule a backward has run */
@@ -361,7 +362,8 @@ static void check_nan(outcome plain)
                   "NaN inputs give no NaN", __FILE__, at.line);
 }
 
-/* A tensor that is NULL: an error that says so, unless the input is optional; and nothing new while an error is pending. */
+/* A tensor that is NULL: an error that says so, unless the input is optional; and nothing new while an error is
+   pending. */
 static void check_null(void)
 {
     static const struct {
@@ -399,26 +401,27 @@ static void check_null(void)
 
 /* ---- in-place twins ---- */
 
-#define TWINS(OP)                                                                                                     \
-    OP(add, tg_add_(a, b))                                                                                            \
-    OP(sub, tg_sub_(a, b))                                                                                            \
-    OP(mul, tg_mul_(a, b))                                                                                            \
-    OP(div, tg_div_(a, b))                                                                                            \
-    OP(pow, tg_pow_(a, b))                                                                                            \
-    OP(add_scalar, tg_add_scalar_(a, p->num))                                                                         \
-    OP(sub_scalar, tg_sub_scalar_(a, p->num))                                                                         \
-    OP(mul_scalar, tg_mul_scalar_(a, p->num))                                                                         \
-    OP(div_scalar, tg_div_scalar_(a, p->num))                                                                         \
-    OP(pow_scalar, tg_pow_scalar_(a, p->num)) OP(clamp, tg_clamp_(a, p->num, p->num2))                                \
-        OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a)) OP(abs, tg_abs_(a)) OP(sign, tg_sign_(a))  \
-            OP(square, tg_square_(a)) OP(exp, tg_exp_(a)) OP(expm1, tg_expm1_(a)) OP(log, tg_log_(a))                 \
-                OP(log2, tg_log2_(a)) OP(log10, tg_log10_(a)) OP(log1p, tg_log1p_(a)) OP(sqrt, tg_sqrt_(a))           \
-                    OP(rsqrt, tg_rsqrt_(a)) OP(reciprocal, tg_reciprocal_(a)) OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) \
-                        OP(tan, tg_tan_(a)) OP(asin, tg_asin_(a)) OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a))         \
-                            OP(sinh, tg_sinh_(a)) OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a))     \
-                                OP(floor, tg_floor_(a)) OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a))                 \
-                                    OP(trunc, tg_trunc_(a)) OP(relu, tg_relu_(a)) OP(sigmoid, tg_sigmoid_(a))         \
-                                        OP(silu, tg_silu_(a)) OP(logsigmoid, tg_logsigmoid_(a))
+#define TWINS(OP)                                                                                                   \
+    OP(add, tg_add_(a, b))                                                                                          \
+    OP(sub, tg_sub_(a, b))                                                                                          \
+    OP(mul, tg_mul_(a, b))                                                                                          \
+    OP(div, tg_div_(a, b))                                                                                          \
+    OP(pow, tg_pow_(a, b))                                                                                          \
+    OP(add_scalar, tg_add_scalar_(a, p->num))                                                                       \
+    OP(sub_scalar, tg_sub_scalar_(a, p->num))                                                                       \
+    OP(mul_scalar, tg_mul_scalar_(a, p->num))                                                                       \
+    OP(div_scalar, tg_div_scalar_(a, p->num))                                                                       \
+    OP(pow_scalar, tg_pow_scalar_(a, p->num))                                                                       \
+    OP(clamp, tg_clamp_(a, p->num, p->num2)) OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a))     \
+        OP(abs, tg_abs_(a)) OP(sign, tg_sign_(a)) OP(square, tg_square_(a)) OP(exp, tg_exp_(a))                     \
+            OP(expm1, tg_expm1_(a)) OP(log, tg_log_(a)) OP(log2, tg_log2_(a)) OP(log10, tg_log10_(a))               \
+                OP(log1p, tg_log1p_(a)) OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a))                               \
+                    OP(reciprocal, tg_reciprocal_(a)) OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a))   \
+                        OP(asin, tg_asin_(a)) OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a))     \
+                            OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a)) OP(floor, tg_floor_(a)) \
+                                OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a)) OP(trunc, tg_trunc_(a))               \
+                                    OP(relu, tg_relu_(a)) OP(sigmoid, tg_sigmoid_(a)) OP(silu, tg_silu_(a))         \
+                                        OP(logsigmoid, tg_logsigmoid_(a))
 
 /* A twin writes into a copy of the first input that has a history, or into a half of one, and returns what it wrote. */
 static bool twins_write_halves;
@@ -960,6 +963,65 @@ TEST(views_share_storage)
     }
 }
 
+/* ---- dims ---- */
+
+#define DIM_CALLS(OP)                                                                                                  \
+    OP(tg_sum_dim(x, d, false))                                                                                        \
+    OP(tg_mean_dim(x, d, false)) OP(tg_prod_dim(x, d, false)) OP(tg_amax_dim(x, d, false))                             \
+        OP(tg_amin_dim(x, d, false)) OP(tg_any_dim(x, d, false)) OP(tg_all_dim(x, d, false))                           \
+            OP(tg_logsumexp_dim(x, d, false)) OP(tg_var_dim(x, d, 1, false)) OP(tg_std_dim(x, d, 1, false))            \
+                OP(tg_norm_dim(x, 2, d, false)) OP(tg_max_dim(x, d, false, NULL)) OP(tg_min_dim(x, d, false, NULL))    \
+                    OP(tg_argmax(x, d, false)) OP(tg_argmin(x, d, false)) OP(tg_cumsum(x, d)) OP(                      \
+                        tg_sort(x, d, false, NULL)) OP(tg_topk(x, 1, d, true, NULL)) OP(tg_softmax(x, d))              \
+                        OP(tg_log_softmax(x, d)) OP(tg_squeeze(x, d)) OP(tg_flatten(x, d, -1)) OP(tg_flatten(x, 0, d)) \
+                            OP(tg_transpose(x, d, 0)) OP(tg_transpose(x, 0, d)) OP(tg_movedim(x, d, 0))                \
+                                OP(tg_movedim(x, 0, d)) OP(tg_permute(x, TG_DIMS(0, d))) OP(tg_narrow(x, d, 0, 1))     \
+                                    OP(tg_select(x, d, 0)) OP(tg_slice(x, d, 0, 1, 1)) OP(tg_diagonal(x, 0, d, 0))     \
+                                        OP(tg_diagonal(x, 0, 0, d)) OP(tg_unfold(x, d, 1, 1))                          \
+                                            OP(tg_split(x, 1, d, pieces, 8)) OP(tg_chunk(x, 2, d, pieces, 8))          \
+                                                OP(tg_unbind(x, d, pieces, 8)) OP(tg_cat(&x, 1, d))                    \
+                                                    OP(tg_flip(x, TG_DIMS(d))) OP(tg_roll(x, TG_DIMS(1), TG_DIMS(d)))  \
+                                                        OP(tg_sum_dims(x, TG_DIMS(d), false))                          \
+                                                            OP(tg_index_select(x, d, i64("[0]")))                      \
+                                                                OP(tg_gather(x, d, i64("[[0]]")))                      \
+                                                                    OP(tg_take_along_dim(x, i64("[[0]]"), d))          \
+                                                                        OP(tg_scatter(x, d, i64("[[0]]"), x))          \
+                                                                            OP(tg_scatter_add(x, d, i64("[[0]]"), x))  \
+                                                                                OP(tg_index_add(x, d, i64("[0]"), x))
+
+/* Every dim argument: refused beyond either end, as the last one on from there. */
+TEST(dims_out_of_range)
+{
+    tg_tensor *x = ones(2, 3), *pieces[8];
+    int64_t far = (int64_t)1 << 32;
+    int k;
+    for (k = 0; k < 4; ++k) {
+        int d = k == 0 ? 2 : k == 1 ? -3 : k == 2 ? INT_MAX : INT_MIN;
+        char words[120];
+        snprintf(words, sizeof words, "Dimension out of range (expected to be in range of [-2, 1], but got %d)", d);
+#define REFUSE_DIM(call) refuse(call, words);
+        DIM_CALLS(REFUSE_DIM)
+    }
+    refuse(tg_unsqueeze(x, -4), "Dimension out of range (expected to be in range of [-3, 2], but got -4)");
+    refuse(tg_stack(&x, 1, 3), "Dimension out of range (expected to be in range of [-3, 2], but got 3)");
+    refuse(tg_sum_dims(x, TG_DIMS(far), false), "Dimension out of range"); /* does not fit an int */
+    refuse(tg_flip(x, TG_DIMS(-far)), "Dimension out of range");
+    refuse(tg_permute(x, TG_DIMS(0, far + 1)), "Dimension out of range");
+    x = tg_scalar(1);
+    refuse(tg_split(x, 1, 0, pieces, 8), "split expects at least a 1-dimensional tensor");
+    refuse(tg_chunk(x, 1, 0, pieces, 8), "chunk expects at least a 1-dimensional tensor");
+    refuse(tg_softmax(x, 1), "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+    expect(tg_softmax(x, -1), "1");
+    expect(tg_amax_dim(x, 0, true), "1");
+    expect(tg_max_dim(x, 0, false, &pieces[0]), "1");
+    expect(pieces[0], "0");
+    expect(tg_index_select(x, 0, i64("[0]")), "1");
+    expect(tg_index_select(ones(1), 0, i64("0")), "[1]");
+    refuse(tg_index_select(x, 0, i64("[0, 0]")), "Index to scalar can have only 1 value, got 2 value(s)");
+    expect(tg_mean_dim(x, -1, false), "1");
+    expect(tg_norm_dim(x, INFINITY, 0, false), "1");
+}
+
 /* ---- random numbers, comparing ---- */
 
 TEST(random)
@@ -1342,6 +1404,7 @@ int main(int argc, char **argv)
     RUN(what_is_saved);
     RUN(broadcast_patterns);
     RUN(views_share_storage);
+    RUN(dims_out_of_range);
     RUN(random);
     RUN(comparing);
     RUN(large_products);
