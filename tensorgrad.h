@@ -10392,10 +10392,14 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     if (!t || !index) return tgi_null_argument(S, "index_select", t ? "index" : "t"), (tg_tensor *)NULL;
-    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim) || !tgi_check_index_vector(S, "index_select", index) ||
-        !tgi_compose(&c, "index_select")) {
-        return NULL;
+    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
+    if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
+    if (t->ndim == 0 && tgi_numel(index) != 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
+                        (long long)tgi_numel(index)),
+               (tg_tensor *)NULL;
     }
+    if (!tgi_compose(&c, "index_select")) return NULL;
     return tgi_composed(
         &c, tgi_gather_op(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
 }
