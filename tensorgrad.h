@@ -5524,15 +5524,11 @@ static tgi_text tgi_argument_name(const tgi_op *op, int i, int nin)
 {
     tgi_text name;
     const char *p = op->arguments;
-    size_t length;
-    int k = i;
-    while (k > 0 && (p = strchr(p, ',')) != NULL) p++, k--;
-    if (!p) { /* a list */
-        snprintf(name.text, sizeof name.text, "%s[%d]", op->arguments, i);
-        return name;
-    }
-    length = strcspn(p, ",");
-    snprintf(name.text, sizeof name.text, nin > 1 && !strchr(op->arguments, ',') ? "%.*s[0]" : "%.*s", (int)length, p);
+    bool list = nin > 1 && !strchr(p, ','); /* one name for all */
+    int k;
+    for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
+    if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
+    else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
     return name;
 }
 
