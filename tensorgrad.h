@@ -7128,23 +7128,29 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
     return true;
 }
 
-/* An output that is an input, a view, or has a history already becomes a tensor of its own. */
+/* An output that is an input, a view, or has a history already becomes a tensor of its own, also where it was saved. */
 static bool tgi_own_outputs(tgi_thread *S, const char *name, tg_ctx *ctx)
 {
     int i, k;
     for (i = 0; i < ctx->n_out; ++i) {
-        bool alias = false;
-        if (!ctx->out[i]) {
+        tg_tensor *was = ctx->out[i];
+        bool input = false, alias = false;
+        if (!was) {
             return S->errors
                        ? false
                        : tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %s did not fill in output %d", name, i);
         }
-        for (k = 0; k < ctx->n_in; ++k) alias = alias || ctx->out[i] == ctx->in[k];
-        for (k = 0; k < i; ++k) alias = alias || ctx->out[i] == ctx->out[k];
-        alias = alias || !ctx->out[i]->link.next || ctx->out[i]->scope != ctx->scope;
-        if (alias || ctx->out[i]->base || ctx->out[i]->node || (ctx->out[i]->flags & TGI_REQUIRES_GRAD)) {
-            ctx->out[i] = tgi_reach.clone(ctx->out[i]);
-            if (!ctx->out[i]) return false;
+        for (k = 0; k < ctx->n_in; ++k) input = input || was == ctx->in[k];
+        for (k = 0; k < i; ++k) alias = alias || was == ctx->out[k];
+        alias = alias || input || !was->link.next || was->scope != ctx->scope;
+        if (!alias && !was->base && !was->node && !(was->flags & TGI_REQUIRES_GRAD)) continue;
+        ctx->out[i] = tgi_reach.clone(was);
+        if (!ctx->out[i]) return false;
+        for (k = 0; k < ctx->saves; ++k) {
+            if (input || ctx->save[k] != was) continue;
+            tgi_ref(ctx->out[i]);
+            tgi_unref(S, was);
+            ctx->save[k] = ctx->out[i];
         }
     }
     return true;
@@ -7236,7 +7242,6 @@ static bool tgi_watch_note(tgi_thread *S, tg_tensor *t)
 {
     tgi_watch *w = S->watch;
     int i;
-    if (!S->grad_off) return true;
     for (i = 0; i < w->n; ++i) {
         if (w->list[i] == t) return true;
     }
@@ -7287,11 +7292,11 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     y = fn(in, n, user);
     tgi_frames_close_above(S, scope);
     S->grad_off = true;
-    S->watch = outer;
     ctx->in = in, ctx->n_in = n;
     ctx->out = &y, ctx->n_out = 1;
     ctx->forward = true;
-    ok = y && tgi_own_outputs(S, "checkpoint", ctx);
+    ok = y && tgi_own_outputs(S, "checkpoint", ctx); /* notes a result that is an input, or fn's own */
+    S->watch = outer;
     for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
     ctx->forward = false;
     if (ok && watch.n &&
