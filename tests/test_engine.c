@@ -173,12 +173,13 @@ TEST(moves_that_change_nothing)
         CHECK(tg_to(x, TG_CPU) == x && tg_to_dtype(x, TG_F64) == x && tg_to_like(x, f64("7")) == x);
         CHECK(tg_to_ex(x, TG_CPU, TG_F64, TG_NON_BLOCKING) == x);
     }
-    ROW(1.2) CHECK(tg_cpu(x) == x && tg_to_dtype(tg_ones(TG_SHAPE(2)), TG_F32) != NULL);
+    ROW(1.2) CHECK(tg_cpu(x) == x && tg_to_dtype(x, tg_dtype_of(x)) == x);
     ROW(1.4) { /* dtype, device and TG_COPY decide, each alone */
         CHECK(tg_to_ex(x, TG_CPU, TG_F64, 0) == x);
         CHECK(tg_to_ex(x, TG_CPU, TG_F32, 0) != x);
         CHECK(tg_to_ex(x, TG_CPU, TG_F64, TG_COPY) != x);
-        CHECK(tg_to_ex(tg_t(f64("1 2; 3 4")), TG_CPU, TG_F64, 0) != NULL);
+        y = tg_t(f64("1 2; 3 4")); /* its layout does not */
+        CHECK(tg_to_ex(y, TG_CPU, TG_F64, 0) == y);
     }
     ROW(1.5) {
         y = tg_to_ex(x, TG_CPU, TG_F64, TG_COPY);
@@ -201,8 +202,6 @@ TEST(moves_that_change_nothing)
     }
     ROW(1.9) {
         CHECK(tg_device_parse("cpu:0", &zero) == TG_OK && tg_device_equal(zero, TG_CPU) && tg_to(x, zero) == x);
-        CHECK(tg_device_parse("cpu:1", &zero) != TG_OK || tg_device_equal(zero, TG_CPU));
-        tg_clear_error();
     }
 }
 
@@ -1768,7 +1767,7 @@ static bool loss_is(tg_tensor *loss, const char *value, const char *gradient_of_
 
 TEST(losses_at_edges)
 {
-    double nothing = (double)NAN, third = 1.0 / 3;
+    double third = 1.0 / 3;
     tg_tensor *ignored = of(TG_I64, "-100 -100"), *targets = of(TG_I64, "0 2"), *y;
     logits = leaf("0 0 0; 0 0 0");
     ROW(2.82) {
@@ -1777,7 +1776,6 @@ TEST(losses_at_edges)
         CHECK(loss_is(tg_cross_entropy_ex(logits, ignored, NULL, -100, 0, TG_NONE), "0 0", "0 0 0 0 0 0"));
         CHECK(isnan(tg_item(tg_cross_entropy_ex(logits, targets, f64("0 0 0"), -100, 0, TG_MEAN))));
         CHECK(isnan(tg_item(tg_cross_entropy(tg_zeros(TG_SHAPE(0, 3)), of(TG_I64, "")))));
-        CHECK(isnan(nothing));
     }
     ROW(2.83) {
         y = tg_cross_entropy_ex(logits, of(TG_I64, "0 -100"), f64("2 1 1"), -100, 0, TG_MEAN);
@@ -2073,6 +2071,33 @@ TEST(custom_context)
     }
     CHECK_FAILS(tg_save(NULL, x), "NULL");
     CHECK_FAILS(tg_ctx_alloc(NULL, 1), "NULL");
+}
+
+/* An output that is a view, saved, and one given twice. */
+static tg_status flat_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    out[0] = out[1] = tg_view(tg_exp(in[0]), TG_SHAPE(-1));
+    return out[0] ? tg_save(ctx, out[0]) : tg_error_code();
+}
+static tg_status flat_backward(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
+{
+    grad_in[0] = tg_view(tg_mul(tg_add(g[0], g[1]), tg_saved(ctx, 0)), *(tg_shape *)tg_ctx_user(ctx));
+    return grad_in[0] ? TG_OK : tg_error_code();
+}
+static tg_tensor *flat_exp(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *out[2] = {NULL, NULL};
+    (void)n;
+    tg_custom("flat", flat_forward, flat_backward, user, in, 1, out, 2);
+    CHECK(out[0] != out[1]);
+    return tg_add(tg_mul(out[0], out[0]), tg_mul_scalar(out[1], 3));
+}
+
+TEST(custom_outputs_that_are_views)
+{
+    tg_tensor *x = leaf("0.1 -0.2; 0.3 0.4");
+    tg_shape shape = TG_SHAPE(2, 2);
+    CHECK(tg_gradcheck(flat_exp, &x, 1, &shape) && tg_gradgradcheck(flat_exp, &x, 1, &shape));
 }
 
 /* More saved tensors than any one machine word has bits, their handles gone, differentiated twice. */
@@ -2773,6 +2798,36 @@ static tg_tensor *other_shape(tg_tensor *const *in, int n, void *user)
     return ++*(int *)user == 2 ? tg_sum(in[0]) : tg_exp(in[0]);
 }
 
+static tg_tensor *first_input(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return in[0];
+}
+static tg_tensor *what_user_is(tg_tensor *const *in, int n, void *user)
+{
+    (void)in, (void)n;
+    return (tg_tensor *)user;
+}
+static tg_tensor *records_inside(tg_tensor *const *in, int n, void *user)
+{
+    TG_ENABLE_GRAD;
+    (void)n, (void)user;
+    return tg_exp(tg_mul(in[0], in[0]));
+}
+
+TEST(checkpoint_of_odd_functions)
+{
+    tg_tensor *x = leaf("1 2"), *w = leaf("3 4"), *y = tg_checkpoint(first_input, &x, 1, NULL);
+    CHECK(y != x && backward_sum(tg_mul_scalar(y, 2)) == TG_OK);
+    HAS(tg_grad(x), "2 2");
+    y = tg_checkpoint(what_user_is, &x, 1, f64("7 8"));
+    CHECK(!tg_requires_grad(y));
+    HAS(y, "7 8");
+    y = tg_checkpoint(records_inside, &w, 1, NULL); /* a mode of its own does not lose the gradient */
+    CHECK(backward_sum(y) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(w), TG_INDEX(0)), 6 * exp(9.0), 1e-12);
+}
+
 TEST(checkpoint_that_fails)
 {
     tg_tensor *x = leaf("1 2"), *y;
@@ -2852,6 +2907,80 @@ TEST(unrelated_graphs_cost_nothing)
     tg_hook(other, hook_count, &calls);
     CHECK(backward_sum(tg_mul(x, x)) == TG_OK && calls == 0 && tg_grad(far) == NULL);
     CHECK(backward_sum(other) == TG_OK && calls == 1);
+}
+
+/* ---- properties that hold for any graph ---- */
+
+static tg_tensor *mixture(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *y = tg_matmul(tg_tanh(in[0]), tg_exp(in[1]));
+    (void)n, (void)user;
+    return tg_sum(tg_mul(tg_softmax(y, 1), tg_mul(y, tg_t(y))));
+}
+
+TEST(incoming_gradient_of_any_layout)
+{
+    tg_tensor *x = leaf("1 2 3; 4 5 6"), *y = tg_mul(tg_exp(tg_mul_scalar(x, 0.1)), x), *wanted, *layouts[4];
+    int k;
+    layouts[0] = f64("1 2 1; 2 1 2");
+    layouts[1] = tg_t(f64("1 2; 2 1; 1 2"));
+    layouts[2] = tg_slice(f64("1 0 2 0 1 0; 2 0 1 0 2 0"), 1, 0, 6, 2);
+    layouts[3] = tg_narrow(f64("9 9 9; 1 2 1; 2 1 2"), 0, 1, 2);
+    CHECK(backward_with(y, layouts[0], TG_RETAIN_GRAPH) == TG_OK);
+    wanted = tg_clone(tg_grad(x));
+    for (k = 1; k < 4; ++k) {
+        tg_set_grad(x, NULL);
+        CHECK(backward_with(y, layouts[k], TG_RETAIN_GRAPH) == TG_OK && tg_equal(tg_grad(x), wanted));
+        CHECK(tg_version_of(layouts[k]) == 0 && tg_equal(layouts[k], layouts[0])); /* it is not written */
+    }
+    tg_set_grad(x, NULL);
+    CHECK(backward_with(y, tg_expand(f64("2"), TG_SHAPE(2, 3)), TG_RETAIN_GRAPH) == TG_OK);
+    wanted = tg_clone(tg_grad(x));
+    tg_set_grad(x, NULL);
+    CHECK(backward_with(y, f64("2 2 2; 2 2 2"), 0) == TG_OK && tg_equal(tg_grad(x), wanted));
+}
+
+TEST(backward_repeats_to_the_bit)
+{
+    tg_tensor *in[2], *y, *first[2], *g[2];
+    int times;
+    tg_seed(8);
+    in[0] = tg_set_requires_grad(tg_randn(TG_SHAPE(4, 6)), true);
+    in[1] = tg_set_requires_grad(tg_randn(TG_SHAPE(6, 4)), true);
+    for (times = 0; times < 3; ++times) {
+        y = mixture(in, 2, NULL);
+        CHECK(tg_gradients(&y, 1, NULL, in, 2, times ? g : first, TG_RETAIN_GRAPH) == TG_OK);
+        if (times) CHECK(tg_equal(g[0], first[0]) && tg_equal(g[1], first[1]));
+        CHECK(tg_backward(y) == TG_OK && tg_equal(tg_grad(in[0]), first[0]) && tg_equal(tg_grad(in[1]), first[1]));
+        tg_set_grad(in[0], NULL), tg_set_grad(in[1], NULL);
+    }
+}
+
+TEST(hessian_is_symmetric)
+{
+    tg_tensor *x = leaf("0.3 -0.5; 0.7 0.2"), *in[2], *y, *g;
+    double h[4][4];
+    int i, k;
+    in[0] = x, in[1] = tg_t(x);
+    y = mixture(in, 2, NULL);
+    g = tg_view(gradient(y, x, TG_CREATE_GRAPH), TG_SHAPE(4));
+    for (i = 0; i < 4; ++i) {
+        tg_tensor *row = gradient(tg_select(g, 0, i), x, TG_RETAIN_GRAPH);
+        for (k = 0; k < 4; ++k) h[i][k] = tg_get(row, TG_INDEX(k / 2, k % 2));
+    }
+    for (i = 0; i < 4; ++i) {
+        for (k = 0; k < i; ++k) CHECK_NEAR(h[i][k], h[k][i], 1e-12);
+        CHECK(h[i][i] != 0);
+    }
+}
+
+TEST(order_of_building_does_not_matter)
+{
+    tg_tensor *x = leaf("0.5 2"), *a = tg_exp(x), *b = tg_sin(x), *one = gradient(tg_add(a, b), x, 0), *other;
+    b = tg_sin(x), a = tg_exp(x);
+    other = gradient(tg_add(b, a), x, 0);
+    CHECK(tg_equal(one, other));
+    CHECK(tg_equal(gradient(tg_add(tg_detach(a), tg_sin(x)), x, 0), tg_cos(tg_detach(x)))); /* detach: nothing */
 }
 
 /* ---- what has broken others: each of these was wrong in at least one library of this kind ---- */
@@ -3106,7 +3235,7 @@ static void check_rows(const char *path)
     static bool listed[3][128];
     FILE *file = fopen(path, "r");
     char line[512];
-    int section, number, missing = 0, k;
+    int section, number, missing = 0;
     harness.test = "rows.txt", harness.row = NULL;
     CHECK(file != NULL);
     if (!file) return;
@@ -3128,7 +3257,6 @@ static void check_rows(const char *path)
         }
     }
     CHECK(missing == 0);
-    for (k = 0; k < harness.row_count; ++k) CHECK(strchr(harness.rows[k].row, '.') != NULL);
 }
 
 int main(int argc, char **argv)
@@ -3164,6 +3292,7 @@ int main(int argc, char **argv)
     RUN(losses_at_edges);
     RUN(custom_functions);
     RUN(custom_context);
+    RUN(custom_outputs_that_are_views);
     RUN(many_inputs);
     RUN(gradient_checks);
     RUN(anomaly_mode);
@@ -3183,10 +3312,15 @@ int main(int argc, char **argv)
     RUN(a_backward_that_fails_changes_no_gradient);
     RUN(checkpoint_equals_plain);
     RUN(checkpoint_lifetimes);
+    RUN(checkpoint_of_odd_functions);
     RUN(checkpoint_that_fails);
     RUN(sixty_doublings);
     RUN(twenty_thousand_losses_over_one_trunk);
     RUN(unrelated_graphs_cost_nothing);
+    RUN(incoming_gradient_of_any_layout);
+    RUN(backward_repeats_to_the_bit);
+    RUN(hessian_is_symmetric);
+    RUN(order_of_building_does_not_matter);
     RUN(x_plus_x);
     RUN(shared_nonleaf_diamond);
     RUN(same_relu_input_twice);
