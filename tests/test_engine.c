@@ -890,6 +890,10 @@ TEST(gradients_of_several_outputs)
     CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK);
     HAS(g, "1 10");
     CHECK(g != grads[0] && tg_data(g) != tg_data(grads[0]));
+    grads[0] = tg_param(f64("3 4")); /* in no scope's list: it must not be given to one */
+    CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK && g != grads[0]);
+    HAS(g, "3 4");
+    tg_release(grads[0]);
     CHECK_FAILS(tg_gradients(NULL, 1, NULL, &x, 1, &g, 0), "NULL");
     CHECK_FAILS(tg_gradients(out, 1, NULL, &x, 1, NULL, 0), "NULL");
 }
@@ -1357,9 +1361,12 @@ TEST(writes_in_place)
 
 TEST(views_and_writes)
 {
+    int64_t nodes;
     ROW(2.49) {
         tg_tensor *x = leaf("1 2 3 4"), *y = tg_mul_scalar(x, 1), *v = tg_narrow(y, 0, 1, 2);
         CHECK(tg_mul_scalar_(v, 10) == v && !tg_is_leaf(y));
+        nodes = tg_stats().nodes;
+        CHECK(tg_neg(v) != NULL && tg_stats().nodes == nodes + 1); /* v is up to date: only the new op's node */
         HAS(y, "1 20 30 4");
         CHECK(backward_sum(y) == TG_OK);
         HAS(tg_grad(x), "1 10 10 1");
@@ -1403,7 +1410,7 @@ TEST(views_and_writes)
         HAS(data, "1 2 3 5");
     }
     ROW(2.53) {
-        tg_tensor *x = leaf("1 2"), *y = tg_mul_scalar(x, 1), *v, *data = f64("1 2"), *w;
+        tg_tensor *x = leaf("1 2"), *y = tg_mul_scalar(x, 1), *v, *data = f64("1 2"), *w, *of_leaf;
         {
             TG_NO_GRAD;
             v = tg_narrow(y, 0, 0, 1);
@@ -1414,6 +1421,13 @@ TEST(views_and_writes)
                     "enabled. Given that this use case is ambiguous");
         CHECK_FAILS(tg_mul_(v, tg_narrow(y, 0, 1, 1)), "A view was created in no_grad mode");
         HAS(y, "1 2");
+        {
+            TG_NO_GRAD;
+            of_leaf = tg_narrow(x, 0, 0, 1);
+        }
+        CHECK(tg_mul_scalar_(of_leaf, 2) == NULL && tg_error_code() == TG_ERR_GRAPH); /* its base is a leaf */
+        tg_clear_error();
+        HAS(x, "1 2");
         CHECK(tg_mul_scalar_(w, 2) == w); /* without gradients there is nothing ambiguous */
         {
             TG_NO_GRAD;
