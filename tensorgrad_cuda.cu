@@ -17,6 +17,22 @@
 #define TGI_MUL_ADD(a, b, c) __dadd_rn(__dmul_rn(a, b), c)
 #include "tensorgrad.h"
 
+/* nvcc's launch stubs have guarded local statics, whose guards would need the C++ library.  These stand in their place, so
+   that a C compiler links the object: two threads may both do what is guarded, the look-up of one kernel, to one end.
+   Nor are there exceptions; nvcc hands that pragma on to the host compiler, with a warning. */
+#ifdef __NVCC__
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675
+#pragma GCC optimize("no-exceptions")
+#pragma nv_diagnostic pop
+extern "C" int __cxa_guard_acquire(long long *guard) __asm__("tgi_guard_acquire");
+extern "C" void __cxa_guard_release(long long *guard) __asm__("tgi_guard_release");
+extern "C" void __cxa_guard_abort(long long *guard) __asm__("tgi_guard_abort");
+extern "C" int __cxa_guard_acquire(long long *guard) { return !__atomic_load_n((char *)guard, __ATOMIC_ACQUIRE); }
+extern "C" void __cxa_guard_release(long long *guard) { __atomic_store_n((char *)guard, (char)1, __ATOMIC_RELEASE); }
+extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
+#endif
+
 enum { TGI_BLOCK = 256, TGI_MOST_BLOCKS = 1 << 20, TGI_STAGING = 1 << 20, TGI_DEVICES = 16 };
 #define TGI_ALL_LANES 0xffffffffu
 
@@ -74,7 +90,7 @@ static bool tgi_launch(tgi_thread *S, const tgi_cuda_device *d, void (*kernel)(P
                        const A &...args)
 {
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(blocks < TGI_MOST_BLOCKS ? blocks : TGI_MOST_BLOCKS));
+    config.gridDim = dim3((unsigned)tgi_at_most(blocks, TGI_MOST_BLOCKS));
     config.blockDim = dim3((unsigned)threads);
     config.stream = d->stream;
     return TGI_CUDA(cudaLaunchKernelEx(&config, kernel, P(args)...));
