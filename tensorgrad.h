@@ -966,7 +966,9 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #endif
 #endif /* TENSORGRAD_H */
 
-#if defined(TENSORGRAD_IMPLEMENTATION) && !defined(TENSORGRAD_IMPLEMENTED)
+/* TGI_CUDA_COMPANION: tensorgrad_cuda.cu includes the header for what both sides need to know: the op table, dtypes,
+   random words, and the backend's structs and formulas. */
+#if (defined(TENSORGRAD_IMPLEMENTATION) || defined(TGI_CUDA_COMPANION)) && !defined(TENSORGRAD_IMPLEMENTED)
 #define TENSORGRAD_IMPLEMENTED
 
 #include <float.h>
@@ -1197,6 +1199,7 @@ enum {
 #endif
 
 typedef struct tgi_thread tgi_thread;
+#ifndef TGI_CUDA_COMPANION
 typedef struct tgi_node tgi_node;
 typedef struct tgi_frame tgi_frame;
 
@@ -1547,6 +1550,8 @@ static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 #endif
 }
 
+#endif /* !TGI_CUDA_COMPANION */
+
 /* ======== @@DTYPE ================================================================================================= */
 
 typedef struct { const char *name; size_t size; bool floating; int category; /* bool < int < float */ } tgi_dtype_row;
@@ -1556,6 +1561,13 @@ static const tgi_dtype_row tgi_dtypes[] = {
 };
 enum { TGI_DTYPES = (int)(sizeof tgi_dtypes / sizeof tgi_dtypes[0]) };
 
+/* The dtype a kernel computes in: f16 and bf16 in f32, integers and bool in i64. */
+static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
+{
+    return dtype == TG_F64 ? TG_F64 : tgi_dtypes[dtype].floating ? TG_F32 : TG_I64;
+}
+
+#ifndef TGI_CUDA_COMPANION
 static bool tgi_dtype_known(tg_dtype dtype) { return (int)dtype >= 0 && (int)dtype < TGI_DTYPES; }
 const char *tg_dtype_name(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].name : "unknown dtype"; }
 size_t tg_dtype_size(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].size : 0; }
@@ -1569,12 +1581,6 @@ tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
         return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
     return TG_F32; /* bf16 with f16: neither holds the other */
-}
-
-/* The dtype a kernel computes in: f16 and bf16 in f32, integers and bool in i64. */
-static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
-{
-    return dtype == TG_F64 ? TG_F64 : tgi_dtypes[dtype].floating ? TG_F32 : TG_I64;
 }
 
 tg_status tg_set_default_dtype(tg_dtype dtype)
@@ -1593,10 +1599,6 @@ tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
 
 /* ======== @@RANDOM ================================================================================================ */
 
-#ifndef TGI_INLINE
-#define TGI_INLINE static inline /* the CUDA companion has its own: __host__ __device__ */
-#endif
-
 void tg_seed(uint64_t seed)
 {
     tgi_thread *S = tgi_self();
@@ -1606,6 +1608,14 @@ void tg_seed(uint64_t seed)
 
 tg_rng tg_rng_state(void) { return tgi_self()->rng; }
 void tg_rng_set_state(tg_rng state) { tgi_self()->rng = state; }
+#endif /* !TGI_CUDA_COMPANION */
+
+/* What kernels need on every device; the CUDA companion has its own words for it: __device__, and a product and a sum
+   that are never contracted, for the same bits everywhere. */
+#ifndef TGI_INLINE
+#define TGI_INLINE static inline
+#define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
+#endif
 
 /* Random kinds; lo and hi are their two numbers. */
 typedef enum {
@@ -1669,7 +1679,7 @@ TGI_INLINE double tgi_random_log(double x)
     z = (m - 1) / (m + 1);
     square = z * z;
     for (int odd = 23; odd >= 3; odd -= 2) series = (series + 1.0 / odd) * square;
-    return (double)e * 0.693147180559945309 + 2 * z * (1 + series);
+    return TGI_MUL_ADD((double)e, 0.693147180559945309, 2 * z * (1 + series));
 }
 
 /* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
@@ -1679,9 +1689,9 @@ TGI_INLINE double tgi_random_log(double x)
 TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
-    for (int i = 6; i >= 0; --i) above = above * r + a[i];
-    for (int i = 5; i >= 0; --i) below = below * r + b[i];
-    return above / (below * r + 1);
+    for (int i = 6; i >= 0; --i) above = TGI_MUL_ADD(above, r, a[i]);
+    for (int i = 5; i >= 0; --i) below = TGI_MUL_ADD(below, r, b[i]);
+    return above / TGI_MUL_ADD(below, r, 1);
 }
 
 TGI_INLINE double tgi_random_inverse_normal(double p)
@@ -1702,7 +1712,7 @@ TGI_INLINE double tgi_random_inverse_normal(double p)
         5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
         1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
     const double q = p - 0.5;
-    if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(0.180625 - q * q, middle, middle + 8);
+    if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(TGI_MUL_ADD(-q, q, 0.180625), middle, middle + 8);
     const double r = sqrt(-tgi_random_log(q < 0 ? p : 1 - p));
     const double x =
         r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
@@ -1744,12 +1754,14 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 {
     return *word * (1 / 4294967296.0) < probability ? 1 : 0;
 }
+
 /* ======== @@BACKEND =============================================================================================== */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
     void *data;
     tg_dtype dtype;
+    int index; /* of the device that data is on */
     int64_t stride[TG_MAX_DIMS];
 } tgi_operand;
 
@@ -1772,6 +1784,7 @@ typedef struct {
     int ndim;
     int64_t dim[TG_MAX_DIMS];
     int64_t length;
+    int64_t size; /* gather and scatter: of x along the row's dim; what is indexed beyond it is skipped */
     int nargs;
     tgi_operand arg[TGI_MAX_ARGS];
     int64_t step[TGI_MAX_ARGS];
@@ -1806,6 +1819,7 @@ typedef struct {
     double lr, weight_decay, momentum, dampening, beta1, beta2, eps, alpha, lr_decay; /* adagrad: lr comes decayed */
     double bias1, bias2;                                                              /* 1 - beta^t */
     tg_dtype dtype;
+    int index; /* of the device */
     int64_t n;
     void *p;
     const void *g;
@@ -1816,12 +1830,20 @@ typedef struct {
 typedef enum { TGI_INDEX_OUT_OF_BOUNDS, TGI_INDEX_IN_SELF, TGI_INDEX_TARGET } tgi_index_message;
 
 /* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
-   after recording an error.  `index` is the device's; kernels find it in their operands' memory where it matters.
-   Index operands are valid when a kernel runs: index_check has been asked first. */
+   after recording an error.  `index` is the device's; kernels find it in their operands.  index_check is asked before a
+   kernel uses index operands: it refuses bad ones at once, or (where that would have to wait for the device) notes them
+   for the next call that waits, and the kernel skips them. */
 typedef struct tgi_backend {
     const char *name;
     int type;  /* TG_DEV_... */
     bool host; /* its memory is the host's */
+
+    /* devices: how many there are (0 is no error); whether device *index can be used, after -1 has become the current
+       one; make it the current one of this thread; give back what this thread holds on all of them */
+    int (*device_count)(void);
+    bool (*resolve)(tgi_thread *S, const char *op, int *index);
+    bool (*set_current)(tgi_thread *S, int index);
+    void (*thread_end)(tgi_thread *S);
 
     /* memory: NULL when there is none (no error recorded); copies are complete when they return */
     void *(*alloc)(tgi_thread *S, int index, size_t bytes);
@@ -1865,34 +1887,35 @@ typedef struct tgi_backend {
     bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
     bool (*optim_step)(tgi_thread *S, const tgi_optim_step *step);
 } tgi_backend;
-/* ---- The CPU's row: conversions ---- */
+
+/* ---- For every backend: conversions ---- */
 
 /* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
    kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
-static inline float tgi_float_of_bits(uint32_t bits)
+TGI_INLINE float tgi_float_of_bits(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint32_t tgi_bits_of_float(float x)
+TGI_INLINE uint32_t tgi_bits_of_float(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
+TGI_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
 
-static inline uint16_t tgi_f32_to_bf16(float x)
+TGI_INLINE uint16_t tgi_f32_to_bf16(float x)
 {
     const uint32_t bits = tgi_bits_of_float(x);
     if (x != x) return (uint16_t)(bits >> 16 | 0x40); /* keep it a NaN */
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-static inline float tgi_f16_to_f32(uint16_t half)
+TGI_INLINE float tgi_f16_to_f32(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
     if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13);       /* infinity and NaN */
@@ -1901,7 +1924,7 @@ static inline float tgi_f16_to_f32(uint16_t half)
     return sign ? -subnormal : subnormal;
 }
 
-static inline uint16_t tgi_f32_to_f16(float x)
+TGI_INLINE uint16_t tgi_f32_to_f16(float x)
 {
     const uint32_t bits = tgi_bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
     if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF));
@@ -1913,7 +1936,7 @@ static inline uint16_t tgi_f32_to_f16(float x)
 
 /* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
    ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
-static inline float tgi_f64_to_odd_f32(double x)
+TGI_INLINE float tgi_f64_to_odd_f32(double x)
 {
     const float f = (float)x;
     uint32_t bits = tgi_bits_of_float(f);
@@ -1922,7 +1945,7 @@ static inline float tgi_f64_to_odd_f32(double x)
     return tgi_float_of_bits(bits | 1);
 }
 
-static inline float tgi_i64_to_odd_f32(int64_t x)
+TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
 {
     const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
     const double kept = (double)(size >> 11 << 11 | (uint64_t)((size & 0x7FF) != 0) << 11); /* 53 bits, to odd */
@@ -1931,28 +1954,28 @@ static inline float tgi_i64_to_odd_f32(int64_t x)
 }
 
 /* Saturating, NaN to 0. */
-static inline int64_t tgi_f64_to_i64(double x)
+TGI_INLINE int64_t tgi_f64_to_i64(double x)
 {
     if (x != x) return 0;
     return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
 }
 
-static inline int32_t tgi_f64_to_i32(double x)
+TGI_INLINE int32_t tgi_f64_to_i32(double x)
 {
     if (x != x) return 0;
     return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
 }
 
-static inline uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
+TGI_INLINE uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
 
 /* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
-static inline int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-static inline int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
-static inline int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 /* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
    bases. */
-static inline int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
+TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 {
     int64_t y = 1;
     if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
@@ -1975,6 +1998,247 @@ static inline int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
     OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
     OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
     OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
+
+/* ---- For every backend: loops over strided operands ---- */
+
+/* The column of a compute dtype in tables of kernels. */
+static inline int tgi_column(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
+
+static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
+
+/* A loop in its simplest form: dims of size 1 dropped, neighbours merged where every operand steps through both as
+   through one; strides in bytes.  There is at least one dim. */
+typedef struct {
+    int ndim, nargs;
+    int64_t dim[TG_MAX_DIMS], numel;
+    char *data[TGI_MAX_ARGS];
+    tg_dtype dtype[TGI_MAX_ARGS];
+    int64_t stride[TGI_MAX_ARGS][TG_MAX_DIMS];
+} tgi_nest;
+
+static TGI_UNUSED void tgi_nest_swap(tgi_nest *nest, int d, int e)
+{
+    const int64_t size = nest->dim[d];
+    nest->dim[d] = nest->dim[e];
+    nest->dim[e] = size;
+    for (int k = 0; k < nest->nargs; ++k) {
+        const int64_t stride = nest->stride[k][d];
+        nest->stride[k][d] = nest->stride[k][e];
+        nest->stride[k][e] = stride;
+    }
+}
+
+/* Merges dim d + 1 into dim d wherever all operands allow it. */
+static TGI_UNUSED void tgi_nest_merge(tgi_nest *nest)
+{
+    int last = 0;
+    for (int d = 1; d < nest->ndim; ++d) {
+        bool one = true;
+        for (int k = 0; k < nest->nargs; ++k) one = one && nest->stride[k][last] == nest->stride[k][d] * nest->dim[d];
+        if (!one) last++;
+        nest->dim[last] = one ? nest->dim[last] * nest->dim[d] : nest->dim[d];
+        for (int k = 0; k < nest->nargs; ++k) nest->stride[k][last] = nest->stride[k][d];
+    }
+    nest->ndim = last + 1;
+}
+
+/* Whether every operand lies in memory as the loop goes, without a gap. */
+static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_operand *arg)
+{
+    for (int k = 0; k < nargs; ++k) {
+        int64_t stride = 1;
+        for (int d = ndim - 1; d >= 0; stride *= dim[d], --d) {
+            if (arg[k].stride[d] != stride && dim[d] != 1) return false;
+        }
+    }
+    return true;
+}
+
+/* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first
+   operand. */
+static void tgi_nest_begin(tgi_nest *nest, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
+                           bool any_order)
+{
+    nest->ndim = 0;
+    nest->nargs = nargs;
+    nest->numel = 1;
+    for (int k = 0; k < nargs; ++k) {
+        nest->data[k] = (char *)arg[k].data;
+        nest->dtype[k] = arg[k].dtype;
+    }
+    for (int d = 0; d < ndim; ++d) nest->numel *= dim[d];
+    const bool dense = tgi_all_dense(ndim, dim, nargs, arg);
+    for (int d = 0; d < ndim && !dense; ++d) {
+        if (dim[d] == 1) continue;
+        nest->dim[nest->ndim] = dim[d];
+        for (int k = 0; k < nargs; ++k) nest->stride[k][nest->ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
+        nest->ndim++;
+    }
+    if (nest->ndim == 0) { /* one dim, of all elements or one */
+        nest->dim[0] = nest->numel;
+        for (int k = 0; k < nargs; ++k) nest->stride[k][0] = tgi_bytes_of(arg[k].dtype);
+        nest->ndim = 1;
+        return;
+    }
+    for (int d = 1; any_order && d < nest->ndim; ++d) { /* insertion sort: stable */
+        for (int e = d; e > 0 && llabs(nest->stride[0][e - 1]) < llabs(nest->stride[0][e]); --e)
+            tgi_nest_swap(nest, e - 1, e);
+    }
+    tgi_nest_merge(nest);
+}
+
+/* Whether operand k lies in memory as the loop goes, without a gap. */
+static bool tgi_is_flat(const tgi_nest *nest, int k)
+{
+    int64_t stride = tgi_bytes_of(nest->dtype[k]);
+    for (int d = nest->ndim - 1; d >= 0; stride *= nest->dim[d], --d) {
+        if (nest->stride[k][d] != stride) return false;
+    }
+    return true;
+}
+
+/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones
+   reach.  (May say false of some that do not meet.) */
+static bool tgi_no_overlap(const tgi_nest *nest)
+{
+    bool seen[TG_MAX_DIMS] = {false};
+    int64_t reach = tgi_bytes_of(nest->dtype[0]);
+    for (int k = 0; k < nest->ndim; ++k) {
+        int next = -1;
+        for (int d = 0; d < nest->ndim; ++d) {
+            if (!seen[d] && (next < 0 || llabs(nest->stride[0][d]) < llabs(nest->stride[0][next]))) next = d;
+        }
+        seen[next] = true;
+        if (llabs(nest->stride[0][next]) < reach) return false;
+        reach += (nest->dim[next] - 1) * llabs(nest->stride[0][next]);
+    }
+    return true;
+}
+
+/* ---- For every backend: formulas ----
+
+   The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
+
+TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? least : x; }
+
+#define TGI_REAL(call, x) ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x)) : call((double)(x))))
+#define TGI_REAL2(call, x, y) \
+    ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
+#define tgi_fabs(x) TGI_REAL(fabs, x)
+#define tgi_exp(x) TGI_REAL(exp, x)
+#define tgi_expm1(x) TGI_REAL(expm1, x)
+#define tgi_log(x) TGI_REAL(log, x)
+#define tgi_log2(x) TGI_REAL(log2, x)
+#define tgi_log10(x) TGI_REAL(log10, x)
+#define tgi_log1p(x) TGI_REAL(log1p, x)
+#define tgi_sqrt(x) TGI_REAL(sqrt, x)
+#define tgi_sin(x) TGI_REAL(sin, x)
+#define tgi_cos(x) TGI_REAL(cos, x)
+#define tgi_tan(x) TGI_REAL(tan, x)
+#define tgi_asin(x) TGI_REAL(asin, x)
+#define tgi_acos(x) TGI_REAL(acos, x)
+#define tgi_atan(x) TGI_REAL(atan, x)
+#define tgi_sinh(x) TGI_REAL(sinh, x)
+#define tgi_cosh(x) TGI_REAL(cosh, x)
+#define tgi_tanh(x) TGI_REAL(tanh, x)
+#define tgi_erf(x) TGI_REAL(erf, x)
+#define tgi_floor(x) TGI_REAL(floor, x)
+#define tgi_ceil(x) TGI_REAL(ceil, x)
+#define tgi_rint(x) TGI_REAL(rint, x)
+#define tgi_trunc(x) TGI_REAL(trunc, x)
+#define tgi_pow(x, y) TGI_REAL2(pow, x, y)
+#define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
+#define tgi_log_above(x, least) ((real)tgi_not_below((double)tgi_log(x), least))
+#define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
+#define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
+    ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
+
+/* Reductions: the identity and the combination of an accumulator a with an element x, for floats and for integers.  Floats
+   accumulate in double, integers and bool in int64_t. */
+
+#define TGI_REDUCTIONS(OP)                                                 \
+    OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                               \
+    OP(prod, 1, a *x, 1, tgi_wrap_mul(a, x))                               \
+    OP(amax, -HUGE_VAL, a > x || a != a ? a : x, INT64_MIN, a > x ? a : x) \
+    OP(amin, HUGE_VAL, a < x || a != a ? a : x, INT64_MAX, a < x ? a : x)  \
+    OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                      \
+    OP(all, 1, a != 0 && x != 0, 1, a != 0 && x != 0)
+
+/* Optimizers, PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see tgi_optim_step), in
+   f32 or f64. */
+
+#define TGI_OPTIMIZERS(OP, suffix, type)                       \
+    OP(sgd, suffix, type, {                                    \
+        g += decay * p;                                        \
+        if (step->momentum != 0) {                             \
+            a = step->first ? g : momentum * a + undamped * g; \
+            g = step->nesterov ? g + momentum * a : a;         \
+        }                                                      \
+        p -= lr * g;                                           \
+    })                                                         \
+    OP(adam, suffix, type, {                                   \
+        g += decay * p;                                        \
+        TGI_ADAM_STEP                                          \
+    })                                                         \
+    OP(adamw, suffix, type, {                                  \
+        p -= lr * decay * p;                                   \
+        TGI_ADAM_STEP                                          \
+    })                                                         \
+    OP(rmsprop, suffix, type, {                                \
+        g += decay * p;                                        \
+        a = alpha * a + (1 - alpha) * g * g;                   \
+        if (step->centered) b += (1 - alpha) * (g - b);        \
+        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;   \
+        if (step->momentum > 0) g = c = momentum * c + g;      \
+        p -= lr * g;                                           \
+    })                                                         \
+    OP(adagrad, suffix, type, {                                \
+        g += decay * p;                                        \
+        a += g * g;                                            \
+        p -= lr * g / (tgi_sqrt(a) + eps);                     \
+    })
+#define TGI_ADAM_STEP                     \
+    a += rest1 * (g - a);                 \
+    b = beta2 * b + rest2 * g * g;        \
+    if (step->amsgrad) c = b > c ? b : c; \
+    p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + eps);
+
+
+/* What a sort moves. */
+typedef struct {
+    uint64_t key;
+    int64_t index;
+} tgi_sort_pair;
+
+/* What the CUDA companion needs of the library: it is compiled apart and cannot call the header's static functions. */
+typedef struct {
+    bool (*fail)(tgi_thread *S, tg_status code, const char *op, const char *format, ...);
+    bool (*no_memory)(tgi_thread *S, const char *op, size_t bytes);
+} tgi_host;
+
+/* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the sizes
+   find most others. */
+enum { TGI_CUDA_ABI = 1, TGI_CUDA_SIZES = 8 };
+typedef struct {
+    int abi;
+    size_t size[TGI_CUDA_SIZES];
+} tgi_cuda_version;
+#define TGI_CUDA_VERSION_INIT                                                                                     \
+    {                                                                                                             \
+        TGI_CUDA_ABI,                                                                                             \
+        {                                                                                                         \
+            sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),        \
+                sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT                                 \
+        }                                                                                                         \
+    }
+
+/* tensorgrad_cuda.cu: the CUDA row, or NULL after recording an error when the two versions differ. */
+extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version);
+
+#ifndef TGI_CUDA_COMPANION
+
+/* ---- The CPU's row: conversions ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
@@ -2019,9 +2283,6 @@ typedef void (*tgi_putter)(const void *tile, char *at, int64_t step, int64_t n);
 static const tgi_taker tgi_takers[][3] = {TGI_ELEMENTS(TGI_TAKERS)};
 static const tgi_putter tgi_putters[][3] = {TGI_ELEMENTS(TGI_PUTTERS)};
 
-/* The column of a compute dtype in tables of kernels. */
-static inline int tgi_column(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
-
 /* n elements of `dtype`, step bytes apart at `at`, into a tile of `compute`; and from one. */
 static inline void tgi_take_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
                                      int64_t n)
@@ -2034,9 +2295,6 @@ static inline void tgi_put_elements(tg_dtype compute, const void *tile, tg_dtype
 {
     tgi_putters[dtype][tgi_column(compute)](tile, at, step, n);
 }
-
-static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
-static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
 
 /* n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
 static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size)
@@ -2063,54 +2321,6 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
 
 /* ---- The CPU's row: loops over strided operands ---- */
 
-/* A loop in its simplest form: dims of size 1 dropped, neighbours merged where every operand steps through both as
-   through one; strides in bytes.  There is at least one dim. */
-typedef struct {
-    int ndim, nargs;
-    int64_t dim[TG_MAX_DIMS], numel;
-    char *data[TGI_MAX_ARGS];
-    tg_dtype dtype[TGI_MAX_ARGS];
-    int64_t stride[TGI_MAX_ARGS][TG_MAX_DIMS];
-} tgi_nest;
-
-static void tgi_nest_swap(tgi_nest *nest, int d, int e)
-{
-    const int64_t size = nest->dim[d];
-    nest->dim[d] = nest->dim[e];
-    nest->dim[e] = size;
-    for (int k = 0; k < nest->nargs; ++k) {
-        const int64_t stride = nest->stride[k][d];
-        nest->stride[k][d] = nest->stride[k][e];
-        nest->stride[k][e] = stride;
-    }
-}
-
-/* Merges dim d + 1 into dim d wherever all operands allow it. */
-static void tgi_nest_merge(tgi_nest *nest)
-{
-    int last = 0;
-    for (int d = 1; d < nest->ndim; ++d) {
-        bool one = true;
-        for (int k = 0; k < nest->nargs; ++k) one = one && nest->stride[k][last] == nest->stride[k][d] * nest->dim[d];
-        if (!one) last++;
-        nest->dim[last] = one ? nest->dim[last] * nest->dim[d] : nest->dim[d];
-        for (int k = 0; k < nest->nargs; ++k) nest->stride[k][last] = nest->stride[k][d];
-    }
-    nest->ndim = last + 1;
-}
-
-/* Whether every operand lies in memory as the loop goes, without a gap. */
-static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_operand *arg)
-{
-    for (int k = 0; k < nargs; ++k) {
-        int64_t stride = 1;
-        for (int d = ndim - 1; d >= 0; stride *= dim[d], --d) {
-            if (arg[k].stride[d] != stride && dim[d] != 1) return false;
-        }
-    }
-    return true;
-}
-
 /* The number of elements if they are dense and few, so that neither a nest nor threads are worth their while; else
    -1. */
 static int64_t tgi_few_dense(const tgi_loop *loop, int nargs)
@@ -2118,49 +2328,6 @@ static int64_t tgi_few_dense(const tgi_loop *loop, int nargs)
     int64_t n = 1;
     for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
     return n < 4096 && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
-}
-
-/* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first
-   operand. */
-static void tgi_nest_begin(tgi_nest *nest, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
-                           bool any_order)
-{
-    nest->ndim = 0;
-    nest->nargs = nargs;
-    nest->numel = 1;
-    for (int k = 0; k < nargs; ++k) {
-        nest->data[k] = (char *)arg[k].data;
-        nest->dtype[k] = arg[k].dtype;
-    }
-    for (int d = 0; d < ndim; ++d) nest->numel *= dim[d];
-    const bool dense = tgi_all_dense(ndim, dim, nargs, arg);
-    for (int d = 0; d < ndim && !dense; ++d) {
-        if (dim[d] == 1) continue;
-        nest->dim[nest->ndim] = dim[d];
-        for (int k = 0; k < nargs; ++k) nest->stride[k][nest->ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
-        nest->ndim++;
-    }
-    if (nest->ndim == 0) { /* one dim, of all elements or one */
-        nest->dim[0] = nest->numel;
-        for (int k = 0; k < nargs; ++k) nest->stride[k][0] = tgi_bytes_of(arg[k].dtype);
-        nest->ndim = 1;
-        return;
-    }
-    for (int d = 1; any_order && d < nest->ndim; ++d) { /* insertion sort: stable */
-        for (int e = d; e > 0 && llabs(nest->stride[0][e - 1]) < llabs(nest->stride[0][e]); --e)
-            tgi_nest_swap(nest, e - 1, e);
-    }
-    tgi_nest_merge(nest);
-}
-
-/* Whether operand k lies in memory as the loop goes, without a gap. */
-static bool tgi_is_flat(const tgi_nest *nest, int k)
-{
-    int64_t stride = tgi_bytes_of(nest->dtype[k]);
-    for (int d = nest->ndim - 1; d >= 0; stride *= nest->dim[d], --d) {
-        if (nest->stride[k][d] != stride) return false;
-    }
-    return true;
 }
 
 /* Where a walk through a nest stands: an index, and where that is in each operand. */
@@ -2254,6 +2421,22 @@ static bool tgi_scratch_take(tgi_thread *S, const char *op, tgi_scratch *scratch
 
 /* ---- The CPU's row: memory ---- */
 
+static int tgi_cpu_device_count(void) { return 1; }
+static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
+
+static bool tgi_cpu_resolve(tgi_thread *S, const char *op, int *index)
+{
+    (void)S, (void)op;
+    *index = 0;
+    return true;
+}
+
+static bool tgi_cpu_set_current(tgi_thread *S, int index)
+{
+    (void)S, (void)index;
+    return true;
+}
+
 static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes)
 {
     (void)index;
@@ -2279,43 +2462,7 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
     return true;
 }
 
-/* ---- The CPU's row: elementwise kernels ----
-
-   The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
-
-static inline double tgi_not_below(double x, double least) { return x < least ? least : x; }
-
-#define TGI_REAL(call, x) ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x)) : call((double)(x))))
-#define TGI_REAL2(call, x, y) \
-    ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
-#define tgi_fabs(x) TGI_REAL(fabs, x)
-#define tgi_exp(x) TGI_REAL(exp, x)
-#define tgi_expm1(x) TGI_REAL(expm1, x)
-#define tgi_log(x) TGI_REAL(log, x)
-#define tgi_log2(x) TGI_REAL(log2, x)
-#define tgi_log10(x) TGI_REAL(log10, x)
-#define tgi_log1p(x) TGI_REAL(log1p, x)
-#define tgi_sqrt(x) TGI_REAL(sqrt, x)
-#define tgi_sin(x) TGI_REAL(sin, x)
-#define tgi_cos(x) TGI_REAL(cos, x)
-#define tgi_tan(x) TGI_REAL(tan, x)
-#define tgi_asin(x) TGI_REAL(asin, x)
-#define tgi_acos(x) TGI_REAL(acos, x)
-#define tgi_atan(x) TGI_REAL(atan, x)
-#define tgi_sinh(x) TGI_REAL(sinh, x)
-#define tgi_cosh(x) TGI_REAL(cosh, x)
-#define tgi_tanh(x) TGI_REAL(tanh, x)
-#define tgi_erf(x) TGI_REAL(erf, x)
-#define tgi_floor(x) TGI_REAL(floor, x)
-#define tgi_ceil(x) TGI_REAL(ceil, x)
-#define tgi_rint(x) TGI_REAL(rint, x)
-#define tgi_trunc(x) TGI_REAL(trunc, x)
-#define tgi_pow(x, y) TGI_REAL2(pow, x, y)
-#define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
-#define tgi_log_above(x, least) ((real)tgi_not_below((double)tgi_log(x), least))
-#define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
-#define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
-    ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
+/* ---- The CPU's row: elementwise kernels ---- */
 
 /* y[i] = the row's expression, for n elements side by side; y may be an input. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
@@ -2614,24 +2761,6 @@ static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, 
     }
 }
 
-/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones
-   reach.  (May say false of some that do not meet.) */
-static bool tgi_no_overlap(const tgi_nest *nest)
-{
-    bool seen[TG_MAX_DIMS] = {false};
-    int64_t reach = tgi_bytes_of(nest->dtype[0]);
-    for (int k = 0; k < nest->ndim; ++k) {
-        int next = -1;
-        for (int d = 0; d < nest->ndim; ++d) {
-            if (!seen[d] && (next < 0 || llabs(nest->stride[0][d]) < llabs(nest->stride[0][next]))) next = d;
-        }
-        seen[next] = true;
-        if (llabs(nest->stride[0][next]) < reach) return false;
-        reach += (nest->dim[next] - 1) * llabs(nest->stride[0][next]);
-    }
-    return true;
-}
-
 static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
     const int64_t few = tgi_few_dense(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
@@ -2681,18 +2810,7 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
     return true;
 }
 
-/* ---- The CPU's row: reductions ----
-
-   Kinds: the identity and the combination of an accumulator a with an element x, for floats and for integers.  Floats
-   accumulate in double, integers and bool in int64_t. */
-
-#define TGI_REDUCTIONS(OP)                                                 \
-    OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                               \
-    OP(prod, 1, a *x, 1, tgi_wrap_mul(a, x))                               \
-    OP(amax, -HUGE_VAL, a > x || a != a ? a : x, INT64_MIN, a > x ? a : x) \
-    OP(amin, HUGE_VAL, a < x || a != a ? a : x, INT64_MAX, a < x ? a : x)  \
-    OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                      \
-    OP(all, 1, a != 0 && x != 0, 1, a != 0 && x != 0)
+/* ---- The CPU's row: reductions ---- */
 
 /* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
    the last.  across: n elements side by side into n accumulators, one each. */
@@ -3096,10 +3214,6 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
 
 /* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between
    the halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
-typedef struct {
-    uint64_t key;
-    int64_t index;
-} tgi_sort_pair;
 
 static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
 {
@@ -3836,46 +3950,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     return true;
 }
 
-/* ---- The CPU's row: optimizers ----
-
-   PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see tgi_optim_step), in
-   f32 or f64. */
-
-#define TGI_OPTIMIZERS(OP, suffix, type)                       \
-    OP(sgd, suffix, type, {                                    \
-        g += decay * p;                                        \
-        if (step->momentum != 0) {                             \
-            a = step->first ? g : momentum * a + undamped * g; \
-            g = step->nesterov ? g + momentum * a : a;         \
-        }                                                      \
-        p -= lr * g;                                           \
-    })                                                         \
-    OP(adam, suffix, type, {                                   \
-        g += decay * p;                                        \
-        TGI_ADAM_STEP                                          \
-    })                                                         \
-    OP(adamw, suffix, type, {                                  \
-        p -= lr * decay * p;                                   \
-        TGI_ADAM_STEP                                          \
-    })                                                         \
-    OP(rmsprop, suffix, type, {                                \
-        g += decay * p;                                        \
-        a = alpha * a + (1 - alpha) * g * g;                   \
-        if (step->centered) b += (1 - alpha) * (g - b);        \
-        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;   \
-        if (step->momentum > 0) g = c = momentum * c + g;      \
-        p -= lr * g;                                           \
-    })                                                         \
-    OP(adagrad, suffix, type, {                                \
-        g += decay * p;                                        \
-        a += g * g;                                            \
-        p -= lr * g / (tgi_sqrt(a) + eps);                     \
-    })
-#define TGI_ADAM_STEP                     \
-    a += rest1 * (g - a);                 \
-    b = beta2 * b + rest2 * g * g;        \
-    if (step->amsgrad) c = b > c ? b : c; \
-    p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + eps);
+/* ---- The CPU's row: optimizers ---- */
 
 #define TGI_OPTIMIZER(name, suffix, type, update)                                                         \
     static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,      \
@@ -3944,6 +4019,10 @@ static const tgi_backend tgi_cpu = {
     "cpu",
     TG_DEV_CPU,
     true,
+    tgi_cpu_device_count,
+    tgi_cpu_resolve,
+    tgi_cpu_set_current,
+    tgi_cpu_thread_end,
     tgi_cpu_alloc,
     tgi_cpu_release,
     tgi_cpu_transfer,
@@ -3972,10 +4051,30 @@ static const tgi_backend tgi_cpu = {
 };
 /* ---- devices ---- */
 
-/* The backends, by device type.  A build without one has NULL there. */
-static const tgi_backend *const tgi_backends[] = {&tgi_cpu, NULL};
-enum { TGI_DEVICE_TYPES = (int)(sizeof tgi_backends / sizeof tgi_backends[0]), TGI_MAX_DEVICES = 16 };
 static const char *const tgi_device_types[] = {"cpu", "cuda"};
+enum { TGI_DEVICE_TYPES = (int)(sizeof tgi_device_types / sizeof tgi_device_types[0]), TGI_MAX_DEVICES = 16 };
+
+/* The backends, by device type.  A build without one has NULL there, and so has one with a companion of another
+   version, after recording an error. */
+static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
+{
+#ifdef TG_ENABLE_CUDA
+    static const tgi_host host = {tgi_fail, tgi_no_memory};
+    static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
+    if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
+#endif
+    (void)S;
+    return type == TG_DEV_CPU ? &tgi_cpu : NULL;
+}
+
+/* Called when the state of a thread ends. */
+static void tgi_end_devices(tgi_thread *S)
+{
+    for (int type = 0; type < TGI_DEVICE_TYPES; ++type) {
+        const tgi_backend *backend = tgi_backend_of(S, type);
+        if (backend) backend->thread_end(S);
+    }
+}
 
 bool tg_device_equal(tg_device a, tg_device b) { return a.type == b.type && a.index == b.index; }
 
@@ -4032,25 +4131,31 @@ tg_status tg_device_parse(const char *text, tg_device *device)
 }
 
 bool tg_cuda_is_available(void) { return tg_cuda_device_count() > 0; }
-int tg_cuda_device_count(void) { return 0; }
-int tg_cuda_current_device(void) { return 0; }
+
+int tg_cuda_device_count(void)
+{
+    const tgi_backend *backend = tgi_backend_of(tgi_self(), TG_DEV_CUDA);
+    return backend ? backend->device_count() : 0;
+}
 
 /* The backend of a device and the device with its index filled in; NULL after recording an error. */
 static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_device *device)
 {
+    const int64_t errors = S->errors;
+    const tgi_backend *backend = NULL;
     if (device->type < 0 || device->type >= TGI_DEVICE_TYPES) {
         tgi_fail(S, TG_ERR_DEVICE, op, "unknown device type %d", device->type);
         return NULL;
     }
-    if (!tgi_backends[device->type]) {
+    backend = tgi_backend_of(S, device->type);
+    if (backend) return backend->resolve(S, op, &device->index) ? backend : NULL;
+    if (S->errors == errors) {
         tgi_fail(S, TG_ERR_DEVICE, op,
                  "device %s cannot be used: tensorgrad not compiled with CUDA enabled\n"
                  "build with -DTG_ENABLE_CUDA and link tensorgrad_cuda.o",
                  tg_device_str(*device));
-        return NULL;
     }
-    if (device->type == TG_DEV_CPU) device->index = 0;
-    return tgi_backends[device->type];
+    return NULL;
 }
 
 tg_status tg_cuda_set_device(int index)
@@ -4059,7 +4164,16 @@ tg_status tg_cuda_set_device(int index)
     tg_device device = TG_CPU_INIT;
     device.type = TG_DEV_CUDA;
     device.index = index;
-    return tgi_backend_for(S, "cuda_set_device", &device) ? TG_OK : TG_ERR_DEVICE;
+    const tgi_backend *backend = tgi_backend_for(S, "cuda_set_device", &device);
+    return backend && backend->set_current(S, device.index) ? TG_OK : TG_ERR_DEVICE;
+}
+
+int tg_cuda_current_device(void)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tg_cuda_device_count() > 0 ? tgi_backend_of(S, TG_DEV_CUDA) : NULL;
+    int index = -1;
+    return backend && backend->resolve(S, "cuda_current_device", &index) ? index : 0;
 }
 
 tg_status tg_synchronize(tg_device device)
@@ -4491,6 +4605,7 @@ static tg_status tgi_end_thread(tgi_thread *S)
 {
     tgi_frames_close(S, NULL);
     tgi_end_list(S, &S->unscoped);
+    tgi_end_devices(S);
     tgi_trim(S, 0);
     tgi_report_stats(S);
     TGI_ATOMIC_ADD(&tgi_threads_alive, -1);
@@ -4647,6 +4762,7 @@ static inline void tgi_point_at(tgi_operand *o, const tg_tensor *t)
 {
     int i;
     o->dtype = (tg_dtype)t->dtype;
+    o->index = t->storage->index;
     o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
     for (i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
 }
@@ -9428,6 +9544,7 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
     int i, k;
     arg[0] = a, arg[1] = b, arg[2] = d;
     r.ndim = 0;
+    r.size = 0;
     r.nargs = n;
     r.length = arg[n - 1]->ndim ? arg[n - 1]->dim[dim] : 1;
     for (k = 0; k < n; ++k) {
@@ -10276,6 +10393,7 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
     if (!y) return NULL;
     r = tgi_rows_along(dim, 3, y, t, index);
+    r.size = t->ndim ? t->dim[dim] : 1;
     return tgi_finish(&c, c.backend->gather(c.S, &r));
 }
 
@@ -10318,6 +10436,7 @@ static tg_tensor *tgi_scatter_op(int op, tg_tensor *t, int dim, tg_tensor *index
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
     r = tgi_rows_along(dim, 3, y, src, index);
+    r.size = t->ndim ? t->dim[dim] : 1;
     return tgi_finish(&c, tgi_copy_elements(c.S, y, t) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r));
 }
 
@@ -11923,6 +12042,7 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
     step.bias1 = 1 - pow(o->beta1, t);
     step.bias2 = 1 - pow(o->beta2, t);
     step.dtype = (tg_dtype)e->t->dtype;
+    step.index = e->t->storage->index;
     step.n = tgi_numel(e->t);
     step.p = tgi_operand_of(e->p).data;
     step.g = tgi_operand_of(e->g).data;
@@ -12757,6 +12877,8 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
     fprintf(file, "}\n");
     return tgi_tape_done(&tape, file);
 }
+
+#endif /* !TGI_CUDA_COMPANION */
 
 #ifdef __cplusplus
 }

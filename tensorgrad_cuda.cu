@@ -1,0 +1,1802 @@
+/* tensorgrad_cuda.cu: the CUDA row of tensorgrad's backend table, for NVIDIA GPUs of compute capability 7.5 and newer.
+
+       nvcc -c tensorgrad_cuda.cu
+       cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
+
+   The entries stand in the order of the table and have the names of the CPU's row in tensorgrad.h, tgi_cuda_ for tgi_cpu_,
+   so that the two can be read side by side; formulas and element types come from the same tables.  Every kernel gives
+   the same bits on every run: sums have a fixed order, and no float is added atomically.
+
+   Work goes to one stream per device and thread; only what has to see a value waits.  Licence: that of tensorgrad.h. */
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#define TGI_CUDA_COMPANION
+#define TGI_INLINE __device__ static inline
+#define TGI_MUL_ADD(a, b, c) __dadd_rn(__dmul_rn(a, b), c)
+#include "tensorgrad.h"
+
+/* nvcc's launch stubs have guarded local statics, whose guards would need the C++ library.  These stand in their place, so
+   that a C compiler links the object: two threads may both do what is guarded, the look-up of one kernel, to one end.
+   Nor are there exceptions; nvcc hands that pragma on to the host compiler, with a warning. */
+#ifdef __NVCC__
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675
+#pragma GCC optimize("no-exceptions")
+#pragma nv_diagnostic pop
+extern "C" int __cxa_guard_acquire(long long *guard) __asm__("tgi_guard_acquire");
+extern "C" void __cxa_guard_release(long long *guard) __asm__("tgi_guard_release");
+extern "C" void __cxa_guard_abort(long long *guard) __asm__("tgi_guard_abort");
+extern "C" int __cxa_guard_acquire(long long *guard) { return !__atomic_load_n((char *)guard, __ATOMIC_ACQUIRE); }
+extern "C" void __cxa_guard_release(long long *guard) { __atomic_store_n((char *)guard, (char)1, __ATOMIC_RELEASE); }
+extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
+#endif
+
+enum { TGI_BLOCK = 256, TGI_MOST_BLOCKS = 1 << 20, TGI_STAGING = 1 << 20, TGI_DEVICES = 16 };
+#define TGI_ALL_LANES 0xffffffffu
+
+/* ======== The runtime: streams, memory, errors ==================================================================== */
+
+/* The first bad index since the last report, on the device: what the next call that waits will say. */
+typedef struct {
+    unsigned long long first; /* of the check that is running: the place of its first bad index, or TGI_NO_PLACE */
+    int64_t at, size;
+    const char *op;
+    int message, axis, found;
+} tgi_bad_index;
+#define TGI_NO_PLACE 0xffffffffffffffffull
+
+/* What a thread holds on one device. */
+typedef struct {
+    bool ready, checked; /* checked: an index check was asked since the last report */
+    int index;
+    cudaStream_t stream;
+    cublasHandle_t blas;   /* NULL until the first matrix product */
+    tgi_bad_index *bad;    /* device memory */
+    char *staging;         /* page-locked: TGI_STAGING bytes, then a copy of *bad */
+} tgi_cuda_device;
+
+typedef struct {
+    int current;
+    tgi_cuda_device device[TGI_DEVICES];
+} tgi_cuda_thread;
+
+static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
+static tgi_host tgi_library; /* the same at every call: written before use by whoever comes first */
+
+/* Every status goes through one of these: false after recording an error with the call, file and line. */
+#define TGI_CUDA(call) tgi_cuda_said(S, call, #call, __LINE__)
+#define TGI_CUBLAS(call) tgi_cublas_said(S, call, #call, __LINE__)
+
+static bool tgi_cuda_said(tgi_thread *S, cudaError_t status, const char *call, int line)
+{
+    if (status == cudaSuccess) return true;
+    cudaGetLastError(); /* it has been seen */
+    return tgi_library.fail(S, TG_ERR_CUDA, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d",
+                            cudaGetErrorString(status), call, line);
+}
+
+static bool tgi_cublas_said(tgi_thread *S, cublasStatus_t status, const char *call, int line)
+{
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    return tgi_library.fail(S, TG_ERR_CUDA, "cuda", "cuBLAS error: %s\nin %s, tensorgrad_cuda.cu:%d",
+                            cublasGetStatusString(status), call, line);
+}
+
+/* kernel<<<blocks, threads>>>(args...) on the device's stream; the arguments become the kernel's parameter types. */
+template <class... P, class... A>
+static bool tgi_launch(tgi_thread *S, const tgi_cuda_device *d, void (*kernel)(P...), int64_t blocks, int threads,
+                       const A &...args)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)tgi_at_most(blocks, TGI_MOST_BLOCKS));
+    config.blockDim = dim3((unsigned)threads);
+    config.stream = d->stream;
+    return TGI_CUDA(cudaLaunchKernelEx(&config, kernel, P(args)...));
+}
+
+/* The same with one thread per item; kernels walk on by the whole grid when there are more. */
+template <class... P, class... A>
+static bool tgi_launch_each(tgi_thread *S, const tgi_cuda_device *d, void (*kernel)(P...), int64_t items,
+                            const A &...args)
+{
+    return tgi_launch(S, d, kernel, (items + TGI_BLOCK - 1) / TGI_BLOCK, TGI_BLOCK, args...);
+}
+
+#define TGI_EACH(i, n)                                                                    \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, grid_ = (int64_t)gridDim.x * blockDim.x; i < (n); \
+         i += grid_)
+
+static __global__ void tgi_clear_bad_index(tgi_bad_index *bad)
+{
+    bad->first = TGI_NO_PLACE;
+    bad->at = bad->size = 0;
+    bad->op = NULL;
+    bad->message = bad->axis = bad->found = 0;
+}
+
+/* The calling thread's part of a device, made current; NULL after recording an error. */
+static tgi_cuda_device *tgi_on(tgi_thread *S, int index)
+{
+    tgi_cuda_device *d = &tgi_this_cuda.device[index];
+    if (!TGI_CUDA(cudaSetDevice(index))) return NULL;
+    if (d->ready) return d;
+    cudaMemPool_t pool;
+    unsigned long long keep = ~0ull; /* freed memory stays in the pool */
+    d->index = index;
+    d->blas = NULL;
+    d->bad = NULL;
+    d->staging = NULL;
+    d->checked = false;
+    if (!TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) ||
+        !TGI_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep)) ||
+        !TGI_CUDA(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking))) {
+        return NULL;
+    }
+    if (TGI_CUDA(cudaMallocHost((void **)&d->staging, TGI_STAGING + sizeof *d->bad)) &&
+        TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_launch(S, d, tgi_clear_bad_index, 1, 1, d->bad)) {
+        d->ready = true;
+        return d;
+    }
+    cudaFreeHost(d->staging);
+    cudaFree(d->bad);
+    cudaStreamDestroy(d->stream);
+    return NULL;
+}
+
+/* Waits for the stream, and reports a bad index that a kernel has met since the last report. */
+static bool tgi_wait(tgi_thread *S, tgi_cuda_device *d)
+{
+    tgi_bad_index *bad = (tgi_bad_index *)(void *)(d->staging + TGI_STAGING);
+    const bool checked = d->checked;
+    d->checked = false;
+    if (checked && !TGI_CUDA(cudaMemcpyAsync(bad, d->bad, sizeof *bad, cudaMemcpyDeviceToHost, d->stream))) return false;
+    if (!TGI_CUDA(cudaStreamSynchronize(d->stream))) return false;
+    if (!checked || !bad->found) return true;
+    if (!tgi_launch(S, d, tgi_clear_bad_index, 1, 1, d->bad)) return false;
+    if (bad->message == TGI_INDEX_IN_SELF)
+        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op, "index out of range in self (detected later)");
+    if (bad->message == TGI_INDEX_TARGET) {
+        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op, "Target %lld is out of bounds. (detected later)",
+                                (long long)bad->at);
+    }
+    return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op,
+                            "index %lld is out of bounds for dimension %d with size %lld (detected later)",
+                            (long long)bad->at, bad->axis, (long long)bad->size);
+}
+
+/* ---- devices ---- */
+
+static int tgi_cuda_device_count(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count < TGI_DEVICES ? count : (int)TGI_DEVICES;
+    cudaGetLastError(); /* no driver or no device is no error here */
+    return 0;
+}
+
+static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
+{
+    int count = 0;
+    const cudaError_t status = cudaGetDeviceCount(&count);
+    if (status != cudaSuccess) cudaGetLastError();
+    if (status == cudaErrorInsufficientDriver) {
+        return tgi_library.fail(S, TG_ERR_DEVICE, op,
+                                "Found no NVIDIA driver on your system.\n"
+                                "check that you have an NVIDIA GPU and installed its driver; the CPU works without");
+    }
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
+        return tgi_library.fail(S, TG_ERR_DEVICE, op, "No CUDA GPUs are available");
+    if (!TGI_CUDA(status)) return false;
+    if (*index == -1) *index = tgi_this_cuda.current;
+    if (*index >= 0 && *index < count && *index < TGI_DEVICES) return true;
+    return tgi_library.fail(S, TG_ERR_DEVICE, op,
+                            "CUDA error: invalid device ordinal\n"
+                            "GPU device may be out of range, do you have enough GPUs? cuda:%d of %d", *index, count);
+}
+
+static bool tgi_cuda_set_current(tgi_thread *S, int index)
+{
+    if (!TGI_CUDA(cudaSetDevice(index))) return false;
+    tgi_this_cuda.current = index;
+    return true;
+}
+
+static void tgi_cuda_thread_end(tgi_thread *S)
+{
+    for (int index = 0; index < TGI_DEVICES; ++index) {
+        tgi_cuda_device *d = &tgi_this_cuda.device[index];
+        if (!d->ready) continue;
+        d->ready = false;
+        TGI_CUDA(cudaSetDevice(index));
+        tgi_wait(S, d);
+        if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
+        TGI_CUDA(cudaFree(d->bad));
+        TGI_CUDA(cudaFreeHost(d->staging));
+        TGI_CUDA(cudaStreamDestroy(d->stream));
+    }
+    tgi_this_cuda.current = 0;
+}
+
+/* ---- memory ---- */
+
+/* All device memory comes from here, in the stream's order.  TG_CUDA_PASS_THROUGH: one cudaMalloc each, so that a memory
+   checker sees every overrun. */
+static cudaError_t tgi_device_malloc(tgi_cuda_device *d, void **data, size_t bytes)
+{
+#ifdef TG_CUDA_PASS_THROUGH
+    (void)d;
+    return cudaMalloc(data, bytes ? bytes : 1);
+#else
+    return cudaMallocAsync(data, bytes ? bytes : 1, d->stream);
+#endif
+}
+
+static cudaError_t tgi_device_free(tgi_cuda_device *d, void *data)
+{
+#ifdef TG_CUDA_PASS_THROUGH
+    const cudaError_t status = cudaStreamSynchronize(d->stream);
+    return status == cudaSuccess ? cudaFree(data) : status;
+#else
+    return cudaFreeAsync(data, d->stream);
+#endif
+}
+
+/* NULL without an error record when there is none, also after the pool has given back what it kept. */
+static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes)
+{
+    tgi_cuda_device *d = tgi_on(S, index);
+    void *data = NULL;
+    cudaMemPool_t pool;
+    if (!d) return NULL;
+    cudaError_t status = tgi_device_malloc(d, &data, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        if (!TGI_CUDA(cudaStreamSynchronize(d->stream)) || !TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) ||
+            !TGI_CUDA(cudaMemPoolTrimTo(pool, 0))) {
+            return NULL;
+        }
+        status = tgi_device_malloc(d, &data, bytes);
+        if (status == cudaErrorMemoryAllocation) {
+            cudaGetLastError();
+            return NULL;
+        }
+    }
+    return TGI_CUDA(status) ? data : NULL;
+}
+
+static void tgi_cuda_release(tgi_thread *S, int index, void *data, size_t bytes)
+{
+    tgi_cuda_device *d = data ? tgi_on(S, index) : NULL;
+    (void)bytes;
+    if (d) TGI_CUDA(tgi_device_free(d, data));
+}
+
+/* Host memory need not be page-locked, and asynchronous copies must be from such: by way of the staging memory. */
+static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    tgi_cuda_device *d = tgi_on(S, index);
+    if (!d) return false;
+    for (size_t done = 0, part; done < bytes; done += part) {
+        part = bytes - done < TGI_STAGING ? bytes - done : (size_t)TGI_STAGING;
+        memcpy(d->staging, (const char *)host + done, part);
+        if (!TGI_CUDA(cudaMemcpyAsync((char *)dst + done, d->staging, part, cudaMemcpyHostToDevice, d->stream)) ||
+            !TGI_CUDA(cudaStreamSynchronize(d->stream))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    tgi_cuda_device *d = tgi_on(S, index);
+    if (!d || (bytes == 0 && !tgi_wait(S, d))) return false;
+    for (size_t done = 0, part; done < bytes; done += part) {
+        part = bytes - done < TGI_STAGING ? bytes - done : (size_t)TGI_STAGING;
+        if (!TGI_CUDA(cudaMemcpyAsync(d->staging, (const char *)src + done, part, cudaMemcpyDeviceToHost, d->stream)) ||
+            !tgi_wait(S, d)) {
+            return false;
+        }
+        memcpy((char *)host + done, d->staging, part);
+    }
+    return true;
+}
+
+static bool tgi_cuda_synchronize(tgi_thread *S, int index)
+{
+    tgi_cuda_device *d = tgi_on(S, index);
+    return d && tgi_wait(S, d);
+}
+
+/* Memory that a kernel needs meanwhile; NULL after recording an error. */
+static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int64_t count, size_t size)
+{
+    const size_t bytes = (size_t)count * size;
+    void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes);
+    if (!data) tgi_library.no_memory(S, op, bytes);
+    return data;
+}
+
+/* ======== What kernels share ====================================================================================== */
+
+/* An element of any dtype as a float, a double or an int64_t, and back, by the table of element types. */
+enum {
+    TGI_AS_f32 = TG_F32, TGI_AS_f64 = TG_F64, TGI_AS_bf16 = TG_BF16, TGI_AS_f16 = TG_F16,
+    TGI_AS_i32 = TG_I32, TGI_AS_i64 = TG_I64, TGI_AS_u8 = TG_U8, TGI_AS_b8 = TG_BOOL
+};
+
+#define TGI_TAKE_VALUE(name, type, value, ...)      \
+    case TGI_AS_##name: {                           \
+        const type x = *(const type *)at;           \
+        return (real)(value);                       \
+    }
+#define TGI_TAKE_WHOLE(name, type, value, whole, ...) \
+    case TGI_AS_##name: {                             \
+        const type x = *(const type *)at;             \
+        return (int64_t)(whole);                      \
+    }
+template <class real> __device__ inline real tgi_take(tg_dtype dtype, const void *at)
+{
+    switch ((int)dtype) { TGI_ELEMENTS(TGI_TAKE_VALUE) }
+    return 0;
+}
+template <> __device__ inline int64_t tgi_take<int64_t>(tg_dtype dtype, const void *at)
+{
+    switch ((int)dtype) { TGI_ELEMENTS(TGI_TAKE_WHOLE) }
+    return 0;
+}
+
+#define TGI_PUT_F32(name, type, value, whole, from_f32, from_f64, from_i64) \
+    case TGI_AS_##name: *(type *)at = (type)(from_f32); break;
+#define TGI_PUT_F64(name, type, value, whole, from_f32, from_f64, from_i64) \
+    case TGI_AS_##name: *(type *)at = (type)(from_f64); break;
+#define TGI_PUT_I64(name, type, value, whole, from_f32, from_f64, from_i64) \
+    case TGI_AS_##name: *(type *)at = (type)(from_i64); break;
+__device__ inline void tgi_put(tg_dtype dtype, void *at, float x)
+{
+    switch ((int)dtype) { TGI_ELEMENTS(TGI_PUT_F32) }
+}
+__device__ inline void tgi_put(tg_dtype dtype, void *at, double x)
+{
+    switch ((int)dtype) { TGI_ELEMENTS(TGI_PUT_F64) }
+}
+__device__ inline void tgi_put(tg_dtype dtype, void *at, int64_t x)
+{
+    switch ((int)dtype) { TGI_ELEMENTS(TGI_PUT_I64) }
+}
+
+__device__ inline bool tgi_floating(tg_dtype dtype) { return (int)dtype <= (int)TG_F16; }
+static bool tgi_is_floating(tg_dtype dtype) { return tgi_dtypes[dtype].floating; }
+
+__device__ inline int64_t tgi_size_of(tg_dtype dtype)
+{
+    switch (dtype) {
+    case TG_F64:
+    case TG_I64: return 8;
+    case TG_F32:
+    case TG_I32: return 4;
+    case TG_BF16:
+    case TG_F16: return 2;
+    default: return 1;
+    }
+}
+
+__device__ inline bool tgi_is_true(tg_dtype dtype, const void *at)
+{
+    return tgi_floating(dtype) ? tgi_take<double>(dtype, at) != 0 : tgi_take<int64_t>(dtype, at) != 0;
+}
+
+/* The bits of one element, unchanged. */
+__device__ inline void tgi_copy_element(void *to, const void *from, int64_t size)
+{
+    switch ((int)size) {
+    case 1: *(uint8_t *)to = *(const uint8_t *)from; break;
+    case 2: *(uint16_t *)to = *(const uint16_t *)from; break;
+    case 4: *(uint32_t *)to = *(const uint32_t *)from; break;
+    default: *(uint64_t *)to = *(const uint64_t *)from; break;
+    }
+}
+
+/* Where element `element` of a nest lies in its first N operands.  The loop has a constant length, or the nest would be
+   copied to each thread's own memory to be indexed. */
+template <int N> __device__ inline void tgi_place(const tgi_nest &nest, int64_t element, char *(&at)[N])
+{
+#pragma unroll
+    for (int k = 0; k < N; ++k) at[k] = nest.data[k];
+#pragma unroll
+    for (int d = TG_MAX_DIMS - 1; d >= 0; --d) {
+        if (d >= nest.ndim) continue;
+        int64_t index = element;
+        if (d > 0 && (uint64_t)(element | nest.dim[d]) >> 32 == 0) { /* most often; far cheaper than 64 bits */
+            const uint32_t rest = (uint32_t)element / (uint32_t)nest.dim[d];
+            index = (uint32_t)element - rest * (uint32_t)nest.dim[d];
+            element = rest;
+        } else if (d > 0) {
+            index = element % nest.dim[d];
+            element /= nest.dim[d];
+        }
+#pragma unroll
+        for (int k = 0; k < N; ++k) at[k] += index * nest.stride[k][d];
+    }
+}
+
+/* The kinds of reduction as types: identity and combination, for double and for int64_t. */
+#define TGI_COMBINE(name, identity_f64, combination_f64, identity_i64, combination_i64)                     \
+    struct tgi_combine_##name {                                                                             \
+        __device__ static double identity(double) { return (double)(identity_f64); }                        \
+        __device__ static int64_t identity(int64_t) { return (int64_t)(identity_i64); }                     \
+        __device__ static double two(double a, double x) { return (double)(combination_f64); }              \
+        __device__ static int64_t two(int64_t a, int64_t x) { return (int64_t)(combination_i64); }          \
+    };
+TGI_REDUCTIONS(TGI_COMBINE)
+
+/* One number per thread of a block, combined in a fixed tree; every thread of the block calls it and gets the result. */
+template <class combine, class T> __device__ inline T tgi_block_combine(T a)
+{
+    __shared__ T part[32];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+    for (int apart = 16; apart > 0; apart /= 2) a = combine::two(a, __shfl_xor_sync(TGI_ALL_LANES, a, apart));
+    __syncthreads(); /* part may still be read from the call before */
+    if (lane == 0) part[warp] = a;
+    __syncthreads();
+    a = lane < warps ? part[lane] : combine::identity(T());
+    for (int apart = 16; apart > 0; apart /= 2) a = combine::two(a, __shfl_xor_sync(TGI_ALL_LANES, a, apart));
+    return a;
+}
+
+__device__ inline double tgi_block_sum(double x) { return tgi_block_combine<tgi_combine_sum>(x); }
+
+/* ======== Elementwise ============================================================================================= */
+
+/* The rows of the op table as types: tgi_formula<TGI_OP_exp, float>::of(x, ..) is y. */
+template <int op, class real> struct tgi_formula {
+    enum { exists = 0 };
+};
+#define TGI_FORMULA(name, type, result, number, inputs, expression)                                \
+    template <> struct tgi_formula<TGI_OP_##name, type> {                                          \
+        enum { exists = 1 };                                                                       \
+        typedef type real;                                                                         \
+        typedef result value;                                                                      \
+        __device__ static value of(TGI_INPUTS_##inputs, double s_, double t_)                      \
+        {                                                                                          \
+            const real s = number(s_), t = number(t_);                                             \
+            (void)s, (void)t;                                                                      \
+            TGI_USED_##inputs;                                                                     \
+            return (value)(expression);                                                            \
+        }                                                                                          \
+    };
+#define TGI_INPUTS_X real x, real, real
+#define TGI_INPUTS_AB real a, real b, real
+#define TGI_INPUTS_ABC real a, real b, real c
+#define TGI_USED_X (void)x
+#define TGI_USED_AB (void)a, (void)b
+#define TGI_USED_ABC (void)a, (void)b, (void)c
+#define TGI_FORMULAS_FLOATS(name, inputs, y, yi)            \
+    TGI_FORMULA(name, float, float, (real), inputs, y)      \
+    TGI_FORMULA(name, double, double, (real), inputs, y)
+#define TGI_FORMULAS_ANY(name, inputs, y, yi) \
+    TGI_FORMULAS_FLOATS(name, inputs, y, yi)  \
+    TGI_FORMULA(name, int64_t, int64_t, tgi_f64_to_i64, inputs, yi)
+#define TGI_FORMULAS_TEST(name, inputs, y, yi)              \
+    TGI_FORMULA(name, float, uint8_t, (real), inputs, y)    \
+    TGI_FORMULA(name, double, uint8_t, (real), inputs, y)   \
+    TGI_FORMULA(name, int64_t, uint8_t, tgi_f64_to_i64, inputs, yi)
+#define TGI_FORMULAS_X(name, kind, y, yi, ...) TGI_FORMULAS_##kind(name, X, y, yi)
+#define TGI_FORMULAS_AB(name, kind, y, yi, ...) TGI_FORMULAS_##kind(name, AB, y, yi)
+#define TGI_FORMULAS_ABC(name, kind, y, yi, ...) TGI_FORMULAS_##kind(name, ABC, y, yi)
+TGI_UNARY_OPS(TGI_FORMULAS_X)
+TGI_SCALAR_OPS(TGI_FORMULAS_X)
+TGI_BINARY_OPS(TGI_FORMULAS_AB)
+TGI_TERNARY_OPS(TGI_FORMULAS_ABC)
+TGI_MASK_OPS(TGI_FORMULAS_AB)
+
+/* Rows by the number of their inputs. */
+#define TGI_OPS_OF_1(OP) TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP)
+#define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_MASK_OPS(OP)
+#define TGI_OPS_OF_3(OP) TGI_TERNARY_OPS(OP)
+
+/* y[n] = formula(a[n], b[n], c[n]): all side by side, in the type that is computed in; y may be an input. */
+template <int op, class real, int inputs>
+__global__ void tgi_map_flat(int64_t n, typename tgi_formula<op, real>::value *y, const real *a, const real *b,
+                             const real *c, double s, double t)
+{
+    TGI_EACH(i, n) y[i] = tgi_formula<op, real>::of(a[i], inputs > 1 ? b[i] : real(), inputs > 2 ? c[i] : real(), s, t);
+}
+
+/* The same over strided operands of any dtype: one kernel for all ops with as many inputs. */
+template <class real, int inputs> __device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, double t)
+{
+#define TGI_FORMULA_CASE(name, ...)                                         \
+    case TGI_OP_##name:                                                     \
+        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)             \
+            return (real)tgi_formula<TGI_OP_##name, real>::of(a, b, c, s, t); \
+        break;
+    if constexpr (inputs == 1) {
+        switch (op) { TGI_OPS_OF_1(TGI_FORMULA_CASE) }
+    } else if constexpr (inputs == 2) {
+        switch (op) { TGI_OPS_OF_2(TGI_FORMULA_CASE) }
+    } else {
+        switch (op) { TGI_OPS_OF_3(TGI_FORMULA_CASE) }
+    }
+    return 0;
+}
+
+template <class real, int inputs> __global__ void tgi_map_strided(tgi_nest nest, int op, double s, double t)
+{
+    TGI_EACH(i, nest.numel)
+    {
+        char *at[inputs + 1];
+        tgi_place(nest, i, at);
+        const real a = tgi_take<real>(nest.dtype[1], at[1]);
+        const real b = inputs > 1 ? tgi_take<real>(nest.dtype[2], at[inputs > 1 ? 2 : 1]) : real();
+        const real c = inputs > 2 ? tgi_take<real>(nest.dtype[3], at[inputs > 2 ? 3 : 1]) : real();
+        tgi_put(nest.dtype[0], at[0], tgi_formula_of<real, inputs>(op, a, b, c, s, t));
+    }
+}
+
+template <int op, class real, int inputs>
+static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, int64_t n)
+{
+    typedef typename tgi_formula<op, real>::value value;
+    return tgi_launch_each(S, d, tgi_map_flat<op, real, inputs>, n, n, (value *)loop->arg[0].data,
+                           (const real *)loop->arg[1].data, (const real *)loop->arg[inputs > 1 ? 2 : 1].data,
+                           (const real *)loop->arg[inputs > 2 ? 3 : 1].data, loop->scalar[0], loop->scalar[1]);
+}
+
+template <class real>
+static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_nest *nest)
+{
+    const tg_dtype compute = loop->compute;
+    bool flat = true, exists = false, test = false;
+#define TGI_ROW_EXISTS(name, kind, ...)                                      \
+    case TGI_OP_##name:                                                      \
+        exists = tgi_formula<TGI_OP_##name, real>::exists;                   \
+        test = TGI_IS_##kind;                                                \
+        break;
+#define TGI_IS_FLOATS false
+#define TGI_IS_ANY false
+#define TGI_IS_TEST true
+    switch (loop->kernel) { TGI_OPS_OF_1(TGI_ROW_EXISTS) TGI_OPS_OF_2(TGI_ROW_EXISTS) TGI_OPS_OF_3(TGI_ROW_EXISTS) }
+    if (!exists)
+        return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
+                                tgi_dtypes[compute].name);
+    for (int k = 0; k < nest->nargs; ++k)
+        flat = flat && nest->dtype[k] == (k ? compute : test ? TG_BOOL : compute) && tgi_is_flat(nest, k);
+#define TGI_MAP_DENSE(inputs, name)                                                                            \
+    case TGI_OP_##name:                                                                                        \
+        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)                                                \
+            return tgi_map_dense<TGI_OP_##name, real, inputs>(S, d, loop, nest->numel);                        \
+        break;
+#define TGI_MAP_DENSE_1(name, ...) TGI_MAP_DENSE(1, name)
+#define TGI_MAP_DENSE_2(name, ...) TGI_MAP_DENSE(2, name)
+#define TGI_MAP_DENSE_3(name, ...) TGI_MAP_DENSE(3, name)
+    if (flat) {
+        switch (loop->kernel) { TGI_OPS_OF_1(TGI_MAP_DENSE_1) TGI_OPS_OF_2(TGI_MAP_DENSE_2) TGI_OPS_OF_3(TGI_MAP_DENSE_3) }
+    }
+    const double s = loop->scalar[0], t = loop->scalar[1];
+    if (nest->nargs == 2) return tgi_launch_each(S, d, tgi_map_strided<real, 1>, nest->numel, *nest, loop->kernel, s, t);
+    if (nest->nargs == 3) return tgi_launch_each(S, d, tgi_map_strided<real, 2>, nest->numel, *nest, loop->kernel, s, t);
+    return tgi_launch_each(S, d, tgi_map_strided<real, 3>, nest->numel, *nest, loop->kernel, s, t);
+}
+
+static bool tgi_cuda_map(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
+    tgi_nest nest;
+    tgi_nest_begin(&nest, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    if (!d) return false;
+    if (nest.numel == 0) return true;
+    if (loop->compute == TG_F32) return tgi_map_as<float>(S, d, loop, &nest);
+    if (loop->compute == TG_F64) return tgi_map_as<double>(S, d, loop, &nest);
+    return tgi_map_as<int64_t>(S, d, loop, &nest);
+}
+
+/* y = x: bits unchanged, by elements of 1, 2, 4 or 8 bytes. */
+template <class word> __global__ void tgi_copy_bits(tgi_nest nest)
+{
+    TGI_EACH(i, nest.numel)
+    {
+        char *at[2];
+        tgi_place(nest, i, at);
+        *(word *)(void *)at[0] = *(const word *)(const void *)at[1];
+    }
+}
+
+/* y = x in another dtype, by way of x's compute dtype, which holds all its values. */
+template <class real> __global__ void tgi_copy_converted(tgi_nest nest)
+{
+    TGI_EACH(i, nest.numel)
+    {
+        char *at[2];
+        tgi_place(nest, i, at);
+        tgi_put(nest.dtype[0], at[0], tgi_take<real>(nest.dtype[1], at[1]));
+    }
+}
+
+static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
+    const tg_dtype to = loop->arg[0].dtype, from = loop->arg[1].dtype;
+    tgi_nest nest;
+    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, true);
+    if (!d) return false;
+    if (nest.numel == 0) return true;
+    if (to == from && tgi_is_flat(&nest, 0) && tgi_is_flat(&nest, 1)) {
+        return TGI_CUDA(cudaMemcpyAsync(nest.data[0], nest.data[1], (size_t)(nest.numel * tgi_bytes_of(to)),
+                                        cudaMemcpyDeviceToDevice, d->stream));
+    }
+    if (to == from) {
+        switch (tgi_bytes_of(to)) {
+        case 1: return tgi_launch_each(S, d, tgi_copy_bits<uint8_t>, nest.numel, nest);
+        case 2: return tgi_launch_each(S, d, tgi_copy_bits<uint16_t>, nest.numel, nest);
+        case 4: return tgi_launch_each(S, d, tgi_copy_bits<uint32_t>, nest.numel, nest);
+        default: return tgi_launch_each(S, d, tgi_copy_bits<uint64_t>, nest.numel, nest);
+        }
+    }
+    switch (tgi_compute_dtype(from)) {
+    case TG_F32: return tgi_launch_each(S, d, tgi_copy_converted<float>, nest.numel, nest);
+    case TG_F64: return tgi_launch_each(S, d, tgi_copy_converted<double>, nest.numel, nest);
+    default: return tgi_launch_each(S, d, tgi_copy_converted<int64_t>, nest.numel, nest);
+    }
+}
+
+static __global__ void tgi_fill_elements(tgi_nest nest, double value)
+{
+    TGI_EACH(i, nest.numel)
+    {
+        char *at[1];
+        tgi_place(nest, i, at);
+        tgi_put(nest.dtype[0], at[0], value);
+    }
+}
+
+static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
+    tgi_nest nest;
+    tgi_nest_begin(&nest, loop->ndim, loop->dim, 1, loop->arg, true);
+    return d && (nest.numel == 0 || tgi_launch_each(S, d, tgi_fill_elements, nest.numel, nest, loop->scalar[0]));
+}
+
+/* ======== Sorting ================================================================================================= */
+
+/* rows of `length` (key, index) pairs each, sorted by key and then by index, so that the order is stable: runs of
+   TGI_RUN by a bitonic network in shared memory, then merged by twos, each element finding its place by itself. */
+enum { TGI_RUN = 2 * TGI_BLOCK };
+
+__device__ inline bool tgi_before(const tgi_sort_pair &a, const tgi_sort_pair &b)
+{
+    return a.key < b.key || (a.key == b.key && a.index < b.index);
+}
+
+static __global__ void tgi_sort_runs(tgi_sort_pair *pairs, int64_t rows, int64_t length)
+{
+    __shared__ uint64_t key[TGI_RUN];
+    __shared__ int64_t index[TGI_RUN];
+    const int64_t runs = (length + TGI_RUN - 1) / TGI_RUN;
+    for (int64_t run = blockIdx.x; run < rows * runs; run += gridDim.x) {
+        const int64_t start = run % runs * TGI_RUN, left = length - start;
+        tgi_sort_pair *const p = pairs + run / runs * length + start;
+        for (int i = (int)threadIdx.x; i < TGI_RUN; i += TGI_BLOCK) { /* what is beyond the end sorts last */
+            key[i] = i < left ? p[i].key : UINT64_MAX;
+            index[i] = i < left ? p[i].index : INT64_MAX;
+        }
+        for (int size = 2; size <= TGI_RUN; size *= 2) {
+            for (int apart = size / 2; apart > 0; apart /= 2) {
+                const int t = (int)threadIdx.x, i = 2 * t - (t & (apart - 1)), j = i + apart;
+                __syncthreads();
+                const tgi_sort_pair a = {key[i], index[i]}, b = {key[j], index[j]};
+                if (tgi_before(b, a) == ((i & size) == 0)) {
+                    key[i] = b.key, index[i] = b.index;
+                    key[j] = a.key, index[j] = a.index;
+                }
+            }
+        }
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < TGI_RUN && i < left; i += TGI_BLOCK) {
+            p[i].key = key[i];
+            p[i].index = index[i];
+        }
+        __syncthreads();
+    }
+}
+
+static __global__ void tgi_merge_runs(tgi_sort_pair *to, const tgi_sort_pair *from, int64_t rows, int64_t length,
+                                      int64_t run)
+{
+    TGI_EACH(e, rows * length)
+    {
+        const int64_t i = e % length, start = i - i % (2 * run);
+        const int64_t middle = length - start < run ? length : start + run;
+        const int64_t end = length - start < 2 * run ? length : start + 2 * run;
+        const tgi_sort_pair *const row = from + (e - i);
+        const tgi_sort_pair mine = row[i];
+        const int64_t other = i < middle ? middle : start; /* where the other run begins */
+        int64_t low = other, high = i < middle ? end : middle;
+        while (low < high) {
+            const int64_t half = low + (high - low) / 2;
+            if (tgi_before(row[half], mine)) low = half + 1;
+            else high = half;
+        }
+        to[e - i + start + (i < middle ? i - start : i - middle) + (low - other)] = mine;
+    }
+}
+
+/* Returns which of the two holds the result; NULL after recording an error. */
+static tgi_sort_pair *tgi_sort_pairs(tgi_thread *S, const tgi_cuda_device *d, tgi_sort_pair *pairs,
+                                     tgi_sort_pair *other, int64_t rows, int64_t length)
+{
+    if (!tgi_launch(S, d, tgi_sort_runs, rows * ((length + TGI_RUN - 1) / TGI_RUN), TGI_BLOCK, pairs, rows, length))
+        return NULL;
+    for (int64_t run = TGI_RUN; run < length; run *= 2) {
+        if (!tgi_launch_each(S, d, tgi_merge_runs, rows * length, other, pairs, rows, length, run)) return NULL;
+        tgi_sort_pair *const sorted = other;
+        other = pairs;
+        pairs = sorted;
+    }
+    return pairs;
+}
+
+/* An element as an unsigned key in the same order (see the CPU's tgi_take_keys): every NaN is the largest. */
+__device__ inline uint64_t tgi_key_of(tg_dtype dtype, const void *at)
+{
+    const uint64_t sign = (uint64_t)1 << 63;
+    if (!tgi_floating(dtype)) return (uint64_t)tgi_take<int64_t>(dtype, at) ^ sign;
+    const double x = tgi_take<double>(dtype, at) + 0.0; /* -0 + 0 is 0 */
+    const uint64_t bits = (uint64_t)__double_as_longlong(x);
+    return x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
+}
+
+/* ---- accumulate ---- */
+
+/* Destinations of all elements of a nest as keys: equal ones meet in one element. */
+static __global__ void tgi_take_places(tgi_nest nest, tgi_sort_pair *pairs)
+{
+    TGI_EACH(i, nest.numel)
+    {
+        char *at[1];
+        tgi_place(nest, i, at);
+        pairs[i].key = (uint64_t)(at[0] - nest.data[0]);
+        pairs[i].index = i;
+    }
+}
+
+/* The first pair of each key adds all that go to its element, in index order. */
+template <class real> __global__ void tgi_add_places(tgi_nest nest, const tgi_sort_pair *pairs)
+{
+    TGI_EACH(i, nest.numel)
+    {
+        const uint64_t key = pairs[i].key;
+        if (i > 0 && pairs[i - 1].key == key) continue;
+        char *const y = nest.data[0] + (int64_t)key;
+        real sum = tgi_take<real>(nest.dtype[0], y);
+        for (int64_t j = i; j < nest.numel && pairs[j].key == key; ++j) {
+            char *at[2];
+            tgi_place(nest, pairs[j].index, at);
+            sum = tgi_formula<TGI_OP_add, real>::of(sum, tgi_take<real>(nest.dtype[1], at[1]), 0, 0, 0);
+        }
+        tgi_put(nest.dtype[0], y, sum);
+    }
+}
+
+static bool tgi_cuda_accumulate(tgi_thread *S, const tgi_loop *loop)
+{
+    tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
+    tgi_nest nest;
+    bool ok;
+    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, false);
+    if (!d) return false;
+    if (nest.numel == 0) return true;
+    if (tgi_no_overlap(&nest)) {
+        tgi_loop add = *loop;
+        add.kernel = TGI_OP_add;
+        add.compute = tgi_compute_dtype(loop->arg[0].dtype);
+        add.nargs = 3;
+        add.arg[1] = loop->arg[0];
+        add.arg[2] = loop->arg[1];
+        return tgi_cuda_map(S, &add);
+    }
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "accumulate", 2 * nest.numel, sizeof *pairs);
+    if (!pairs) return false;
+    ok = tgi_launch_each(S, d, tgi_take_places, nest.numel, nest, pairs);
+    const tgi_sort_pair *const sorted = ok ? tgi_sort_pairs(S, d, pairs, pairs + nest.numel, 1, nest.numel) : NULL;
+    const tg_dtype compute = tgi_compute_dtype(nest.dtype[0]);
+    ok = sorted && (compute == TG_F32   ? tgi_launch_each(S, d, tgi_add_places<float>, nest.numel, nest, sorted)
+                    : compute == TG_F64 ? tgi_launch_each(S, d, tgi_add_places<double>, nest.numel, nest, sorted)
+                                        : tgi_launch_each(S, d, tgi_add_places<int64_t>, nest.numel, nest, sorted));
+    tgi_cuda_release(S, d->index, pairs, 0);
+    return ok;
+}
+
+/* ---- arange ---- */
+
+static __global__ void tgi_arange_elements(tgi_operand out, int64_t n, int64_t bytes, double start, double step)
+{
+    TGI_EACH(i, n)
+    {
+        char *const at = (char *)out.data + i * bytes;
+        if (tgi_floating(out.dtype))
+            tgi_put(out.dtype, at, TGI_MUL_ADD((double)i, step, start));
+        else
+            tgi_put(out.dtype, at, tgi_wrap_add(tgi_f64_to_i64(start), tgi_wrap_mul(i, tgi_f64_to_i64(step))));
+    }
+}
+
+static bool tgi_cuda_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
+{
+    const tgi_cuda_device *d = tgi_on(S, out.index);
+    const int64_t bytes = out.stride[0] * tgi_bytes_of(out.dtype);
+    return d && (n <= 0 || tgi_launch_each(S, d, tgi_arange_elements, n, out, n, bytes, start, step));
+}
+
+/* ======== Reductions ============================================================================================== */
+
+/* The reduced elements of an output are cut into pieces of a fixed size, so that the order depends on shapes alone.  A
+   piece is one block's work (fold), or one thread's where neighbouring threads then read neighbouring elements
+   (across); with several pieces a second launch combines them. */
+enum { TGI_FOLD_PIECE = 16384, TGI_ACROSS_PIECE = 512 };
+typedef struct {
+    tgi_nest kept, reduced; /* out and in; in */
+    int64_t piece, pieces;  /* reduced elements in a piece; pieces per output */
+    void *partial;          /* [pieces][outputs] of double or int64_t, or NULL when there is one piece */
+} tgi_reduce_job;
+
+template <class combine, class T> __global__ void tgi_fold(tgi_reduce_job job)
+{
+    const int64_t outputs = job.kept.numel;
+    for (int64_t item = blockIdx.x; item < outputs * job.pieces; item += gridDim.x) {
+        const int64_t output = item % outputs, from = item / outputs * job.piece;
+        const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
+        char *at[2], *x[1];
+        T sum = combine::identity(T());
+        tgi_place(job.kept, output, at);
+        for (int64_t i = from + threadIdx.x; i < to; i += blockDim.x) {
+            tgi_place(job.reduced, i, x);
+            sum = combine::two(sum, tgi_take<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
+        }
+        sum = tgi_block_combine<combine>(sum);
+        if (threadIdx.x == 0 && job.partial) ((T *)job.partial)[item] = sum;
+        if (threadIdx.x == 0 && !job.partial) tgi_put(job.kept.dtype[0], at[0], sum);
+    }
+}
+
+template <class combine, class T> __global__ void tgi_fold_across(tgi_reduce_job job)
+{
+    const int64_t outputs = job.kept.numel;
+    TGI_EACH(item, outputs * job.pieces)
+    {
+        const int64_t output = item % outputs, from = item / outputs * job.piece;
+        const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
+        char *at[2], *x[1];
+        T sum = combine::identity(T());
+        tgi_place(job.kept, output, at);
+        for (int64_t i = from; i < to; ++i) {
+            tgi_place(job.reduced, i, x);
+            sum = combine::two(sum, tgi_take<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
+        }
+        if (job.partial) ((T *)job.partial)[item] = sum;
+        else tgi_put(job.kept.dtype[0], at[0], sum);
+    }
+}
+
+/* One block per output. */
+template <class combine, class T> __global__ void tgi_fold_pieces(tgi_reduce_job job)
+{
+    for (int64_t output = blockIdx.x; output < job.kept.numel; output += gridDim.x) {
+        char *at[1];
+        T sum = combine::identity(T());
+        tgi_place(job.kept, output, at);
+        for (int64_t p = threadIdx.x; p < job.pieces; p += blockDim.x)
+            sum = combine::two(sum, ((const T *)job.partial)[p * job.kept.numel + output]);
+        sum = tgi_block_combine<combine>(sum);
+        if (threadIdx.x == 0) tgi_put(job.kept.dtype[0], at[0], sum);
+    }
+}
+
+template <class combine, class T>
+static bool tgi_reduce_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *job, bool across)
+{
+    const int64_t items = job->kept.numel * job->pieces;
+    const bool ok = across ? tgi_launch_each(S, d, tgi_fold_across<combine, T>, items, *job)
+                           : tgi_launch(S, d, tgi_fold<combine, T>, items, TGI_BLOCK, *job);
+    if (!ok || !job->partial) return ok;
+    return tgi_launch(S, d, tgi_fold_pieces<combine, T>, job->kept.numel, job->pieces < 64 ? 32 : (int)TGI_BLOCK, *job);
+}
+
+static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
+{
+    tgi_cuda_device *d = tgi_on(S, reduce->in.index);
+    const tgi_operand arg[2] = {reduce->out, reduce->in};
+    tgi_operand in = reduce->in;
+    tgi_reduce_job job;
+    bool ok = false;
+    memcpy(in.stride, reduce->rstride, sizeof in.stride);
+    tgi_nest_begin(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
+    tgi_nest_begin(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
+    if (!d) return false;
+    if (job.kept.numel == 0) return true;
+    const int64_t columns = job.kept.dim[job.kept.ndim - 1];
+    const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
+    const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
+    const bool across = (columns >= 4 && kept_step < reduced_step) || job.reduced.numel <= 16;
+    job.piece = across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
+    job.pieces = (job.reduced.numel + job.piece - 1) / job.piece;
+    if (job.pieces == 0) job.pieces = 1;
+    job.partial = NULL;
+    if (job.pieces > 1) {
+        job.partial = tgi_scratch(S, d, "sum", job.pieces * job.kept.numel, sizeof(double));
+        if (!job.partial) return false;
+    }
+    const bool floating = tgi_is_floating(in.dtype);
+#define TGI_REDUCE_CASE(name, ...)                                                                          \
+    if (kind-- == 0) {                                                                                      \
+        ok = floating ? tgi_reduce_as<tgi_combine_##name, double>(S, d, &job, across)                       \
+                      : tgi_reduce_as<tgi_combine_##name, int64_t>(S, d, &job, across);                     \
+    }
+    int kind = (int)reduce->kind; /* the rows are in the order of tgi_reduction */
+    TGI_REDUCTIONS(TGI_REDUCE_CASE)
+    tgi_cuda_release(S, d->index, job.partial, 0);
+    return ok;
+}
+
+/* ======== Rows ==================================================================================================== */
+
+/* Kernels along one dim: a block per row, in double whatever the dtype, as on the CPU. */
+typedef struct {
+    tgi_nest nest; /* the other dims */
+    int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
+} tgi_row_job;
+
+static tgi_row_job tgi_row_job_of(const tgi_rows *rows)
+{
+    tgi_row_job job;
+    tgi_nest_begin(&job.nest, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    job.length = rows->length;
+    for (int k = 0; k < TGI_MAX_ARGS; ++k)
+        job.step[k] = k < rows->nargs ? rows->step[k] * tgi_bytes_of(rows->arg[k].dtype) : 0;
+    return job;
+}
+
+/* kernel(job, args...) with a block per row. */
+template <class... P, class... A>
+static bool tgi_each_row(tgi_thread *S, void (*kernel)(tgi_row_job, P...), const tgi_rows *rows, const A &...args)
+{
+    const tgi_cuda_device *d = tgi_on(S, rows->arg[rows->nargs - 1].index);
+    const tgi_row_job job = tgi_row_job_of(rows);
+    if (!d) return false;
+    return job.nest.numel == 0 || tgi_launch(S, d, kernel, job.nest.numel, rows->length <= 64 ? 32 : (int)TGI_BLOCK, job, args...);
+}
+
+#define TGI_EACH_ROW(row, job) for (int64_t row = blockIdx.x; row < (job).nest.numel; row += gridDim.x)
+#define TGI_EACH_COLUMN(i, job) for (int64_t i = threadIdx.x; i < (job).length; i += blockDim.x)
+/* Element i of the row's operand k. */
+#define TGI_X(k, i) tgi_take<double>(job.nest.dtype[k], at[k] + (i) * job.step[k])
+#define TGI_SET(k, i, x) tgi_put(job.nest.dtype[k], at[k] + (i) * job.step[k], x)
+
+/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
+   if they are wanted, indices, in (so `in` is 2 or 1). */
+template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smallest)
+{
+    __shared__ uint64_t keys[TGI_BLOCK];
+    __shared__ int64_t indices[TGI_BLOCK];
+    const tg_dtype dtype = job.nest.dtype[in];
+    const int t = (int)threadIdx.x;
+    TGI_EACH_ROW(row, job)
+    {
+        char *at[in + 1];
+        tgi_sort_pair best = {UINT64_MAX, INT64_MAX}; /* the smallest key wins: the others are turned round */
+        tgi_place(job.nest, row, at);
+        TGI_EACH_COLUMN(i, job)
+        {
+            tgi_sort_pair x = {tgi_key_of(dtype, at[in] + i * job.step[in]), i};
+            const bool nan = tgi_floating(dtype) && x.key == UINT64_MAX;
+            if (nan) x.key = 0;
+            else if (!smallest) x.key = ~x.key;
+            if (tgi_before(x, best)) best = x;
+        }
+        keys[t] = best.key, indices[t] = best.index;
+        for (int half = (int)blockDim.x / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (t < half) {
+                const tgi_sort_pair a = {keys[t], indices[t]}, b = {keys[t + half], indices[t + half]};
+                if (tgi_before(b, a)) keys[t] = b.key, indices[t] = b.index;
+            }
+        }
+        if (t == 0) {
+            const int64_t found = indices[0] == INT64_MAX ? 0 : indices[0];
+            tgi_put(job.nest.dtype[in - 1], at[in - 1], found);
+            if (in == 2 && job.length > 0)
+                tgi_copy_element(at[0], at[in] + found * job.step[in], tgi_size_of(dtype));
+        }
+        __syncthreads();
+    }
+}
+
+static bool tgi_cuda_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+{
+    tgi_rows wanted = *rows;
+    if (rows->arg[0].data) return tgi_each_row(S, tgi_arg_reduce_rows<2>, rows, kind == TGI_AMIN);
+    wanted.nargs = 2;
+    for (int k = 0; k < 2; ++k) {
+        wanted.arg[k] = rows->arg[k + 1];
+        wanted.step[k] = rows->step[k + 1];
+    }
+    return tgi_each_row(S, tgi_arg_reduce_rows<1>, &wanted, kind == TGI_AMIN);
+}
+
+/* y[i] = x[0] + .. + x[i]: a block's width at a time, each by a scan in shared memory (Hillis and Steele, 1986), with the
+   sum so far carried on. */
+template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job)
+{
+    __shared__ T part[2][TGI_BLOCK];
+    const int t = (int)threadIdx.x, width = (int)blockDim.x;
+    TGI_EACH_ROW(row, job)
+    {
+        char *at[2];
+        T before = 0;
+        tgi_place(job.nest, row, at);
+        for (int64_t start = 0; start < job.length; start += width) {
+            const int64_t i = start + t;
+            int now = 0;
+            part[0][t] = i < job.length ? tgi_take<T>(job.nest.dtype[1], at[1] + i * job.step[1]) : (T)0;
+            for (int apart = 1; apart < width; apart *= 2, now = 1 - now) {
+                __syncthreads();
+                part[1 - now][t] = t < apart ? part[now][t] : tgi_combine_sum::two(part[now][t - apart], part[now][t]);
+            }
+            __syncthreads();
+            if (i < job.length)
+                tgi_put(job.nest.dtype[0], at[0] + i * job.step[0], tgi_combine_sum::two(before, part[now][t]));
+            before = tgi_combine_sum::two(before, part[now][width - 1]);
+            __syncthreads();
+        }
+    }
+}
+
+static bool tgi_cuda_cumsum(tgi_thread *S, const tgi_rows *rows)
+{
+    if (tgi_is_floating(rows->arg[1].dtype)) return tgi_each_row(S, tgi_cumsum_rows<double>, rows);
+    return tgi_each_row(S, tgi_cumsum_rows<int64_t>, rows);
+}
+
+/* sort: values, indices, in */
+static __global__ void tgi_take_keys(tgi_row_job job, bool descending, tgi_sort_pair *pairs)
+{
+    TGI_EACH(e, job.nest.numel * job.length)
+    {
+        const int64_t i = e % job.length;
+        char *at[3];
+        tgi_place(job.nest, e / job.length, at);
+        const uint64_t key = tgi_key_of(job.nest.dtype[2], at[2] + i * job.step[2]);
+        pairs[e].key = descending ? ~key : key;
+        pairs[e].index = i;
+    }
+}
+
+static __global__ void tgi_put_sorted(tgi_row_job job, const tgi_sort_pair *pairs)
+{
+    TGI_EACH(e, job.nest.numel * job.length)
+    {
+        const int64_t i = e % job.length, from = pairs[e].index;
+        char *at[3];
+        tgi_place(job.nest, e / job.length, at);
+        tgi_copy_element(at[0] + i * job.step[0], at[2] + from * job.step[2], tgi_size_of(job.nest.dtype[2]));
+        tgi_put(job.nest.dtype[1], at[1] + i * job.step[1], from);
+    }
+}
+
+static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
+{
+    tgi_cuda_device *d = tgi_on(S, rows->arg[2].index);
+    const tgi_row_job job = tgi_row_job_of(rows);
+    const int64_t n = job.nest.numel * job.length;
+    if (!d) return false;
+    if (n == 0) return true;
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "sort", 2 * n, sizeof *pairs), *sorted = NULL;
+    if (!pairs) return false;
+    if (tgi_launch_each(S, d, tgi_take_keys, n, job, descending, pairs))
+        sorted = tgi_sort_pairs(S, d, pairs, pairs + n, job.nest.numel, job.length);
+    const bool ok = sorted && tgi_launch_each(S, d, tgi_put_sorted, n, job, sorted);
+    tgi_cuda_release(S, d->index, pairs, 0);
+    return ok;
+}
+
+/* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN.  out, in */
+static __global__ void tgi_softmax_rows(tgi_row_job job, bool log_too)
+{
+    const bool single = job.nest.dtype[1] != TG_F64;
+    TGI_EACH_ROW(row, job)
+    {
+        char *at[2];
+        double most = -HUGE_VAL, sum = 0;
+        tgi_place(job.nest, row, at);
+        TGI_EACH_COLUMN(i, job)
+        {
+            const double x = TGI_X(1, i);
+            most = x > most ? x : most;
+        }
+        most = tgi_block_combine<tgi_combine_amax>(most);
+        TGI_EACH_COLUMN(i, job)
+        {
+            const double x = TGI_X(1, i) - most;
+            sum += single ? (double)expf((float)x) : exp(x);
+        }
+        sum = tgi_block_sum(sum);
+        const double scale = 1 / sum, shift = log(sum);
+        TGI_EACH_COLUMN(i, job)
+        {
+            const double x = TGI_X(1, i) - most;
+            TGI_SET(0, i, log_too ? x - shift : (single ? (double)expf((float)x) : exp(x)) * scale);
+        }
+    }
+}
+
+static bool tgi_cuda_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    return tgi_each_row(S, tgi_softmax_rows, rows, log);
+}
+
+/* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g).  dx, g, y */
+static __global__ void tgi_softmax_backward_rows(tgi_row_job job, bool log_too)
+{
+    TGI_EACH_ROW(row, job)
+    {
+        char *at[3];
+        double sum = 0;
+        tgi_place(job.nest, row, at);
+        TGI_EACH_COLUMN(i, job) sum += log_too ? TGI_X(1, i) : TGI_X(1, i) * TGI_X(2, i);
+        sum = tgi_block_sum(sum);
+        TGI_EACH_COLUMN(i, job)
+        {
+            const double g = TGI_X(1, i), y = TGI_X(2, i);
+            TGI_SET(0, i, log_too ? g - exp(y) * sum : y * (g - sum));
+        }
+    }
+}
+
+static bool tgi_cuda_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    return tgi_each_row(S, tgi_softmax_backward_rows, rows, log);
+}
+
+/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays.  y, rstd, x */
+static __global__ void tgi_layer_norm_rows(tgi_row_job job, bool rms, double eps)
+{
+    const double n = (double)job.length;
+    TGI_EACH_ROW(row, job)
+    {
+        char *at[3];
+        double sum = 0, squares = 0;
+        tgi_place(job.nest, row, at);
+        TGI_EACH_COLUMN(i, job) sum += TGI_X(2, i);
+        sum = tgi_block_sum(sum);
+        const double mean = rms ? 0 : sum / n;
+        TGI_EACH_COLUMN(i, job) squares += (TGI_X(2, i) - mean) * (TGI_X(2, i) - mean);
+        const double rstd = 1 / sqrt(tgi_block_sum(squares) / n + eps);
+        TGI_EACH_COLUMN(i, job) TGI_SET(0, i, (TGI_X(2, i) - mean) * rstd);
+        if (threadIdx.x == 0) tgi_put(job.nest.dtype[1], at[1], rstd);
+    }
+}
+
+static bool tgi_cuda_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
+{
+    return tgi_each_row(S, tgi_layer_norm_rows, rows, rms, eps);
+}
+
+/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  dx, g, y, rstd */
+static __global__ void tgi_layer_norm_backward_rows(tgi_row_job job, bool rms)
+{
+    const double n = (double)job.length;
+    TGI_EACH_ROW(row, job)
+    {
+        char *at[4];
+        double sum = 0, products = 0;
+        tgi_place(job.nest, row, at);
+        TGI_EACH_COLUMN(i, job)
+        {
+            sum += TGI_X(1, i);
+            products += TGI_X(1, i) * TGI_X(2, i);
+        }
+        sum = tgi_block_sum(sum);
+        products = tgi_block_sum(products);
+        const double mean_g = rms ? 0 : sum / n, mean_gy = products / n, rstd = tgi_take<double>(job.nest.dtype[3], at[3]);
+        TGI_EACH_COLUMN(i, job) TGI_SET(0, i, rstd * (TGI_X(1, i) - mean_g - TGI_X(2, i) * mean_gy));
+    }
+}
+
+static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
+{
+    return tgi_each_row(S, tgi_layer_norm_backward_rows, rows, rms);
+}
+
+/* ======== Indexing ================================================================================================ */
+
+/* The place of the first index outside [0, size); then, by one thread, what a report will say. */
+static __global__ void tgi_find_bad_index(tgi_nest index, int64_t size, tgi_bad_index *bad)
+{
+    TGI_EACH(i, index.numel)
+    {
+        char *at[1];
+        tgi_place(index, i, at);
+        if ((uint64_t)tgi_take<int64_t>(index.dtype[0], at[0]) >= (uint64_t)size)
+            atomicMin(&bad->first, (unsigned long long)i);
+    }
+}
+
+static __global__ void tgi_note_bad_index(tgi_nest index, int64_t size, const char *op, int message, int axis,
+                                          tgi_bad_index *bad)
+{
+    if (bad->first == TGI_NO_PLACE) return;
+    if (!bad->found) { /* the first since the last report stays */
+        char *at[1];
+        tgi_place(index, (int64_t)bad->first, at);
+        bad->at = tgi_take<int64_t>(index.dtype[0], at[0]);
+        bad->size = size;
+        bad->op = op;
+        bad->message = message;
+        bad->axis = axis;
+        bad->found = 1;
+    }
+    bad->first = TGI_NO_PLACE;
+}
+
+/* Says yes at once; a bad index is reported by the next call that waits, and kernels skip it. */
+static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
+                                 int64_t size, tgi_index_message message, int axis)
+{
+    tgi_cuda_device *d = tgi_on(S, index.index);
+    tgi_nest nest;
+    tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
+    if (!d) return false;
+    if (nest.numel == 0) return true;
+    d->checked = true;
+    return tgi_launch_each(S, d, tgi_find_bad_index, nest.numel, nest, size, d->bad) &&
+           tgi_launch(S, d, tgi_note_bad_index, 1, 1, nest, size, op, (int)message, axis, d->bad);
+}
+
+/* out[i] = x[i with index[i] at the row's dim]: a loop over all of index, in which x stands still along that dim and the
+   index moves it.  out, x, index */
+static __global__ void tgi_gather_elements(tgi_nest nest, int64_t step, int64_t size)
+{
+    TGI_EACH(i, nest.numel)
+    {
+        char *at[3];
+        tgi_place(nest, i, at);
+        const int64_t index = tgi_take<int64_t>(nest.dtype[2], at[2]);
+        if ((uint64_t)index < (uint64_t)size)
+            tgi_copy_element(at[0], at[1] + index * step, tgi_size_of(nest.dtype[0]));
+        else
+            tgi_put(nest.dtype[0], at[0], 0.0); /* it has been noted */
+    }
+}
+
+static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
+{
+    const tgi_cuda_device *d = tgi_on(S, rows->arg[0].index);
+    int64_t dim[TG_MAX_DIMS];
+    tgi_operand arg[3];
+    tgi_nest nest;
+    dim[0] = rows->length;
+    memcpy(dim + 1, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
+    for (int k = 0; k < 3; ++k) {
+        arg[k] = rows->arg[k];
+        arg[k].stride[0] = k == 1 ? 0 : rows->step[k];
+        memcpy(arg[k].stride + 1, rows->arg[k].stride, sizeof(int64_t) * (size_t)rows->ndim);
+    }
+    tgi_nest_begin(&nest, rows->ndim + 1, dim, 3, arg, true);
+    const int64_t step = rows->step[1] * tgi_bytes_of(rows->arg[1].dtype);
+    return d && (nest.numel == 0 || tgi_launch_each(S, d, tgi_gather_elements, nest.numel, nest, step, rows->size));
+}
+
+/* scatter: x, src, index.  The (index, place in the row) pairs are sorted; elements of x that several places go to then
+   have them side by side, in row order.  One row of pairs serves all rows where index is broadcast over them, as it is
+   for an embedding. */
+static __global__ void tgi_take_indices(tgi_row_job job, int64_t rows, tgi_sort_pair *pairs)
+{
+    TGI_EACH(e, rows * job.length)
+    {
+        const int64_t i = e % job.length;
+        char *at[3];
+        tgi_place(job.nest, e / job.length, at);
+        pairs[e].key = (uint64_t)tgi_take<int64_t>(job.nest.dtype[2], at[2] + i * job.step[2]);
+        pairs[e].index = i;
+    }
+}
+
+/* Adding: the first pair of an index adds all of them, in row order. */
+template <class real>
+__global__ void tgi_scatter_add_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
+{
+    TGI_EACH(e, job.nest.numel * job.length)
+    {
+        const int64_t row = e % job.nest.numel, i = e / job.nest.numel; /* neighbours: the same place, other rows */
+        const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
+        const uint64_t key = p[i].key;
+        if (key >= (uint64_t)size || (i > 0 && p[i - 1].key == key)) continue;
+        char *at[2];
+        tgi_place(job.nest, row, at);
+        char *const x = at[0] + (int64_t)key * job.step[0];
+        real sum = tgi_take<real>(job.nest.dtype[0], x);
+        for (int64_t j = i; j < job.length && p[j].key == key; ++j) {
+            const real term = tgi_take<real>(job.nest.dtype[1], at[1] + p[j].index * job.step[1]);
+            sum = tgi_formula<TGI_OP_add, real>::of(sum, term, 0, 0, 0);
+        }
+        tgi_put(job.nest.dtype[0], x, sum);
+    }
+}
+
+/* Writing: the last pair of an index is the one that stays. */
+static __global__ void tgi_scatter_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
+{
+    TGI_EACH(e, job.nest.numel * job.length)
+    {
+        const int64_t row = e % job.nest.numel, i = e / job.nest.numel;
+        const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
+        const uint64_t key = p[i].key;
+        if (key >= (uint64_t)size || (i + 1 < job.length && p[i + 1].key == key)) continue;
+        char *at[2];
+        tgi_place(job.nest, row, at);
+        tgi_copy_element(at[0] + (int64_t)key * job.step[0], at[1] + p[i].index * job.step[1],
+                         tgi_size_of(job.nest.dtype[0]));
+    }
+}
+
+static bool tgi_cuda_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
+{
+    tgi_cuda_device *d = tgi_on(S, rows->arg[0].index);
+    const tgi_row_job job = tgi_row_job_of(rows);
+    const int64_t n = job.nest.numel * job.length;
+    int64_t sorts = 1;
+    if (!d) return false;
+    if (n == 0) return true;
+    for (int k = 0; k < job.nest.ndim; ++k) {
+        if (job.nest.stride[2][k] != 0) sorts = job.nest.numel;
+    }
+    const int64_t count = sorts * job.length;
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "scatter", 2 * count, sizeof *pairs);
+    const tgi_sort_pair *p = NULL;
+    if (!pairs) return false;
+    if (tgi_launch_each(S, d, tgi_take_indices, count, job, sorts, pairs))
+        p = tgi_sort_pairs(S, d, pairs, pairs + count, sorts, job.length);
+    const tg_dtype compute = tgi_compute_dtype(rows->arg[0].dtype);
+    const bool ok =
+        p && (!add                ? tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sorts, p)
+              : compute == TG_F32 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<float>, n, job, rows->size, sorts, p)
+              : compute == TG_F64 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<double>, n, job, rows->size, sorts, p)
+                                  : tgi_launch_each(S, d, tgi_scatter_add_pairs<int64_t>, n, job, rows->size, sorts, p));
+    tgi_cuda_release(S, d->index, pairs, 0);
+    return ok;
+}
+
+/* nonzero: elements in pieces of a block's width.  How many each has; by one block, how many come before each; and then
+   where each of them goes. */
+static __global__ void tgi_count_nonzero(tgi_nest nest, int64_t *counts)
+{
+    for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < nest.numel; piece += gridDim.x) {
+        const int64_t i = piece * TGI_BLOCK + threadIdx.x;
+        char *at[1];
+        bool found = false;
+        if (i < nest.numel) {
+            tgi_place(nest, i, at);
+            found = tgi_is_true(nest.dtype[0], at[0]);
+        }
+        const int count = __syncthreads_count(found);
+        if (threadIdx.x == 0) counts[piece] = count;
+    }
+}
+
+/* counts [n] become the sums of those before; their total goes behind them. */
+static __global__ void tgi_sum_counts(int64_t *counts, int64_t n)
+{
+    __shared__ int64_t part[2][TGI_BLOCK];
+    const int t = (int)threadIdx.x;
+    int64_t before = 0;
+    for (int64_t start = 0; start < n; start += TGI_BLOCK) {
+        const int64_t mine = start + t < n ? counts[start + t] : 0;
+        int now = 0;
+        part[0][t] = mine;
+        for (int apart = 1; apart < TGI_BLOCK; apart *= 2, now = 1 - now) {
+            __syncthreads();
+            part[1 - now][t] = part[now][t] + (t < apart ? 0 : part[now][t - apart]);
+        }
+        __syncthreads();
+        if (start + t < n) counts[start + t] = before + part[now][t] - mine;
+        before += part[now][TGI_BLOCK - 1];
+        __syncthreads();
+    }
+    if (t == 0) counts[n] = before;
+}
+
+typedef struct {
+    int ndim;
+    int64_t dim[TG_MAX_DIMS];
+} tgi_dims;
+
+/* out [count, ndim] */
+static __global__ void tgi_put_nonzero(tgi_nest nest, tgi_dims dims, const int64_t *before, int64_t *out)
+{
+    __shared__ int found_by_warp[TGI_BLOCK / 32];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < nest.numel; piece += gridDim.x) {
+        int64_t element = piece * TGI_BLOCK + threadIdx.x, place = before[piece];
+        char *at[1];
+        bool found = false;
+        if (element < nest.numel) {
+            tgi_place(nest, element, at);
+            found = tgi_is_true(nest.dtype[0], at[0]);
+        }
+        const unsigned lanes = __ballot_sync(TGI_ALL_LANES, found);
+        if (lane == 0) found_by_warp[warp] = __popc(lanes);
+        __syncthreads();
+        for (int w = 0; w < warp; ++w) place += found_by_warp[w];
+        place += __popc(lanes & ((1u << lane) - 1));
+#pragma unroll
+        for (int k = TG_MAX_DIMS - 1; k >= 0; --k) {
+            if (!found || k >= dims.ndim) continue;
+            out[place * dims.ndim + k] = element % dims.dim[k];
+            element /= dims.dim[k];
+        }
+        __syncthreads();
+    }
+}
+
+static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
+{
+    tgi_cuda_device *d = tgi_on(S, in->arg[0].index);
+    tgi_nest nest;
+    tgi_dims dims;
+    tgi_nest_begin(&nest, in->ndim, in->dim, 1, in->arg, false);
+    const int64_t pieces = (nest.numel + TGI_BLOCK - 1) / TGI_BLOCK;
+    if (!d) return false;
+    *count = 0;
+    if (nest.numel == 0) return true;
+    int64_t *const counts = (int64_t *)tgi_scratch(S, d, "nonzero", pieces + 1, sizeof *counts);
+    if (!counts) return false;
+    dims.ndim = in->ndim;
+    memcpy(dims.dim, in->dim, sizeof(int64_t) * (size_t)in->ndim);
+    const bool ok = tgi_launch(S, d, tgi_count_nonzero, pieces, TGI_BLOCK, nest, counts) &&
+                    tgi_launch(S, d, tgi_sum_counts, 1, TGI_BLOCK, counts, pieces) &&
+                    (!out || tgi_launch(S, d, tgi_put_nonzero, pieces, TGI_BLOCK, nest, dims, counts, out)) &&
+                    tgi_cuda_download(S, d->index, count, counts + pieces, sizeof *count);
+    tgi_cuda_release(S, d->index, counts, 0);
+    return ok;
+}
+
+/* ======== Matrix products ========================================================================================= */
+
+/* out [m, n] = a [m, k] times b [k, n] in integers, wrapping; one thread per element of each batch. */
+static __global__ void tgi_gemm_plain(tgi_nest batch, int64_t m, int64_t n, int64_t k, int64_t a_row, int64_t a_col,
+                                      int64_t b_row, int64_t b_col)
+{
+    TGI_EACH(e, batch.numel * m * n)
+    {
+        const int64_t j = e % n, i = e / n % m;
+        char *at[3];
+        int64_t sum = 0;
+        tgi_place(batch, e / (m * n), at);
+        for (int64_t l = 0; l < k; ++l) {
+            const int64_t x = tgi_take<int64_t>(batch.dtype[1], at[1] + i * a_row + l * a_col);
+            const int64_t y = tgi_take<int64_t>(batch.dtype[2], at[2] + l * b_row + j * b_col);
+            sum = tgi_wrap_add(sum, tgi_wrap_mul(x, y));
+        }
+        tgi_put(batch.dtype[0], at[0] + (i * n + j) * tgi_size_of(batch.dtype[0]), sum);
+    }
+}
+
+/* A matrix as cuBLAS reads it: row-major memory is its transpose in column-major, which is what a swapped product wants
+   (out^T = b^T a^T).  False: neither rows nor columns lie side by side. */
+static bool tgi_as_column_major(int64_t rows, int64_t cols, int64_t row, int64_t col, cublasOperation_t *operation,
+                                int *leading)
+{
+    if (cols == 1) col = 1; /* a step that is never taken */
+    if (rows == 1) row = cols;
+    if (col == 1 && row >= cols && row <= INT_MAX) {
+        *operation = CUBLAS_OP_N;
+        *leading = (int)row;
+        return true;
+    }
+    if (cols == 1 && rows > 1) return false;
+    if (row == 1 && col >= rows && col <= INT_MAX) {
+        *operation = CUBLAS_OP_T;
+        *leading = (int)col;
+        return true;
+    }
+    return false;
+}
+
+/* x [dim.., rows, cols] copied so that it is contiguous and of this dtype; its memory is *memory. */
+static bool tgi_gemm_copy(tgi_thread *S, tgi_cuda_device *d, tgi_operand *x, tg_dtype dtype, int ndim,
+                          const int64_t *dim, int64_t rows, int64_t cols, int64_t *row, int64_t *col, void **memory)
+{
+    tgi_loop loop = {};
+    int64_t numel = rows * cols;
+    loop.ndim = ndim + 2;
+    loop.nargs = 2;
+    loop.arg[1] = *x;
+    loop.arg[1].stride[ndim] = *row, loop.arg[1].stride[ndim + 1] = *col;
+    loop.arg[0] = *x;
+    loop.arg[0].dtype = dtype;
+    loop.arg[0].stride[ndim] = cols, loop.arg[0].stride[ndim + 1] = 1;
+    for (int k = ndim - 1; k >= 0; --k) {
+        const bool broadcast = x->stride[k] == 0; /* once for all of them */
+        loop.dim[k] = broadcast ? 1 : dim[k];
+        loop.arg[0].stride[k] = broadcast ? 0 : numel;
+        numel *= loop.dim[k];
+    }
+    loop.dim[ndim] = rows, loop.dim[ndim + 1] = cols;
+    *memory = tgi_scratch(S, d, "matmul", numel, (size_t)tgi_bytes_of(dtype));
+    loop.arg[0].data = *memory;
+    if (!*memory || !tgi_cuda_copy(S, &loop)) return false;
+    *x = loop.arg[0];
+    *row = cols, *col = 1;
+    return true;
+}
+
+static bool tgi_cublas(tgi_thread *S, tgi_cuda_device *d)
+{
+    if (d->blas) return true;
+    if (!TGI_CUBLAS(cublasCreate(&d->blas))) {
+        d->blas = NULL;
+        return false;
+    }
+    /* f32 is f32, not TF32, and 16-bit sums are kept in f32 */
+    if (TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
+        TGI_CUBLAS(cublasSetMathMode(d->blas, (cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))))
+        return true;
+    cublasDestroy(d->blas);
+    d->blas = NULL;
+    return false;
+}
+
+/* Every batch: the innermost batch dim in one call, the others by a loop here. */
+static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, cublasOperation_t a_operation,
+                             int a_leading, cublasOperation_t b_operation, int b_leading)
+{
+    const tg_dtype dtype = g->out.dtype;
+    const cudaDataType type = dtype == TG_F64 ? CUDA_R_64F : dtype == TG_F32 ? CUDA_R_32F : dtype == TG_F16 ? CUDA_R_16F : CUDA_R_16BF;
+    const cublasComputeType_t compute = dtype == TG_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    const double one_f64 = 1, zero_f64 = 0;
+    const float one_f32 = 1, zero_f32 = 0;
+    const void *one = dtype == TG_F64 ? (const void *)&one_f64 : (const void *)&one_f32;
+    const void *zero = dtype == TG_F64 ? (const void *)&zero_f64 : (const void *)&zero_f32;
+    const tgi_operand arg[3] = {g->out, g->a, g->b};
+    const int64_t size = tgi_bytes_of(dtype);
+    tgi_nest batch;
+    tgi_nest_begin(&batch, g->ndim, g->dim, 3, arg, false);
+    const int inner = batch.ndim - 1;
+    for (int64_t first = 0; first < batch.numel; first += batch.dim[inner]) {
+        char *at[3] = {batch.data[0], batch.data[1], batch.data[2]};
+        int64_t rest = first / batch.dim[inner];
+        for (int k = inner - 1; k >= 0; rest /= batch.dim[k], --k) {
+            for (int l = 0; l < 3; ++l) at[l] += rest % batch.dim[k] * batch.stride[l][k];
+        }
+        for (int64_t done = 0, part; done < batch.dim[inner]; done += part) {
+            part = tgi_at_most(batch.dim[inner] - done, 65535);
+            if (!TGI_CUBLAS(cublasGemmStridedBatchedEx(
+                    d->blas, b_operation, a_operation, (int)g->n, (int)g->m, (int)g->k, one, at[2], type, b_leading,
+                    batch.stride[2][inner] / size, at[1], type, a_leading, batch.stride[1][inner] / size, zero, at[0],
+                    type, (int)g->n, batch.stride[0][inner] / size, (int)part, compute, CUBLAS_GEMM_DEFAULT))) {
+                return false;
+            }
+            for (int l = 0; l < 3; ++l) at[l] += part * batch.stride[l][inner];
+        }
+    }
+    return true;
+}
+
+static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
+{
+    tgi_cuda_device *d = tgi_on(S, gemm->out.index);
+    tgi_gemm g = *gemm;
+    const tg_dtype dtype = g.out.dtype;
+    const tgi_operand arg[3] = {g.out, g.a, g.b};
+    cublasOperation_t a_operation = CUBLAS_OP_N, b_operation = CUBLAS_OP_N;
+    int a_leading = 1, b_leading = 1;
+    void *memory[2] = {NULL, NULL};
+    tgi_nest batch;
+    bool ok = true;
+    tgi_nest_begin(&batch, g.ndim, g.dim, 3, arg, false);
+    if (!d) return false;
+    if (batch.numel == 0 || g.m == 0 || g.n == 0) return true;
+    if (!tgi_is_floating(dtype)) {
+        const int64_t a_size = tgi_bytes_of(g.a.dtype), b_size = tgi_bytes_of(g.b.dtype);
+        return tgi_launch_each(S, d, tgi_gemm_plain, batch.numel * g.m * g.n, batch, g.m, g.n, g.k, g.a_row * a_size,
+                               g.a_col * a_size, g.b_row * b_size, g.b_col * b_size);
+    }
+    if (g.k == 0) { /* sums of nothing */
+        tgi_loop zeros = {};
+        zeros.ndim = g.ndim + 2;
+        memcpy(zeros.dim, g.dim, sizeof(int64_t) * (size_t)g.ndim);
+        zeros.dim[g.ndim] = g.m, zeros.dim[g.ndim + 1] = g.n;
+        zeros.nargs = 1;
+        zeros.arg[0] = g.out;
+        zeros.arg[0].stride[g.ndim] = g.n, zeros.arg[0].stride[g.ndim + 1] = 1;
+        return tgi_cuda_fill(S, &zeros);
+    }
+    if (g.m > INT_MAX || g.n > INT_MAX || g.k > INT_MAX)
+        return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "matmul", "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]",
+                                (long long)g.m, (long long)g.n, (long long)g.k);
+    if (g.a.dtype != dtype || !tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading)) {
+        ok = tgi_gemm_copy(S, d, &g.a, dtype, g.ndim, g.dim, g.m, g.k, &g.a_row, &g.a_col, &memory[0]) &&
+             tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading);
+    }
+    if (ok && (g.b.dtype != dtype || !tgi_as_column_major(g.k, g.n, g.b_row, g.b_col, &b_operation, &b_leading))) {
+        ok = tgi_gemm_copy(S, d, &g.b, dtype, g.ndim, g.dim, g.k, g.n, &g.b_row, &g.b_col, &memory[1]) &&
+             tgi_as_column_major(g.k, g.n, g.b_row, g.b_col, &b_operation, &b_leading);
+    }
+    ok = ok && tgi_cublas(S, d) && tgi_gemm_batches(S, d, &g, a_operation, a_leading, b_operation, b_leading);
+    for (int k = 0; k < 2; ++k) tgi_cuda_release(S, d->index, memory[k], 0);
+    return ok;
+}
+
+/* ======== Random numbers ========================================================================================== */
+
+/* One counter per thread, and the elements it makes: the CPU's words and the CPU's formulas. */
+static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
+{
+    const int per = tgi_random_per_counter(kind, out.dtype), words = 4 / per;
+    const int64_t least = tgi_f64_to_i64(lo), size = tgi_size_of(out.dtype);
+    const uint64_t range = (uint64_t)tgi_f64_to_i64(hi) - (uint64_t)least;
+    TGI_EACH(block, (int64_t)tgi_random_counters(kind, out.dtype, n))
+    {
+        uint32_t word[4];
+        tgi_random_block(rng, (uint64_t)block, word);
+#pragma unroll
+        for (int k = 0; k < 4; k += 1) {
+            if (k % words) continue; /* words is 1 or 2 */
+            const int64_t i = block * per + k / words;
+            const uint32_t w[2] = {word[k], word[k < 3 ? k + 1 : 3]};
+            char *const at = (char *)out.data + i * size;
+            if (i >= n) continue;
+            switch (kind) {
+            case TGI_UNIFORM:
+                tgi_put(out.dtype, at, TGI_MUL_ADD(hi - lo, tgi_random_fraction(out.dtype, w), lo));
+                if (tgi_take<double>(out.dtype, at) >= hi) tgi_put(out.dtype, at, lo); /* rounded up to it */
+                break;
+            case TGI_NORMAL: tgi_put(out.dtype, at, TGI_MUL_ADD(hi, tgi_random_normal(out.dtype, w), lo)); break;
+            case TGI_BERNOULLI: tgi_put(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
+            case TGI_RANDINT:
+                tgi_put(out.dtype, at, tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w))));
+                break;
+            }
+        }
+    }
+}
+
+static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
+{
+    const tgi_cuda_device *d = tgi_on(S, out.index);
+    return d && (n <= 0 || tgi_launch_each(S, d, tgi_random_elements, n, kind, out, n, lo, hi, rng));
+}
+
+/* ======== Optimizers ============================================================================================== */
+
+/* The formulas of tgi_optimizer as types; p, g and the state a, b, c are one element's. */
+template <class real> struct tgi_update {
+    real lr, decay, eps, momentum, undamped, alpha, beta2, rest1, rest2, rate, root_bias2;
+};
+
+#define TGI_UPDATE(name, suffix, type, update)                                                                     \
+    struct tgi_update_##name##_##suffix {                                                                          \
+        typedef type real;                                                                                         \
+        __device__ static void of(const tgi_optim_step *step, const tgi_update<type> &u, real &p, real g, real &a, \
+                                  real &b, real &c)                                                                \
+        {                                                                                                          \
+            const real lr = u.lr, decay = u.decay, eps = u.eps, momentum = u.momentum, undamped = u.undamped;      \
+            const real alpha = u.alpha, beta2 = u.beta2, rest1 = u.rest1, rest2 = u.rest2, rate = u.rate;          \
+            const real root_bias2 = u.root_bias2;                                                                  \
+            (void)lr, (void)eps, (void)momentum, (void)undamped, (void)alpha, (void)beta2, (void)rest1;            \
+            (void)rest2, (void)rate, (void)root_bias2, (void)a, (void)b, (void)c, (void)step;                      \
+            update                                                                                                 \
+        }                                                                                                          \
+    };
+TGI_OPTIMIZERS(TGI_UPDATE, f32, float)
+TGI_OPTIMIZERS(TGI_UPDATE, f64, double)
+
+template <class formula> __global__ void tgi_optim_elements(tgi_optim_step step, tgi_update<typename formula::real> u)
+{
+    typedef typename formula::real real;
+    const tg_dtype dtype = step.dtype;
+    const int64_t size = tgi_size_of(dtype);
+    TGI_EACH(i, step.n)
+    {
+        real p = tgi_take<real>(dtype, (char *)step.p + i * size), state[3];
+        const real g = tgi_take<real>(dtype, (const char *)step.g + i * size);
+#pragma unroll
+        for (int k = 0; k < 3; ++k) state[k] = step.s[k] ? tgi_take<real>(dtype, (char *)step.s[k] + i * size) : real();
+        formula::of(&step, u, p, g, state[0], state[1], state[2]);
+        tgi_put(dtype, (char *)step.p + i * size, p);
+#pragma unroll
+        for (int k = 0; k < 3; ++k) {
+            if (step.s[k]) tgi_put(dtype, (char *)step.s[k] + i * size, state[k]);
+        }
+    }
+}
+
+template <class real> static tgi_update<real> tgi_update_of(const tgi_optim_step *step)
+{
+    tgi_update<real> u;
+    u.lr = (real)step->lr;
+    u.decay = (real)step->weight_decay;
+    u.eps = (real)step->eps;
+    u.momentum = (real)step->momentum;
+    u.undamped = (real)(1 - step->dampening);
+    u.alpha = (real)step->alpha;
+    u.beta2 = (real)step->beta2;
+    u.rest1 = (real)(1 - step->beta1);
+    u.rest2 = (real)(1 - step->beta2);
+    u.rate = (real)(step->lr / step->bias1);
+    u.root_bias2 = (real)sqrt(step->bias2);
+    return u;
+}
+
+static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *step)
+{
+    const tgi_cuda_device *d = tgi_on(S, step->index);
+    if (!d) return false;
+    if (step->n == 0) return true;
+#define TGI_OPTIM_CASE(name, suffix, type, update) \
+    if (kind-- == 0)                               \
+        return tgi_launch_each(S, d, tgi_optim_elements<tgi_update_##name##_##suffix>, step->n, *step, tgi_update_of<type>(step));
+    int kind = (int)step->kind; /* the rows are in the order of tgi_optimizer */
+    if (step->dtype == TG_F64) {
+        TGI_OPTIMIZERS(TGI_OPTIM_CASE, f64, double)
+    } else {
+        TGI_OPTIMIZERS(TGI_OPTIM_CASE, f32, float)
+    }
+    return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "step", "no kernel of optimizer %d", (int)step->kind);
+}
+
+/* ======== The row ================================================================================================= */
+
+static const tgi_backend tgi_cuda = {
+    "cuda",
+    TG_DEV_CUDA,
+    false,
+    tgi_cuda_device_count,
+    tgi_cuda_resolve,
+    tgi_cuda_set_current,
+    tgi_cuda_thread_end,
+    tgi_cuda_alloc,
+    tgi_cuda_release,
+    tgi_cuda_upload,
+    tgi_cuda_download,
+    tgi_cuda_synchronize,
+    tgi_cuda_map,
+    tgi_cuda_copy,
+    tgi_cuda_fill,
+    tgi_cuda_accumulate,
+    tgi_cuda_arange,
+    tgi_cuda_reduce,
+    tgi_cuda_arg_reduce,
+    tgi_cuda_cumsum,
+    tgi_cuda_sort,
+    tgi_cuda_softmax,
+    tgi_cuda_softmax_backward,
+    tgi_cuda_layer_norm,
+    tgi_cuda_layer_norm_backward,
+    tgi_cuda_index_check,
+    tgi_cuda_gather,
+    tgi_cuda_scatter,
+    tgi_cuda_nonzero,
+    tgi_cuda_gemm,
+    tgi_cuda_random,
+    tgi_cuda_optim_step,
+};
+
+extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)
+{
+    static const tgi_cuda_version mine = TGI_CUDA_VERSION_INIT;
+    bool same = version->abi == mine.abi;
+    for (int k = 0; same && k < TGI_CUDA_SIZES; ++k) same = version->size[k] == mine.size[k];
+    if (!same) {
+        host->fail(S, TG_ERR_CUDA, "cuda",
+                   "tensorgrad_cuda.o (number %d) and tensorgrad.h (number %d) are not of one version\n"
+                   "compile tensorgrad_cuda.cu again, beside the tensorgrad.h that the program includes",
+                   mine.abi, version->abi);
+        return NULL;
+    }
+    tgi_library = *host;
+    return &tgi_cuda;
+}
