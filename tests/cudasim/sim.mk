@@ -1,0 +1,66 @@
+# make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
+# builds a program that includes tensorgrad.h, with tensorgrad_cuda.cu on pretend devices; then TG_SIM_DEVICES=2 ./prog
+#   plain  optimised, for several schedules           asan   address and undefined-behaviour sanitizers
+#   check  every load and store of a kernel is watched: races, bounds, what was never written (clang++)
+
+SIM ?= plain
+CUDA_SOURCE ?= tensorgrad_cuda.cu
+CXX ?= c++
+CLANGXX ?= clang++
+SIM_DIR := tests/cudasim
+SIM_BUILD := $(BUILD)/sim-$(SIM)
+SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h) tensorgrad.h
+SIM_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas
+SIM_SANITIZE :=
+SIM_CHECK := nocheck
+
+ifeq ($(SIM),plain)
+SIM_CXX := $(CXX) -O2
+else ifeq ($(SIM),asan)
+SIM_SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SIM_CXX := $(CXX) -O1
+else ifeq ($(SIM),check)
+SIM_CXX := $(CLANGXX) -O1
+SIM_CHECK := check
+# The instrumentation of ThreadSanitizer with callbacks of our own; the program is not linked with its library.
+SIM_KERNEL := -fsanitize=thread,bounds -fsanitize-trap=bounds -fno-omit-frame-pointer \
+    -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-handle-cxx-exceptions=0 -mllvm -tsan-instrument-atomics=0
+else
+$(error SIM is plain, asan or check, not '$(SIM)')
+endif
+
+SIM_COMPILE = $(SIM_CXX) -std=c++17 -g -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
+SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o
+SIM_STEM := $(basename $(notdir $(MAIN)))
+
+sim: $(OUT)
+
+$(SIM_BUILD)/cudasim.o: $(SIM_DIR)/cudasim.cpp $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) $(SIM_SANITIZE) -c $< -o $@
+
+$(SIM_BUILD)/$(SIM_CHECK).o: $(SIM_DIR)/$(SIM_CHECK).cpp $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) -O2 -fno-omit-frame-pointer -c $< -o $@
+
+$(SIM_BUILD)/cublas.o: $(SIM_DIR)/cublas.cpp $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) -O3 -c $< -o $@
+
+$(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_CUFLAGS) -x c++ -c $< -o $@
+
+ifneq ($(and $(MAIN),$(OUT)),)
+$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o tensorgrad.h FORCE
+	$(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA $(SIM_CFLAGS) -c $(MAIN) \
+	    -o $(SIM_BUILD)/$(SIM_STEM).o
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(LDFLAGS) \
+	    -o $@ -lpthread -lm $(LDLIBS)
+else
+sim: sim-usage
+sim-usage:
+	@echo 'make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [SIM_CFLAGS=...]'; exit 2
+endif
+
+.PHONY: sim sim-usage
