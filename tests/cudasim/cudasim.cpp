@@ -387,6 +387,15 @@ static void release_barrier()
 
 static void report_deadlock()
 {
+    for (unsigned t = 0; t < now.threads; ++t) {
+        const Thread &thread = block.threads[t];
+        unsigned gone = block.warps[t >> 5].done & thread.mask;
+        if (thread.state == State::in_warp && gone) {
+            fail("warp collective at %s:%d: mask %08x names lanes %08x, which have returned", thread.file, thread.line, thread.mask,
+                 gone);
+            _exit(CUDASIM_EXIT_CODE);
+        }
+    }
     std::string who;
     int shown = 0;
     for (unsigned t = 0; t < now.threads && shown < 4; ++t) {
@@ -709,7 +718,11 @@ static void on_fault(int signal_number, siginfo_t *info, void *context)
 #endif
     std::string place = source_of(pc);
     int before = errors;
-    explain_fault(address, place);
+    if (signal_number == SIGILL) {
+        if (now.kernel) fail("kernel used an index outside of its array at %s", place.c_str()); /* -fsanitize-trap=bounds */
+    } else {
+        explain_fault(address, place);
+    }
     if (now.kernel && executing && errors == before) {
         uintptr_t stack = reinterpret_cast<uintptr_t>(current_fiber->stack);
         if (info->si_code == SI_KERNEL)
@@ -1106,6 +1119,7 @@ static void initialise()
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(SIGSEGV, &action, nullptr);
     sigaction(SIGBUS, &action, nullptr);
+    sigaction(SIGILL, &action, nullptr);
     atexit(at_exit);
 }
 

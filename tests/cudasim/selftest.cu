@@ -29,7 +29,7 @@ __global__ void k_add(float *out, const float *a, const float *b, size_t n, Bug 
 {
     size_t step = size_t(gridDim.x) * blockDim.x;
     for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n + (bug == Bug::one_past_the_end); i += step)
-        out[i] = a[bug == Bug::one_before_the_start ? i - 65 : i] + (i < n ? b[i] : 0);
+        out[i] = a[i] + (i == n ? 1 : b[bug == Bug::one_before_the_start ? i - 65 : i]);
 }
 cudaError_t add(float *out, const float *a, const float *b, size_t n, cudaStream_t stream, Bug bug)
 {
