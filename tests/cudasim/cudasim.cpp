@@ -72,6 +72,7 @@ template <class T> static void shuffle_order(std::vector<T> &v)
 }
 
 static int errors;
+static const int most_reports = 20; /* the rest, where a program keeps going, is only counted */
 static std::string last_error;
 static thread_local bool executing; /* this host thread runs an operation */
 
@@ -95,10 +96,12 @@ std::string source_of(uintptr_t pc)
 {
     char command[160], line[512] = "", plain[32];
     uintptr_t offset = pc - load_address();
-    snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe 0x%zx 2>/dev/null", static_cast<int>(getpid()), offset);
-    if (FILE *f = popen(command, "r")) {
-        if (!fgets(line, sizeof line, f)) line[0] = 0;
-        pclose(f);
+    if (errors < most_reports) { /* a process each */
+        snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe 0x%zx 2>/dev/null", static_cast<int>(getpid()), offset);
+        if (FILE *f = popen(command, "r")) {
+            if (!fgets(line, sizeof line, f)) line[0] = 0;
+            pclose(f);
+        }
     }
     std::string s(line);
     s = s.substr(0, s.find_first_of("\n "));
@@ -155,7 +158,7 @@ void fail(const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     last_error = text;
-    ++errors;
+    if (++errors > most_reports) return;
     fflush(stdout);
     fprintf(stderr, "cudasim: error: %s\n", text);
     print_context(stderr);
@@ -210,8 +213,8 @@ static Fiber host_fiber, *current_fiber = &host_fiber;
 /* Never destroyed, so that leak checkers reach the fibers to the end. */
 static std::vector<Fiber *> &idle_fibers = *new std::vector<Fiber *>, &all_fibers = *new std::vector<Fiber *>;
 #ifdef CUDASIM_ASAN
-static const void *host_stack;
-static size_t host_stack_bytes;
+static thread_local const void *host_stack;
+static thread_local size_t host_stack_bytes;
 #endif
 
 static void run_new_threads();
@@ -338,8 +341,12 @@ static void run_new_threads()
 static unsigned take_ready()
 {
     std::deque<unsigned> &ready = block.ready;
+    if (settings.order == Order::greedy) { /* the last released goes on first: its warp runs as far ahead as it can */
+        unsigned last = ready.back();
+        ready.pop_back();
+        return last;
+    }
     if (settings.order == Order::random) std::swap(ready.front(), ready[random_bits() % ready.size()]);
-    if (settings.order == Order::greedy) std::swap(ready.front(), ready.back()); /* the last released goes on first */
     unsigned thread = ready.front();
     ready.pop_front();
     return thread;

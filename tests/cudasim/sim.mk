@@ -9,7 +9,7 @@ CXX ?= c++
 CLANGXX ?= clang++
 SIM_DIR := tests/cudasim
 SIM_BUILD := $(BUILD)/sim-$(SIM)
-SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h) tensorgrad.h
+SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h)
 SIM_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas
 SIM_SANITIZE :=
 SIM_CHECK := nocheck
@@ -47,7 +47,7 @@ $(SIM_BUILD)/cublas.o: $(SIM_DIR)/cublas.cpp $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
 	$(SIM_COMPILE) -O3 -c $< -o $@
 
-$(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) $(SIM_HEADERS)
+$(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
 	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_CUFLAGS) -x c++ -c $< -o $@
 
