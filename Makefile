@@ -18,6 +18,7 @@ help:
 	@echo 'make bench           what an op costs, and what the header costs to compile'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
+	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on pretend CUDA devices (tests/cudasim)'
 	@echo 'make clean           removes $(BUILD)/ and out/'
 	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
 
@@ -62,6 +63,8 @@ $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) $(LDFLAGS) $(LDLIBS)' > $@.now
 	@cmp -s $@.now $@ && rm $@.now || mv $@.now $@
+
+include tests/cudasim/sim.mk
 
 clean:
 	rm -rf $(BUILD) out

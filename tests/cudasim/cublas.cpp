@@ -1,0 +1,316 @@
+/* cuBLAS: matrix products by validated loops.  Built optimised and without sanitizers in every mode, because it is where the time
+   goes; what it touches is checked by name first. */
+#include "cublas_v2.h"
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+#include "internal.h"
+
+#include <algorithm>
+
+using namespace cudasim;
+
+struct cublasContext {
+    cudaStream_t stream;
+    int device;
+    cublasMath_t math;
+};
+
+namespace
+{
+/* One operand: batch matrices of rows x columns, column-major, `leading` elements from column to column. */
+struct Matrix {
+    const void *data;
+    cudaDataType type;
+    int rows, columns, leading;
+    long long stride;
+    bool transposed;
+    const char *name;
+};
+struct Product {
+    Matrix a, b, c; /* as they lie in memory */
+    int m, n, k, batch;
+    double alpha, beta;
+    cublasComputeType_t compute;
+};
+
+size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+
+const char *column_of(const Matrix &x, int batch, int column)
+{
+    long long element = batch * x.stride + static_cast<long long>(column) * x.leading;
+    return static_cast<const char *>(x.data) + element * static_cast<long long>(size_of(x.type));
+}
+
+template <class T> T load(const char *p, cudaDataType type)
+{
+    float f;
+    double d;
+    unsigned short h;
+    switch (type) {
+    case CUDA_R_64F: memcpy(&d, p, sizeof d); return static_cast<T>(d);
+    case CUDA_R_16F: memcpy(&h, p, sizeof h); return __half2float(__ushort_as_half(h));
+    case CUDA_R_16BF: memcpy(&h, p, sizeof h); return __bfloat162float(__ushort_as_bfloat16(h));
+    default: memcpy(&f, p, sizeof f); return static_cast<T>(f);
+    }
+}
+template <class T> void store(char *p, cudaDataType type, T value)
+{
+    float f = static_cast<float>(value);
+    double d = value;
+    unsigned short h;
+    switch (type) {
+    case CUDA_R_64F: memcpy(p, &d, sizeof d); break;
+    case CUDA_R_16F: h = __half_as_ushort(__float2half_rn(f)); memcpy(p, &h, sizeof h); break;
+    case CUDA_R_16BF: h = __bfloat16_as_ushort(__float2bfloat16_rn(f)); memcpy(p, &h, sizeof h); break;
+    default: memcpy(p, &f, sizeof f);
+    }
+}
+
+/* The 10 bits of fraction that a tensor core reads of a float. */
+template <class T> T round_input(T value, cublasComputeType_t compute)
+{
+    if (compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
+    float f = static_cast<float>(value);
+    if (!(fabsf(f) <= 3e38f)) return value;
+    uint32_t bits = bit_cast<uint32_t>(f);
+    return static_cast<T>(bit_cast<float>((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu));
+}
+
+/* Every column must lie in one live allocation of a device in reach, and what is read must have been written. */
+bool usable(const Matrix &x, int batches, bool write, const char *call)
+{
+    if (!x.rows || !x.columns) return true;
+    size_t bytes = static_cast<size_t>(x.rows) * size_of(x.type);
+    for (int batch = 0; batch < batches; ++batch)
+        for (int column = 0; column < x.columns; ++column) {
+            const char *p = column_of(x, batch, column);
+            Allocation *a = use_range(p, bytes, now.device, write, call);
+            if (!a) return false;
+            if (write)
+                check_written(*a, p, bytes);
+            else if (!check_initialised(*a, p, bytes))
+                fail("%s reads uninitialised device memory: operand %s, column %d, in allocation %d", call, x.name, column, a->id);
+        }
+    return true;
+}
+
+template <class T> void multiply(const Product &p)
+{
+    size_t m = static_cast<size_t>(p.m), n = static_cast<size_t>(p.n), k = static_cast<size_t>(p.k);
+    std::vector<T> a(m * k), b(k * n), sum(m); /* a by columns, b by columns, neither transposed any more */
+    for (int batch = 0; batch < p.batch; ++batch) {
+        for (int column = 0; column < p.a.columns; ++column) {
+            const char *from = column_of(p.a, batch, column);
+            for (int row = 0; row < p.a.rows; ++row, from += size_of(p.a.type)) {
+                size_t i = static_cast<size_t>(p.a.transposed ? column : row), j = static_cast<size_t>(p.a.transposed ? row : column);
+                a[j * m + i] = round_input(load<T>(from, p.a.type), p.compute);
+            }
+        }
+        for (int column = 0; column < p.b.columns; ++column) {
+            const char *from = column_of(p.b, batch, column);
+            for (int row = 0; row < p.b.rows; ++row, from += size_of(p.b.type)) {
+                size_t i = static_cast<size_t>(p.b.transposed ? column : row), j = static_cast<size_t>(p.b.transposed ? row : column);
+                b[j * k + i] = round_input(load<T>(from, p.b.type), p.compute);
+            }
+        }
+        for (size_t j = 0; j < n; ++j) {
+            std::fill(sum.begin(), sum.end(), T(0));
+            for (size_t l = 0; l < k; ++l) {
+                T factor = b[j * k + l];
+                const T *column = &a[l * m];
+                for (size_t i = 0; i < m; ++i) sum[i] += column[i] * factor;
+            }
+            char *to = const_cast<char *>(column_of(p.c, batch, static_cast<int>(j)));
+            T alpha = static_cast<T>(p.alpha), beta = static_cast<T>(p.beta);
+            for (size_t i = 0; i < m; ++i, to += size_of(p.c.type)) /* where beta is 0, c is not read: it may hold NaN */
+                store<T>(to, p.c.type, beta == 0 ? alpha * sum[i] : alpha * sum[i] + beta * load<T>(to, p.c.type));
+        }
+    }
+}
+
+/* The combinations that cublasGemmEx documents and the project has a use for. */
+bool supported(const Product &p)
+{
+    cudaDataType a = p.a.type, c = p.c.type;
+    if (a != p.b.type) return false;
+    switch (p.compute) {
+    case CUBLAS_COMPUTE_32F:
+    case CUBLAS_COMPUTE_32F_PEDANTIC:
+        return (a == CUDA_R_32F && c == a) || ((a == CUDA_R_16F || a == CUDA_R_16BF) && (c == a || c == CUDA_R_32F));
+    case CUBLAS_COMPUTE_32F_FAST_TF32:
+    case CUBLAS_COMPUTE_32F_FAST_16F:
+    case CUBLAS_COMPUTE_32F_FAST_16BF: return a == CUDA_R_32F && c == a;
+    case CUBLAS_COMPUTE_64F:
+    case CUBLAS_COMPUTE_64F_PEDANTIC: return a == CUDA_R_64F && c == a;
+    default: return false;
+    }
+}
+
+bool valid_operation(cublasOperation_t op) { return op == CUBLAS_OP_N || op == CUBLAS_OP_T || op == CUBLAS_OP_C; }
+
+cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
+                    const void *alpha, const void *a, cudaDataType atype, int lda, long long stridea, const void *b,
+                    cudaDataType btype, int ldb, long long strideb, const void *beta, void *c, cudaDataType ctype, int ldc,
+                    long long stridec, int batch, cublasComputeType_t compute, const char *call)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!valid_operation(transa) || !valid_operation(transb) || m < 0 || n < 0 || k < 0 || batch < 0 || !alpha || !beta)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    Product p;
+    bool ta = transa != CUBLAS_OP_N, tb = transb != CUBLAS_OP_N;
+    p.a = Matrix{a, atype, ta ? k : m, ta ? m : k, lda, stridea, ta, "A"};
+    p.b = Matrix{b, btype, tb ? n : k, tb ? k : n, ldb, strideb, tb, "B"};
+    p.c = Matrix{c, ctype, m, n, ldc, stridec, false, "C"};
+    if (lda < std::max(1, p.a.rows) || ldb < std::max(1, p.b.rows) || ldc < std::max(1, m)) return CUBLAS_STATUS_INVALID_VALUE;
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.batch = batch;
+    p.compute = compute;
+    if (compute == CUBLAS_COMPUTE_32F && atype == CUDA_R_32F && handle->math == CUBLAS_TF32_TENSOR_OP_MATH)
+        p.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+    if (!supported(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    bool wide = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
+    /* The pointers are the host's and read now. */
+    p.alpha = load<double>(static_cast<const char *>(alpha), wide ? CUDA_R_64F : CUDA_R_32F);
+    p.beta = load<double>(static_cast<const char *>(beta), wide ? CUDA_R_64F : CUDA_R_32F);
+    if (current_device() != handle->device)
+        fail("%s: the cuBLAS handle belongs to device %d, device %d is current", call, handle->device, current_device());
+    for (const Matrix *x : {&p.a, &p.b, &p.c})
+        if (reinterpret_cast<uintptr_t>(x->data) % size_of(x->type))
+            fail("%s: operand %s is not aligned to its element type", call, x->name);
+    if (!m || !n || !batch) return CUBLAS_STATUS_SUCCESS;
+    if (batch > 1 && stridec < static_cast<long long>(ldc) * (n - 1) + m && stridec > -(static_cast<long long>(ldc) * (n - 1) + m))
+        fail("%s: the matrices of C overlap: stride %lld, %d columns of leading dimension %d", call, stridec, n, ldc);
+    cudaError_t error = enqueue(handle->stream, call, [p, call, wide] {
+        if (p.alpha != 0 && p.k)
+            if (!usable(p.a, p.batch, false, call) || !usable(p.b, p.batch, false, call)) return;
+        if (p.beta != 0 && !usable(p.c, p.batch, false, call)) return;
+        if (!usable(p.c, p.batch, true, call)) return;
+        Product q = p;
+        if (p.alpha == 0) q.k = q.a.columns = q.a.rows = q.b.columns = q.b.rows = 0;
+        wide ? multiply<double>(q) : multiply<float>(q);
+    });
+    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+} // namespace
+
+extern "C" {
+cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
+{
+    int device;
+    if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
+    *handle = nullptr;
+    if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (take_planned_failure("cublasCreate")) return CUBLAS_STATUS_ALLOC_FAILED;
+    *handle = new cublasContext{nullptr, device, CUBLAS_DEFAULT_MATH};
+    count_cublas_handle(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    count_cublas_handle(-1);
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->stream = stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *stream)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    *stream = handle->stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    return mode == CUBLAS_POINTER_MODE_HOST ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED; /* not simulated */
+}
+cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->math = static_cast<cublasMath_t>(mode & 15);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    *mode = handle->math;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t)
+{
+    return handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
+}
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    return reinterpret_cast<uintptr_t>(workspace) % 256 ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+const char *cublasGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default: return "CUBLAS_STATUS_INTERNAL_ERROR";
+    }
+}
+const char *cublasGetStatusString(cublasStatus_t status) { return cublasGetStatusName(status); }
+
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m,
+                                          int n, int k, const void *alpha, const void *a, cudaDataType atype, int lda,
+                                          long long stridea, const void *b, cudaDataType btype, int ldb, long long strideb,
+                                          const void *beta, void *c, cudaDataType ctype, int ldc, long long stridec, int batch,
+                                          cublasComputeType_t compute, cublasGemmAlgo_t)
+{
+    return gemm(handle, transa, transb, m, n, k, alpha, a, atype, lda, stridea, b, btype, ldb, strideb, beta, c, ctype, ldc,
+                stridec, batch, compute, "cublasGemmStridedBatchedEx");
+}
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
+                            const void *alpha, const void *a, cudaDataType atype, int lda, const void *b, cudaDataType btype,
+                            int ldb, const void *beta, void *c, cudaDataType ctype, int ldc, cublasComputeType_t compute,
+                            cublasGemmAlgo_t)
+{
+    return gemm(handle, transa, transb, m, n, k, alpha, a, atype, lda, 0, b, btype, ldb, 0, beta, c, ctype, ldc, 0, 1, compute,
+                "cublasGemmEx");
+}
+cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
+                              const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c,
+                              int ldc)
+{
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, 0, b, CUDA_R_32F, ldb, 0, beta, c, CUDA_R_32F, ldc,
+                0, 1, CUBLAS_COMPUTE_32F, "cublasSgemm");
+}
+cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
+                              const double *alpha, const double *a, int lda, const double *b, int ldb, const double *beta,
+                              double *c, int ldc)
+{
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_64F, lda, 0, b, CUDA_R_64F, ldb, 0, beta, c, CUDA_R_64F, ldc,
+                0, 1, CUBLAS_COMPUTE_64F, "cublasDgemm");
+}
+cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                                         int k, const float *alpha, const float *a, int lda, long long stridea, const float *b,
+                                         int ldb, long long strideb, const float *beta, float *c, int ldc, long long stridec,
+                                         int batch)
+{
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, stridea, b, CUDA_R_32F, ldb, strideb, beta, c,
+                CUDA_R_32F, ldc, stridec, batch, CUBLAS_COMPUTE_32F, "cublasSgemmStridedBatched");
+}
+cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                                         int k, const double *alpha, const double *a, int lda, long long stridea,
+                                         const double *b, int ldb, long long strideb, const double *beta, double *c, int ldc,
+                                         long long stridec, int batch)
+{
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_64F, lda, stridea, b, CUDA_R_64F, ldb, strideb, beta, c,
+                CUDA_R_64F, ldc, stridec, batch, CUBLAS_COMPUTE_64F, "cublasDgemmStridedBatched");
+}
+}

@@ -1,0 +1,1998 @@
+/* The simulated runtime: fibers, the scheduler of a block, device memory, streams, events, graphs and the error reports.
+   Everything runs under one lock, on the host thread that waits for it.  cuda_runtime.h says what is simulated, cudasim_test.h
+   how to steer it. */
+#include "internal.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <cxxabi.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define CUDASIM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CUDASIM_ASAN 1
+#endif
+#endif
+#ifdef CUDASIM_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace cudasim
+{
+Now now;
+
+static const size_t page = 4096;
+
+/* ---- settings, errors, names ---- */
+
+enum class Order { fwd, rev, random, greedy };
+enum class Policy { lazy, others, eager };
+
+static struct {
+    int devices = 2;
+    Order order = Order::fwd;
+    Policy policy = Policy::lazy;
+    size_t memory = size_t(1) << 30;
+    bool peer = true, strict = false, stream_check = true, keep_going = false, leaks = false;
+} settings;
+
+static uint64_t random_state = 88172645463325252u;
+static uint64_t random_bits() /* xorshift64, Marsaglia (2003) */
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+template <class T> static void shuffle_order(std::vector<T> &v)
+{
+    if (settings.order == Order::rev) std::reverse(v.begin(), v.end());
+    if (settings.order == Order::random || settings.order == Order::greedy)
+        for (size_t i = v.size(); i > 1; --i) std::swap(v[i - 1], v[random_bits() % i]);
+}
+
+static int errors;
+static const int most_reports = 20; /* the rest, where a program keeps going, is only counted */
+static std::string last_error;
+static thread_local bool executing; /* this host thread runs an operation */
+
+static uintptr_t load_address()
+{
+    static uintptr_t base = 0;
+    static bool known = false;
+    if (!known) /* the first object is the program */
+        dl_iterate_phdr(
+            [](dl_phdr_info *info, size_t, void *out) {
+                *static_cast<uintptr_t *>(out) = info->dlpi_addr;
+                return 1;
+            },
+            &base);
+    known = true;
+    return base;
+}
+
+/* file:line of a machine address, by addr2line; the plain offset where that is missing. */
+std::string source_of(uintptr_t pc)
+{
+    char command[160], line[512] = "", plain[32];
+    uintptr_t offset = pc - load_address();
+    if (errors < most_reports) { /* a process each */
+        snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe 0x%zx 2>/dev/null", static_cast<int>(getpid()), offset);
+        if (FILE *f = popen(command, "r")) {
+            if (!fgets(line, sizeof line, f)) line[0] = 0;
+            pclose(f);
+        }
+    }
+    std::string s(line);
+    s = s.substr(0, s.find_first_of("\n "));
+    if (!s.empty() && s[0] != '?') return s;
+    snprintf(plain, sizeof plain, "+0x%zx", offset);
+    return plain;
+}
+
+/* Kernels are static functions, of which dladdr knows nothing: the program's own symbol table has them. */
+static std::string function_name(const void *address)
+{
+    std::string name = "?";
+    int fd = ::open("/proc/self/exe", O_RDONLY);
+    struct stat info;
+    if (fd < 0 || fstat(fd, &info)) return name;
+    size_t size = static_cast<size_t>(info.st_size);
+    void *map = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    if (map == MAP_FAILED) return name;
+    const char *file = static_cast<const char *>(map);
+    const ElfW(Ehdr) *header = reinterpret_cast<const ElfW(Ehdr) *>(file);
+    const ElfW(Shdr) *sections = reinterpret_cast<const ElfW(Shdr) *>(file + header->e_shoff);
+    for (unsigned i = 0; i < header->e_shnum; ++i) {
+        if (sections[i].sh_type != SHT_SYMTAB) continue;
+        const ElfW(Sym) *symbols = reinterpret_cast<const ElfW(Sym) *>(file + sections[i].sh_offset);
+        const char *strings = file + sections[sections[i].sh_link].sh_offset;
+        for (size_t k = 0; k < sections[i].sh_size / sizeof *symbols; ++k)
+            if (load_address() + symbols[k].st_value == reinterpret_cast<uintptr_t>(address) &&
+                (symbols[k].st_info & 15) == STT_FUNC)
+                name = strings + symbols[k].st_name;
+    }
+    munmap(map, size);
+    int status;
+    if (char *plain = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status)) {
+        name = plain;
+        free(plain);
+    }
+    return name.substr(0, name.find('('));
+}
+
+static void print_context(FILE *to)
+{
+    if (now.kernel)
+        fprintf(to, "cudasim:   in kernel %s, launch %u on device %d, block (%u,%u,%u) thread (%u,%u,%u)\n",
+                function_name(now.kernel_address).c_str(), now.launch, now.device, blockIdx.x, blockIdx.y, blockIdx.z,
+                threadIdx.x, threadIdx.y, threadIdx.z);
+}
+
+void fail(const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    last_error = text;
+    if (++errors > most_reports) return;
+    fflush(stdout);
+    fprintf(stderr, "cudasim: error: %s\n", text);
+    print_context(stderr);
+    if (!settings.keep_going) _exit(CUDASIM_EXIT_CODE);
+}
+
+/* For what cannot be gone on from. */
+static void fail_for_good(const char *text)
+{
+    fail("%s", text);
+    _exit(CUDASIM_EXIT_CODE);
+}
+
+#ifdef CUDASIM_ASAN
+extern "C" void __asan_on_error(void) { print_context(stderr); }
+#endif
+
+/* ---- fibers ---- */
+
+/* A kernel's threads run one after another in a plain loop on a fiber's stack.  Where one has to wait, its stack stays as it is
+   and the loop goes on upon another fiber: a kernel that never waits costs a call per thread. */
+struct Fiber {
+    void *sp = nullptr;
+    char *stack = nullptr; /* NULL: the host thread's own */
+    void *fake_stack = nullptr;
+    ucontext_t context;
+};
+
+#ifdef CUDASIM_ASAN
+static const size_t stack_bytes = 256 << 10;
+#else
+static const size_t stack_bytes = 64 << 10;
+#endif
+
+#if defined(__x86_64__) && !defined(CUDASIM_UCONTEXT)
+#define CUDASIM_OWN_SWITCH 1
+/* Saves what a call must preserve and goes on upon the other stack.  swapcontext does the same with a system call. */
+extern "C" void cudasim_switch(void **save, void *to);
+asm(".text\n"
+    ".globl cudasim_switch\n"
+    ".type cudasim_switch,@function\n"
+    "cudasim_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp,(%rdi)\n"
+    "  movq %rsi,%rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
+    ".size cudasim_switch,.-cudasim_switch\n");
+#endif
+
+static Fiber host_fiber, *current_fiber = &host_fiber;
+/* Never destroyed, so that leak checkers reach the fibers to the end. */
+static std::vector<Fiber *> &idle_fibers = *new std::vector<Fiber *>, &all_fibers = *new std::vector<Fiber *>;
+#ifdef CUDASIM_ASAN
+static thread_local const void *host_stack;
+static thread_local size_t host_stack_bytes;
+#endif
+
+static void run_new_threads();
+
+static void fiber_entry()
+{
+#ifdef CUDASIM_ASAN
+    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+    for (;;) run_new_threads();
+}
+
+static void switch_to(Fiber *to)
+{
+    Fiber *from = current_fiber;
+    current_fiber = to;
+#ifdef CUDASIM_ASAN
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->stack ? to->stack : host_stack,
+                                   to->stack ? stack_bytes : host_stack_bytes);
+#endif
+#ifdef CUDASIM_OWN_SWITCH
+    cudasim_switch(&from->sp, to->sp);
+#else
+    swapcontext(&from->context, &to->context);
+#endif
+#ifdef CUDASIM_ASAN
+    __sanitizer_finish_switch_fiber(from->fake_stack, nullptr, nullptr);
+#endif
+}
+
+static Fiber *idle_fiber()
+{
+    if (!idle_fibers.empty()) {
+        Fiber *fiber = idle_fibers.back();
+        idle_fibers.pop_back();
+        return fiber;
+    }
+    Fiber *fiber = new Fiber;
+    char *map = static_cast<char *>(mmap(nullptr, stack_bytes + page, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (map == MAP_FAILED || mprotect(map, page, PROT_NONE)) fail_for_good("no memory for the stacks of a block's threads");
+    fiber->stack = map + page;
+#ifdef CUDASIM_OWN_SWITCH
+    /* Tops at different offsets in their pages: at the same one, the stacks of a block would share a few sets of the cache. */
+    void **sp = reinterpret_cast<void **>(fiber->stack + stack_bytes - 64 - all_fibers.size() % 29 * 192);
+    *--sp = nullptr; /* the return address of fiber_entry, which never returns */
+    *--sp = reinterpret_cast<void *>(fiber_entry);
+    for (int i = 0; i < 6; ++i) *--sp = nullptr;
+    fiber->sp = sp;
+#else
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack;
+    fiber->context.uc_stack.ss_size = stack_bytes;
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, fiber_entry, 0);
+#endif
+    all_fibers.push_back(fiber);
+    return fiber;
+}
+
+bool on_fiber_stack(uintptr_t address)
+{
+    return current_fiber->stack && address - reinterpret_cast<uintptr_t>(current_fiber->stack) < stack_bytes;
+}
+
+/* ---- the threads of a block ---- */
+
+enum class State { fresh, running, at_barrier, in_warp, ready, done };
+struct Thread {
+    State state;
+    Fiber *fiber;
+    const char *file;
+    int line;
+    Collective what;
+    unsigned mask;
+};
+struct Warp {
+    uint64_t brought[32], given[32];
+    unsigned arrived, done; /* lanes */
+};
+
+static struct {
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    std::vector<uint3> index; /* threadIdx of each */
+    std::vector<unsigned> order;
+    std::deque<unsigned> ready;
+    unsigned started, done, at_barrier, current;
+    int sum, sum_given; /* of __syncthreads_count */
+    void (*run)(void *);
+    void *data;
+    std::vector<char> dynamic_buffer;
+    char *dynamic;
+} block;
+
+void *dynamic_shared() { return block.dynamic; }
+unsigned lane() { return block.current & 31; }
+
+static void become(unsigned thread)
+{
+    block.current = now.thread = thread;
+    threadIdx = block.index[thread];
+}
+
+/* Starts threads one after another until one of them has to wait; that one keeps this stack. */
+static void run_new_threads()
+{
+    Fiber *self = current_fiber;
+    while (block.started < now.threads) {
+        unsigned thread = block.order[block.started++];
+        block.threads[thread].state = State::running;
+        block.threads[thread].fiber = self;
+        become(thread);
+        block.run(block.data);
+        block.threads[thread].state = State::done;
+        ++block.done;
+        block.warps[thread >> 5].done |= 1u << (thread & 31);
+        if (!block.ready.empty()) break; /* those that can go on mix with those that have not begun */
+    }
+    idle_fibers.push_back(self);
+    switch_to(&host_fiber);
+}
+
+static unsigned take_ready()
+{
+    std::deque<unsigned> &ready = block.ready;
+    if (settings.order == Order::greedy) { /* the last released goes on first: its warp runs as far ahead as it can */
+        unsigned last = ready.back();
+        ready.pop_back();
+        return last;
+    }
+    if (settings.order == Order::random) std::swap(ready.front(), ready[random_bits() % ready.size()]);
+    unsigned thread = ready.front();
+    ready.pop_front();
+    return thread;
+}
+
+/* The current thread waits; whoever can run goes on, without a detour over the scheduler. */
+static void wait_as(State state)
+{
+    unsigned self = block.current;
+    block.threads[self].state = state;
+    Fiber *to = &host_fiber;
+    if (!block.ready.empty())
+        to = block.threads[take_ready()].fiber;
+    else if (block.started < now.threads)
+        to = idle_fiber();
+    if (to != current_fiber) switch_to(to);
+    become(self);
+    block.threads[self].state = State::running;
+}
+
+static void release_barrier()
+{
+    const Thread *first = nullptr;
+    std::vector<unsigned> released;
+    for (unsigned t = 0; t < now.threads; ++t) {
+        Thread &thread = block.threads[t];
+        if (thread.state != State::at_barrier) continue;
+        if (!first) first = &thread;
+        if (thread.line != first->line || strcmp(thread.file, first->file))
+            fail("divergent barrier: some threads wait in __syncthreads at %s:%d, others at %s:%d", first->file, first->line,
+                 thread.file, thread.line);
+        thread.state = State::ready;
+        released.push_back(t);
+    }
+    if (block.done)
+        fail("divergent barrier: %u of %u threads have returned while the others wait in __syncthreads at %s:%d", block.done,
+             now.threads, first->file, first->line);
+    shuffle_order(released);
+    block.ready.assign(released.begin(), released.end());
+    block.at_barrier = 0;
+    block.sum_given = block.sum;
+    block.sum = 0;
+    ++now.barrier_epoch;
+}
+
+static void report_deadlock()
+{
+    for (unsigned t = 0; t < now.threads; ++t) {
+        const Thread &thread = block.threads[t];
+        unsigned gone = block.warps[t >> 5].done & thread.mask;
+        if (thread.state == State::in_warp && gone) {
+            fail("warp collective at %s:%d: mask %08x names lanes %08x, which have returned", thread.file, thread.line, thread.mask,
+                 gone);
+            _exit(CUDASIM_EXIT_CODE);
+        }
+    }
+    std::string who;
+    int shown = 0;
+    for (unsigned t = 0; t < now.threads && shown < 4; ++t) {
+        const Thread &thread = block.threads[t];
+        if (thread.state != State::at_barrier && thread.state != State::in_warp) continue;
+        char text[200];
+        snprintf(text, sizeof text, "%s thread %u in %s at %s:%d", shown++ ? "," : "", t,
+                 thread.state == State::at_barrier ? "__syncthreads" : "a warp collective", thread.file, thread.line);
+        who += text;
+    }
+    fail("deadlock: %u threads of %u have returned, %u wait at a barrier, the rest in warp collectives that not all lanes of "
+         "their mask reach:%s ...",
+         block.done, now.threads, block.at_barrier, who.c_str());
+    _exit(CUDASIM_EXIT_CODE);
+}
+
+static void run_block()
+{
+    block.started = block.done = block.at_barrier = 0;
+    block.sum = 0;
+    block.ready.clear();
+    ++now.barrier_epoch;
+    ++now.block_serial;
+    for (Thread &thread : block.threads) thread = Thread{State::fresh, nullptr, nullptr, 0, Collective::syncwarp, 0};
+    for (Warp &warp : block.warps) warp.arrived = warp.done = 0;
+    for (unsigned t = 0; t < now.threads; ++t) block.order[t] = t;
+    shuffle_order(block.order);
+    while (block.done < now.threads) {
+        if (!block.ready.empty())
+            switch_to(block.threads[take_ready()].fiber);
+        else if (block.started < now.threads)
+            switch_to(idle_fiber());
+        else if (block.at_barrier && block.at_barrier + block.done == now.threads)
+            release_barrier();
+        else
+            report_deadlock();
+    }
+}
+
+void syncthreads(const char *file, int line)
+{
+    if (!now.kernel) fail_for_good("__syncthreads outside a kernel");
+    block.threads[block.current].file = file;
+    block.threads[block.current].line = line;
+    ++block.at_barrier;
+    wait_as(State::at_barrier);
+}
+
+int syncthreads_sum(int value, const char *file, int line)
+{
+    block.sum += value;
+    syncthreads(file, line);
+    return block.sum_given;
+}
+
+const uint64_t *meet(unsigned mask, uint64_t value, Collective what, const char *file, int line)
+{
+    unsigned self = block.current, self_lane = self & 31, first = self & ~31u;
+    Warp &warp = block.warps[self >> 5];
+    unsigned lanes = std::min(32u, now.threads - first), exist = lanes == 32 ? ~0u : (1u << lanes) - 1;
+    if (!(mask >> self_lane & 1))
+        fail("warp collective at %s:%d: mask %08x does not name the calling lane %u", file, line, mask, self_lane);
+    if (mask & ~exist)
+        fail("warp collective at %s:%d: mask %08x names lanes beyond the block (this warp has %u)", file, line, mask, lanes);
+    if (warp.done & mask)
+        fail("warp collective at %s:%d: mask %08x names lanes %08x, which have returned", file, line, mask, warp.done & mask);
+    mask &= exist & ~warp.done;
+    Thread &me = block.threads[self];
+    me.mask = mask;
+    me.what = what;
+    me.file = file;
+    me.line = line;
+    warp.brought[self_lane] = value;
+    warp.arrived |= 1u << self_lane;
+    if ((warp.arrived & mask) != mask) {
+        wait_as(State::in_warp);
+        return warp.given;
+    }
+    for (unsigned i = 0; i < lanes; ++i) { /* the last to come looks whether all made the same call */
+        const Thread &other = block.threads[first + i];
+        if (mask >> i & 1 && (other.mask != mask || other.what != what || other.line != line))
+            fail("warp collectives do not match: lane %u at %s:%d with mask %08x, lane %u at %s:%d with mask %08x", self_lane,
+                 file, line, mask, i, other.file, other.line, other.mask);
+    }
+    warp.arrived &= ~mask;
+    memcpy(warp.given, warp.brought, sizeof warp.given);
+    for (unsigned i = 0; i < 32; ++i) {
+        if (!(mask >> i & 1)) continue;
+        ++now.warp_epoch[first + i];
+        if (i == self_lane) continue;
+        block.threads[first + i].state = State::ready;
+        block.ready.push_back(first + i);
+    }
+    if (settings.order != Order::fwd) { /* the last to come has no privilege */
+        block.ready.push_back(self);
+        wait_as(State::ready);
+    }
+    return warp.given;
+}
+
+void check_aligned(const void *p, size_t alignment, const char *file, int line)
+{
+    if (reinterpret_cast<uintptr_t>(p) % alignment) fail("misaligned vector access to %p at %s:%d", p, file, line);
+}
+
+/* Filled in by the linker where clang compiled a kernel with shared memory. */
+extern "C" {
+extern char __start_cudasim_shared[] __attribute__((weak)), __stop_cudasim_shared[] __attribute__((weak));
+}
+
+static void poison_shared(size_t dynamic_bytes)
+{
+    if (dynamic_bytes) memset(block.dynamic, 0xff, dynamic_bytes);
+#ifndef CUDASIM_ASAN /* there the section has red zones */
+    char *begin = __start_cudasim_shared, *end = __stop_cudasim_shared;
+    if (begin) memset(begin, 0xff, static_cast<size_t>(end - begin));
+#endif
+}
+
+static long launches;
+
+static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
+{
+    size_t threads = size_t(dimensions.x) * dimensions.y * dimensions.z, blocks = size_t(grid.x) * grid.y * grid.z;
+    ++launches;
+    ++now.launch;
+    now.kernel_address = body.kernel;
+    now.threads = static_cast<unsigned>(threads);
+    now.warp_epoch.assign(threads, 0);
+    gridDim = grid;
+    blockDim = dimensions;
+    block.run = body.run;
+    block.data = body.data;
+    block.threads.resize(threads);
+    block.warps.resize((threads + 31) / 32);
+    block.order.resize(threads);
+    block.index.resize(threads);
+    for (unsigned t = 0; t < threads; ++t)
+        block.index[t] = uint3{t % dimensions.x, t / dimensions.x % dimensions.y, t / (dimensions.x * dimensions.y)};
+
+    block.dynamic_buffer.assign(dynamic_bytes + 512, static_cast<char>(0xa5));
+    uintptr_t aligned = (reinterpret_cast<uintptr_t>(block.dynamic_buffer.data()) + 255) & ~uintptr_t(255);
+    block.dynamic = reinterpret_cast<char *>(aligned);
+    now.dynamic_begin = aligned;
+    now.dynamic_end = aligned + dynamic_bytes;
+    size_t slack = static_cast<size_t>(block.dynamic_buffer.data() + block.dynamic_buffer.size() - block.dynamic) - dynamic_bytes;
+#ifdef CUDASIM_ASAN
+    __asan_poison_memory_region(block.dynamic + dynamic_bytes, slack);
+    if (!host_stack) { /* the bounds to return to */
+        pthread_attr_t attributes;
+        void *low;
+        pthread_getattr_np(pthread_self(), &attributes);
+        pthread_attr_getstack(&attributes, &low, &host_stack_bytes);
+        pthread_attr_destroy(&attributes);
+        host_stack = low;
+    }
+#endif
+
+    std::vector<size_t> order(settings.order == Order::fwd ? 0 : blocks);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    shuffle_order(order);
+    now.kernel = true;
+    check_launch();
+    for (size_t k = 0; k < blocks; ++k) {
+        size_t i = order.empty() ? k : order[k];
+        now.block = i;
+        blockIdx.x = static_cast<unsigned>(i % grid.x);
+        blockIdx.y = static_cast<unsigned>(i / grid.x % grid.y);
+        blockIdx.z = static_cast<unsigned>(i / (size_t(grid.x) * grid.y));
+        poison_shared(dynamic_bytes);
+        check_block();
+        run_block();
+    }
+#ifdef CUDASIM_ASAN
+    __asan_unpoison_memory_region(block.dynamic + dynamic_bytes, slack);
+#else
+    for (size_t i = 0; i < slack; ++i)
+        if (block.dynamic[dynamic_bytes + i] != static_cast<char>(0xa5)) {
+            fail("dynamic shared memory: %zu bytes past its %zu were written", i + 1, dynamic_bytes);
+            break;
+        }
+#endif
+    now.kernel = false;
+}
+
+/* ---- device memory ---- */
+
+/* Each device has an arena of address space that nothing may touch.  An allocation takes pages of it that no other ever had: what
+   is freed faults for ever.  Its pages are closed while host code runs; an operation of the right device opens them, by name
+   where it says what it uses (copies, cuBLAS) and by the fault handler where it does not (kernels). */
+static const int max_devices = 8;
+static const size_t arena_bytes = size_t(32) << 30, poison_bytes = size_t(64) << 20;
+static const unsigned char canary = 0xa5;
+
+static struct {
+    char *base, *top;
+    size_t used, limit;
+    bool peer[max_devices];
+} arenas[max_devices];
+static std::map<uintptr_t, Allocation> &allocations = *new std::map<uintptr_t, Allocation>;
+static std::vector<Allocation *> &opened = *new std::vector<Allocation *>;
+static long allocation_countdown = -1, live_allocations;
+static int allocations_made;
+
+struct Pinned {
+    size_t bytes, span; /* span 0: registered memory, whose pages are not ours to close */
+    int writers, readers; /* copies under way into it and out of it */
+};
+static std::map<uintptr_t, Pinned> &pinned = *new std::map<uintptr_t, Pinned>;
+
+Allocation *find_allocation(uintptr_t address)
+{
+    auto next = allocations.upper_bound(address);
+    if (next == allocations.begin()) return nullptr;
+    Allocation &a = std::prev(next)->second;
+    return address < reinterpret_cast<uintptr_t>(a.base) + a.span + page ? &a : nullptr;
+}
+int arena_of(uintptr_t address)
+{
+    for (int d = 0; d < settings.devices; ++d)
+        if (address - reinterpret_cast<uintptr_t>(arenas[d].base) < arena_bytes && arenas[d].base) return d;
+    return -1;
+}
+static int arena_of(const void *p) { return arena_of(reinterpret_cast<uintptr_t>(p)); }
+
+static std::pair<const uintptr_t, Pinned> *find_pinned(uintptr_t address)
+{
+    auto next = pinned.upper_bound(address);
+    if (next == pinned.begin()) return nullptr;
+    auto found = std::prev(next);
+    return address < found->first + found->second.bytes ? &*found : nullptr;
+}
+bool is_pinned(const void *p, size_t bytes)
+{
+    uintptr_t address = reinterpret_cast<uintptr_t>(p);
+    auto *found = find_pinned(address);
+    return found && address + bytes <= found->first + found->second.bytes;
+}
+bool may_reach(int device, int owner) { return device == owner || arenas[device].peer[owner]; }
+
+static void protect_pinned(const std::pair<const uintptr_t, Pinned> &p, bool for_operation)
+{
+    if (!p.second.span) return;
+    int access = for_operation || !(p.second.writers || p.second.readers) ? PROT_READ | PROT_WRITE
+                 : p.second.writers                                       ? PROT_NONE
+                                                                          : PROT_READ;
+    mprotect(reinterpret_cast<void *>(p.first), p.second.span, access);
+}
+/* The host may not touch a buffer that a pending copy writes, nor write one that a pending copy reads. */
+static void mark_pinned(const void *to, const void *from, int change)
+{
+    if (auto *p = find_pinned(reinterpret_cast<uintptr_t>(to))) {
+        p->second.writers += change;
+        protect_pinned(*p, false);
+    }
+    if (auto *p = find_pinned(reinterpret_cast<uintptr_t>(from))) {
+        p->second.readers += change;
+        protect_pinned(*p, false);
+    }
+}
+
+static void open_allocation(Allocation &a)
+{
+    if (a.open) return;
+    mprotect(a.base, a.span, PROT_READ | PROT_WRITE);
+    a.open = true;
+    opened.push_back(&a);
+}
+static void close_allocations()
+{
+    for (Allocation *a : opened) {
+        if (a->open) mprotect(a->base, a->span, PROT_NONE);
+        a->open = false;
+    }
+    opened.clear();
+}
+
+static const char *state_of(const Allocation &a)
+{
+    return a.state == Allocation::live ? "live" : a.state == Allocation::freed ? "freed" : "not yet allocated (in stream order)";
+}
+
+static void explain_fault(uintptr_t address, const std::string &place)
+{
+    int device = arena_of(address);
+    const void *p = reinterpret_cast<const void *>(address);
+    if (auto *buffer = find_pinned(address))
+        fail("host code touched pinned buffer %p at %s while an asynchronous copy %s it is pending: it must synchronise first", p,
+             place.c_str(), buffer->second.writers ? "into" : "out of");
+    if (device < 0) return;
+    const Allocation *a = find_allocation(address);
+    if (!executing)
+        fail("host code touched device memory %p (device %d) at %s", p, device, place.c_str());
+    else if (!a)
+        fail("kernel touched unallocated device memory %p at %s", p, place.c_str());
+    else if (a->state != Allocation::live)
+        fail("kernel touched device memory that is %s: allocation %d of %zu bytes, at %s", state_of(*a), a->id, a->bytes,
+             place.c_str());
+    else if (!may_reach(now.device, a->device))
+        fail("kernel on device %d touched memory of device %d, allocation %d, at %s", now.device, a->device, a->id,
+             place.c_str());
+    else
+        fail("kernel access out of bounds at %s: offset %td of allocation %d, which has %zu bytes", place.c_str(),
+             reinterpret_cast<const char *>(p) - a->data, a->id, a->bytes);
+}
+
+static void on_fault(int signal_number, siginfo_t *info, void *context)
+{
+    uintptr_t address = reinterpret_cast<uintptr_t>(info->si_addr), pc = 0;
+    Allocation *a = find_allocation(address);
+    if (executing && a && a->state == Allocation::live && !a->open && may_reach(now.device, a->device) &&
+        address < reinterpret_cast<uintptr_t>(a->base) + a->span) {
+        open_allocation(*a);
+        return;
+    }
+#ifdef __x86_64__
+    pc = static_cast<uintptr_t>(static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP]);
+#else
+    (void)context;
+#endif
+    std::string place = source_of(pc);
+    int before = errors;
+    if (signal_number == SIGILL) {
+        if (now.kernel) fail("kernel used an index outside of its array at %s", place.c_str()); /* -fsanitize-trap=bounds */
+    } else {
+        explain_fault(address, place);
+    }
+    if (now.kernel && executing && errors == before) {
+        uintptr_t stack = reinterpret_cast<uintptr_t>(current_fiber->stack);
+        if (info->si_code == SI_KERNEL)
+            fail("kernel faulted at %s: a misaligned vector access, or a wild pointer", place.c_str());
+        else if (address - (stack - page) < page)
+            fail("kernel overran its stack of %zu KB at %s", stack_bytes >> 10, place.c_str());
+        else
+            fail("kernel touched %p, which is no memory, at %s", info->si_addr, place.c_str());
+    }
+    if (errors > before) _exit(CUDASIM_EXIT_CODE);
+    signal(signal_number, SIG_DFL); /* not ours: the program's own fault */
+}
+
+Allocation *use_range(const void *p, size_t bytes, int device, bool write, const char *what)
+{
+    Allocation *a = find_allocation(reinterpret_cast<uintptr_t>(p));
+    const char *begin = static_cast<const char *>(p);
+    if (!a) {
+        fail("%s: %p is not in any device allocation", what, p);
+    } else if (a->state != Allocation::live) {
+        fail("%s uses device memory that is %s: allocation %d of %zu bytes", what, state_of(*a), a->id, a->bytes);
+    } else if (begin < a->data || bytes > a->bytes || static_cast<size_t>(begin - a->data) > a->bytes - bytes) {
+        fail("%s: %zu bytes at offset %td leave allocation %d, which has %zu bytes", what, bytes, begin - a->data, a->id, a->bytes);
+    } else if (!may_reach(device, a->device)) {
+        fail("%s on device %d uses memory of device %d, allocation %d", what, device, a->device, a->id);
+    } else {
+        open_allocation(*a);
+        note_use(*a, write);
+        return a;
+    }
+    return nullptr;
+}
+
+static void check_canary(const Allocation &a)
+{
+#ifndef CUDASIM_ASAN
+    mprotect(a.base, a.span, PROT_READ | PROT_WRITE);
+    for (char *c = a.data + a.bytes; c < a.base + a.span; ++c)
+        if (static_cast<unsigned char>(*c) != canary) {
+            fail("byte %td past the end of device allocation %d (%zu bytes) was written", c - (a.data + a.bytes), a.id, a.bytes);
+            break;
+        }
+    mprotect(a.base, a.span, PROT_NONE);
+#else
+    (void)a;
+#endif
+}
+
+/* Right-aligned to the guard page as far as 256-byte alignment lets it; the gap holds canaries.  Under the address sanitizer the
+   rest of the page is its red zone instead. */
+static Allocation *allocate(int device, size_t bytes, Allocation::State state)
+{
+    auto &arena = arenas[device];
+    if (allocation_countdown >= 0 && allocation_countdown-- == 0) return nullptr;
+    if (bytes > arena.limit || arena.used > arena.limit - bytes) return nullptr;
+    Allocation a = {};
+    a.span = (bytes + page - 1) / page * page;
+    if (arena.top + a.span + page > arena.base + arena_bytes) return nullptr;
+    a.base = arena.top;
+    a.bytes = bytes;
+    a.device = device;
+    a.state = state;
+    a.id = ++allocations_made;
+    arena.top += a.span + page;
+    arena.used += bytes;
+    ++live_allocations;
+    mprotect(a.base, a.span, PROT_READ | PROT_WRITE);
+#ifdef CUDASIM_ASAN
+    a.data = a.base;
+    memset(a.data, 0xff, std::min(bytes, poison_bytes));
+    __asan_poison_memory_region(a.data + bytes, a.span + page - bytes);
+#else
+    a.data = a.base + ((a.span - bytes) & ~size_t(255));
+    memset(a.data, 0xff, std::min(bytes, poison_bytes)); /* NaN in every float type, -1 in integers */
+    memset(a.base, canary, static_cast<size_t>(a.data - a.base));
+    memset(a.data + bytes, canary, static_cast<size_t>(a.base + a.span - (a.data + bytes)));
+#endif
+    mprotect(a.base, a.span, PROT_NONE);
+    return &(allocations[reinterpret_cast<uintptr_t>(a.base)] = a);
+}
+
+static void release(Allocation &a)
+{
+    check_canary(a);
+    a.state = Allocation::freed;
+    a.open = false;
+    a.readers.clear();
+    arenas[a.device].used -= a.bytes;
+    --live_allocations;
+    check_forget(a);
+    madvise(a.base, a.span, MADV_DONTNEED);
+    mprotect(a.base, a.span, PROT_NONE);
+#ifdef CUDASIM_ASAN
+    __asan_poison_memory_region(a.base, a.span);
+#endif
+}
+
+/* The allocation that begins here, or NULL with a report. */
+static Allocation *allocation_to_free(const void *p, const char *what)
+{
+    Allocation *a = find_allocation(reinterpret_cast<uintptr_t>(p));
+    if (!a || a->data != p)
+        fail("%s of %p, where no device allocation begins", what, p);
+    else if (a->state == Allocation::freed)
+        fail("%s frees device allocation %d (%zu bytes) twice", what, a->id, a->bytes);
+    else
+        return a;
+    return nullptr;
+}
+
+/* ---- streams ---- */
+
+} // namespace cudasim
+using namespace cudasim;
+
+struct CUgraph_st;
+
+struct Dependency {
+    CUstream_st *stream;
+    uint64_t number;
+};
+struct Operation {
+    std::function<void()> run;
+    std::string what;
+    uint64_t number;
+    std::vector<Dependency> after;
+    Clock clock; /* what is ordered before it, and itself */
+};
+struct CUstream_st {
+    int id, device;
+    bool nonblocking, alive;
+    std::deque<Operation> queue;
+    uint64_t issued, done;
+    std::vector<Dependency> pending; /* of the next operation: events it waits for */
+    Clock clock;                     /* of the last operation and of what the next one waits for */
+    CUgraph_st *capture;
+    std::vector<size_t> capture_after; /* nodes that the next one follows */
+};
+struct CUevent_st {
+    CUstream_st *stream;
+    uint64_t number;
+    int device;
+    bool timing;
+    Clock clock;
+    std::chrono::steady_clock::time_point time;
+    CUgraph_st *capture;
+    std::vector<size_t> capture_after;
+};
+struct Node {
+    std::function<void()> run;
+    std::string what;
+    std::vector<size_t> after;
+};
+struct CUgraph_st {
+    std::vector<Node> nodes;
+    CUstream_st *origin;
+    bool invalid;
+};
+struct CUgraphExec_st {
+    std::shared_ptr<std::vector<Node>> nodes;
+    int device;
+};
+struct CUmemPoolHandle_st {
+    int device;
+    uint64_t threshold;
+};
+
+namespace cudasim
+{
+static std::recursive_mutex api_lock;
+static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>; /* never freed: a stale handle is recognised */
+static CUstream_st *legacy[max_devices];
+static CUmemPoolHandle_st pools[max_devices];
+static std::set<CUevent_st *> &events = *new std::set<CUevent_st *>;
+static std::set<void *> &graphs = *new std::set<void *>;
+static std::map<const void *, size_t> &dynamic_limits = *new std::map<const void *, size_t>;
+static Clock host_clock; /* what host code has waited for */
+static Operation *running;
+static CUstream_st *running_on;
+static size_t queued;
+static int captures, cublas_handles;
+static thread_local int device_of_thread;
+static thread_local cudaError_t last_result;
+
+static struct {
+    std::string name;
+    long countdown = -1;
+    cudaError_t error;
+} planned_failure;
+
+bool take_planned_failure(const char *call)
+{
+    return planned_failure.countdown >= 0 && planned_failure.name == call && planned_failure.countdown-- == 0;
+}
+
+static void join(Clock &into, const Clock &from)
+{
+    if (into.size() < from.size()) into.resize(from.size());
+    for (size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+static bool covers(const Clock &clock, const Use &use)
+{
+    size_t stream = static_cast<size_t>(use.stream);
+    return use.stream < 0 || (stream < clock.size() && clock[stream] >= use.number);
+}
+
+/* Two operations use one allocation, one of them writes: an event, a synchronisation or a stream must order them, whatever the
+   order they happened to run in. */
+void note_use(Allocation &a, bool write)
+{
+    if (!running || !settings.stream_check || (write ? a.written_by : a.read_by) == now.serial) return;
+    (write ? a.written_by : a.read_by) = now.serial;
+    auto complain = [&](const Use &earlier) {
+        fail("nothing orders %s in stream %d, which %s allocation %d (%zu bytes, device %d), after %s in stream %d",
+             now.kernel ? function_name(now.kernel_address).c_str() : running->what.c_str(), running_on->id,
+             write ? "writes" : "reads", a.id, a.bytes, a.device, earlier.what.c_str(), earlier.stream);
+    };
+    Use use;
+    use.stream = running_on->id;
+    use.number = running->number;
+    use.what = now.kernel ? "kernel " + function_name(now.kernel_address) : running->what;
+    if (!covers(running->clock, a.writer)) complain(a.writer);
+    if (!write) {
+        a.readers[use.stream] = use;
+        return;
+    }
+    for (const auto &reader : a.readers)
+        if (!covers(running->clock, reader.second)) complain(reader.second);
+    a.readers.clear();
+    a.writer = use;
+}
+
+static CUstream_st *new_stream(int device, bool nonblocking)
+{
+    CUstream_st *s = new CUstream_st();
+    s->id = static_cast<int>(streams.size());
+    s->device = device;
+    s->nonblocking = nonblocking;
+    s->alive = true;
+    streams.push_back(s);
+    return s;
+}
+
+static void run_until(CUstream_st *stream, uint64_t number)
+{
+    while (stream->done < number && !stream->queue.empty()) {
+        Operation operation = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        --queued;
+        for (const Dependency &d : operation.after) run_until(d.stream, d.number);
+        now.operation = executing = true;
+        now.device = stream->device;
+        ++now.serial;
+        running = &operation;
+        running_on = stream;
+        operation.run();
+        running = nullptr;
+        now.operation = executing = false;
+        stream->done = operation.number;
+    }
+}
+static void run_all()
+{
+    for (CUstream_st *s : streams) run_until(s, s->issued);
+}
+
+/* Host code waits for the stream's first `number` operations. */
+static void wait_for(CUstream_st *stream, uint64_t number, const Clock &clock)
+{
+    if (settings.policy == Policy::others) {
+        std::vector<CUstream_st *> all(streams);
+        shuffle_order(all);
+        for (CUstream_st *other : all)
+            if (other != stream) run_until(other, other->issued);
+    }
+    run_until(stream, number);
+    join(host_clock, clock);
+    close_allocations();
+}
+static void wait_for(CUstream_st *stream) { wait_for(stream, stream->issued, stream->clock); }
+
+static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::function<void()> run)
+{
+    if (stream->capture) {
+        CUgraph_st &graph = *stream->capture;
+        graph.nodes.push_back(Node{std::move(run), what, stream->capture_after});
+        stream->capture_after = {graph.nodes.size() - 1};
+        return cudaSuccess;
+    }
+    Operation operation;
+    operation.run = std::move(run);
+    operation.what = what;
+    operation.after = std::move(stream->pending);
+    stream->pending.clear();
+    /* The legacy stream waits for the blocking ones of its device, and they for it. */
+    for (CUstream_st *other : streams) {
+        bool joins = other->device == stream->device && other != stream && other->issued && !other->nonblocking &&
+                     !stream->nonblocking && (stream == legacy[stream->device] || other == legacy[stream->device]);
+        if (!joins) continue;
+        operation.after.push_back({other, other->issued});
+        join(stream->clock, other->clock);
+    }
+    join(stream->clock, host_clock);
+    operation.number = ++stream->issued;
+    size_t id = static_cast<size_t>(stream->id);
+    if (stream->clock.size() <= id) stream->clock.resize(id + 1);
+    stream->clock[id] = operation.number;
+    operation.clock = stream->clock;
+    stream->queue.push_back(std::move(operation));
+    ++queued;
+    if (settings.policy == Policy::eager || queued > 8192) { /* a program that never waits must not fill the memory */
+        run_all();
+        close_allocations();
+    }
+    return cudaSuccess;
+}
+
+/* ---- entering the API ---- */
+
+static int environment_int(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? atoi(text) : otherwise;
+}
+
+static bool set_schedule(const char *order, const char *policy)
+{
+    if (order) {
+        const char *seed = strchr(order, ':');
+        std::string name(order, seed ? static_cast<size_t>(seed - order) : strlen(order));
+        if (name == "fwd") settings.order = Order::fwd;
+        else if (name == "rev") settings.order = Order::rev;
+        else if (name == "rand") settings.order = Order::random;
+        else if (name == "greedy") settings.order = Order::greedy;
+        else return false;
+        random_state = 88172645463325252u + (seed ? strtoull(seed + 1, nullptr, 10) : 0) * 0x9e3779b97f4a7c15u;
+        if (!random_state) random_state = 1;
+    }
+    if (policy) {
+        if (!strcmp(policy, "lazy")) settings.policy = Policy::lazy;
+        else if (!strcmp(policy, "others")) settings.policy = Policy::others;
+        else if (!strcmp(policy, "eager")) settings.policy = Policy::eager;
+        else return false;
+    }
+    return true;
+}
+
+static void at_exit()
+{
+    {
+        std::lock_guard<std::recursive_mutex> lock(api_lock);
+        run_all();
+        close_allocations();
+        for (auto &entry : allocations)
+            if (entry.second.state == Allocation::live) check_canary(entry.second);
+        size_t alive = 0;
+        for (CUstream_st *s : streams) alive += s->alive && s != legacy[s->device];
+        if (settings.leaks && (live_allocations || !pinned.empty() || alive || !events.empty() || !graphs.empty() || cublas_handles))
+            fail("left at the end: %ld device allocations, %zu pinned buffers, %zu streams, %zu events, %zu graphs, %d cuBLAS "
+                 "handles",
+                 live_allocations, pinned.size(), alive, events.size(), graphs.size(), cublas_handles);
+    }
+    if (!errors) return;
+    fflush(stdout);
+    fprintf(stderr, "cudasim: %d errors\n", errors);
+    _exit(CUDASIM_EXIT_CODE);
+}
+
+static void initialise()
+{
+    static bool done;
+    if (done) return;
+    done = true;
+    settings.devices = std::max(0, std::min(max_devices, environment_int("TG_SIM_DEVICES", 2)));
+    settings.peer = environment_int("TG_SIM_PEER", 1);
+    settings.strict = environment_int("TG_SIM_STRICT", 0);
+    settings.stream_check = environment_int("TG_SIM_STREAM_CHECK", 1);
+    settings.keep_going = settings.keep_going || environment_int("TG_SIM_KEEP_GOING", 0);
+    settings.leaks = environment_int("TG_SIM_LEAKS", 0);
+    allocation_countdown = environment_int("TG_SIM_FAIL_ALLOC", -1);
+    if (const char *memory = getenv("TG_SIM_MEMORY")) settings.memory = strtoull(memory, nullptr, 10);
+    if (!set_schedule(getenv("TG_SIM_ORDER"), getenv("TG_SIM_STREAMS")))
+        fail_for_good("TG_SIM_ORDER is fwd, rev, rand:seed or greedy:seed; TG_SIM_STREAMS is lazy, others or eager");
+    for (int d = 0; d < settings.devices; ++d) {
+        void *map = mmap(nullptr, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (map == MAP_FAILED) fail_for_good("no address space for the memory of the devices");
+        arenas[d].base = arenas[d].top = static_cast<char *>(map);
+        arenas[d].limit = settings.memory;
+        legacy[d] = new_stream(d, false);
+        pools[d].device = d;
+    }
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGBUS, &action, nullptr);
+    sigaction(SIGILL, &action, nullptr);
+    atexit(at_exit);
+}
+
+/* Faults are handled on a stack of their own: a kernel that overran its own has none left. */
+struct FaultStack {
+    void *memory;
+    FaultStack()
+    {
+        stack_t stack = {};
+        stack.ss_size = 256 << 10;
+        memory = stack.ss_sp = malloc(stack.ss_size);
+        sigaltstack(&stack, nullptr);
+    }
+    ~FaultStack()
+    {
+        stack_t off = {};
+        off.ss_flags = SS_DISABLE;
+        sigaltstack(&off, nullptr);
+        free(memory);
+    }
+};
+
+/* Every function of the API begins with one: it takes the lock and says whether this call is to fail. */
+struct Api {
+    std::lock_guard<std::recursive_mutex> lock;
+    cudaError_t refused = cudaSuccess;
+    explicit Api(const char *name) : lock(api_lock)
+    {
+        initialise();
+        static thread_local FaultStack fault_stack;
+        (void)fault_stack;
+        if (executing) fail("%s was called from within an operation", name);
+        if (take_planned_failure(name))
+            refused = planned_failure.error;
+        else if (!settings.devices)
+            refused = cudaErrorNoDevice;
+    }
+};
+
+static cudaError_t result(cudaError_t error)
+{
+    if (error != cudaSuccess && error != cudaErrorNotReady) last_result = error;
+    return error;
+}
+
+#define ENTER                                                                                                          \
+    Api api(__func__);                                                                                                 \
+    if (api.refused) return result(api.refused)
+/* What would wait or allocate outside the stream cannot be captured, and spoils the capture. */
+#define ENTER_UNCAPTURED                                                                                               \
+    ENTER;                                                                                                             \
+    if (spoil_captures()) return result(cudaErrorStreamCaptureUnsupported)
+
+static bool spoil_captures()
+{
+    if (!captures) return false;
+    for (CUstream_st *s : streams)
+        if (s->capture) s->capture->invalid = true;
+    return true;
+}
+
+/* The stream of a handle, NULL where it is none (any more). */
+static CUstream_st *stream_of(cudaStream_t handle)
+{
+    if (!handle || handle == cudaStreamLegacy) return legacy[device_of_thread];
+    if (std::find(streams.begin(), streams.end(), handle) == streams.end() || !handle->alive) {
+        fail("use of a stream that does not exist (any more): %p", static_cast<void *>(handle));
+        return nullptr;
+    }
+    return handle;
+}
+static bool known_event(cudaEvent_t event)
+{
+    if (events.count(event)) return true;
+    fail("use of an event that does not exist (any more): %p", static_cast<void *>(event));
+    return false;
+}
+
+cudaError_t enqueue(cudaStream_t handle, const char *what, std::function<void()> run)
+{
+    CUstream_st *stream = stream_of(handle);
+    return stream ? enqueue_on(stream, what, std::move(run)) : cudaErrorInvalidResourceHandle;
+}
+int current_device() { return device_of_thread; }
+void count_cublas_handle(int change) { cublas_handles += change; }
+
+cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
+{
+    std::shared_ptr<void> data(body.data, body.destroy);
+    Api api("cudaLaunchKernelEx");
+    if (api.refused) return result(api.refused);
+    CUstream_st *stream = stream_of(config.stream);
+    if (!stream || stream->device != device_of_thread) return result(cudaErrorInvalidResourceHandle);
+    dim3 g = config.gridDim, b = config.blockDim;
+    size_t threads = size_t(b.x) * b.y * b.z;
+    if (!threads || threads > 1024 || b.z > 64 || !g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535)
+        return result(cudaErrorInvalidConfiguration);
+    auto limit = dynamic_limits.find(body.kernel);
+    size_t bytes = config.dynamicSmemBytes;
+    if (bytes > (limit == dynamic_limits.end() ? 48 * 1024 : limit->second)) return result(cudaErrorInvalidValue);
+    return enqueue_on(stream, "a kernel", [g, b, bytes, body, data] { run_kernel(g, b, bytes, body); });
+}
+
+cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, int value)
+{
+    Api api("cudaFuncSetAttribute");
+    if (api.refused) return result(api.refused);
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > 99 * 1024)
+        return result(cudaErrorInvalidValue);
+    dynamic_limits[kernel] = static_cast<size_t>(value);
+    return cudaSuccess;
+}
+} // namespace cudasim
+
+/* ---- the API ---- */
+
+static const struct {
+    cudaError_t error;
+    const char *name, *text;
+} error_texts[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported", "peer access is not supported between these two devices"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
+    {cudaErrorPeerAccessNotEnabled, "cudaErrorPeerAccessNotEnabled", "peer access has not been enabled"},
+    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered", "part or all of the requested memory range is already mapped"},
+    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered", "pointer does not correspond to a registered memory region"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+extern "C" {
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    for (const auto &row : error_texts)
+        if (row.error == error) return row.text;
+    return "unrecognized error code";
+}
+const char *cudaGetErrorName(cudaError_t error)
+{
+    for (const auto &row : error_texts)
+        if (row.error == error) return row.name;
+    return "unrecognized error code";
+}
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_result;
+    last_result = cudaSuccess;
+    return error;
+}
+cudaError_t cudaPeekAtLastError(void) { return last_result; }
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 0;
+    ENTER;
+    *count = settings.devices;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device)
+{
+    ENTER;
+    if (device < 0 || device >= settings.devices) return result(cudaErrorInvalidDevice);
+    device_of_thread = device;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *device)
+{
+    ENTER;
+    *device = device_of_thread;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
+{
+    ENTER;
+    if (device < 0 || device >= settings.devices) return result(cudaErrorInvalidDevice);
+    cudaDeviceProp p = {};
+    snprintf(p.name, sizeof p.name, "simulated device %d", device);
+    p.totalGlobalMem = arenas[device].limit;
+    p.sharedMemPerBlock = 48 << 10;
+    p.sharedMemPerBlockOptin = 99 << 10;
+    p.sharedMemPerMultiprocessor = 100 << 10;
+    p.major = 8;
+    p.minor = 6;
+    p.multiProcessorCount = 4; /* few, so that grid-stride loops go round */
+    p.maxThreadsPerBlock = 1024;
+    p.maxThreadsPerMultiProcessor = 2048;
+    p.warpSize = 32;
+    p.l2CacheSize = 4 << 20;
+    p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024;
+    p.maxThreadsDim[2] = 64;
+    p.maxGridSize[0] = 0x7fffffff;
+    p.maxGridSize[1] = p.maxGridSize[2] = 65535;
+    p.regsPerBlock = 65536;
+    p.memoryBusWidth = 256;
+    p.asyncEngineCount = 2;
+    p.concurrentKernels = p.unifiedAddressing = p.canMapHostMemory = 1;
+    *properties = p;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
+{
+    cudaDeviceProp p;
+    if (cudaError_t error = cudaGetDeviceProperties(&p, device)) return error;
+    switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
+    case cudaDevAttrMaxGridDimX: *value = p.maxGridSize[0]; break;
+    case cudaDevAttrMaxGridDimY: *value = p.maxGridSize[1]; break;
+    case cudaDevAttrMaxGridDimZ: *value = p.maxGridSize[2]; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(p.sharedMemPerBlock); break;
+    case cudaDevAttrWarpSize: *value = p.warpSize; break;
+    case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
+    case cudaDevAttrL2CacheSize: *value = p.l2CacheSize; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = p.maxThreadsPerMultiProcessor; break;
+    case cudaDevAttrUnifiedAddressing: *value = 1; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = static_cast<int>(p.sharedMemPerMultiprocessor); break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(p.sharedMemPerBlockOptin); break;
+    case cudaDevAttrMemoryPoolsSupported: *value = 1; break;
+    default: return result(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+    ENTER_UNCAPTURED;
+    for (CUstream_st *s : std::vector<CUstream_st *>(streams))
+        if (s->device == device_of_thread) wait_for(s);
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceReset(void)
+{
+    ENTER_UNCAPTURED;
+    run_all();
+    close_allocations();
+    for (auto &entry : allocations)
+        if (entry.second.device == device_of_thread && entry.second.state == Allocation::live) release(entry.second);
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    ENTER;
+    if (device < 0 || device >= settings.devices || peer < 0 || peer >= settings.devices) return result(cudaErrorInvalidDevice);
+    *can = settings.peer && device != peer;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    ENTER;
+    if (flags) return result(cudaErrorInvalidValue);
+    if (peer < 0 || peer >= settings.devices || peer == device_of_thread) return result(cudaErrorInvalidDevice);
+    if (!settings.peer) return result(cudaErrorPeerAccessUnsupported);
+    if (arenas[device_of_thread].peer[peer]) return result(cudaErrorPeerAccessAlreadyEnabled);
+    arenas[device_of_thread].peer[peer] = true;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceDisablePeerAccess(int peer)
+{
+    ENTER;
+    if (peer < 0 || peer >= settings.devices) return result(cudaErrorInvalidDevice);
+    if (!arenas[device_of_thread].peer[peer]) return result(cudaErrorPeerAccessNotEnabled);
+    arenas[device_of_thread].peer[peer] = false;
+    return cudaSuccess;
+}
+
+/* memory */
+
+cudaError_t cudaMalloc(void **pointer, size_t bytes)
+{
+    if (!pointer) return result(cudaErrorInvalidValue);
+    *pointer = nullptr;
+    ENTER_UNCAPTURED;
+    if (!bytes) return cudaSuccess;
+    Allocation *a = allocate(device_of_thread, bytes, Allocation::live);
+    if (!a) return result(cudaErrorMemoryAllocation);
+    *pointer = a->data;
+    return cudaSuccess;
+}
+
+static cudaError_t malloc_in_stream(void **pointer, size_t bytes, CUstream_st *stream)
+{
+    *pointer = nullptr;
+    if (!stream) return result(cudaErrorInvalidResourceHandle);
+    if (stream->capture) { /* memory nodes of graphs are not simulated */
+        stream->capture->invalid = true;
+        return result(cudaErrorStreamCaptureUnsupported);
+    }
+    if (!bytes) return cudaSuccess;
+    auto &arena = arenas[stream->device];
+    if (bytes <= arena.limit && arena.used > arena.limit - bytes) { /* what has been freed in some stream comes back first */
+        run_all();
+        close_allocations();
+    }
+    Allocation *a = allocate(stream->device, bytes, Allocation::pending);
+    if (!a) return result(cudaErrorMemoryAllocation);
+    *pointer = a->data;
+    return enqueue_on(stream, "cudaMallocAsync", [a] {
+        if (a->state != Allocation::pending) return; /* freed by cudaFree, which waited for everything else */
+        a->state = Allocation::live;
+        note_use(*a, true);
+    });
+}
+cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t stream)
+{
+    ENTER;
+    return malloc_in_stream(pointer, bytes, stream_of(stream));
+}
+cudaError_t cudaMallocFromPoolAsync(void **pointer, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s || !pool || pool->device != s->device) return result(cudaErrorInvalidValue);
+    return malloc_in_stream(pointer, bytes, s);
+}
+cudaError_t cudaFree(void *pointer)
+{
+    ENTER_UNCAPTURED;
+    if (!pointer) return cudaSuccess;
+    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) wait_for(s);
+    Allocation *a = allocation_to_free(pointer, "cudaFree");
+    if (!a) return result(cudaErrorInvalidValue);
+    release(*a);
+    return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream)
+{
+    ENTER;
+    if (!pointer) return cudaSuccess;
+    if (!find_allocation(reinterpret_cast<uintptr_t>(pointer))) {
+        allocation_to_free(pointer, "cudaFreeAsync");
+        return result(cudaErrorInvalidValue);
+    }
+    return result(enqueue(stream, "cudaFreeAsync", [pointer] {
+        Allocation *a = allocation_to_free(pointer, "cudaFreeAsync");
+        if (!a) return;
+        if (a->state == Allocation::pending) fail("cudaFreeAsync of allocation %d is not ordered after its cudaMallocAsync", a->id);
+        note_use(*a, true);
+        release(*a);
+    }));
+}
+cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
+{
+    if (!pointer) return result(cudaErrorInvalidValue);
+    *pointer = nullptr;
+    ENTER_UNCAPTURED;
+    if (!bytes) return cudaSuccess;
+    size_t span = (bytes + page - 1) / page * page;
+    void *map = mmap(nullptr, span + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return result(cudaErrorMemoryAllocation);
+    mprotect(static_cast<char *>(map) + span, page, PROT_NONE);
+    memset(map, 0xff, std::min(span, poison_bytes));
+    pinned[reinterpret_cast<uintptr_t>(map)] = Pinned{bytes, span, 0, 0};
+    *pointer = map;
+    return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void **pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }
+cudaError_t cudaFreeHost(void *pointer)
+{
+    ENTER_UNCAPTURED;
+    if (!pointer) return cudaSuccess;
+    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) wait_for(s);
+    auto found = pinned.find(reinterpret_cast<uintptr_t>(pointer));
+    if (found == pinned.end() || !found->second.span) {
+        fail("cudaFreeHost of %p, where no pinned buffer begins", pointer);
+        return result(cudaErrorInvalidValue);
+    }
+    munmap(pointer, found->second.span + page);
+    pinned.erase(found);
+    return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned)
+{
+    ENTER_UNCAPTURED;
+    if (!pointer || !bytes || arena_of(pointer) >= 0) return result(cudaErrorInvalidValue);
+    if (find_pinned(reinterpret_cast<uintptr_t>(pointer))) return result(cudaErrorHostMemoryAlreadyRegistered);
+    pinned[reinterpret_cast<uintptr_t>(pointer)] = Pinned{bytes, 0, 0, 0};
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *pointer)
+{
+    ENTER_UNCAPTURED;
+    auto found = pinned.find(reinterpret_cast<uintptr_t>(pointer));
+    if (found == pinned.end() || found->second.span) return result(cudaErrorHostMemoryNotRegistered);
+    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) wait_for(s);
+    pinned.erase(found);
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    ENTER;
+    *total_bytes = arenas[device_of_thread].limit;
+    *free_bytes = *total_bytes > arenas[device_of_thread].used ? *total_bytes - arenas[device_of_thread].used : 0;
+    return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *pointer)
+{
+    ENTER;
+    cudaPointerAttributes a = {};
+    a.device = arena_of(pointer);
+    if (a.device >= 0) {
+        a.type = cudaMemoryTypeDevice;
+        a.devicePointer = const_cast<void *>(pointer);
+    } else if (is_pinned(pointer, 1)) {
+        a.type = cudaMemoryTypeHost;
+        a.device = 0;
+        a.devicePointer = a.hostPointer = const_cast<void *>(pointer);
+    } else {
+        a.device = -2; /* cudaInvalidDeviceId */
+        a.hostPointer = const_cast<void *>(pointer);
+    }
+    *attributes = a;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
+{
+    ENTER;
+    if (device < 0 || device >= settings.devices) return result(cudaErrorInvalidDevice);
+    *pool = &pools[device];
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value)
+{
+    ENTER;
+    if (!pool || !value) return result(cudaErrorInvalidValue);
+    if (attribute == cudaMemPoolAttrReleaseThreshold) pool->threshold = *static_cast<uint64_t *>(value);
+    return cudaSuccess;
+}
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value)
+{
+    ENTER;
+    if (!pool || !value) return result(cudaErrorInvalidValue);
+    if (attribute >= cudaMemPoolAttrReservedMemCurrent)
+        *static_cast<uint64_t *>(value) = arenas[pool->device].used;
+    else if (attribute == cudaMemPoolAttrReleaseThreshold)
+        *static_cast<uint64_t *>(value) = pool->threshold;
+    else
+        *static_cast<int *>(value) = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t)
+{
+    ENTER;
+    return pool ? cudaSuccess : result(cudaErrorInvalidValue);
+}
+
+/* copies */
+
+struct Copy {
+    char *to;
+    const char *from;
+    size_t to_pitch, from_pitch, width, height;
+};
+
+static void run_copy(const Copy &c, const char *what)
+{
+    if (!c.width || !c.height) return;
+    bool to_device = arena_of(c.to) >= 0, from_device = arena_of(c.from) >= 0;
+    size_t to_bytes = (c.height - 1) * c.to_pitch + c.width, from_bytes = (c.height - 1) * c.from_pitch + c.width;
+    /* A copy may go between any two devices. */
+    if (from_device && !use_range(c.from, from_bytes, arena_of(c.from), false, what)) return;
+    if (to_device && !use_range(c.to, to_bytes, arena_of(c.to), true, what)) return;
+    auto *into = find_pinned(reinterpret_cast<uintptr_t>(c.to)), *out_of = find_pinned(reinterpret_cast<uintptr_t>(c.from));
+    if (into) protect_pinned(*into, true);
+    if (out_of) protect_pinned(*out_of, true);
+    for (size_t i = 0; i < c.height; ++i) {
+        memmove(c.to + i * c.to_pitch, c.from + i * c.from_pitch, c.width);
+        if (to_device) check_copied(c.to + i * c.to_pitch, c.from + i * c.from_pitch, c.width);
+    }
+    if (into) protect_pinned(*into, false);
+    if (out_of) protect_pinned(*out_of, false);
+}
+
+static cudaError_t copy(const Copy &c, cudaMemcpyKind kind, cudaStream_t handle, bool asynchronous, const char *what)
+{
+    CUstream_st *stream = stream_of(handle);
+    if (!stream) return cudaErrorInvalidResourceHandle;
+    size_t bytes = c.width * c.height;
+    if (!bytes) return cudaSuccess;
+    if (!c.to || !c.from || c.to_pitch < c.width || c.from_pitch < c.width) return cudaErrorInvalidValue;
+    bool to_device = arena_of(c.to) >= 0, from_device = arena_of(c.from) >= 0;
+    if (kind != cudaMemcpyDefault && (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+                                      from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice))) {
+        fail("%s: from %s memory to %s memory, but its kind says otherwise", what, from_device ? "device" : "host",
+             to_device ? "device" : "host");
+        return cudaErrorInvalidMemcpyDirection;
+    }
+    bool pageable = (!to_device && !is_pinned(c.to, 1)) || (!from_device && !is_pinned(c.from, 1));
+    if (asynchronous && pageable && settings.strict) fail("%s uses pageable memory", what);
+    if ((pageable || !asynchronous) && stream->capture) {
+        stream->capture->invalid = true;
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (stream->capture) return enqueue_on(stream, what, [c, what] { run_copy(c, what); });
+    mark_pinned(c.to, c.from, 1);
+    cudaError_t error = enqueue_on(stream, what, [c, what] {
+        run_copy(c, what);
+        mark_pinned(c.to, c.from, -1);
+    });
+    /* Pageable memory goes through a buffer of the driver: the host waits.  Between devices it never does. */
+    if (pageable || (!asynchronous && !(to_device && from_device))) wait_for(stream);
+    return error;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    ENTER_UNCAPTURED;
+    Copy c = {static_cast<char *>(to), static_cast<const char *>(from), bytes, bytes, bytes, 1};
+    return result(copy(c, kind, nullptr, false, "cudaMemcpy"));
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
+{
+    ENTER;
+    Copy c = {static_cast<char *>(to), static_cast<const char *>(from), bytes, bytes, bytes, 1};
+    return result(copy(c, kind, stream, true, "cudaMemcpyAsync"));
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream)
+{
+    ENTER;
+    Copy c = {static_cast<char *>(to), static_cast<const char *>(from), to_pitch, from_pitch, width, height};
+    return result(copy(c, kind, stream, true, "cudaMemcpy2DAsync"));
+}
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream)
+{
+    ENTER;
+    if (bytes && (arena_of(to) != to_device || arena_of(from) != from_device)) {
+        fail("cudaMemcpyPeerAsync: the memory is of devices %d and %d, the call says %d and %d", arena_of(to), arena_of(from),
+             to_device, from_device);
+        return result(cudaErrorInvalidValue);
+    }
+    Copy c = {static_cast<char *>(to), static_cast<const char *>(from), bytes, bytes, bytes, 1};
+    return result(copy(c, cudaMemcpyDeviceToDevice, stream, true, "cudaMemcpyPeerAsync"));
+}
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes)
+{
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, nullptr);
+}
+
+static cudaError_t set_memory(void *to, int value, size_t bytes, cudaStream_t stream, const char *what)
+{
+    if (!bytes) return cudaSuccess;
+    if (arena_of(to) < 0) {
+        fail("%s: %p is not device memory", what, to);
+        return cudaErrorInvalidValue;
+    }
+    return enqueue(stream, what, [=] {
+        Allocation *a = use_range(to, bytes, now.device, true, what);
+        if (!a) return;
+        memset(to, value, bytes);
+        check_written(*a, to, bytes);
+    });
+}
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    ENTER_UNCAPTURED;
+    return result(set_memory(to, value, bytes, nullptr, "cudaMemset"));
+}
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    ENTER;
+    return result(set_memory(to, value, bytes, stream, "cudaMemsetAsync"));
+}
+
+/* streams and events */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    ENTER;
+    if (!stream || flags > cudaStreamNonBlocking) return result(cudaErrorInvalidValue);
+    *stream = new_stream(device_of_thread, flags == cudaStreamNonBlocking);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    ENTER;
+    CUstream_st *s = stream ? stream_of(stream) : nullptr;
+    if (!s) return result(cudaErrorInvalidResourceHandle);
+    s->alive = false; /* what was queued still runs, when something waits for it or at the end */
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s) return result(cudaErrorInvalidResourceHandle);
+    if (s->capture) {
+        s->capture->invalid = true;
+        return result(cudaErrorStreamCaptureUnsupported);
+    }
+    wait_for(s);
+    return cudaSuccess;
+}
+/* A query lets one operation happen, so that a loop of them ends. */
+static cudaError_t query(CUstream_st *stream, uint64_t number, const Clock &clock)
+{
+    if (stream->done < number) {
+        run_until(stream, stream->done + 1);
+        close_allocations();
+        if (stream->done < number) return cudaErrorNotReady;
+    }
+    join(host_clock, clock);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s) return result(cudaErrorInvalidResourceHandle);
+    if (s->capture) {
+        s->capture->invalid = true;
+        return result(cudaErrorStreamCaptureUnsupported);
+    }
+    return query(s, s->issued, s->clock);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s || !known_event(event)) return result(cudaErrorInvalidResourceHandle);
+    if (event->capture) { /* the stream joins the capture */
+        if (s->capture && s->capture != event->capture) return result(cudaErrorStreamCaptureInvalidated);
+        s->capture = event->capture;
+        s->capture_after.insert(s->capture_after.end(), event->capture_after.begin(), event->capture_after.end());
+        return cudaSuccess;
+    }
+    if (!event->stream) return cudaSuccess;
+    s->pending.push_back({event->stream, event->number});
+    join(s->clock, event->clock);
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user)
+{
+    ENTER;
+    return result(enqueue(stream, "a host function", [=] { function(user); }));
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    ENTER;
+    if (!event) return result(cudaErrorInvalidValue);
+    *event = new CUevent_st();
+    (*event)->device = device_of_thread;
+    (*event)->timing = !(flags & cudaEventDisableTiming);
+    events.insert(*event);
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    ENTER;
+    if (!known_event(event)) return result(cudaErrorInvalidResourceHandle);
+    events.erase(event);
+    delete event;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s || !known_event(event) || s->device != event->device) return result(cudaErrorInvalidResourceHandle);
+    event->capture = s->capture;
+    event->capture_after = s->capture_after;
+    if (s->capture) return cudaSuccess;
+    /* An operation of its own: it carries what the stream waits for and, for timing, the moment. */
+    cudaError_t error = enqueue_on(s, "cudaEventRecord", [event] {
+        if (events.count(event)) event->time = std::chrono::steady_clock::now();
+    });
+    event->stream = s;
+    event->number = s->issued;
+    event->clock = s->clock;
+    return result(error);
+}
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    ENTER;
+    if (!known_event(event)) return result(cudaErrorInvalidResourceHandle);
+    if (event->capture) return result(cudaErrorStreamCaptureUnsupported);
+    return event->stream ? query(event->stream, event->number, event->clock) : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    ENTER;
+    if (!known_event(event)) return result(cudaErrorInvalidResourceHandle);
+    if (event->capture) return result(cudaErrorStreamCaptureUnsupported);
+    if (event->stream) wait_for(event->stream, event->number, event->clock);
+    return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+    ENTER;
+    if (!known_event(start) || !known_event(end) || !start->timing || !end->timing || !start->stream || !end->stream)
+        return result(cudaErrorInvalidResourceHandle);
+    if (start->stream->done < start->number || end->stream->done < end->number) return cudaErrorNotReady;
+    *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+    return cudaSuccess;
+}
+
+/* graphs */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s || s == legacy[s->device] || s->capture) return result(cudaErrorStreamCaptureUnsupported);
+    s->capture = new CUgraph_st();
+    s->capture->origin = s;
+    s->capture_after.clear();
+    ++captures;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s || !s->capture || s->capture->origin != s) return result(cudaErrorStreamCaptureUnmatched);
+    CUgraph_st *made = s->capture;
+    for (CUstream_st *each : streams)
+        if (each->capture == made) each->capture = nullptr;
+    for (CUevent_st *event : events)
+        if (event->capture == made) event->capture = nullptr;
+    --captures;
+    *graph = made->invalid ? nullptr : made;
+    if (made->invalid) {
+        delete made;
+        return result(cudaErrorStreamCaptureInvalidated);
+    }
+    graphs.insert(made);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    ENTER;
+    CUstream_st *s = stream_of(stream);
+    if (!s) return result(cudaErrorInvalidResourceHandle);
+    *status = !s->capture           ? cudaStreamCaptureStatusNone
+              : s->capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                    : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    ENTER;
+    if (!exec || !graphs.count(graph)) return result(cudaErrorInvalidValue);
+    *exec = new CUgraphExec_st{std::make_shared<std::vector<Node>>(graph->nodes), graph->origin->device};
+    graphs.insert(*exec);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    ENTER;
+    if (!graphs.count(exec)) return result(cudaErrorInvalidValue);
+    std::shared_ptr<std::vector<Node>> nodes = exec->nodes;
+    return result(enqueue(stream, "a graph", [nodes] {
+        std::vector<bool> done(nodes->size());
+        std::vector<size_t> order(nodes->size());
+        for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+        shuffle_order(order); /* any order that its edges allow */
+        for (size_t left = order.size(); left;)
+            for (size_t i : order) {
+                bool ready = !done[i];
+                for (size_t before : (*nodes)[i].after) ready = ready && done[before];
+                if (!ready) continue;
+                ++now.serial;
+                (*nodes)[i].run();
+                done[i] = true;
+                --left;
+            }
+    }));
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    ENTER;
+    if (!graphs.erase(graph)) return result(cudaErrorInvalidValue);
+    delete graph;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    ENTER;
+    if (!graphs.erase(exec)) return result(cudaErrorInvalidValue);
+    delete exec;
+    return cudaSuccess;
+}
+
+/* ---- hooks for tests ---- */
+
+size_t cudasim_live(cudasim_count what)
+{
+    Api api("cudasim_live");
+    size_t sum = 0;
+    switch (what) {
+    case CUDASIM_DEVICE_ALLOCATIONS: return static_cast<size_t>(live_allocations);
+    case CUDASIM_DEVICE_BYTES:
+        for (const auto &arena : arenas) sum += arena.used;
+        return sum;
+    case CUDASIM_PINNED_BUFFERS: return pinned.size();
+    case CUDASIM_STREAMS:
+        for (CUstream_st *s : streams) sum += s->alive && s != legacy[s->device];
+        return sum;
+    case CUDASIM_EVENTS: return events.size();
+    case CUDASIM_GRAPHS: return graphs.size();
+    case CUDASIM_CUBLAS_HANDLES: return static_cast<size_t>(cublas_handles);
+    case CUDASIM_PENDING_OPERATIONS: return queued;
+    }
+    return 0;
+}
+long cudasim_launches(void) { return launches; }
+int cudasim_take_errors(void)
+{
+    int count = errors;
+    errors = 0;
+    return count;
+}
+const char *cudasim_last_error(void) { return last_error.c_str(); }
+void cudasim_keep_going(int on) { settings.keep_going = on; }
+void cudasim_limit_memory(int device, size_t bytes)
+{
+    Api api("cudasim_limit_memory");
+    if (device >= 0 && device < settings.devices) arenas[device].limit = bytes;
+}
+void cudasim_fail_allocation(long n)
+{
+    Api api("cudasim_fail_allocation");
+    allocation_countdown = n;
+}
+void cudasim_fail_call(const char *name, long n, int error)
+{
+    Api api("cudasim_fail_call");
+    planned_failure.name = name;
+    planned_failure.countdown = n;
+    planned_failure.error = static_cast<cudaError_t>(error);
+}
+int cudasim_schedule(const char *order, const char *policy)
+{
+    Api api("cudasim_schedule");
+    return set_schedule(order, policy);
+}
+}

@@ -1,0 +1,44 @@
+/* Kernels for selftest.cpp: right with Bug none, and each with one mistake to be found. */
+#ifndef CUDASIM_SELFTEST_H
+#define CUDASIM_SELFTEST_H
+
+#include <cuda_runtime.h>
+
+enum class Bug {
+    none,
+    no_barrier_before_read,
+    no_barrier_before_reuse,
+    no_barrier_in_loop,
+    no_syncwarp,
+    no_atomic_in_block,
+    no_atomic_between_blocks,
+    divergent_barrier,
+    barriers_of_two_lines,
+    shuffle_after_return,
+    mask_without_caller,
+    mismatched_collectives,
+    barrier_against_shuffle,
+    one_past_the_end,
+    one_before_the_start,
+    static_shared_bounds,
+    dynamic_shared_bounds,
+    static_shared_unwritten,
+    dynamic_shared_unwritten,
+    writes_global,
+    misaligned_vector,
+    deep_stack
+};
+
+cudaError_t add(float *out, const float *a, const float *b, size_t n, cudaStream_t stream = nullptr, Bug bug = Bug::none);
+cudaError_t add_vectors(float *out, const float *a, const float *b, size_t n, Bug bug = Bug::none);
+cudaError_t row_mean_variance(float *out, const float *x, int rows, int columns, Bug bug = Bug::none);
+cudaError_t multiply_tiled(float *c, const float *a, const float *b, int m, int n, int k, Bug bug = Bug::none);
+cudaError_t neighbours(float *out, const float *x, int blocks, Bug bug = Bug::none);
+cudaError_t histogram(unsigned *out, const unsigned char *x, int n, int bins, Bug bug = Bug::none);
+cudaError_t total(float *out, const float *x, int n, Bug bug = Bug::none);
+cudaError_t row_sum(float *out, const float *x, int rows, int columns, Bug bug = Bug::none);
+cudaError_t increment_bf16(unsigned short *out, const unsigned short *x, int n);
+cudaError_t odd(float *out, Bug bug); /* nothing sensible: a place for the other mistakes */
+cudaError_t launch_empty(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream = nullptr);
+
+#endif

@@ -1,0 +1,90 @@
+# make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
+# builds a program that includes tensorgrad.h, with tensorgrad_cuda.cu on pretend devices; then TG_SIM_DEVICES=2 ./prog
+#   plain  optimised, for several schedules           asan   address and undefined-behaviour sanitizers
+#   check  every load and store of a kernel is watched: races, bounds, what was never written (clang++)
+
+SIM ?= plain
+CUDA_SOURCE ?= tensorgrad_cuda.cu
+CXX ?= c++
+CLANGXX ?= clang++
+SIM_DIR := tests/cudasim
+SIM_BUILD := $(BUILD)/sim-$(SIM)
+SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h)
+SIM_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas
+SIM_SANITIZE :=
+SIM_CHECK := nocheck
+
+ifeq ($(SIM),plain)
+SIM_CXX := $(CXX) -O2
+else ifeq ($(SIM),asan)
+SIM_SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SIM_CXX := $(CXX) -O1
+else ifeq ($(SIM),check)
+SIM_CXX := $(CLANGXX) -O1
+SIM_CHECK := check
+# The instrumentation of ThreadSanitizer with callbacks of our own; the program is not linked with its library.
+SIM_KERNEL := -fsanitize=thread,bounds -fsanitize-trap=bounds -fno-omit-frame-pointer \
+    -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-handle-cxx-exceptions=0 -mllvm -tsan-instrument-atomics=0
+else
+$(error SIM is plain, asan or check, not '$(SIM)')
+endif
+
+SIM_COMPILE = $(SIM_CXX) -std=c++17 -g -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
+SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o
+SIM_STEM := $(basename $(notdir $(MAIN)))
+
+sim: $(OUT)
+
+$(SIM_BUILD)/cudasim.o: $(SIM_DIR)/cudasim.cpp $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) $(SIM_SANITIZE) -c $< -o $@
+
+$(SIM_BUILD)/$(SIM_CHECK).o: $(SIM_DIR)/$(SIM_CHECK).cpp $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) -O2 -fno-omit-frame-pointer -c $< -o $@
+
+$(SIM_BUILD)/cublas.o: $(SIM_DIR)/cublas.cpp $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) -O3 -c $< -o $@
+
+$(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
+	@mkdir -p $(SIM_BUILD)
+	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_CUFLAGS) -x c++ -c $< -o $@
+
+ifneq ($(and $(MAIN),$(OUT)),)
+$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o tensorgrad.h FORCE
+	$(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA $(SIM_CFLAGS) -c $(MAIN) \
+	    -o $(SIM_BUILD)/$(SIM_STEM).o
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(LDFLAGS) \
+	    -o $@ -lpthread -lm $(LDLIBS)
+else
+sim: sim-usage
+sim-usage:
+	@echo 'make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [SIM_CFLAGS=...]'; exit 2
+endif
+
+.PHONY: sim sim-usage
+
+# The simulator's own test, in the build of SIM: right programs run clean, planted mistakes are found.
+SELFTEST := $(SIM_BUILD)/selftest
+sim-selftest: $(SELFTEST)
+	$(SELFTEST)
+
+$(SELFTEST): $(SIM_DIR)/selftest.cu $(SIM_DIR)/selftest.cpp $(SIM_OBJECTS)
+	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -x c++ -c $(SIM_DIR)/selftest.cu -o $(SIM_BUILD)/selftest_kernels.o
+	$(SIM_COMPILE) $(SIM_SANITIZE) -DSELFTEST_$(shell echo $(SIM) | tr a-z A-Z) -c $(SIM_DIR)/selftest.cpp \
+	    -o $(SIM_BUILD)/selftest_main.o
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/selftest_kernels.o $(SIM_BUILD)/selftest_main.o $(SIM_OBJECTS) -o $@ -lpthread -lm
+
+.PHONY: sim-selftest
+
+# The stand-in headers against the toolkit's, which are found by CUDA_HOME, CUDA_PATH or nvcc; without them, one half of the check.
+CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include/cuda_runtime.h $(CUDA_PATH)/include/cuda_runtime.h \
+    $(dir $(shell command -v nvcc 2> /dev/null))../include/cuda_runtime.h))
+sim-conform:
+	$(CXX) -std=c++17 -Wall -Wextra -fsyntax-only -I$(SIM_DIR) $(SIM_DIR)/conform.cpp
+	@echo 'conform: the headers of the simulator'
+	$(if $(CUDA_INCLUDE),$(CXX) -std=c++17 -fsyntax-only -isystem $(dir $(CUDA_INCLUDE)) $(SIM_DIR)/conform.cpp)
+	@echo 'conform: $(if $(CUDA_INCLUDE),the headers of the CUDA toolkit,no CUDA toolkit found: skipped)'
+
+.PHONY: sim-conform
