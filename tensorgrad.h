@@ -4722,7 +4722,7 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
                           const tgi_backend *backend, int index)
 {
     tg_tensor *t;
-    int64_t numel;
+    int64_t numel = 0;
     if (!tgi_dtype_known(dtype))
         return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
@@ -5198,7 +5198,7 @@ static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_sha
 double tg_get(tg_tensor *t, tg_shape index)
 {
     tgi_thread *S = tgi_self();
-    int64_t at, element[1];
+    int64_t at = 0, element[1];
     double value;
     if (!tgi_locate(S, "get", t, index, &at) || !tgi_read_element(S, t, at, element)) return (double)NAN;
     return tgi_convert_element(S, &value, TG_F64, element, (tg_dtype)t->dtype) ? value : (double)NAN;
@@ -9562,7 +9562,7 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
 /* One output that keeps t's dims but has size 1 along dim. */
 static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
 {
-    int64_t dims[TG_MAX_DIMS];
+    int64_t dims[TG_MAX_DIMS] = {0};
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     if (t->ndim) dims[dim] = 1;
     return tgi_output(c, t->ndim, dims, dtype);

@@ -153,7 +153,7 @@ TEST(fan_out_and_in)
     for (i = 0; i < WIDE; ++i) list[i] = tg_mul_scalar(x, 2);
     y = tg_stack(list, WIDE, 0);
     CHECK(y != NULL && tg_numel(y) == WIDE && tg_backward(tg_sum(y)) == TG_OK);
-    CHECK_NEAR(tg_item(tg_grad(x)), 2.0 * WIDE, 0);
+    CHECK_NEAR(tg_item(tg_grad(x)), 2.0 * (double)WIDE, 0);
     for (i = 0; i < WIDE; ++i) list[i] = number_leaf(i); /* as many leaves */
     y = tg_stack(list, WIDE, 0);
     CHECK(y != NULL && tg_backward(tg_sum(tg_mul(y, y))) == TG_OK);

@@ -10,6 +10,14 @@
 
 static tg_tensor *ones(int64_t a, int64_t b) { return tg_ones(TG_SHAPE(a, b)); }
 
+/* A dtype that a C program may pass by mistake. */
+static tg_dtype wrong_dtype(int number)
+{
+    tg_dtype dtype = TG_F32;
+    memcpy(&dtype, &number, sizeof dtype);
+    return dtype;
+}
+
 static tg_tensor *eight_dims(void) { return tg_ones(TG_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)); }
 
 TEST(null_in_access_and_scopes)
@@ -198,10 +206,10 @@ TEST(sizes_of_new_tensors)
     CHECK_FAILS(tg_zeros(TG_SHAPE(INT64_MAX, 2)), "overflows");
     CHECK_FAILS(tg_zeros_on(TG_SHAPE(INT64_MAX / 16), TG_F64, TG_CPU), "");
     CHECK(tg_numel(tg_zeros(TG_SHAPE(large, large, 0))) == 0 || !tg_ok()), tg_clear_error();
-    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), (tg_dtype)99, TG_CPU), "unknown dtype 99");
-    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), (tg_dtype)8, TG_CPU), "unknown dtype 8");
-    CHECK_FAILS(tg_wrap(&number, TG_SHAPE(1), (tg_dtype)99, NULL, NULL), "unknown dtype 99");
-    CHECK_FAILS(tg_to_dtype(ones(1, 1), (tg_dtype)99), "unknown dtype 99");
+    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), wrong_dtype(99), TG_CPU), "unknown dtype 99");
+    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), wrong_dtype(8), TG_CPU), "unknown dtype 8");
+    CHECK_FAILS(tg_wrap(&number, TG_SHAPE(1), wrong_dtype(99), NULL, NULL), "unknown dtype 99");
+    CHECK_FAILS(tg_to_dtype(ones(1, 1), wrong_dtype(99)), "unknown dtype 99");
     CHECK_FAILS(tg_set_default_dtype(TG_I64), "only floating-point types are supported");
     CHECK(tg_default_dtype() == TG_F32);
     CHECK_FAILS(tg_arange(0, 1, 0), "step must be nonzero");
