@@ -259,7 +259,7 @@ TEST(shapes_of_products)
     CHECK_FAILS(tg_einsum("i", &t, 0), "at least one operand");
     list[0] = list[2] = tg_ones(TG_SHAPE(1, 1, 1, 1, 1)), list[1] = list[3] = tg_ones(TG_SHAPE(1, 1, 1, 1));
     CHECK_FAILS(tg_einsum("abcde,fghi", list, 2), "the output has more than 8 dims");
-    CHECK_FAILS(tg_einsum("abcde,fghi->abcdefghi", list, 2), "tg_einsum: ");
+    CHECK_FAILS(tg_einsum("abcde,fghi->abcdefghi", list, 2), "the output has more than 8 dims");
     CHECK_FAILS(tg_einsum("abcde,fghi,abcdf,eghi->a", list, 4), "a product has more than 8 dims");
     CHECK_FAILS(tg_outer(t, t), "Expected 1-D argument");
     CHECK_FAILS(tg_matmul(scalar, t), "at least 1D");
