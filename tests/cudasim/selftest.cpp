@@ -23,7 +23,7 @@ static const int build = 1;
 static const int build = 2;
 #endif
 
-/* ---- helpers ---- */
+/* ---- tools ---- */
 
 static bool all_right = true;
 static void expect(bool right, const char *what)
@@ -668,7 +668,8 @@ static std::string run_apart(void (*run)(), const char *order, const char *strea
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0, out_of_sight = 0, code;
-    for (const char *variable : {"TG_SIM_DEVICES", "TG_SIM_MEMORY", "TG_SIM_FAIL_ALLOC", "TG_SIM_PEER", "TG_SIM_KEEP_GOING"})
+    for (const char *variable : {"TG_SIM_DEVICES", "TG_SIM_MEMORY", "TG_SIM_FAIL_ALLOC", "TG_SIM_PEER", "TG_SIM_KEEP_GOING", "TG_SIM_STRICT", "TG_SIM_LEAKS",
+                                 "TG_SIM_STREAM_CHECK"})
         unsetenv(variable);
     for (const char *order : {"fwd", "rev", "rand:1", "greedy:1"})
         for (const char *streams : {"lazy", "others", "eager"}) {
