@@ -8,7 +8,7 @@
 
    Environment:
      TG_SIM_DEVICES=n          pretend devices (2); 0 is a machine without one
-     TG_SIM_ORDER=...          order of threads and blocks: fwd, rev, rand:seed, greedy:seed (a warp runs as far as it can)
+     TG_SIM_ORDER=...          order of threads and blocks: fwd, rev, rand:seed, greedy:seed (one warp runs ahead)
      TG_SIM_STREAMS=...        lazy: only what is waited for has run; others: all that need not wait runs first; eager
      TG_SIM_MEMORY=bytes       memory of each device (1 GiB)
      TG_SIM_FAIL_ALLOC=n       the n-th allocation of device memory fails, from 0
