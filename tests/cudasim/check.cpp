@@ -1,6 +1,7 @@
-/* The check mode.  clang++ -fsanitize=thread calls a function before every load and store of the .cu file; the program is not linked
-   with ThreadSanitizer but with the functions below.  They know block, thread, barriers and allocations, and so find races between
-   threads and between blocks, reads of memory that nothing wrote, accesses outside an allocation or of the wrong kind of memory. */
+/* The check mode.  clang++ -fsanitize=thread calls a function before every load and store of the .cu file; the
+   program is not linked with ThreadSanitizer but with the functions below.  They know block, thread, barriers and
+   allocations, and so find races between threads and between blocks, reads of memory that nothing wrote, accesses
+   outside an allocation or of the wrong kind of memory. */
 #include "internal.h"
 
 #include <algorithm>
@@ -42,8 +43,8 @@ bool same_warp(const Access &a, const Access &b)
     return block_of(a) == block_of(b) && a.thread % now.threads / lanes == b.thread % now.threads / lanes;
 }
 
-/* Whether something orders an earlier access before this one.  Blocks are never ordered; earlier launches always are, by the
-   stream, or note_use complains. */
+/* Whether something orders an earlier access before this one.  Blocks are never ordered; earlier launches always are,
+   by the stream, or note_use complains. */
 bool ordered(const Access &earlier, const Access &access)
 {
     if (earlier.launch != access.launch || earlier.thread == access.thread) return true;
@@ -89,8 +90,8 @@ std::string place(uint32_t pc) { return source_of(reinterpret_cast<uintptr_t>(&_
 void report_race(const char *kind, const char *memory, uintptr_t address, const Access &earlier, const Access &access)
 {
     fail("race: %s of %s memory %p: %s at %s, after %s at %s, with nothing between them", kind, memory,
-         reinterpret_cast<void *>(address), thread_name(access).c_str(), place(access.pc).c_str(), thread_name(earlier).c_str(),
-         place(earlier.pc).c_str());
+         reinterpret_cast<void *>(address), thread_name(access).c_str(), place(access.pc).c_str(),
+         thread_name(earlier).c_str(), place(earlier.pc).c_str());
 }
 
 Cell *cells_of(const Allocation &a)
@@ -113,10 +114,11 @@ Allocation *global_target(uintptr_t address, size_t bytes, bool write, uint32_t 
         fail("kernel touches unallocated device memory %p at %s", static_cast<const void *>(p), place(pc).c_str());
     } else if (a->state != Allocation::live) {
         fail("kernel touches device memory that is %s: allocation %d of %zu bytes, at %s",
-             a->state == Allocation::freed ? "freed" : "not yet allocated (in stream order)", a->id, a->bytes, place(pc).c_str());
+             a->state == Allocation::freed ? "freed" : "not yet allocated (in stream order)", a->id, a->bytes,
+             place(pc).c_str());
     } else if (p < a->data || p + bytes > a->data + a->bytes) {
-        fail("kernel %s out of bounds at %s: %zu bytes at offset %td of allocation %d, which has %zu", write ? "write" : "read",
-             place(pc).c_str(), bytes, p - a->data, a->id, a->bytes);
+        fail("kernel %s out of bounds at %s: %zu bytes at offset %td of allocation %d, which has %zu",
+             write ? "write" : "read", place(pc).c_str(), bytes, p - a->data, a->id, a->bytes);
     } else if (!may_reach(now.device, a->device)) {
         fail("kernel on device %d touches memory of device %d, allocation %d, at %s", now.device, a->device, a->id,
              place(pc).c_str());
@@ -143,7 +145,8 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
     } else if (address >= now.dynamic_begin && address < now.dynamic_end + 256) {
         if (address + bytes > now.dynamic_end) {
             fail("dynamic shared memory out of bounds at %s: offset %zu of %zu bytes", place(pc).c_str(),
-                 static_cast<size_t>(address - now.dynamic_begin), static_cast<size_t>(now.dynamic_end - now.dynamic_begin));
+                 static_cast<size_t>(address - now.dynamic_begin),
+                 static_cast<size_t>(now.dynamic_end - now.dynamic_begin));
             return;
         }
         cell = &dynamic_cells[(address - now.dynamic_begin) / 4];
@@ -174,7 +177,8 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
             cell->block_serial = now.block_serial;
         }
         if ((!write || atomic) && (cell->initialised & mask) != mask)
-            fail("kernel reads uninitialised %s memory %p at %s", memory, reinterpret_cast<void *>(here), place(pc).c_str());
+            fail("kernel reads uninitialised %s memory %p at %s", memory, reinterpret_cast<void *>(here),
+                 place(pc).c_str());
         if ((cell->written & mask) && !(atomic && cell->atomic) && !ordered(cell->writer, access))
             report_race(write ? "write after write" : "read after write", memory, here, cell->writer, access);
         if (!write) {
@@ -200,7 +204,8 @@ void check_launch()
 void check_block() {}
 
 /* Every byte's bit, of a range that may begin and end inside cells. */
-static void set_initialised(const Allocation &a, const void *p, size_t bytes, const Allocation *source, size_t source_offset)
+static void set_initialised(const Allocation &a, const void *p, size_t bytes, const Allocation *source,
+                            size_t source_offset)
 {
     size_t offset = static_cast<size_t>(static_cast<const char *>(p) - a.data);
     Cell *cells = cells_of(a), *from = source ? cells_of(*source) : nullptr;
@@ -224,7 +229,8 @@ void check_written(const Allocation &a, const void *p, size_t bytes) { set_initi
 /* A copy of what nothing wrote is as unwritten as it was; what comes from the host counts as written. */
 void check_copied(const void *to, const void *from, size_t bytes)
 {
-    Allocation *a = find_allocation(reinterpret_cast<uintptr_t>(to)), *source = find_allocation(reinterpret_cast<uintptr_t>(from));
+    Allocation *a = find_allocation(reinterpret_cast<uintptr_t>(to)),
+               *source = find_allocation(reinterpret_cast<uintptr_t>(from));
     size_t offset = source ? static_cast<size_t>(static_cast<const char *>(from) - source->data) : 0;
     if (a) set_initialised(*a, to, bytes, source, offset);
 }
@@ -254,16 +260,16 @@ void atomic_access(const void *p, size_t bytes, void *caller)
 using cudasim::on_access;
 #define ADDRESS(p) reinterpret_cast<uintptr_t>(p)
 #define CALLER __builtin_return_address(0)
-#define ACCESSES(size)                                                                                                 \
-    void __tsan_read##size(void *p) { on_access(ADDRESS(p), size, false, false, CALLER); }                             \
-    void __tsan_write##size(void *p) { on_access(ADDRESS(p), size, true, false, CALLER); }                             \
-    void __tsan_unaligned_read##size(void *p) { on_access(ADDRESS(p), size, false, false, CALLER); }                   \
-    void __tsan_unaligned_write##size(void *p) { on_access(ADDRESS(p), size, true, false, CALLER); }                   \
-    void __tsan_read_write##size(void *p)                                                                              \
-    {                                                                                                                  \
-        on_access(ADDRESS(p), size, false, false, CALLER);                                                             \
-        on_access(ADDRESS(p), size, true, false, CALLER);                                                              \
-    }                                                                                                                  \
+#define ACCESSES(size)                                                                               \
+    void __tsan_read##size(void *p) { on_access(ADDRESS(p), size, false, false, CALLER); }           \
+    void __tsan_write##size(void *p) { on_access(ADDRESS(p), size, true, false, CALLER); }           \
+    void __tsan_unaligned_read##size(void *p) { on_access(ADDRESS(p), size, false, false, CALLER); } \
+    void __tsan_unaligned_write##size(void *p) { on_access(ADDRESS(p), size, true, false, CALLER); } \
+    void __tsan_read_write##size(void *p)                                                            \
+    {                                                                                                \
+        on_access(ADDRESS(p), size, false, false, CALLER);                                           \
+        on_access(ADDRESS(p), size, true, false, CALLER);                                            \
+    }                                                                                                \
     void __tsan_unaligned_read_write##size(void *p) { __tsan_read_write##size(p); }
 
 extern "C" {

@@ -1,17 +1,16 @@
-/* The stand-in headers against the real ones: compiled, and never run, once with the toolkit's include folder and once with this
-   one; what both accept is the same interface.  Values, sizes and the types of the functions the project calls. */
+/* The stand-in headers against the real ones: compiled, and never run, once with the toolkit's include folder and
+   once with this one; what both accept is the same interface.  Values, sizes and the types of the functions the
+   project calls. */
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <type_traits>
 
-/* Taking the address as this type picks the overload; the real headers differ in exception specifications, which are no matter. */
-#define FUNCTION(result, name, ...)                                                                                    \
-    namespace check_##name                                                                                             \
-    {                                                                                                                  \
-    [[maybe_unused]] static result (*const pointer)(__VA_ARGS__) = &name;                                              \
-    }
+/* Taking the address as this type picks the overload; the real headers differ in exception specifications, which are
+   no matter. */
+#define FUNCTION(result, name, ...) \
+    namespace check_##name { [[maybe_unused]] static result (*const pointer)(__VA_ARGS__) = &name; }
 #define VALUE(name, value) static_assert(static_cast<long long>(name) == (value), #name);
 #define LAYOUT(type, size, alignment) static_assert(sizeof(type) == (size) && alignof(type) == (alignment), #type);
 #define MEMBER(type, name, member) static_assert(std::is_same<decltype(type::name), member>::value, #type "::" #name);
@@ -53,7 +52,8 @@ FUNCTION(cudaError_t, cudaMemcpy, void *, const void *, size_t, cudaMemcpyKind)
 FUNCTION(cudaError_t, cudaMemcpyAsync, void *, const void *, size_t, cudaMemcpyKind, cudaStream_t)
 FUNCTION(cudaError_t, cudaMemcpyPeer, void *, int, const void *, int, size_t)
 FUNCTION(cudaError_t, cudaMemcpyPeerAsync, void *, int, const void *, int, size_t, cudaStream_t)
-FUNCTION(cudaError_t, cudaMemcpy2DAsync, void *, size_t, const void *, size_t, size_t, size_t, cudaMemcpyKind, cudaStream_t)
+FUNCTION(cudaError_t, cudaMemcpy2DAsync, void *, size_t, const void *, size_t, size_t, size_t, cudaMemcpyKind,
+         cudaStream_t)
 FUNCTION(cudaError_t, cudaMemset, void *, int, size_t)
 FUNCTION(cudaError_t, cudaMemsetAsync, void *, int, size_t, cudaStream_t)
 FUNCTION(cudaError_t, cudaStreamCreate, cudaStream_t *)
@@ -90,21 +90,22 @@ FUNCTION(cublasStatus_t, cublasSetAtomicsMode, cublasHandle_t, cublasAtomicsMode
 FUNCTION(cublasStatus_t, cublasSetWorkspace, cublasHandle_t, void *, size_t)
 FUNCTION(const char *, cublasGetStatusString, cublasStatus_t)
 FUNCTION(const char *, cublasGetStatusName, cublasStatus_t)
-FUNCTION(cublasStatus_t, cublasSgemm, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const float *,
-         const float *, int, const float *, int, const float *, float *, int)
-FUNCTION(cublasStatus_t, cublasDgemm, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const double *,
-         const double *, int, const double *, int, const double *, double *, int)
+FUNCTION(cublasStatus_t, cublasSgemm, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+         const float *, const float *, int, const float *, int, const float *, float *, int)
+FUNCTION(cublasStatus_t, cublasDgemm, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+         const double *, const double *, int, const double *, int, const double *, double *, int)
 FUNCTION(cublasStatus_t, cublasSgemmStridedBatched, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
-         const float *, const float *, int, long long, const float *, int, long long, const float *, float *, int, long long, int)
+         const float *, const float *, int, long long, const float *, int, long long, const float *, float *, int,
+         long long, int)
 FUNCTION(cublasStatus_t, cublasDgemmStridedBatched, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
-         const double *, const double *, int, long long, const double *, int, long long, const double *, double *, int, long long,
-         int)
-FUNCTION(cublasStatus_t, cublasGemmEx, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
-         const void *, cudaDataType, int, const void *, cudaDataType, int, const void *, void *, cudaDataType, int,
-         cublasComputeType_t, cublasGemmAlgo_t)
-FUNCTION(cublasStatus_t, cublasGemmStridedBatchedEx, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
-         const void *, const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long, const void *,
-         void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t)
+         const double *, const double *, int, long long, const double *, int, long long, const double *, double *, int,
+         long long, int)
+FUNCTION(cublasStatus_t, cublasGemmEx, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+         const void *, const void *, cudaDataType, int, const void *, cudaDataType, int, const void *, void *,
+         cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t)
+FUNCTION(cublasStatus_t, cublasGemmStridedBatchedEx, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int,
+         int, const void *, const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
+         const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t)
 
 VALUE(cudaSuccess, 0)
 VALUE(cudaErrorInvalidValue, 1)

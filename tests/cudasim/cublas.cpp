@@ -1,5 +1,5 @@
-/* cuBLAS: matrix products by validated loops.  Built optimised and without sanitizers in every mode, because it is where the time
-   goes; what it touches is checked by name first. */
+/* cuBLAS: matrix products by validated loops.  Built optimised and without sanitizers in every mode, because it is
+   where the time goes; what it touches is checked by name first. */
 #include "cublas_v2.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -60,8 +60,14 @@ template <class T> void store(char *p, cudaDataType type, T value)
     unsigned short h;
     switch (type) {
     case CUDA_R_64F: memcpy(p, &d, sizeof d); break;
-    case CUDA_R_16F: h = __half_as_ushort(__float2half_rn(f)); memcpy(p, &h, sizeof h); break;
-    case CUDA_R_16BF: h = __bfloat16_as_ushort(__float2bfloat16_rn(f)); memcpy(p, &h, sizeof h); break;
+    case CUDA_R_16F:
+        h = __half_as_ushort(__float2half_rn(f));
+        memcpy(p, &h, sizeof h);
+        break;
+    case CUDA_R_16BF:
+        h = __bfloat16_as_ushort(__float2bfloat16_rn(f));
+        memcpy(p, &h, sizeof h);
+        break;
     default: memcpy(p, &f, sizeof f);
     }
 }
@@ -89,7 +95,8 @@ bool usable(const Matrix &x, int batches, bool write, const char *call)
             if (write)
                 check_written(*a, p, bytes);
             else if (!check_initialised(*a, p, bytes))
-                fail("%s reads uninitialised device memory: operand %s, column %d, in allocation %d", call, x.name, column, a->id);
+                fail("%s reads uninitialised device memory: operand %s, column %d, in allocation %d", call, x.name,
+                     column, a->id);
         }
     return true;
 }
@@ -102,14 +109,16 @@ template <class T> void multiply(const Product &p)
         for (int column = 0; column < p.a.columns; ++column) {
             const char *from = column_of(p.a, batch, column);
             for (int row = 0; row < p.a.rows; ++row, from += size_of(p.a.type)) {
-                size_t i = static_cast<size_t>(p.a.transposed ? column : row), j = static_cast<size_t>(p.a.transposed ? row : column);
+                size_t i = static_cast<size_t>(p.a.transposed ? column : row),
+                       j = static_cast<size_t>(p.a.transposed ? row : column);
                 a[j * m + i] = round_input(load<T>(from, p.a.type), p.compute);
             }
         }
         for (int column = 0; column < p.b.columns; ++column) {
             const char *from = column_of(p.b, batch, column);
             for (int row = 0; row < p.b.rows; ++row, from += size_of(p.b.type)) {
-                size_t i = static_cast<size_t>(p.b.transposed ? column : row), j = static_cast<size_t>(p.b.transposed ? row : column);
+                size_t i = static_cast<size_t>(p.b.transposed ? column : row),
+                       j = static_cast<size_t>(p.b.transposed ? row : column);
                 b[j * k + i] = round_input(load<T>(from, p.b.type), p.compute);
             }
         }
@@ -122,7 +131,8 @@ template <class T> void multiply(const Product &p)
             }
             char *to = const_cast<char *>(column_of(p.c, batch, static_cast<int>(j)));
             T alpha = static_cast<T>(p.alpha), beta = static_cast<T>(p.beta);
-            for (size_t i = 0; i < m; ++i, to += size_of(p.c.type)) /* where beta is 0, c is not read: it may hold NaN */
+            for (size_t i = 0; i < m;
+                 ++i, to += size_of(p.c.type)) /* where beta is 0, c is not read: it may hold NaN */
                 store<T>(to, p.c.type, beta == 0 ? alpha * sum[i] : alpha * sum[i] + beta * load<T>(to, p.c.type));
         }
     }
@@ -150,8 +160,8 @@ bool valid_operation(cublasOperation_t op) { return op == CUBLAS_OP_N || op == C
 
 cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
                     const void *alpha, const void *a, cudaDataType atype, int lda, long long stridea, const void *b,
-                    cudaDataType btype, int ldb, long long strideb, const void *beta, void *c, cudaDataType ctype, int ldc,
-                    long long stridec, int batch, cublasComputeType_t compute, const char *call)
+                    cudaDataType btype, int ldb, long long strideb, const void *beta, void *c, cudaDataType ctype,
+                    int ldc, long long stridec, int batch, cublasComputeType_t compute, const char *call)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!valid_operation(transa) || !valid_operation(transb) || m < 0 || n < 0 || k < 0 || batch < 0 || !alpha || !beta)
@@ -161,7 +171,8 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
     p.a = Matrix{a, atype, ta ? k : m, ta ? m : k, lda, stridea, ta, "A"};
     p.b = Matrix{b, btype, tb ? n : k, tb ? k : n, ldb, strideb, tb, "B"};
     p.c = Matrix{c, ctype, m, n, ldc, stridec, false, "C"};
-    if (lda < std::max(1, p.a.rows) || ldb < std::max(1, p.b.rows) || ldc < std::max(1, m)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (lda < std::max(1, p.a.rows) || ldb < std::max(1, p.b.rows) || ldc < std::max(1, m))
+        return CUBLAS_STATUS_INVALID_VALUE;
     p.m = m;
     p.n = n;
     p.k = k;
@@ -175,12 +186,14 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
     p.alpha = load<double>(static_cast<const char *>(alpha), wide ? CUDA_R_64F : CUDA_R_32F);
     p.beta = load<double>(static_cast<const char *>(beta), wide ? CUDA_R_64F : CUDA_R_32F);
     if (current_device() != handle->device)
-        fail("%s: the cuBLAS handle belongs to device %d, device %d is current", call, handle->device, current_device());
+        fail("%s: the cuBLAS handle belongs to device %d, device %d is current", call, handle->device,
+             current_device());
     for (const Matrix *x : {&p.a, &p.b, &p.c})
         if (reinterpret_cast<uintptr_t>(x->data) % size_of(x->type))
             fail("%s: operand %s is not aligned to its element type", call, x->name);
     if (!m || !n || !batch) return CUBLAS_STATUS_SUCCESS;
-    if (batch > 1 && stridec < static_cast<long long>(ldc) * (n - 1) + m && stridec > -(static_cast<long long>(ldc) * (n - 1) + m))
+    if (batch > 1 && stridec < static_cast<long long>(ldc) * (n - 1) + m &&
+        stridec > -(static_cast<long long>(ldc) * (n - 1) + m))
         fail("%s: the matrices of C overlap: stride %lld, %d columns of leading dimension %d", call, stridec, n, ldc);
     cudaError_t error = enqueue(handle->stream, call, [p, call, wide] {
         if (p.alpha != 0 && p.k)
@@ -266,51 +279,51 @@ const char *cublasGetStatusName(cublasStatus_t status)
 }
 const char *cublasGetStatusString(cublasStatus_t status) { return cublasGetStatusName(status); }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m,
-                                          int n, int k, const void *alpha, const void *a, cudaDataType atype, int lda,
-                                          long long stridea, const void *b, cudaDataType btype, int ldb, long long strideb,
-                                          const void *beta, void *c, cudaDataType ctype, int ldc, long long stridec, int batch,
-                                          cublasComputeType_t compute, cublasGemmAlgo_t)
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb,
+                                          int m, int n, int k, const void *alpha, const void *a, cudaDataType atype,
+                                          int lda, long long stridea, const void *b, cudaDataType btype, int ldb,
+                                          long long strideb, const void *beta, void *c, cudaDataType ctype, int ldc,
+                                          long long stridec, int batch, cublasComputeType_t compute, cublasGemmAlgo_t)
 {
-    return gemm(handle, transa, transb, m, n, k, alpha, a, atype, lda, stridea, b, btype, ldb, strideb, beta, c, ctype, ldc,
-                stridec, batch, compute, "cublasGemmStridedBatchedEx");
+    return gemm(handle, transa, transb, m, n, k, alpha, a, atype, lda, stridea, b, btype, ldb, strideb, beta, c, ctype,
+                ldc, stridec, batch, compute, "cublasGemmStridedBatchedEx");
 }
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
-                            const void *alpha, const void *a, cudaDataType atype, int lda, const void *b, cudaDataType btype,
-                            int ldb, const void *beta, void *c, cudaDataType ctype, int ldc, cublasComputeType_t compute,
-                            cublasGemmAlgo_t)
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                            int k, const void *alpha, const void *a, cudaDataType atype, int lda, const void *b,
+                            cudaDataType btype, int ldb, const void *beta, void *c, cudaDataType ctype, int ldc,
+                            cublasComputeType_t compute, cublasGemmAlgo_t)
 {
-    return gemm(handle, transa, transb, m, n, k, alpha, a, atype, lda, 0, b, btype, ldb, 0, beta, c, ctype, ldc, 0, 1, compute,
-                "cublasGemmEx");
+    return gemm(handle, transa, transb, m, n, k, alpha, a, atype, lda, 0, b, btype, ldb, 0, beta, c, ctype, ldc, 0, 1,
+                compute, "cublasGemmEx");
 }
-cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
-                              const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c,
-                              int ldc)
+cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                              int k, const float *alpha, const float *a, int lda, const float *b, int ldb,
+                              const float *beta, float *c, int ldc)
 {
-    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, 0, b, CUDA_R_32F, ldb, 0, beta, c, CUDA_R_32F, ldc,
-                0, 1, CUBLAS_COMPUTE_32F, "cublasSgemm");
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, 0, b, CUDA_R_32F, ldb, 0, beta, c,
+                CUDA_R_32F, ldc, 0, 1, CUBLAS_COMPUTE_32F, "cublasSgemm");
 }
-cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
-                              const double *alpha, const double *a, int lda, const double *b, int ldb, const double *beta,
-                              double *c, int ldc)
+cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                              int k, const double *alpha, const double *a, int lda, const double *b, int ldb,
+                              const double *beta, double *c, int ldc)
 {
-    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_64F, lda, 0, b, CUDA_R_64F, ldb, 0, beta, c, CUDA_R_64F, ldc,
-                0, 1, CUBLAS_COMPUTE_64F, "cublasDgemm");
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_64F, lda, 0, b, CUDA_R_64F, ldb, 0, beta, c,
+                CUDA_R_64F, ldc, 0, 1, CUBLAS_COMPUTE_64F, "cublasDgemm");
 }
-cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
-                                         int k, const float *alpha, const float *a, int lda, long long stridea, const float *b,
-                                         int ldb, long long strideb, const float *beta, float *c, int ldc, long long stridec,
-                                         int batch)
+cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb,
+                                         int m, int n, int k, const float *alpha, const float *a, int lda,
+                                         long long stridea, const float *b, int ldb, long long strideb,
+                                         const float *beta, float *c, int ldc, long long stridec, int batch)
 {
-    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, stridea, b, CUDA_R_32F, ldb, strideb, beta, c,
-                CUDA_R_32F, ldc, stridec, batch, CUBLAS_COMPUTE_32F, "cublasSgemmStridedBatched");
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_32F, lda, stridea, b, CUDA_R_32F, ldb, strideb, beta,
+                c, CUDA_R_32F, ldc, stridec, batch, CUBLAS_COMPUTE_32F, "cublasSgemmStridedBatched");
 }
-cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
-                                         int k, const double *alpha, const double *a, int lda, long long stridea,
-                                         const double *b, int ldb, long long strideb, const double *beta, double *c, int ldc,
-                                         long long stridec, int batch)
+cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb,
+                                         int m, int n, int k, const double *alpha, const double *a, int lda,
+                                         long long stridea, const double *b, int ldb, long long strideb,
+                                         const double *beta, double *c, int ldc, long long stridec, int batch)
 {
-    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_64F, lda, stridea, b, CUDA_R_64F, ldb, strideb, beta, c,
-                CUDA_R_64F, ldc, stridec, batch, CUBLAS_COMPUTE_64F, "cublasDgemmStridedBatched");
+    return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_64F, lda, stridea, b, CUDA_R_64F, ldb, strideb, beta,
+                c, CUDA_R_64F, ldc, stridec, batch, CUBLAS_COMPUTE_64F, "cublasDgemmStridedBatched");
 }
 }

@@ -58,29 +58,30 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, siz
 const char *cublasGetStatusString(cublasStatus_t status);
 const char *cublasGetStatusName(cublasStatus_t status);
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
-                              const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c,
-                              int ldc);
-cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
-                              const double *alpha, const double *a, int lda, const double *b, int ldb, const double *beta,
-                              double *c, int ldc);
-cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
-                                         int k, const float *alpha, const float *a, int lda, long long stridea, const float *b,
-                                         int ldb, long long strideb, const float *beta, float *c, int ldc, long long stridec,
-                                         int batch);
-cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
-                                         int k, const double *alpha, const double *a, int lda, long long stridea,
-                                         const double *b, int ldb, long long strideb, const double *beta, double *c, int ldc,
-                                         long long stridec, int batch);
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k,
-                            const void *alpha, const void *a, cudaDataType atype, int lda, const void *b, cudaDataType btype,
-                            int ldb, const void *beta, void *c, cudaDataType ctype, int ldc, cublasComputeType_t compute,
-                            cublasGemmAlgo_t algorithm);
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m,
-                                          int n, int k, const void *alpha, const void *a, cudaDataType atype, int lda,
-                                          long long stridea, const void *b, cudaDataType btype, int ldb, long long strideb,
-                                          const void *beta, void *c, cudaDataType ctype, int ldc, long long stridec, int batch,
-                                          cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
+cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                              int k, const float *alpha, const float *a, int lda, const float *b, int ldb,
+                              const float *beta, float *c, int ldc);
+cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                              int k, const double *alpha, const double *a, int lda, const double *b, int ldb,
+                              const double *beta, double *c, int ldc);
+cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb,
+                                         int m, int n, int k, const float *alpha, const float *a, int lda,
+                                         long long stridea, const float *b, int ldb, long long strideb,
+                                         const float *beta, float *c, int ldc, long long stridec, int batch);
+cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb,
+                                         int m, int n, int k, const double *alpha, const double *a, int lda,
+                                         long long stridea, const double *b, int ldb, long long strideb,
+                                         const double *beta, double *c, int ldc, long long stridec, int batch);
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,
+                            int k, const void *alpha, const void *a, cudaDataType atype, int lda, const void *b,
+                            cudaDataType btype, int ldb, const void *beta, void *c, cudaDataType ctype, int ldc,
+                            cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb,
+                                          int m, int n, int k, const void *alpha, const void *a, cudaDataType atype,
+                                          int lda, long long stridea, const void *b, cudaDataType btype, int ldb,
+                                          long long strideb, const void *beta, void *c, cudaDataType ctype, int ldc,
+                                          long long stridec, int batch, cublasComputeType_t compute,
+                                          cublasGemmAlgo_t algorithm);
 }
 #define cublasCreate cublasCreate_v2
 #define cublasDestroy cublasDestroy_v2

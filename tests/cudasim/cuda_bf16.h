@@ -44,7 +44,10 @@ inline float __bfloat162float(__nv_bfloat16 value)
     return ::cudasim::bit_cast<float>(static_cast<uint32_t>(__bfloat16_as_ushort(value)) << 16);
 }
 inline __nv_bfloat16 __float2bfloat16(float value) { return __float2bfloat16_rn(value); }
-inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)}; }
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y)
+{
+    return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
+}
 inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return __floats2bfloat162_rn(v.x, v.y); }
 inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {__bfloat162float(v.x), __bfloat162float(v.y)}; }
 inline float __low2float(__nv_bfloat162 v) { return __bfloat162float(v.x); }

@@ -52,7 +52,8 @@ inline __half __float2half_rn(float value)
 
 inline float __half2float(__half value)
 {
-    uint32_t bits = __half_as_ushort(value), sign = bits >> 15 << 31, exponent = bits >> 10 & 31, fraction = bits & 1023;
+    uint32_t bits = __half_as_ushort(value), sign = bits >> 15 << 31, exponent = bits >> 10 & 31,
+             fraction = bits & 1023;
     if (exponent == 31) return ::cudasim::bit_cast<float>(sign | 0x7f800000 | fraction << 13);
     if (exponent) return ::cudasim::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
     float small = static_cast<float>(fraction) * 0x1p-24f;

@@ -1,6 +1,7 @@
-/* Stand-in for <cuda_runtime.h>: with this folder first on the include path, a .cu file is plain C++17 whose kernels run on the
-   CPU.  It declares the part of the runtime that the project uses, after NVIDIA's documentation; conform.cpp holds it against the
-   real headers.  The rules that a .cu file has to keep for this are in cudasim_test.h. */
+/* Stand-in for <cuda_runtime.h>: with this folder first on the include path, a .cu file is plain C++17 whose kernels
+   run on the CPU.  It declares the part of the runtime that the project uses, after NVIDIA's documentation;
+   conform.cpp holds it against the real headers.  The rules that a .cu file has to keep for this are in
+   cudasim_test.h. */
 #ifndef CUDASIM_CUDA_RUNTIME_H
 #define CUDASIM_CUDA_RUNTIME_H
 
@@ -26,8 +27,8 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict __restrict__
 
-/* One block runs at a time, so that a static is its shared memory.  In a section of its own it can be poisoned before each block
-   and watched byte by byte; only clang puts statics of templates there, g++ ignores the attribute. */
+/* One block runs at a time, so that a static is its shared memory.  In a section of its own it can be poisoned before
+   each block and watched byte by byte; only clang puts statics of templates there, g++ ignores the attribute. */
 #if defined(__clang__)
 #define __shared__ static __attribute__((section("cudasim_shared")))
 #else
@@ -57,14 +58,12 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
-#define CUDASIM_VECTORS(T, name, a2, a4)                                                                               \
-    struct name##2 {                                                                                                   \
-        T x, y;                                                                                                        \
-    } __attribute__((aligned(a2)));                                                                                    \
-    struct name##4 {                                                                                                   \
-        T x, y, z, w;                                                                                                  \
-    } __attribute__((aligned(a4)));                                                                                    \
-    inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                                         \
+#define CUDASIM_VECTORS(T, name, a2, a4)                       \
+    struct name##2 { T x, y; }                                 \
+    __attribute__((aligned(a2)));                              \
+    struct name##4 { T x, y, z, w; }                           \
+    __attribute__((aligned(a4)));                              \
+    inline name##2 make_##name##2(T x, T y) { return {x, y}; } \
     inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 CUDASIM_VECTORS(unsigned, uint, 8, 16)
 CUDASIM_VECTORS(signed char, char, 2, 4)
@@ -125,7 +124,11 @@ enum cudaMemcpyKind {
     cudaMemcpyDefault
 };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
 enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusNone,
     cudaStreamCaptureStatusActive,
@@ -202,7 +205,8 @@ struct cudaDeviceProp {
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
     int major, minor, multiProcessorCount, maxThreadsPerBlock, maxThreadsPerMultiProcessor, warpSize, l2CacheSize;
     int maxThreadsDim[3], maxGridSize[3];
-    int regsPerBlock, memoryBusWidth, asyncEngineCount, concurrentKernels, unifiedAddressing, canMapHostMemory, integrated;
+    int regsPerBlock, memoryBusWidth, asyncEngineCount, concurrentKernels, unifiedAddressing, canMapHostMemory,
+        integrated;
 };
 
 extern "C" {
@@ -243,12 +247,13 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes_to_keep);
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
 cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes);
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
                                 cudaStream_t stream = nullptr);
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
 cudaError_t cudaMemset(void *to, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream = nullptr);
 
@@ -314,7 +319,8 @@ template <class T> CUDASIM_UNCHECKED inline uint64_t to_bits(T value)
 }
 /* What lane `source` brought; a lane outside the mask is undefined on hardware and all ones (NaN, -1) here. */
 template <class T>
-CUDASIM_UNCHECKED inline T shuffle(unsigned mask, T value, int source, bool inside, Collective what, const char *file, int line)
+CUDASIM_UNCHECKED inline T shuffle(unsigned mask, T value, int source, bool inside, Collective what, const char *file,
+                                   int line)
 {
     const uint64_t *all = meet(mask, to_bits(value), what, file, line);
     if (!inside) return value;
@@ -334,7 +340,8 @@ CUDASIM_UNCHECKED inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t
 {
     /* the arguments become the parameters' types here, as in NVIDIA's template */
     return [&](Parameters... parameters) CUDASIM_UNCHECKED {
-        static_assert((std::is_trivially_copyable<Parameters>::value && ... && true), "kernel parameters are copied as bytes");
+        static_assert((std::is_trivially_copyable<Parameters>::value && ... && true),
+                      "kernel parameters are copied as bytes");
         auto body = [kernel, parameters...]() CUDASIM_UNCHECKED { kernel(parameters...); };
         using F = decltype(body);
         return ::cudasim::launch(*config, {&::cudasim::run_body<F>, &::cudasim::destroy_body<F>, new F(body),
@@ -351,7 +358,10 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, K,
     *blocks = block_size > 0 && block_size <= 1024 ? 2048 / block_size : 0;
     return *blocks ? cudaSuccess : cudaErrorInvalidValue;
 }
-template <class T> inline cudaError_t cudaMalloc(T **p, size_t n) { return cudaMalloc(reinterpret_cast<void **>(p), n); }
+template <class T> inline cudaError_t cudaMalloc(T **p, size_t n)
+{
+    return cudaMalloc(reinterpret_cast<void **>(p), n);
+}
 template <class T> inline cudaError_t cudaMallocAsync(T **p, size_t n, cudaStream_t s)
 {
     return cudaMallocAsync(reinterpret_cast<void **>(p), n, s);
@@ -373,12 +383,14 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, CUDASIM_SITE)
 {
     ::cudasim::meet(mask, 0, ::cudasim::Collective::syncwarp, file, line);
 }
-template <class T> CUDASIM_UNCHECKED inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, CUDASIM_SITE)
+template <class T>
+CUDASIM_UNCHECKED inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, CUDASIM_SITE)
 {
     int from = ::cudasim::segment(width) + (source & (width - 1));
     return ::cudasim::shuffle(mask, value, from, true, ::cudasim::Collective::shfl, file, line);
 }
-template <class T> CUDASIM_UNCHECKED inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, CUDASIM_SITE)
+template <class T>
+CUDASIM_UNCHECKED inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, CUDASIM_SITE)
 {
     int from = static_cast<int>(::cudasim::lane()) ^ bits;
     bool inside = from < ::cudasim::segment(width) + width;
@@ -406,7 +418,10 @@ CUDASIM_UNCHECKED inline unsigned __ballot_sync(unsigned mask, int predicate, CU
         if (mask >> i & 1) result |= static_cast<unsigned>(all[i]) << i;
     return result;
 }
-inline int __any_sync(unsigned mask, int predicate, CUDASIM_SITE) { return __ballot_sync(mask, predicate, file, line) != 0; }
+inline int __any_sync(unsigned mask, int predicate, CUDASIM_SITE)
+{
+    return __ballot_sync(mask, predicate, file, line) != 0;
+}
 inline int __all_sync(unsigned mask, int predicate, CUDASIM_SITE)
 {
     return __ballot_sync(mask, predicate, file, line) == mask;
@@ -416,28 +431,28 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 
 /* Threads change only at barriers and collectives, so that a plain read-modify-write is atomic. */
-#define CUDASIM_ATOMIC(name, T, result)                                                                                \
-    CUDASIM_UNCHECKED inline T name(T *p, T value)                                                                     \
-    {                                                                                                                  \
-        ::cudasim::atomic_access(p, sizeof *p, __builtin_return_address(0));                                           \
-        T old = *p;                                                                                                    \
-        *p = result;                                                                                                   \
-        return old;                                                                                                    \
+#define CUDASIM_ATOMIC(name, T, result)                                      \
+    CUDASIM_UNCHECKED inline T name(T *p, T value)                           \
+    {                                                                        \
+        ::cudasim::atomic_access(p, sizeof *p, __builtin_return_address(0)); \
+        T old = *p;                                                          \
+        *p = result;                                                         \
+        return old;                                                          \
     }
-#define CUDASIM_ATOMICS(T)                                                                                             \
-    CUDASIM_ATOMIC(atomicAdd, T, old + value)                                                                          \
-    CUDASIM_ATOMIC(atomicExch, T, value)                                                                               \
-    CUDASIM_ATOMIC(atomicMin, T, value < old ? value : old)                                                            \
-    CUDASIM_ATOMIC(atomicMax, T, value > old ? value : old)                                                            \
-    CUDASIM_ATOMIC(atomicAnd, T, old & value)                                                                          \
-    CUDASIM_ATOMIC(atomicOr, T, old | value)                                                                           \
-    CUDASIM_ATOMIC(atomicXor, T, old ^ value)                                                                          \
-    CUDASIM_UNCHECKED inline T atomicCAS(T *p, T expected, T value)                                                    \
-    {                                                                                                                  \
-        ::cudasim::atomic_access(p, sizeof *p, __builtin_return_address(0));                                           \
-        T old = *p;                                                                                                    \
-        if (old == expected) *p = value;                                                                               \
-        return old;                                                                                                    \
+#define CUDASIM_ATOMICS(T)                                                   \
+    CUDASIM_ATOMIC(atomicAdd, T, old + value)                                \
+    CUDASIM_ATOMIC(atomicExch, T, value)                                     \
+    CUDASIM_ATOMIC(atomicMin, T, value < old ? value : old)                  \
+    CUDASIM_ATOMIC(atomicMax, T, value > old ? value : old)                  \
+    CUDASIM_ATOMIC(atomicAnd, T, old &value)                                 \
+    CUDASIM_ATOMIC(atomicOr, T, old | value)                                 \
+    CUDASIM_ATOMIC(atomicXor, T, old ^ value)                                \
+    CUDASIM_UNCHECKED inline T atomicCAS(T *p, T expected, T value)          \
+    {                                                                        \
+        ::cudasim::atomic_access(p, sizeof *p, __builtin_return_address(0)); \
+        T old = *p;                                                          \
+        if (old == expected) *p = value;                                     \
+        return old;                                                          \
     }
 CUDASIM_ATOMICS(int)
 CUDASIM_ATOMICS(unsigned)
@@ -449,8 +464,8 @@ CUDASIM_ATOMIC(atomicSub, int, old - value)
 CUDASIM_ATOMIC(atomicSub, unsigned, old - value)
 
 /* min and max as CUDA has them: of floats they pass the number where the other is a NaN. */
-#define CUDASIM_MINMAX(T)                                                                                              \
-    constexpr T min(T a, T b) { return b < a ? b : a; }                                                                \
+#define CUDASIM_MINMAX(T)                               \
+    constexpr T min(T a, T b) { return b < a ? b : a; } \
     constexpr T max(T a, T b) { return a < b ? b : a; }
 CUDASIM_MINMAX(int)
 CUDASIM_MINMAX(unsigned)
@@ -529,7 +544,8 @@ inline double __dmul_rn(double x, double y) { return x * y; }
 inline double __ddiv_rn(double x, double y) { return x / y; }
 inline double __dsqrt_rn(double x) { return sqrt(x); }
 inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
-/* Conversions to integers saturate and turn a NaN into 0 (to 64 bits: into the smallest value), which C++ leaves undefined. */
+/* Conversions to integers saturate and turn a NaN into 0 (to 64 bits: into the smallest value), which C++ leaves
+   undefined. */
 inline long long __double2ll_rz(double x)
 {
     if (!(x >= -9223372036854775808.0)) return INT64_MIN;

@@ -1,6 +1,6 @@
-/* The simulated runtime: fibers, the scheduler of a block, device memory, streams, events, graphs and the error reports.
-   Everything runs under one lock, on the host thread that waits for it.  cuda_runtime.h says what is simulated, cudasim_test.h
-   how to steer it. */
+/* The simulated runtime: fibers, the scheduler of a block, device memory, streams, events, graphs and the error
+   reports. Everything runs under one lock, on the host thread that waits for it.  cuda_runtime.h says what is
+   simulated, cudasim_test.h how to steer it. */
 #include "internal.h"
 
 #include <algorithm>
@@ -97,7 +97,8 @@ std::string source_of(uintptr_t pc)
     char command[160], line[512] = "", plain[32];
     uintptr_t offset = pc - load_address();
     if (errors < most_reports) { /* a process each */
-        snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe 0x%zx 2>/dev/null", static_cast<int>(getpid()), offset);
+        snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe 0x%zx 2>/dev/null", static_cast<int>(getpid()),
+                 offset);
         if (FILE *f = popen(command, "r")) {
             if (!fgets(line, sizeof line, f)) line[0] = 0;
             pclose(f);
@@ -178,8 +179,8 @@ extern "C" void __asan_on_error(void) { print_context(stderr); }
 
 /* ---- fibers ---- */
 
-/* A kernel's threads run one after another in a plain loop on a fiber's stack.  Where one has to wait, its stack stays as it is
-   and the loop goes on upon another fiber: a kernel that never waits costs a call per thread. */
+/* A kernel's threads run one after another in a plain loop on a fiber's stack.  Where one has to wait, its stack
+   stays as it is and the loop goes on upon another fiber: a kernel that never waits costs a call per thread. */
 struct Fiber {
     void *sp = nullptr;
     char *stack = nullptr; /* NULL: the host thread's own */
@@ -253,12 +254,14 @@ static Fiber *idle_fiber()
         return fiber;
     }
     Fiber *fiber = new Fiber;
-    char *map = static_cast<char *>(mmap(nullptr, stack_bytes + page, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (map == MAP_FAILED || mprotect(map, page, PROT_NONE)) fail_for_good("no memory for the stacks of a block's threads");
+    char *map = static_cast<char *>(
+        mmap(nullptr, stack_bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (map == MAP_FAILED || mprotect(map, page, PROT_NONE))
+        fail_for_good("no memory for the stacks of a block's threads");
     fiber->stack = map + page;
 #ifdef CUDASIM_OWN_SWITCH
-    /* Tops at different offsets in their pages: at the same one, the stacks of a block would share a few sets of the cache. */
+    /* Tops at different offsets in their pages: at the same one, the stacks of a block would share a few sets of the
+       cache. */
     void **sp = reinterpret_cast<void **>(fiber->stack + stack_bytes - 64 - all_fibers.size() % 29 * 192);
     *--sp = nullptr; /* the return address of fiber_entry, which never returns */
     *--sp = reinterpret_cast<void *>(fiber_entry);
@@ -376,14 +379,14 @@ static void release_barrier()
         if (thread.state != State::at_barrier) continue;
         if (!first) first = &thread;
         if (thread.line != first->line || strcmp(thread.file, first->file))
-            fail("divergent barrier: some threads wait in __syncthreads at %s:%d, others at %s:%d", first->file, first->line,
-                 thread.file, thread.line);
+            fail("divergent barrier: some threads wait in __syncthreads at %s:%d, others at %s:%d", first->file,
+                 first->line, thread.file, thread.line);
         thread.state = State::ready;
         released.push_back(t);
     }
     if (block.done)
-        fail("divergent barrier: %u of %u threads have returned while the others wait in __syncthreads at %s:%d", block.done,
-             now.threads, first->file, first->line);
+        fail("divergent barrier: %u of %u threads have returned while the others wait in __syncthreads at %s:%d",
+             block.done, now.threads, first->file, first->line);
     shuffle_order(released);
     block.ready.assign(released.begin(), released.end());
     block.at_barrier = 0;
@@ -398,8 +401,8 @@ static void report_deadlock()
         const Thread &thread = block.threads[t];
         unsigned gone = block.warps[t >> 5].done & thread.mask;
         if (thread.state == State::in_warp && gone) {
-            fail("warp collective at %s:%d: mask %08x names lanes %08x, which have returned", thread.file, thread.line, thread.mask,
-                 gone);
+            fail("warp collective at %s:%d: mask %08x names lanes %08x, which have returned", thread.file, thread.line,
+                 thread.mask, gone);
             _exit(CUDASIM_EXIT_CODE);
         }
     }
@@ -413,7 +416,8 @@ static void report_deadlock()
                  thread.state == State::at_barrier ? "__syncthreads" : "a warp collective", thread.file, thread.line);
         who += text;
     }
-    fail("deadlock: %u threads of %u have returned, %u wait at a barrier, the rest in warp collectives that not all lanes of "
+    fail("deadlock: %u threads of %u have returned, %u wait at a barrier, the rest in warp collectives that not all "
+         "lanes of "
          "their mask reach:%s ...",
          block.done, now.threads, block.at_barrier, who.c_str());
     _exit(CUDASIM_EXIT_CODE);
@@ -466,9 +470,11 @@ const uint64_t *meet(unsigned mask, uint64_t value, Collective what, const char 
     if (!(mask >> self_lane & 1))
         fail("warp collective at %s:%d: mask %08x does not name the calling lane %u", file, line, mask, self_lane);
     if (mask & ~exist)
-        fail("warp collective at %s:%d: mask %08x names lanes beyond the block (this warp has %u)", file, line, mask, lanes);
+        fail("warp collective at %s:%d: mask %08x names lanes beyond the block (this warp has %u)", file, line, mask,
+             lanes);
     if (warp.done & mask)
-        fail("warp collective at %s:%d: mask %08x names lanes %08x, which have returned", file, line, mask, warp.done & mask);
+        fail("warp collective at %s:%d: mask %08x names lanes %08x, which have returned", file, line, mask,
+             warp.done & mask);
     mask &= exist & ~warp.done;
     Thread &me = block.threads[self];
     me.mask = mask;
@@ -484,8 +490,8 @@ const uint64_t *meet(unsigned mask, uint64_t value, Collective what, const char 
     for (unsigned i = 0; i < lanes; ++i) { /* the last to come looks whether all made the same call */
         const Thread &other = block.threads[first + i];
         if (mask >> i & 1 && (other.mask != mask || other.what != what || other.line != line))
-            fail("warp collectives do not match: lane %u at %s:%d with mask %08x, lane %u at %s:%d with mask %08x", self_lane,
-                 file, line, mask, i, other.file, other.line, other.mask);
+            fail("warp collectives do not match: lane %u at %s:%d with mask %08x, lane %u at %s:%d with mask %08x",
+                 self_lane, file, line, mask, i, other.file, other.line, other.mask);
     }
     warp.arrived &= ~mask;
     memcpy(warp.given, warp.brought, sizeof warp.given);
@@ -548,7 +554,8 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
     block.dynamic = reinterpret_cast<char *>(aligned);
     now.dynamic_begin = aligned;
     now.dynamic_end = aligned + dynamic_bytes;
-    size_t slack = static_cast<size_t>(block.dynamic_buffer.data() + block.dynamic_buffer.size() - block.dynamic) - dynamic_bytes;
+    size_t slack =
+        static_cast<size_t>(block.dynamic_buffer.data() + block.dynamic_buffer.size() - block.dynamic) - dynamic_bytes;
 #ifdef CUDASIM_ASAN
     __asan_poison_memory_region(block.dynamic + dynamic_bytes, slack);
     if (!host_stack) { /* the bounds to return to */
@@ -590,9 +597,10 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
 
 /* ---- device memory ---- */
 
-/* Each device has an arena of address space that nothing may touch.  An allocation takes pages of it that no other ever had: what
-   is freed faults for ever.  Its pages are closed while host code runs; an operation of the right device opens them, by name
-   where it says what it uses (copies, cuBLAS) and by the fault handler where it does not (kernels). */
+/* Each device has an arena of address space that nothing may touch.  An allocation takes pages of it that no other
+   ever had: what is freed faults for ever.  Its pages are closed while host code runs; an operation of the right
+   device opens them, by name where it says what it uses (copies, cuBLAS) and by the fault handler where it does not
+   (kernels). */
 static const int max_devices = 8;
 static const size_t arena_bytes = size_t(32) << 30, poison_bytes = size_t(64) << 20;
 static const unsigned char canary = 0xa5;
@@ -608,7 +616,7 @@ static long allocation_countdown = -1, live_allocations;
 static int allocations_made;
 
 struct Pinned {
-    size_t bytes, span; /* span 0: registered memory, whose pages are not ours to close */
+    size_t bytes, span;   /* span 0: registered memory, whose pages are not ours to close */
     int writers, readers; /* copies under way into it and out of it */
 };
 static std::map<uintptr_t, Pinned> &pinned = *new std::map<uintptr_t, Pinned>;
@@ -682,7 +690,9 @@ static void close_allocations()
 
 static const char *state_of(const Allocation &a)
 {
-    return a.state == Allocation::live ? "live" : a.state == Allocation::freed ? "freed" : "not yet allocated (in stream order)";
+    return a.state == Allocation::live    ? "live"
+           : a.state == Allocation::freed ? "freed"
+                                          : "not yet allocated (in stream order)";
 }
 
 static void explain_fault(uintptr_t address, const std::string &place)
@@ -690,8 +700,9 @@ static void explain_fault(uintptr_t address, const std::string &place)
     int device = arena_of(address);
     const void *p = reinterpret_cast<const void *>(address);
     if (auto *buffer = find_pinned(address))
-        fail("host code touched pinned buffer %p at %s while an asynchronous copy %s it is pending: it must synchronise first", p,
-             place.c_str(), buffer->second.writers ? "into" : "out of");
+        fail("host code touched pinned buffer %p at %s while an asynchronous copy %s it is pending: it must "
+             "synchronise first",
+             p, place.c_str(), buffer->second.writers ? "into" : "out of");
     if (device < 0) return;
     const Allocation *a = find_allocation(address);
     if (!executing)
@@ -699,8 +710,8 @@ static void explain_fault(uintptr_t address, const std::string &place)
     else if (!a)
         fail("kernel touched unallocated device memory %p at %s", p, place.c_str());
     else if (a->state != Allocation::live)
-        fail("kernel touched device memory that is %s: allocation %d of %zu bytes, at %s", state_of(*a), a->id, a->bytes,
-             place.c_str());
+        fail("kernel touched device memory that is %s: allocation %d of %zu bytes, at %s", state_of(*a), a->id,
+             a->bytes, place.c_str());
     else if (!may_reach(now.device, a->device))
         fail("kernel on device %d touched memory of device %d, allocation %d, at %s", now.device, a->device, a->id,
              place.c_str());
@@ -726,7 +737,8 @@ static void on_fault(int signal_number, siginfo_t *info, void *context)
     std::string place = source_of(pc);
     int before = errors;
     if (signal_number == SIGILL) {
-        if (now.kernel) fail("kernel used an index outside of its array at %s", place.c_str()); /* -fsanitize-trap=bounds */
+        if (now.kernel)
+            fail("kernel used an index outside of its array at %s", place.c_str()); /* -fsanitize-trap=bounds */
     } else {
         explain_fault(address, place);
     }
@@ -752,7 +764,8 @@ Allocation *use_range(const void *p, size_t bytes, int device, bool write, const
     } else if (a->state != Allocation::live) {
         fail("%s uses device memory that is %s: allocation %d of %zu bytes", what, state_of(*a), a->id, a->bytes);
     } else if (begin < a->data || bytes > a->bytes || static_cast<size_t>(begin - a->data) > a->bytes - bytes) {
-        fail("%s: %zu bytes at offset %td leave allocation %d, which has %zu bytes", what, bytes, begin - a->data, a->id, a->bytes);
+        fail("%s: %zu bytes at offset %td leave allocation %d, which has %zu bytes", what, bytes, begin - a->data,
+             a->id, a->bytes);
     } else if (!may_reach(device, a->device)) {
         fail("%s on device %d uses memory of device %d, allocation %d", what, device, a->device, a->id);
     } else {
@@ -769,7 +782,8 @@ static void check_canary(const Allocation &a)
     mprotect(a.base, a.span, PROT_READ | PROT_WRITE);
     for (char *c = a.data + a.bytes; c < a.base + a.span; ++c)
         if (static_cast<unsigned char>(*c) != canary) {
-            fail("byte %td past the end of device allocation %d (%zu bytes) was written", c - (a.data + a.bytes), a.id, a.bytes);
+            fail("byte %td past the end of device allocation %d (%zu bytes) was written", c - (a.data + a.bytes), a.id,
+                 a.bytes);
             break;
         }
     mprotect(a.base, a.span, PROT_NONE);
@@ -778,8 +792,8 @@ static void check_canary(const Allocation &a)
 #endif
 }
 
-/* Right-aligned to the guard page as far as 256-byte alignment lets it; the gap holds canaries.  Under the address sanitizer the
-   rest of the page is its red zone instead. */
+/* Right-aligned to the guard page as far as 256-byte alignment lets it; the gap holds canaries.  Under the address
+   sanitizer the rest of the page is its red zone instead. */
 static Allocation *allocate(int device, size_t bytes, Allocation::State state)
 {
     auto &arena = arenas[device];
@@ -900,7 +914,8 @@ struct CUmemPoolHandle_st {
 namespace cudasim
 {
 static std::recursive_mutex api_lock;
-static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>; /* never freed: a stale handle is recognised */
+static std::vector<CUstream_st *> &streams =
+    *new std::vector<CUstream_st *>; /* never freed: a stale handle is recognised */
 static CUstream_st *legacy[max_devices];
 static CUmemPoolHandle_st pools[max_devices];
 static std::set<CUevent_st *> &events = *new std::set<CUevent_st *>;
@@ -936,8 +951,8 @@ static bool covers(const Clock &clock, const Use &use)
     return use.stream < 0 || (stream < clock.size() && clock[stream] >= use.number);
 }
 
-/* Two operations use one allocation, one of them writes: an event, a synchronisation or a stream must order them, whatever the
-   order they happened to run in. */
+/* Two operations use one allocation, one of them writes: an event, a synchronisation or a stream must order them,
+   whatever the order they happened to run in. */
 void note_use(Allocation &a, bool write)
 {
     if (!running || !settings.stream_check || (write ? a.written_by : a.read_by) == now.serial) return;
@@ -1060,19 +1075,28 @@ static bool set_schedule(const char *order, const char *policy)
     if (order) {
         const char *seed = strchr(order, ':');
         std::string name(order, seed ? static_cast<size_t>(seed - order) : strlen(order));
-        if (name == "fwd") settings.order = Order::fwd;
-        else if (name == "rev") settings.order = Order::rev;
-        else if (name == "rand") settings.order = Order::random;
-        else if (name == "greedy") settings.order = Order::greedy;
-        else return false;
+        if (name == "fwd")
+            settings.order = Order::fwd;
+        else if (name == "rev")
+            settings.order = Order::rev;
+        else if (name == "rand")
+            settings.order = Order::random;
+        else if (name == "greedy")
+            settings.order = Order::greedy;
+        else
+            return false;
         random_state = 88172645463325252u + (seed ? strtoull(seed + 1, nullptr, 10) : 0) * 0x9e3779b97f4a7c15u;
         if (!random_state) random_state = 1;
     }
     if (policy) {
-        if (!strcmp(policy, "lazy")) settings.policy = Policy::lazy;
-        else if (!strcmp(policy, "others")) settings.policy = Policy::others;
-        else if (!strcmp(policy, "eager")) settings.policy = Policy::eager;
-        else return false;
+        if (!strcmp(policy, "lazy"))
+            settings.policy = Policy::lazy;
+        else if (!strcmp(policy, "others"))
+            settings.policy = Policy::others;
+        else if (!strcmp(policy, "eager"))
+            settings.policy = Policy::eager;
+        else
+            return false;
     }
     return true;
 }
@@ -1087,8 +1111,10 @@ static void at_exit()
             if (entry.second.state == Allocation::live) check_canary(entry.second);
         size_t alive = 0;
         for (CUstream_st *s : streams) alive += s->alive && s != legacy[s->device];
-        if (settings.leaks && (live_allocations || !pinned.empty() || alive || !events.empty() || !graphs.empty() || cublas_handles))
-            fail("left at the end: %ld device allocations, %zu pinned buffers, %zu streams, %zu events, %zu graphs, %d cuBLAS "
+        if (settings.leaks &&
+            (live_allocations || !pinned.empty() || alive || !events.empty() || !graphs.empty() || cublas_handles))
+            fail("left at the end: %ld device allocations, %zu pinned buffers, %zu streams, %zu events, %zu graphs, %d "
+                 "cuBLAS "
                  "handles",
                  live_allocations, pinned.size(), alive, events.size(), graphs.size(), cublas_handles);
     }
@@ -1172,12 +1198,12 @@ static cudaError_t result(cudaError_t error)
     return error;
 }
 
-#define ENTER                                                                                                          \
-    Api api(__func__);                                                                                                 \
+#define ENTER          \
+    Api api(__func__); \
     if (api.refused) return result(api.refused)
 /* What would wait or allocate outside the stream cannot be captured, and spoils the capture. */
-#define ENTER_UNCAPTURED                                                                                               \
-    ENTER;                                                                                                             \
+#define ENTER_UNCAPTURED \
+    ENTER;               \
     if (spoil_captures()) return result(cudaErrorStreamCaptureUnsupported)
 
 static bool spoil_captures()
@@ -1222,7 +1248,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
     if (!stream || stream->device != device_of_thread) return result(cudaErrorInvalidResourceHandle);
     dim3 g = config.gridDim, b = config.blockDim;
     size_t threads = size_t(b.x) * b.y * b.z;
-    if (!threads || threads > 1024 || b.z > 64 || !g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535)
+    if (!threads || threads > 1024 || b.z > 64 || !g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 ||
+        g.z > 65535)
         return result(cudaErrorInvalidConfiguration);
     auto limit = dynamic_limits.find(body.kernel);
     size_t bytes = config.dynamicSmemBytes;
@@ -1254,21 +1281,27 @@ static const struct {
     {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
     {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported", "peer access is not supported between these two devices"},
+    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported",
+     "peer access is not supported between these two devices"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
     {cudaErrorPeerAccessNotEnabled, "cudaErrorPeerAccessNotEnabled", "peer access has not been enabled"},
-    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered", "part or all of the requested memory range is already mapped"},
-    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered", "pointer does not correspond to a registered memory region"},
+    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
+     "part or all of the requested memory range is already mapped"},
+    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
+     "pointer does not correspond to a registered memory region"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
-    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
@@ -1395,7 +1428,8 @@ cudaError_t cudaDeviceReset(void)
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
     ENTER;
-    if (device < 0 || device >= settings.devices || peer < 0 || peer >= settings.devices) return result(cudaErrorInvalidDevice);
+    if (device < 0 || device >= settings.devices || peer < 0 || peer >= settings.devices)
+        return result(cudaErrorInvalidDevice);
     *can = settings.peer && device != peer;
     return cudaSuccess;
 }
@@ -1442,7 +1476,8 @@ static cudaError_t malloc_in_stream(void **pointer, size_t bytes, CUstream_st *s
     }
     if (!bytes) return cudaSuccess;
     auto &arena = arenas[stream->device];
-    if (bytes <= arena.limit && arena.used > arena.limit - bytes) { /* what has been freed in some stream comes back first */
+    if (bytes <= arena.limit &&
+        arena.used > arena.limit - bytes) { /* what has been freed in some stream comes back first */
         run_all();
         close_allocations();
     }
@@ -1488,7 +1523,8 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream)
     return result(enqueue(stream, "cudaFreeAsync", [pointer] {
         Allocation *a = allocation_to_free(pointer, "cudaFreeAsync");
         if (!a) return;
-        if (a->state == Allocation::pending) fail("cudaFreeAsync of allocation %d is not ordered after its cudaMallocAsync", a->id);
+        if (a->state == Allocation::pending)
+            fail("cudaFreeAsync of allocation %d is not ordered after its cudaMallocAsync", a->id);
         note_use(*a, true);
         release(*a);
     }));
@@ -1615,7 +1651,8 @@ static void run_copy(const Copy &c, const char *what)
     /* A copy may go between any two devices. */
     if (from_device && !use_range(c.from, from_bytes, arena_of(c.from), false, what)) return;
     if (to_device && !use_range(c.to, to_bytes, arena_of(c.to), true, what)) return;
-    auto *into = find_pinned(reinterpret_cast<uintptr_t>(c.to)), *out_of = find_pinned(reinterpret_cast<uintptr_t>(c.from));
+    auto *into = find_pinned(reinterpret_cast<uintptr_t>(c.to)),
+         *out_of = find_pinned(reinterpret_cast<uintptr_t>(c.from));
     if (into) protect_pinned(*into, true);
     if (out_of) protect_pinned(*out_of, true);
     for (size_t i = 0; i < c.height; ++i) {
@@ -1634,8 +1671,9 @@ static cudaError_t copy(const Copy &c, cudaMemcpyKind kind, cudaStream_t handle,
     if (!bytes) return cudaSuccess;
     if (!c.to || !c.from || c.to_pitch < c.width || c.from_pitch < c.width) return cudaErrorInvalidValue;
     bool to_device = arena_of(c.to) >= 0, from_device = arena_of(c.from) >= 0;
-    if (kind != cudaMemcpyDefault && (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
-                                      from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice))) {
+    if (kind != cudaMemcpyDefault &&
+        (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+         from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice))) {
         fail("%s: from %s memory to %s memory, but its kind says otherwise", what, from_device ? "device" : "host",
              to_device ? "device" : "host");
         return cudaErrorInvalidMemcpyDirection;
@@ -1669,19 +1707,20 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     Copy c = {static_cast<char *>(to), static_cast<const char *>(from), bytes, bytes, bytes, 1};
     return result(copy(c, kind, stream, true, "cudaMemcpyAsync"));
 }
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream)
 {
     ENTER;
     Copy c = {static_cast<char *>(to), static_cast<const char *>(from), to_pitch, from_pitch, width, height};
     return result(copy(c, kind, stream, true, "cudaMemcpy2DAsync"));
 }
-cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream)
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
+                                cudaStream_t stream)
 {
     ENTER;
     if (bytes && (arena_of(to) != to_device || arena_of(from) != from_device)) {
-        fail("cudaMemcpyPeerAsync: the memory is of devices %d and %d, the call says %d and %d", arena_of(to), arena_of(from),
-             to_device, from_device);
+        fail("cudaMemcpyPeerAsync: the memory is of devices %d and %d, the call says %d and %d", arena_of(to),
+             arena_of(from), to_device, from_device);
         return result(cudaErrorInvalidValue);
     }
     Copy c = {static_cast<char *>(to), static_cast<const char *>(from), bytes, bytes, bytes, 1};

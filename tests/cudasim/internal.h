@@ -29,7 +29,7 @@ struct Allocation {
     bool open;
     void *shadow; /* the check mode's */
     Use writer;
-    std::map<int, Use> readers; /* by stream */
+    std::map<int, Use> readers;   /* by stream */
     uint64_t read_by, written_by; /* serial numbers of the last operations that did: asking twice is cheap */
 };
 
@@ -54,7 +54,8 @@ int arena_of(uintptr_t address); /* the device, or -1 */
 bool is_pinned(const void *p, size_t bytes);
 bool on_fiber_stack(uintptr_t address);
 bool may_reach(int device, int owner);
-/* Allocation that holds these bytes, opened for the running operation; reports and gives NULL where it must not use them. */
+/* Allocation that holds these bytes, opened for the running operation; reports and gives NULL where it must not use
+   them. */
 Allocation *use_range(const void *p, size_t bytes, int device, bool write, const char *what);
 void note_use(Allocation &a, bool write);
 

@@ -1,6 +1,7 @@
-/* Does the simulator find what it is there to find?  Right programs must run clean in every order of threads and streams; each
-   planted mistake, in a process of its own, must be reported in the builds that can see it.  A row of the table says by what
-   words: in the check build, in the address-sanitizer build, in the plain one ("wrong result" where only the numbers show it). */
+/* Does the simulator find what it is there to find?  Right programs must run clean in every order of threads and
+   streams; each planted mistake, in a process of its own, must be reported in the builds that can see it.  A row of
+   the table says by what words: in the check build, in the address-sanitizer build, in the plain one ("wrong result"
+   where only the numbers show it). */
 #include "selftest.h"
 
 #include <cublas_v2.h>
@@ -23,7 +24,7 @@ static const int build = 1;
 static const int build = 2;
 #endif
 
-/* ---- helpers ---- */
+/* ---- tools ---- */
 
 static bool all_right = true;
 static void expect(bool right, const char *what)
@@ -64,10 +65,12 @@ template <class T> static std::vector<T> download(const T *p, size_t n)
     OK(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost));
     return v;
 }
-static void expect_close(const char *what, const std::vector<float> &got, const std::vector<float> &wanted, double tolerance)
+static void expect_close(const char *what, const std::vector<float> &got, const std::vector<float> &wanted,
+                         double tolerance)
 {
     bool right = got.size() == wanted.size();
-    for (size_t i = 0; right && i < got.size(); ++i) right = std::fabs(double(got[i]) - wanted[i]) <= tolerance; /* no NaN */
+    for (size_t i = 0; right && i < got.size(); ++i)
+        right = std::fabs(double(got[i]) - wanted[i]) <= tolerance; /* no NaN */
     expect(right, what);
 }
 static cudaStream_t new_stream()
@@ -153,7 +156,8 @@ static void try_histogram(Bug bug = Bug::none)
     std::vector<unsigned char> x(3000);
     std::vector<unsigned> wanted(100);
     unsigned state = 7;
-    for (unsigned char &value : x) ++wanted[value = static_cast<unsigned char>((state = state * 48271u % 0x7fffffffu) % 100)];
+    for (unsigned char &value : x)
+        ++wanted[value = static_cast<unsigned char>((state = state * 48271u % 0x7fffffffu) % 100)];
     unsigned char *dx = upload(x);
     unsigned *out;
     OK(cudaMalloc(&out, 400));
@@ -228,14 +232,15 @@ static void try_cublas()
                 for (int j = 0; j < n; ++j) {
                     float sum = 0;
                     for (int l = 0; l < k; ++l)
-                        sum += a[e * m * k + (ta ? i * k + l : l * m + i)] * b[e * k * n + (tb ? l * n + j : j * k + l)];
+                        sum +=
+                            a[e * m * k + (ta ? i * k + l : l * m + i)] * b[e * k * n + (tb ? l * n + j : j * k + l)];
                     float &to = wanted[e * ldc * n + j * ldc + i];
                     to = alpha * sum + (beta != 0 ? beta * to : 0);
                 }
         OK(cudaMemcpy(dc, c.data(), c.size() * 4, cudaMemcpyHostToDevice));
-        EXPECT(cublasGemmStridedBatchedEx(handle, ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb ? CUBLAS_OP_T : CUBLAS_OP_N, m, n, k, &alpha,
-                                          da, CUDA_R_32F, ta ? k : m, m * k, db, CUDA_R_32F, tb ? n : k, k * n, &beta, dc,
-                                          CUDA_R_32F, ldc, ldc * n, batch, CUBLAS_COMPUTE_32F,
+        EXPECT(cublasGemmStridedBatchedEx(handle, ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb ? CUBLAS_OP_T : CUBLAS_OP_N, m, n,
+                                          k, &alpha, da, CUDA_R_32F, ta ? k : m, m * k, db, CUDA_R_32F, tb ? n : k,
+                                          k * n, &beta, dc, CUDA_R_32F, ldc, ldc * n, batch, CUBLAS_COMPUTE_32F,
                                           CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS);
         OK(cudaStreamSynchronize(s));
         expect_close("cublasGemmStridedBatchedEx", download(dc, c.size()), wanted, 1e-6);
@@ -245,12 +250,13 @@ static void try_cublas()
         return cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &one, da, lda, db, k, &zero, dc, m);
     };
     EXPECT(sgemm(m - 1) == CUBLAS_STATUS_INVALID_VALUE && sgemm(m) == CUBLAS_STATUS_SUCCESS);
-    EXPECT(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, da, CUDA_R_32F, 1, db, CUDA_R_16F, 1, &zero, dc,
-                        CUDA_R_32F, 1, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_NOT_SUPPORTED);
+    EXPECT(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, da, CUDA_R_32F, 1, db, CUDA_R_16F, 1, &zero,
+                        dc, CUDA_R_32F, 1, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_NOT_SUPPORTED);
     std::vector<double> two(1, 2.0);
     double *dd = upload(two), alpha = 3, beta = 0, *out;
     OK(cudaMalloc(&out, 8));
-    EXPECT(cublasDgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 1, 1, 1, &alpha, dd, 1, dd, 1, &beta, out, 1) == CUBLAS_STATUS_SUCCESS);
+    EXPECT(cublasDgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, 1, 1, 1, &alpha, dd, 1, dd, 1, &beta, out, 1) ==
+           CUBLAS_STATUS_SUCCESS);
     OK(cudaStreamSynchronize(s));
     EXPECT(download(out, 1)[0] == 12);
     for (void *p : {(void *)da, (void *)db, (void *)dc, (void *)dd, (void *)out}) OK(cudaFree(p));
@@ -367,7 +373,8 @@ static void try_refusals()
     cudasim_keep_going(1);
     OK(cudaFree(nullptr));
     cudaFree(&p);
-    EXPECT(cudasim_take_errors() == 1 && std::string(cudasim_last_error()).find("no device allocation begins") != std::string::npos);
+    EXPECT(cudasim_take_errors() == 1 &&
+           std::string(cudasim_last_error()).find("no device allocation begins") != std::string::npos);
     cudaGetLastError();
 }
 static void everything()
@@ -537,7 +544,8 @@ static void pageable_in_strict()
 static void something_left() { upload(ones); }
 static void api_in_callback()
 {
-    OK(cudaLaunchHostFunc(nullptr, [](void *) { cudaDeviceSynchronize(); }, nullptr));
+    OK(cudaLaunchHostFunc(
+        nullptr, [](void *) { cudaDeviceSynchronize(); }, nullptr));
     OK(cudaDeviceSynchronize());
 }
 static void gemm(const float *a, const float *b, float *c, int device)
@@ -575,67 +583,107 @@ struct Plant {
     const char *order, *streams, *setting;
 };
 #define KERNEL(call) [] { call; }
+#define EVERY(words)        \
+    {                       \
+        words, words, words \
+    }
 static const char *const wrong = "wrong result", *const race = "error: race:", *const bounds = "out of bounds";
 static const char *const unordered = "error: nothing orders";
+/* clang-format off */
 static const Plant plants[] = {
-    {"missing barrier: read after write", KERNEL(try_mean_variance(Bug::no_barrier_before_read)), {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
-    {"missing barrier: reuse by a second call", KERNEL(try_mean_variance(Bug::no_barrier_before_reuse)), {race, nullptr, wrong}, "greedy:1", "lazy", nullptr},
-    {"missing barrier: reuse in a loop", KERNEL(try_multiply(Bug::no_barrier_in_loop)), {race, wrong, wrong}, "fwd", "lazy", nullptr},
-    {"missing __syncwarp", KERNEL(try_neighbours(Bug::no_syncwarp)), {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
-    {"no atomic, threads of a block", KERNEL(try_histogram(Bug::no_atomic_in_block)), {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
-    {"no atomic, between blocks", KERNEL(try_total(Bug::no_atomic_between_blocks)), {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
-    {"divergent barrier", KERNEL(try_histogram(Bug::divergent_barrier)), {race, "divergent barrier", "divergent barrier"}, "fwd", "lazy", nullptr},
-    {"barriers of two lines", KERNEL(try_histogram(Bug::barriers_of_two_lines)), {"divergent barrier", "divergent barrier", "divergent barrier"}, "fwd", "lazy", nullptr},
-    {"shuffle after a return", KERNEL(try_row_sum(Bug::shuffle_after_return)), {"which have returned", "which have returned", "which have returned"}, "fwd", "lazy", nullptr},
-    {"mask without its caller", KERNEL(try_row_sum(Bug::mask_without_caller)), {"does not name the calling lane", "does not name the calling lane", "does not name the calling lane"}, "fwd", "lazy", nullptr},
-    {"collectives that do not match", KERNEL(try_row_sum(Bug::mismatched_collectives)), {"do not match", "do not match", "do not match"}, "fwd", "lazy", nullptr},
-    {"half a warp in a barrier, half in a shuffle", KERNEL(try_row_sum(Bug::barrier_against_shuffle)), {"deadlock", "deadlock", "deadlock"}, "fwd", "lazy", nullptr},
-    {"write one past the end, at the page's end", KERNEL(try_add(1024, Bug::one_past_the_end)), {bounds, "AddressSanitizer", bounds}, "fwd", "lazy", nullptr},
-    {"write one past the end, inside the page", KERNEL(try_add(1000, Bug::one_past_the_end)), {bounds, "AddressSanitizer", "past the end of device allocation"}, "fwd", "lazy", nullptr},
-    {"write one past the end, five elements", KERNEL(try_add(5, Bug::one_past_the_end)), {bounds, "AddressSanitizer", "past the end of device allocation"}, "fwd", "lazy", nullptr},
-    {"read before the start", KERNEL(try_add(1024, Bug::one_before_the_start)), {bounds, "AddressSanitizer", bounds}, "fwd", "lazy", nullptr},
-    {"shared array out of bounds", KERNEL(OK(odd(fresh(64), Bug::static_shared_bounds)); OK(cudaDeviceSynchronize())), {"outside of its array", "runtime error: index", nullptr}, "fwd", "lazy", nullptr},
-    {"dynamic shared memory out of bounds", KERNEL(try_histogram(Bug::dynamic_shared_bounds)), {"dynamic shared memory", "AddressSanitizer", "dynamic shared memory"}, "fwd", "lazy", nullptr},
-    {"shared memory that nothing wrote", KERNEL(OK(odd(fresh(64), Bug::static_shared_unwritten)); OK(cudaDeviceSynchronize())), {"uninitialised shared", nullptr, nullptr}, "fwd", "lazy", nullptr},
-    {"dynamic shared memory that nothing wrote", KERNEL(try_histogram(Bug::dynamic_shared_unwritten)), {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
-    {"kernel writes a global variable", KERNEL(OK(odd(fresh(64), Bug::writes_global)); OK(cudaDeviceSynchronize())), {"writes a global variable", nullptr, nullptr}, "fwd", "lazy", nullptr},
-    {"misaligned float4", KERNEL(try_add_vectors(Bug::misaligned_vector)), {"misaligned", "misaligned", "misaligned"}, "fwd", "lazy", nullptr},
-    {"kernel overruns its stack", KERNEL(OK(odd(fresh(64), Bug::deep_stack)); OK(cudaDeviceSynchronize())), {"overran its stack", "overran its stack", "overran its stack"}, "fwd", "lazy", nullptr},
-    {"host reads device memory", host_reads_device, {"host code touched device", "host code touched device", "host code touched device"}, "fwd", "lazy", nullptr},
-    {"host writes device memory", host_writes_device, {"host code touched device", "host code touched device", "host code touched device"}, "fwd", "lazy", nullptr},
-    {"kernel uses freed memory", kernel_uses_freed, {"is freed", "AddressSanitizer", "is freed"}, "fwd", "lazy", nullptr},
-    {"freed in another stream", freed_in_another_stream, {"is freed", "AddressSanitizer", "is freed"}, "fwd", "lazy", nullptr},
-    {"freed in another stream, used first", freed_in_another_stream, {unordered, nullptr, nullptr}, "fwd", "others", nullptr},
-    {"used before allocated in stream order", used_before_allocated, {"not yet allocated", "not yet allocated", "not yet allocated"}, "fwd", "lazy", nullptr},
-    {"freed twice", freed_twice, {"twice", "twice", "twice"}, "fwd", "lazy", nullptr},
-    {"freed inside", freed_inside, {"no device allocation begins", "no device allocation begins", "no device allocation begins"}, "fwd", "lazy", nullptr},
-    {"copy longer than the allocation", copy_too_long, {"leave allocation", "leave allocation", "leave allocation"}, "fwd", "lazy", nullptr},
-    {"memset longer than the allocation", set_too_long, {"leave allocation", "leave allocation", "leave allocation"}, "fwd", "lazy", nullptr},
-    {"copy of the wrong kind", wrong_kind, {"its kind says otherwise", "its kind says otherwise", "its kind says otherwise"}, "fwd", "lazy", nullptr},
-    {"pinned buffer read before the copy", read_before_copied, {"copy into it is pending", "copy into it is pending", "copy into it is pending"}, "fwd", "lazy", nullptr},
-    {"pinned buffer overwritten before the copy", overwritten_before_copied, {"copy out of it is pending", "copy out of it is pending", "copy out of it is pending"}, "fwd", "lazy", nullptr},
+    {"missing barrier: read after write", KERNEL(try_mean_variance(Bug::no_barrier_before_read)),
+     {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
+    {"missing barrier: reuse by a second call", KERNEL(try_mean_variance(Bug::no_barrier_before_reuse)),
+     {race, nullptr, wrong}, "greedy:1", "lazy", nullptr},
+    {"missing barrier: reuse in a loop", KERNEL(try_multiply(Bug::no_barrier_in_loop)),
+     {race, wrong, wrong}, "fwd", "lazy", nullptr},
+    {"missing __syncwarp", KERNEL(try_neighbours(Bug::no_syncwarp)),
+     {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
+    {"no atomic, threads of a block", KERNEL(try_histogram(Bug::no_atomic_in_block)),
+     {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"no atomic, between blocks", KERNEL(try_total(Bug::no_atomic_between_blocks)),
+     {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"divergent barrier", KERNEL(try_histogram(Bug::divergent_barrier)),
+     {race, "divergent barrier", "divergent barrier"}, "fwd", "lazy", nullptr},
+    {"barriers of two lines", KERNEL(try_histogram(Bug::barriers_of_two_lines)),
+     EVERY("divergent barrier"), "fwd", "lazy", nullptr},
+    {"shuffle after a return", KERNEL(try_row_sum(Bug::shuffle_after_return)),
+     EVERY("which have returned"), "fwd", "lazy", nullptr},
+    {"mask without its caller", KERNEL(try_row_sum(Bug::mask_without_caller)),
+     EVERY("does not name the calling lane"), "fwd", "lazy", nullptr},
+    {"collectives that do not match", KERNEL(try_row_sum(Bug::mismatched_collectives)),
+     EVERY("do not match"), "fwd", "lazy", nullptr},
+    {"half a warp in a barrier, half in a shuffle", KERNEL(try_row_sum(Bug::barrier_against_shuffle)),
+     EVERY("deadlock"), "fwd", "lazy", nullptr},
+    {"write one past the end, at the page's end", KERNEL(try_add(1024, Bug::one_past_the_end)),
+     {bounds, "AddressSanitizer", bounds}, "fwd", "lazy", nullptr},
+    {"write one past the end, inside the page", KERNEL(try_add(1000, Bug::one_past_the_end)),
+     {bounds, "AddressSanitizer", "past the end of device allocation"}, "fwd", "lazy", nullptr},
+    {"write one past the end, five elements", KERNEL(try_add(5, Bug::one_past_the_end)),
+     {bounds, "AddressSanitizer", "past the end of device allocation"}, "fwd", "lazy", nullptr},
+    {"read before the start", KERNEL(try_add(1024, Bug::one_before_the_start)),
+     {bounds, "AddressSanitizer", bounds}, "fwd", "lazy", nullptr},
+    {"shared array out of bounds", KERNEL(OK(odd(fresh(64), Bug::static_shared_bounds)); OK(cudaDeviceSynchronize())),
+     {"outside of its array", "runtime error: index", nullptr}, "fwd", "lazy", nullptr},
+    {"dynamic shared memory out of bounds", KERNEL(try_histogram(Bug::dynamic_shared_bounds)),
+     {"dynamic shared memory", "AddressSanitizer", "dynamic shared memory"}, "fwd", "lazy", nullptr},
+    {"shared memory that nothing wrote",
+     KERNEL(OK(odd(fresh(64), Bug::static_shared_unwritten)); OK(cudaDeviceSynchronize())),
+     {"uninitialised shared", nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"dynamic shared memory that nothing wrote", KERNEL(try_histogram(Bug::dynamic_shared_unwritten)),
+     {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
+    {"kernel writes a global variable", KERNEL(OK(odd(fresh(64), Bug::writes_global)); OK(cudaDeviceSynchronize())),
+     {"writes a global variable", nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"misaligned float4", KERNEL(try_add_vectors(Bug::misaligned_vector)), EVERY("misaligned"), "fwd", "lazy", nullptr},
+    {"kernel overruns its stack", KERNEL(OK(odd(fresh(64), Bug::deep_stack)); OK(cudaDeviceSynchronize())),
+     EVERY("overran its stack"), "fwd", "lazy", nullptr},
+    {"host reads device memory", host_reads_device, EVERY("host code touched device"), "fwd", "lazy", nullptr},
+    {"host writes device memory", host_writes_device, EVERY("host code touched device"), "fwd", "lazy", nullptr},
+    {"kernel uses freed memory", kernel_uses_freed,
+     {"is freed", "AddressSanitizer", "is freed"}, "fwd", "lazy", nullptr},
+    {"freed in another stream", freed_in_another_stream,
+     {"is freed", "AddressSanitizer", "is freed"}, "fwd", "lazy", nullptr},
+    {"freed in another stream, used first", freed_in_another_stream,
+     {unordered, nullptr, nullptr}, "fwd", "others", nullptr},
+    {"used before allocated in stream order", used_before_allocated,
+     EVERY("not yet allocated"), "fwd", "lazy", nullptr},
+    {"freed twice", freed_twice, EVERY("twice"), "fwd", "lazy", nullptr},
+    {"freed inside", freed_inside, EVERY("no device allocation begins"), "fwd", "lazy", nullptr},
+    {"copy longer than the allocation", copy_too_long, EVERY("leave allocation"), "fwd", "lazy", nullptr},
+    {"memset longer than the allocation", set_too_long, EVERY("leave allocation"), "fwd", "lazy", nullptr},
+    {"copy of the wrong kind", wrong_kind, EVERY("its kind says otherwise"), "fwd", "lazy", nullptr},
+    {"pinned buffer read before the copy", read_before_copied,
+     EVERY("copy into it is pending"), "fwd", "lazy", nullptr},
+    {"pinned buffer overwritten before the copy", overwritten_before_copied,
+     EVERY("copy out of it is pending"), "fwd", "lazy", nullptr},
     {"read without an event", read_without_event, {unordered, wrong, wrong}, "fwd", "lazy", nullptr},
-    {"read without an event, in the order that works", read_without_event, {unordered, nullptr, nullptr}, "fwd", "others", nullptr},
+    {"read without an event, in the order that works", read_without_event,
+     {unordered, nullptr, nullptr}, "fwd", "others", nullptr},
     {"overwritten without an event", overwritten_without_event, {unordered, wrong, wrong}, "fwd", "lazy", nullptr},
-    {"overwritten without an event, in the order that works", overwritten_without_event, {unordered, nullptr, nullptr}, "fwd", "others", nullptr},
-    {"copied without an event", copied_without_event, {unordered, unordered, unordered}, "fwd", "lazy", nullptr},
-    {"copied without an event, run at once", copied_without_event, {unordered, unordered, unordered}, "fwd", "eager", nullptr},
-    {"memory of another device", memory_of_another_device, {"memory of device 0", "memory of device 0", "memory of device 0"}, "fwd", "lazy", nullptr},
-    {"host pointer in a kernel", host_pointer_in_kernel, {"touches host memory", nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"overwritten without an event, in the order that works", overwritten_without_event,
+     {unordered, nullptr, nullptr}, "fwd", "others", nullptr},
+    {"copied without an event", copied_without_event, EVERY(unordered), "fwd", "lazy", nullptr},
+    {"copied without an event, run at once", copied_without_event, EVERY(unordered), "fwd", "eager", nullptr},
+    {"memory of another device", memory_of_another_device, EVERY("memory of device 0"), "fwd", "lazy", nullptr},
+    {"host pointer in a kernel", host_pointer_in_kernel,
+     {"touches host memory", nullptr, nullptr}, "fwd", "lazy", nullptr},
     {"uninitialised input", uninitialised_input, {"uninitialised global", wrong, wrong}, "fwd", "lazy", nullptr},
-    {"copy of uninitialised memory", uninitialised_copy, {"uninitialised global", wrong, wrong}, "fwd", "lazy", nullptr},
-    {"stream used after its end", stale_stream, {"stream that does not exist", "stream that does not exist", "stream that does not exist"}, "fwd", "lazy", nullptr},
-    {"event used after its end", stale_event, {"event that does not exist", "event that does not exist", "event that does not exist"}, "fwd", "lazy", nullptr},
-    {"peer copy that names the wrong device", wrong_peer, {"the call says", "the call says", "the call says"}, "fwd", "lazy", nullptr},
-    {"pageable memory, strict", pageable_in_strict, {"pageable", "pageable", "pageable"}, "fwd", "lazy", "TG_SIM_STRICT"},
-    {"leak", something_left, {"1 device allocations", "1 device allocations", "1 device allocations"}, "fwd", "lazy", "TG_SIM_LEAKS"},
-    {"API in a host function", api_in_callback, {"from within an operation", "from within an operation", "from within an operation"}, "fwd", "lazy", nullptr},
-    {"cuBLAS: operand too short", gemm_operand_too_short, {"leave allocation", "leave allocation", "leave allocation"}, "fwd", "lazy", nullptr},
-    {"cuBLAS: result too short", gemm_result_too_short, {"leave allocation", "leave allocation", "leave allocation"}, "fwd", "lazy", nullptr},
+    {"copy of uninitialised memory", uninitialised_copy,
+     {"uninitialised global", wrong, wrong}, "fwd", "lazy", nullptr},
+    {"stream used after its end", stale_stream, EVERY("stream that does not exist"), "fwd", "lazy", nullptr},
+    {"event used after its end", stale_event, EVERY("event that does not exist"), "fwd", "lazy", nullptr},
+    {"peer copy that names the wrong device", wrong_peer, EVERY("the call says"), "fwd", "lazy", nullptr},
+    {"pageable memory, strict", pageable_in_strict, EVERY("pageable"), "fwd", "lazy", "TG_SIM_STRICT"},
+    {"leak", something_left, EVERY("1 device allocations"), "fwd", "lazy", "TG_SIM_LEAKS"},
+    {"API in a host function", api_in_callback, EVERY("from within an operation"), "fwd", "lazy", nullptr},
+    {"cuBLAS: operand too short", gemm_operand_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
+    {"cuBLAS: result too short", gemm_result_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
     {"cuBLAS: uninitialised operand", gemm_uninitialised, {"uninitialised", wrong, wrong}, "fwd", "lazy", nullptr},
-    {"cuBLAS: handle of another device", gemm_handle_of_another_device, {"handle belongs to device 0", "handle belongs to device 0", "handle belongs to device 0"}, "fwd", "lazy", nullptr},
-    {"cuBLAS: no event", gemm_without_event, {unordered, unordered, unordered}, "fwd", "others", nullptr},
+    {"cuBLAS: handle of another device", gemm_handle_of_another_device,
+     EVERY("handle belongs to device 0"), "fwd", "lazy", nullptr},
+    {"cuBLAS: no event", gemm_without_event, EVERY(unordered), "fwd", "others", nullptr},
 };
+/* clang-format on */
 
 /* Runs it in a process of its own; gives what it printed and its exit code. */
 static std::string run_apart(void (*run)(), const char *order, const char *streams, const char *setting, int *code)
@@ -668,7 +716,8 @@ static std::string run_apart(void (*run)(), const char *order, const char *strea
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0, out_of_sight = 0, code;
-    for (const char *variable : {"TG_SIM_DEVICES", "TG_SIM_MEMORY", "TG_SIM_FAIL_ALLOC", "TG_SIM_PEER", "TG_SIM_KEEP_GOING"})
+    for (const char *variable : {"TG_SIM_DEVICES", "TG_SIM_MEMORY", "TG_SIM_FAIL_ALLOC", "TG_SIM_PEER",
+                                 "TG_SIM_KEEP_GOING", "TG_SIM_STRICT", "TG_SIM_LEAKS", "TG_SIM_STREAM_CHECK"})
         unsetenv(variable);
     for (const char *order : {"fwd", "rev", "rand:1", "greedy:1"})
         for (const char *streams : {"lazy", "others", "eager"}) {
@@ -696,7 +745,8 @@ int main(int argc, char **argv)
         if (!ok) printf("FAILED: not found: %s (exit %d, wanted \"%s\")\n%s\n", plant.name, code, words, text.c_str());
         if (ok && argc > 1) printf("%s\n%s", plant.name, text.c_str());
     }
-    printf("simulator: %d of 12 clean runs, %d planted mistakes found, %d that this build cannot see\n", clean, found, out_of_sight);
+    printf("simulator: %d of 12 clean runs, %d planted mistakes found, %d that this build cannot see\n", clean, found,
+           out_of_sight);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

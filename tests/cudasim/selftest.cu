@@ -4,8 +4,8 @@
 #ifdef CUDASIM
 #define DYNAMIC_SHARED(T, name) CUDASIM_DYN_SHARED(T, name)
 #else
-#define DYNAMIC_SHARED(T, name)                                                                                        \
-    extern __shared__ __align__(16) unsigned char name##_bytes[];                                                      \
+#define DYNAMIC_SHARED(T, name)                                   \
+    extern __shared__ __align__(16) unsigned char name##_bytes[]; \
     T *name = reinterpret_cast<T *>(name##_bytes)
 #endif
 
@@ -13,8 +13,8 @@ static const unsigned full = 0xffffffffu;
 __device__ static int global_counter;
 
 template <class... Parameters, class... Arguments>
-static cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream,
-                          Arguments &&...arguments)
+static cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t dynamic_bytes,
+                          cudaStream_t stream, Arguments &&...arguments)
 {
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
@@ -49,7 +49,8 @@ __global__ void k_add_vectors(float *out, const float *a, const float *b, size_t
 cudaError_t add_vectors(float *out, const float *a, const float *b, size_t n, Bug bug)
 {
     size_t shift = bug == Bug::misaligned_vector;
-    return launch(k_add_vectors, blocks_for(n / 4, 128), 128, 0, nullptr, out + shift, a + shift, b + shift, n / 4 - shift);
+    return launch(k_add_vectors, blocks_for(n / 4, 128), 128, 0, nullptr, out + shift, a + shift, b + shift,
+                  n / 4 - shift);
 }
 
 template <class T> __device__ T block_sum(T value, Bug bug)
@@ -82,7 +83,8 @@ cudaError_t row_mean_variance(float *out, const float *x, int rows, int columns,
 }
 
 /* c [m, n] = a [m, k] times b [k, n], row-major, in tiles of 16 x 16 */
-__global__ void __launch_bounds__(256) k_multiply_tiled(float *c, const float *a, const float *b, int m, int n, int k, Bug bug)
+__global__ void __launch_bounds__(256)
+    k_multiply_tiled(float *c, const float *a, const float *b, int m, int n, int k, Bug bug)
 {
     __shared__ float tile_a[16][17], tile_b[16][17];
     int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 16 + y, column = blockIdx.x * 16 + x;
@@ -99,7 +101,8 @@ __global__ void __launch_bounds__(256) k_multiply_tiled(float *c, const float *a
 }
 cudaError_t multiply_tiled(float *c, const float *a, const float *b, int m, int n, int k, Bug bug)
 {
-    return launch(k_multiply_tiled, dim3(blocks_for(n, 16), blocks_for(m, 16)), dim3(16, 16), 0, nullptr, c, a, b, m, n, k, bug);
+    return launch(k_multiply_tiled, dim3(blocks_for(n, 16), blocks_for(m, 16)), dim3(16, 16), 0, nullptr, c, a, b, m, n,
+                  k, bug);
 }
 
 /* out[i] = x[i - 1] + x[i + 1], going round in each warp, by way of shared memory */
@@ -205,8 +208,10 @@ __global__ void k_odd(float *out, int index, Bug bug)
     if (bug != Bug::static_shared_unwritten || index > 1000) few[i] = 1;
     __syncthreads();
     if (bug == Bug::writes_global) global_counter += index;
-    if (bug == Bug::deep_stack) out[i] = deep(1000, 0);
-    else out[i] = few[bug == Bug::static_shared_bounds ? i + index : i];
+    if (bug == Bug::deep_stack)
+        out[i] = deep(1000, 0);
+    else
+        out[i] = few[bug == Bug::static_shared_bounds ? i + index : i];
 }
 cudaError_t odd(float *out, Bug bug) { return launch(k_odd, 1, 64, 0, nullptr, out, 40, bug); }
 

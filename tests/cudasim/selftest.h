@@ -29,7 +29,8 @@ enum class Bug {
     deep_stack
 };
 
-cudaError_t add(float *out, const float *a, const float *b, size_t n, cudaStream_t stream = nullptr, Bug bug = Bug::none);
+cudaError_t add(float *out, const float *a, const float *b, size_t n, cudaStream_t stream = nullptr,
+                Bug bug = Bug::none);
 cudaError_t add_vectors(float *out, const float *a, const float *b, size_t n, Bug bug = Bug::none);
 cudaError_t row_mean_variance(float *out, const float *x, int rows, int columns, Bug bug = Bug::none);
 cudaError_t multiply_tiled(float *c, const float *a, const float *b, int m, int n, int k, Bug bug = Bug::none);

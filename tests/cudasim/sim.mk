@@ -74,11 +74,12 @@ $(SELFTEST): $(SIM_DIR)/selftest.cu $(SIM_DIR)/selftest.cpp $(SIM_OBJECTS)
 	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -x c++ -c $(SIM_DIR)/selftest.cu -o $(SIM_BUILD)/selftest_kernels.o
 	$(SIM_COMPILE) $(SIM_SANITIZE) -DSELFTEST_$(shell echo $(SIM) | tr a-z A-Z) -c $(SIM_DIR)/selftest.cpp \
 	    -o $(SIM_BUILD)/selftest_main.o
-	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/selftest_kernels.o $(SIM_BUILD)/selftest_main.o $(SIM_OBJECTS) -o $@ -lpthread -lm
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/selftest_kernels.o $(SIM_BUILD)/selftest_main.o $(SIM_OBJECTS) -o $@ \
+	    -lpthread -lm
 
 .PHONY: sim-selftest
 
-# The stand-in headers against the toolkit's, which are found by CUDA_HOME, CUDA_PATH or nvcc; without them, one half of the check.
+# The stand-in headers against the toolkit's, which are found by CUDA_HOME, CUDA_PATH or nvcc; without them, half of it.
 CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include/cuda_runtime.h $(CUDA_PATH)/include/cuda_runtime.h \
     $(dir $(shell command -v nvcc 2> /dev/null))../include/cuda_runtime.h))
 sim-conform:
