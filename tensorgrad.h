@@ -1079,9 +1079,9 @@ extern "C" {
        "a: g / b, b: -g * a / b^2")                                                                                    \
     OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
        tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)")                                 \
-    OP(maximum, ANY, (b > a) | (b != b) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                   \
+    OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
-    OP(minimum, ANY, (b < a) | (b != b) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                   \
+    OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
        tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))),                                               \

@@ -108,12 +108,14 @@ static bool tgi_launch_each(tgi_thread *S, const tgi_cuda_device *d, void (*kern
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, grid_ = (int64_t)gridDim.x * blockDim.x; i < (n); \
          i += grid_)
 
-static __global__ void tgi_clear_bad_index(tgi_bad_index *bad)
+/* Begins with no bad index; the stream is idle before and after, for the page-locked copy is used again. */
+static bool tgi_clear_bad_index(tgi_thread *S, const tgi_cuda_device *d)
 {
-    bad->first = TGI_NO_PLACE;
-    bad->at = bad->size = 0;
-    bad->op = NULL;
-    bad->message = bad->axis = bad->found = 0;
+    tgi_bad_index *none = (tgi_bad_index *)(void *)(d->staging + TGI_STAGING);
+    memset(none, 0, sizeof *none);
+    none->first = TGI_NO_PLACE;
+    return TGI_CUDA(cudaMemcpyAsync(d->bad, none, sizeof *none, cudaMemcpyHostToDevice, d->stream)) &&
+           TGI_CUDA(cudaStreamSynchronize(d->stream));
 }
 
 /* The calling thread's part of a device, made current; NULL after recording an error. */
@@ -135,7 +137,7 @@ static tgi_cuda_device *tgi_on(tgi_thread *S, int index)
         return NULL;
     }
     if (TGI_CUDA(cudaMallocHost((void **)&d->staging, TGI_STAGING + sizeof *d->bad)) &&
-        TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_launch(S, d, tgi_clear_bad_index, 1, 1, d->bad)) {
+        TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_clear_bad_index(S, d)) {
         d->ready = true;
         return d;
     }
@@ -148,22 +150,25 @@ static tgi_cuda_device *tgi_on(tgi_thread *S, int index)
 /* Waits for the stream, and reports a bad index that a kernel has met since the last report. */
 static bool tgi_wait(tgi_thread *S, tgi_cuda_device *d)
 {
-    tgi_bad_index *bad = (tgi_bad_index *)(void *)(d->staging + TGI_STAGING);
+    void *const copy = d->staging + TGI_STAGING;
     const bool checked = d->checked;
+    tgi_bad_index bad;
     d->checked = false;
-    if (checked && !TGI_CUDA(cudaMemcpyAsync(bad, d->bad, sizeof *bad, cudaMemcpyDeviceToHost, d->stream))) return false;
+    if (checked && !TGI_CUDA(cudaMemcpyAsync(copy, d->bad, sizeof bad, cudaMemcpyDeviceToHost, d->stream))) return false;
     if (!TGI_CUDA(cudaStreamSynchronize(d->stream))) return false;
-    if (!checked || !bad->found) return true;
-    if (!tgi_launch(S, d, tgi_clear_bad_index, 1, 1, d->bad)) return false;
-    if (bad->message == TGI_INDEX_IN_SELF)
-        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op, "index out of range in self (detected later)");
-    if (bad->message == TGI_INDEX_TARGET) {
-        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op, "Target %lld is out of bounds. (detected later)",
-                                (long long)bad->at);
+    if (!checked) return true;
+    memcpy(&bad, copy, sizeof bad);
+    if (!bad.found) return true;
+    if (!tgi_clear_bad_index(S, d)) return false;
+    if (bad.message == TGI_INDEX_IN_SELF)
+        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op, "index out of range in self (detected later)");
+    if (bad.message == TGI_INDEX_TARGET) {
+        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op, "Target %lld is out of bounds. (detected later)",
+                                (long long)bad.at);
     }
-    return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op,
+    return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op,
                             "index %lld is out of bounds for dimension %d with size %lld (detected later)",
-                            (long long)bad->at, bad->axis, (long long)bad->size);
+                            (long long)bad.at, bad.axis, (long long)bad.size);
 }
 
 /* ---- devices ---- */
