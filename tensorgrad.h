@@ -2154,8 +2154,8 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
     ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
 
-/* Reductions: the identity and the combination of an accumulator a with an element x, for floats and for integers.  Floats
-   accumulate in double, integers and bool in int64_t. */
+/* Reductions: the identity and the combination of an accumulator a with an element x, for floats and for integers.
+   Floats accumulate in double, integers and bool in int64_t. */
 
 #define TGI_REDUCTIONS(OP)                                                 \
     OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                               \
@@ -2165,8 +2165,8 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
     OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                      \
     OP(all, 1, a != 0 && x != 0, 1, a != 0 && x != 0)
 
-/* Optimizers, PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see tgi_optim_step), in
-   f32 or f64. */
+/* Optimizers, PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see
+   tgi_optim_step), in f32 or f64. */
 
 #define TGI_OPTIMIZERS(OP, suffix, type)                       \
     OP(sgd, suffix, type, {                                    \
@@ -2217,8 +2217,8 @@ typedef struct {
     bool (*no_memory)(tgi_thread *S, const char *op, size_t bytes);
 } tgi_host;
 
-/* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the sizes
-   find most others. */
+/* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
+   sizes find most others. */
 enum { TGI_CUDA_ABI = 1, TGI_CUDA_SIZES = 8 };
 typedef struct {
     int abi;

@@ -3,8 +3,8 @@
        nvcc -c tensorgrad_cuda.cu
        cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
 
-   The entries stand in the order of the table and have the names of the CPU's row in tensorgrad.h, tgi_cuda_ for tgi_cpu_,
-   so that the two can be read side by side; formulas and element types come from the same tables.  Every kernel gives
+   The entries stand in the order of the table and have the names of the CPU's row in tensorgrad.h, tgi_cuda_ for
+   tgi_cpu_, so that the two can be read side by side; formulas and element types come from the same tables.  Every kernel gives
    the same bits on every run: sums have a fixed order, and no float is added atomically.
 
    Work goes to one stream per device and thread; only what has to see a value waits.  Licence: that of tensorgrad.h. */
@@ -17,8 +17,8 @@
 #define TGI_MUL_ADD(a, b, c) __dadd_rn(__dmul_rn(a, b), c)
 #include "tensorgrad.h"
 
-/* nvcc's launch stubs have guarded local statics, whose guards would need the C++ library.  These stand in their place, so
-   that a C compiler links the object: two threads may both do what is guarded, the look-up of one kernel, to one end.
+/* nvcc's launch stubs have guarded local statics, whose guards would need the C++ library.  These stand in their place,
+   so that a C compiler links the object: two threads may both do what is guarded, the look-up of one kernel, to one end.
    Nor are there exceptions; nvcc hands that pragma on to the host compiler, with a warning. */
 #ifdef __NVCC__
 #pragma nv_diagnostic push
@@ -52,9 +52,9 @@ typedef struct {
     bool ready, checked; /* checked: an index check was asked since the last report */
     int index;
     cudaStream_t stream;
-    cublasHandle_t blas;   /* NULL until the first matrix product */
-    tgi_bad_index *bad;    /* device memory */
-    char *staging;         /* page-locked: TGI_STAGING bytes, then a copy of *bad */
+    cublasHandle_t blas; /* NULL until the first matrix product */
+    tgi_bad_index *bad;  /* device memory */
+    char *staging;       /* page-locked: TGI_STAGING bytes, then a copy of *bad */
 } tgi_cuda_device;
 
 typedef struct {
@@ -73,8 +73,9 @@ static bool tgi_cuda_said(tgi_thread *S, cudaError_t status, const char *call, i
 {
     if (status == cudaSuccess) return true;
     cudaGetLastError(); /* it has been seen */
-    return tgi_library.fail(S, TG_ERR_CUDA, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d",
-                            cudaGetErrorString(status), call, line);
+    const tg_status code = status == cudaErrorMemoryAllocation ? TG_ERR_MEMORY : TG_ERR_CUDA;
+    return tgi_library.fail(S, code, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d", cudaGetErrorString(status),
+                            call, line);
 }
 
 static bool tgi_cublas_said(tgi_thread *S, cublasStatus_t status, const char *call, int line)
@@ -104,16 +105,18 @@ static bool tgi_launch_each(tgi_thread *S, const tgi_cuda_device *d, void (*kern
     return tgi_launch(S, d, kernel, (items + TGI_BLOCK - 1) / TGI_BLOCK, TGI_BLOCK, args...);
 }
 
-#define TGI_EACH(i, n)                                                                    \
+#define TGI_EACH(i, n)                                                                                                 \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, grid_ = (int64_t)gridDim.x * blockDim.x; i < (n); \
          i += grid_)
 
-static __global__ void tgi_clear_bad_index(tgi_bad_index *bad)
+/* Begins with no bad index; the stream is idle before and after, for the page-locked copy is used again. */
+static bool tgi_clear_bad_index(tgi_thread *S, const tgi_cuda_device *d)
 {
-    bad->first = TGI_NO_PLACE;
-    bad->at = bad->size = 0;
-    bad->op = NULL;
-    bad->message = bad->axis = bad->found = 0;
+    tgi_bad_index *none = (tgi_bad_index *)(void *)(d->staging + TGI_STAGING);
+    memset(none, 0, sizeof *none);
+    none->first = TGI_NO_PLACE;
+    return TGI_CUDA(cudaMemcpyAsync(d->bad, none, sizeof *none, cudaMemcpyHostToDevice, d->stream)) &&
+           TGI_CUDA(cudaStreamSynchronize(d->stream));
 }
 
 /* The calling thread's part of a device, made current; NULL after recording an error. */
@@ -135,7 +138,7 @@ static tgi_cuda_device *tgi_on(tgi_thread *S, int index)
         return NULL;
     }
     if (TGI_CUDA(cudaMallocHost((void **)&d->staging, TGI_STAGING + sizeof *d->bad)) &&
-        TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_launch(S, d, tgi_clear_bad_index, 1, 1, d->bad)) {
+        TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_clear_bad_index(S, d)) {
         d->ready = true;
         return d;
     }
@@ -148,22 +151,26 @@ static tgi_cuda_device *tgi_on(tgi_thread *S, int index)
 /* Waits for the stream, and reports a bad index that a kernel has met since the last report. */
 static bool tgi_wait(tgi_thread *S, tgi_cuda_device *d)
 {
-    tgi_bad_index *bad = (tgi_bad_index *)(void *)(d->staging + TGI_STAGING);
+    void *const copy = d->staging + TGI_STAGING;
     const bool checked = d->checked;
+    tgi_bad_index bad;
     d->checked = false;
-    if (checked && !TGI_CUDA(cudaMemcpyAsync(bad, d->bad, sizeof *bad, cudaMemcpyDeviceToHost, d->stream))) return false;
+    if (checked && !TGI_CUDA(cudaMemcpyAsync(copy, d->bad, sizeof bad, cudaMemcpyDeviceToHost, d->stream)))
+        return false;
     if (!TGI_CUDA(cudaStreamSynchronize(d->stream))) return false;
-    if (!checked || !bad->found) return true;
-    if (!tgi_launch(S, d, tgi_clear_bad_index, 1, 1, d->bad)) return false;
-    if (bad->message == TGI_INDEX_IN_SELF)
-        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op, "index out of range in self (detected later)");
-    if (bad->message == TGI_INDEX_TARGET) {
-        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op, "Target %lld is out of bounds. (detected later)",
-                                (long long)bad->at);
+    if (!checked) return true;
+    memcpy(&bad, copy, sizeof bad);
+    if (!bad.found) return true;
+    if (!tgi_clear_bad_index(S, d)) return false;
+    if (bad.message == TGI_INDEX_IN_SELF)
+        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op, "index out of range in self (detected later)");
+    if (bad.message == TGI_INDEX_TARGET) {
+        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op, "Target %lld is out of bounds. (detected later)",
+                                (long long)bad.at);
     }
-    return tgi_library.fail(S, TG_ERR_ARGUMENT, bad->op,
+    return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op,
                             "index %lld is out of bounds for dimension %d with size %lld (detected later)",
-                            (long long)bad->at, bad->axis, (long long)bad->size);
+                            (long long)bad.at, bad.axis, (long long)bad.size);
 }
 
 /* ---- devices ---- */
@@ -193,7 +200,8 @@ static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
     if (*index >= 0 && *index < count && *index < TGI_DEVICES) return true;
     return tgi_library.fail(S, TG_ERR_DEVICE, op,
                             "CUDA error: invalid device ordinal\n"
-                            "GPU device may be out of range, do you have enough GPUs? cuda:%d of %d", *index, count);
+                            "GPU device may be out of range, do you have enough GPUs? cuda:%d of %d",
+                            *index, count);
 }
 
 static bool tgi_cuda_set_current(tgi_thread *S, int index)
@@ -221,8 +229,8 @@ static void tgi_cuda_thread_end(tgi_thread *S)
 
 /* ---- memory ---- */
 
-/* All device memory comes from here, in the stream's order.  TG_CUDA_PASS_THROUGH: one cudaMalloc each, so that a memory
-   checker sees every overrun. */
+/* All device memory comes from here, in the stream's order.  TG_CUDA_PASS_THROUGH: one cudaMalloc each, so that a
+   memory checker sees every overrun. */
 static cudaError_t tgi_device_malloc(tgi_cuda_device *d, void **data, size_t bytes)
 {
 #ifdef TG_CUDA_PASS_THROUGH
@@ -323,14 +331,20 @@ static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int6
 
 /* An element of any dtype as a float, a double or an int64_t, and back, by the table of element types. */
 enum {
-    TGI_AS_f32 = TG_F32, TGI_AS_f64 = TG_F64, TGI_AS_bf16 = TG_BF16, TGI_AS_f16 = TG_F16,
-    TGI_AS_i32 = TG_I32, TGI_AS_i64 = TG_I64, TGI_AS_u8 = TG_U8, TGI_AS_b8 = TG_BOOL
+    TGI_AS_f32 = TG_F32,
+    TGI_AS_f64 = TG_F64,
+    TGI_AS_bf16 = TG_BF16,
+    TGI_AS_f16 = TG_F16,
+    TGI_AS_i32 = TG_I32,
+    TGI_AS_i64 = TG_I64,
+    TGI_AS_u8 = TG_U8,
+    TGI_AS_b8 = TG_BOOL
 };
 
-#define TGI_TAKE_VALUE(name, type, value, ...)      \
-    case TGI_AS_##name: {                           \
-        const type x = *(const type *)at;           \
-        return (real)(value);                       \
+#define TGI_TAKE_VALUE(name, type, value, ...) \
+    case TGI_AS_##name: {                      \
+        const type x = *(const type *)at;      \
+        return (real)(value);                  \
     }
 #define TGI_TAKE_WHOLE(name, type, value, whole, ...) \
     case TGI_AS_##name: {                             \
@@ -339,32 +353,46 @@ enum {
     }
 template <class real> __device__ inline real tgi_take(tg_dtype dtype, const void *at)
 {
-    switch ((int)dtype) { TGI_ELEMENTS(TGI_TAKE_VALUE) }
+    switch ((int)dtype) {
+        TGI_ELEMENTS(TGI_TAKE_VALUE)
+    }
     return 0;
 }
 template <> __device__ inline int64_t tgi_take<int64_t>(tg_dtype dtype, const void *at)
 {
-    switch ((int)dtype) { TGI_ELEMENTS(TGI_TAKE_WHOLE) }
+    switch ((int)dtype) {
+        TGI_ELEMENTS(TGI_TAKE_WHOLE)
+    }
     return 0;
 }
 
 #define TGI_PUT_F32(name, type, value, whole, from_f32, from_f64, from_i64) \
-    case TGI_AS_##name: *(type *)at = (type)(from_f32); break;
+    case TGI_AS_##name:                                                     \
+        *(type *)at = (type)(from_f32);                                     \
+        break;
 #define TGI_PUT_F64(name, type, value, whole, from_f32, from_f64, from_i64) \
-    case TGI_AS_##name: *(type *)at = (type)(from_f64); break;
+    case TGI_AS_##name:                                                     \
+        *(type *)at = (type)(from_f64);                                     \
+        break;
 #define TGI_PUT_I64(name, type, value, whole, from_f32, from_f64, from_i64) \
     case TGI_AS_##name: *(type *)at = (type)(from_i64); break;
 __device__ inline void tgi_put(tg_dtype dtype, void *at, float x)
 {
-    switch ((int)dtype) { TGI_ELEMENTS(TGI_PUT_F32) }
+    switch ((int)dtype) {
+        TGI_ELEMENTS(TGI_PUT_F32)
+    }
 }
 __device__ inline void tgi_put(tg_dtype dtype, void *at, double x)
 {
-    switch ((int)dtype) { TGI_ELEMENTS(TGI_PUT_F64) }
+    switch ((int)dtype) {
+        TGI_ELEMENTS(TGI_PUT_F64)
+    }
 }
 __device__ inline void tgi_put(tg_dtype dtype, void *at, int64_t x)
 {
-    switch ((int)dtype) { TGI_ELEMENTS(TGI_PUT_I64) }
+    switch ((int)dtype) {
+        TGI_ELEMENTS(TGI_PUT_I64)
+    }
 }
 
 __device__ inline bool tgi_floating(tg_dtype dtype) { return (int)dtype <= (int)TG_F16; }
@@ -423,16 +451,17 @@ template <int N> __device__ inline void tgi_place(const tgi_nest &nest, int64_t 
 }
 
 /* The kinds of reduction as types: identity and combination, for double and for int64_t. */
-#define TGI_COMBINE(name, identity_f64, combination_f64, identity_i64, combination_i64)                     \
-    struct tgi_combine_##name {                                                                             \
-        __device__ static double identity(double) { return (double)(identity_f64); }                        \
-        __device__ static int64_t identity(int64_t) { return (int64_t)(identity_i64); }                     \
-        __device__ static double two(double a, double x) { return (double)(combination_f64); }              \
-        __device__ static int64_t two(int64_t a, int64_t x) { return (int64_t)(combination_i64); }          \
+#define TGI_COMBINE(name, identity_f64, combination_f64, identity_i64, combination_i64)            \
+    struct tgi_combine_##name {                                                                    \
+        __device__ static double identity(double) { return (double)(identity_f64); }               \
+        __device__ static int64_t identity(int64_t) { return (int64_t)(identity_i64); }            \
+        __device__ static double two(double a, double x) { return (double)(combination_f64); }     \
+        __device__ static int64_t two(int64_t a, int64_t x) { return (int64_t)(combination_i64); } \
     };
 TGI_REDUCTIONS(TGI_COMBINE)
 
-/* One number per thread of a block, combined in a fixed tree; every thread of the block calls it and gets the result. */
+/* One number per thread of a block, combined in a fixed tree; every thread of the block calls it and
+   gets the result. */
 template <class combine, class T> __device__ inline T tgi_block_combine(T a)
 {
     __shared__ T part[32];
@@ -454,18 +483,18 @@ __device__ inline double tgi_block_sum(double x) { return tgi_block_combine<tgi_
 template <int op, class real> struct tgi_formula {
     enum { exists = 0 };
 };
-#define TGI_FORMULA(name, type, result, number, inputs, expression)                                \
-    template <> struct tgi_formula<TGI_OP_##name, type> {                                          \
-        enum { exists = 1 };                                                                       \
-        typedef type real;                                                                         \
-        typedef result value;                                                                      \
-        __device__ static value of(TGI_INPUTS_##inputs, double s_, double t_)                      \
-        {                                                                                          \
-            const real s = number(s_), t = number(t_);                                             \
-            (void)s, (void)t;                                                                      \
-            TGI_USED_##inputs;                                                                     \
-            return (value)(expression);                                                            \
-        }                                                                                          \
+#define TGI_FORMULA(name, type, result, number, inputs, expression)           \
+    template <> struct tgi_formula<TGI_OP_##name, type> {                     \
+        enum { exists = 1 };                                                  \
+        typedef type real;                                                    \
+        typedef result value;                                                 \
+        __device__ static value of(TGI_INPUTS_##inputs, double s_, double t_) \
+        {                                                                     \
+            const real s = number(s_), t = number(t_);                        \
+            (void)s, (void)t;                                                 \
+            TGI_USED_##inputs;                                                \
+            return (value)(expression);                                       \
+        }                                                                     \
     };
 #define TGI_INPUTS_X real x, real, real
 #define TGI_INPUTS_AB real a, real b, real
@@ -473,15 +502,15 @@ template <int op, class real> struct tgi_formula {
 #define TGI_USED_X (void)x
 #define TGI_USED_AB (void)a, (void)b
 #define TGI_USED_ABC (void)a, (void)b, (void)c
-#define TGI_FORMULAS_FLOATS(name, inputs, y, yi)            \
-    TGI_FORMULA(name, float, float, (real), inputs, y)      \
+#define TGI_FORMULAS_FLOATS(name, inputs, y, yi)       \
+    TGI_FORMULA(name, float, float, (real), inputs, y) \
     TGI_FORMULA(name, double, double, (real), inputs, y)
 #define TGI_FORMULAS_ANY(name, inputs, y, yi) \
     TGI_FORMULAS_FLOATS(name, inputs, y, yi)  \
     TGI_FORMULA(name, int64_t, int64_t, tgi_f64_to_i64, inputs, yi)
-#define TGI_FORMULAS_TEST(name, inputs, y, yi)              \
-    TGI_FORMULA(name, float, uint8_t, (real), inputs, y)    \
-    TGI_FORMULA(name, double, uint8_t, (real), inputs, y)   \
+#define TGI_FORMULAS_TEST(name, inputs, y, yi)            \
+    TGI_FORMULA(name, float, uint8_t, (real), inputs, y)  \
+    TGI_FORMULA(name, double, uint8_t, (real), inputs, y) \
     TGI_FORMULA(name, int64_t, uint8_t, tgi_f64_to_i64, inputs, yi)
 #define TGI_FORMULAS_X(name, kind, y, yi, ...) TGI_FORMULAS_##kind(name, X, y, yi)
 #define TGI_FORMULAS_AB(name, kind, y, yi, ...) TGI_FORMULAS_##kind(name, AB, y, yi)
@@ -506,19 +535,26 @@ __global__ void tgi_map_flat(int64_t n, typename tgi_formula<op, real>::value *y
 }
 
 /* The same over strided operands of any dtype: one kernel for all ops with as many inputs. */
-template <class real, int inputs> __device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, double t)
+template <class real, int inputs>
+__device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, double t)
 {
-#define TGI_FORMULA_CASE(name, ...)                                         \
-    case TGI_OP_##name:                                                     \
-        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)             \
+#define TGI_FORMULA_CASE(name, ...)                                           \
+    case TGI_OP_##name:                                                       \
+        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)               \
             return (real)tgi_formula<TGI_OP_##name, real>::of(a, b, c, s, t); \
         break;
     if constexpr (inputs == 1) {
-        switch (op) { TGI_OPS_OF_1(TGI_FORMULA_CASE) }
+        switch (op) {
+            TGI_OPS_OF_1(TGI_FORMULA_CASE)
+        }
     } else if constexpr (inputs == 2) {
-        switch (op) { TGI_OPS_OF_2(TGI_FORMULA_CASE) }
+        switch (op) {
+            TGI_OPS_OF_2(TGI_FORMULA_CASE)
+        }
     } else {
-        switch (op) { TGI_OPS_OF_3(TGI_FORMULA_CASE) }
+        switch (op) {
+            TGI_OPS_OF_3(TGI_FORMULA_CASE)
+        }
     }
     return 0;
 }
@@ -550,34 +586,40 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
 {
     const tg_dtype compute = loop->compute;
     bool flat = true, exists = false, test = false;
-#define TGI_ROW_EXISTS(name, kind, ...)                                      \
-    case TGI_OP_##name:                                                      \
-        exists = tgi_formula<TGI_OP_##name, real>::exists;                   \
-        test = TGI_IS_##kind;                                                \
+#define TGI_ROW_EXISTS(name, kind, ...)                    \
+    case TGI_OP_##name:                                    \
+        exists = tgi_formula<TGI_OP_##name, real>::exists; \
+        test = TGI_IS_##kind;                              \
         break;
 #define TGI_IS_FLOATS false
 #define TGI_IS_ANY false
 #define TGI_IS_TEST true
-    switch (loop->kernel) { TGI_OPS_OF_1(TGI_ROW_EXISTS) TGI_OPS_OF_2(TGI_ROW_EXISTS) TGI_OPS_OF_3(TGI_ROW_EXISTS) }
+    switch (loop->kernel) {
+        TGI_OPS_OF_1(TGI_ROW_EXISTS) TGI_OPS_OF_2(TGI_ROW_EXISTS) TGI_OPS_OF_3(TGI_ROW_EXISTS)
+    }
     if (!exists)
         return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                                 tgi_dtypes[compute].name);
     for (int k = 0; k < nest->nargs; ++k)
         flat = flat && nest->dtype[k] == (k ? compute : test ? TG_BOOL : compute) && tgi_is_flat(nest, k);
-#define TGI_MAP_DENSE(inputs, name)                                                                            \
-    case TGI_OP_##name:                                                                                        \
-        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)                                                \
-            return tgi_map_dense<TGI_OP_##name, real, inputs>(S, d, loop, nest->numel);                        \
+#define TGI_MAP_DENSE(inputs, name)                                                     \
+    case TGI_OP_##name:                                                                 \
+        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)                         \
+            return tgi_map_dense<TGI_OP_##name, real, inputs>(S, d, loop, nest->numel); \
         break;
 #define TGI_MAP_DENSE_1(name, ...) TGI_MAP_DENSE(1, name)
 #define TGI_MAP_DENSE_2(name, ...) TGI_MAP_DENSE(2, name)
 #define TGI_MAP_DENSE_3(name, ...) TGI_MAP_DENSE(3, name)
     if (flat) {
-        switch (loop->kernel) { TGI_OPS_OF_1(TGI_MAP_DENSE_1) TGI_OPS_OF_2(TGI_MAP_DENSE_2) TGI_OPS_OF_3(TGI_MAP_DENSE_3) }
+        switch (loop->kernel) {
+            TGI_OPS_OF_1(TGI_MAP_DENSE_1) TGI_OPS_OF_2(TGI_MAP_DENSE_2) TGI_OPS_OF_3(TGI_MAP_DENSE_3)
+        }
     }
     const double s = loop->scalar[0], t = loop->scalar[1];
-    if (nest->nargs == 2) return tgi_launch_each(S, d, tgi_map_strided<real, 1>, nest->numel, *nest, loop->kernel, s, t);
-    if (nest->nargs == 3) return tgi_launch_each(S, d, tgi_map_strided<real, 2>, nest->numel, *nest, loop->kernel, s, t);
+    if (nest->nargs == 2)
+        return tgi_launch_each(S, d, tgi_map_strided<real, 1>, nest->numel, *nest, loop->kernel, s, t);
+    if (nest->nargs == 3)
+        return tgi_launch_each(S, d, tgi_map_strided<real, 2>, nest->numel, *nest, loop->kernel, s, t);
     return tgi_launch_each(S, d, tgi_map_strided<real, 3>, nest->numel, *nest, loop->kernel, s, t);
 }
 
@@ -717,8 +759,10 @@ static __global__ void tgi_merge_runs(tgi_sort_pair *to, const tgi_sort_pair *fr
         int64_t low = other, high = i < middle ? end : middle;
         while (low < high) {
             const int64_t half = low + (high - low) / 2;
-            if (tgi_before(row[half], mine)) low = half + 1;
-            else high = half;
+            if (tgi_before(row[half], mine))
+                low = half + 1;
+            else
+                high = half;
         }
         to[e - i + start + (i < middle ? i - start : i - middle) + (low - other)] = mine;
     }
@@ -876,8 +920,10 @@ template <class combine, class T> __global__ void tgi_fold_across(tgi_reduce_job
             tgi_place(job.reduced, i, x);
             sum = combine::two(sum, tgi_take<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
         }
-        if (job.partial) ((T *)job.partial)[item] = sum;
-        else tgi_put(job.kept.dtype[0], at[0], sum);
+        if (job.partial)
+            ((T *)job.partial)[item] = sum;
+        else
+            tgi_put(job.kept.dtype[0], at[0], sum);
     }
 }
 
@@ -930,10 +976,10 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
         if (!job.partial) return false;
     }
     const bool floating = tgi_is_floating(in.dtype);
-#define TGI_REDUCE_CASE(name, ...)                                                                          \
-    if (kind-- == 0) {                                                                                      \
-        ok = floating ? tgi_reduce_as<tgi_combine_##name, double>(S, d, &job, across)                       \
-                      : tgi_reduce_as<tgi_combine_##name, int64_t>(S, d, &job, across);                     \
+#define TGI_REDUCE_CASE(name, ...)                                                      \
+    if (kind-- == 0) {                                                                  \
+        ok = floating ? tgi_reduce_as<tgi_combine_##name, double>(S, d, &job, across)   \
+                      : tgi_reduce_as<tgi_combine_##name, int64_t>(S, d, &job, across); \
     }
     int kind = (int)reduce->kind; /* the rows are in the order of tgi_reduction */
     TGI_REDUCTIONS(TGI_REDUCE_CASE)
@@ -945,7 +991,7 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
 
 /* Kernels along one dim: a block per row, in double whatever the dtype, as on the CPU. */
 typedef struct {
-    tgi_nest nest; /* the other dims */
+    tgi_nest nest;                      /* the other dims */
     int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
 } tgi_row_job;
 
@@ -966,14 +1012,15 @@ static bool tgi_each_row(tgi_thread *S, void (*kernel)(tgi_row_job, P...), const
     const tgi_cuda_device *d = tgi_on(S, rows->arg[rows->nargs - 1].index);
     const tgi_row_job job = tgi_row_job_of(rows);
     if (!d) return false;
-    return job.nest.numel == 0 || tgi_launch(S, d, kernel, job.nest.numel, rows->length <= 64 ? 32 : (int)TGI_BLOCK, job, args...);
+    return job.nest.numel == 0 ||
+           tgi_launch(S, d, kernel, job.nest.numel, rows->length <= 64 ? 32 : (int)TGI_BLOCK, job, args...);
 }
 
 #define TGI_EACH_ROW(row, job) for (int64_t row = blockIdx.x; row < (job).nest.numel; row += gridDim.x)
 #define TGI_EACH_COLUMN(i, job) for (int64_t i = threadIdx.x; i < (job).length; i += blockDim.x)
 /* Element i of the row's operand k. */
-#define TGI_X(k, i) tgi_take<double>(job.nest.dtype[k], at[k] + (i) * job.step[k])
-#define TGI_SET(k, i, x) tgi_put(job.nest.dtype[k], at[k] + (i) * job.step[k], x)
+#define TGI_X(k, i) tgi_take<double>(job.nest.dtype[k], at[k] + (i)*job.step[k])
+#define TGI_SET(k, i, x) tgi_put(job.nest.dtype[k], at[k] + (i)*job.step[k], x)
 
 /* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
    if they are wanted, indices, in (so `in` is 2 or 1). */
@@ -992,8 +1039,10 @@ template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smal
         {
             tgi_sort_pair x = {tgi_key_of(dtype, at[in] + i * job.step[in]), i};
             const bool nan = tgi_floating(dtype) && x.key == UINT64_MAX;
-            if (nan) x.key = 0;
-            else if (!smallest) x.key = ~x.key;
+            if (nan)
+                x.key = 0;
+            else if (!smallest)
+                x.key = ~x.key;
             if (tgi_before(x, best)) best = x;
         }
         keys[t] = best.key, indices[t] = best.index;
@@ -1007,8 +1056,7 @@ template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smal
         if (t == 0) {
             const int64_t found = indices[0] == INT64_MAX ? 0 : indices[0];
             tgi_put(job.nest.dtype[in - 1], at[in - 1], found);
-            if (in == 2 && job.length > 0)
-                tgi_copy_element(at[0], at[in] + found * job.step[in], tgi_size_of(dtype));
+            if (in == 2 && job.length > 0) tgi_copy_element(at[0], at[in] + found * job.step[in], tgi_size_of(dtype));
         }
         __syncthreads();
     }
@@ -1026,8 +1074,8 @@ static bool tgi_cuda_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_row
     return tgi_each_row(S, tgi_arg_reduce_rows<1>, &wanted, kind == TGI_AMIN);
 }
 
-/* y[i] = x[0] + .. + x[i]: a block's width at a time, each by a scan in shared memory (Hillis and Steele, 1986), with the
-   sum so far carried on. */
+/* y[i] = x[0] + .. + x[i]: a block's width at a time, each by a scan in shared memory (Hillis and Steele, 1986), with
+   the sum so far carried on. */
 template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job)
 {
     __shared__ T part[2][TGI_BLOCK];
@@ -1200,7 +1248,8 @@ static __global__ void tgi_layer_norm_backward_rows(tgi_row_job job, bool rms)
         }
         sum = tgi_block_sum(sum);
         products = tgi_block_sum(products);
-        const double mean_g = rms ? 0 : sum / n, mean_gy = products / n, rstd = tgi_take<double>(job.nest.dtype[3], at[3]);
+        const double mean_g = rms ? 0 : sum / n, mean_gy = products / n,
+                     rstd = tgi_take<double>(job.nest.dtype[3], at[3]);
         TGI_EACH_COLUMN(i, job) TGI_SET(0, i, rstd * (TGI_X(1, i) - mean_g - TGI_X(2, i) * mean_gy));
     }
 }
@@ -1255,8 +1304,8 @@ static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand inde
            tgi_launch(S, d, tgi_note_bad_index, 1, 1, nest, size, op, (int)message, axis, d->bad);
 }
 
-/* out[i] = x[i with index[i] at the row's dim]: a loop over all of index, in which x stands still along that dim and the
-   index moves it.  out, x, index */
+/* out[i] = x[i with index[i] at the row's dim]: a loop over all of index, in which x stands still along that dim and
+   the index moves it.  out, x, index */
 static __global__ void tgi_gather_elements(tgi_nest nest, int64_t step, int64_t size)
 {
     TGI_EACH(i, nest.numel)
@@ -1361,10 +1410,11 @@ static bool tgi_cuda_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
         p = tgi_sort_pairs(S, d, pairs, pairs + count, sorts, job.length);
     const tg_dtype compute = tgi_compute_dtype(rows->arg[0].dtype);
     const bool ok =
-        p && (!add                ? tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sorts, p)
-              : compute == TG_F32 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<float>, n, job, rows->size, sorts, p)
-              : compute == TG_F64 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<double>, n, job, rows->size, sorts, p)
-                                  : tgi_launch_each(S, d, tgi_scatter_add_pairs<int64_t>, n, job, rows->size, sorts, p));
+        p &&
+        (!add                ? tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sorts, p)
+         : compute == TG_F32 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<float>, n, job, rows->size, sorts, p)
+         : compute == TG_F64 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<double>, n, job, rows->size, sorts, p)
+                             : tgi_launch_each(S, d, tgi_scatter_add_pairs<int64_t>, n, job, rows->size, sorts, p));
     tgi_cuda_release(S, d->index, pairs, 0);
     return ok;
 }
@@ -1542,7 +1592,8 @@ static bool tgi_cublas(tgi_thread *S, tgi_cuda_device *d)
     }
     /* f32 is f32, not TF32, and 16-bit sums are kept in f32 */
     if (TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
-        TGI_CUBLAS(cublasSetMathMode(d->blas, (cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))))
+        TGI_CUBLAS(cublasSetMathMode(
+            d->blas, (cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))))
         return true;
     cublasDestroy(d->blas);
     d->blas = NULL;
@@ -1554,7 +1605,10 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
                              int a_leading, cublasOperation_t b_operation, int b_leading)
 {
     const tg_dtype dtype = g->out.dtype;
-    const cudaDataType type = dtype == TG_F64 ? CUDA_R_64F : dtype == TG_F32 ? CUDA_R_32F : dtype == TG_F16 ? CUDA_R_16F : CUDA_R_16BF;
+    const cudaDataType type = dtype == TG_F64   ? CUDA_R_64F
+                              : dtype == TG_F32 ? CUDA_R_32F
+                              : dtype == TG_F16 ? CUDA_R_16F
+                                                : CUDA_R_16BF;
     const cublasComputeType_t compute = dtype == TG_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
     const double one_f64 = 1, zero_f64 = 0;
     const float one_f32 = 1, zero_f32 = 0;
@@ -1615,8 +1669,9 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return tgi_cuda_fill(S, &zeros);
     }
     if (g.m > INT_MAX || g.n > INT_MAX || g.k > INT_MAX)
-        return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "matmul", "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]",
-                                (long long)g.m, (long long)g.n, (long long)g.k);
+        return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "matmul",
+                                "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]", (long long)g.m, (long long)g.n,
+                                (long long)g.k);
     if (g.a.dtype != dtype || !tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading)) {
         ok = tgi_gemm_copy(S, d, &g.a, dtype, g.ndim, g.dim, g.m, g.k, &g.a_row, &g.a_col, &memory[0]) &&
              tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading);
@@ -1633,7 +1688,8 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
 /* ======== Random numbers ========================================================================================== */
 
 /* One counter per thread, and the elements it makes: the CPU's words and the CPU's formulas. */
-static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
+static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
+                                           tg_rng rng)
 {
     const int per = tgi_random_per_counter(kind, out.dtype), words = 4 / per;
     const int64_t least = tgi_f64_to_i64(lo), size = tgi_size_of(out.dtype);
@@ -1664,7 +1720,8 @@ static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int
     }
 }
 
-static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
+static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
+                            tg_rng rng)
 {
     const tgi_cuda_device *d = tgi_on(S, out.index);
     return d && (n <= 0 || tgi_launch_each(S, d, tgi_random_elements, n, kind, out, n, lo, hi, rng));
@@ -1736,9 +1793,10 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *step)
     const tgi_cuda_device *d = tgi_on(S, step->index);
     if (!d) return false;
     if (step->n == 0) return true;
-#define TGI_OPTIM_CASE(name, suffix, type, update) \
-    if (kind-- == 0)                               \
-        return tgi_launch_each(S, d, tgi_optim_elements<tgi_update_##name##_##suffix>, step->n, *step, tgi_update_of<type>(step));
+#define TGI_OPTIM_CASE(name, suffix, type, update)                                                     \
+    if (kind-- == 0)                                                                                   \
+        return tgi_launch_each(S, d, tgi_optim_elements<tgi_update_##name##_##suffix>, step->n, *step, \
+                               tgi_update_of<type>(step));
     int kind = (int)step->kind; /* the rows are in the order of tgi_optimizer */
     if (step->dtype == TG_F64) {
         TGI_OPTIMIZERS(TGI_OPTIM_CASE, f64, double)
