@@ -34,9 +34,11 @@
 
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
+   CUDA       nvcc -c tensorgrad_cuda.cu; cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
 
    CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
 
+       TG_ENABLE_CUDA       use the CUDA backend in tensorgrad_cuda.o
        TG_STATIC            every function static: the library is private to this file
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; empty: one thread only
@@ -968,7 +970,8 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* TGI_CUDA_COMPANION: tensorgrad_cuda.cu includes the header for what both sides need to know: the op table, dtypes,
    random words, and the backend's structs and formulas. */
-#if (defined(TENSORGRAD_IMPLEMENTATION) || defined(TGI_CUDA_COMPANION)) && !defined(TENSORGRAD_IMPLEMENTED)
+#if defined(TENSORGRAD_IMPLEMENTATION) || defined(TGI_CUDA_COMPANION)
+#ifndef TENSORGRAD_IMPLEMENTED
 #define TENSORGRAD_IMPLEMENTED
 
 #include <float.h>
@@ -12883,6 +12886,7 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 #ifdef __cplusplus
 }
 #endif
+#endif /* TENSORGRAD_IMPLEMENTED */
 #endif /* TENSORGRAD_IMPLEMENTATION */
 
 /*

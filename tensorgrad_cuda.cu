@@ -4,8 +4,8 @@
        cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
 
    The entries stand in the order of the table and have the names of the CPU's row in tensorgrad.h, tgi_cuda_ for
-   tgi_cpu_, so that the two can be read side by side; formulas and element types come from the same tables.  Every kernel gives
-   the same bits on every run: sums have a fixed order, and no float is added atomically.
+   tgi_cpu_, so that the two can be read side by side; formulas and element types come from the same tables.  Every
+   kernel gives the same bits on every run: sums have a fixed order, and no float is added atomically.
 
    Work goes to one stream per device and thread; only what has to see a value waits.  Licence: that of tensorgrad.h. */
 
@@ -18,8 +18,8 @@
 #include "tensorgrad.h"
 
 /* nvcc's launch stubs have guarded local statics, whose guards would need the C++ library.  These stand in their place,
-   so that a C compiler links the object: two threads may both do what is guarded, the look-up of one kernel, to one end.
-   Nor are there exceptions; nvcc hands that pragma on to the host compiler, with a warning. */
+   so that a C compiler links the object: two threads may both do what is guarded, the look-up of one kernel, to one
+   end.  Nor are there exceptions; nvcc hands that pragma on to the host compiler, with a warning. */
 #ifdef __NVCC__
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 1675
@@ -85,7 +85,7 @@ static bool tgi_cublas_said(tgi_thread *S, cublasStatus_t status, const char *ca
                             cublasGetStatusString(status), call, line);
 }
 
-/* kernel<<<blocks, threads>>>(args...) on the device's stream; the arguments become the kernel's parameter types. */
+/* A kernel of so many blocks and threads on the device's stream; the arguments become the kernel's parameter types. */
 template <class... P, class... A>
 static bool tgi_launch(tgi_thread *S, const tgi_cuda_device *d, void (*kernel)(P...), int64_t blocks, int threads,
                        const A &...args)
