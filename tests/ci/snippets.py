@@ -42,6 +42,7 @@ def error_program(message):
 def main():
     os.makedirs(FOLDER, exist_ok=True)
     header, readme = open("tensorgrad.h").read(), open("README.md").read()
+    rules = open("Makefile").read() + open("tests/cudasim/sim.mk").read()
     manual = header[:header.index("*/")]
     program = re.search(r"^       #define TENSORGRAD_IMPLEMENTATION\n       #include \"tensorgrad.h\"\n       #include.*?^       }$", manual,
                         re.M | re.S).group(0)
@@ -62,11 +63,14 @@ def main():
             run("readme-error", error_program(text), text)
         elif text == prints or re.match(r"(cc|make) ", text):
             for target in re.findall(r"^make ([\w-]+)", text, re.M):
-                check(re.search(r"^%s:" % target, open("Makefile").read(), re.M), "the README's `make %s`" % target)
+                check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
+        elif text.startswith("nvcc "): # stage cuda of .ci/run compiles and links so
+            companion = open("tensorgrad_cuda.cu").read()
+            check(all(line in companion for line in text.strip().split("\n")), "not as tensorgrad_cuda.cu says", text)
         else:
             check(False, "a block of the README that nothing checks", text)
     for target in re.findall(r"`make ([\w-]+)", readme):
-        check(re.search(r"^%s:" % target, open("Makefile").read(), re.M), "the README's `make %s`" % target)
+        check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
     check(programs > 0, "the README has no program")
     print("%d passed, %d failed" % (passed, failed))
     sys.exit(failed != 0)
