@@ -2119,6 +2119,18 @@ static bool tgi_no_overlap(const tgi_nest *nest)
     return true;
 }
 
+/* accumulate over elements that do not meet: arg[0] = arg[0] + arg[1]. */
+static tgi_loop tgi_as_addition(const tgi_loop *loop)
+{
+    tgi_loop add = *loop;
+    add.kernel = TGI_OP_add;
+    add.compute = tgi_compute_dtype(loop->arg[0].dtype);
+    add.nargs = 3;
+    add.arg[1] = loop->arg[0];
+    add.arg[2] = loop->arg[1];
+    return add;
+}
+
 /* ---- For every backend: formulas ----
 
    The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
@@ -2776,12 +2788,7 @@ static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
     const int inner = nest.ndim - 1;
     if (nest.numel == 0) return true;
     if (tgi_no_overlap(&nest)) {
-        tgi_loop add = *loop;
-        add.kernel = TGI_OP_add;
-        add.compute = tgi_compute_dtype(loop->arg[0].dtype);
-        add.nargs = 3;
-        add.arg[1] = loop->arg[0];
-        add.arg[2] = loop->arg[1];
+        const tgi_loop add = tgi_as_addition(loop);
         return tgi_cpu_map(S, &add);
     }
     tgi_walk walk = tgi_walk_from(&nest, 0);
@@ -9269,7 +9276,6 @@ static tg_tensor *tgi_rows_last(tg_tensor *t, int mask)
     for (i = 0; i < t->ndim; ++i) {
         if (mask >> i & 1) order[n++] = i;
     }
-    if (shape.ndim == TG_MAX_DIMS) return tg_permute(t, TG_DIMS(0, 1, 2, 3, 4, 5, 6, 7));
     shape.dim[shape.ndim++] = count;
     t = tgi_permute(t, order);
     return tg_reshape(t, shape);
@@ -9617,21 +9623,19 @@ static tg_tensor *tgi_extreme_dim(int op, tgi_reduction kind, tg_tensor *t, int 
 }
 
 /* g [.., 1 at dim] to zeros at index */
-static bool tgi_index_rule(tgi_step *step, tg_tensor *g, bool has_dim)
+static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *index = tgi_saved_tensor(step, -2);
     tg_shape in = tgi_input_shape(step, 0);
     tg_tensor *zeros = tg_zeros_on(in, (tg_dtype)g->dtype, tgi_device_of(g));
     int dim = step->attr->dim;
-    if (!has_dim && in.ndim) {
-        index = index->ndim < in.ndim ? tg_unsqueeze(index, dim) : index;
-        g = g->ndim < in.ndim ? tg_unsqueeze(g, dim) : g;
-    }
+    if (index->ndim < in.ndim) index = tg_unsqueeze(index, dim);
+    if (g->ndim < in.ndim) g = tg_unsqueeze(g, dim);
     return tgi_give(step, 0, tg_scatter_add(zeros, dim, index, g));
 }
 
-static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g, false); }
-static bool tgi_rule_min_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g, false); }
+static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
+static bool tgi_rule_min_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
 
 tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
 {
@@ -9693,7 +9697,7 @@ tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
     return y;
 }
 
-static bool tgi_rule_sort(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g, true); }
+static bool tgi_rule_sort(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
 
 tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices)
 {

@@ -834,12 +834,7 @@ static bool tgi_cuda_accumulate(tgi_thread *S, const tgi_loop *loop)
     if (!d) return false;
     if (nest.numel == 0) return true;
     if (tgi_no_overlap(&nest)) {
-        tgi_loop add = *loop;
-        add.kernel = TGI_OP_add;
-        add.compute = tgi_compute_dtype(loop->arg[0].dtype);
-        add.nargs = 3;
-        add.arg[1] = loop->arg[0];
-        add.arg[2] = loop->arg[1];
+        const tgi_loop add = tgi_as_addition(loop);
         return tgi_cuda_map(S, &add);
     }
     tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "accumulate", 2 * nest.numel, sizeof *pairs);
