@@ -6,6 +6,9 @@ BUILD ?= build
 CFLAGS ?= -O2 -ffp-contract=off
 TEXT ?= tensorgrad.h
 ARGS ?=
+DEVICE ?= cpu
+NVCC ?= nvcc
+NVCCFLAGS ?= -O2 -arch=native
 
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -13,6 +16,7 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c))
 help:
 	@echo 'make demo            trains a character model on the source of the library, about a minute'
 	@echo 'make demo TEXT=file  the same on a text of yours; ARGS="--steps 500 --seed 2" for its other options'
+	@echo 'make demo DEVICE=cuda     on an NVIDIA GPU, with nvcc: cpu, cuda (the first GPU), cuda:1; NVCCFLAGS are honoured'
 	@echo 'make test            builds and runs every test and checks the examples'
 	@echo 'make check-deep      everything there is, with what tools there are: sanitizers, valgrind, mutants; an hour'
 	@echo 'make bench           what an op costs, and what the header costs to compile'
@@ -30,10 +34,26 @@ OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
-COMPILE = $(CC) -I. $(CPPFLAGS) $(CFLAGS) $(OPENMP) -o $@ $< $(LDFLAGS) -lm $(LDLIBS)
+COMPILE = $(CC) -I. $(CPPFLAGS) $(CFLAGS) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
+
+# CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
+ifneq ($(filter cuda%,$(DEVICE)),)
+CUDA := 1
+endif
+ifneq ($(CUDA),)
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
+CUDA_OBJECT := $(BUILD)/tensorgrad_cuda.o
+CUDA_FLAGS := -DTG_ENABLE_CUDA
+CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas
+
+$(TESTS) $(EXAMPLES) $(BUILD)/check_output: $(CUDA_OBJECT)
+
+$(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
+	$(NVCC) $(NVCCFLAGS) -c $< -o $@
+endif
 
 demo: $(BUILD)/12_chargpt
-	$(BUILD)/12_chargpt --text '$(TEXT)' $(ARGS)
+	$(BUILD)/12_chargpt --text '$(TEXT)' --device $(DEVICE) $(ARGS)
 
 test: $(TESTS) $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' sh tests/run.sh $(TESTS) -- $(EXAMPLES)
@@ -61,7 +81,7 @@ $(BUILD)/check_output: tests/check_output.c $(BUILD)/flags
 # Changes when the compiler or a flag does, so that everything is built again.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
-	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) $(LDFLAGS) $(LDLIBS)' > $@.now
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) $(if $(CUDA_FLAGS),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LDLIBS)' > $@.now
 	@cmp -s $@.now $@ && rm $@.now || mv $@.now $@
 
 include tests/cudasim/sim.mk

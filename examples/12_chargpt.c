@@ -1,4 +1,5 @@
-/* 12_chargpt.c: a small GPT learns to write, one byte at a time, on one CPU core in about a minute (`make demo`).
+/* 12_chargpt.c: a small GPT learns to write, one byte at a time, on one CPU core in about a minute (`make demo`), or on
+   a GPU (`make demo DEVICE=cuda`).
 
    READ    "the model" (a page), then train(): one step of training is the ten lines after TG_SCOPE.
    CHANGE  LAYERS, WIDTH, CONTEXT, BATCH; --text FILE for another text; leave out the position embedding, or the causal
@@ -6,7 +7,8 @@
    PRINTS  the losses while it learns (validation: of 128 windows), three samples, and a last line that compares the
            model with counting bytes and pairs of bytes, in nats per byte of all the text that it was not trained on:
            validation 1.9123 bigram 2.4567 unigram 3.3100 nats/char
-   WRITES  out/loss.svg, log.csv and sample.txt.  The same seed gives the same numbers, on any number of threads. */
+   WRITES  out/loss.svg, log.csv and sample.txt.  The same seed gives the same numbers, on any number of threads; a GPU
+           begins with the same weights, sees the same batches, and rounds differently. */
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* isatty, mkdir, chdir */
 #endif
@@ -82,18 +84,21 @@ typedef struct {
     block blocks[LAYERS];
     tg_tensor *params[4 + 6 * LAYERS]; /* all of the above in a row, for the optimizer */
     int n_params;
+    tg_device device; /* where they live, and everything computed from them */
 } model;
 
+/* Drawn on the CPU, then moved: the same numbers on every device. */
 static tg_tensor *param(model *m, tg_tensor *values, double scale)
 {
-    return m->params[m->n_params++] = tg_param(tg_mul_scalar(values, scale));
+    return m->params[m->n_params++] = tg_param(tg_to(tg_mul_scalar(values, scale), m->device));
 }
 
-static void make_model(model *m, int vocab)
+static void make_model(model *m, int vocab, tg_device device)
 {
     const double std = 1 / sqrt((double)WIDTH), residual = std / sqrt(2 * (double)LAYERS); /* 2 L sums */
     TG_SCOPE;
     m->n_params = 0;
+    m->device = device;
     m->token = param(m, tg_randn(TG_SHAPE(vocab, WIDTH)), 0.1);
     m->position = param(m, tg_randn(TG_SHAPE(CONTEXT, WIDTH)), 0.1);
     for (block *b = m->blocks; b < m->blocks + LAYERS; ++b) {
@@ -131,6 +136,12 @@ static tg_tensor *predict(const model *m, tg_tensor *ids)
     return tg_linear(tg_layer_norm(x, 1, m->norm, NULL, 1e-5), m->head, NULL);
 }
 
+/* A batch, on the model's device. */
+static tg_tensor *batch(const model *m, const int64_t *ids, tg_shape shape)
+{
+    return tg_to(tg_from_i64(ids, shape), m->device);
+}
+
 /* Mean loss of n windows of CONTEXT bytes; window i begins at start[i] and predicts the byte after each of its own. */
 static tg_tensor *loss_at(const model *m, const corpus *c, const int64_t *start, int n)
 {
@@ -139,8 +150,8 @@ static tg_tensor *loss_at(const model *m, const corpus *c, const int64_t *start,
         x[i] = c->ids[start[i / CONTEXT] + i % CONTEXT];
         y[i] = c->ids[start[i / CONTEXT] + i % CONTEXT + 1];
     }
-    tg_tensor *logits = predict(m, tg_from_i64(start ? x : NULL, TG_SHAPE(n, CONTEXT)));
-    return tg_cross_entropy(tg_view(logits, TG_SHAPE(n * CONTEXT, c->vocab)), tg_from_i64(y, TG_SHAPE(n * CONTEXT)));
+    tg_tensor *logits = predict(m, batch(m, start ? x : NULL, TG_SHAPE(n, CONTEXT)));
+    return tg_cross_entropy(tg_view(logits, TG_SHAPE(n * CONTEXT, c->vocab)), batch(m, y, TG_SHAPE(n * CONTEXT)));
 }
 
 /* Mean loss of the validation part: of about `most` windows spread over it, or of all when most is 0. */
@@ -169,8 +180,8 @@ static void sample(const model *m, const corpus *c, int length, FILE *file)
         TG_NO_GRAD;
         if (n == CONTEXT) memmove(window, window + 1, (size_t)--n * sizeof *window);
         window[n++] = next;
-        tg_tensor *logits = tg_select(predict(m, tg_from_i64(window, TG_SHAPE(1, n))), 1, -1); /* of the last byte */
-        tg_tensor *p = tg_softmax(tg_mul_scalar(logits, 1 / 0.8), 1);
+        tg_tensor *logits = tg_select(predict(m, batch(m, window, TG_SHAPE(1, n))), 1, -1); /* of the last byte */
+        tg_tensor *p = tg_cpu(tg_softmax(tg_mul_scalar(logits, 1 / 0.8), 1)); /* one move, not one a byte */
         double left = tg_item(tg_rand(TG_SHAPE(1)));
         for (next = 0; next < c->vocab - 1 && (left -= tg_get(p, TG_INDEX(0, next))) > 0;) ++next;
         const int byte = c->byte_of[next];
@@ -255,7 +266,7 @@ static int train(model *m, const corpus *c, int steps, FILE *log, point *curve) 
 
 int main(int argc, char **argv)
 {
-    const char *text = "tensorgrad.h", *dir = "out";
+    const char *text = "tensorgrad.h", *dir = "out", *device_name = "cpu";
     long steps = STEPS, seed = 1, threads = 1; /* on a busy machine threads wait for one another */
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -263,26 +274,30 @@ int main(int argc, char **argv)
         char rest;
         if (!strcmp(argv[i], "--text") && *value) text = value;
         else if (!strcmp(argv[i], "--out") && *value) dir = value;
+        else if (!strcmp(argv[i], "--device") && *value) device_name = value;
         else if ((number == &threads && strcmp(argv[i], "--threads")) || sscanf(value, "%9ld%c", number, &rest) != 1 ||
                  *number < (number != &seed))
-            return fail(argv[i], "usage: chargpt [--text FILE] [--steps N] [--seed N] [--threads N] [--out DIR]");
+            return fail(argv[i], "usage: chargpt [--text FILE] [--steps N] [--seed N] [--threads N] [--out DIR] "
+                                 "[--device cpu|cuda|cuda:1]");
     }
     corpus c;
     model m;
+    tg_device device;
     point curve[CURVE];
     double unigram = 0, bigram = 0, size = 0;
     if (read_corpus(&c, text) || count_entropies(&c, &unigram, &bigram)) return 1;
-    if ((mkdir(dir, 0777) && errno != EEXIST) || chdir(dir)) return fail(dir, strerror(errno));
-    FILE *log = fopen("log.csv", "wb"), *picture = fopen("loss.svg", "wb"), *samples = fopen("sample.txt", "wb");
-    if (!log || !picture || !samples) return fail(dir, strerror(errno));
-
     tg_set_error_handler(NULL, NULL); /* the first error is kept; it is looked for, and printed, below */
     tg_seed((uint64_t)seed);
     tg_set_num_threads((int)threads);
-    make_model(&m, c.vocab);
+    if (tg_device_parse(device_name, &device) == TG_OK) make_model(&m, c.vocab, device);
+    if (!tg_ok()) return fail(device_name, tg_error_message());
+    if ((mkdir(dir, 0777) && errno != EEXIST) || chdir(dir)) return fail(dir, strerror(errno));
+    FILE *log = fopen("log.csv", "wb"), *picture = fopen("loss.svg", "wb"), *samples = fopen("sample.txt", "wb");
+    if (!log || !picture || !samples) return fail(dir, strerror(errno));
     for (int i = 0; i < m.n_params; ++i) size += (double)tg_numel(m.params[i]);
-    printf("%s: %.0f bytes, %d different; a transformer of %d layers and %.0f parameters; %ld steps of %d x %d bytes\n",
-           text, (double)c.n, c.vocab, (int)LAYERS, size, steps, (int)BATCH, (int)CONTEXT);
+    printf("%s: %.0f bytes, %d different; a transformer of %d layers and %.0f parameters on %s; %ld steps of %d x %d "
+           "bytes\n", text, (double)c.n, c.vocab, (int)LAYERS, size, tg_device_str(tg_device_of(m.token)), steps,
+           (int)BATCH, (int)CONTEXT);
     const int points = train(&m, &c, (int)steps, log, curve);
     for (int i = 1; i <= 3 && tg_ok(); ++i) {
         printf("---- sample %d ----\n", i), fprintf(samples, "---- sample %d ----\n", i);
