@@ -159,7 +159,7 @@ typedef struct {
     int64_t unscoped;                             /* tensors of this thread that belong to no scope */
     int64_t allocations;                          /* calls of the allocator by this thread, ever */
 } tg_stats_info;
-/* The counts as of now; tg_reset_peak makes the present the peak of this thread. */
+/* The counts as of now; tg_reset_peak makes the present the peak of this thread, on every device, too. */
 TG_API tg_stats_info tg_stats(void);
 TG_API void tg_reset_peak(void);
 
@@ -224,8 +224,22 @@ TG_API int tg_cuda_device_count(void);
 TG_API tg_status tg_cuda_set_device(int index);
 TG_API int tg_cuda_current_device(void);
 
-/* Waits until everything that was asked of the device is done. */
+/* Waits until everything that this thread asked of the device is done, copies included.  torch.cuda.synchronize */
 TG_API tg_status tg_synchronize(tg_device device);
+
+/* A call queues its work on the device and returns.  Only those wait that have to see a value: tg_item, tg_get,
+   tg_copy_out, tg_print, tg_equal, tg_allclose, tg_nonzero and what is made of them, and moves to the CPU that are not
+   TG_NON_BLOCKING.  tg_op_waits says whether a function (named without tg_) is one of them.  What a kernel finds wrong,
+   a bad index, is reported by the next call that waits, and says so; with sync checks on every op of this thread waits
+   and reports its own. */
+TG_API bool tg_op_waits(const char *op);
+TG_API void tg_set_sync_checks(bool on);
+
+/* One device: bytes of tensors there now (of the whole process) and at most (of this thread), bytes kept there for
+   reuse; bytes that this thread's moves brought there and took from there; how often this thread waited for it. */
+typedef struct { int64_t bytes, peak_bytes, cached_bytes, received, sent, waits; } tg_device_stats;
+/* All 0, after recording an error, for a device that is not there.  torch.cuda.memory_stats */
+TG_API tg_device_stats tg_stats_on(tg_device device);
 
 /* ======== @@TENSOR ================================================================================================ */
 
@@ -506,7 +520,10 @@ TG_API void tg_set_anomaly(bool on);
 
 enum { TG_NON_BLOCKING = 1, TG_COPY = 2 };
 /* t on another device, in another dtype, or both: a new tensor, and one more differentiable op; t itself when nothing
-   would change.  The original is never touched.  torch.Tensor.to */
+   would change (unless TG_COPY).  The original is never touched.  A dense layout stays as it is.  TG_NON_BLOCKING: the
+   call returns before the bytes are there, for a contiguous tensor in page-locked memory that goes to a GPU, which must
+   not be written through a pointer before tg_synchronize, and for one that comes from a GPU, whose copy is page-locked;
+   whoever uses the copy first waits for it.  Elsewhere it changes nothing.  torch.Tensor.to */
 TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);
 TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);
 TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);
@@ -517,6 +534,16 @@ TG_API tg_tensor *tg_cpu(tg_tensor *t);
 /* dst = src, broadcast, converted and moved as needed; dst's old history ends here.  Returns dst.
    torch.Tensor.copy_ */
 TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
+
+/* Every list[i] becomes the tensor that tg_to gives for it: all, or none and an error.  The old ones stay with their
+   owners. */
+TG_API tg_status tg_to_all(tg_tensor **list, int n, tg_device device);
+
+/* A CPU tensor copied to page-locked memory, from which a GPU fetches without the CPU; t itself if it is there.  A
+   differentiable move.  Page-locked memory is kept for reuse until the thread ends.  Errors: t is not on the CPU; there
+   is no GPU to lock it for.  torch.Tensor.pin_memory, is_pinned */
+TG_API tg_tensor *tg_pin_memory(tg_tensor *t);
+TG_API bool tg_is_pinned(const tg_tensor *t);
 
 /* ======== @@OPS ===================================================================================================
 
@@ -1157,6 +1184,12 @@ extern "C" {
 /* Ops that are never recorded: only names, for messages. */
 #define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
 
+/* What waits for a device, because it has to see a value that is there. */
+#define TGI_WAITING(OP)                                                                                                \
+    OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(print) OP(fprint) OP(to)          \
+    OP(to_ex) OP(to_like) OP(cpu) OP(to_all) OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck)            \
+    OP(synchronize)
+
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
     TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS(TGI_ENUM) TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM)
@@ -1210,6 +1243,7 @@ typedef struct tgi_frame tgi_frame;
 typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
 
 enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
+enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
 
 /* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
 struct tgi_thread {
@@ -1228,9 +1262,11 @@ struct tgi_thread {
     size_t cache_limit;
     tg_stats_info stats;    /* live counts of this thread (they may be negative: others' tensors released here) */
     tg_stats_info reported; /* the part of them that is in the process totals */
+    tg_device_stats on[TGI_PLACES], reported_on[TGI_PLACES]; /* the same by device: see tgi_on_device */
 
     /* modes and defaults */
     bool grad_off, anomaly;
+    bool sync_checks; /* every op waits for its device, and reports what went wrong there */
     int threads; /* OpenMP; 0: its choice */
     tg_dtype default_dtype;
     tg_device default_device;
@@ -1264,6 +1300,7 @@ static void *tgi_handler_user;
 static int64_t tgi_threads_alive;
 static uint64_t tgi_threads_ever;
 static tg_stats_info tgi_totals;
+static int64_t tgi_total_bytes_on[TGI_PLACES];
 
 static tgi_thread *tgi_start(tgi_thread *S)
 {
@@ -1351,6 +1388,16 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
         memcpy(S->message, text, sizeof text);
     }
     tgi_call_handler(code, text);
+    return false;
+}
+
+/* Raises an error of an op that is over: another may be running now. */
+static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
+{
+    const char *running = S->composite;
+    S->composite = NULL;
+    tgi_fail(S, code, op, "%s", text);
+    S->composite = running;
     return false;
 }
 
@@ -1490,11 +1537,17 @@ void tg_set_cache_limit(size_t bytes)
 /* Adds this thread's changes since the last report to the process totals. */
 static void tgi_report_stats(tgi_thread *S)
 {
+    int k;
     TGI_ATOMIC_ADD(&tgi_totals.tensors, S->stats.tensors - S->reported.tensors);
     TGI_ATOMIC_ADD(&tgi_totals.nodes, S->stats.nodes - S->reported.nodes);
     TGI_ATOMIC_ADD(&tgi_totals.bytes, S->stats.bytes - S->reported.bytes);
     TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
     S->reported = S->stats;
+    for (k = 0; k < TGI_PLACES; ++k) {
+        if (S->on[k].bytes == S->reported_on[k].bytes) continue;
+        TGI_ATOMIC_ADD(&tgi_total_bytes_on[k], S->on[k].bytes - S->reported_on[k].bytes);
+        S->reported_on[k].bytes = S->on[k].bytes;
+    }
 }
 
 tg_stats_info tg_stats(void)
@@ -1512,9 +1565,31 @@ tg_stats_info tg_stats(void)
 void tg_reset_peak(void)
 {
     tgi_thread *S = tgi_self();
+    int k;
     S->stats.peak_tensors = S->stats.tensors;
     S->stats.peak_nodes = S->stats.nodes;
     S->stats.peak_bytes = S->stats.bytes;
+    for (k = 0; k < TGI_PLACES; ++k) S->on[k].peak_bytes = S->on[k].bytes;
+}
+
+/* This thread's counts for one device. */
+static tg_device_stats *tgi_on_device(tgi_thread *S, int type, int index)
+{
+    return &S->on[type * TGI_MAX_DEVICES + index];
+}
+
+static TGI_UNUSED void tgi_count_wait(tgi_thread *S, int type, int index)
+{
+    tgi_on_device(S, type, index)->waits++;
+}
+
+static void tgi_count_bytes(tgi_thread *S, int type, int index, int64_t bytes)
+{
+    tg_device_stats *on = tgi_on_device(S, type, index);
+    S->stats.bytes += bytes;
+    if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
+    on->bytes += bytes;
+    if (on->bytes > on->peak_bytes) on->peak_bytes = on->bytes;
 }
 
 tg_status tg_set_allocator(const tg_allocator *allocator)
@@ -1848,12 +1923,39 @@ typedef struct tgi_backend {
     bool (*set_current)(tgi_thread *S, int index);
     void (*thread_end)(tgi_thread *S);
 
-    /* memory: NULL when there is none (no error recorded); copies are complete when they return */
-    void *(*alloc)(tgi_thread *S, int index, size_t bytes);
+    /* memory: NULL when there is none (no error recorded); bytes kept for reuse.  A device works in the order in which
+       a thread asks; what is allocated for the copy stream may be used there at once, elsewhere when an event says */
+    void *(*alloc)(tgi_thread *S, int index, size_t bytes, bool for_copy_stream);
     void (*release)(tgi_thread *S, int index, void *data, size_t bytes);
+    int64_t (*cached)(tgi_thread *S, int index);
+
+    /* copies: host memory may be used again when they return; put_element sends one element with the work; exchange is
+       between two devices of this type */
     bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
     bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
+    bool (*put_element)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
+    bool (*exchange)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
+
+    /* waiting: for this thread's work; for that of all threads */
     bool (*synchronize)(tgi_thread *S, int index);
+    bool (*drain)(tgi_thread *S, int index);
+
+    /* For devices alone; NULL where host is true.  Page-locked host memory (NULL: there is none); unpin takes an event
+       over, or NULL, before which the memory is still in use */
+    void *(*pin)(tgi_thread *S, size_t bytes);
+    void (*unpin)(tgi_thread *S, void *data, size_t bytes, void *event);
+
+    /* copies from and to page-locked memory by the device's copy stream, which overtakes other work: an upload goes to
+       memory allocated for that stream, a download comes after what was asked before it */
+    bool (*start_upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
+    bool (*start_download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
+
+    /* events: the end of what was asked of the device, or of its copy stream, so far; the device's further work waits
+       for it; the host waits for it; it is needed no more */
+    bool (*record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
+    bool (*wait)(tgi_thread *S, int index, void *event);
+    bool (*wait_here)(tgi_thread *S, int index, void *event);
+    void (*forget)(tgi_thread *S, void *event);
 
     /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
        scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
@@ -1879,7 +1981,8 @@ typedef struct tgi_backend {
     /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
        scatter: the same the other way, arg[0] x written (or added to) from src; in row order */
     bool (*index_check)(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
-                        tgi_index_message message, int axis);       /* the dim of x that is indexed, for the message */
+                        tgi_index_message message, int axis,        /* the dim of x that is indexed, for the message */
+                        bool now);                                  /* wait, if that is what it takes to refuse */
     bool (*gather)(tgi_thread *S, const tgi_rows *rows);            /* out, x, index */
     bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows); /* x, src, index */
     bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count,
@@ -2230,11 +2333,15 @@ typedef struct {
 typedef struct {
     bool (*fail)(tgi_thread *S, tg_status code, const char *op, const char *format, ...);
     bool (*no_memory)(tgi_thread *S, const char *op, size_t bytes);
+    bool (*fail_later)(tgi_thread *S, tg_status code, const char *op, const char *text);
+    void (*count_wait)(tgi_thread *S, int type, int index);
+    void *(*take)(tgi_thread *S, size_t bytes); /* host memory, and back */
+    void (*give_back)(tgi_thread *S, void *block, size_t bytes);
 } tgi_host;
 
 /* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
    sizes find most others. */
-enum { TGI_CUDA_ABI = 1, TGI_CUDA_SIZES = 8 };
+enum { TGI_CUDA_ABI = 2, TGI_CUDA_SIZES = 8 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -2452,9 +2559,9 @@ static bool tgi_cpu_set_current(tgi_thread *S, int index)
     return true;
 }
 
-static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes)
+static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
 {
-    (void)index;
+    (void)index, (void)for_copy_stream;
     return tgi_take(S, bytes);
 }
 
@@ -2464,11 +2571,23 @@ static void tgi_cpu_release(tgi_thread *S, int index, void *data, size_t bytes)
     tgi_give_back(S, data, bytes);
 }
 
+static int64_t tgi_cpu_cached(tgi_thread *S, int index)
+{
+    (void)index;
+    return S->stats.cached_bytes;
+}
+
 static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *src, size_t bytes)
 {
     (void)S, (void)index;
     if (bytes) memmove(dst, src, bytes);
     return true;
+}
+
+static bool tgi_cpu_exchange(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+{
+    (void)from;
+    return tgi_cpu_transfer(S, to, dst, src, bytes);
 }
 
 static bool tgi_cpu_synchronize(tgi_thread *S, int index)
@@ -3351,11 +3470,12 @@ static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 }
 
 static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
-                                int64_t size, tgi_index_message message, int axis)
+                                int64_t size, tgi_index_message message, int axis, bool now)
 {
     tgi_nest nest;
     tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
     const int inner = nest.ndim - 1;
+    (void)now;
     if (nest.numel == 0) return true;
     tgi_walk walk = tgi_walk_from(&nest, 0);
     for (int64_t row = 0; row < nest.numel; row += nest.dim[inner]) {
@@ -4035,9 +4155,21 @@ static const tgi_backend tgi_cpu = {
     tgi_cpu_thread_end,
     tgi_cpu_alloc,
     tgi_cpu_release,
+    tgi_cpu_cached,
     tgi_cpu_transfer,
     tgi_cpu_transfer,
+    tgi_cpu_transfer,
+    tgi_cpu_exchange,
     tgi_cpu_synchronize,
+    tgi_cpu_synchronize,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
     tgi_cpu_map,
     tgi_cpu_copy,
     tgi_cpu_fill,
@@ -4061,15 +4193,15 @@ static const tgi_backend tgi_cpu = {
 };
 /* ---- devices ---- */
 
-static const char *const tgi_device_types[] = {"cpu", "cuda"};
-enum { TGI_DEVICE_TYPES = (int)(sizeof tgi_device_types / sizeof tgi_device_types[0]), TGI_MAX_DEVICES = 16 };
+static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 
 /* The backends, by device type.  A build without one has NULL there, and so has one with a companion of another
    version, after recording an error. */
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail, tgi_no_memory};
+    static const tgi_host host = {tgi_fail,       tgi_no_memory, tgi_fail_later,
+                                  tgi_count_wait, tgi_take,      tgi_give_back};
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
@@ -4193,7 +4325,33 @@ tg_status tg_synchronize(tg_device device)
     return backend && backend->synchronize(S, device.index) ? TG_OK : tgi_failed(S);
 }
 
+void tg_set_sync_checks(bool on) { tgi_self()->sync_checks = on; }
+
+tg_device_stats tg_stats_on(tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "stats_on", &device);
+    tg_device_stats stats;
+    memset(&stats, 0, sizeof stats);
+    if (!backend) return stats;
+    tgi_report_stats(S);
+    stats = *tgi_on_device(S, device.type, device.index);
+    stats.bytes = TGI_ATOMIC_LOAD(&tgi_total_bytes_on[device.type * TGI_MAX_DEVICES + device.index]);
+    stats.cached_bytes = backend->cached(S, device.index);
+    return stats;
+}
+
 /* ======== @@TENSOR ================================================================================================ */
+
+/* Work on a storage's bytes that its device's ordinary order knows nothing of: a copy by the copy stream, or what
+   another thread has asked for. */
+typedef struct tgi_mark {
+    struct tgi_mark *next;
+    const tgi_backend *backend; /* whose event, on which of its devices */
+    int index;
+    bool reading; /* the work only reads them: others may, too */
+    void *event;  /* its end */
+} tgi_mark;
 
 /* Bytes on one device, counted.  Small host data stands behind the struct in the same block. */
 typedef struct tgi_storage {
@@ -4203,6 +4361,8 @@ typedef struct tgi_storage {
     bool borrowed;    /* data belongs to the user */
     int index;        /* of the device */
     const tgi_backend *backend;
+    const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
+    tgi_mark *marks;           /* what is still to come, or NULL; only a writer changes those of a shared storage */
     const char *writer; /* the op that last wrote in place, for messages */
     size_t block;       /* bytes of this block */
     size_t bytes;       /* of data */
@@ -4286,12 +4446,78 @@ static inline int32_t tgi_refs(const tg_tensor *t)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
 }
 
+/* Before the bytes are used, or written: their device's further work waits for what is to come; the host does, if they
+   are the host's.  A writer of what other threads use waits for the work of them all. */
+static bool tgi_settle(tgi_thread *S, tgi_storage *s, bool writing)
+{
+    tgi_mark **at = &s->marks;
+    bool ok = true;
+    if (writing && s->shared) ok = s->backend->drain(S, s->index);
+    while (*at) {
+        tgi_mark *m = *at;
+        if (writing || !m->reading) {
+            ok = (s->backend->host ? m->backend->wait_here(S, m->index, m->event)
+                                   : m->backend->wait(S, s->index, m->event)) && ok;
+        }
+        if (writing || (!m->reading && !s->shared)) {
+            *at = m->next;
+            m->backend->forget(S, m->event);
+            tgi_give_back(S, m, sizeof *m);
+        } else {
+            at = &m->next;
+        }
+    }
+    return ok;
+}
+
+/* Notes that the bytes are in use up to here, by the device or its copy stream.  If that fails the device is idle. */
+static bool tgi_mark_use(tgi_thread *S, tgi_storage *s, const tgi_backend *backend, int index, bool copy_stream,
+                         bool reading)
+{
+    tgi_mark *m = (tgi_mark *)tgi_take(S, sizeof *m);
+    if (!m || !backend->record(S, index, copy_stream, &m->event)) {
+        if (!m) tgi_no_memory(S, "to", sizeof *m);
+        tgi_give_back(S, m, sizeof *m);
+        backend->drain(S, index);
+        return false;
+    }
+    m->backend = backend;
+    m->index = index;
+    m->reading = reading;
+    m->next = s->marks;
+    s->marks = m;
+    return true;
+}
+
+/* After a write in place: tape and other threads learn of it. */
+static void tgi_wrote(tgi_thread *S, tgi_storage *s, const char *writer)
+{
+    s->version++;
+    s->writer = writer;
+    if (s->shared && !s->backend->host) tgi_mark_use(S, s, s->backend, s->index, false, false);
+}
+
+/* Page-locked memory goes back with the event before which a copy still uses it. */
+static void tgi_storage_unpin(tgi_thread *S, tgi_storage *s)
+{
+    tgi_mark *m = s->marks;
+    void *event = m && !m->next && m->backend == s->pinned ? m->event : NULL;
+    if (event) tgi_give_back(S, m, sizeof *m);
+    else tgi_settle(S, s, true);
+    s->pinned->unpin(S, s->data, s->bytes, event);
+}
+
 static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
 {
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
-    S->stats.bytes -= (int64_t)s->bytes;
+    tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) s->deleter(s->user);
-    if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
+    if (s->pinned) {
+        tgi_storage_unpin(S, s);
+    } else {
+        if (s->marks || s->shared) tgi_settle(S, s, true);
+        if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
+    }
     tgi_give_back(S, s, s->block);
 }
 
@@ -4605,6 +4831,11 @@ tg_tensor *tg_share(tg_tensor *t)
                  "share tg_clone(tg_detach(t))", t->base ? "view" : "computed tensor that requires grad");
         return NULL;
     }
+    if (t->storage->marks && !tgi_settle(S, t->storage, true)) return NULL;
+    if (!t->storage->backend->host &&
+        !tgi_mark_use(S, t->storage, t->storage->backend, t->storage->index, false, false)) {
+        return NULL;
+    }
     if (t->link.next) tgi_take_from_list(S, t);
     t->flags |= TGI_SHARED;
     t->storage->shared = true;
@@ -4689,15 +4920,22 @@ static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
     return t;
 }
 
+/* Which memory of a device: any; page-locked, of the host's; a device's that the copy stream will fill. */
+typedef enum { TGI_ORDINARY, TGI_PINNED, TGI_FOR_COPY_STREAM } tgi_memory;
+
 enum { TGI_INLINE_BYTES = 512 };
 
-/* Storage of this many bytes on a device, undefined contents; NULL after recording an error. */
-static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes)
+/* Storage of this many bytes on a device, undefined contents; NULL after recording an error.  Page-locked memory is
+   that of `pinning`. */
+static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
+                                    tgi_memory memory, const tgi_backend *pinning)
 {
-    bool inside = backend->host && bytes <= TGI_INLINE_BYTES;
+    bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
     size_t block = sizeof(tgi_storage) + (inside ? bytes : 0);
     tgi_storage *s = (tgi_storage *)tgi_take(S, block);
-    void *data = s && !inside ? backend->alloc(S, index, bytes) : NULL;
+    void *data = NULL;
+    if (s && memory == TGI_PINNED) data = pinning->pin(S, bytes);
+    else if (s && !inside) data = backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
     if (!s || (!inside && !data)) {
         tgi_give_back(S, s, block);
         tgi_no_memory(S, op, bytes);
@@ -4707,11 +4945,11 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
     s->refs = 1;
     s->backend = backend;
     s->index = index;
+    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->block = block;
     s->bytes = bytes;
     s->data = inside ? (void *)(s + 1) : data;
-    S->stats.bytes += (int64_t)bytes;
-    if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
+    tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
     return s;
 }
 
@@ -4727,9 +4965,9 @@ static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
     }
 }
 
-/* A new tensor of undefined contents, row-major. */
-static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
-                          const tgi_backend *backend, int index)
+/* A new tensor of undefined contents, row-major, in some memory (see tgi_new_storage). */
+static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
+                             const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
     tg_tensor *t;
     int64_t numel = 0;
@@ -4742,7 +4980,7 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
     }
     t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size);
+    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size, memory, pinning);
     if (!t->storage) {
         t->ndim = 0;
         tgi_unref(S, t);
@@ -4750,6 +4988,12 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
     }
     tgi_set_contiguous(t, ndim, dims);
     return t;
+}
+
+static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
+                          const tgi_backend *backend, int index)
+{
+    return tgi_new_in(S, op, ndim, dims, dtype, backend, index, TGI_ORDINARY, NULL);
 }
 
 /* A new handle on t's storage, of t's shape: what views and detach start from.  No history. */
@@ -4771,6 +5015,7 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
 static inline void tgi_point_at(tgi_operand *o, const tg_tensor *t)
 {
     int i;
+    if (!TGI_LIKELY(!t->storage->marks)) tgi_settle(tgi_self(), t->storage, false);
     o->dtype = (tg_dtype)t->dtype;
     o->index = t->storage->index;
     o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
@@ -4796,6 +5041,37 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     tgi_point_at(&loop.arg[0], t);
     loop.scalar[0] = loop.scalar[1] = 0;
     return loop;
+}
+
+/* Bytes between the host and t's memory, from its element `at` on; counted as moved if t is not the host's. */
+static void *tgi_bytes_at(tgi_thread *S, const tg_tensor *t, int64_t at, bool writing)
+{
+    if (t->storage->marks || (writing && t->storage->shared)) tgi_settle(S, t->storage, writing);
+    return (char *)t->storage->data + (t->offset + at) * (int64_t)tgi_dtypes[t->dtype].size;
+}
+
+static void tgi_count_moved(tgi_thread *S, const tgi_storage *to, const tgi_storage *from, size_t bytes)
+{
+    int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
+    if (to_type == TG_DEV_CPU && from_type == TG_DEV_CPU) return;
+    tgi_on_device(S, to_type, to ? to->index : 0)->received += (int64_t)bytes;
+    tgi_on_device(S, from_type, from ? from->index : 0)->sent += (int64_t)bytes;
+}
+
+static bool tgi_upload(tgi_thread *S, const tg_tensor *t, int64_t at, const void *host, size_t bytes)
+{
+    const tgi_backend *backend = t->storage->backend;
+    void *to = tgi_bytes_at(S, t, at, true);
+    tgi_count_moved(S, t->storage, NULL, bytes);
+    if (bytes == tgi_dtypes[t->dtype].size) return backend->put_element(S, t->storage->index, to, host, bytes);
+    return backend->upload(S, t->storage->index, to, host, bytes);
+}
+
+static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *host, size_t bytes)
+{
+    void *from = tgi_bytes_at(S, t, at, false);
+    tgi_count_moved(S, NULL, t->storage, bytes);
+    return t->storage->backend->download(S, t->storage->index, host, from, bytes);
 }
 
 /* y = x, element for element; the same shape, any dtypes and layouts, one device. */
@@ -4951,9 +5227,7 @@ tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_devic
     t = tg_empty_on(shape, dtype, device);
     if (!t) return NULL;
     if (!data && t->storage->bytes) return tgi_null_argument(S, "from", "data"), tgi_made(S, t, false);
-    return tgi_made(S, t,
-                    t->storage->bytes == 0 ||
-                        t->storage->backend->upload(S, t->storage->index, t->storage->data, data, t->storage->bytes));
+    return tgi_made(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
 }
 
 tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype)
@@ -5141,9 +5415,7 @@ const char *tg_name(const tg_tensor *t)
 /* One element's bytes, from any device. */
 static bool tgi_read_element(tgi_thread *S, const tg_tensor *t, int64_t at, void *element)
 {
-    size_t size = tgi_dtypes[t->dtype].size;
-    return t->storage->backend->download(S, t->storage->index, element,
-                                         (const char *)t->storage->data + (t->offset + at) * (int64_t)size, size);
+    return tgi_download(S, t, at, element, tgi_dtypes[t->dtype].size);
 }
 
 /* An element's bytes to and from double or int64, by the CPU's conversions. */
@@ -5217,7 +5489,7 @@ double tg_get(tg_tensor *t, tg_shape index)
 void *tg_data(tg_tensor *t)
 {
     TGI_GETTER(t, "data", (void *)NULL);
-    return tgi_operand_of(t).data;
+    return tgi_bytes_at(tgi_self(), t, 0, true); /* its user may write */
 }
 
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
@@ -5232,7 +5504,7 @@ static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
                  tg_dtype_name((tg_dtype)t->dtype), tg_device_str(tgi_device_of(t)));
         return NULL;
     }
-    return tgi_operand_of(t).data;
+    return tgi_bytes_at(S, t, 0, true);
 }
 
 float *tg_data_f32(tg_tensor *t) { return (float *)tgi_host_data(t, "data_f32", TG_F32); }
@@ -5242,8 +5514,8 @@ int64_t *tg_data_i64(tg_tensor *t) { return (int64_t *)tgi_host_data(t, "data_i6
 tg_tensor *tg_touch_(tg_tensor *t)
 {
     TGI_GETTER(t, "touch_", (tg_tensor *)NULL);
-    t->storage->version++;
-    t->storage->writer = "touch_";
+    if (t->storage->shared) tgi_settle(tgi_self(), t->storage, true);
+    tgi_wrote(tgi_self(), t->storage, "touch_");
     return t;
 }
 
@@ -5268,7 +5540,7 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
         if (!dense) return TG_ERR_MEMORY;
         if (!tgi_copy_elements(S, dense, t)) return tgi_unref(S, dense), tgi_failed(S);
     }
-    ok = t->storage->backend->download(S, t->storage->index, dst, tgi_operand_of(dense).data, need);
+    ok = tgi_download(S, dense, 0, dst, need);
     if (dense != t) tgi_unref(S, dense);
     return ok ? TG_OK : tgi_failed(S);
 }
@@ -5769,7 +6041,7 @@ static tg_tensor *tgi_finish(tgi_call *c, bool ok)
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
     int i;
-    ok = ok && c->nout > 0;
+    ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
         n = tgi_call_node(c, c->out, c->nout);
         ok = n != NULL;
@@ -5859,6 +6131,7 @@ static bool tgi_begin_write(tgi_call *c)
     tgi_thread *S = c->S;
     tg_tensor *t = c->in[0];
     if (!tgi_may_write(c, t)) return false;
+    if ((t->storage->marks || t->storage->shared) && !tgi_settle(S, t->storage, true)) return false;
     c->target = t;
     if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
     if (t->base) {
@@ -5889,14 +6162,13 @@ static tg_tensor *tgi_finish_write(tgi_call *c, bool ok)
     tgi_node *n = c->node;
     uint32_t before = t->storage->version;
     int i;
-    if (!ok) {
+    if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
         if (n) tgi_node_unref(S, n);
         if (c->view_node) tgi_node_unref(S, c->view_node);
         tgi_unref(S, c->before);
         return NULL;
     }
-    t->storage->version++;
-    t->storage->writer = c->op->name;
+    tgi_wrote(S, t->storage, c->op->name);
     if (!n) return t;
     if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
     for (i = 1; i < c->nin; ++i) {
@@ -7478,6 +7750,32 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 
 /* ======== @@MOVE ================================================================================================== */
 
+/* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
+
+typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
+
+static bool tgi_compose(tgi_composite *c, const char *op)
+{
+    c->S = tgi_self();
+    c->scope = tgi_frame_open(c->S, TGI_HOLD_SCOPE);
+    c->outer = c->S->composite;
+    c->rng = c->S->rng;
+    if (!c->scope) return false;
+    if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
+    return true;
+}
+
+static tg_tensor *tgi_composed(tgi_composite *c, tg_tensor *y)
+{
+    if (y && y->link.next) tg_keep(y);
+    if (!y) c->S->rng = c->rng; /* a call that fails has taken no random numbers */
+    c->S->composite = c->outer;
+    tgi_frame_close(c->S, c->scope);
+    return y;
+}
+
+/* ---- what a rule reads and gives ---- */
+
 static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
     int i;
@@ -7502,6 +7800,8 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
     return tg_make_shape(m.ndim, m.dim);
 }
 
+/* ---- moves ---- */
+
 /* Strides for a copy of t: t's own if it is dense, else dense ones in the order of t's.  torch.preserve_format */
 static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
 {
@@ -7519,38 +7819,93 @@ static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
     }
 }
 
-/* The bytes of contiguous x to contiguous y of the same dtype and size on another device. */
+/* The bytes of dense x to y, laid out alike, of the same dtype, on another device. */
 static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
+    const tgi_backend *to = y->storage->backend, *from = x->storage->backend;
     size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
-    void *to = tgi_operand_of(y).data, *from = tgi_operand_of(x).data, *host;
+    void *host;
     bool ok;
     if (bytes == 0) return true;
-    if (x->storage->backend->host) return y->storage->backend->upload(S, y->storage->index, to, from, bytes);
-    if (y->storage->backend->host) return x->storage->backend->download(S, x->storage->index, to, from, bytes);
+    if (from->host) return tgi_upload(S, y, 0, tgi_bytes_at(S, x, 0, false), bytes);
+    if (to->host) return tgi_download(S, x, 0, tgi_bytes_at(S, y, 0, true), bytes);
+    if (to == from) {
+        tgi_count_moved(S, y->storage, x->storage, bytes);
+        return to->exchange(S, y->storage->index, tgi_bytes_at(S, y, 0, true), x->storage->index,
+                            tgi_bytes_at(S, x, 0, false), bytes);
+    }
     host = tgi_take(S, bytes);
     if (!host) return tgi_no_memory(S, "to", bytes);
-    ok = x->storage->backend->download(S, x->storage->index, host, from, bytes) &&
-         y->storage->backend->upload(S, y->storage->index, to, host, bytes);
+    ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
     tgi_give_back(S, host, bytes);
     return ok;
 }
 
-/* y = x across devices: made contiguous in y's dtype where x lives, then sent. */
-static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x)
+/* The same between page-locked memory and a device, by its copy stream: both sides remember that it is under way. */
+static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
-    tg_tensor *there = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
-    bool ok = there && tgi_copy_elements(S, there, x) && tgi_transfer(S, y, there);
-    tgi_unref(S, there);
+    bool up = x->storage->backend->host;
+    tgi_storage *device = up ? y->storage : x->storage;
+    size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
+    void *to = tgi_bytes_at(S, y, 0, true), *from = tgi_bytes_at(S, x, 0, false);
+    if (bytes == 0) return true;
+    tgi_count_moved(S, y->storage, x->storage, bytes);
+    return (up ? device->backend->start_upload(S, device->index, to, from, bytes)
+               : device->backend->start_download(S, device->index, to, from, bytes)) &&
+           tgi_mark_use(S, y->storage, device->backend, device->index, true, false) &&
+           tgi_mark_use(S, x->storage, device->backend, device->index, true, true);
+}
+
+/* y = x across devices: made dense in y's dtype where x lives, then sent. */
+static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool overtakes)
+{
+    tg_tensor *there = x;
+    bool ok = true;
+    if (x->dtype != y->dtype || !tgi_is_dense(x)) {
+        there = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
+        if (!there) return false;
+        tgi_preserve_strides(there, x);
+        ok = tgi_copy_elements(S, there, x);
+    }
+    ok = ok && (overtakes ? tgi_start_transfer(S, y, there) : tgi_transfer(S, y, there));
+    if (there != x) tgi_unref(S, there);
     return ok;
+}
+
+/* Whether the host need not wait for this move: between page-locked memory as it lies and a device. */
+static bool tgi_may_overtake(const tg_tensor *t, const tgi_backend *to, tg_dtype dtype)
+{
+    if (t->storage->shared || t->storage->backend->host == to->host) return false;
+    return to->host || (t->storage->pinned == to && t->dtype == (uint8_t)dtype && tgi_is_dense(t));
+}
+
+/* A copy of t: the op behind every move. */
+static tg_tensor *tgi_moved(tgi_thread *S, tg_tensor *t, const tgi_backend *to, int index, tg_dtype dtype,
+                            const tgi_backend *pinning, bool non_blocking)
+{
+    tgi_call c;
+    tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
+    bool same_place = t->storage->backend == to && t->storage->index == index;
+    tg_tensor *y;
+    if (!tgi_begin1(&c, TGI_OP_to, t)) return NULL;
+    non_blocking = non_blocking && tgi_may_overtake(t, to, dtype);
+    if (non_blocking) {
+        memory = to->host ? TGI_PINNED : TGI_FOR_COPY_STREAM;
+        pinning = t->storage->backend;
+    }
+    c.backend = to;
+    c.index = index;
+    y = tgi_new_in(S, "to", t->ndim, t->dim, dtype, to, index, memory, pinning);
+    if (!y) return NULL;
+    c.out[c.nout++] = y;
+    tgi_preserve_strides(y, t);
+    return tgi_finish(&c, same_place ? tgi_copy_elements(S, y, t) : tgi_move_elements(S, y, t, non_blocking));
 }
 
 tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, "to", &device);
-    tgi_call c;
-    tg_tensor *y;
     bool same_place;
     if (!t) return tgi_null_argument(S, "to", "t"), t;
     if (!backend) return NULL;
@@ -7558,12 +7913,7 @@ tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
         return tgi_fail(S, TG_ERR_DTYPE, "to", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     same_place = t->storage->backend == backend && t->storage->index == device.index;
     if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
-    if (!tgi_begin1(&c, TGI_OP_to, t)) return NULL;
-    c.backend = backend;
-    c.index = device.index;
-    y = tgi_output_like(&c, t, dtype);
-    if (y && same_place) tgi_preserve_strides(y, t);
-    return tgi_finish(&c, y && (same_place ? tgi_copy_elements(S, y, t) : tgi_move_elements(S, y, t)));
+    return tgi_moved(S, t, backend, device.index, dtype, NULL, (flags & TG_NON_BLOCKING) != 0);
 }
 
 static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
@@ -7607,6 +7957,61 @@ tg_tensor *tg_cpu(tg_tensor *t)
     return tg_to(t, cpu);
 }
 
+tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
+{
+    tgi_composite c;
+    tgi_thread *S = tgi_self();
+    tg_tensor **moved;
+    size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
+    int i, made = 0;
+    if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
+    if (!tgi_compose(&c, "to_all")) return tgi_failed(S);
+    moved = (tg_tensor **)tgi_take(S, bytes);
+    if (!moved) tgi_no_memory(S, "to_all", bytes);
+    while (moved && made < n && (moved[made] = tg_to(list[made], device)) != NULL) made++;
+    for (i = 0; moved && made >= n && i < n; ++i) list[i] = tg_keep(moved[i]);
+    tgi_give_back(S, moved, bytes);
+    tgi_composed(&c, NULL);
+    return moved && made >= n ? TG_OK : tgi_failed(S);
+}
+
+tg_tensor *tg_pin_memory(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_device gpu;
+    const tgi_backend *pinning;
+    if (!t) return tgi_null_argument(S, "pin_memory", "t"), t;
+    if (!t->storage->backend->host) {
+        tgi_fail(S, TG_ERR_DEVICE, "pin_memory", "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
+                 tg_device_str(tgi_device_of(t)));
+        return NULL;
+    }
+    if (t->storage->pinned) return t;
+    gpu.type = TG_DEV_CUDA;
+    gpu.index = -1;
+    pinning = tgi_backend_for(S, "pin_memory", &gpu);
+    if (!pinning || !tgi_compose(&c, "pin_memory")) return NULL;
+    t = tgi_moved(S, t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
+    return tgi_composed(&c, t);
+}
+
+bool tg_is_pinned(const tg_tensor *t)
+{
+    TGI_GETTER(t, "is_pinned", false);
+    return t->storage->pinned != NULL;
+}
+
+bool tg_op_waits(const char *op)
+{
+#define TGI_WAITING_NAME(name) #name,
+    static const char *const names[] = {TGI_WAITING(TGI_WAITING_NAME) NULL};
+    int i = 0;
+    if (!op) return tgi_null_argument(tgi_self(), "op_waits", "op");
+    while (names[i] && strcmp(names[i], op) != 0) ++i;
+    return names[i] != NULL;
+}
+
 tg_tensor *tg_clone(tg_tensor *t)
 {
     tgi_call c;
@@ -7631,30 +8036,6 @@ tg_tensor *tg_contiguous(tg_tensor *t)
 }
 
 /* ======== @@OPS =================================================================================================== */
-
-/* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
-
-typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
-
-static bool tgi_compose(tgi_composite *c, const char *op)
-{
-    c->S = tgi_self();
-    c->scope = tgi_frame_open(c->S, TGI_HOLD_SCOPE);
-    c->outer = c->S->composite;
-    c->rng = c->S->rng;
-    if (!c->scope) return false;
-    if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
-    return true;
-}
-
-static tg_tensor *tgi_composed(tgi_composite *c, tg_tensor *y)
-{
-    if (y && y->link.next) tg_keep(y);
-    if (!y) c->S->rng = c->rng; /* a call that fails has taken no random numbers */
-    c->S->composite = c->outer;
-    tgi_frame_close(c->S, c->scope);
-    return y;
-}
 
 /* ---- elementwise: one screen for every row of the table ---- */
 
@@ -10380,8 +10761,9 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
 static bool tgi_check_index_values(tgi_call *c, const tg_tensor *index, const tg_tensor *t, int dim,
                                    tgi_index_message message)
 {
-    return c->backend->index_check(c->S, c->op->name, tgi_operand_of(index), index->ndim, index->dim,
-                                   t->ndim ? t->dim[dim] : 1, message, dim);
+    const char *op = c->S->composite ? c->S->composite : c->op->name; /* it may be reported when that is over */
+    return c->backend->index_check(c->S, op, tgi_operand_of(index), index->ndim, index->dim, t->ndim ? t->dim[dim] : 1,
+                                   message, dim, c->S->sync_checks);
 }
 
 /* gather with the message that the public function's name asks for */
@@ -11285,9 +11667,7 @@ static void tgi_check_place_element(const tg_tensor *t, int64_t number, int64_t 
 
 static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, const void *element)
 {
-    size_t size = tgi_dtypes[t->dtype].size;
-    return t->storage->backend->upload(S, t->storage->index,
-                                       (char *)t->storage->data + (t->offset + at) * (int64_t)size, element, size);
+    return tgi_upload(S, t, at, element, tgi_dtypes[t->dtype].size);
 }
 
 /* Gradients of all inputs, side by side, for the output's gradient g. */
@@ -12056,12 +12436,14 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
     for (k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k)) step.s[k] = tgi_operand_of(e->state[k]).data;
     }
+    if (e->t->storage->marks || e->t->storage->shared) {
+        if (!tgi_settle(S, e->t->storage, true)) return false;
+    }
     if (!e->t->storage->backend->optim_step(S, &step)) return false;
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
     if (o->kind == TGI_SGD && o->momentum != 0) e->moving = true;
     e->steps++;
-    e->t->storage->version++;
-    e->t->storage->writer = "step";
+    tgi_wrote(S, e->t->storage, "step");
     return true;
 }
 

@@ -7,7 +7,8 @@
    tgi_cpu_, so that the two can be read side by side; formulas and element types come from the same tables.  Every
    kernel gives the same bits on every run: sums have a fixed order, and no float is added atomically.
 
-   Work goes to one stream per device and thread; only what has to see a value waits.  Licence: that of tensorgrad.h. */
+   Work goes to one stream per device and thread, and copies that overtake it to another; only what has to see a value
+   waits.  Licence: that of tensorgrad.h. */
 
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
@@ -47,19 +48,35 @@ typedef struct {
 } tgi_bad_index;
 #define TGI_NO_PLACE 0xffffffffffffffffull
 
+/* Page-locked memory by way of which other host memory is copied. */
+typedef struct {
+    char *data;       /* TGI_STAGING bytes */
+    cudaEvent_t done; /* the end of the copy that uses it */
+} tgi_staging;
+
 /* What a thread holds on one device. */
 typedef struct {
     bool ready, checked; /* checked: an index check was asked since the last report */
-    int index;
-    cudaStream_t stream;
-    cublasHandle_t blas; /* NULL until the first matrix product */
-    tgi_bad_index *bad;  /* device memory */
-    char *staging;       /* page-locked: TGI_STAGING bytes, then a copy of *bad */
+    int index, turn;
+    cudaStream_t stream, copies; /* all work; copies that overtake it */
+    cudaEvent_t order;           /* for making one stream wait for another */
+    cublasHandle_t blas;         /* NULL until the first matrix product */
+    tgi_bad_index *bad, *seen;   /* on the device; its copy, page-locked */
+    tgi_staging staging[2];      /* by turns */
 } tgi_cuda_device;
+
+/* Page-locked memory that is free, or will be at the event. */
+typedef struct tgi_pinned {
+    struct tgi_pinned *next;
+    void *data;
+    size_t bytes;
+    cudaEvent_t event; /* or NULL */
+} tgi_pinned;
 
 typedef struct {
     int current;
     tgi_cuda_device device[TGI_DEVICES];
+    tgi_pinned *pinned;
 } tgi_cuda_thread;
 
 static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
@@ -112,11 +129,47 @@ static bool tgi_launch_each(tgi_thread *S, const tgi_cuda_device *d, void (*kern
 /* Begins with no bad index; the stream is idle before and after, for the page-locked copy is used again. */
 static bool tgi_clear_bad_index(tgi_thread *S, const tgi_cuda_device *d)
 {
-    tgi_bad_index *none = (tgi_bad_index *)(void *)(d->staging + TGI_STAGING);
-    memset(none, 0, sizeof *none);
-    none->first = TGI_NO_PLACE;
-    return TGI_CUDA(cudaMemcpyAsync(d->bad, none, sizeof *none, cudaMemcpyHostToDevice, d->stream)) &&
+    memset(d->seen, 0, sizeof *d->seen);
+    d->seen->first = TGI_NO_PLACE;
+    return TGI_CUDA(cudaMemcpyAsync(d->bad, d->seen, sizeof *d->bad, cudaMemcpyHostToDevice, d->stream)) &&
            TGI_CUDA(cudaStreamSynchronize(d->stream));
+}
+
+static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
+{
+    cudaMemPool_t pool;
+    unsigned long long keep = ~0ull; /* freed memory stays in the pool */
+    if (!TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, d->index)) ||
+        !TGI_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep)) ||
+        !TGI_CUDA(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
+        !TGI_CUDA(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking)) ||
+        !TGI_CUDA(cudaEventCreateWithFlags(&d->order, cudaEventDisableTiming))) {
+        return false;
+    }
+    for (int k = 0; k < 2; ++k) {
+        if (!TGI_CUDA(cudaMallocHost((void **)&d->staging[k].data, TGI_STAGING)) ||
+            !TGI_CUDA(cudaEventCreateWithFlags(&d->staging[k].done, cudaEventDisableTiming))) {
+            return false;
+        }
+    }
+    return TGI_CUDA(cudaMallocHost((void **)&d->seen, sizeof *d->seen)) &&
+           TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_clear_bad_index(S, d);
+}
+
+/* Gives back what there is of it. */
+static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
+{
+    if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
+    TGI_CUDA(cudaFree(d->bad));
+    TGI_CUDA(cudaFreeHost(d->seen));
+    for (int k = 0; k < 2; ++k) {
+        TGI_CUDA(cudaFreeHost(d->staging[k].data));
+        if (d->staging[k].done) TGI_CUDA(cudaEventDestroy(d->staging[k].done));
+    }
+    if (d->order) TGI_CUDA(cudaEventDestroy(d->order));
+    if (d->copies) TGI_CUDA(cudaStreamDestroy(d->copies));
+    if (d->stream) TGI_CUDA(cudaStreamDestroy(d->stream));
+    memset(d, 0, sizeof *d);
 }
 
 /* The calling thread's part of a device, made current; NULL after recording an error. */
@@ -125,52 +178,56 @@ static tgi_cuda_device *tgi_on(tgi_thread *S, int index)
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
     if (!TGI_CUDA(cudaSetDevice(index))) return NULL;
     if (d->ready) return d;
-    cudaMemPool_t pool;
-    unsigned long long keep = ~0ull; /* freed memory stays in the pool */
     d->index = index;
-    d->blas = NULL;
-    d->bad = NULL;
-    d->staging = NULL;
-    d->checked = false;
-    if (!TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) ||
-        !TGI_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep)) ||
-        !TGI_CUDA(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking))) {
-        return NULL;
-    }
-    if (TGI_CUDA(cudaMallocHost((void **)&d->staging, TGI_STAGING + sizeof *d->bad)) &&
-        TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_clear_bad_index(S, d)) {
-        d->ready = true;
-        return d;
-    }
-    cudaFreeHost(d->staging);
-    cudaFree(d->bad);
-    cudaStreamDestroy(d->stream);
+    d->ready = tgi_device_begin(S, d);
+    if (d->ready) return d;
+    tgi_device_end(S, d);
     return NULL;
 }
 
-/* Waits for the stream, and reports a bad index that a kernel has met since the last report. */
-static bool tgi_wait(tgi_thread *S, tgi_cuda_device *d)
+/* An error for a bad index that a kernel has met since the last report; the stream is idle. */
+static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *later)
 {
-    void *const copy = d->staging + TGI_STAGING;
-    const bool checked = d->checked;
-    tgi_bad_index bad;
     d->checked = false;
-    if (checked && !TGI_CUDA(cudaMemcpyAsync(copy, d->bad, sizeof bad, cudaMemcpyDeviceToHost, d->stream)))
+    if (!TGI_CUDA(cudaMemcpyAsync(d->seen, d->bad, sizeof *d->bad, cudaMemcpyDeviceToHost, d->stream)) ||
+        !TGI_CUDA(cudaStreamSynchronize(d->stream))) {
         return false;
-    if (!TGI_CUDA(cudaStreamSynchronize(d->stream))) return false;
-    if (!checked) return true;
-    memcpy(&bad, copy, sizeof bad);
+    }
+    const tgi_bad_index bad = *d->seen;
+    char text[120];
     if (!bad.found) return true;
     if (!tgi_clear_bad_index(S, d)) return false;
-    if (bad.message == TGI_INDEX_IN_SELF)
-        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op, "index out of range in self (detected later)");
-    if (bad.message == TGI_INDEX_TARGET) {
-        return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op, "Target %lld is out of bounds. (detected later)",
-                                (long long)bad.at);
+    if (bad.message == TGI_INDEX_IN_SELF) {
+        snprintf(text, sizeof text, "index out of range in self%s", later);
+    } else if (bad.message == TGI_INDEX_TARGET) {
+        snprintf(text, sizeof text, "Target %lld is out of bounds.%s", (long long)bad.at, later);
+    } else {
+        snprintf(text, sizeof text, "index %lld is out of bounds for dimension %d with size %lld%s", (long long)bad.at,
+                 bad.axis, (long long)bad.size, later);
     }
-    return tgi_library.fail(S, TG_ERR_ARGUMENT, bad.op,
-                            "index %lld is out of bounds for dimension %d with size %lld (detected later)",
-                            (long long)bad.at, bad.axis, (long long)bad.size);
+    return tgi_library.fail_later(S, TG_ERR_ARGUMENT, bad.op, text);
+}
+
+/* Waits for the stream, and reports what was found there. */
+static bool tgi_wait(tgi_thread *S, tgi_cuda_device *d)
+{
+    tgi_library.count_wait(S, TG_DEV_CUDA, d->index);
+    return TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
+           (!d->checked || tgi_report_bad_index(S, d, " (detected later)"));
+}
+
+/* What is asked of a stream from now on comes after what the other one has been asked so far. */
+static bool tgi_order(tgi_thread *S, cudaStream_t later, const tgi_cuda_device *earlier, cudaStream_t stream)
+{
+    return TGI_CUDA(cudaSetDevice(earlier->index)) && TGI_CUDA(cudaEventRecord(earlier->order, stream)) &&
+           TGI_CUDA(cudaStreamWaitEvent(later, earlier->order, 0));
+}
+
+static void tgi_free_pinned(tgi_thread *S, void *data, cudaEvent_t event)
+{
+    if (event) TGI_CUDA(cudaEventSynchronize(event));
+    if (event) TGI_CUDA(cudaEventDestroy(event));
+    TGI_CUDA(cudaFreeHost(data));
 }
 
 /* ---- devices ---- */
@@ -215,29 +272,31 @@ static void tgi_cuda_thread_end(tgi_thread *S)
 {
     for (int index = 0; index < TGI_DEVICES; ++index) {
         tgi_cuda_device *d = &tgi_this_cuda.device[index];
-        if (!d->ready) continue;
-        d->ready = false;
-        TGI_CUDA(cudaSetDevice(index));
+        if (!d->ready || !TGI_CUDA(cudaSetDevice(index))) continue;
         tgi_wait(S, d);
-        if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
-        TGI_CUDA(cudaFree(d->bad));
-        TGI_CUDA(cudaFreeHost(d->staging));
-        TGI_CUDA(cudaStreamDestroy(d->stream));
+        TGI_CUDA(cudaStreamSynchronize(d->copies));
+        tgi_device_end(S, d);
+    }
+    while (tgi_this_cuda.pinned) {
+        tgi_pinned *p = tgi_this_cuda.pinned;
+        tgi_this_cuda.pinned = p->next;
+        tgi_free_pinned(S, p->data, p->event);
+        tgi_library.give_back(S, p, sizeof *p);
     }
     tgi_this_cuda.current = 0;
 }
 
-/* ---- memory ---- */
+/* ---- device memory ---- */
 
 /* All device memory comes from here, in the stream's order.  TG_CUDA_PASS_THROUGH: one cudaMalloc each, so that a
    memory checker sees every overrun. */
-static cudaError_t tgi_device_malloc(tgi_cuda_device *d, void **data, size_t bytes)
+static cudaError_t tgi_device_malloc(cudaStream_t stream, void **data, size_t bytes)
 {
 #ifdef TG_CUDA_PASS_THROUGH
-    (void)d;
+    (void)stream;
     return cudaMalloc(data, bytes ? bytes : 1);
 #else
-    return cudaMallocAsync(data, bytes ? bytes : 1, d->stream);
+    return cudaMallocAsync(data, bytes ? bytes : 1, stream);
 #endif
 }
 
@@ -252,20 +311,21 @@ static cudaError_t tgi_device_free(tgi_cuda_device *d, void *data)
 }
 
 /* NULL without an error record when there is none, also after the pool has given back what it kept. */
-static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes)
+static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
 {
     tgi_cuda_device *d = tgi_on(S, index);
     void *data = NULL;
     cudaMemPool_t pool;
     if (!d) return NULL;
-    cudaError_t status = tgi_device_malloc(d, &data, bytes);
+    const cudaStream_t stream = for_copy_stream ? d->copies : d->stream;
+    cudaError_t status = tgi_device_malloc(stream, &data, bytes);
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
         if (!TGI_CUDA(cudaStreamSynchronize(d->stream)) || !TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) ||
             !TGI_CUDA(cudaMemPoolTrimTo(pool, 0))) {
             return NULL;
         }
-        status = tgi_device_malloc(d, &data, bytes);
+        status = tgi_device_malloc(stream, &data, bytes);
         if (status == cudaErrorMemoryAllocation) {
             cudaGetLastError();
             return NULL;
@@ -281,16 +341,41 @@ static void tgi_cuda_release(tgi_thread *S, int index, void *data, size_t bytes)
     if (d) TGI_CUDA(tgi_device_free(d, data));
 }
 
-/* Host memory need not be page-locked, and asynchronous copies must be from such: by way of the staging memory. */
+static int64_t tgi_cuda_cached(tgi_thread *S, int index)
+{
+    cudaMemPool_t pool;
+    unsigned long long reserved = 0, used = 0;
+    const bool known = tgi_on(S, index) && TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) &&
+                       TGI_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved)) &&
+                       TGI_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+    return known ? (int64_t)(reserved - used) : 0;
+}
+
+/* ---- copies ---- */
+
+/* Until an event: a wait only if it has not come yet. */
+static bool tgi_until(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t event)
+{
+    const cudaError_t status = cudaEventQuery(event);
+    if (status != cudaErrorNotReady) return TGI_CUDA(status);
+    cudaGetLastError(); /* not ready is no error */
+    tgi_library.count_wait(S, TG_DEV_CUDA, d->index);
+    return TGI_CUDA(cudaEventSynchronize(event));
+}
+
+/* Asynchronous copies must be from and to page-locked memory: others go by way of the staging memory, one half of which
+   is filled while the other is on its way. */
 static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     tgi_cuda_device *d = tgi_on(S, index);
     if (!d) return false;
     for (size_t done = 0, part; done < bytes; done += part) {
+        const tgi_staging *s = &d->staging[d->turn = 1 - d->turn];
         part = bytes - done < TGI_STAGING ? bytes - done : (size_t)TGI_STAGING;
-        memcpy(d->staging, (const char *)host + done, part);
-        if (!TGI_CUDA(cudaMemcpyAsync((char *)dst + done, d->staging, part, cudaMemcpyHostToDevice, d->stream)) ||
-            !TGI_CUDA(cudaStreamSynchronize(d->stream))) {
+        if (!tgi_until(S, d, s->done)) return false;
+        memcpy(s->data, (const char *)host + done, part);
+        if (!TGI_CUDA(cudaMemcpyAsync((char *)dst + done, s->data, part, cudaMemcpyHostToDevice, d->stream)) ||
+            !TGI_CUDA(cudaEventRecord(s->done, d->stream))) {
             return false;
         }
     }
@@ -300,29 +385,155 @@ static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *hos
 static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
 {
     tgi_cuda_device *d = tgi_on(S, index);
-    if (!d || (bytes == 0 && !tgi_wait(S, d))) return false;
-    for (size_t done = 0, part; done < bytes; done += part) {
-        part = bytes - done < TGI_STAGING ? bytes - done : (size_t)TGI_STAGING;
-        if (!TGI_CUDA(cudaMemcpyAsync(d->staging, (const char *)src + done, part, cudaMemcpyDeviceToHost, d->stream)) ||
-            !tgi_wait(S, d)) {
+    const size_t parts = (bytes + TGI_STAGING - 1) / TGI_STAGING;
+    if (!d) return false;
+    for (size_t k = 0; k <= parts && parts > 0; ++k) { /* part k sets out, part k - 1 is taken */
+        const size_t size = k + 1 < parts ? (size_t)TGI_STAGING : bytes - k * TGI_STAGING;
+        if (k < parts &&
+            (!TGI_CUDA(cudaMemcpyAsync(d->staging[k % 2].data, (const char *)src + k * TGI_STAGING, size,
+                                       cudaMemcpyDeviceToHost, d->stream)) ||
+             !TGI_CUDA(cudaEventRecord(d->staging[k % 2].done, d->stream)))) {
             return false;
         }
-        memcpy((char *)host + done, d->staging, part);
+        if (k == 0) continue;
+        if (!tgi_until(S, d, d->staging[(k - 1) % 2].done)) return false;
+        memcpy((char *)host + (k - 1) * TGI_STAGING, d->staging[(k - 1) % 2].data,
+               k < parts ? (size_t)TGI_STAGING : bytes - (k - 1) * TGI_STAGING);
     }
-    return true;
+    return !d->checked || tgi_report_bad_index(S, d, " (detected later)");
 }
+
+/* One element travels with the launch. */
+static __global__ void tgi_store_element(void *to, uint64_t bits, int64_t size)
+{
+    if (size == 8) *(uint64_t *)to = bits;
+    else if (size == 4) *(uint32_t *)to = (uint32_t)bits;
+    else if (size == 2) *(uint16_t *)to = (uint16_t)bits;
+    else *(uint8_t *)to = (uint8_t)bits;
+}
+
+static bool tgi_cuda_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    const tgi_cuda_device *d = tgi_on(S, index);
+    uint64_t bits = 0;
+    memcpy(&bits, host, bytes); /* hosts of GPUs are little-endian */
+    return d && tgi_launch(S, d, tgi_store_element, 1, 1, dst, bits, (int64_t)bytes);
+}
+
+/* On the source's stream, once the target's has what it is written to; the target goes on when it is done. */
+static bool tgi_cuda_exchange(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+{
+    const tgi_cuda_device *target = tgi_on(S, to), *source = target ? tgi_on(S, from) : NULL;
+    return source && tgi_order(S, source->stream, target, target->stream) && TGI_CUDA(cudaSetDevice(from)) &&
+           TGI_CUDA(cudaMemcpyPeerAsync(dst, to, src, from, bytes, source->stream)) &&
+           tgi_order(S, target->stream, source, source->stream);
+}
+
+/* ---- waiting ---- */
 
 static bool tgi_cuda_synchronize(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = tgi_on(S, index);
-    return d && tgi_wait(S, d);
+    return d && tgi_wait(S, d) && TGI_CUDA(cudaStreamSynchronize(d->copies));
 }
+
+static bool tgi_cuda_drain(tgi_thread *S, int index)
+{
+    tgi_cuda_device *d = tgi_on(S, index);
+    if (!d) return false;
+    tgi_library.count_wait(S, TG_DEV_CUDA, index);
+    return TGI_CUDA(cudaDeviceSynchronize());
+}
+
+/* ---- page-locked memory, and copies that overtake ---- */
+
+/* Locking pages is slow: blocks of sizes of a power of two are kept. */
+static size_t tgi_pinned_size(size_t bytes)
+{
+    size_t size = 4096;
+    while (size < bytes && size <= SIZE_MAX / 2) size *= 2;
+    return size;
+}
+
+/* A block that is free by now, or a new one. */
+static void *tgi_cuda_pin(tgi_thread *S, size_t bytes)
+{
+    const size_t size = tgi_pinned_size(bytes);
+    void *data = NULL;
+    if (!tgi_on(S, tgi_this_cuda.current)) return NULL;
+    for (tgi_pinned **at = &tgi_this_cuda.pinned; *at; at = &(*at)->next) {
+        tgi_pinned *p = *at;
+        if (p->bytes != size || (p->event && cudaEventQuery(p->event) != cudaSuccess)) continue;
+        if (p->event) TGI_CUDA(cudaEventDestroy(p->event));
+        data = p->data;
+        *at = p->next;
+        tgi_library.give_back(S, p, sizeof *p);
+        return data;
+    }
+    const cudaError_t status = cudaHostAlloc(&data, size, cudaHostAllocPortable);
+    if (status == cudaErrorMemoryAllocation) return cudaGetLastError(), (void *)NULL;
+    return TGI_CUDA(status) ? data : NULL;
+}
+
+static void tgi_cuda_unpin(tgi_thread *S, void *data, size_t bytes, void *event)
+{
+    tgi_pinned *p = (tgi_pinned *)tgi_library.take(S, sizeof *p);
+    if (!p) {
+        tgi_free_pinned(S, data, (cudaEvent_t)event);
+        return;
+    }
+    p->data = data;
+    p->bytes = tgi_pinned_size(bytes);
+    p->event = (cudaEvent_t)event;
+    p->next = tgi_this_cuda.pinned;
+    tgi_this_cuda.pinned = p;
+}
+
+static bool tgi_cuda_start_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    const tgi_cuda_device *d = tgi_on(S, index);
+    return d && TGI_CUDA(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, d->copies));
+}
+
+static bool tgi_cuda_start_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    const tgi_cuda_device *d = tgi_on(S, index);
+    return d && tgi_order(S, d->copies, d, d->stream) &&
+           TGI_CUDA(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, d->copies));
+}
+
+/* ---- events ---- */
+
+static bool tgi_cuda_record(tgi_thread *S, int index, bool of_copy_stream, void **event)
+{
+    const tgi_cuda_device *d = tgi_on(S, index);
+    cudaEvent_t made;
+    if (!d || !TGI_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming))) return false;
+    *event = made;
+    if (TGI_CUDA(cudaEventRecord(made, of_copy_stream ? d->copies : d->stream))) return true;
+    cudaEventDestroy(made);
+    return false;
+}
+
+static bool tgi_cuda_wait(tgi_thread *S, int index, void *event)
+{
+    const tgi_cuda_device *d = tgi_on(S, index);
+    return d && TGI_CUDA(cudaStreamWaitEvent(d->stream, (cudaEvent_t)event, 0));
+}
+
+static bool tgi_cuda_wait_here(tgi_thread *S, int index, void *event)
+{
+    tgi_cuda_device *d = tgi_on(S, index);
+    return d && tgi_until(S, d, (cudaEvent_t)event) && (!d->checked || tgi_wait(S, d));
+}
+
+static void tgi_cuda_forget(tgi_thread *S, void *event) { TGI_CUDA(cudaEventDestroy((cudaEvent_t)event)); }
 
 /* Memory that a kernel needs meanwhile; NULL after recording an error. */
 static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int64_t count, size_t size)
 {
     const size_t bytes = (size_t)count * size;
-    void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes);
+    void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
     if (!data) tgi_library.no_memory(S, op, bytes);
     return data;
 }
@@ -1287,16 +1498,17 @@ static __global__ void tgi_note_bad_index(tgi_nest index, int64_t size, const ch
 
 /* Says yes at once; a bad index is reported by the next call that waits, and kernels skip it. */
 static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
-                                 int64_t size, tgi_index_message message, int axis)
+                                 int64_t size, tgi_index_message message, int axis, bool now)
 {
     tgi_cuda_device *d = tgi_on(S, index.index);
     tgi_nest nest;
     tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
-    if (!d) return false;
+    if (!d || (now && !tgi_wait(S, d))) return false; /* what was found before is not this op's */
     if (nest.numel == 0) return true;
     d->checked = true;
     return tgi_launch_each(S, d, tgi_find_bad_index, nest.numel, nest, size, d->bad) &&
-           tgi_launch(S, d, tgi_note_bad_index, 1, 1, nest, size, op, (int)message, axis, d->bad);
+           tgi_launch(S, d, tgi_note_bad_index, 1, 1, nest, size, op, (int)message, axis, d->bad) &&
+           (!now || (TGI_CUDA(cudaStreamSynchronize(d->stream)) && tgi_report_bad_index(S, d, "")));
 }
 
 /* out[i] = x[i with index[i] at the row's dim]: a loop over all of index, in which x stands still along that dim and
@@ -1813,9 +2025,21 @@ static const tgi_backend tgi_cuda = {
     tgi_cuda_thread_end,
     tgi_cuda_alloc,
     tgi_cuda_release,
+    tgi_cuda_cached,
     tgi_cuda_upload,
     tgi_cuda_download,
+    tgi_cuda_put_element,
+    tgi_cuda_exchange,
     tgi_cuda_synchronize,
+    tgi_cuda_drain,
+    tgi_cuda_pin,
+    tgi_cuda_unpin,
+    tgi_cuda_start_upload,
+    tgi_cuda_start_download,
+    tgi_cuda_record,
+    tgi_cuda_wait,
+    tgi_cuda_wait_here,
+    tgi_cuda_forget,
     tgi_cuda_map,
     tgi_cuda_copy,
     tgi_cuda_fill,

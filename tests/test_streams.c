@@ -1,0 +1,186 @@
+/* What a device does while the host goes on: non-blocking moves, page-locked memory, GPU to GPU, tensors shared between
+ * threads, checks that wait.  Nothing may be read too early, written too early or freed too early: the simulator
+ * (TG_SIM_STREAMS=lazy, others) ends the program that does.  Without a device nothing here can be asked. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "harness.h"
+#include <pthread.h>
+
+enum { N = 5000 };
+#define SUM_TO_N ((N - 1) * (double)N / 2)
+
+static tg_device first, last; /* the same where there is one */
+
+static int64_t waits(void) { return tg_stats_on(first).waits + tg_stats_on(last).waits; }
+static tg_tensor *numbers(void) { return tg_arange(0, N, 1); }
+static double sum(tg_tensor *t) { return tg_item(tg_sum(t)); }
+
+TEST(a_page_locked_copy)
+{
+    tg_tensor *t = numbers(), *p = tg_pin_memory(t);
+    CHECK(tg_is_pinned(p) && !tg_is_pinned(t) && tg_pin_memory(p) == p && tg_is_pinned(tg_narrow(p, 0, 3, 9)));
+    CHECK(tg_equal(p, t) && tg_data(p) != tg_data(t) && !tg_is_pinned(tg_clone(p)));
+    CHECK(tg_stride(tg_pin_memory(tg_t(tg_ones(TG_SHAPE(3, 4)))), 0) == 1);
+    CHECK(tg_numel(tg_pin_memory(tg_ones(TG_SHAPE(0)))) == 0);
+    CHECK_FAILS(tg_pin_memory(tg_to(t, first)), "cannot pin");
+    CHECK(!tg_is_pinned(tg_to(t, first)));
+}
+
+TEST(up_without_waiting)
+{
+    tg_tensor *p = tg_pin_memory(numbers()), *x = NULL, *y;
+    int64_t before = waits();
+    int i;
+    for (i = 0; i < 5; ++i) {
+        TG_SCOPE;
+        x = tg_to_ex(p, first, TG_F32, TG_NON_BLOCKING);
+        y = tg_add(tg_mul_scalar(x, 2), x);
+        CHECK(waits() == before);
+        CHECK_NEAR(sum(y), 3 * SUM_TO_N, 1e-6);
+        before = waits();
+    }
+    { TG_SCOPE; tg_to_ex(tg_pin_memory(p), first, TG_F32, TG_NON_BLOCKING); } /* given up before anyone used it */
+    { TG_SCOPE; x = tg_keep(tg_to_ex(tg_pin_memory(numbers()), last, TG_F32, TG_NON_BLOCKING)); }
+    CHECK_NEAR(sum(x), SUM_TO_N, 1e-6); /* the source has gone */
+    x = tg_to_ex(p, first, TG_F32, TG_NON_BLOCKING), y = tg_to_ex(p, last, TG_F32, TG_NON_BLOCKING);
+    tg_fill_(p, 9); /* waits for both */
+    CHECK_NEAR(sum(x), SUM_TO_N, 1e-6);
+    CHECK_NEAR(sum(y), SUM_TO_N, 1e-6);
+    CHECK_NEAR(sum(p), 9.0 * N, 0);
+    x = tg_to_ex(tg_pin_memory(tg_t(tg_ones(TG_SHAPE(100, 7)))), first, TG_F32, TG_NON_BLOCKING);
+    CHECK(tg_stride(x, 0) == 1 && tg_stride(x, 1) == 7);
+    CHECK_NEAR(sum(tg_to_ex(p, first, TG_F64, TG_NON_BLOCKING)), 9.0 * N, 0); /* converted: an ordinary move */
+}
+
+TEST(down_without_waiting)
+{
+    tg_tensor *x = tg_arange_on(0, N, 1, TG_F32, first), *y = tg_mul_scalar(x, 2), *h;
+    int64_t before = waits();
+    h = tg_to_ex(y, TG_CPU, TG_F32, TG_NON_BLOCKING);
+    tg_fill_(y, 0); /* waits for the copy, on the device */
+    CHECK(tg_is_pinned(h) && waits() == before);
+    CHECK_NEAR(sum(h), 2 * SUM_TO_N, 1e-6);
+    { TG_SCOPE; h = tg_keep(tg_to_ex(tg_mul_scalar(x, 3), TG_CPU, TG_F64, TG_NON_BLOCKING)); }
+    CHECK_NEAR(tg_data_f64(h)[10], 30, 0);
+    { TG_SCOPE; tg_to_ex(x, TG_CPU, TG_F32, TG_NON_BLOCKING); }
+    h = tg_to_ex(tg_t(tg_view(x, TG_SHAPE(50, 100))), TG_CPU, TG_F32, TG_NON_BLOCKING);
+    CHECK(tg_stride(h, 0) == 1 && tg_get(h, TG_INDEX(1, 2)) == 201);
+    h = tg_to_ex(tg_to_ex(h, last, TG_F32, TG_NON_BLOCKING), TG_CPU, TG_F32, TG_NON_BLOCKING);
+    CHECK_NEAR(sum(h), SUM_TO_N, 1e-6);
+}
+
+TEST(from_device_to_device)
+{
+    tg_tensor *x = tg_set_requires_grad(tg_arange_on(0, N, 1, TG_F32, first), true), *y;
+    int64_t before = waits(), sent = tg_stats_on(last).received;
+    y = tg_add_scalar(tg_to(tg_mul_scalar(x, 2), last), 1);
+    y = tg_to(tg_t(tg_view(y, TG_SHAPE(50, 100))), first);
+    CHECK(waits() == before);
+    if (!tg_device_equal(first, last)) CHECK(tg_stats_on(last).received == sent + 4 * N);
+    CHECK_NEAR(sum(y), 2 * SUM_TO_N + N, 1e-6);
+    CHECK(tg_backward(tg_sum(y)) == TG_OK && tg_device_equal(tg_device_of(tg_grad(x)), first));
+    CHECK_NEAR(sum(tg_grad(x)), 2.0 * N, 0);
+}
+
+/* Ordinary copies go in parts by way of page-locked memory. */
+TEST(copies_of_every_size)
+{
+    static const int64_t size[] = {0, 1, 2, 262144, 262145, 524288, 700001};
+    int64_t received = tg_stats_on(first).received, bytes = tg_stats_on(first).bytes;
+    size_t i;
+    for (i = 0; i < sizeof size / sizeof size[0]; ++i) {
+        TG_SCOPE;
+        tg_tensor *t = tg_arange(0, (double)size[i], 1), *there = tg_to(t, first);
+        CHECK(tg_equal(tg_cpu(there), t));
+        CHECK(tg_stats_on(first).received == received + 4 * size[i] && tg_stats_on(first).bytes == bytes + 4 * size[i]);
+        CHECK(tg_stats_on(first).peak_bytes >= bytes + 4 * size[i]);
+        received += 4 * size[i];
+    }
+    CHECK(tg_stats_on(first).cached_bytes >= 0 && tg_stats_on(TG_CPU).received > 0);
+    CHECK_FAILS(tg_stats_on(TG_CUDA(15)), "ordinal");
+}
+
+TEST(checks_that_wait)
+{
+    int64_t seven = 7;
+    tg_tensor *x = tg_ones_on(TG_SHAPE(3, 2), TG_F32, first), *i = tg_from_on(&seven, TG_SHAPE(1), TG_I64, first);
+    CHECK(tg_index_select(x, 0, i) != NULL);
+    CHECK_FAILS(tg_synchronize(first), "index_select: index out of range in self (detected later)");
+    CHECK(tg_synchronize(first) == TG_OK && tg_op_waits("item") && !tg_op_waits("add"));
+    tg_set_sync_checks(true);
+    CHECK(tg_index_select(x, 0, i) == NULL && !strstr(tg_error_message(), "later"));
+    CHECK_FAILS(tg_index_select(x, 0, i), "index out of range in self");
+    { int64_t before = waits(); tg_add_scalar(x, 1); CHECK(waits() > before); }
+    tg_set_sync_checks(false);
+}
+
+TEST(lists_move_as_one)
+{
+    tg_tensor *list[3];
+    list[0] = tg_ones(TG_SHAPE(2)), list[1] = tg_ones(TG_SHAPE(3)), list[2] = NULL;
+    CHECK_FAILS(tg_to_all(list, 3, last), "to_all: argument t is NULL");
+    CHECK(!tg_is_cuda(list[0]));
+    CHECK(tg_to_all(list, 2, last) == TG_OK && tg_is_cuda(list[1]) && tg_to_all(list, 0, last) == TG_OK);
+    CHECK_NEAR(sum(list[0]), 2, 0);
+    CHECK_FAILS(tg_to_all(NULL, 1, last), "NULL");
+}
+
+/* Two threads take turns at the weights; a lock orders the calls, and the library the device. */
+enum { STEPS = 4 };
+static tg_tensor *weights;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static void *train(void *ok)
+{
+    tg_mark mark = tg_scope_begin();
+    int step;
+    for (step = 0; step < STEPS; ++step) {
+        tg_tensor *y, *g;
+        pthread_mutex_lock(&turn);
+        y = tg_sum(tg_mul(weights, weights));
+        *(bool *)ok = tg_gradients(&y, 1, NULL, &weights, 1, &g, 0) == TG_OK && *(bool *)ok;
+        { TG_NO_GRAD; tg_sub_(weights, tg_mul_scalar(g, 0.1)); }
+        pthread_mutex_unlock(&turn);
+    }
+    tg_scope_end(mark);
+    tg_thread_end();
+    return NULL;
+}
+
+TEST(weights_of_two_threads)
+{
+    pthread_t thread[2];
+    bool ok[2] = {true, true};
+    double wanted = N;
+    int k;
+    weights = tg_share(tg_param(tg_ones_on(TG_SHAPE(N), TG_F32, first)));
+    for (k = 0; k < 2; ++k) pthread_create(&thread[k], NULL, train, &ok[k]);
+    for (k = 0; k < 2; ++k) pthread_join(thread[k], NULL);
+    for (k = 0; k < 2 * STEPS; ++k) wanted *= 0.8; /* w - 0.1 * 2 w */
+    CHECK(ok[0] && ok[1]);
+    CHECK_NEAR(sum(weights), wanted, 1e-5);
+    tg_release(weights);
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    if (!tg_cuda_is_available()) {
+        CHECK(!tg_is_pinned(tg_ones(TG_SHAPE(1))) && tg_op_waits("get"));
+        CHECK_FAILS(tg_pin_memory(tg_ones(TG_SHAPE(1))), "CUDA");
+        CHECK_FAILS(tg_to_all(NULL, 1, TG_CPU), "NULL");
+        printf("skipped: the other tests want a device\n");
+        return harness_end();
+    }
+    first = TG_CUDA(0), last = TG_CUDA(tg_cuda_device_count() - 1);
+    RUN(a_page_locked_copy);
+    RUN(up_without_waiting);
+    RUN(down_without_waiting);
+    RUN(from_device_to_device);
+    RUN(copies_of_every_size);
+    RUN(checks_that_wait);
+    RUN(lists_move_as_one);
+    RUN(weights_of_two_threads);
+    tg_shutdown();
+    return harness_end();
+}
