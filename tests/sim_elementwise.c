@@ -1,0 +1,121 @@
+/* Elementwise kernels of tensorgrad_cuda.cu: sin, cos and tan against the C library.  Built by
+   `make sim MAIN=tests/sim_elementwise.c OUT=prog` for the simulator; it runs on GPUs, too. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "../tensorgrad.h"
+#include "harness.h"
+
+/* ---- sin, cos, tan ---- */
+
+/* Units in the last place of a float or double by which value is off. */
+static double off_by(double value, long double wanted, bool single)
+{
+    const int digits = single ? 24 : 53, least = single ? -149 : -1074;
+    int exponent;
+    if (isnan(value) || isnan((double)wanted)) return isnan(value) && isnan((double)wanted) ? 0 : HUGE_VAL;
+    frexpl(wanted, &exponent);
+    exponent = exponent - digits > least ? exponent - digits : least;
+    return (double)fabsl(((long double)value - wanted) / ldexpl(1, exponent));
+}
+
+/* Special, small and large, next to multiples of pi / 2 (the last of `some` is the double that is nearest to one), and
+   of every exponent that the dtype has. */
+static void angles(double *x, int64_t room, bool single)
+{
+    static const double some[] = {0.0,
+                                  -0.0,
+                                  HUGE_VAL,
+                                  -HUGE_VAL,
+                                  NAN,
+                                  5e-324,
+                                  -2.2250738585072014e-308,
+                                  1e-45,
+                                  1e-38,
+                                  0.25,
+                                  0.5,
+                                  1,
+                                  2,
+                                  -0.7853981633974483,
+                                  3,
+                                  1e5,
+                                  -1e5,
+                                  105615,
+                                  1e15,
+                                  1e22,
+                                  0.7853981633974484,
+                                  -3e38,
+                                  1e300,
+                                  1e30,
+                                  10,
+                                  1e-9,
+                                  33,
+                                  1.7976931348623157e308,
+                                  1e-300,
+                                  5.319372648326541e255};
+    uint64_t bits = 1;
+    int64_t n = 0, k;
+    int exponent;
+    for (k = 0; k < (int64_t)(sizeof some / sizeof *some); ++k) x[n++] = some[k];
+    for (k = 1; k < 1000000000000 && n + 1 < room; k += k < 500 ? 1 : k / 99) {
+        const double near = (double)((long double)k * 1.57079632679489661923132169163975144L);
+        x[n++] = -near;
+        x[n++] = nextafter(near, HUGE_VAL);
+    }
+    while (n < room) {
+        double y;
+        bits = bits * 6364136223846793005u + 1442695040888963407u;
+        memcpy(&y, &bits, sizeof y);
+        if (y - y != 0) continue;
+        y = frexp(y, &exponent);
+        x[n++] = ldexp(y, single ? exponent % 139 - 10 : exponent);
+    }
+    for (k = 0; single && k < n; ++k) x[k] = (double)(float)x[k];
+}
+
+static void trigonometry(tg_dtype dtype, bool strided)
+{
+    enum { N = 10000 };
+    static double x[N];
+    static const char *const names[3] = {"sin", "cos", "tan"};
+    const bool single = dtype == TG_F32;
+    tg_tensor *t, *y[3];
+    int k;
+    angles(x, N, single);
+    t = tg_to(tg_to_dtype(tg_from_f64(x, TG_SHAPE(N)), dtype), TG_CUDA(0));
+    if (strided) t = tg_slice(tg_repeat(tg_unsqueeze(t, 1), TG_SHAPE(1, 2)), 1, 0, 1, 1);
+    y[0] = tg_sin(t), y[1] = tg_cos(t), y[2] = tg_tan(t);
+    for (k = 0; k < 3; ++k) {
+        double worst = 0, at = 0;
+        tg_tensor *here = tg_to_dtype(tg_cpu(tg_contiguous(y[k])), TG_F64);
+        const double *value = tg_data_f64(here);
+        int64_t i;
+        for (i = 0; value && i < N; ++i) {
+            const long double exact = k == 0 ? sinl(x[i]) : k == 1 ? cosl(x[i]) : tanl(x[i]);
+            const double off = off_by(value[i], exact, single);
+            if (!(off <= worst)) worst = off, at = x[i];
+        }
+        harness.sample = names[k];
+        if (!CHECK(value && worst <= (k < 2 ? 1 : 2))) printf("    %s(%a) is off by %.2f ulp\n", names[k], at, worst);
+        CHECK(value && value[1] == (k == 1) && (1 / value[1] < 0) == (k != 1)); /* sin(-0) is -0 */
+    }
+    harness.sample = NULL;
+}
+
+TEST(trigonometry_in_f64) { trigonometry(TG_F64, false); }
+TEST(trigonometry_in_f64_strided) { trigonometry(TG_F64, true); }
+TEST(trigonometry_in_f32) { trigonometry(TG_F32, false); }
+TEST(trigonometry_in_f32_strided) { trigonometry(TG_F32, true); }
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    if (!tg_cuda_is_available()) {
+        printf("no CUDA device: 0 of the checks ran\n1 passed, 0 failed\n");
+        return 0;
+    }
+    RUN(trigonometry_in_f64);
+    RUN(trigonometry_in_f64_strided);
+    RUN(trigonometry_in_f32);
+    RUN(trigonometry_in_f32_strided);
+    tg_shutdown();
+    return harness_end();
+}
