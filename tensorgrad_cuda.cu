@@ -638,6 +638,57 @@ __device__ inline void tgi_copy_element(void *to, const void *from, int64_t size
     }
 }
 
+/* How a dtype is stored, and what it is computed in. */
+template <int dtype> struct tgi_stored;
+#define TGI_STORED(name, stored, ...)              \
+    template <> struct tgi_stored<TGI_AS_##name> { \
+        typedef stored type;                       \
+    };
+TGI_ELEMENTS(TGI_STORED)
+template <int dtype> struct tgi_computed {
+    typedef int64_t type;
+};
+template <> struct tgi_computed<TG_F32> {
+    typedef float type;
+};
+template <> struct tgi_computed<TG_BF16> : tgi_computed<TG_F32> {
+};
+template <> struct tgi_computed<TG_F16> : tgi_computed<TG_F32> {
+};
+template <> struct tgi_computed<TG_F64> {
+    typedef double type;
+};
+
+/* Elements that are loaded and stored together, in at most 16 bytes; the host sees to it that they are aligned. */
+enum { TGI_PACK = 16 };
+template <int dtype, int width> struct alignas(sizeof(typename tgi_stored<dtype>::type) * width) tgi_pack {
+    typename tgi_stored<dtype>::type x[width];
+};
+#ifndef CUDASIM_CHECK_ALIGNED /* the simulator's */
+#define CUDASIM_CHECK_ALIGNED(at, alignment) ((void)0)
+#endif
+
+template <class pack> __device__ inline pack tgi_load(const void *at)
+{
+    CUDASIM_CHECK_ALIGNED(at, alignof(pack));
+    return *(const pack *)at;
+}
+
+template <class pack> __device__ inline void tgi_store(void *at, const pack &x)
+{
+    CUDASIM_CHECK_ALIGNED(at, alignof(pack));
+    *(pack *)at = x;
+}
+
+/* How many packs of `width` elements can be taken of the first operands; none if one of them is not aligned. */
+static int64_t tgi_packs_of(const tgi_nest *nest, int operands, int64_t width)
+{
+    for (int k = 0; k < operands; ++k) {
+        if ((uintptr_t)nest->data[k] % TGI_PACK) return 0;
+    }
+    return nest->numel / width;
+}
+
 /* Where element `element` of a nest lies in its first N operands.  The loop has a constant length, or the nest would be
    copied to each thread's own memory to be indexed. */
 template <int N> __device__ inline void tgi_place(const tgi_nest &nest, int64_t element, char *(&at)[N])
@@ -842,12 +893,45 @@ TGI_MASK_OPS(TGI_FORMULAS_AB)
 #define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_MASK_OPS(OP)
 #define TGI_OPS_OF_3(OP) TGI_TERNARY_OPS(OP)
 
-/* y[n] = formula(a[n], b[n], c[n]): all side by side, in the type that is computed in; y may be an input. */
-template <int op, class real, int inputs>
-__global__ void tgi_map_flat(int64_t n, typename tgi_formula<op, real>::value *y, const real *a, const real *b,
-                             const real *c, double s, double t)
+/* y[n] = formula(a[n], b[n], c[n]): all side by side, inputs of one dtype; y may be an input.  First `packs` packs, of
+   16 bytes in the wider dtype, and the rest by elements. */
+template <class formula, int inputs, int from, int to, int width>
+__device__ inline void tgi_map_pack(int64_t i, void *y, const void *a, const void *b, const void *c, double s, double t)
 {
-    TGI_EACH(i, n) y[i] = tgi_formula<op, real>::of(a[i], inputs > 1 ? b[i] : real(), inputs > 2 ? c[i] : real(), s, t);
+    typedef typename tgi_computed<from>::type real;
+    typedef typename tgi_stored<from>::type stored;
+    typedef tgi_pack<from, width> pack;
+    tgi_pack<to, width> py;
+    const pack pa = tgi_load<pack>((const stored *)a + i);
+    const pack pb = inputs > 1 ? tgi_load<pack>((const stored *)b + i) : pa;
+    const pack pc = inputs > 2 ? tgi_load<pack>((const stored *)c + i) : pa;
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+        const real x[3] = {tgi_take<real>((tg_dtype)from, &pa.x[k]), tgi_take<real>((tg_dtype)from, &pb.x[k]),
+                           tgi_take<real>((tg_dtype)from, &pc.x[k])};
+        tgi_put((tg_dtype)to, &py.x[k], (real)formula::of(x[0], x[1], x[2], s, t));
+    }
+    tgi_store((typename tgi_stored<to>::type *)y + i, py);
+}
+
+template <class formula, int inputs, int from, int to, int width>
+__global__ void tgi_map_flat(int64_t n, int64_t packs, void *y, const void *a, const void *b, const void *c, double s,
+                             double t)
+{
+    const int64_t done = packs * width;
+    TGI_EACH(i, packs) tgi_map_pack<formula, inputs, from, to, width>(i * width, y, a, b, c, s, t);
+    TGI_EACH(i, n - done) tgi_map_pack<formula, inputs, from, to, 1>(done + i, y, a, b, c, s, t);
+}
+
+template <class formula, int inputs, int from, int to>
+static bool tgi_launch_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_nest *nest, double s, double t)
+{
+    constexpr size_t x = sizeof(typename tgi_stored<from>::type), y = sizeof(typename tgi_stored<to>::type);
+    constexpr int width = (int)(TGI_PACK / (x > y ? x : y));
+    const int64_t n = nest->numel, packs = tgi_packs_of(nest, 1 + inputs, width);
+    return tgi_launch_each(S, d, tgi_map_flat<formula, inputs, from, to, width>, packs ? packs : n, n, packs,
+                           nest->data[0], nest->data[1], nest->data[inputs > 1 ? 2 : 1], nest->data[inputs > 2 ? 3 : 1],
+                           s, t);
 }
 
 /* The same over strided operands of any dtype: one kernel for all ops with as many inputs. */
@@ -888,19 +972,23 @@ template <class real, int inputs> __global__ void tgi_map_strided(tgi_nest nest,
     }
 }
 
-template <int op, class real, int inputs>
-static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, int64_t n)
+/* The same with the inputs' dtype known only now: `compute`, or one of 16 bits. */
+template <class formula, int compute, int inputs>
+static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_nest *nest, double s, double t)
 {
-    typedef typename tgi_formula<op, real>::value value;
-    return tgi_launch_each(S, d, tgi_map_flat<op, real, inputs>, n, n, (value *)loop->arg[0].data,
-                           (const real *)loop->arg[1].data, (const real *)loop->arg[inputs > 1 ? 2 : 1].data,
-                           (const real *)loop->arg[inputs > 2 ? 3 : 1].data, loop->scalar[0], loop->scalar[1]);
+    constexpr bool test = sizeof(typename formula::value) < sizeof(typename formula::real);
+    constexpr int to = test ? TG_BOOL : compute, to_bf16 = test ? TG_BOOL : TG_BF16, to_f16 = test ? TG_BOOL : TG_F16;
+    if constexpr (compute == TG_F32) {
+        if (nest->dtype[1] == TG_BF16) return tgi_launch_flat<formula, inputs, TG_BF16, to_bf16>(S, d, nest, s, t);
+        if (nest->dtype[1] == TG_F16) return tgi_launch_flat<formula, inputs, TG_F16, to_f16>(S, d, nest, s, t);
+    }
+    return tgi_launch_flat<formula, inputs, compute, to>(S, d, nest, s, t);
 }
 
-template <class real>
+template <int compute>
 static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_nest *nest)
 {
-    const tg_dtype compute = loop->compute;
+    typedef typename tgi_computed<compute>::type real;
     bool flat = true, exists = false, test = false;
 #define TGI_ROW_EXISTS(name, kind, ...)                    \
     case TGI_OP_##name:                                    \
@@ -915,13 +1003,16 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
     }
     if (!exists)
         return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
-                                tgi_dtypes[compute].name);
+                                tgi_dtypes[loop->compute].name);
+    const tg_dtype from = nest->dtype[1];
     for (int k = 0; k < nest->nargs; ++k)
-        flat = flat && nest->dtype[k] == (k ? compute : test ? TG_BOOL : compute) && tgi_is_flat(nest, k);
-#define TGI_MAP_DENSE(inputs, name)                                                     \
-    case TGI_OP_##name:                                                                 \
-        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)                         \
-            return tgi_map_dense<TGI_OP_##name, real, inputs>(S, d, loop, nest->numel); \
+        flat = flat && nest->dtype[k] == (k || !test ? from : TG_BOOL) && tgi_is_flat(nest, k);
+    flat = flat && (from == compute || (compute == TG_F32 && (from == TG_BF16 || from == TG_F16)));
+    const double s = loop->scalar[0], t = loop->scalar[1];
+#define TGI_MAP_DENSE(inputs, name)                                                                    \
+    case TGI_OP_##name:                                                                                \
+        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)                                        \
+            return tgi_map_dense<tgi_formula<TGI_OP_##name, real>, compute, inputs>(S, d, nest, s, t); \
         break;
 #define TGI_MAP_DENSE_1(name, ...) TGI_MAP_DENSE(1, name)
 #define TGI_MAP_DENSE_2(name, ...) TGI_MAP_DENSE(2, name)
@@ -931,7 +1022,6 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
             TGI_OPS_OF_1(TGI_MAP_DENSE_1) TGI_OPS_OF_2(TGI_MAP_DENSE_2) TGI_OPS_OF_3(TGI_MAP_DENSE_3)
         }
     }
-    const double s = loop->scalar[0], t = loop->scalar[1];
     if (nest->nargs == 2)
         return tgi_launch_each(S, d, tgi_map_strided<real, 1>, nest->numel, *nest, loop->kernel, s, t);
     if (nest->nargs == 3)
@@ -946,9 +1036,9 @@ static bool tgi_cuda_map(tgi_thread *S, const tgi_loop *loop)
     tgi_nest_begin(&nest, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
     if (!d) return false;
     if (nest.numel == 0) return true;
-    if (loop->compute == TG_F32) return tgi_map_as<float>(S, d, loop, &nest);
-    if (loop->compute == TG_F64) return tgi_map_as<double>(S, d, loop, &nest);
-    return tgi_map_as<int64_t>(S, d, loop, &nest);
+    if (loop->compute == TG_F32) return tgi_map_as<TG_F32>(S, d, loop, &nest);
+    if (loop->compute == TG_F64) return tgi_map_as<TG_F64>(S, d, loop, &nest);
+    return tgi_map_as<TG_I64>(S, d, loop, &nest);
 }
 
 /* y = x: bits unchanged, by elements of 1, 2, 4 or 8 bytes. */
@@ -973,6 +1063,23 @@ template <class real> __global__ void tgi_copy_converted(tgi_nest nest)
     }
 }
 
+/* The same side by side. */
+template <class real_> struct tgi_identity {
+    typedef real_ real;
+    __device__ static real of(real x, real, real, double, double) { return x; }
+};
+
+template <int from> static bool tgi_convert_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_nest *nest)
+{
+    typedef tgi_identity<typename tgi_computed<from>::type> identity;
+#define TGI_CONVERT_TO(name, ...) \
+    case TGI_AS_##name: return tgi_launch_flat<identity, 1, from, TGI_AS_##name>(S, d, nest, 0, 0);
+    switch ((int)nest->dtype[0]) {
+        TGI_ELEMENTS(TGI_CONVERT_TO)
+    }
+    return false;
+}
+
 static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
@@ -981,7 +1088,8 @@ static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
     tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, true);
     if (!d) return false;
     if (nest.numel == 0) return true;
-    if (to == from && tgi_is_flat(&nest, 0) && tgi_is_flat(&nest, 1)) {
+    const bool flat = tgi_is_flat(&nest, 0) && tgi_is_flat(&nest, 1);
+    if (to == from && flat) {
         return TGI_CUDA(cudaMemcpyAsync(nest.data[0], nest.data[1], (size_t)(nest.numel * tgi_bytes_of(to)),
                                         cudaMemcpyDeviceToDevice, d->stream));
     }
@@ -991,6 +1099,13 @@ static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
         case 2: return tgi_launch_each(S, d, tgi_copy_bits<uint16_t>, nest.numel, nest);
         case 4: return tgi_launch_each(S, d, tgi_copy_bits<uint32_t>, nest.numel, nest);
         default: return tgi_launch_each(S, d, tgi_copy_bits<uint64_t>, nest.numel, nest);
+        }
+    }
+#define TGI_CONVERT_FROM(name, ...) \
+    case TGI_AS_##name: return tgi_convert_flat<TGI_AS_##name>(S, d, &nest);
+    if (flat) {
+        switch ((int)from) {
+            TGI_ELEMENTS(TGI_CONVERT_FROM)
         }
     }
     switch (tgi_compute_dtype(from)) {
@@ -1010,12 +1125,30 @@ static __global__ void tgi_fill_elements(tgi_nest nest, double value)
     }
 }
 
+/* The same side by side: `packs` packs, and the rest by elements. */
+static __global__ void tgi_fill_flat(tg_dtype dtype, char *y, int64_t n, int64_t packs, double value)
+{
+    const int64_t size = tgi_size_of(dtype), done = packs * TGI_PACK / size;
+    tgi_pack<TG_I64, 2> pack;
+    uint64_t word = 0;
+    tgi_put(dtype, &word, value);
+    for (int64_t bits = 8 * size; bits < 64; bits *= 2) word |= word << bits;
+    pack.x[0] = pack.x[1] = (int64_t)word;
+    TGI_EACH(i, packs) tgi_store(y + i * TGI_PACK, pack);
+    TGI_EACH(i, n - done) tgi_copy_element(y + (done + i) * size, &word, size);
+}
+
 static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
+    const double value = loop->scalar[0];
     tgi_nest nest;
     tgi_nest_begin(&nest, loop->ndim, loop->dim, 1, loop->arg, true);
-    return d && (nest.numel == 0 || tgi_launch_each(S, d, tgi_fill_elements, nest.numel, nest, loop->scalar[0]));
+    if (!d) return false;
+    if (nest.numel == 0) return true;
+    if (!tgi_is_flat(&nest, 0)) return tgi_launch_each(S, d, tgi_fill_elements, nest.numel, nest, value);
+    const int64_t n = nest.numel, packs = tgi_packs_of(&nest, 1, TGI_PACK / tgi_bytes_of(nest.dtype[0]));
+    return tgi_launch_each(S, d, tgi_fill_flat, packs ? packs : n, nest.dtype[0], nest.data[0], n, packs, value);
 }
 
 /* ======== Sorting ================================================================================================= */

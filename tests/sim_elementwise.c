@@ -1,5 +1,6 @@
-/* Elementwise kernels of tensorgrad_cuda.cu: sin, cos and tan against the C library.  Built by
-   `make sim MAIN=tests/sim_elementwise.c OUT=prog` for the simulator; it runs on GPUs, too. */
+/* Elementwise kernels of tensorgrad_cuda.cu: sin, cos and tan against the C library; the path for elements that lie side
+   by side against the CPU.  Built by `make sim MAIN=tests/sim_elementwise.c OUT=prog` for the simulator; it runs on GPUs,
+   too. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include "harness.h"
@@ -105,6 +106,102 @@ TEST(trigonometry_in_f64_strided) { trigonometry(TG_F64, true); }
 TEST(trigonometry_in_f32) { trigonometry(TG_F32, false); }
 TEST(trigonometry_in_f32_strided) { trigonometry(TG_F32, true); }
 
+/* ---- side by side: packs of 16 bytes and the rest, aligned or not ---- */
+
+static const int64_t sizes[] = {1, 3, 4, 5, 1023, 4097};
+enum { SIZES = sizeof sizes / sizeof *sizes, DTYPES = TG_BOOL + 1, MARGIN = 16 };
+
+/* n elements of a tensor with some around them, from `start` on; on the CPU or the device. */
+typedef struct {
+    tg_tensor *whole, *part;
+} strip;
+
+static strip strip_of(tg_tensor *values, tg_dtype dtype, tg_device device, int64_t start)
+{
+    strip s;
+    const int64_t n = tg_numel(values) - MARGIN;
+    s.whole = tg_to_ex(values, device, dtype, TG_COPY);
+    s.part = tg_narrow(s.whole, 0, start, n);
+    return s;
+}
+
+/* Op number k of strips; NULL past the last.  In place from 8 on, where the strip's surroundings must stay. */
+static tg_tensor *side_by_side(int k, const strip *s, const char **name)
+{
+    tg_tensor *a = s[0].part, *b = s[1].part, *c = s[2].part;
+    const bool floating = tg_dtype_of(a) <= TG_F16, real = tg_dtype_of(a) != TG_BOOL;
+#define OP(number, takes, call) \
+    case number: *name = #call; return takes ? call : a
+    switch (k) {
+        OP(0, true, tg_add(a, b));
+        OP(1, true, tg_lt(a, b));
+        OP(2, real, tg_square(a));
+        OP(3, real, tg_mul_scalar(a, 3));
+        OP(4, floating, tg_lerp(a, b, c));
+        OP(5, floating, tg_floor(a));
+        OP(6, real, tg_maximum(a, b));
+        OP(7, true, tg_logical_not(a));
+        OP(8, true, (tg_mul_(a, b), s[0].whole));
+        OP(9, true, (tg_fill_(a, 7), s[0].whole));
+        OP(10, true, (tg_fill_(a, 0), s[0].whole));
+        OP(11, true, (tg_copy_(a, s[3].part), s[0].whole));
+    }
+#undef OP
+    return NULL;
+}
+
+static void both_sides(tg_dtype dtype, int64_t n, int64_t start)
+{
+    const tg_device device[2] = {TG_CPU, TG_CUDA(0)};
+    strip s[2][4];
+    int k, i, side;
+    for (i = 0; i < 4; ++i) {
+        tg_tensor *values = tg_mul_scalar(tg_randn_on(TG_SHAPE(n + MARGIN), TG_F64, TG_CPU), i == 3 ? 300 : 4);
+        for (side = 0; side < 2; ++side)
+            s[side][i] = strip_of(values, i < 3 ? dtype : TG_F64, device[side], i ? start : 0);
+    }
+    for (k = 0;; ++k) {
+        const char *name = "";
+        tg_tensor *y = side_by_side(k, s[0], &name), *z = side_by_side(k, s[1], &name);
+        if (!y && tg_ok()) return;
+        harness.sample = name;
+        if (!CHECK(y && z && tg_dtype_of(y) == tg_dtype_of(z) && tg_equal(y, tg_cpu(z))))
+            printf("    %s, %d elements from %d\n", tg_dtype_name(dtype), (int)n, (int)start);
+    }
+}
+
+TEST(elements_side_by_side)
+{
+    int dtype, size, start;
+    for (dtype = 0; dtype < DTYPES; ++dtype) {
+        for (size = 0; size < SIZES; ++size) {
+            for (start = 0; start < 2; ++start) {
+                TG_SCOPE;
+                both_sides((tg_dtype)dtype, sizes[size], start);
+            }
+        }
+    }
+    harness.sample = NULL;
+}
+
+TEST(conversions_side_by_side)
+{
+    int from, to, start;
+    for (from = 0; from < DTYPES; ++from) {
+        for (start = 0; start < 2; ++start) {
+            TG_SCOPE;
+            tg_tensor *values = tg_mul_scalar(tg_randn(TG_SHAPE(1023 + MARGIN)), 1e3);
+            const strip here = strip_of(values, (tg_dtype)from, TG_CPU, start);
+            const strip there = strip_of(values, (tg_dtype)from, TG_CUDA(0), start);
+            for (to = 0; to < DTYPES; ++to) {
+                tg_tensor *y = tg_to_dtype(here.part, (tg_dtype)to), *z = tg_to_dtype(there.part, (tg_dtype)to);
+                if (!CHECK(tg_dtype_of(z) == (tg_dtype)to && tg_equal(y, tg_cpu(z))))
+                    printf("    %s to %s\n", tg_dtype_name((tg_dtype)from), tg_dtype_name((tg_dtype)to));
+            }
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -116,6 +213,8 @@ int main(int argc, char **argv)
     RUN(trigonometry_in_f64_strided);
     RUN(trigonometry_in_f32);
     RUN(trigonometry_in_f32_strided);
+    RUN(elements_side_by_side);
+    RUN(conversions_side_by_side);
     tg_shutdown();
     return harness_end();
 }
