@@ -19,7 +19,7 @@ help:
 	@echo 'make demo DEVICE=cuda     on an NVIDIA GPU, with nvcc: cpu, cuda (the first GPU), cuda:1; NVCCFLAGS are honoured'
 	@echo 'make test            builds and runs every test and checks the examples'
 	@echo 'make check-deep      everything there is, with what tools there are: sanitizers, valgrind, mutants; an hour'
-	@echo 'make bench           what an op costs, and what the header costs to compile'
+	@echo 'make bench           what an op costs, and what the header costs to compile; with DEVICE=cuda the GPU, too'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on pretend CUDA devices (tests/cudasim)'
@@ -27,7 +27,7 @@ help:
 	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test check-examples examples $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test check-examples examples bench $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     echo 'int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -46,7 +46,7 @@ CUDA_OBJECT := $(BUILD)/tensorgrad_cuda.o
 CUDA_FLAGS := -DTG_ENABLE_CUDA
 CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas
 
-$(TESTS) $(EXAMPLES) $(BUILD)/check_output: $(CUDA_OBJECT)
+$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device: $(CUDA_OBJECT)
 
 $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 	$(NVCC) $(NVCCFLAGS) -c $< -o $@
@@ -64,8 +64,9 @@ check-examples: $(EXAMPLES) $(BUILD)/check_output
 check-deep:
 	@bash .ci/run --deep
 
-bench:
+bench: $(if $(CUDA),$(BUILD)/device)
 	@bash tests/ci/figures.sh $(BUILD)/figures
+	$(if $(CUDA),$(BUILD)/device)
 
 examples: $(EXAMPLES)
 
@@ -76,6 +77,9 @@ $(TESTS): $(BUILD)/%: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD)/flag
 	$(COMPILE)
 
 $(BUILD)/check_output: tests/check_output.c $(BUILD)/flags
+	$(COMPILE)
+
+$(BUILD)/device: tests/bench/device.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
 # Changes when the compiler or a flag does, so that everything is built again.

@@ -136,10 +136,13 @@ static tg_tensor *predict(const model *m, tg_tensor *ids)
     return tg_linear(tg_layer_norm(x, 1, m->norm, NULL, 1e-5), m->head, NULL);
 }
 
-/* A batch, on the model's device. */
+/* A batch on the model's device.  From page-locked memory a move returns at once: the GPU fetches the bytes while the CPU
+   goes on to ask for the work that needs them. */
 static tg_tensor *batch(const model *m, const int64_t *ids, tg_shape shape)
 {
-    return tg_to(tg_from_i64(ids, shape), m->device);
+    tg_tensor *here = tg_from_i64(ids, shape);
+    if (m->device.type == TG_DEV_CUDA) here = tg_pin_memory(here);
+    return tg_to_ex(here, m->device, TG_I64, TG_NON_BLOCKING);
 }
 
 /* Mean loss of n windows of CONTEXT bytes; window i begins at start[i] and predicts the byte after each of its own. */

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# gpu_script.sh BUILD [--deep]: tests/gpu.sh writes a table with the rows of tests/bench/RESULTS.md, which has nothing that is of
+# the simulator; --deep: it runs through all of its parts there.
+set -e
+rows() { sed -nE 's/^(\| [^|]*\|).*/\1/p' "$1" | sort; }
+if grep -i simulator tests/bench/RESULTS.md; then exit 1; fi
+if [ "$2" = --deep ]; then
+    TG_GPU_SIM=1 BUILD=$1/gpu-script tests/gpu.sh
+else
+    TG_GPU_SIM=1 BUILD=$1/gpu-script tests/gpu.sh --not-run
+fi
+diff <(rows tests/bench/RESULTS.md) <(rows "$1/gpu-script/RESULTS.md")

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# tests/gpu.sh [--not-run]: everything that wants an NVIDIA GPU, in one call of under ten minutes.
+#
+# Builds with nvcc, runs the test suite on the GPU, the four tools of compute-sanitizer, the device tour, the demo and the
+# benchmarks, writes tests/bench/RESULTS.md and ends in "N passed, N failed".  Each part has a time limit, and one that fails
+# does not stop the others.  What is needed: nvcc, compute-sanitizer, a C compiler, make.
+#   --not-run       only writes the file, every result as "not run"
+#   TG_GPU_SIM=1    rehearses the script on the simulator, in small: its own build folder, nothing in tests/bench
+cd "$(dirname "$0")/.." || exit 2
+export LC_ALL=C mode=gpu B=${BUILD:-build/gpu}
+results=tests/bench/RESULTS.md patience=1
+if [ -n "${TG_GPU_SIM:-}" ]; then mode=sim B=${BUILD:-build/gpu-sim} results=$B/RESULTS.md patience=5; fi
+if [ "${1:-}" = --not-run ]; then mode=not-run; fi
+mkdir -p "$B/log"
+: >"$B/checks.md"
+: >"$B/figures.md"
+
+if [ $mode = gpu ] && ! nvidia-smi -L >"$B/log/gpus.txt" 2>&1; then
+    echo "tests/gpu.sh: no NVIDIA GPU here: nvidia-smi finds none.  TG_GPU_SIM=1 tests/gpu.sh rehearses on the simulator."
+    exit 1
+fi
+
+# part NAME SECONDS COMMAND...: one check, what it prints in $B/log; it fails when the command does, or takes longer
+part()
+{
+    local name=$1 limit=$(($2 * patience)) log="$B/log/${1//[ ,]/-}.txt" begun=$SECONDS status said
+    shift 2
+    if [ $mode = not-run ]; then echo "| $name | not run | |" >>"$B/checks.md"; return; fi
+    timeout -k 5 "$limit" bash -c '"$@"' - "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    said=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
+    case $status in
+    0) said="ok${said:+, $said}" ;;
+    124 | 137) said="FAILED, took more than $limit s" ;;
+    *) said="FAILED, ${said:-exit code $status}" ;;
+    esac
+    printf '%-28s %s, %d s\n' "$name" "$said" $((SECONDS - begun))
+    [ $status -eq 0 ] || tail -n 20 "$log" | cut -c1-200 | sed 's/^/      | /'
+    echo "| $name | $said | $((SECONDS - begun)) |" >>"$B/checks.md"
+}
+
+# ---- the parts -------------------------------------------------------------------------------------------------------
+
+# With nvcc; the second object hands every allocation to CUDA, so that compute-sanitizer sees where each one ends.
+build()
+{
+    local source
+    if [ $mode = gpu ]; then
+        make -j4 CUDA=1 BUILD="$B" "$B/check_output" "$B/12_chargpt" "$B/14_device_tour" "$B/device" &&
+            make -j4 CUDA=1 BUILD="$B/pass" NVCCFLAGS='-O2 -arch=native -lineinfo -DTG_CUDA_PASS_THROUGH' "$B/pass/test_ops"
+        return
+    fi
+    make BUILD="$B" "$B/check_output" || return
+    for source in examples/12_chargpt.c examples/14_device_tour.c tests/bench/device.c tests/test_ops.c; do
+        make sim MAIN=$source OUT="$B/$(basename $source .c)" BUILD="$B" || return
+    done
+}
+
+suite()
+{
+    if [ $mode = gpu ]; then make test CUDA=1 BUILD="$B"; else TG_TEST_DEVICE=cuda:0 SMALL=1 "$B/test_ops" softmax; fi
+}
+
+sanitizer() # TOOL
+{
+    export TG_TEST_DEVICE=cuda:0 SMALL=1
+    if [ $mode = gpu ]; then compute-sanitizer --tool "$1" --error-exitcode 9 "$B/pass/test_ops"
+    else "$B/test_ops" softmax; fi
+}
+
+demo() # DEVICE STEPS: trains, and prints milliseconds per step, its few validations included
+{
+    "$B/12_chargpt" --device "$1" --text LICENSE --steps "$2" --out "$B/demo-$1" | tee "$B/demo-$1.txt"
+    awk '{ for (i = 2; i <= NF; ++i) if ($i == "tokens/s" && $(i - 1) > 0) ms = 16 * 32 * 1e3 / $(i - 1) } # batch x context
+         END { printf "%.2f ms\n", ms; exit !ms }' "$B/demo-$1.txt" >"$B/demo-$1.ms"
+}
+
+benchmarks() { "$B/device" $([ $mode = gpu ] || echo tiny) >"$B/device.txt"; }
+export -f build suite sanitizer demo benchmarks
+
+# figure NAME VALUE: a row of the table; a figure that a failed part owes is "not run"
+figure() { echo "| $1 | ${2:-not run} |" >>"$B/figures.md"; }
+
+figures()
+{
+    local line
+    if [ ! -s "$B/device.txt" ]; then
+        cc -O0 -I. tests/bench/device.c -o "$B/device-names" -lm && "$B/device-names" names >"$B/device.txt"
+    fi
+    while IFS= read -r line; do figure "$(echo "${line:0:32}" | sed 's/ *$//')" "${line:33}"; done <"$B/device.txt"
+    figure "a step of the demo, on the CPU" "$(cat "$B/demo-cpu.ms" 2>/dev/null)"
+    figure "a step of the demo, on the GPU" "$(cat "$B/demo-cuda.ms" 2>/dev/null)"
+}
+
+# about NAME COMMAND...: a row on the machine, of the first line that the command prints
+about()
+{
+    local said='not run'
+    if [ $mode != not-run ]; then said=$("${@:2}" 2>/dev/null | head -n 1); fi
+    echo "| $1 | ${said:-unknown} |"
+}
+gpu_names()
+{
+    if [ $mode = sim ]; then echo "none: the simulator, in tiny sizes"; return; fi
+    nvidia-smi --query-gpu=name,memory.total --format=csv,noheader | sort | uniq -c | sed 's/^ *//'
+}
+processor() { echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $(nproc) threads"; }
+
+write_results()
+{
+    echo "# Results on a GPU"
+    echo
+    echo "Written by \`tests/gpu.sh\`; \"not run\" is what nobody has measured."
+    printf '\n| | |\n|---|---|\n'
+    about GPU gpu_names
+    about driver nvidia-smi --query-gpu=driver_version --format=csv,noheader
+    about toolkit sh -c 'nvcc --version | sed -n "s/.*release //p"'
+    about processor processor
+    about compiler cc --version
+    about date date -u +%F
+    about commit git describe --always --dirty
+    printf '\n| check | result | s |\n|---|---|---|\n'
+    cat "$B/checks.md"
+    printf '\n| figure (median) | value |\n|---|---|\n'
+    cat "$B/figures.md"
+}
+
+# ---- all of it: the limits add up to less than ten minutes ---------------------------------------------------------------
+
+small=$([ $mode = gpu ] && echo 300 || echo 2)
+rm -f "$B/device.txt" "$B"/demo-*.ms
+part build 150 build
+part benchmarks 40 benchmarks
+part "device tour" 10 bash tests/ci/tour_same.sh "$B/14_device_tour" "$B/check_output" "$B"
+part "demo, GPU against CPU" 40 bash tests/ci/demo_same.sh "$B/12_chargpt" "$B/check_output" "$B"
+part "demo, CPU" 20 demo cpu "$small"
+part "demo, GPU" 20 demo cuda "$small"
+part "test suite" 170 suite
+for tool in memcheck racecheck initcheck synccheck; do part "compute-sanitizer $tool" 140 sanitizer $tool & done
+wait
+figures
+write_results >"$results"
+if [ $mode = not-run ]; then exit; fi
+echo "written: $results"
+failed=$(grep -c '| FAILED' "$B/checks.md")
+echo "$(grep -c '| ok' "$B/checks.md") passed, $failed failed"
+[ "$failed" -eq 0 ]
