@@ -13,13 +13,17 @@
  *         harness_begin(argc, argv);                            an argument runs only the tests whose name contains it
  *         RUN(addition);
  *         return harness_end();                                 "3 passed, 0 failed"
- *     } */
+ *     }
+ *
+ *     TG_TEST_DEVICE=cuda:1 test_ops       runs the tests there: it is the default device, and HERE in calls that name
+ *                                          one; not there, the program fails */
 #ifndef HARNESS_H
 #define HARNESS_H
 
 #include "tensorgrad.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HARNESS_ROWS = 512 };
@@ -37,11 +41,13 @@ enum { HARNESS_ROWS = 512 };
 
 static struct {
     int passed, failed;
+    tg_device device;
     const char *only, *test, *row, *sample; /* sample: what a table-driven test is at, or NULL */
     int row_count;
     struct { const char *row, *test; } rows[HARNESS_ROWS]; /* the rows that ran, and in which test */
 } harness;
 
+#define HERE harness.device
 #define TEST(name) static void test_##name(void)
 #define RUN(name) harness_run(#name, test_##name)
 #define ROW(number) if (harness_row(#number))
@@ -81,15 +87,39 @@ static inline bool harness_near(double value, double wanted, double tolerance, c
     return harness_check(harness_close(value, wanted, tolerance), message, file, line);
 }
 
-/* After a call that had to fail: the record must hold the text, and is cleared. */
+/* After a call that had to fail: the record must hold the text, and is cleared.  A device meets a bad index only when
+   it comes to it. */
 static inline bool harness_fails(const char *wanted, const char *call, const char *file, int line)
 {
     char message[800];
-    bool holds = !tg_ok() && strstr(tg_error_message(), wanted) != NULL;
+    bool late = tg_ok() && tg_synchronize(HERE) != TG_OK;
+    bool holds = !tg_ok() && strstr(tg_error_message(), wanted) != NULL &&
+                 (!late || strstr(tg_error_message(), "(detected later)") != NULL);
     snprintf(message, sizeof message, "%s: wanted the error \"%s\"%s", call, wanted, tg_ok() ? ", there was none" : "");
     harness_check(holds, message, file, line);
     tg_clear_error();
     return holds;
+}
+
+/* FNV-1a of the bits of a tensor, or of there being none, added to a hash: from device to device, or run to run. */
+#define HARNESS_HASH 14695981039346656037u
+static inline uint64_t harness_mix(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)data;
+    while (bytes-- > 0) hash = (hash ^ *p++) * 1099511628211u;
+    return hash;
+}
+
+static inline uint64_t harness_mix_tensor(uint64_t hash, tg_tensor *t)
+{
+    size_t bytes = t ? (size_t)tg_numel(t) * tg_dtype_size(tg_dtype_of(t)) : 0;
+    void *data;
+    if (!t) return harness_mix(hash, "none", 4);
+    data = malloc(bytes + 1);
+    CHECK(data && tg_copy_out(tg_detach(t), data, bytes) == TG_OK);
+    hash = harness_mix(hash, data, bytes);
+    free(data);
+    return hash;
 }
 
 static inline bool harness_row(const char *row)
@@ -102,7 +132,7 @@ static inline bool harness_row(const char *row)
     return true;
 }
 
-/* A test runs in a scope of its own; after it nothing may be pending and nothing left alive. */
+/* A test runs in a scope of its own; after it nothing may be pending, here or on the device, and nothing left alive. */
 static inline void harness_run(const char *name, void (*test)(void))
 {
     tg_stats_info before, after;
@@ -110,11 +140,12 @@ static inline void harness_run(const char *name, void (*test)(void))
     if (harness.only && !strstr(name, harness.only)) return;
     harness.test = name, harness.row = harness.sample = NULL;
     if (HARNESS_MEMORY_CHECKER) tg_set_cache_limit(0);
+    tg_set_default_device(HERE);
     before = tg_stats();
     mark = tg_scope_begin();
     test();
     harness.row = harness.sample = NULL;
-    CHECK(tg_ok());
+    CHECK(tg_ok() && tg_synchronize(HERE) == TG_OK);
     tg_scope_end(mark);
     after = tg_stats();
     CHECK(after.tensors == before.tensors && after.nodes == before.nodes);
@@ -123,10 +154,14 @@ static inline void harness_run(const char *name, void (*test)(void))
 
 static inline void harness_begin(int argc, char **argv)
 {
+    const char *device = getenv("TG_TEST_DEVICE");
     harness.test = "";
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash is seen */
     tg_set_error_handler(NULL, NULL); /* tests provoke errors: keep stderr quiet */
     if (argc > 1) harness.only = argv[1];
+    harness.device = TG_CPU;
+    if (device) CHECK(tg_device_parse(device, &HERE) == TG_OK);
+    CHECK(tg_set_default_device(HERE) == TG_OK);
 }
 
 static inline int harness_end(void)

@@ -42,7 +42,7 @@ static tg_tensor *floats(int n, double a, double b, double c, double d)
 
 /* ---- functions to be checked, right and wrong ---- */
 
-static tg_tensor *random_f64(tg_shape shape) { return tg_set_requires_grad(tg_randn_on(shape, TG_F64, TG_CPU), true); }
+static tg_tensor *random_f64(tg_shape shape) { return tg_set_requires_grad(tg_randn_on(shape, TG_F64, HERE), true); }
 
 static tg_tensor *cube(tg_tensor *const *in, int n, void *user)
 {
@@ -212,7 +212,7 @@ TEST(gradcheck_passes)
     CHECK(tg_gradcheck(layer, in, 3, NULL) && tg_gradgradcheck(layer, in, 3, NULL));
     in[0] = random_f64(TG_SHAPE(0, 3));
     CHECK(tg_gradcheck(layer, in, 3, NULL) && tg_gradgradcheck(layer, in, 3, NULL));
-    in[0] = tg_set_requires_grad(tg_full_on(TG_SHAPE(2), 1e6, TG_F64, TG_CPU), true); /* h grows with x */
+    in[0] = tg_set_requires_grad(tg_full_on(TG_SHAPE(2), 1e6, TG_F64, HERE), true); /* h grows with x */
     CHECK(tg_gradcheck(cube, in, 1, NULL));
 }
 
@@ -833,7 +833,7 @@ TEST(clipping)
     const double g0[2] = {3, 0}, g1[2] = {0, 4};
     tg_tensor *p[3], *norm;
     int i;
-    for (i = 0; i < 3; ++i) p[i] = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(2), TG_F64, TG_CPU), true);
+    for (i = 0; i < 3; ++i) p[i] = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(2), TG_F64, HERE), true);
     CHECK_NEAR(tg_item(tg_clip_grad_norm(p, 3, 1)), 0, 0);
     tg_set_grad(p[0], tg_from_f64(g0, TG_SHAPE(2))), tg_set_grad(p[1], tg_from_f64(g1, TG_SHAPE(2)));
     norm = tg_clip_grad_norm(p, 3, 10); /* large enough: multiplied by 1 */
@@ -879,7 +879,7 @@ static tg_tensor *counted(tg_dtype dtype, tg_shape shape)
     double n = 1;
     int i;
     for (i = 0; i < shape.ndim; ++i) n *= (double)shape.dim[i];
-    return tg_reshape(tg_arange_on(0, n, 1, dtype, TG_CPU), shape);
+    return tg_reshape(tg_arange_on(0, n, 1, dtype, HERE), shape);
 }
 
 TEST(print_numbers)
@@ -906,19 +906,19 @@ TEST(print_dtypes)
     CHECK(prints_tensor(tg_from_i64(whole, TG_SHAPE(2, 2)), "tensor([[  1, -20],\n        [300,   4]])\n"));
     CHECK(prints_tensor(tg_from_i64(big, TG_SHAPE(1)), "tensor([9007199254740993])\n"));
     CHECK(prints_tensor(counted(TG_I32, TG_SHAPE(2)), "tensor([0, 1], dtype=i32)\n"));
-    CHECK(prints_tensor(tg_full_on(TG_SHAPE(1), 255, TG_U8, TG_CPU), "tensor([255], dtype=u8)\n"));
+    CHECK(prints_tensor(tg_full_on(TG_SHAPE(1), 255, TG_U8, HERE), "tensor([255], dtype=u8)\n"));
     CHECK(prints_tensor(tg_gt_scalar(floats(2, 1, -1, 0, 0), 0), "tensor([ True, False])\n"));
     CHECK(prints_tensor(tg_gt_scalar(tg_scalar(1), 0), "tensor(True)\n"));
-    CHECK(prints_tensor(tg_full_on(TG_SHAPE(1), 1.5, TG_F64, TG_CPU), "tensor([1.5000], dtype=f64)\n"));
+    CHECK(prints_tensor(tg_full_on(TG_SHAPE(1), 1.5, TG_F64, HERE), "tensor([1.5000], dtype=f64)\n"));
     CHECK(prints_tensor(tg_to_dtype(floats(2, 1.5, 2, 0, 0), TG_BF16), "tensor([1.5000, 2.0000], dtype=bf16)\n"));
     CHECK(prints_tensor(tg_zeros(TG_SHAPE(0, 5)), "tensor([], size=(0, 5))\n"));
     CHECK(prints_tensor(tg_zeros(TG_SHAPE(0)), "tensor([])\n"));
-    CHECK(prints_tensor(tg_zeros_on(TG_SHAPE(0), TG_I64, TG_CPU), "tensor([], dtype=i64)\n"));
-    CHECK(prints_tensor(tg_zeros_on(TG_SHAPE(2, 0, 3), TG_F64, TG_CPU), "tensor([], size=(2, 0, 3), dtype=f64)\n"));
+    CHECK(prints_tensor(tg_zeros_on(TG_SHAPE(0), TG_I64, HERE), "tensor([], dtype=i64)\n"));
+    CHECK(prints_tensor(tg_zeros_on(TG_SHAPE(2, 0, 3), TG_F64, HERE), "tensor([], size=(2, 0, 3), dtype=f64)\n"));
     tg_set_default_dtype(TG_F64);
     CHECK(prints_tensor(tg_scalar(1.5), "tensor(1.5000)\n"));
     tg_set_default_dtype(TG_F32);
-    CHECK(prints_tensor(tg_full_on(TG_SCALAR, 1.5, TG_F64, TG_CPU), "tensor(1.5000, dtype=f64)\n"));
+    CHECK(prints_tensor(tg_full_on(TG_SCALAR, 1.5, TG_F64, HERE), "tensor(1.5000, dtype=f64)\n"));
 }
 
 TEST(print_shapes)
@@ -1030,7 +1030,7 @@ TEST(print_history)
     }
 }
 
-/* ---- the tape ---- */
+/* ---- the tape: on the CPU, which is in the text ---- */
 
 static tg_tensor *named_leaf(const char *name, double value)
 {
@@ -1059,6 +1059,7 @@ TEST(tape_print)
                        "   4  mul    e     []     f64   cpu   0 1    -6.0000   -2.0000   a b\n"
                        "   5  add    d     []     f64   cpu   4 2     4.0000   -2.0000   -\n"
                        "   6  mul    L     []     f64   cpu   5 3    -8.0000    1.0000   d f\n"));
+    tg_set_default_device(TG_CPU);
     m = tg_set_requires_grad(tg_ones(TG_SHAPE(2, 3)), true);
     for (i = 0; i < 40; ++i) all[i] = m;
     file = tmpfile();
@@ -1082,6 +1083,9 @@ TEST(tape_print)
     CHECK(prints(file, "tape: 1 leaf, 0 ops, 0 bytes saved for backward\n"
                        "  id  op     name  shape  dtype dev   in        data      grad   saved\n"
                        "   0  leaf   a     []     f64   cpu   -       2.0000    6.0000   -\n"));
+    file = tmpfile();
+    CHECK(tg_tape_print(file, tg_to(a, HERE)) == TG_OK);
+    CHECK(strstr(text_of(file), tg_device_str(HERE)) && strstr(text, "2.0000    6.0000   -"));
 }
 
 /* A long chain beside a small graph: nothing recurses, and only what root reaches is shown. */
@@ -1206,6 +1210,7 @@ static void out_of_memory(void)
         CHECK(done);
         tg_clear_error();
         tg_shutdown();
+        tg_set_default_device(HERE);
     }
     CHECK(tg_set_allocator(NULL) == TG_OK);
 }
@@ -1233,5 +1238,6 @@ int main(int argc, char **argv)
     RUN(tape_print);
     RUN(tape_deep);
     RUN(tape_dot);
+    CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

@@ -3,8 +3,10 @@
  * The test of completeness at the end fails when an op of the op table, or a public function, has no samples; it reads
  * tensorgrad.h, so run this from the top of the repository.
  *
- *     test_ops [text]       only the rows and tests whose name contains the text
- *     SMALL=1 test_ops      fewer layouts, for sanitizers and simulators */
+ *     test_ops [text]               only the rows and tests whose name contains the text
+ *     SMALL=1 test_ops              fewer layouts, for sanitizers and simulators
+ *     TG_TEST_DEVICE=... test_ops   on a device; values and gradients must also be those of the CPU
+ *     TG_TEST_HASHES=file test_ops  writes a line with a hash of the bits of all results for each sample and test */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "harness.h"
@@ -13,6 +15,8 @@
 #include <limits.h>
 
 static bool small;
+static FILE *hashes; /* NULL: not asked for */
+static uint64_t hash = HARNESS_HASH;
 static bool seen[TGI_OP_COUNT]; /* ops whose rule a backward has run */
 
 /* ---- layouts ---- */
@@ -41,7 +45,7 @@ static tg_tensor *arrange(tg_tensor *x, int layout)
         return tg_select(tg_stack(pair, 2, -1), -1, 0);
     }
     if (layout == OFFSET) {
-        pair[0] = pair[2] = filler(tg_ones_on(TG_SHAPE(3), tg_dtype_of(x), TG_CPU)), pair[1] = tg_flatten(x, 0, -1);
+        pair[0] = pair[2] = filler(tg_ones_on(TG_SHAPE(3), tg_dtype_of(x), HERE)), pair[1] = tg_flatten(x, 0, -1);
         return tg_view(tg_narrow(tg_cat(pair, 3, 0), 0, 3, tg_numel(x)), tg_shape_of(x));
     }
     return x;
@@ -86,6 +90,8 @@ static tg_tensor *aliased_call(tg_tensor *const *in_, int n, void *user)
 
 /* ---- running and comparing ---- */
 
+enum { MOST = 4096 }; /* elements of a tensor that is compared */
+
 typedef struct {
     tg_tensor *y, *grad[MAX_INPUTS];
 } outcome;
@@ -93,15 +99,15 @@ typedef struct {
 /* A gradient for y: numbers without a pattern, in y's dtype. */
 static tg_tensor *cotangent(tg_tensor *y)
 {
-    static double value[4096];
+    static double value[MOST];
     int64_t i, n = tg_numel(y);
     uint64_t state = 88172645463325252u;
-    if (n > 4096) abort();
+    if (n > MOST) abort();
     for (i = 0; i < n; ++i) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         value[i] = (double)(state >> 40) / (double)(1 << 23) - 1;
     }
-    return tg_to_dtype(tg_from_f64(value, tg_shape_of(y)), tg_dtype_of(y));
+    return tg_to_like(tg_from_f64(value, tg_shape_of(y)), y);
 }
 
 /* Backward of y from g by steps, noting whose rules ran. */
@@ -119,6 +125,20 @@ static bool step_back(tg_tensor *y, tg_tensor *g, int flags)
     return tg_backward_end(run) == TG_OK;
 }
 
+static void hash_outcome(outcome result, int n)
+{
+    int i;
+    if (!hashes) return;
+    hash = harness_mix_tensor(hash, result.y);
+    for (i = 0; i < n; ++i) hash = harness_mix_tensor(hash, result.grad[i]);
+}
+
+static void write_hash(const char *name, int line)
+{
+    if (hashes) fprintf(hashes, "%s %d %016llx\n", name, line, (unsigned long long)hash);
+    hash = HARNESS_HASH;
+}
+
 /* Runs call on leaves with the elements of `in_` and goes back from g (made up when NULL). */
 static outcome run(tg_function call, tg_tensor *const *in_, int n, void *user, tg_tensor *g)
 {
@@ -132,9 +152,10 @@ static outcome run(tg_function call, tg_tensor *const *in_, int n, void *user, t
     }
     tg_seed(1);
     result.y = call(leaves, n, user);
-    if (!result.y || !tg_requires_grad(result.y)) return result;
+    if (!result.y || !tg_requires_grad(result.y)) return hash_outcome(result, n), result;
     if (!step_back(result.y, g ? g : cotangent(result.y), 0)) return result;
     for (i = 0; i < n; ++i) result.grad[i] = tg_grad(leaves[i]);
+    hash_outcome(result, n);
     return result;
 }
 
@@ -145,20 +166,27 @@ static bool fail(const char *what, const char *detail)
     return harness_check(false, message, __FILE__, at.line);
 }
 
+static int64_t read_elements(tg_tensor *t, double *value)
+{
+    int64_t n = tg_numel(t);
+    if (n > MOST) abort();
+    tg_copy_out(tg_to_dtype(tg_detach(t), TG_F64), value, (size_t)n * sizeof value[0]);
+    return n;
+}
+
 /* One check: the same shape and elements; to the last bit (but for the signs of NaN and 0) if the tolerance is 0, else
    within it relative to the largest. */
 static bool agree(const char *what, tg_tensor *a, tg_tensor *b, double tolerance)
 {
-    static double x[4096], y[4096];
+    static double x[MOST], y[MOST];
     char detail[200];
     double largest = 0;
     int64_t i, n;
     if (!a && !b) return true;
     if (!a || !b) return fail(what, a ? "the other has none" : "there is none");
     if (!same_shape(tg_shape_of(a), tg_shape_of(b))) return fail(what, "different shapes");
-    n = tg_numel(a);
-    tg_copy_out(tg_to_dtype(tg_detach(a), TG_F64), x, (size_t)n * sizeof x[0]);
-    tg_copy_out(tg_to_dtype(tg_detach(b), TG_F64), y, (size_t)n * sizeof y[0]);
+    n = read_elements(a, x);
+    read_elements(b, y);
     for (i = 0; i < n; ++i) {
         if (fabs(y[i]) > largest && fabs(y[i]) < HUGE_VAL) largest = fabs(y[i]);
     }
@@ -192,6 +220,56 @@ static void agree_all(const char *what, outcome a, outcome b, int n, double tole
 {
     agree_outputs(what, a, b, tolerance);
     agree_gradients(what, a, b, n, tolerance);
+}
+
+/* ---- a device against the CPU ---- */
+
+/* One check: the squared error over the square of what the CPU gives is rounding alone; what is not finite is the same. */
+static bool agree_with_cpu_in(const char *what, tg_tensor *a, tg_tensor *b)
+{
+    static double x[MOST], y[MOST];
+    double error = 0, size = 0, limit;
+    char detail[160];
+    int64_t i, n;
+    if (!a || !b || !tg_is_floating_point(tg_dtype_of(b))) return agree(what, a, b, 0);
+    if (tg_dtype_of(a) != tg_dtype_of(b) || !same_shape(tg_shape_of(a), tg_shape_of(b)))
+        return fail(what, "another dtype or shape");
+    if (!tg_device_equal(tg_device_of(a), HERE)) return fail(what, "it is somewhere else");
+    n = read_elements(a, x);
+    read_elements(b, y);
+    for (i = 0; i < n; ++i) {
+        if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i]))) {
+            if (isfinite(y[i])) size += y[i] * y[i];
+            continue;
+        }
+        error += (x[i] - y[i]) * (x[i] - y[i]); /* infinite or NaN where one of the two is */
+        size += y[i] * y[i];
+    }
+    limit = tg_dtype_of(b) == TG_F64 ? 1e-14 : 1e-7;
+    snprintf(detail, sizeof detail, "the squared error is %.3g of the CPU's %.3g", error, size);
+    if (!(error <= limit * size)) return fail(what, detail);
+    return harness_check(tg_ok(), what, __FILE__, at.line);
+}
+
+/* The outcome of the row's call on a device against that on the CPU from the same inputs. */
+static void agree_with_cpu(const char *what, outcome result, tg_tensor *const *in_)
+{
+    tg_device device = HERE;
+    tg_tensor *copy[MAX_INPUTS];
+    outcome cpu;
+    char place[80];
+    int i;
+    if (tg_device_equal(device, TG_CPU)) return;
+    for (i = 0; i < at.n; ++i) copy[i] = tg_cpu(in_[i]);
+    tg_set_default_device(HERE = TG_CPU);
+    cpu = run(at.row->call, copy, at.n, &at.p, NULL);
+    tg_set_default_device(HERE = device);
+    snprintf(place, sizeof place, "%s, as on the CPU: output", what);
+    agree_with_cpu_in(place, result.y, cpu.y);
+    for (i = 0; i < at.n; ++i) {
+        snprintf(place, sizeof place, "%s, as on the CPU: gradient of input %d", what, i);
+        agree_with_cpu_in(place, result.grad[i], cpu.grad[i]);
+    }
 }
 
 /* ---- the checks that a sample goes through ---- */
@@ -308,7 +386,7 @@ static void check_incoming(outcome plain)
         }
         agree("a gradient shares memory with the one that came in", arranged_g, g, 0);
     }
-    one = tg_full_on(TG_SCALAR, 0.7, tg_dtype_of(plain.y), TG_CPU);
+    one = tg_full_on(TG_SCALAR, 0.7, tg_dtype_of(plain.y), HERE);
     before = tg_clone(one);
     by_expanded = run(at.row->call, at.in, at.n, &at.p, tg_expand(one, tg_shape_of(plain.y)));
     by_full = run(at.row->call, at.in, at.n, &at.p, tg_full_like(plain.y, 0.7));
@@ -333,6 +411,7 @@ static void check_dtypes(void)
             high[i] = floats ? tg_to_dtype(low[i], wide[k]) : at.in[i];
         }
         a = run(at.row->call, low, at.n, &at.p, NULL);
+        if (narrow[k] == TG_F32) agree_with_cpu("f32", a, low);
         b = run(at.row->call, high, at.n, &at.p, a.y ? tg_to_dtype(cotangent(a.y), wide[k]) : NULL);
         if (a.y && b.y && tg_dtype_of(b.y) == wide[k]) {
             if (tg_dtype_of(a.y) != narrow[k]) fail(names[k], "the output has another dtype");
@@ -549,12 +628,13 @@ static void check_wanted(outcome plain)
     harness_check(k == at.grads, "as many gradients as are wanted", __FILE__, at.line);
 }
 
-static void drive_sample(void)
+static void check_sample(void)
 {
     outcome plain = run(at.row->call, at.in, at.n, &at.p, NULL);
     bool differentiable = plain.y && tg_requires_grad(plain.y);
     if (!harness_check(plain.y != NULL && tg_ok(), "the call", __FILE__, at.line)) return;
     harness_check(differentiable == !(at.row->flags & TESTS), "whether the output requires grad", __FILE__, at.line);
+    agree_with_cpu("f64", plain, at.in);
     check_layouts(plain, differentiable);
     check_expanded(differentiable);
     check_aliased();
@@ -568,7 +648,7 @@ static void drive_sample(void)
 }
 
 /* Values at chosen inputs: f64 in every layout, f32, and f32 repeated so that vector code sees them, too. */
-static void drive_edge(void)
+static void check_edge(void)
 {
     tg_tensor *single[MAX_INPUTS] = {NULL};
     arranged how = as_given();
@@ -603,6 +683,18 @@ static void drive_edge(void)
         for (i = 0; i < at.n; ++i) rows.grad[i] = rows.grad[i] ? tg_select(rows.grad[i], 0, 4) : NULL;
         check_wanted(rows);
     }
+}
+
+static void drive_sample(void)
+{
+    check_sample();
+    write_hash(at.row->name, at.line);
+}
+
+static void drive_edge(void)
+{
+    check_edge();
+    write_hash(at.row->name, at.line);
 }
 
 /* ---- dtypes ---- */
@@ -767,14 +859,14 @@ TEST(halves)
 {
     ROW(2.92)
     {
-        CHECK(isinf(tg_item(tg_sum(tg_ones_on(TG_SHAPE(70000), TG_F16, TG_CPU)))));
-        CHECK(tg_item(tg_sum(tg_full_on(TG_SHAPE(5000), 0.1, TG_BF16, TG_CPU))) == 500);
-        CHECK(tg_item(tg_mean(tg_ones_on(TG_SHAPE(70000), TG_F16, TG_CPU))) == 1);
+        CHECK(isinf(tg_item(tg_sum(tg_ones_on(TG_SHAPE(70000), TG_F16, HERE)))));
+        CHECK(tg_item(tg_sum(tg_full_on(TG_SHAPE(5000), 0.1, TG_BF16, HERE))) == 500);
+        CHECK(tg_item(tg_mean(tg_ones_on(TG_SHAPE(70000), TG_F16, HERE))) == 1);
     }
     expect(
-        tg_matmul(tg_full_on(TG_SHAPE(1, 4096), 1, TG_BF16, TG_CPU), tg_full_on(TG_SHAPE(4096, 1), 1, TG_BF16, TG_CPU)),
+        tg_matmul(tg_full_on(TG_SHAPE(1, 4096), 1, TG_BF16, HERE), tg_full_on(TG_SHAPE(4096, 1), 1, TG_BF16, HERE)),
         "[[4096]]");
-    CHECK(tg_item(tg_norm(tg_full_on(TG_SHAPE(4), 30000, TG_F16, TG_CPU))) == 60000); /* squares in f32 */
+    CHECK(tg_item(tg_norm(tg_full_on(TG_SHAPE(4), 30000, TG_F16, HERE))) == 60000); /* squares in f32 */
     CHECK(tg_item(tg_prod(of_dtype(TG_F16, "[256, 256, 0.0625]"))) == 4096);
 }
 
@@ -888,8 +980,8 @@ TEST(broadcast_patterns)
                     b_dim[d] = b_ones >> d & 1 ? 1 : full[d];
                 }
                 tg_seed(11);
-                pair[0] = tg_randn_on(tg_make_shape(4, a_dim), TG_F64, TG_CPU);
-                pair[1] = tg_randn_on(tg_make_shape(b_ndim, b_dim + 4 - b_ndim), TG_F64, TG_CPU);
+                pair[0] = tg_randn_on(tg_make_shape(4, a_dim), TG_F64, HERE);
+                pair[1] = tg_randn_on(tg_make_shape(b_ndim, b_dim + 4 - b_ndim), TG_F64, HERE);
                 y = tg_mul(pair[0], pair[1]);
                 narrow = run(call_mul, pair, 2, &at.p, NULL);
                 wide[0] = tg_contiguous(tg_expand(pair[0], tg_shape_of(y)));
@@ -1030,11 +1122,11 @@ TEST(random)
     tg_rng state;
     int i;
     tg_seed(42);
-    a = tg_rand_on(TG_SHAPE(20000), TG_F64, TG_CPU);
+    a = tg_rand_on(TG_SHAPE(20000), TG_F64, HERE);
     CHECK(tg_item(tg_amin(a)) >= 0 && tg_item(tg_amax(a)) < 1);
     CHECK_NEAR(tg_item(tg_mean(a)), 0.5, 0.01);
     CHECK_NEAR(tg_item(tg_var(a)), 1.0 / 12, 0.01);
-    a = tg_randn_on(TG_SHAPE(20000), TG_F64, TG_CPU);
+    a = tg_randn_on(TG_SHAPE(20000), TG_F64, HERE);
     CHECK_NEAR(tg_item(tg_mean(a)), 0, 0.03);
     CHECK_NEAR(tg_item(tg_var(a)), 1, 0.03);
     CHECK_NEAR(tg_item(tg_mean(tg_pow_scalar(a, 4))), 3, 0.1);
@@ -1045,9 +1137,9 @@ TEST(random)
     CHECK(tg_item_i64(tg_amin(a)) == ((int64_t)1 << 53) - 3 && tg_item_i64(tg_amax(a)) == ((int64_t)1 << 53) - 1);
     refuse(tg_randint((int64_t)1 << 62, ((int64_t)1 << 62) + 3, TG_SHAPE(2)), "bounds must lie within 2^53");
     p = tg_randperm(50);
-    CHECK(tg_equal(tg_sort(p, 0, false, NULL), tg_arange_on(0, 50, 1, TG_I64, TG_CPU)));
-    CHECK(!tg_equal(p, tg_arange_on(0, 50, 1, TG_I64, TG_CPU)) && tg_numel(tg_randperm(0)) == 0);
-    a = tg_bernoulli_on(TG_SHAPE(10000), 0.3, TG_F32, TG_CPU);
+    CHECK(tg_equal(tg_sort(p, 0, false, NULL), tg_arange_on(0, 50, 1, TG_I64, HERE)));
+    CHECK(!tg_equal(p, tg_arange_on(0, 50, 1, TG_I64, HERE)) && tg_numel(tg_randperm(0)) == 0);
+    a = tg_bernoulli_on(TG_SHAPE(10000), 0.3, TG_F32, HERE);
     CHECK_NEAR(tg_item(tg_mean(a)), 0.3, 0.02);
     CHECK(tg_equal(tg_mul(a, a), a));
     /* the seed, and the state, say everything */
@@ -1065,13 +1157,13 @@ TEST(random)
     CHECK(tg_equal(tg_reshape(tg_randn(TG_SHAPE(3, 3)), TG_SHAPE(9)), a));
     CHECK(tg_dtype_of(tg_rand_like(f64("[1]"))) == TG_F64 &&
           same_shape(tg_shape_of(tg_randn_like(ones(2, 3))), TG_SHAPE(2, 3)));
-    CHECK(tg_dtype_of(tg_randint_on(0, 9, TG_SHAPE(2), TG_U8, TG_CPU)) == TG_U8 &&
+    CHECK(tg_dtype_of(tg_randint_on(0, 9, TG_SHAPE(2), TG_U8, HERE)) == TG_U8 &&
           tg_numel(tg_rand(TG_SHAPE(0, 2))) == 0);
     CHECK(tg_dtype_of(tg_rand(TG_SHAPE(1))) == TG_F32 && !tg_requires_grad(a));
     refuse(tg_randint(3, 3, TG_SHAPE(2)), "from");
     refuse(tg_randperm(-1), "");
-    refuse(tg_bernoulli_on(TG_SHAPE(2), 1.5, TG_F32, TG_CPU), "");
-    refuse(tg_rand_on(TG_SHAPE(2), TG_I64, TG_CPU), "");
+    refuse(tg_bernoulli_on(TG_SHAPE(2), 1.5, TG_F32, HERE), "");
+    refuse(tg_rand_on(TG_SHAPE(2), TG_I64, HERE), "");
 }
 
 TEST(comparing)
@@ -1110,12 +1202,13 @@ TEST(large_products)
             double *out, worst = 0, worst_f32 = 0;
             tg_mark mark = tg_scope_begin();
             tg_seed(3);
-            a = form & 1 ? tg_t(tg_randn_on(TG_SHAPE(inner, rows), TG_F64, TG_CPU))
-                         : tg_randn_on(TG_SHAPE(rows, inner), TG_F64, TG_CPU);
-            b = form & 2 ? tg_t(tg_randn_on(TG_SHAPE(columns, inner), TG_F64, TG_CPU))
-                         : tg_randn_on(TG_SHAPE(inner, columns), TG_F64, TG_CPU);
+            a = form & 1 ? tg_t(tg_randn_on(TG_SHAPE(inner, rows), TG_F64, HERE))
+                         : tg_randn_on(TG_SHAPE(rows, inner), TG_F64, HERE);
+            b = form & 2 ? tg_t(tg_randn_on(TG_SHAPE(columns, inner), TG_F64, HERE))
+                         : tg_randn_on(TG_SHAPE(inner, columns), TG_F64, HERE);
             y = tg_matmul(a, b);
             narrow = tg_to_dtype(tg_matmul(tg_to_dtype(a, TG_F32), tg_to_dtype(b, TG_F32)), TG_F64);
+            a = tg_cpu(a), b = tg_cpu(b), y = tg_cpu(y), narrow = tg_cpu(narrow);
             out = tg_data_f64(y);
             for (i = 0; out && i < rows; ++i) {
                 for (j = 0; j < columns; ++j) {
@@ -1143,8 +1236,9 @@ TEST(large_reductions)
     int s, d;
     for (s = 0; s < 4; ++s) {
         int64_t rows = shapes[s][0], columns = shapes[s][1];
-        tg_tensor *x = (tg_seed(9), tg_randn_on(TG_SHAPE(rows, columns), TG_F64, TG_CPU));
-        const double *data = tg_data_f64(x);
+        tg_tensor *x = (tg_seed(9), tg_randn_on(TG_SHAPE(rows, columns), TG_F64, HERE));
+        tg_tensor *copy = tg_cpu(x);
+        const double *data = tg_data_f64(copy);
         for (d = 0; d < 2 && data; ++d) {
             int64_t groups = d ? rows : columns, n = d ? columns : rows, i, k;
             tg_tensor *sum = tg_sum_dim(x, d, false), *largest = tg_amax_dim(x, d, false), *at_ = NULL,
@@ -1180,16 +1274,16 @@ TEST(large_reductions)
         }
         if (small) break;
     }
-    CHECK_NEAR(tg_item(tg_sum(tg_full_on(TG_SHAPE(10000000 / (small ? 100 : 10)), 0.1, TG_F32, TG_CPU))),
+    CHECK_NEAR(tg_item(tg_sum(tg_full_on(TG_SHAPE(10000000 / (small ? 100 : 10)), 0.1, TG_F32, HERE))),
                small ? 1e4 : 1e5, 1e-6);
 }
 
 /* Rows and tables of some size, against other ops that come to the same. */
 TEST(large_rows)
 {
-    tg_tensor *x = (tg_seed(4), tg_randn_on(TG_SHAPE(7, 1300), TG_F64, TG_CPU)), *at_ = NULL, *mean, *y, *q, *k, *v;
-    tg_tensor *table = tg_randn_on(TG_SHAPE(50, 33), TG_F64, TG_CPU), *ids_ = tg_randint(0, 50, TG_SHAPE(400));
-    tg_tensor *hot = tg_to_dtype(tg_one_hot(ids_, 50), TG_F64), *rows = tg_randn_on(TG_SHAPE(400, 33), TG_F64, TG_CPU);
+    tg_tensor *x = (tg_seed(4), tg_randn_on(TG_SHAPE(7, 1300), TG_F64, HERE)), *at_ = NULL, *mean, *y, *q, *k, *v;
+    tg_tensor *table = tg_randn_on(TG_SHAPE(50, 33), TG_F64, HERE), *ids_ = tg_randint(0, 50, TG_SHAPE(400));
+    tg_tensor *hot = tg_to_dtype(tg_one_hot(ids_, 50), TG_F64), *rows = tg_randn_on(TG_SHAPE(400, 33), TG_F64, HERE);
     y = tg_exp(tg_sub(x, tg_logsumexp_dim(x, 1, true)));
     CHECK(tg_allclose(tg_softmax(x, 1), y, 1e-12, 1e-15));
     CHECK(tg_allclose(tg_log_softmax(x, 1), tg_sub(x, tg_logsumexp_dim(x, 1, true)), 1e-12, 1e-12));
@@ -1206,15 +1300,15 @@ TEST(large_rows)
     CHECK(tg_equal(tg_gather(x, 1, at_), y) && tg_item_i64(tg_sum(at_)) == 7 * 1300 * 1299 / 2);
     CHECK(tg_equal(tg_topk(x, 100, 1, true, NULL), tg_narrow(tg_sort(x, 1, true, NULL), 1, 0, 100)));
     CHECK(tg_equal(tg_flip(tg_cumsum(tg_flip(tg_ones_like(x), TG_DIMS(1)), 1), TG_DIMS(1)),
-                   tg_expand(tg_arange_on(1300, 0, -1, TG_F64, TG_CPU), TG_SHAPE(7, 1300))));
+                   tg_expand(tg_arange_on(1300, 0, -1, TG_F64, HERE), TG_SHAPE(7, 1300))));
     CHECK(tg_allclose(tg_embedding(table, ids_), tg_matmul(hot, table), 1e-12, 1e-12));
     CHECK(tg_equal(tg_index_select(table, 0, ids_), tg_embedding(table, ids_)));
     CHECK(tg_allclose(tg_index_add(table, 0, ids_, rows), tg_add(table, tg_matmul(tg_t(hot), rows)), 1e-11, 1e-11));
     y = tg_expand(tg_unsqueeze(ids_, 1), TG_SHAPE(400, 33));
     CHECK(tg_allclose(tg_scatter_add(table, 0, y, rows), tg_index_add(table, 0, ids_, rows), 1e-12, 1e-12));
-    q = tg_randn_on(TG_SHAPE(2, 3, 40, 16), TG_F64, TG_CPU), k = tg_randn_like(q), v = tg_randn_like(q);
+    q = tg_randn_on(TG_SHAPE(2, 3, 40, 16), TG_F64, HERE), k = tg_randn_like(q), v = tg_randn_like(q);
     y = tg_add(tg_div_scalar(tg_matmul(q, tg_transpose(k, -1, -2)), 4),
-               tg_triu(tg_full_on(TG_SHAPE(40, 40), -1e300, TG_F64, TG_CPU), 1));
+               tg_triu(tg_full_on(TG_SHAPE(40, 40), -1e300, TG_F64, HERE), 1));
     CHECK(tg_allclose(tg_scaled_dot_product_attention(q, k, v, NULL, 0, true, 0), tg_matmul(tg_softmax(y, -1), v),
                       1e-11, 1e-12));
 }
@@ -1236,7 +1330,7 @@ TEST(long_inputs)
             tg_tensor *plain;
             harness.sample = op_rows[i].name;
             tg_seed((uint64_t)i);
-            for (n = 0; n < 3; ++n) inputs[n] = tg_rand_on(TG_SHAPE(41, 53), dtype, TG_CPU);
+            for (n = 0; n < 3; ++n) inputs[n] = tg_rand_on(TG_SHAPE(41, 53), dtype, HERE);
             n = strcmp(op_rows[i].name, "where") == 0 || strcmp(op_rows[i].name, "lerp") == 0 ? 3 : 2;
             if (strcmp(op_rows[i].name, "where") == 0) inputs[2] = tg_gt_scalar(inputs[2], 0.5);
             if (strcmp(op_rows[i].name, "masked_fill") == 0) inputs[1] = tg_gt_scalar(inputs[1], 0.5);
@@ -1394,6 +1488,7 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     small = getenv("SMALL") != NULL;
+    if (getenv("TG_TEST_HASHES")) CHECK((hashes = fopen(getenv("TG_TEST_HASHES"), "w")) != NULL);
     if (small) tg_set_cache_limit(0); /* so that a memory checker sees every use after free */
     run_samples(harness.only);
     RUN(promotion);
@@ -1414,5 +1509,7 @@ int main(int argc, char **argv)
     RUN(accuracy);
     if (!harness.only) RUN(every_row_of_the_op_table_has_samples);
     RUN(every_public_op_has_samples);
+    if (hashes) CHECK(fclose(hashes) == 0);
+    CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
