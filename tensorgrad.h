@@ -4446,31 +4446,52 @@ static inline int32_t tgi_refs(const tg_tensor *t)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
 }
 
+static void tgi_mark_free(tgi_thread *S, tgi_mark *m)
+{
+    m->backend->forget(S, m->event);
+    tgi_give_back(S, m, sizeof *m);
+}
+
 /* Before the bytes are used, or written: their device's further work waits for what is to come; the host does, if they
    are the host's.  A writer of what other threads use waits for the work of them all. */
 static bool tgi_settle(tgi_thread *S, tgi_storage *s, bool writing)
 {
     tgi_mark **at = &s->marks;
-    bool ok = true;
-    if (writing && s->shared) ok = s->backend->drain(S, s->index);
+    if (writing && s->shared && !s->backend->drain(S, s->index)) return false;
     while (*at) {
         tgi_mark *m = *at;
-        if (writing || !m->reading) {
-            ok = (s->backend->host ? m->backend->wait_here(S, m->index, m->event)
-                                   : m->backend->wait(S, s->index, m->event)) && ok;
-        }
-        if (writing || (!m->reading && !s->shared)) {
-            *at = m->next;
-            m->backend->forget(S, m->event);
-            tgi_give_back(S, m, sizeof *m);
-        } else {
+        if (m->reading && !writing) {
             at = &m->next;
+            continue;
         }
+        if (!(s->backend->host ? m->backend->wait_here(S, m->index, m->event)
+                               : m->backend->wait(S, s->index, m->event))) {
+            return false;
+        }
+        if (s->shared && !writing) { /* others wait for it, too */
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        tgi_mark_free(S, m);
     }
-    return ok;
+    return true;
 }
 
-/* Notes that the bytes are in use up to here, by the device or its copy stream.  If that fails the device is idle. */
+/* The same before the bytes go: where an event fails, the device has to be idle. */
+static void tgi_settle_for_ever(tgi_thread *S, tgi_storage *s)
+{
+    if (tgi_settle(S, s, true)) return;
+    if (s->shared) s->backend->drain(S, s->index);
+    while (s->marks) {
+        tgi_mark *m = s->marks;
+        m->backend->drain(S, m->index);
+        s->marks = m->next;
+        tgi_mark_free(S, m);
+    }
+}
+
+/* Notes that the bytes are in use up to here, by the device or its copy stream. */
 static bool tgi_mark_use(tgi_thread *S, tgi_storage *s, const tgi_backend *backend, int index, bool copy_stream,
                          bool reading)
 {
@@ -4478,7 +4499,6 @@ static bool tgi_mark_use(tgi_thread *S, tgi_storage *s, const tgi_backend *backe
     if (!m || !backend->record(S, index, copy_stream, &m->event)) {
         if (!m) tgi_no_memory(S, "to", sizeof *m);
         tgi_give_back(S, m, sizeof *m);
-        backend->drain(S, index);
         return false;
     }
     m->backend = backend;
@@ -4494,7 +4514,8 @@ static void tgi_wrote(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
     s->writer = writer;
-    if (s->shared && !s->backend->host) tgi_mark_use(S, s, s->backend, s->index, false, false);
+    if (s->shared && !s->backend->host && !tgi_mark_use(S, s, s->backend, s->index, false, false))
+        s->backend->drain(S, s->index);
 }
 
 /* Page-locked memory goes back with the event before which a copy still uses it. */
@@ -4503,7 +4524,7 @@ static void tgi_storage_unpin(tgi_thread *S, tgi_storage *s)
     tgi_mark *m = s->marks;
     void *event = m && !m->next && m->backend == s->pinned ? m->event : NULL;
     if (event) tgi_give_back(S, m, sizeof *m);
-    else tgi_settle(S, s, true);
+    else tgi_settle_for_ever(S, s);
     s->pinned->unpin(S, s->data, s->bytes, event);
 }
 
@@ -4515,7 +4536,7 @@ static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
     if (s->pinned) {
         tgi_storage_unpin(S, s);
     } else {
-        if (s->marks || s->shared) tgi_settle(S, s, true);
+        if (s->marks || s->shared) tgi_settle_for_ever(S, s);
         if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
     }
     tgi_give_back(S, s, s->block);
@@ -5963,6 +5984,7 @@ static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
             return tgi_owned_here(S, c->op->name, tgi_argument_name(c->op, i, nin).text, t);
         }
         if (!tgi_sync(S, t)) return false;
+        if (!TGI_LIKELY(!t->storage->marks) && !tgi_settle(S, t->storage, false)) return false;
         if (t->flags & TGI_REQUIRES_GRAD) {
             if (!S->grad_off) c->records = true;
             if (S->watch && !tgi_watch_note(S, t)) return false;
@@ -7850,10 +7872,14 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
     void *to = tgi_bytes_at(S, y, 0, true), *from = tgi_bytes_at(S, x, 0, false);
     if (bytes == 0) return true;
     tgi_count_moved(S, y->storage, x->storage, bytes);
-    return (up ? device->backend->start_upload(S, device->index, to, from, bytes)
-               : device->backend->start_download(S, device->index, to, from, bytes)) &&
-           tgi_mark_use(S, y->storage, device->backend, device->index, true, false) &&
-           tgi_mark_use(S, x->storage, device->backend, device->index, true, true);
+    if ((up ? device->backend->start_upload(S, device->index, to, from, bytes)
+            : device->backend->start_download(S, device->index, to, from, bytes)) &&
+        tgi_mark_use(S, y->storage, device->backend, device->index, true, false) &&
+        tgi_mark_use(S, x->storage, device->backend, device->index, true, true)) {
+        return true;
+    }
+    device->backend->drain(S, device->index); /* what is not marked must be over before the memory goes */
+    return false;
 }
 
 /* y = x across devices: made dense in y's dtype where x lives, then sent. */

@@ -147,12 +147,12 @@ static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
         return false;
     }
     for (int k = 0; k < 2; ++k) {
-        if (!TGI_CUDA(cudaMallocHost((void **)&d->staging[k].data, TGI_STAGING)) ||
+        if (!TGI_CUDA(cudaHostAlloc((void **)&d->staging[k].data, TGI_STAGING, cudaHostAllocDefault)) ||
             !TGI_CUDA(cudaEventCreateWithFlags(&d->staging[k].done, cudaEventDisableTiming))) {
             return false;
         }
     }
-    return TGI_CUDA(cudaMallocHost((void **)&d->seen, sizeof *d->seen)) &&
+    return TGI_CUDA(cudaHostAlloc((void **)&d->seen, sizeof *d->seen, cudaHostAllocDefault)) &&
            TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_clear_bad_index(S, d);
 }
 
@@ -252,7 +252,7 @@ static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
     }
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return tgi_library.fail(S, TG_ERR_DEVICE, op, "No CUDA GPUs are available");
-    if (!TGI_CUDA(status)) return false;
+    if (!tgi_cuda_said(S, status, "cudaGetDeviceCount", __LINE__)) return false;
     if (*index == -1) *index = tgi_this_cuda.current;
     if (*index >= 0 && *index < count && *index < TGI_DEVICES) return true;
     return tgi_library.fail(S, TG_ERR_DEVICE, op,
@@ -331,14 +331,16 @@ static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_cop
             return NULL;
         }
     }
-    return TGI_CUDA(status) ? data : NULL;
+    return tgi_cuda_said(S, status, "cudaMallocAsync", __LINE__) ? data : NULL;
 }
 
+/* Needs no current device, so that as little as possible can keep memory from going back. */
 static void tgi_cuda_release(tgi_thread *S, int index, void *data, size_t bytes)
 {
-    tgi_cuda_device *d = data ? tgi_on(S, index) : NULL;
+    tgi_cuda_device *d = &tgi_this_cuda.device[index];
     (void)bytes;
-    if (d) TGI_CUDA(tgi_device_free(d, data));
+    if (data && (d->ready || tgi_on(S, index)))
+        tgi_cuda_said(S, tgi_device_free(d, data), "cudaFreeAsync", __LINE__);
 }
 
 static int64_t tgi_cuda_cached(tgi_thread *S, int index)
@@ -357,7 +359,7 @@ static int64_t tgi_cuda_cached(tgi_thread *S, int index)
 static bool tgi_until(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t event)
 {
     const cudaError_t status = cudaEventQuery(event);
-    if (status != cudaErrorNotReady) return TGI_CUDA(status);
+    if (status != cudaErrorNotReady) return tgi_cuda_said(S, status, "cudaEventQuery", __LINE__);
     cudaGetLastError(); /* not ready is no error */
     tgi_library.count_wait(S, TG_DEV_CUDA, d->index);
     return TGI_CUDA(cudaEventSynchronize(event));
@@ -424,9 +426,13 @@ static bool tgi_cuda_put_element(tgi_thread *S, int index, void *dst, const void
 static bool tgi_cuda_exchange(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     const tgi_cuda_device *target = tgi_on(S, to), *source = target ? tgi_on(S, from) : NULL;
-    return source && tgi_order(S, source->stream, target, target->stream) && TGI_CUDA(cudaSetDevice(from)) &&
-           TGI_CUDA(cudaMemcpyPeerAsync(dst, to, src, from, bytes, source->stream)) &&
-           tgi_order(S, target->stream, source, source->stream);
+    if (!source || !tgi_order(S, source->stream, target, target->stream) || !TGI_CUDA(cudaSetDevice(from)) ||
+        !TGI_CUDA(cudaMemcpyPeerAsync(dst, to, src, from, bytes, source->stream))) {
+        return false;
+    }
+    if (tgi_order(S, target->stream, source, source->stream)) return true;
+    TGI_CUDA(cudaStreamSynchronize(source->stream)); /* dst will be given back on the target's stream */
+    return false;
 }
 
 /* ---- waiting ---- */
@@ -472,7 +478,7 @@ static void *tgi_cuda_pin(tgi_thread *S, size_t bytes)
     }
     const cudaError_t status = cudaHostAlloc(&data, size, cudaHostAllocPortable);
     if (status == cudaErrorMemoryAllocation) return cudaGetLastError(), (void *)NULL;
-    return TGI_CUDA(status) ? data : NULL;
+    return tgi_cuda_said(S, status, "cudaHostAlloc", __LINE__) ? data : NULL;
 }
 
 static void tgi_cuda_unpin(tgi_thread *S, void *data, size_t bytes, void *event)

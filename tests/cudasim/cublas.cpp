@@ -163,6 +163,7 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
                     cudaDataType btype, int ldb, long long strideb, const void *beta, void *c, cudaDataType ctype,
                     int ldc, long long stridec, int batch, cublasComputeType_t compute, const char *call)
 {
+    if (take_planned_failure(call)) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!valid_operation(transa) || !valid_operation(transb) || m < 0 || n < 0 || k < 0 || batch < 0 || !alpha || !beta)
         return CUBLAS_STATUS_INVALID_VALUE;

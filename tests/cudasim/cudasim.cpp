@@ -2029,6 +2029,7 @@ void cudasim_fail_call(const char *name, long n, int error)
     planned_failure.countdown = n;
     planned_failure.error = static_cast<cudaError_t>(error);
 }
+long cudasim_failure_left(void) { return planned_failure.countdown; }
 int cudasim_schedule(const char *order, const char *policy)
 {
     Api api("cudasim_schedule");

@@ -1,0 +1,110 @@
+/* Every call of the CUDA runtime and of cuBLAS fails, one at a time: the simulator lets the n-th call of each function
+ * give an error while one step of training on two devices runs, for n = 0, 1, ... until none is left.  The step must
+ * end with an error that names the call and its line, or must not have needed it; nothing may crash, and the same step
+ * then succeeds, with the same bits as before.  Built with `make sim`; TG_SIM_DEVICES=2. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "cudasim_test.h"
+#include "harness.h"
+
+/* Functions, what they say (cuBLAS has its own codes), and whether memory stays behind when they fail. */
+enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 };
+static const struct { const char *call; int error; bool frees; } faults[] = {
+    {"cudaGetDeviceCount", 999, false},
+    {"cudaSetDevice", 999, false},
+    {"cudaDeviceGetDefaultMemPool", 999, false},
+    {"cudaMemPoolSetAttribute", 999, false},
+    {"cudaMemPoolGetAttribute", 999, false},
+    {"cudaStreamCreateWithFlags", 999, false},
+    {"cudaEventCreateWithFlags", OUT_OF_MEMORY, false},
+    {"cudaMalloc", OUT_OF_MEMORY, false},
+    {"cudaHostAlloc", 999, false},
+    {"cudaHostAlloc", OUT_OF_MEMORY, false},
+    {"cudaMallocAsync", 999, false},
+    {"cudaFreeAsync", ILLEGAL_ADDRESS, true},
+    {"cudaMemcpyAsync", ILLEGAL_ADDRESS, false},
+    {"cudaMemcpyPeerAsync", ILLEGAL_ADDRESS, false},
+    {"cudaLaunchKernelEx", 999, false},
+    {"cudaEventRecord", ILLEGAL_ADDRESS, false},
+    {"cudaEventQuery", ILLEGAL_ADDRESS, false},
+    {"cudaEventSynchronize", ILLEGAL_ADDRESS, false},
+    {"cudaEventDestroy", ILLEGAL_ADDRESS, true},
+    {"cudaStreamWaitEvent", 999, false},
+    {"cudaStreamSynchronize", ILLEGAL_ADDRESS, false},
+    {"cudaDeviceSynchronize", ILLEGAL_ADDRESS, false},
+    {"cublasCreate", 0, false},
+    {"cublasGemmStridedBatchedEx", 0, false},
+};
+
+/* The loss of a step that uses everything the runtime part of the backend has; NaN after an error. */
+static double step(void)
+{
+    static const float data[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    static const int64_t rows[3] = {2, 0, 2};
+    tg_device first = TG_CUDA(0), last = TG_CUDA(tg_cuda_device_count() - 1);
+    tg_tensor *w = tg_param(tg_ones_on(TG_SHAPE(4, 2), TG_F32, first));
+    tg_tensor *x, *ids, *h, *loss, *shared;
+    tg_optim *opt = w ? tg_adamw(&w, 1, 0.1) : NULL;
+    double value = NAN;
+    if (opt) {
+        TG_SCOPE;
+        x = tg_to_ex(tg_pin_memory(tg_from_f32(data, TG_SHAPE(3, 4))), first, TG_F32, TG_NON_BLOCKING);
+        ids = tg_from_on(rows, TG_SHAPE(3), TG_I64, first);
+        h = tg_tanh(tg_to(tg_matmul(tg_index_select(x, 0, ids), w), last));
+        shared = tg_share(tg_ones_on(TG_SHAPE(3, 2), TG_F32, last));
+        if (shared) tg_mul_scalar_(shared, 2);
+        tg_stats_on(first);
+        loss = tg_cpu(tg_sum(tg_mul(h, shared ? shared : h)));
+        h = tg_to_ex(tg_detach(h), TG_CPU, TG_F32, TG_NON_BLOCKING);
+        if (loss && tg_backward(loss) == TG_OK && tg_step(opt) == TG_OK)
+            value = tg_item(loss) + tg_item(tg_sum(w)) + tg_item(tg_sum(h));
+        if (shared) tg_release(shared);
+    }
+    if (opt) tg_optim_free(opt);
+    if (w) tg_release(w);
+    tg_shutdown();
+    return tg_ok() ? value : (double)NAN;
+}
+
+/* Whether the error names the call and its line, or is the library's own for memory that is not there. */
+static bool says(const char *call)
+{
+    const char *text = tg_error_message();
+    return strstr(text, "out of memory") || (strstr(text, call) && strstr(text, "tensorgrad_cuda.cu:"));
+}
+
+int main(int argc, char **argv)
+{
+    size_t k;
+    double right;
+    int total = 0;
+    harness_begin(argc, argv);
+    harness.test = "faults";
+    right = step();
+    CHECK(!isnan(right) && cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == 0);
+    for (k = 0; k < sizeof faults / sizeof faults[0]; ++k) {
+        int n;
+        bool fired = true;
+        harness.sample = faults[k].call;
+        for (n = 0; fired; ++n) {
+            size_t before = cudasim_live(CUDASIM_DEVICE_ALLOCATIONS);
+            double value;
+            cudasim_fail_call(faults[k].call, n, faults[k].error);
+            value = step();
+            fired = cudasim_failure_left() < 0;
+            cudasim_fail_call("", -1, 0);
+            if (!fired) {
+                CHECK(value == right);
+                break;
+            }
+            CHECK(tg_ok() ? value == right : says(faults[k].call)); /* it may have done without */
+            tg_clear_error();
+            CHECK(step() == right);
+            CHECK(faults[k].frees || cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == before);
+        }
+        CHECK(n > 0); /* the step calls it at all */
+        total += n;
+    }
+    printf("%d calls of %d functions failed\n", total, (int)k);
+    return harness_end();
+}
