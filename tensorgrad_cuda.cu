@@ -248,7 +248,7 @@ static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
     if (status == cudaErrorInsufficientDriver) {
         return tgi_library.fail(S, TG_ERR_DEVICE, op,
                                 "Found no NVIDIA driver on your system.\n"
-                                "check that you have an NVIDIA GPU and installed its driver; the CPU works without");
+                                "CUDA needs an NVIDIA GPU and its driver; the CPU works without");
     }
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return tgi_library.fail(S, TG_ERR_DEVICE, op, "No CUDA GPUs are available");

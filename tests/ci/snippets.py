@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""snippets.py FOLDER: the programs in README.md and in the first comment of tensorgrad.h compile without a warning, as C99 and
-as C++11, and print what stands there; the rows of the op table and the error messages that the README quotes are the real ones."""
+"""snippets.py FOLDER [nvcc]: the programs in README.md and in the first comment of tensorgrad.h compile without a warning, as C99
+and as C++11, and print what stands there; the one on a GPU also as the README's `make sim` builds it; the rows of the op table and
+the error messages that the README quotes are the real ones.  With nvcc: the README's lines of nvcc and cc, just as they stand, build
+that program, and it runs, be there a GPU or not."""
 import os, re, shutil, subprocess, sys
 
 FOLDER = sys.argv[1]
@@ -25,9 +27,46 @@ def run(name, program, wanted):
         built = subprocess.run([compiler, standard] + FLAGS + [path, "-o", path + ".out", "-lm"], capture_output=True, text=True)
         check(built.returncode == 0, "%s does not compile as %s" % (name, standard), built.stderr[:2000])
         if built.returncode == 0:
-            said = subprocess.run(["./" + path + ".out"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            said = subprocess.run([os.path.abspath(path + ".out")], capture_output=True, text=True, stdin=subprocess.DEVNULL)
             check(said.returncode == 0, "%s ends with %d" % (name, said.returncode), said.stderr)
             check(said.stdout.strip() == wanted.strip(), name, "prints:\n%s\nwanted:\n%s" % (said.stdout, wanted))
+
+
+def shell(lines, name, **options):
+    said = subprocess.run(["sh", "-ec", lines], capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+    check(said.returncode == 0, "%s ends with %d" % (name, said.returncode), (said.stdout + said.stderr)[-2000:])
+    return said.stdout
+
+
+def gpu_program(blocks):
+    """The README's program that asks for a GPU, and what it prints."""
+    return next((text, blocks[k + 1][1]) for k, (_, text) in enumerate(blocks) if "tg_cuda_is_available" in text)
+
+
+def nvcc(blocks):
+    """The nvcc block in a folder of its own with the program as main.c, and the toolkit's libraries where cc and ld.so look."""
+    folder, lines = os.path.join(FOLDER, "nvcc"), next(text for _, text in blocks if text.startswith("nvcc "))
+    program, wanted = gpu_program(blocks)
+    libraries = os.path.join(os.path.dirname(os.path.realpath(shutil.which("nvcc"))), "..", "lib64")
+    os.makedirs(folder, exist_ok=True)
+    for name in ("tensorgrad.h", "tensorgrad_cuda.cu"):
+        shutil.copy(name, folder)
+    open(os.path.join(folder, "main.c"), "w").write(program)
+    environment = dict(os.environ, LIBRARY_PATH=libraries, LD_LIBRARY_PATH=libraries)
+    check(shell(lines + "./a.out", "the README's nvcc and cc", cwd=folder, env=environment) == wanted, "what it prints")
+
+
+def simulated(lines, blocks):
+    """The `make sim` block with the program as main.c."""
+    program, wanted = gpu_program(blocks)
+    if not shutil.which("c++"):
+        print("skipped: no c++")
+        return
+    open(os.path.join(FOLDER, "main.c"), "w").write(program)
+    for name in ("main.c", "prog"):
+        lines = re.sub(r"(=|\./)%s\b" % re.escape(name), lambda m: m.group(1).strip("./") + os.path.join(FOLDER, name), lines)
+    lines = lines.replace("make sim", "make -s sim BUILD=" + os.path.join(FOLDER, "sim"))
+    check(shell(lines, "the README's make sim") == wanted, "what the program prints on the simulator")
 
 
 def error_program(message):
@@ -42,6 +81,10 @@ def error_program(message):
 def main():
     os.makedirs(FOLDER, exist_ok=True)
     header, readme = open("tensorgrad.h").read(), open("README.md").read()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.M | re.S)
+    if sys.argv[2:] == ["nvcc"]:
+        nvcc(blocks)
+        return
     rules = open("Makefile").read() + open("tests/cudasim/sim.mk").read()
     manual = header[:header.index("*/")]
     program = re.search(r"^       #define TENSORGRAD_IMPLEMENTATION\n       #include \"tensorgrad.h\"\n       #include.*?^       }$", manual,
@@ -49,7 +92,6 @@ def main():
     program = re.sub(r"^       ", "", program, flags=re.M) + "\n"
     wanted = re.search(r"printf\(.*//(.*)", program).group(1)
     run("manual", re.sub(r"//(.*)", r"/*\1 */", program), wanted)
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.M | re.S)
     programs, prints = 0, None
     for k, (language, text) in enumerate(blocks):
         follows = blocks[k + 1][1] if k + 1 < len(blocks) and not blocks[k + 1][0] else ""
@@ -64,6 +106,8 @@ def main():
         elif text == prints or re.match(r"(cc|make) ", text):
             for target in re.findall(r"^make ([\w-]+)", text, re.M):
                 check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
+            if text.startswith("make sim"):
+                simulated(text, blocks)
         elif text.startswith("nvcc "): # stage cuda of .ci/run compiles and links so
             companion = open("tensorgrad_cuda.cu").read()
             check(all(line in companion for line in text.strip().split("\n")), "not as tensorgrad_cuda.cu says", text)
@@ -72,8 +116,8 @@ def main():
     for target in re.findall(r"`make ([\w-]+)", readme):
         check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
     check(programs > 0, "the README has no program")
-    print("%d passed, %d failed" % (passed, failed))
-    sys.exit(failed != 0)
 
 
 main()
+print("%d passed, %d failed" % (passed, failed))
+sys.exit(failed != 0)
