@@ -65,7 +65,7 @@ def simulated(lines, blocks):
     open(os.path.join(FOLDER, "main.c"), "w").write(program)
     for name in ("main.c", "prog"):
         lines = re.sub(r"(=|\./)%s\b" % re.escape(name), lambda m: m.group(1).strip("./") + os.path.join(FOLDER, name), lines)
-    lines = lines.replace("make sim", "make -s sim BUILD=" + os.path.join(FOLDER, "sim"))
+    lines = lines.replace("make sim", "make -s sim BUILD=" + os.environ.get("BUILD", FOLDER))
     check(shell(lines, "the README's make sim") == wanted, "what the program prints on the simulator")
 
 
