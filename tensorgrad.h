@@ -550,7 +550,11 @@ TG_API bool tg_is_pinned(const tg_tensor *t);
    Every op returns a new tensor of the calling scope and is differentiable unless it says otherwise. Operands
    broadcast as NumPy's do, both ways. Dtypes: tensors with dims are promoted by tg_promote_types; a 0-dim operand
    only raises the kind (bool < integer < float), not the size. A ..._scalar op takes a double: on integers it must
-   be integral, and the dtype stays. A name that ends in _ writes its first operand in place and returns it. */
+   be integral, and the dtype stays. A name that ends in _ writes its first operand in place and returns it.
+
+   An op runs where its operands live and never moves them: operands on different devices are an error that says which
+   tg_to mends it. As in PyTorch, elementwise ops take one 0-dim CPU tensor beside tensors of another device (tg_where
+   any number), and tg_index takes indices from the CPU. */
 
 /* a + b, a - b, a * b, a / b (always floating), a^b, the larger, the smaller, the angle of (b, a).  torch.add ...
    atan2 */
@@ -5709,12 +5713,18 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_ROW2(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                    \
     {#name, "a,b", needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW3(name, kind, y, yi, needs, rule_a, rule_b, rule_c, formula)                                            \
-    {#name, "a,b,c", needs, TGI_RULE_##kind(name), formula},
+    {#name, TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
+#define TGI_ROW_MASK(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                \
+    {#name, TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
+#define TGI_ARGUMENTS_where "a,b,cond"
+#define TGI_ARGUMENTS_lerp "a,b,weight"
+#define TGI_ARGUMENTS_masked_fill "x,mask"
+#define TGI_ARGUMENTS_binary_cross_entropy "input,target"
 #define TGI_ROW(name, arguments, needs, formula) {#name, arguments, needs, tgi_rule_##name, formula},
 #define TGI_PLAIN_ROW(name, arguments) {#name, arguments, NOTHING, NULL, NULL},
     static const tgi_op rows[] = {
         TGI_UNARY_OPS(TGI_ROW1) TGI_SCALAR_OPS(TGI_ROW1) TGI_BINARY_OPS(TGI_ROW2) TGI_TERNARY_OPS(TGI_ROW3)
-        TGI_MASK_OPS(TGI_ROW2) TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
+        TGI_MASK_OPS(TGI_ROW_MASK) TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
     };
     return &rows[op];
 }
@@ -5926,6 +5936,7 @@ typedef struct {
     const tgi_backend *backend; /* where the inputs live: where the op runs */
     int index;
     bool records; /* an input requires grad, and grad mode is on */
+    bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
     int nin, nout;
     tg_tensor *const *in;
     tg_tensor *held[3], *out[2];
@@ -5939,10 +5950,16 @@ typedef struct {
     tgi_geometry target_view;
 } tgi_call;
 
-static tgi_text tgi_argument_name(const tgi_op *op, int i, int nin)
+static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
+{
+    return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
+}
+
+/* The name of input i: from "a,b" one of them, from "tensors" tensors[1]. */
+static tgi_text tgi_argument_name(const char *arguments, int i, int nin)
 {
     tgi_text name;
-    const char *p = op->arguments;
+    const char *p = arguments;
     bool list = nin > 1 && !strchr(p, ','); /* one name for all */
     int k;
     for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
@@ -5952,12 +5969,56 @@ static tgi_text tgi_argument_name(const tgi_op *op, int i, int nin)
 }
 
 /* "weight 'fc1.weight'" */
-static tgi_text tgi_named_argument(const tgi_op *op, int i, int nin, const tg_tensor *t)
+static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
 {
-    tgi_text name = tgi_argument_name(op, i, nin);
+    tgi_text name = tgi_argument_name(arguments, i, nin);
     size_t used = strlen(name.text);
     if (t->name) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", t->name);
     return name;
+}
+
+/* The call that puts two inputs in one place, "move b: tg_to(b, TG_CUDA(0))": what is on the CPU goes to the other. */
+static tgi_text tgi_mending_move(const char *arguments, int i, int k, tg_tensor *const *in, int nin)
+{
+    const int moves = in[k]->storage->backend->host ? k : i;
+    const tgi_text name = tgi_argument_name(arguments, moves, nin);
+    const tg_tensor *stays = in[moves == i ? k : i];
+    tgi_text hint;
+    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, TG_CUDA(%d))", name.text, name.text,
+             stays->storage->index);
+    return hint;
+}
+
+/* Input i is not where input k is: PyTorch's sentence, with what to do. */
+static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
+                             int nin)
+{
+    return tgi_fail(S, TG_ERR_DEVICE, op,
+                    "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
+                    "on %s\n%s",
+                    tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
+                    tg_device_str(tgi_device_of(in[k])), tgi_mending_move(arguments, i, k, in, nin).text);
+}
+
+/* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
+   one place. */
+static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
+{
+    int i, first = -1;
+    for (i = 0; i < nin; ++i) {
+        if (!in[i]) continue;
+        if (first < 0) first = i;
+        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin);
+    }
+    return true;
+}
+
+static bool tgi_one_device4(tgi_thread *S, const char *op, const char *arguments, tg_tensor *a, tg_tensor *b,
+                            tg_tensor *c, tg_tensor *d)
+{
+    tg_tensor *in[4];
+    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    return tgi_one_device(S, op, arguments, in, 4);
 }
 
 static bool tgi_watch_note(tgi_thread *S, tg_tensor *t);
@@ -5965,13 +6026,13 @@ static bool tgi_watch_note(tgi_thread *S, tg_tensor *t);
 static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
 {
     tgi_thread *S = tgi_self();
-    int i;
+    int i, elsewhere = 0; /* an input that is not where the first is */
     c->S = S;
     c->op = tgi_op_row(op);
     c->in = in;
     c->nin = nin;
     c->nout = 0;
-    c->records = c->has_attr = false;
+    c->records = c->has_attr = c->mixed = false;
     memset(&c->attr, 0, sizeof c->attr);
     c->attr.list = c->numbers;
     c->view = NULL;
@@ -5979,9 +6040,9 @@ static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
     c->node = c->view_node = NULL;
     for (i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
-        if (!t) return tgi_null_argument(S, c->op->name, tgi_argument_name(c->op, i, nin).text);
+        if (!t) return tgi_null_argument(S, c->op->name, tgi_argument_name(c->op->arguments, i, nin).text);
         if (!TGI_LIKELY(tgi_is_ours(S, t))) {
-            return tgi_owned_here(S, c->op->name, tgi_argument_name(c->op, i, nin).text, t);
+            return tgi_owned_here(S, c->op->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
         }
         if (!tgi_sync(S, t)) return false;
         if (!TGI_LIKELY(!t->storage->marks) && !tgi_settle(S, t->storage, false)) return false;
@@ -5989,14 +6050,10 @@ static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
             if (!S->grad_off) c->records = true;
             if (S->watch && !tgi_watch_note(S, t)) return false;
         }
-        if (i > 0 && (t->storage->backend != in[0]->storage->backend || t->storage->index != in[0]->storage->index)) {
-            tgi_text here = tgi_named_argument(c->op, i, nin, t), first = tgi_named_argument(c->op, 0, nin, in[0]);
-            return tgi_fail(S, TG_ERR_DEVICE, c->op->name,
-                            "Expected all tensors to be on the same device, but %s is on %s while %s is on %s\n"
-                            "move one of them with tg_to", here.text, tg_device_str(tgi_device_of(t)), first.text,
-                            tg_device_str(tgi_device_of(in[0])));
-        }
+        if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
     }
+    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
+    if (elsewhere) return !c->mixed && tgi_other_device(S, c->op->name, c->op->arguments, elsewhere, 0, in, nin);
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
     return true;
@@ -8205,6 +8262,41 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     return ok;
 }
 
+/* How many 0-dim CPU tensors an elementwise op takes beside tensors elsewhere: PyTorch's one; torch.where moves any. */
+static int tgi_cpu_scalars(int op, int n)
+{
+    return op == TGI_OP_where ? n : op == TGI_OP_binary_cross_entropy ? 0 : 1;
+}
+
+static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t);
+
+/* An elementwise op of inputs in different places.  0-dim CPU tensors go to where the others are, by recorded moves
+   that bring their gradients home; anything else is an error. */
+static tg_tensor *tgi_across_devices(int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
+{
+    const tgi_op *row = tgi_op_row(op);
+    int i, k = 0, scalars = tgi_cpu_scalars(op, n);
+    tg_tensor *moved[3], *y = NULL;
+    tgi_composite c;
+    while (in[k]->storage->backend->host) k++; /* the first that is not on the CPU says where */
+    for (i = 0; i < n; ++i) {
+        bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
+        if (tgi_same_place(in[i], in[k]) || (scalar && scalars-- > 0)) continue;
+        tgi_fail(tgi_self(), TG_ERR_DEVICE, row->name,
+                 "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
+                 "%s, %s is on %s)\n%s",
+                 tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
+                 tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
+                 tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
+                 tgi_mending_move(row->arguments, i, k, in, n).text);
+        return NULL;
+    }
+    if (!tgi_compose(&c, row->name)) return NULL;
+    for (i = 0; i < n && (moved[i] = tg_to(in[i], tgi_device_of(in[k]))) != NULL; ++i) {}
+    if (i == n) y = tgi_elementwise(op, in_place, moved, n, s, t);
+    return tgi_composed(&c, y);
+}
+
 static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
 {
     tgi_call c;
@@ -8213,7 +8305,7 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
     int values = op == TGI_OP_where ? 2 : op == TGI_OP_masked_fill ? 1 : n, ndim, i, kind = tgi_kind_of(op);
     bool has_number = op >= TGI_OP_add_scalar && op <= TGI_OP_ge_scalar;
     int64_t dims[TG_MAX_DIMS];
-    if (!tgi_begin(&c, op, in, n)) return NULL;
+    if (!tgi_begin(&c, op, in, n)) return c.mixed ? tgi_across_devices(op, in_place, in, n, s, t) : NULL;
     if (values < n && op != TGI_OP_lerp && in[values]->dtype != TG_BOOL) {
         tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "expected a condition of dtype bool, but got %s",
                  tg_dtype_name((tg_dtype)in[values]->dtype));
@@ -8426,9 +8518,11 @@ tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight) { return tgi_m
 tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
 {
     tgi_composite c;
+    tg_device where;
     if (!a || !b) return tgi_null_argument(tgi_self(), "lerp_scalar", a ? "b" : "a"), (tg_tensor *)NULL;
     if (!tgi_compose(&c, "lerp_scalar")) return NULL;
-    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, (tg_dtype)a->dtype, tgi_device_of(a))));
+    where = tgi_device_of(a->storage->backend->host ? b : a);
+    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, (tg_dtype)a->dtype, where)));
 }
 
 tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
@@ -10273,6 +10367,7 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
     tgi_composite c;
     tg_tensor *y;
     if (!x) return tgi_null_argument(S, "layer_norm", "x"), x;
+    if (!tgi_one_device4(S, "layer_norm", "x,weight,bias", x, weight, bias, NULL)) return NULL;
     if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
         !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") || !tgi_compose(&c, "layer_norm")) {
         return NULL;
@@ -10289,6 +10384,7 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     tgi_composite c;
     tg_tensor *y;
     if (!x) return tgi_null_argument(S, "rms_norm", "x"), x;
+    if (!tgi_one_device4(S, "rms_norm", "x,weight", x, weight, NULL, NULL)) return NULL;
     if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") || !tgi_compose(&c, "rms_norm"))
         return NULL;
     y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
@@ -10450,6 +10546,7 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
     tgi_composite c;
     tg_tensor *y;
     if (!x || !weight) return tgi_null_argument(S, "linear", x ? "weight" : "x"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, "linear", "x,weight,bias", x, weight, bias, NULL)) return NULL;
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
         tgi_fail(S, TG_ERR_SHAPE, "linear",
                  "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
@@ -10468,6 +10565,7 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
     tgi_composite inner;
     tg_tensor *y;
     if (!c) return tgi_null_argument(S, "addmm", "c"), c;
+    if (!tgi_one_device4(S, "addmm", "c,a,b", c, a, b, NULL)) return NULL;
     if (!tgi_compose(&inner, "addmm")) return NULL;
     y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
@@ -10747,6 +10845,7 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     for (i = 0; i < n; ++i) {
         if (!tensors[i]) return tgi_null_argument(S, "einsum", "tensors"), (tg_tensor *)NULL;
     }
+    if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
     if (!tgi_compose(&c, "einsum")) return NULL;
     y = tgi_einsum(S, equation, tensors, n);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
@@ -10947,6 +11046,7 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
     int64_t along;
     int i;
     if (!t || !index) return tgi_null_argument(S, "take_along_dim", t ? "index" : "t"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, "take_along_dim", "t,index", t, index, NULL, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
     if (t->ndim != index->ndim) {
         tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
@@ -10977,6 +11077,7 @@ tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
     tg_shape shape;
     tg_tensor *rows;
     if (!weight || !ids) return tgi_null_argument(S, "embedding", weight ? "ids" : "weight"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, "embedding", "weight,ids", weight, ids, NULL, NULL)) return NULL;
     if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
     if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
     shape = tg_shape_of(ids);
@@ -11181,6 +11282,7 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     const double none = -(double)INFINITY;
     if (!q || !k || !v)
         return tgi_null_argument(S, "scaled_dot_product_attention", !q ? "q" : !k ? "k" : "v"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, "scaled_dot_product_attention", "q,k,v,mask", q, k, v, mask)) return NULL;
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
         tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
                  "Expected query, key, and value to all be at least 2 dimensional, but "
@@ -11232,6 +11334,7 @@ static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *
     tgi_composite c;
     tg_tensor *d, *near, *far;
     if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, op, "a,b", a, b, NULL, NULL)) return NULL;
     if (width < 0 || (kind == TGI_HUBER && !(width > 0))) {
         tgi_fail(S, TG_ERR_ARGUMENT, op,
                  kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta."
@@ -11353,6 +11456,7 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
     tgi_composite c;
     if (!log_probs || !targets)
         return tgi_null_argument(S, "nll_loss", log_probs ? "targets" : "log_probs"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, "nll_loss", "log_probs,targets,weight", log_probs, targets, weight, NULL)) return NULL;
     if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
         !tgi_compose(&c, "nll_loss")) {
         return NULL;
@@ -11393,6 +11497,7 @@ tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor 
     tg_tensor *logp;
     const char *op = "cross_entropy";
     if (!logits || !targets) return tgi_null_argument(S, op, logits ? "targets" : "logits"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, op, "logits,targets,weight", logits, targets, weight, NULL)) return NULL;
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
         return NULL;
@@ -11422,6 +11527,7 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     tg_tensor *outside, *loss;
     const char *op = "binary_cross_entropy";
     if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, op, "input,target", input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
         tgi_fail(S, TG_ERR_SHAPE, op,
                  "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
@@ -11450,6 +11556,7 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     tg_dtype dtype;
     const char *op = "binary_cross_entropy_with_logits";
     if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, op, "input,target", input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
         tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
@@ -11472,6 +11579,7 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     tgi_composite c;
     tg_tensor *loss, *zero;
     if (!input || !target) return tgi_null_argument(S, "kl_div", input ? "target" : "input"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, "kl_div", "input,target", input, target, NULL, NULL)) return NULL;
     if (!tgi_compose(&c, "kl_div")) return NULL;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
@@ -11495,6 +11603,7 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
     tg_tensor *all;
     bool same;
     if (!a || !b) return tgi_null_argument(S, "equal", a ? "b" : "a");
+    if (!tgi_one_device4(S, "equal", "a,b", a, b, NULL, NULL)) return false;
     if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
     if (!tgi_compose(&c, "equal")) return false;
     all = tg_all(tg_eq(a, b));
@@ -11510,6 +11619,7 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     tg_tensor *x, *y, *near, *all;
     bool close = false;
     if (!a || !b) return tgi_null_argument(S, "allclose", a ? "b" : "a");
+    if (!tgi_one_device4(S, "allclose", "a,b", a, b, NULL, NULL)) return false;
     if (!tgi_compose(&c, "allclose")) return false;
     S->grad_off = true; /* the frame puts it back */
     x = tg_to_dtype(a, TG_F64);
@@ -12371,10 +12481,6 @@ static bool tgi_optim_has(const tg_optim *o, int k)
     }
 }
 
-static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
-{
-    return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
-}
 
 /* State k of a parameter, made or brought to where the parameter is now.  It is in no list: the optimizer owns it. */
 static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
