@@ -821,6 +821,19 @@ TG_API tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor 
 TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 
+/* t[indices[0], indices[1], ...] as NumPy and PyTorch index by tensors; NULL stands for a whole dim (a bare colon), and
+   dims after the last index are whole.  An index is of integers, i64 or i32, negative ones counting from the end; or a
+   mask of bool or u8, which stands for the tg_nonzero of as many dims as it has.  Indices broadcast with each other,
+   and the dims of the result that they make stand where the indexed dims were; in front, if those were not neighbours.
+   index_put is a copy of t with values (of t's dtype, broadcast to that shape) written there, or added if accumulate
+   (of several writes to one place the last stays); index_put_ does it in place.  masked_select: the elements where mask
+   (broadcast with t) is true, 1-dim.  Indices may be on the CPU when t is not, and so may a 0-dim values.  A mask makes
+   the call wait for its device.  Errors: an index out of range.  torch.Tensor.__getitem__, index_put, masked_select */
+TG_API tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n);
+TG_API tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
+TG_API tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
+TG_API tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask);
+
 /* The indices of the elements that are not 0, [count, ndim] of i64, in row-major order.  Not differentiable. */
 TG_API tg_tensor *tg_nonzero(tg_tensor *t);
 
@@ -1190,9 +1203,9 @@ extern "C" {
 
 /* What waits for a device, because it has to see a value that is there. */
 #define TGI_WAITING(OP)                                                                                                \
-    OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(print) OP(fprint) OP(to)          \
-    OP(to_ex) OP(to_like) OP(cpu) OP(to_all) OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck)            \
-    OP(synchronize)
+    OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
+    OP(index_put_) OP(masked_select) OP(one_hot) OP(binary_cross_entropy) OP(print) OP(fprint) OP(to) OP(to_ex)        \
+    OP(to_like) OP(cpu) OP(to_all) OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck) OP(synchronize)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -1908,8 +1921,13 @@ typedef struct {
     void *s[3]; /* sgd: buffer; adam: m, v, max v; rmsprop: v, g mean, buffer; adagrad: sum; NULL when not used */
 } tgi_optim_step;
 
-/* What a bad index is called. */
-typedef enum { TGI_INDEX_OUT_OF_BOUNDS, TGI_INDEX_IN_SELF, TGI_INDEX_TARGET } tgi_index_message;
+/* What a bad index is called.  From the end: as out of bounds, but -size to -1 are good, too. */
+typedef enum {
+    TGI_INDEX_OUT_OF_BOUNDS,
+    TGI_INDEX_IN_SELF,
+    TGI_INDEX_TARGET,
+    TGI_INDEX_FROM_END
+} tgi_index_message;
 
 /* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
    after recording an error.  `index` is the device's; kernels find it in their operands.  index_check is asked before a
@@ -2345,7 +2363,7 @@ typedef struct {
 
 /* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
    sizes find most others. */
-enum { TGI_CUDA_ABI = 2, TGI_CUDA_SIZES = 8 };
+enum { TGI_CUDA_ABI = 3, TGI_CUDA_SIZES = 8 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -3479,13 +3497,14 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
     tgi_nest nest;
     tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
     const int inner = nest.ndim - 1;
+    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
     (void)now;
     if (nest.numel == 0) return true;
     tgi_walk walk = tgi_walk_from(&nest, 0);
     for (int64_t row = 0; row < nest.numel; row += nest.dim[inner]) {
         for (int64_t i = 0; i < nest.dim[inner]; ++i) {
             const int64_t at = tgi_index_at(walk.at[0] + i * nest.stride[0][inner], index.dtype);
-            if (at >= 0 && at < size) continue;
+            if (at >= least && at < size) continue;
             if (message == TGI_INDEX_IN_SELF) return tgi_fail(S, TG_ERR_ARGUMENT, op, "index out of range in self");
             if (message == TGI_INDEX_TARGET) {
                 return tgi_fail(S, TG_ERR_ARGUMENT, op, "Target %lld is out of bounds.", (long long)at);
@@ -10883,12 +10902,13 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
     return true;
 }
 
-static bool tgi_check_index_values(tgi_call *c, const tg_tensor *index, const tg_tensor *t, int dim,
+/* Whether index, which is for dim of a tensor, of this size, is in range. */
+static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
                                    tgi_index_message message)
 {
-    const char *op = c->S->composite ? c->S->composite : c->op->name; /* it may be reported when that is over */
-    return c->backend->index_check(c->S, op, tgi_operand_of(index), index->ndim, index->dim, t->ndim ? t->dim[dim] : 1,
-                                   message, dim, c->S->sync_checks);
+    if (S->composite) op = S->composite; /* it may be reported when that is over */
+    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, index->dim, size, message,
+                                                dim, S->sync_checks);
 }
 
 /* gather with the message that the public function's name asks for */
@@ -10899,7 +10919,7 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     tg_tensor *y;
     if (!tgi_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
-        !tgi_check_index_values(&c, index, t, dim, message)) {
+        !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
         return NULL;
     }
     c.has_attr = true;
@@ -10942,7 +10962,7 @@ static tg_tensor *tgi_scatter_op(int op, tg_tensor *t, int dim, tg_tensor *index
                (tg_tensor *)NULL;
     }
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
-        !tgi_check_index_values(&c, index, t, dim, TGI_INDEX_OUT_OF_BOUNDS)) {
+        !tgi_check_index_values(c.S, c.op->name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
         return NULL;
     }
     c.has_attr = true;
@@ -11111,6 +11131,254 @@ tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
     }
     if (!tgi_compose(&c, "index_add")) return NULL;
     return tgi_composed(&c, tg_scatter_add(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
+}
+
+/* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
+
+typedef struct {
+    tg_tensor *t;           /* its dims in order; permuted, the indexed ones first, where they are no neighbours */
+    int order[TG_MAX_DIMS]; /* dim i of it is dim order[i] of the tensor indexed */
+    int first, indexed;     /* the indexed dims */
+    int64_t size;           /* their product */
+    tg_shape shape;         /* of the indices, broadcast */
+    tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
+} tgi_indexing;
+
+static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
+
+/* The dims that index, which may be NULL, stands for. */
+static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_mask(index) ? index->ndim : 1; }
+
+/* Whether indices[i] may index t at dim. */
+static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
+{
+    int k;
+    if (!index->storage->backend->host && !tgi_same_place(index, t)) {
+        return tgi_fail(S, TG_ERR_DEVICE, op,
+                        "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
+                        "indices[%d] is on %s: tg_cpu(indices[%d])",
+                        tg_device_str(tgi_device_of(t)), i, tg_device_str(tgi_device_of(index)), i);
+    }
+    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
+    if (!tgi_is_mask(index)) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "tensors used as indices must be long, int, byte or bool tensors, but "
+                        "indices[%d] is %s", i, tg_dtype_name((tg_dtype)index->dtype));
+    }
+    if (index->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "indices[%d] is a mask without dims", i);
+    for (k = 0; k < index->ndim; ++k) {
+        if (index->dim[k] == t->dim[dim + k]) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at "
+                        "index %d",
+                        tgi_shape_text(index).text, k, tgi_shape_text(t).text, dim + k);
+    }
+    return true;
+}
+
+/* What t's dims are indexed by, in at [t's dims], NULL for whole ones: i64, not negative, where t lives. */
+static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
+                               tg_tensor **at)
+{
+    int i, k, dim = 0;
+    for (i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
+        tg_tensor *index = indices[i];
+        if (!index) continue;
+        if (!tgi_check_index(S, op, t, index, i, dim)) return false;
+        if (tgi_is_mask(index)) {
+            tg_tensor *found = tg_nonzero(index);
+            if (found) found = tg_to(found, tgi_device_of(t));
+            for (k = 0; k < index->ndim; ++k) {
+                if (!found || !(at[dim + k] = tg_select(found, 1, k))) return false;
+            }
+            continue;
+        }
+        index = tg_to_dtype(index, TG_I64);
+        at[dim] = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
+        if (!at[dim] || !tgi_check_index_values(S, op, index, dim, t->dim[dim], TGI_INDEX_FROM_END) ||
+            !(at[dim] = tg_to(at[dim], tgi_device_of(t)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The shape to which the n indices at dims broadcast. */
+static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at, const int *dims, int n,
+                            tg_shape *shape)
+{
+    char text[TGI_ERROR_TEXT] = "";
+    size_t used = 0;
+    bool fits = true;
+    int i, k;
+    *shape = TG_SCALAR;
+    for (i = 0; i < n; ++i) {
+        const tg_tensor *index = at[dims[i]];
+        while (shape->ndim < index->ndim) { /* a 1 in front */
+            for (k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
+            shape->dim[0] = 1;
+        }
+        for (k = 1; k <= index->ndim; ++k) {
+            int64_t *wide = &shape->dim[shape->ndim - k], size = index->dim[index->ndim - k];
+            if (*wide == 1) *wide = size;
+            else if (size != 1 && size != *wide) fits = false;
+        }
+    }
+    if (fits) return true;
+    for (i = 0; i < n && used < sizeof text; ++i) {
+        used += (size_t)snprintf(text + used, sizeof text - used, i ? ", %s" : "%s", tgi_shape_text(at[dims[i]]).text);
+    }
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
+}
+
+/* In a composite: makes x of t and its indices. */
+static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
+                            tgi_indexing *x)
+{
+    tg_tensor *at[TG_MAX_DIMS] = {NULL};
+    int i, dims = 0, rest;
+    bool neighbours;
+    for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
+    if (dims > t->ndim) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
+    }
+    if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
+    for (i = x->indexed = 0; i < t->ndim; ++i) {
+        if (at[i]) x->order[x->indexed++] = i;
+    }
+    if (x->indexed == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "at least one index must be provided");
+    if (!tgi_index_shape(S, op, at, x->order, x->indexed, &x->shape)) return false;
+    if (x->shape.ndim + t->ndim - x->indexed > TG_MAX_DIMS) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "the result would have %d dims, and a tensor has at most %d",
+                        x->shape.ndim + t->ndim - x->indexed, TG_MAX_DIMS);
+    }
+    x->places = at[x->order[0]];
+    x->size = t->dim[x->order[0]];
+    for (i = 1; i < x->indexed; ++i) {
+        x->size *= t->dim[x->order[i]];
+        x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
+    }
+    x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
+    neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
+    x->first = neighbours ? x->order[0] : 0;
+    for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
+        if (neighbours) x->order[i] = i;
+        else if (!at[i]) x->order[rest++] = i;
+    }
+    x->t = tgi_permute(t, x->order);
+    return x->places && x->t;
+}
+
+/* t's shape with the indexed dims replaced: by their product, and then by the dims of the indices. */
+static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
+{
+    tg_shape shape = tg_make_shape(x->first, x->t->dim);
+    int i;
+    for (i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
+    for (i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
+    return shape;
+}
+
+tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tgi_indexing x;
+    tg_tensor *y = NULL;
+    tg_shape flat;
+    if (!t || !indices) return tgi_null_argument(S, "index", t ? "indices" : "t"), (tg_tensor *)NULL;
+    if (!tgi_compose(&c, "index")) return NULL;
+    if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
+        flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
+        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_spread_index(x.places, flat, x.first),
+                          TGI_INDEX_OUT_OF_BOUNDS);
+        y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
+    }
+    return tgi_composed(&c, y);
+}
+
+/* values may be written to what an index of this shape picks. */
+static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
+{
+    int i, lead = shape.ndim - values->ndim;
+    bool fits = lead >= 0;
+    if (values->dtype != t->dtype) {
+        return tgi_fail(S, TG_ERR_DTYPE, "index_put",
+                        "Index put requires the source and destination dtypes match, got %s for the destination and %s "
+                        "for the source.",
+                        tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name((tg_dtype)values->dtype));
+    }
+    for (i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
+    return fits || tgi_fail(S, TG_ERR_SHAPE, "index_put",
+                            "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape "
+                            "%s",
+                            tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
+}
+
+/* In a composite: x's tensor with values written or added. */
+static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, tg_tensor *values, bool accumulate)
+{
+    tg_shape flat = tgi_indexed_shape(x, TG_SHAPE(x->size));
+    tg_shape picked = tgi_indexed_shape(x, x->shape), like = flat;
+    tg_tensor *index = tgi_spread_index(x->places, flat, x->first), *y;
+    int i, back[TG_MAX_DIMS];
+    if (!tgi_check_values(S, x->t, values, picked)) return NULL;
+    like.dim[x->first] = tgi_numel(x->places);
+    values = tg_reshape(tg_expand(values, picked), like);
+    y = tgi_scatter_op(accumulate ? TGI_OP_scatter_add : TGI_OP_scatter, tg_reshape(x->t, flat), x->first, index,
+                       values);
+    y = tg_reshape(y, tg_make_shape(x->t->ndim, x->t->dim));
+    for (i = 0; i < x->t->ndim; ++i) back[x->order[i]] = i;
+    return y ? tg_contiguous(tgi_permute(y, back)) : NULL;
+}
+
+tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tgi_indexing x;
+    tg_tensor *y = NULL;
+    if (!t || !indices || !values)
+        return tgi_null_argument(S, "index_put", !t ? "t" : !indices ? "indices" : "values"), (tg_tensor *)NULL;
+    if (!tgi_compose(&c, "index_put")) return NULL;
+    if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
+    if (values && tgi_one_device4(S, "index_put", "t,values", t, values, NULL, NULL) &&
+        tgi_indexing_of(S, "index_put", t, indices, n, &x)) {
+        y = tgi_put_at(S, &x, values, accumulate);
+    }
+    return tgi_composed(&c, y);
+}
+
+tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+{
+    tgi_composite c;
+    tg_tensor *y;
+    if (!tgi_compose(&c, "index_put_")) return NULL;
+    y = tg_index_put(t, indices, n, values, accumulate);
+    if (y) y = tg_copy_(t, y);
+    tgi_composed(&c, NULL);
+    return y;
+}
+
+tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *in[2];
+    tg_shape shape;
+    if (!t || !mask) return tgi_null_argument(S, "masked_select", t ? "mask" : "t"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, "masked_select", "t,mask", t, mask, NULL, NULL)) return NULL;
+    if (mask->dtype != TG_BOOL) {
+        tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
+        return NULL;
+    }
+    in[0] = t, in[1] = mask;
+    shape = tg_make_shape(t->ndim, t->dim);
+    if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
+    if (!tgi_compose(&c, "masked_select")) return NULL;
+    t = tg_expand(t, shape), mask = tg_expand(mask, shape);
+    if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
+    return tgi_composed(&c, mask ? tg_index(t, &mask, 1) : NULL);
 }
 
 tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)

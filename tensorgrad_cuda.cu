@@ -1712,14 +1712,14 @@ static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows
 /* ======== Indexing ================================================================================================ */
 
 /* The place of the first index outside [0, size); then, by one thread, what a report will say. */
-static __global__ void tgi_find_bad_index(tgi_nest index, int64_t size, tgi_bad_index *bad)
+static __global__ void tgi_find_bad_index(tgi_nest index, int64_t least, int64_t size, tgi_bad_index *bad)
 {
     TGI_EACH(i, index.numel)
     {
         char *at[1];
         tgi_place(index, i, at);
-        if ((uint64_t)tgi_take<int64_t>(index.dtype[0], at[0]) >= (uint64_t)size)
-            atomicMin(&bad->first, (unsigned long long)i);
+        const int64_t value = tgi_take<int64_t>(index.dtype[0], at[0]);
+        if (value < least || value >= size) atomicMin(&bad->first, (unsigned long long)i);
     }
 }
 
@@ -1745,12 +1745,13 @@ static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand inde
                                  int64_t size, tgi_index_message message, int axis, bool now)
 {
     tgi_cuda_device *d = tgi_on(S, index.index);
+    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
     tgi_nest nest;
     tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
     if (!d || (now && !tgi_wait(S, d))) return false; /* what was found before is not this op's */
     if (nest.numel == 0) return true;
     d->checked = true;
-    return tgi_launch_each(S, d, tgi_find_bad_index, nest.numel, nest, size, d->bad) &&
+    return tgi_launch_each(S, d, tgi_find_bad_index, nest.numel, nest, least, size, d->bad) &&
            tgi_launch(S, d, tgi_note_bad_index, 1, 1, nest, size, op, (int)message, axis, d->bad) &&
            (!now || (TGI_CUDA(cudaStreamSynchronize(d->stream)) && tgi_report_bad_index(S, d, "")));
 }

@@ -303,6 +303,43 @@ static tg_tensor *unbind_call(tg_tensor *t, int d)
     return tg_stack(pieces, n, d);
 }
 
+/* The n indices given, with a NULL before those whose bit of whole is set; returns how many there are, 0 when one that
+   was given is missing. */
+static int with_whole_dims(tg_tensor *const *given, int n, int64_t whole, tg_tensor **indices)
+{
+    int i, k = 0;
+    for (i = 0; i < n; ++i) {
+        if (!given[i]) return 0;
+        if (whole >> i & 1) indices[k++] = NULL;
+        indices[k++] = given[i];
+    }
+    return k;
+}
+static tg_tensor *index_call(tg_tensor *a, tg_tensor *const *given, int n, int64_t whole)
+{
+    tg_tensor *indices[TG_MAX_DIMS];
+    n = with_whole_dims(given, n, whole, indices);
+    return tg_index(a, n ? indices : NULL, n);
+}
+static tg_tensor *index_put_call(tg_tensor *a, tg_tensor *values, tg_tensor *const *given, int n, const numbers *p)
+{
+    tg_tensor *indices[TG_MAX_DIMS];
+    n = with_whole_dims(given, n, p->count, indices);
+    return tg_index_put(a, n ? indices : NULL, n, values, p->flag != 0);
+}
+static tg_tensor *index_put_in_place(tg_tensor *a, tg_tensor *values, tg_tensor *const *given, int n, const numbers *p)
+{
+    tg_tensor *indices[TG_MAX_DIMS];
+    n = with_whole_dims(given, n, p->count, indices);
+    return tg_index_put_(tg_clone(a), n ? indices : NULL, n, values, p->flag != 0);
+}
+/* a[i], a[:, i], a[i, j] or a[i, :, j] */
+static tg_tensor *picked(tg_tensor *a, tg_tensor *i, tg_tensor *j, int64_t whole)
+{
+    tg_tensor *given[2] = {i, j};
+    return index_call(a, given, j ? 2 : 1, whole);
+}
+
 /* Writes into a copy through a view; reads an older view of a copy after a write; both rebase histories. */
 static tg_tensor *scatter_view_call(tg_tensor *a, tg_tensor *b)
 {
@@ -478,6 +515,10 @@ enum {
     OP(take_along_dim, tg_take_along_dim(a, b, p->dim), EXACT)                                    \
     OP(embedding, tg_embedding(a, b), EXACT)                                                      \
     OP(scatter, tg_scatter(a, p->dim, b, c), EXACT)                                               \
+    OP(index, index_call(a, in_ + 1, n - 1, p->count), EXACT)                                     \
+    OP(index_put, index_put_call(a, b, in_ + 2, n - 2, p), SEVERAL)                               \
+    OP(index_put_, index_put_in_place(a, b, in_ + 2, n - 2, p), SEVERAL)                          \
+    OP(masked_select, tg_masked_select(a, b), EXACT)                                              \
     OP(one_hot, tg_one_hot(a, p->count), EXACT | TESTS)                                           \
     OP(nonzero, tg_nonzero(a), EXACT | TESTS)                                                     \
     OP(sort, tg_sort(a, p->dim, p->flag != 0, NULL), EXACT | TIES)                                \
@@ -1470,6 +1511,80 @@ SAMPLES(nonzero)
     CHECK(same_shape(tg_shape_of(tg_nonzero(f64("[[0, -0.]]"))), TG_SHAPE(0, 2)));
     CHECK(same_shape(tg_shape_of(tg_nonzero(f64("5"))), TG_SHAPE(1, 0)));
     CHECK(tg_dtype_of(tg_nonzero(ones(2))) == TG_I64);
+}
+SAMPLES(index)
+{
+    tg_tensor *x = tg_to_dtype(tg_reshape(tg_arange(0, 24, 1), TG_SHAPE(2, 3, 4)), TG_F64), *some = i64("[0, 1]");
+    tg_tensor *three = i64("[0, 1, 2]"), *deep = boolean("[[1, 0, 0], [0, 1, 1]]"), *at_[4] = {some, three, NULL, NULL};
+    sample(S(3, 4), ids("[2, 0, -1, 2]"));
+    sample(S(2, 3, 4), ids("[[0, 1], [1, 0]]"), ids("[1, -1]"), count(2)); /* [2, 2, 3]: no neighbours, so in front */
+    sample(S(2, 3, 4), ids("[[0], [2]]"), ids("[1, 3, -4]"), count(1));    /* [2, 2, 3]: in their place */
+    sample(S(2, 3, 2), mask("[[1, 0, 1], [0, 1, 1]]"));
+    sample(S(2, 3, 2), mask("[0, 1]"), ids("[1, 0, 1]"), count(2));
+    sample(S(3), ids("2"));
+    sample(S(3, 2), no_ids());
+    edge(in("[1, 2, 3]"), ids("[2, 0, -1]"), gives("[3, 1, 3]"), grads("[1, 0, 2]"));
+    expect(picked(x, i64("[[0, 1], [1, 0]]"), i64("[1, 2]"), 2),
+           "[[[1, 5, 9], [14, 18, 22]], [[13, 17, 21], [2, 6, 10]]]");
+    expect(picked(x, boolean("[1, 0]"), three, 2), "[[0, 4, 8], [1, 5, 9], [2, 6, 10]]");
+    expect(picked(x, deep, NULL, 0), "[[0, 1, 2, 3], [16, 17, 18, 19], [20, 21, 22, 23]]");
+    expect(picked(x, of_dtype(TG_U8, "[1, 0]"), of_dtype(TG_I32, "[-1]"), 2), "[[3, 7, 11]]");
+    expect(tg_index(i64("[1, 9007199254740993]"), &some, 1), "[1, 9007199254740993]");
+    refuse(tg_index(x, at_, 2), "shape mismatch: indexing tensors could not be broadcast together with shapes [2], [3]");
+    refuse(tg_index(x, at_, 4), "too many indices for tensor of dimension 3 (got 4)");
+    refuse(tg_index(x, at_ + 2, 2), "at least one index must be provided");
+    refuse(picked(x, i64("[-3]"), NULL, 0), "index -3 is out of bounds for dimension 0 with size 2");
+    refuse(picked(x, three, NULL, 0), "index 2 is out of bounds for dimension 0 with size 2");
+    refuse(picked(x, ones(2), NULL, 0),
+           "tensors used as indices must be long, int, byte or bool tensors, but indices[0] is f64");
+    refuse(picked(x, boolean("[1, 0, 1]"), NULL, 0),
+           "The shape of the mask [3] at index 0 does not match the shape of the indexed tensor [2, 3, 4] at index 0");
+    refuse(picked(x, deep, NULL, 1), "The shape of the mask [2, 3] at index 0 does not match");
+    refuse(picked(x, boolean("1"), NULL, 0), "indices[0] is a mask without dims");
+    refuse(picked(x, tg_zeros_on(TG_SHAPE(1, 1, 1, 1, 1, 1, 1), TG_I64, TG_CPU), NULL, 0),
+           "the result would have 9 dims");
+}
+SAMPLES(index_put)
+{
+    tg_tensor *twice = i64("[1, 1]");
+    sample(S(3, 4), S(2, 4), ids("[2, 0]"));
+    sample(S(3, 4), S(4), ids("[2, 0, -1]"), flag(true));
+    sample(S(2, 3, 2), S(2, 3), ids("[0, 1]"), ids("[1, 0]"), count(2));
+    sample(S(2, 3, 2), S0, mask("[[1, 0, 1], [0, 1, 1]]"));
+    sample(S(2, 3, 2), S(4, 1), mask("[[1, 0, 1], [0, 1, 1]]"), flag(true));
+    edge(in("[1, 2, 3]"), in("[7, 8]"), ids("[2, -1]"), flag(true), gives("[1, 2, 18]"), grads("[1, 1, 1]"),
+         grads("[1, 1]"));
+    expect(tg_index_put(f64("[1, 2]"), &twice, 1, f64("[7, 8]"), false), "[1, 8]"); /* the last writer stays */
+    expect(tg_index_put(i64("[1, 2]"), &twice, 1, i64("[9007199254740990, 1]"), true), "[1, 9007199254740993]");
+    refuse(tg_index_put(ones(3), &twice, 1, f32("[1]"), false),
+           "Index put requires the source and destination dtypes match, got f64 for the destination and f32 for the "
+           "source.");
+    refuse(tg_index_put(ones(3), &twice, 1, ones(3), false),
+           "shape mismatch: value tensor of shape [3] cannot be broadcast to indexing result of shape [2]");
+    refuse(tg_index_put(ones(3), &twice, 1, ones(1, 2), false), "value tensor of shape [1, 2] cannot be broadcast");
+}
+SAMPLES(index_put_)
+{
+    tg_tensor *twice = i64("[1, 1]");
+    sample(S(2, 3, 2), S(4, 1), mask("[[1, 0, 1], [0, 1, 1]]"), flag(true));
+    sample(S(3, 2), S(1), ids("[-1]"), count(1));
+    edge(in("[1, 2, 3]"), in("[7, 8]"), ids("[2, 0]"), gives("[8, 2, 7]"), grads("[0, 1, 0]"), grads("[1, 1]"));
+    refuse(tg_index_put_(leaf("[1, 2]"), &twice, 1, ones(1), false),
+           "tg_index_put_: a leaf Variable that requires grad is being used in an in-place operation.");
+    refuse(tg_index_put_(tg_expand(ones(1), TG_SHAPE(3)), &twice, 1, ones(1), false), "Please clone() the tensor");
+    refuse(tg_index_put_(ones(1), &twice, 1, ones(1), false), "index 1 is out of bounds for dimension 0 with size 1");
+}
+SAMPLES(masked_select)
+{
+    sample(S(2, 3), mask("[[1, 0, 1], [0, 1, 1]]"));
+    sample(S(2, 3), mask("[1, 0, 1]"));
+    sample(S(2), mask("[[1], [0], [1]]"));
+    sample(S0, mask("1"));
+    sample(S(3), mask("[0, 0, 0]"));
+    edge(in("[1, 2]"), mask("[[1], [0], [1]]"), gives("[1, 2, 1, 2]"), grads("[2, 2]"));
+    refuse(tg_masked_select(ones(2), of_dtype(TG_U8, "[1, 0]")), "masked_select: expected BoolTensor for mask");
+    refuse(tg_masked_select(ones(2), boolean("[1, 0, 1]")),
+           "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
 }
 SAMPLES(scatter)
 {

@@ -373,6 +373,10 @@ static bool write_target(state *s)
     OP(scatter, tg_scatter(a, 1, i, b))                                                 \
     OP(embedding, tg_embedding(a, i))                                                   \
     OP(one_hot, tg_one_hot(i, 5))                                                       \
+    OP(index, tg_index(a, &i, 1))                                                       \
+    OP(index_mask, tg_index(a, &m, 1))                                                  \
+    OP(index_put, tg_index_put(a, &m, 1, tg_scalar(2), true))                           \
+    OP(masked_select, tg_masked_select(a, m))                                           \
     OP(nonzero, tg_nonzero(m))                                                          \
     OP(softmax, tg_softmax(a, 1))                                                       \
     OP(log_softmax, tg_log_softmax(a, 0))                                               \

@@ -167,6 +167,13 @@ TEST(null_in_ops)
     NULLS(index_add, "t", (NULL, 0, ids, t));
     NULLS(index_add, "index", (t, 0, NULL, t));
     NULLS(index_add, "src", (t, 0, ids, NULL));
+    NULLS(index, "t", (NULL, &ids, 1));
+    NULLS(index, "indices", (t, NULL, 1));
+    NULLS(index_put, "t", (NULL, &ids, 1, t, false));
+    NULLS(index_put, "indices", (t, NULL, 1, t, false));
+    NULLS(index_put, "values", (t, &ids, 1, NULL, false));
+    NULLS(masked_select, "t", (NULL, t));
+    NULLS(masked_select, "mask", (t, NULL));
     NULLS(one_hot, "ids", (NULL, 3));
     NULLS(dropout, "x", (NULL, 0.5, true));
     NULLS(scaled_dot_product_attention, "q", (NULL, t, t, NULL, 0, false, 0));
