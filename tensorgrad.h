@@ -4312,6 +4312,10 @@ static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_devi
         tgi_fail(S, TG_ERR_DEVICE, op, "unknown device type %d", device->type);
         return NULL;
     }
+    if (device->index < -1) {
+        tgi_fail(S, TG_ERR_DEVICE, op, "Device index must not be negative: %d", device->index);
+        return NULL;
+    }
     backend = tgi_backend_of(S, device->type);
     if (backend) return backend->resolve(S, op, &device->index) ? backend : NULL;
     if (S->errors == errors) {
@@ -5543,9 +5547,10 @@ static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
     if (t->dtype != (uint8_t)dtype || !t->storage->backend->host || !tgi_is_contiguous(t)) {
         tgi_fail(S, t->dtype != (uint8_t)dtype ? TG_ERR_DTYPE : TG_ERR_ARGUMENT, op,
                  "a contiguous CPU tensor of %s is needed, not %s %s on %s\n"
-                 "tg_copy_out copies from any dtype, layout and device",
+                 "%stg_copy_out copies from any dtype, layout and device",
                  tg_dtype_name(dtype), tgi_is_contiguous(t) ? "contiguous" : "non-contiguous",
-                 tg_dtype_name((tg_dtype)t->dtype), tg_device_str(tgi_device_of(t)));
+                 tg_dtype_name((tg_dtype)t->dtype), tg_device_str(tgi_device_of(t)),
+                 t->storage->backend->host ? "" : "tg_cpu(t) is a tensor whose data the host can read; ");
         return NULL;
     }
     return tgi_bytes_at(S, t, 0, true);
@@ -6364,12 +6369,25 @@ tg_tensor *tg_detach(tg_tensor *t)
     return tgi_owned_here(S, "detach", "t", t) ? tgi_alias(S, "detach", t) : NULL;
 }
 
+/* The gradient of a tensor that was computed is not kept; one that was moved is often taken for a leaf. */
+static void tgi_warn_of_no_grad(const tg_tensor *t)
+{
+    char text[TGI_ERROR_TEXT];
+    const bool moved = t->node->op == tgi_op_row(TGI_OP_to);
+    snprintf(text, sizeof text,
+             "warning: tg_grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed; it is "
+             "never filled\n  hint: %s, or call tg_retain_grad(t) before backward",
+             moved ? "t was made by a move (tg_to): read the gradient of its original x, make the leaf there with "
+                     "tg_set_requires_grad(tg_to(tg_detach(x), TG_CUDA(0)), true)"
+                   : "read the leaf's");
+    tgi_warn(text);
+}
+
 tg_tensor *tg_grad(tg_tensor *t)
 {
     TGI_GETTER(t, "grad", (tg_tensor *)NULL);
     if (!t->grad && t->node && !(t->flags & TGI_RETAINS_GRAD)) {
-        tgi_warn("warning: tg_grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed; it "
-                 "is never filled\n  hint: read the leaf's, or call tg_retain_grad(t) before backward");
+        tgi_warn_of_no_grad(t);
     }
     return t->grad;
 }
@@ -6382,11 +6400,18 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
     if (!t) return tgi_null_argument(S, op, "t"), tgi_failed(S);
     if (!tgi_owned_here(S, op, "t", t) || (g && !tgi_owned_here(S, op, "g", g))) return tgi_failed(S);
     if (g == t) return tgi_fail(S, TG_ERR_ARGUMENT, op, "can't assign Variable as its own grad"), TG_ERR_ARGUMENT;
-    if (g && (g->storage->backend != t->storage->backend || g->storage->index != t->storage->index)) {
+    if (g && g->storage->backend != t->storage->backend) {
         tgi_fail(S, TG_ERR_DEVICE, op,
-                 "attempting to assign a gradient located on device '%s' to a tensor located on device "
-                 "'%s'. Please ensure that the gradient and the tensor are on the same device",
-                 tg_device_str(tgi_device_of(g)), tg_device_str(tgi_device_of(t)));
+                 "attempting to assign a gradient with device type '%s' to a tensor with device type '%s'. Please "
+                 "ensure that the gradient and the tensor are on the same device",
+                 g->storage->backend->name, t->storage->backend->name);
+        return TG_ERR_DEVICE;
+    }
+    if (g && g->storage->index != t->storage->index) {
+        tgi_fail(S, TG_ERR_DEVICE, op,
+                 "attempting to assign a gradient located on device with index '%d' to a tensor located on device with "
+                 "index '%d'. Please ensure that the gradient and the tensor are on the same device",
+                 g->storage->index, t->storage->index);
         return TG_ERR_DEVICE;
     }
     if (g && g->dtype != t->dtype) {

@@ -7,89 +7,11 @@
 #endif
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "harness.h"
-#include <stdlib.h>
+#include "rows.h"
+#include "values.h"
 #include <time.h>
 
 /* ---- helpers ---- */
-
-/* "1 2 3" is a vector, "1 2; 3 4" a matrix, "" an empty vector; inf and nan are numbers. */
-static tg_tensor *of(tg_dtype dtype, const char *text)
-{
-    double values[64];
-    int64_t rows = 1, n = 0;
-    while (n < 64) {
-        char *end;
-        double value = strtod(text, &end);
-        if (end == text) {
-            while (*text == ' ') ++text;
-            if (*text++ != ';') break;
-            ++rows;
-            continue;
-        }
-        values[n++] = value;
-        text = end;
-    }
-    {
-        tg_tensor *t = tg_from_f64(values, rows > 1 ? TG_SHAPE(rows, n / rows) : TG_SHAPE(n));
-        return dtype == TG_F64 ? t : tg_to_dtype(t, dtype);
-    }
-}
-
-static tg_tensor *f64(const char *text) { return of(TG_F64, text); }
-static tg_tensor *leaf(const char *text) { return tg_set_requires_grad(f64(text), true); }
-static tg_tensor *leaf_of(tg_dtype dtype, const char *text) { return tg_set_requires_grad(of(dtype, text), true); }
-static tg_tensor *number(double value) { return tg_full_on(TG_SCALAR, value, TG_F64, HERE); }
-static tg_tensor *number_leaf(double value) { return tg_set_requires_grad(number(value), true); }
-
-/* Whether t has these elements, row-major, whatever its shape. */
-static bool has(tg_tensor *t, const char *text)
-{
-    double values[64];
-    const char *p = text;
-    int64_t n = t ? tg_numel(t) : 0, i;
-    double tolerance;
-    bool same = t != NULL && n <= 64;
-    if (same) {
-        TG_NO_GRAD;
-        tg_tensor *wide = tg_to_dtype(t, TG_F64);
-        same = wide && tg_copy_out(wide, values, sizeof(double) * (size_t)n) == TG_OK;
-        tolerance = tg_dtype_of(t) == TG_F64 ? 1e-12 : tg_dtype_of(t) == TG_F32 ? 1e-6 : 1e-2;
-        for (i = 0; same && i <= n; ++i) {
-            char *end;
-            double wanted = strtod(p, &end);
-            if (end == p) break;
-            same = i < n && harness_close(values[i], wanted, tolerance);
-            p = end;
-        }
-        same = same && i == n;
-    }
-    if (!same) {
-        printf("    has");
-        for (i = 0; i < n && i < 64; ++i) printf(" %.17g", values[i]);
-        printf(t ? "\n" : " no tensor\n");
-    }
-    return same;
-}
-#define HAS(t, text) CHECK(has(t, text))
-
-/* The gradient of sum(y) with respect to x. */
-static tg_tensor *gradient(tg_tensor *y, tg_tensor *x, int flags)
-{
-    tg_tensor *sum = tg_sum(y), *g = NULL;
-    tg_gradients(&sum, 1, NULL, &x, 1, &g, flags);
-    return g;
-}
-
-static tg_status backward_sum(tg_tensor *y) { return tg_backward(tg_sum(y)); }
-
-static tg_status backward_flags(tg_tensor *y, int flags)
-{
-    tg_tensor *sum = tg_sum(y);
-    return tg_backward_ex(&sum, 1, NULL, flags);
-}
-
-static tg_status backward_with(tg_tensor *y, tg_tensor *g, int flags) { return tg_backward_ex(&y, 1, &g, flags); }
 
 /* Values and gradients of fn at the numbers of a text. */
 static bool slope(tg_tensor *(*fn)(tg_tensor *), const char *at, const char *values, const char *gradients)
@@ -150,17 +72,6 @@ static tg_tensor *hook_dtype(tg_tensor *g, void *user)
 {
     *(tg_dtype *)user = tg_dtype_of(g);
     return NULL;
-}
-
-/* What the handler was told. */
-static char warned[512];
-static int warnings;
-static void keep_warning(tg_status code, const char *message, void *user)
-{
-    (void)user;
-    if (code != TG_OK) return;
-    ++warnings;
-    strncpy(warned, message, sizeof warned - 1);
 }
 
 /* ---- section 1: moves and dtypes, as far as one device goes ---- */
@@ -3213,70 +3124,6 @@ static void shutdown_and_reuse(void) /* not a TEST: it ends the scope that a tes
     CHECK(tg_ok());
 }
 
-/* ---- tests/rows.txt: "2.14 | test_engine graph_basics", "1.90 | n/a | why", one line per row ---- */
-
-static const int section_rows[] = {0, 125, 95};
-
-/* Whether the row ran here, in the test of this name (any, if NULL). */
-static bool row_ran(const char *row, const char *test)
-{
-    int i;
-    for (i = 0; i < harness.row_count; ++i) {
-        if (strcmp(harness.rows[i].row, row) == 0 && (!test || strcmp(harness.rows[i].test, test) == 0)) return true;
-    }
-    return false;
-}
-
-/* Holds a line against what ran; returns the section and sets the row's number, or 0. */
-static int check_row_line(char *line, int *number)
-{
-    char row[16], *test = strchr(line, '|'), *reason = test ? strchr(test + 1, '|') : NULL, name[80], file[80];
-    int section = 0, end = 0;
-    bool not_here;
-    if (sscanf(line, "%d.%d%n", &section, number, &end) < 2 || !test) return 0;
-    snprintf(row, sizeof row, "%d.%d", section, *number);
-    harness.sample = row;
-    file[0] = name[0] = 0;
-    sscanf(test + 1, " %79s %79s", file, name);
-    not_here = strcmp(file, "n/a") == 0;
-    if (not_here)
-        CHECK(reason != NULL && strlen(reason) > 6 && !row_ran(row, NULL));
-    else
-        CHECK(name[0] && reason == NULL);
-    if (strcmp(file, "test_engine") == 0) CHECK(row_ran(row, name));
-    harness.sample = NULL;
-    return section;
-}
-
-static void check_rows(const char *path)
-{
-    static bool listed[3][128];
-    FILE *file = fopen(path, "r");
-    char line[512];
-    int section, number, missing = 0;
-    harness.test = "rows.txt", harness.row = NULL;
-    CHECK(file != NULL);
-    if (!file) return;
-    while (fgets(line, sizeof line, file)) {
-        if (line[0] == '#' || line[0] == '\n') continue;
-        section = check_row_line(line, &number);
-        if (!CHECK(section >= 1 && section <= 2 && number >= 1 && number <= section_rows[section])) continue;
-        harness.sample = line;
-        CHECK(!listed[section][number]); /* once */
-        harness.sample = NULL;
-        listed[section][number] = true;
-    }
-    fclose(file);
-    for (section = 1; section <= 2; ++section) {
-        for (number = 1; number <= section_rows[section]; ++number) {
-            if (listed[section][number]) continue;
-            printf("%s: row %d.%d is missing\n", path, section, number);
-            ++missing;
-        }
-    }
-    CHECK(missing == 0);
-}
-
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -3355,7 +3202,7 @@ int main(int argc, char **argv)
     if (!harness.only || !harness.only[0]) {
         tensors_in_no_scope();
         shutdown_and_reuse();
-        check_rows(argc > 2 ? argv[2] : "tests/rows.txt");
+        check_rows(argc > 2 ? argv[2] : "tests/rows.txt", "test_engine");
     }
     return harness_end();
 }
