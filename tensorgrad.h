@@ -4518,19 +4518,26 @@ static void tgi_settle_for_ever(tgi_thread *S, tgi_storage *s)
     }
 }
 
-/* Notes that the bytes are in use up to here, by the device or its copy stream. */
+/* Notes that the bytes are in use up to here, by the device or its copy stream: in place of what was noted before of the
+   same use, for a stream does its work in order. */
 static bool tgi_mark_use(tgi_thread *S, tgi_storage *s, const tgi_backend *backend, int index, bool copy_stream,
                          bool reading)
 {
-    tgi_mark *m = (tgi_mark *)tgi_take(S, sizeof *m);
-    if (!m || !backend->record(S, index, copy_stream, &m->event)) {
-        if (!m) tgi_no_memory(S, "to", sizeof *m);
-        tgi_give_back(S, m, sizeof *m);
-        return false;
+    tgi_mark *m = s->marks;
+    void *event;
+    while (m && (m->backend != backend || m->index != index || m->reading != reading)) m = m->next;
+    if (!backend->record(S, index, copy_stream, &event)) return false;
+    if (m) {
+        backend->forget(S, m->event);
+        m->event = event;
+        return true;
     }
+    m = (tgi_mark *)tgi_take(S, sizeof *m);
+    if (!m) return backend->forget(S, event), tgi_no_memory(S, "to", sizeof *m);
     m->backend = backend;
     m->index = index;
     m->reading = reading;
+    m->event = event;
     m->next = s->marks;
     s->marks = m;
     return true;
