@@ -326,7 +326,8 @@ extern "C" {
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
    a reference outside all scopes.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a
-   leaf (weights, data): from then on its counts are atomic.  Errors: an over-release; tg_share of a non-leaf. */
+   leaf (weights, data): from then on its counts are atomic, and writing it on a GPU waits for what all threads have asked
+   of that GPU.  Errors: an over-release; tg_share of a non-leaf. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
