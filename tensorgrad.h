@@ -1907,7 +1907,8 @@ typedef struct {
     int64_t a_row, a_col, b_row, b_col;
 } tgi_gemm;
 
-/* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype. */
+/* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype.
+   All bytes before `index` are equal where a step differs in nothing but the memory it works on. */
 typedef enum { TGI_SGD, TGI_ADAM, TGI_ADAMW, TGI_RMSPROP, TGI_ADAGRAD } tgi_optimizer;
 typedef struct {
     tgi_optimizer kind;
@@ -2014,7 +2015,7 @@ typedef struct tgi_backend {
     bool (*gemm)(tgi_thread *S, const tgi_gemm *gemm);
     /* n contiguous elements; takes tgi_random_counters(kind, dtype, n) counters from rng */
     bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
-    bool (*optim_step)(tgi_thread *S, const tgi_optim_step *step);
+    bool (*optim_step)(tgi_thread *S, const tgi_optim_step *steps, int n); /* one after the other, on one device */
 } tgi_backend;
 
 /* ---- For every backend: conversions ---- */
@@ -4163,9 +4164,11 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
     }
 }
 
-static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *step)
+static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
 {
-    if (step->n > 0) tgi_split(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
+    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
+        if (step->n > 0) tgi_split(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
+    }
     return true;
 }
 
@@ -12707,7 +12710,11 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
     return true;
 }
 
-static size_t tgi_optim_bytes(int n) { return sizeof(tg_optim) + sizeof(tgi_optim_param) * (size_t)n; }
+/* The optimizer, its parameters, and room for a step of each. */
+static size_t tgi_optim_bytes(int n)
+{
+    return sizeof(tg_optim) + (sizeof(tgi_optim_param) + sizeof(tgi_optim_step)) * (size_t)n;
+}
 
 static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double lr)
 {
@@ -12839,44 +12846,63 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     return e->g != NULL;
 }
 
-static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+/* What the kernel gets of a parameter. */
+static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_optim_step *step)
 {
     const double t = (double)(e->steps + 1);
-    tgi_optim_step step;
     int k;
-    memset(&step, 0, sizeof step);
-    step.kind = (tgi_optimizer)o->kind;
-    step.first = !e->moving;
-    step.nesterov = o->nesterov;
-    step.amsgrad = o->amsgrad;
-    step.centered = o->centered;
-    step.lr = o->kind == TGI_ADAGRAD ? o->lr / (1 + (t - 1) * o->lr_decay) : o->lr;
-    step.weight_decay = o->weight_decay;
-    step.momentum = o->momentum;
-    step.dampening = o->dampening;
-    step.beta1 = o->beta1;
-    step.beta2 = o->beta2;
-    step.eps = o->eps;
-    step.alpha = o->alpha;
-    step.lr_decay = o->lr_decay;
-    step.bias1 = 1 - pow(o->beta1, t);
-    step.bias2 = 1 - pow(o->beta2, t);
-    step.dtype = (tg_dtype)e->t->dtype;
-    step.index = e->t->storage->index;
-    step.n = tgi_numel(e->t);
-    step.p = tgi_operand_of(e->p).data;
-    step.g = tgi_operand_of(e->g).data;
+    memset(step, 0, sizeof *step);
+    step->kind = (tgi_optimizer)o->kind;
+    step->first = !e->moving;
+    step->nesterov = o->nesterov;
+    step->amsgrad = o->amsgrad;
+    step->centered = o->centered;
+    step->lr = o->kind == TGI_ADAGRAD ? o->lr / (1 + (t - 1) * o->lr_decay) : o->lr;
+    step->weight_decay = o->weight_decay;
+    step->momentum = o->momentum;
+    step->dampening = o->dampening;
+    step->beta1 = o->beta1;
+    step->beta2 = o->beta2;
+    step->eps = o->eps;
+    step->alpha = o->alpha;
+    step->lr_decay = o->lr_decay;
+    step->bias1 = 1 - pow(o->beta1, t);
+    step->bias2 = 1 - pow(o->beta2, t);
+    step->dtype = (tg_dtype)e->t->dtype;
+    step->index = e->t->storage->index;
+    step->n = tgi_numel(e->t);
+    step->p = tgi_operand_of(e->p).data;
+    step->g = tgi_operand_of(e->g).data;
     for (k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, k)) step.s[k] = tgi_operand_of(e->state[k]).data;
+        if (tgi_optim_has(o, k)) step->s[k] = tgi_operand_of(e->state[k]).data;
     }
-    if (e->t->storage->marks || e->t->storage->shared) {
-        if (!tgi_settle(S, e->t->storage, true)) return false;
-    }
-    if (!e->t->storage->backend->optim_step(S, &step)) return false;
+}
+
+static bool tgi_optim_moved(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+{
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
     if (o->kind == TGI_SGD && o->momentum != 0) e->moving = true;
     e->steps++;
     tgi_wrote(S, e->t->storage, "step");
+    e->p = NULL; /* done */
+    return true;
+}
+
+/* One call for all parameters that are where the first of them is: that of index i. */
+static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
+{
+    tgi_optim_param *const first = o->param + i, *const end = o->param + o->count, *e;
+    tgi_optim_step *const steps = (tgi_optim_step *)(void *)end;
+    int n = 0;
+    for (e = first; e < end; ++e) {
+        if (!e->p || !tgi_same_place(e->t, first->t)) continue;
+        if ((e->t->storage->marks || e->t->storage->shared) && !tgi_settle(S, e->t->storage, true)) return false;
+        tgi_optim_describe(o, e, &steps[n++]);
+    }
+    if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
+    for (e = first; e < end; ++e) {
+        if (e->p && tgi_same_place(e->t, first->t) && !tgi_optim_moved(S, o, e)) return false;
+    }
     return true;
 }
 
@@ -12893,7 +12919,7 @@ tg_status tg_step(tg_optim *opt)
     S->grad_off = true; /* the frame puts it back */
     for (i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
     for (i = 0; ok && i < opt->count; ++i) {
-        if (opt->param[i].p) ok = tgi_optim_move(S, opt, &opt->param[i]);
+        if (opt->param[i].p) ok = tgi_optim_move(S, opt, i);
     }
     tgi_frame_close(S, scope);
     return ok ? TG_OK : tgi_failed(S);

@@ -391,10 +391,9 @@ static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *
     if (!d) return false;
     for (size_t k = 0; k <= parts && parts > 0; ++k) { /* part k sets out, part k - 1 is taken */
         const size_t size = k + 1 < parts ? (size_t)TGI_STAGING : bytes - k * TGI_STAGING;
-        if (k < parts &&
-            (!TGI_CUDA(cudaMemcpyAsync(d->staging[k % 2].data, (const char *)src + k * TGI_STAGING, size,
-                                       cudaMemcpyDeviceToHost, d->stream)) ||
-             !TGI_CUDA(cudaEventRecord(d->staging[k % 2].done, d->stream)))) {
+        if (k < parts && (!TGI_CUDA(cudaMemcpyAsync(d->staging[k % 2].data, (const char *)src + k * TGI_STAGING, size,
+                                                    cudaMemcpyDeviceToHost, d->stream)) ||
+                          !TGI_CUDA(cudaEventRecord(d->staging[k % 2].done, d->stream)))) {
             return false;
         }
         if (k == 0) continue;
@@ -408,10 +407,14 @@ static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *
 /* One element travels with the launch. */
 static __global__ void tgi_store_element(void *to, uint64_t bits, int64_t size)
 {
-    if (size == 8) *(uint64_t *)to = bits;
-    else if (size == 4) *(uint32_t *)to = (uint32_t)bits;
-    else if (size == 2) *(uint16_t *)to = (uint16_t)bits;
-    else *(uint8_t *)to = (uint8_t)bits;
+    if (size == 8)
+        *(uint64_t *)to = bits;
+    else if (size == 4)
+        *(uint32_t *)to = (uint32_t)bits;
+    else if (size == 2)
+        *(uint16_t *)to = (uint16_t)bits;
+    else
+        *(uint8_t *)to = (uint8_t)bits;
 }
 
 static bool tgi_cuda_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
@@ -2203,23 +2206,70 @@ template <class real> struct tgi_update {
 TGI_OPTIMIZERS(TGI_UPDATE, f32, float)
 TGI_OPTIMIZERS(TGI_UPDATE, f64, double)
 
-template <class formula> __global__ void tgi_optim_elements(tgi_optim_step step, tgi_update<typename formula::real> u)
+/* Many tensors in one launch: each is cut into pieces, a block's work each, and `first` is the number of its first. */
+enum { TGI_OPTIM_TENSORS = 48, TGI_OPTIM_PIECE = 8 * TGI_BLOCK };
+typedef struct {
+    void *at[5]; /* p, g, and the state, NULL where there is none */
+    int64_t n, first;
+    bool aligned;
+} tgi_optim_tensor;
+typedef struct {
+    tgi_optim_step step; /* what they have in common */
+    int count;
+    int64_t pieces;
+    tgi_optim_tensor tensor[TGI_OPTIM_TENSORS];
+} tgi_optim_job;
+
+/* `width` elements from i on. */
+template <class formula, int dtype, int width>
+__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_update<typename formula::real> &u,
+                                      void *const (&at)[5], int64_t i)
 {
     typedef typename formula::real real;
-    const tg_dtype dtype = step.dtype;
-    const int64_t size = tgi_size_of(dtype);
-    TGI_EACH(i, step.n)
-    {
-        real p = tgi_take<real>(dtype, (char *)step.p + i * size), state[3];
-        const real g = tgi_take<real>(dtype, (const char *)step.g + i * size);
+    typedef typename tgi_stored<dtype>::type stored;
+    tgi_pack<dtype, width> x[5];
 #pragma unroll
-        for (int k = 0; k < 3; ++k) state[k] = step.s[k] ? tgi_take<real>(dtype, (char *)step.s[k] + i * size) : real();
-        formula::of(&step, u, p, g, state[0], state[1], state[2]);
-        tgi_put(dtype, (char *)step.p + i * size, p);
+    for (int k = 0; k < 5; ++k) {
+        if (at[k]) x[k] = tgi_load<tgi_pack<dtype, width>>((const stored *)at[k] + i);
+    }
 #pragma unroll
-        for (int k = 0; k < 3; ++k) {
-            if (step.s[k]) tgi_put(dtype, (char *)step.s[k] + i * size, state[k]);
+    for (int e = 0; e < width; ++e) {
+        real value[5];
+#pragma unroll
+        for (int k = 0; k < 5; ++k) value[k] = at[k] ? tgi_take<real>((tg_dtype)dtype, &x[k].x[e]) : real();
+        formula::of(step, u, value[0], value[1], value[2], value[3], value[4]);
+#pragma unroll
+        for (int k = 0; k < 5; ++k) tgi_put((tg_dtype)dtype, &x[k].x[e], value[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < 5; ++k) {
+        if (at[k] && k != 1) tgi_store((stored *)at[k] + i, x[k]);
+    }
+}
+
+template <class formula, int dtype>
+__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, tgi_update<typename formula::real> u)
+{
+    constexpr int width = (int)(TGI_PACK / sizeof(typename tgi_stored<dtype>::type));
+    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
+        int t = 0, high = job.count - 1; /* the last tensor whose first piece is not behind this one */
+        while (t < high) {
+            const int half = (t + high + 1) / 2;
+            if (job.tensor[half].first <= piece)
+                t = half;
+            else
+                high = half - 1;
         }
+        const int64_t start = (piece - job.tensor[t].first) * TGI_OPTIM_PIECE;
+        const int64_t left = job.tensor[t].n - start, n = left < TGI_OPTIM_PIECE ? left : (int64_t)TGI_OPTIM_PIECE;
+        const int64_t packed = job.tensor[t].aligned ? n / width * width : 0;
+        void *at[5];
+#pragma unroll
+        for (int k = 0; k < 5; ++k) at[k] = job.tensor[t].at[k];
+        for (int64_t i = (int64_t)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
+            tgi_optim_pack<formula, dtype, width>(&job.step, u, at, start + i);
+        for (int64_t i = packed + threadIdx.x; i < n; i += TGI_BLOCK)
+            tgi_optim_pack<formula, dtype, 1>(&job.step, u, at, start + i);
     }
 }
 
@@ -2240,22 +2290,89 @@ template <class real> static tgi_update<real> tgi_update_of(const tgi_optim_step
     return u;
 }
 
-static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *step)
+template <class formula, int dtype>
+static bool tgi_optim_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
 {
-    const tgi_cuda_device *d = tgi_on(S, step->index);
-    if (!d) return false;
-    if (step->n == 0) return true;
-#define TGI_OPTIM_CASE(name, suffix, type, update)                                                     \
-    if (kind-- == 0)                                                                                   \
-        return tgi_launch_each(S, d, tgi_optim_elements<tgi_update_##name##_##suffix>, step->n, *step, \
-                               tgi_update_of<type>(step));
-    int kind = (int)step->kind; /* the rows are in the order of tgi_optimizer */
-    if (step->dtype == TG_F64) {
-        TGI_OPTIMIZERS(TGI_OPTIM_CASE, f64, double)
+    return tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job,
+                      tgi_update_of<typename formula::real>(&job->step));
+}
+
+static bool tgi_optim_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
+{
+    const tg_dtype dtype = job->step.dtype;
+    int kind = (int)job->step.kind; /* the rows are in the order of tgi_optimizer */
+    if (job->pieces == 0) return true;
+#define TGI_OPTIM_CASE_F32(name, suffix, type, update)                                            \
+    if (kind-- == 0)                                                                              \
+        return dtype == TG_F32    ? tgi_optim_launch<tgi_update_##name##_f32, TG_F32>(S, d, job)  \
+               : dtype == TG_BF16 ? tgi_optim_launch<tgi_update_##name##_f32, TG_BF16>(S, d, job) \
+                                  : tgi_optim_launch<tgi_update_##name##_f32, TG_F16>(S, d, job);
+#define TGI_OPTIM_CASE_F64(name, suffix, type, update) \
+    if (kind-- == 0) return tgi_optim_launch<tgi_update_##name##_f64, TG_F64>(S, d, job);
+    if (dtype == TG_F64) {
+        TGI_OPTIMIZERS(TGI_OPTIM_CASE_F64, f64, double)
     } else {
-        TGI_OPTIMIZERS(TGI_OPTIM_CASE, f32, float)
+        TGI_OPTIMIZERS(TGI_OPTIM_CASE_F32, f32, float)
     }
-    return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "step", "no kernel of optimizer %d", (int)step->kind);
+    return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "step", "no kernel of optimizer %d", (int)job->step.kind);
+}
+
+/* Whether one of the job's steps writes what this one reads or writes, or the other way round: a parameter that is
+   listed twice, or a view of one. */
+static bool tgi_optim_meets(const tgi_optim_job *job, const tgi_optim_step *step)
+{
+    const char *const mine[2] = {(const char *)step->p, (const char *)step->g};
+    const int64_t size = tgi_bytes_of(step->dtype);
+    for (const tgi_optim_tensor *t = job->tensor; t < job->tensor + job->count; ++t) {
+        for (int k = 0; k < 3; ++k) { /* p and p, p and g, g and p */
+            const char *const x = mine[k / 2], *const y = (const char *)t->at[k % 2];
+            if (x < y + t->n * size && y < x + step->n * size) return true;
+        }
+    }
+    return false;
+}
+
+static bool tgi_optim_same(const tgi_optim_step *a, const tgi_optim_step *b)
+{
+    return memcmp(a, b, offsetof(tgi_optim_step, index)) == 0;
+}
+
+/* All steps that differ from the first in memory alone: as many in a launch as there is room for. */
+static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_step *steps, int n)
+{
+    tgi_optim_job job;
+    memcpy(&job.step, steps, sizeof *steps);
+    job.count = 0;
+    job.pieces = 0;
+    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
+        if (!tgi_optim_same(steps, step)) continue;
+        if (job.count == TGI_OPTIM_TENSORS || tgi_optim_meets(&job, step)) {
+            if (!tgi_optim_run(S, d, &job)) return false;
+            job.count = 0;
+            job.pieces = 0;
+        }
+        tgi_optim_tensor *const t = &job.tensor[job.count++];
+        void *const at[5] = {step->p, (void *)(uintptr_t)step->g, step->s[0], step->s[1], step->s[2]};
+        memcpy(t->at, at, sizeof at);
+        t->n = step->n;
+        t->first = job.pieces;
+        t->aligned = true;
+        for (int k = 0; k < 5; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK == 0;
+        job.pieces += (step->n + TGI_OPTIM_PIECE - 1) / TGI_OPTIM_PIECE;
+    }
+    return tgi_optim_run(S, d, &job);
+}
+
+static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
+{
+    const tgi_cuda_device *d = n > 0 ? tgi_on(S, steps[0].index) : NULL;
+    if (!d) return n == 0;
+    for (int i = 0; i < n; ++i) {
+        bool done = false; /* with one of those before */
+        for (int k = 0; k < i && !done; ++k) done = tgi_optim_same(&steps[k], &steps[i]);
+        if (!done && !tgi_optim_group(S, d, steps + i, n - i)) return false;
+    }
+    return true;
 }
 
 /* ======== The row ================================================================================================= */

@@ -4,6 +4,14 @@
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include "harness.h"
+#ifdef CUDASIM
+#include "cudasim_test.h"
+#define LAUNCHES() cudasim_launches()
+enum { COUNTED = 1 };
+#else
+#define LAUNCHES() 0
+enum { COUNTED = 0 };
+#endif
 
 /* ---- sin, cos, tan ---- */
 
@@ -202,6 +210,120 @@ TEST(conversions_side_by_side)
     }
 }
 
+/* ---- optimizers ---- */
+
+enum { PARAMS = 30, KINDS = 5 };
+
+static tg_optim *optimizer(int kind, tg_tensor *const *params, int n)
+{
+    tg_optim *(*const make[KINDS])(tg_tensor *const *, int, double) = {tg_sgd, tg_adam, tg_adamw, tg_rmsprop,
+                                                                       tg_adagrad};
+    tg_optim *o = make[kind](params, n, 0.1);
+    if (kind == 0 || kind == 3) o->momentum = 0.9;
+    if (kind == 1) o->amsgrad = true;
+    if (kind == 3) o->centered = true;
+    o->weight_decay = 0.01;
+    return o;
+}
+
+/* Parameters of different sizes, one of them empty, some of them not aligned; gradients of one seed. */
+static void parameters(tg_tensor **params, int n, tg_dtype dtype)
+{
+    int i;
+    tg_seed(5);
+    for (i = 0; i < n; ++i) {
+        tg_tensor *t = tg_randn_on(TG_SHAPE(i == 7 ? 5000 : i == 8 ? 0 : i + 2), dtype, TG_CUDA(0));
+        params[i] = tg_param(tg_narrow(t, 0, i % 3 == 1, tg_numel(t) - (i % 3 == 1)));
+    }
+}
+
+static void gradients(tg_tensor *const *params, int n)
+{
+    int i;
+    for (i = 0; i < n; ++i) tg_set_grad(params[i], tg_randn_like(params[i]));
+}
+
+static bool step(tg_optim *o, long *launches)
+{
+    bool ok;
+    tg_synchronize(TG_CUDA(0));
+    *launches = LAUNCHES();
+    ok = tg_step(o) == TG_OK && tg_synchronize(TG_CUDA(0)) == TG_OK;
+    *launches = LAUNCHES() - *launches;
+    return ok;
+}
+
+/* All parameters in one optimizer, and each in its own: the same bits. */
+static void together_and_alone(int kind, tg_dtype dtype)
+{
+    TG_SCOPE;
+    tg_tensor *here[PARAMS], *alone[PARAMS];
+    tg_optim *all, *one[PARAMS];
+    long launches;
+    int i, k;
+    parameters(here, PARAMS, dtype);
+    parameters(alone, PARAMS, dtype);
+    all = optimizer(kind, here, PARAMS);
+    for (i = 0; i < PARAMS; ++i) one[i] = optimizer(kind, alone + i, 1);
+    for (k = 0; k < 3; ++k) {
+        tg_seed(8 + (uint64_t)k);
+        gradients(here, PARAMS);
+        tg_seed(8 + (uint64_t)k);
+        gradients(alone, PARAMS);
+        CHECK(step(all, &launches));
+        if (k > 0 && COUNTED) CHECK(launches == 1); /* the first also makes the state */
+        for (i = 0; i < PARAMS; ++i) CHECK(tg_step(one[i]) == TG_OK && tg_equal(here[i], alone[i]));
+    }
+    tg_optim_free(all);
+    for (i = 0; i < PARAMS; ++i) {
+        tg_optim_free(one[i]);
+        tg_release(here[i]);
+        tg_release(alone[i]);
+    }
+}
+
+TEST(optimizers_in_one_launch)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    int kind, k;
+    for (kind = 0; kind < KINDS; ++kind) {
+        for (k = 0; k < 4; ++k) together_and_alone(kind, dtypes[k]);
+    }
+}
+
+/* Against the CPU: more parameters than one launch takes, of two dtypes and on both devices; one of them listed twice, which
+   is moved twice; some have no gradient at first, and have other numbers from then on. */
+TEST(optimizers_with_a_mixture_of_parameters)
+{
+    enum { N = 100 };
+    tg_tensor *p[2][N + 1];
+    int side, i, k;
+    for (side = 0; side < 2; ++side) {
+        TG_SCOPE;
+        tg_optim *o;
+        tg_seed(3);
+        for (i = 0; i < N; ++i) {
+            tg_tensor *t = tg_randn_on(TG_SHAPE(3, 1 + i % 5), i % 4 ? TG_F32 : TG_F64, TG_CPU);
+            p[side][i] = tg_param(side && i % 10 ? tg_cuda(t) : i % 10 ? t : tg_t(t));
+        }
+        p[side][N] = p[side][N - 1];
+        o = tg_adamw(p[side], N + 1, 0.05);
+        for (k = 0; k < 3; ++k) {
+            tg_seed(20 + (uint64_t)k);
+            for (i = 0; i < N; ++i) {
+                tg_tensor *g = tg_randn_on(tg_shape_of(p[side][i]), tg_dtype_of(p[side][i]), TG_CPU);
+                if (k > 0 || i % 7) tg_set_grad(p[side][i], tg_to(g, tg_device_of(p[side][i])));
+            }
+            CHECK(tg_step(o) == TG_OK);
+        }
+        tg_optim_free(o);
+    }
+    for (i = 0; i < N; ++i) {
+        CHECK(tg_allclose(p[0][i], tg_cpu(p[1][i]), 1e-6, 1e-6));
+        for (side = 0; side < 2; ++side) tg_release(p[side][i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -215,6 +337,8 @@ int main(int argc, char **argv)
     RUN(trigonometry_in_f32_strided);
     RUN(elements_side_by_side);
     RUN(conversions_side_by_side);
+    RUN(optimizers_in_one_launch);
+    RUN(optimizers_with_a_mixture_of_parameters);
     tg_shutdown();
     return harness_end();
 }

@@ -1,5 +1,6 @@
 # make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
 # builds a program that includes tensorgrad.h, with tensorgrad_cuda.cu on pretend devices; then TG_SIM_DEVICES=2 ./prog
+# CUDASIM is defined for both, so that the program can ask cudasim_test.h
 #   plain  optimised, for several schedules           asan   address and undefined-behaviour sanitizers
 #   check  every load and store of a kernel is watched: races, bounds, what was never written (clang++)
 
@@ -53,7 +54,7 @@ $(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 
 ifneq ($(and $(MAIN),$(OUT)),)
 $(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o tensorgrad.h FORCE
-	$(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA $(SIM_CFLAGS) -c $(MAIN) \
+	$(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM $(SIM_CFLAGS) -c $(MAIN) \
 	    -o $(SIM_BUILD)/$(SIM_STEM).o
 	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(LDFLAGS) \
 	    -o $@ -lpthread -lm $(LDLIBS)
