@@ -6796,14 +6796,20 @@ static bool tgi_deliver(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 
 /* ---- one step ---- */
 
-/* "ExpBackward0", as PyTorch would call the node of op exp. */
-static tgi_text tgi_backward_name(const tgi_op *op)
+static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->name ? n->ctx->name : n->op->name; }
+
+/* "ExpBackward0", as PyTorch would call the node of op exp; a custom one is "NameBackward". */
+static tgi_text tgi_backward_name(const tgi_node *node)
 {
     tgi_text s;
     const char *p;
     size_t n = 0;
     bool upper = true;
-    for (p = op->name; *p && n < 100; ++p) {
+    if (node->op == tgi_op_row(TGI_OP_custom)) {
+        snprintf(s.text, sizeof s.text, "%.100sBackward", tgi_node_name(node));
+        return s;
+    }
+    for (p = node->op->name; *p && n < 100; ++p) {
         if (*p == '_') {
             upper = true;
             continue;
@@ -6814,8 +6820,6 @@ static tgi_text tgi_backward_name(const tgi_op *op)
     memcpy(s.text + n, "Backward0", 10);
     return s;
 }
-
-static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->name ? n->ctx->name : n->op->name; }
 
 /* What was saved must be what it was then. */
 static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
@@ -6843,7 +6847,7 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
             "backward of %s and was last written by %s.\n"
             "write to a copy (tg_clone), or use the op without the underscore",
             tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
-            maker ? tgi_backward_name(maker->op).text : "a leaf", (unsigned)t->storage->version, (unsigned)s->version,
+            maker ? tgi_backward_name(maker).text : "a leaf", (unsigned)t->storage->version, (unsigned)s->version,
             tgi_node_name(n), t->storage->writer ? t->storage->writer : "the program");
     }
     return true;
@@ -7025,7 +7029,7 @@ static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
             return tgi_fail(S, TG_ERR_GRAPH, "backward",
                             "Function '%s' returned nan values in its %dth output.\n"
                             "the op was %s%s%s (node %lld): look at its inputs",
-                            tgi_backward_name(n->op).text, i, tgi_node_name(n), n->name ? ", which made " : "",
+                            tgi_backward_name(n).text, i, tgi_node_name(n), n->name ? ", which made " : "",
                             n->name ? n->name : "", (long long)n->number);
         }
     }
@@ -7117,7 +7121,7 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
         tgi_meta m;
         if (!result[i] || !tgi_wanted(n, i)) continue;
         m = tgi_input_meta(n, i);
-        result[i] = tgi_fit(S, tgi_backward_name(n->op).text, i, result[i], &m);
+        result[i] = tgi_fit(S, tgi_backward_name(n).text, i, result[i], &m);
         ok = result[i] && tgi_deliver(run, &n->edge[i], result[i]);
     }
     if (result != few) tgi_give_back(S, result, bytes);
@@ -10983,11 +10987,13 @@ static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_scatter_add(zeros, step->attr->dim, tgi_saved_tensor(step, 1), g));
 }
 
-static tg_tensor *tgi_scatter_op(int op, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+/* t with src written or added at index; in place, t itself. */
+static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
+    bool ok;
     if (!tgi_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.op->name, t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, c.op->name, index)) {
         return NULL;
@@ -11003,21 +11009,22 @@ static tg_tensor *tgi_scatter_op(int op, tg_tensor *t, int dim, tg_tensor *index
     }
     c.has_attr = true;
     c.attr.dim = dim;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (!y) return NULL;
+    if (in_place ? !tgi_begin_write(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
+    y = in_place ? t : c.out[0];
     r = tgi_rows_along(dim, 3, y, src, index);
     r.size = t->ndim ? t->dim[dim] : 1;
-    return tgi_finish(&c, tgi_copy_elements(c.S, y, t) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r));
+    ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
+    return in_place ? tgi_finish_write(&c, ok) : tgi_finish(&c, ok);
 }
 
 tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
-    return tgi_scatter_op(TGI_OP_scatter, t, dim, index, src);
+    return tgi_scatter_op(TGI_OP_scatter, false, t, dim, index, src);
 }
 
 tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
-    return tgi_scatter_op(TGI_OP_scatter_add, t, dim, index, src);
+    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
 }
 
 /* src may be larger than index: what index does not reach gets 0. */
@@ -11351,49 +11358,56 @@ static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor 
                             tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
 }
 
-/* In a composite: x's tensor with values written or added. */
-static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, tg_tensor *values, bool accumulate)
+/* In a composite: values written or added to a copy of t, of which x is the indexing, or to t.  In place is through a
+   view of t with the indexed dims as one, or by way of a copy where t's layout has no such view. */
+static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
+                             bool accumulate)
 {
-    tg_shape flat = tgi_indexed_shape(x, TG_SHAPE(x->size));
-    tg_shape picked = tgi_indexed_shape(x, x->shape), like = flat;
-    tg_tensor *index = tgi_spread_index(x->places, flat, x->first), *y;
+    const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
+    tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
+    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_spread_index(x->places, shape, x->first), *y;
     int i, back[TG_MAX_DIMS];
-    if (!tgi_check_values(S, x->t, values, picked)) return NULL;
+    if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
     like.dim[x->first] = tgi_numel(x->places);
     values = tg_reshape(tg_expand(values, picked), like);
-    y = tgi_scatter_op(accumulate ? TGI_OP_scatter_add : TGI_OP_scatter, tg_reshape(x->t, flat), x->first, index,
-                       values);
-    y = tg_reshape(y, tg_make_shape(x->t->ndim, x->t->dim));
-    for (i = 0; i < x->t->ndim; ++i) back[x->order[i]] = i;
-    return y ? tg_contiguous(tgi_permute(y, back)) : NULL;
+    if (in_place && flat->storage == t->storage) {
+        if (values && tgi_collides(flat, values)) values = tg_clone(values);
+        return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
+    }
+    y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
+    for (i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
+    y = y ? tgi_permute(y, back) : NULL;
+    return !y ? NULL : in_place ? tg_copy_(t, y) : tg_contiguous(y);
 }
 
-tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_tensor *const *indices, int n,
+                                tg_tensor *values, bool accumulate)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
+    tgi_call write;
     tgi_indexing x;
     tg_tensor *y = NULL;
     if (!t || !indices || !values)
-        return tgi_null_argument(S, "index_put", !t ? "t" : !indices ? "indices" : "values"), (tg_tensor *)NULL;
-    if (!tgi_compose(&c, "index_put")) return NULL;
+        return tgi_null_argument(S, op, !t ? "t" : !indices ? "indices" : "values"), (tg_tensor *)NULL;
+    if (!tgi_compose(&c, op)) return NULL;
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
-    if (values && tgi_one_device4(S, "index_put", "t,values", t, values, NULL, NULL) &&
-        tgi_indexing_of(S, "index_put", t, indices, n, &x)) {
-        y = tgi_put_at(S, &x, values, accumulate);
+    if (values && tgi_one_device4(S, op, "t,values", t, values, NULL, NULL) &&
+        (!in_place || (tgi_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
+        tgi_indexing_of(S, op, t, indices, n, &x)) {
+        y = tgi_put_at(S, &x, in_place, t, values, accumulate);
     }
     return tgi_composed(&c, y);
 }
 
+tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+{
+    return tgi_index_put("index_put", false, t, indices, n, values, accumulate);
+}
+
 tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
 {
-    tgi_composite c;
-    tg_tensor *y;
-    if (!tgi_compose(&c, "index_put_")) return NULL;
-    y = tg_index_put(t, indices, n, values, accumulate);
-    if (y) y = tg_copy_(t, y);
-    tgi_composed(&c, NULL);
-    return y;
+    return tgi_index_put("index_put_", true, t, indices, n, values, accumulate);
 }
 
 tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
@@ -13268,11 +13282,8 @@ static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
         snprintf(s.text, sizeof s.text, "dtype=%s", tg_dtype_name((tg_dtype)t->dtype));
         tgi_put_suffix(p, &length, s.text);
     }
-    if (t->node && t->node->op == tgi_op_row(TGI_OP_custom)) {
-        snprintf(s.text, sizeof s.text, "grad_fn=<%.100sBackward>", tgi_node_name(t->node));
-        tgi_put_suffix(p, &length, s.text);
-    } else if (t->node) {
-        snprintf(s.text, sizeof s.text, "grad_fn=<%.120s>", tgi_backward_name(t->node->op).text);
+    if (t->node) {
+        snprintf(s.text, sizeof s.text, "grad_fn=<%.120s>", tgi_backward_name(t->node).text);
         tgi_put_suffix(p, &length, s.text);
     } else if (t->flags & TGI_REQUIRES_GRAD) {
         tgi_put_suffix(p, &length, "requires_grad=True");

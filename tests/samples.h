@@ -1565,13 +1565,20 @@ SAMPLES(index_put)
 }
 SAMPLES(index_put_)
 {
-    tg_tensor *twice = i64("[1, 1]");
+    tg_tensor *twice = i64("[1, 1]"), *zero = i64("[0]"), *own, *at_;
     sample(S(2, 3, 2), S(4, 1), mask("[[1, 0, 1], [0, 1, 1]]"), flag(true));
     sample(S(3, 2), S(1), ids("[-1]"), count(1));
+    sample(S(2, 3, 2), S(2, 3), ids("[0, 1]"), ids("[1, 0]"), count(2)); /* no view has these dims as one */
+    sample(S(4, 2), S(2, 2), ids("[3, 0]"));
     edge(in("[1, 2, 3]"), in("[7, 8]"), ids("[2, 0]"), gives("[8, 2, 7]"), grads("[0, 1, 0]"), grads("[1, 1]"));
     refuse(tg_index_put_(leaf("[1, 2]"), &twice, 1, ones(1), false),
            "tg_index_put_: a leaf Variable that requires grad is being used in an in-place operation.");
     refuse(tg_index_put_(tg_expand(ones(1), TG_SHAPE(3)), &twice, 1, ones(1), false), "Please clone() the tensor");
+    own = f64("[1, 2, 3]"), at_ = i64("[1, 2]"); /* written with its own elements, as they were before */
+    expect(tg_index_put_(own, &at_, 1, tg_narrow(own, 0, 0, 2), false), "[1, 1, 2]");
+    own = tg_reshape(f64("[1, 2, 3, 4]"), TG_SHAPE(2, 2)); /* through a view */
+    expect(tg_index_put_(tg_t(own), &zero, 1, f64("[8, 9]"), false), "[[8, 9], [2, 4]]");
+    expect(own, "[[8, 2], [9, 4]]");
     refuse(tg_index_put_(ones(1), &twice, 1, ones(1), false), "index 1 is out of bounds for dimension 0 with size 1");
 }
 SAMPLES(masked_select)

@@ -605,6 +605,23 @@ TEST(indices)
     }
 }
 
+/* y = 2 x, whose rule gives its gradient on the CPU, wherever x is */
+static tg_status astray_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    return (out[0] = tg_mul_scalar(in[0], 2)) != NULL ? TG_OK : tg_error_code();
+}
+static tg_status astray_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx;
+    return (grad_in[0] = tg_cpu(tg_mul_scalar(grad_out[0], 2))) != NULL ? TG_OK : tg_error_code();
+}
+static tg_tensor *astray(tg_tensor *x)
+{
+    tg_tensor *y = NULL;
+    return tg_custom("astray", astray_forward, astray_backward, NULL, &x, 1, &y, 1) == TG_OK ? y : NULL;
+}
+
 TEST(gradients_of_the_wrong_device)
 {
     ON(1, 1.71) {
@@ -612,6 +629,11 @@ TEST(gradients_of_the_wrong_device)
         CHECK_FAILS(backward_with(y, there("1 1"), TG_RETAIN_GRAPH), "invalid gradient at index 0 - expected device cpu but "
                                                                      "got cuda:0");
         CHECK(tg_grad(x) == NULL && backward_with(y, f64("1 1"), 0) == TG_OK);
+        x = leaf_there("1 2"); /* from inside a node; one without dims is moved */
+        CHECK_FAILS(backward_sum(astray(x)), "Function astrayBackward returned an invalid gradient at index 0 - expected "
+                                             "device cuda:0 but got cpu");
+        x = tg_set_requires_grad(tg_cuda(number(3)), true);
+        CHECK(tg_backward(astray(x)) == TG_OK && is_on(tg_grad(x), first) && tg_item(tg_grad(x)) == 2);
     }
     ON(2, 1.72) {
         tg_tensor *x = leaf_of(TG_F32, "1 2"), *z = leaf_there("1 2");

@@ -375,7 +375,7 @@ static bool write_target(state *s)
     OP(one_hot, tg_one_hot(i, 5))                                                       \
     OP(index, tg_index(a, &i, 1))                                                       \
     OP(index_mask, tg_index(a, &m, 1))                                                  \
-    OP(index_put, tg_index_put(a, &m, 1, tg_scalar(2), true))                           \
+    OP(index_put, tg_index_put(a, &i, 1, v, true))                                      \
     OP(masked_select, tg_masked_select(a, m))                                           \
     OP(nonzero, tg_nonzero(m))                                                          \
     OP(softmax, tg_softmax(a, 1))                                                       \
@@ -423,6 +423,7 @@ static bool write_target(state *s)
     OP(masked_fill_, tg_masked_fill_(w, m, 0)) \
     OP(fill_, tg_fill_(w, 3))                  \
     OP(zero_, tg_zero_(w))                     \
+    OP(index_put_, tg_index_put_(w, &i, 1, v, true))\
     OP(copy_, tg_copy_(w, b))                  \
     OP(copy_broadcast_, tg_copy_(w, v))        \
     OP(set, tg_set(w, TG_INDEX(1, 2), 5) == TG_OK ? w : NULL)
