@@ -409,23 +409,23 @@ static bool write_target(state *s)
     OP(einsum, contracted(a, q))
 
 /* Writes to w, which has the history a * b. */
-#define WRITES(OP)                             \
-    OP(add_, tg_add_(w, b))                    \
-    OP(mul_broadcast_, tg_mul_(w, v))          \
-    OP(add_self_, tg_add_(w, w))               \
-    OP(pow_, tg_pow_(w, b))                    \
-    OP(mul_scalar_, tg_mul_scalar_(w, 2))      \
-    OP(exp_, tg_exp_(w))                       \
-    OP(sin_, tg_sin_(w))                       \
-    OP(relu_, tg_relu_(w))                     \
-    OP(silu_, tg_silu_(w))                     \
-    OP(clamp_, tg_clamp_(w, 0.1, 0.3))         \
-    OP(masked_fill_, tg_masked_fill_(w, m, 0)) \
-    OP(fill_, tg_fill_(w, 3))                  \
-    OP(zero_, tg_zero_(w))                     \
-    OP(index_put_, tg_index_put_(w, &i, 1, v, true))\
-    OP(copy_, tg_copy_(w, b))                  \
-    OP(copy_broadcast_, tg_copy_(w, v))        \
+#define WRITES(OP)                                   \
+    OP(add_, tg_add_(w, b))                          \
+    OP(mul_broadcast_, tg_mul_(w, v))                \
+    OP(add_self_, tg_add_(w, w))                     \
+    OP(pow_, tg_pow_(w, b))                          \
+    OP(mul_scalar_, tg_mul_scalar_(w, 2))            \
+    OP(exp_, tg_exp_(w))                             \
+    OP(sin_, tg_sin_(w))                             \
+    OP(relu_, tg_relu_(w))                           \
+    OP(silu_, tg_silu_(w))                           \
+    OP(clamp_, tg_clamp_(w, 0.1, 0.3))               \
+    OP(masked_fill_, tg_masked_fill_(w, m, 0))       \
+    OP(fill_, tg_fill_(w, 3))                        \
+    OP(zero_, tg_zero_(w))                           \
+    OP(index_put_, tg_index_put_(w, &i, 1, v, true)) \
+    OP(copy_, tg_copy_(w, b))                        \
+    OP(copy_broadcast_, tg_copy_(w, v))              \
     OP(set, tg_set(w, TG_INDEX(1, 2), 5) == TG_OK ? w : NULL)
 
 static tg_tensor *joined(tg_tensor *a, tg_tensor *b, bool stack)
