@@ -35,6 +35,7 @@
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
    CUDA       nvcc -c tensorgrad_cuda.cu; cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
+   SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     the CUDA kernels where there is no GPU
 
    CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
 
@@ -50,6 +51,10 @@
    OWNERSHIP  A new tensor belongs to the innermost open scope, like a local variable to its block: TG_SCOPE; opens one
    that ends at the closing brace.  tg_keep(t) hands t one scope up (return values), tg_param(t) and tg_retain(t) take
    it out of scopes until tg_release(t).  Outside any scope a tensor lives until tg_release or tg_shutdown.
+
+   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone; it is one more differentiable op, so that
+   gradients come back to t, where t lives.  Ops run where their operands are; nothing moves by itself, and operands on
+   different devices are an error.  Without CUDA the same calls exist and fail, and the CPU goes on.
 
    ERRORS  Nothing aborts.  A failing call returns NULL (or a status that is not TG_OK; getters return 0, NaN or false),
    changes nothing, and records the first error of the thread.  NULL tensors pass through every op, so one
