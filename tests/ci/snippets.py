@@ -116,6 +116,9 @@ def main():
     for target in re.findall(r"`make ([\w-]+)", readme):
         check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
     check(programs > 0, "the README has no program")
+    tested = set(re.findall(r'^ *BELIEF\("([^"]*)"\)', open("tests/test_moves.c").read(), re.M))
+    listed = set(re.findall(r"\| (\d+:\d+) \|$", readme, re.M))
+    check(tested == listed, "the README's table of beliefs", "only in the README or only in test_moves: %s" % sorted(tested ^ listed))
 
 
 main()
