@@ -52,9 +52,9 @@
    that ends at the closing brace.  tg_keep(t) hands t one scope up (return values), tg_param(t) and tg_retain(t) take
    it out of scopes until tg_release(t).  Outside any scope a tensor lives until tg_release or tg_shutdown.
 
-   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone; it is one more differentiable op, so that
-   gradients come back to t, where t lives.  Ops run where their operands are; nothing moves by itself, and operands on
-   different devices are an error.  Without CUDA the same calls exist and fail, and the CPU goes on.
+   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone; it is one more differentiable op, and
+   gradients come back through it to t, where t lives.  Ops run where their operands are.  Nothing moves by itself:
+   operands on different devices are an error.  Without CUDA the same calls exist and fail, and the CPU goes on.
 
    ERRORS  Nothing aborts.  A failing call returns NULL (or a status that is not TG_OK; getters return 0, NaN or false),
    changes nothing, and records the first error of the thread.  NULL tensors pass through every op, so one

@@ -9,7 +9,7 @@
 cd "$(dirname "$0")/.." || exit 2
 export LC_ALL=C mode=gpu B=${BUILD:-build/gpu}
 results=tests/bench/RESULTS.md patience=1
-if [ -n "${TG_GPU_SIM:-}" ]; then mode=sim B=${BUILD:-build/gpu-sim} results=$B/RESULTS.md patience=5; fi
+if [ -n "${TG_GPU_SIM:-}" ]; then mode=sim B=${BUILD:-build/gpu-sim} results=$B/RESULTS.md patience=10; fi
 if [ "${1:-}" = --not-run ]; then mode=not-run; fi
 mkdir -p "$B/log"
 : >"$B/checks.md"
