@@ -618,6 +618,7 @@ static int allocations_made;
 struct Pinned {
     size_t bytes, span;   /* span 0: registered memory, whose pages are not ours to close */
     int writers, readers; /* copies under way into it and out of it */
+    uintptr_t begin, end; /* the pages that they touch */
 };
 static std::map<uintptr_t, Pinned> &pinned = *new std::map<uintptr_t, Pinned>;
 
@@ -657,19 +658,21 @@ static void protect_pinned(const std::pair<const uintptr_t, Pinned> &p, bool for
     int access = for_operation || !(p.second.writers || p.second.readers) ? PROT_READ | PROT_WRITE
                  : p.second.writers                                       ? PROT_NONE
                                                                           : PROT_READ;
-    mprotect(reinterpret_cast<void *>(p.first), p.second.span, access);
+    mprotect(reinterpret_cast<void *>(p.second.begin), p.second.end - p.second.begin, access);
 }
-/* The host may not touch a buffer that a pending copy writes, nor write one that a pending copy reads. */
-static void mark_pinned(const void *to, const void *from, int change)
+/* The host may not touch pages that a pending copy writes, nor write pages that a pending copy reads. */
+static void mark_pinned(const void *place, size_t bytes, int Pinned::*copies, int change)
 {
-    if (auto *p = find_pinned(reinterpret_cast<uintptr_t>(to))) {
-        p->second.writers += change;
-        protect_pinned(*p, false);
-    }
-    if (auto *p = find_pinned(reinterpret_cast<uintptr_t>(from))) {
-        p->second.readers += change;
-        protect_pinned(*p, false);
-    }
+    uintptr_t address = reinterpret_cast<uintptr_t>(place), begin = address & ~(page - 1);
+    auto *p = find_pinned(address);
+    if (!p) return;
+    Pinned &buffer = p->second;
+    bool idle = !buffer.writers && !buffer.readers;
+    uintptr_t end = (address + bytes + page - 1) & ~(page - 1);
+    buffer.begin = idle ? begin : std::min(buffer.begin, begin);
+    buffer.end = idle ? end : std::max(buffer.end, end);
+    buffer.*copies += change;
+    protect_pinned(*p, false);
 }
 
 static void open_allocation(Allocation &a)
@@ -1540,7 +1543,7 @@ cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
     if (map == MAP_FAILED) return result(cudaErrorMemoryAllocation);
     mprotect(static_cast<char *>(map) + span, page, PROT_NONE);
     memset(map, 0xff, std::min(span, poison_bytes));
-    pinned[reinterpret_cast<uintptr_t>(map)] = Pinned{bytes, span, 0, 0};
+    pinned[reinterpret_cast<uintptr_t>(map)] = Pinned{bytes, span, 0, 0, 0, 0};
     *pointer = map;
     return cudaSuccess;
 }
@@ -1564,7 +1567,7 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned)
     ENTER_UNCAPTURED;
     if (!pointer || !bytes || arena_of(pointer) >= 0) return result(cudaErrorInvalidValue);
     if (find_pinned(reinterpret_cast<uintptr_t>(pointer))) return result(cudaErrorHostMemoryAlreadyRegistered);
-    pinned[reinterpret_cast<uintptr_t>(pointer)] = Pinned{bytes, 0, 0, 0};
+    pinned[reinterpret_cast<uintptr_t>(pointer)] = Pinned{bytes, 0, 0, 0, 0, 0};
     return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *pointer)
@@ -1643,11 +1646,19 @@ struct Copy {
     size_t to_pitch, from_pitch, width, height;
 };
 
+static size_t extent(const Copy &c, size_t pitch) { return (c.height - 1) * pitch + c.width; }
+
+static void mark_copy(const Copy &c, int change)
+{
+    mark_pinned(c.to, extent(c, c.to_pitch), &Pinned::writers, change);
+    mark_pinned(c.from, extent(c, c.from_pitch), &Pinned::readers, change);
+}
+
 static void run_copy(const Copy &c, const char *what)
 {
     if (!c.width || !c.height) return;
     bool to_device = arena_of(c.to) >= 0, from_device = arena_of(c.from) >= 0;
-    size_t to_bytes = (c.height - 1) * c.to_pitch + c.width, from_bytes = (c.height - 1) * c.from_pitch + c.width;
+    size_t to_bytes = extent(c, c.to_pitch), from_bytes = extent(c, c.from_pitch);
     /* A copy may go between any two devices. */
     if (from_device && !use_range(c.from, from_bytes, arena_of(c.from), false, what)) return;
     if (to_device && !use_range(c.to, to_bytes, arena_of(c.to), true, what)) return;
@@ -1685,10 +1696,10 @@ static cudaError_t copy(const Copy &c, cudaMemcpyKind kind, cudaStream_t handle,
         return cudaErrorStreamCaptureUnsupported;
     }
     if (stream->capture) return enqueue_on(stream, what, [c, what] { run_copy(c, what); });
-    mark_pinned(c.to, c.from, 1);
+    mark_copy(c, 1);
     cudaError_t error = enqueue_on(stream, what, [c, what] {
         run_copy(c, what);
-        mark_pinned(c.to, c.from, -1);
+        mark_copy(c, -1);
     });
     /* Pageable memory goes through a buffer of the driver: the host waits.  Between devices it never does. */
     if (pageable || (!asynchronous && !(to_device && from_device))) wait_for(stream);
