@@ -18,6 +18,7 @@ static bool small;
 static FILE *hashes; /* NULL: not asked for */
 static uint64_t hash = HARNESS_HASH;
 static bool seen[TGI_OP_COUNT]; /* ops whose rule a backward has run */
+static bool waited[OP_ROWS];    /* rows whose call has waited for the device */
 
 /* ---- layouts ---- */
 
@@ -139,11 +140,21 @@ static void write_hash(const char *name, int line)
     hash = HARNESS_HASH;
 }
 
+static int64_t waits_for_device(void) { return tg_stats_on(HERE).waits; }
+
+static bool fail(const char *what, const char *detail)
+{
+    char message[400];
+    snprintf(message, sizeof message, "%s: %s", what, detail);
+    return harness_check(false, message, __FILE__, at.line);
+}
+
 /* Runs call on leaves with the elements of `in_` and goes back from g (made up when NULL). */
 static outcome run(tg_function call, tg_tensor *const *in_, int n, void *user, tg_tensor *g)
 {
     outcome result;
     tg_tensor *leaves[MAX_INPUTS];
+    int64_t waits;
     int i;
     memset(&result, 0, sizeof result);
     for (i = 0; i < n; ++i) {
@@ -151,19 +162,17 @@ static outcome run(tg_function call, tg_tensor *const *in_, int n, void *user, t
         if (at.differentiable[i]) tg_set_requires_grad(leaves[i], true);
     }
     tg_seed(1);
+    waits = waits_for_device();
     result.y = call(leaves, n, user);
+    if (at.row && call == at.row->call && waits_for_device() > waits) waited[at.row - op_rows] = true;
     if (!result.y || !tg_requires_grad(result.y)) return hash_outcome(result, n), result;
-    if (!step_back(result.y, g ? g : cotangent(result.y), 0)) return result;
+    if (!g) g = cotangent(result.y);
+    waits = waits_for_device();
+    if (!step_back(result.y, g, 0)) return result;
+    if (waits_for_device() > waits) fail("backward", "it waits for the device");
     for (i = 0; i < n; ++i) result.grad[i] = tg_grad(leaves[i]);
     hash_outcome(result, n);
     return result;
-}
-
-static bool fail(const char *what, const char *detail)
-{
-    char message[400];
-    snprintf(message, sizeof message, "%s: %s", what, detail);
-    return harness_check(false, message, __FILE__, at.line);
 }
 
 static int64_t read_elements(tg_tensor *t, double *value)
@@ -1461,6 +1470,18 @@ TEST(every_row_of_the_op_table_has_samples)
     }
 }
 
+/* On a device, a call waits for it if and only if the library says so. */
+TEST(ops_that_wait)
+{
+    int i;
+    for (i = 0; i < OP_ROWS && tg_is_cuda(ones(1)); ++i) {
+        char message[160];
+        snprintf(message, sizeof message, "%s waits: %d, but tg_op_waits says %d", op_rows[i].name, waited[i],
+                 tg_op_waits(op_rows[i].name));
+        harness_check(waited[i] == tg_op_waits(op_rows[i].name), message, __FILE__, __LINE__);
+    }
+}
+
 /* Reads the declarations of @@OPS. */
 TEST(every_public_op_has_samples)
 {
@@ -1508,6 +1529,7 @@ int main(int argc, char **argv)
     RUN(long_inputs);
     RUN(accuracy);
     if (!harness.only) RUN(every_row_of_the_op_table_has_samples);
+    if (!harness.only) RUN(ops_that_wait);
     RUN(every_public_op_has_samples);
     if (hashes) CHECK(fclose(hashes) == 0);
     CHECK(tg_shutdown() == TG_OK);
