@@ -9865,21 +9865,39 @@ static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
     return rows ? tgi_permute(rows, back) : NULL;
 }
 
-/* Without zeros g y / x; else, exactly, g times the product of each row with its own element replaced by 1. */
+/* Of x over the dims of the mask, which stay with size 1. */
+static tg_tensor *tgi_product_of(tg_tensor *x, int mask)
+{
+    return tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), tg_shape_of(x), mask);
+}
+
+/* g y / x; where x is 0, g times the product of the others, and that is 0 beside another 0.  It looks at no value, but
+   its own derivative is not that of the product where two are 0. */
+static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
+{
+    tg_tensor *zero = tg_eq_scalar(x, 0), *zeros = tg_sum_dims(tgi_rows_last(zero, mask), TG_DIMS(-1), false), *others;
+    if (!zeros) return NULL;
+    zeros = tgi_with_dims(zeros, tg_shape_of(x), mask);
+    others = tg_mul(tgi_product_of(tg_masked_fill(x, zero, 1), mask), tg_eq_scalar(zeros, 1));
+    return tg_where(zero, tg_mul(g, others), tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
+}
+
+/* To be differentiated again: without zeros g y / x; else, exactly, g times the product of each row with its own element
+   replaced by 1. */
 static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *x = tgi_saved_tensor(step, 0), *zero = tg_any(tg_eq_scalar(x, 0)), *rows, *others;
+    tg_tensor *x = tgi_saved_tensor(step, 0), *zero, *rows, *number, *others;
     tg_shape in = tgi_input_shape(step, 0);
     int mask = step->attr->dim;
     int64_t n = tgi_reduced_count(in.dim, in.ndim, mask);
     g = tgi_step_dims(step, g);
+    if (!tg_is_grad_enabled()) return tgi_give(step, 0, tgi_prod_gradient(g, x, mask));
+    zero = tg_any(tg_eq_scalar(x, 0));
     if (!zero || !g) return false;
-    if (tg_item(zero) == 0) {
-        tg_tensor *y = tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), in, mask);
-        return tgi_give(step, 0, tg_div(tg_mul(g, y), x));
-    }
+    if (tg_item(zero) == 0) return tgi_give(step, 0, tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
     rows = tg_unsqueeze(tgi_rows_last(x, mask), -2); /* [.., 1, n] */
-    others = tg_masked_fill(rows, tg_eq_scalar(tg_eye(n), 1), 1); /* [.., n, n] */
+    number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(x));
+    others = tg_masked_fill(rows, tg_eq(number, tg_unsqueeze(number, 1)), 1); /* [.., n, n] */
     others = tgi_rows_back(tg_prod_dim(others, -1, false), in, mask);
     return tgi_give(step, 0, tg_mul(g, others));
 }
