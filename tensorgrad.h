@@ -9865,9 +9865,10 @@ static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
     return rows ? tgi_permute(rows, back) : NULL;
 }
 
-/* Of x over the dims of the mask, which stay with size 1. */
+/* Of x over the dims of the mask, which stay with size 1; NULL of NULL. */
 static tg_tensor *tgi_product_of(tg_tensor *x, int mask)
 {
+    if (!x) return NULL;
     return tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), tg_shape_of(x), mask);
 }
 
@@ -9875,15 +9876,16 @@ static tg_tensor *tgi_product_of(tg_tensor *x, int mask)
    its own derivative is not that of the product where two are 0. */
 static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
 {
-    tg_tensor *zero = tg_eq_scalar(x, 0), *zeros = tg_sum_dims(tgi_rows_last(zero, mask), TG_DIMS(-1), false), *others;
+    tg_tensor *zero = tg_eq_scalar(x, 0), *others;
+    tg_tensor *zeros = zero ? tg_sum_dims(tgi_rows_last(zero, mask), TG_DIMS(-1), false) : NULL;
     if (!zeros) return NULL;
     zeros = tgi_with_dims(zeros, tg_shape_of(x), mask);
     others = tg_mul(tgi_product_of(tg_masked_fill(x, zero, 1), mask), tg_eq_scalar(zeros, 1));
     return tg_where(zero, tg_mul(g, others), tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
 }
 
-/* To be differentiated again: without zeros g y / x; else, exactly, g times the product of each row with its own element
-   replaced by 1. */
+/* To be differentiated again: without zeros g y / x; else, exactly, g times the product of each row with its own
+   element replaced by 1. */
 static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *zero, *rows, *number, *others;
