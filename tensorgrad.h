@@ -331,8 +331,8 @@ extern "C" {
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
    a reference outside all scopes.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a
-   leaf (weights, data): from then on its counts are atomic, and writing it on a GPU waits for what all threads have asked
-   of that GPU.  Errors: an over-release; tg_share of a non-leaf. */
+   leaf (weights, data): from then on its counts are atomic, and writing it on a GPU waits for what all threads have
+   asked of that GPU.  Errors: an over-release; tg_share of a non-leaf. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
@@ -1210,8 +1210,8 @@ extern "C" {
 /* What waits for a device, because it has to see a value that is there. */
 #define TGI_WAITING(OP)                                                                                                \
     OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
-    OP(index_put_) OP(masked_select) OP(one_hot) OP(binary_cross_entropy) OP(print) OP(fprint) OP(to) OP(to_ex)        \
-    OP(to_like) OP(cpu) OP(to_all) OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck) OP(synchronize)
+    OP(index_put_) OP(masked_select) OP(one_hot) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like) OP(cpu) OP(to_all)  \
+    OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck) OP(synchronize)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -1928,12 +1928,14 @@ typedef struct {
     void *s[3]; /* sgd: buffer; adam: m, v, max v; rmsprop: v, g mean, buffer; adagrad: sum; NULL when not used */
 } tgi_optim_step;
 
-/* What a bad index is called.  From the end: as out of bounds, but -size to -1 are good, too. */
+/* What a bad index is called: see tgi_text_of_bad_index.  Two are no indices but checked alike: classes, and zeros. */
 typedef enum {
     TGI_INDEX_OUT_OF_BOUNDS,
+    TGI_INDEX_FROM_END, /* may be negative, down to -size */
     TGI_INDEX_IN_SELF,
     TGI_INDEX_TARGET,
-    TGI_INDEX_FROM_END
+    TGI_INDEX_CLASS,
+    TGI_INDEX_OUTSIDE_0_1
 } tgi_index_message;
 
 /* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
@@ -2249,6 +2251,26 @@ static bool tgi_no_overlap(const tgi_nest *nest)
         reach += (nest->dim[next] - 1) * llabs(nest->stride[0][next]);
     }
     return true;
+}
+
+/* The message for index `at` of dim `axis` with this size. */
+typedef struct { char text[120]; } tgi_bad_index_text;
+static TGI_UNUSED tgi_bad_index_text tgi_text_of_bad_index(tgi_index_message message, int64_t at, int axis,
+                                                          int64_t size, const char *later)
+{
+    tgi_bad_index_text words;
+    const char *fixed = message == TGI_INDEX_IN_SELF       ? "index out of range in self"
+                        : message == TGI_INDEX_OUTSIDE_0_1 ? "all elements of input should be between 0 and 1"
+                        : message != TGI_INDEX_CLASS       ? NULL
+                        : at < 0                           ? "Class values must be non-negative."
+                                                           : "Class values must be smaller than num_classes.";
+    if (fixed) snprintf(words.text, sizeof words.text, "%s%s", fixed, later);
+    else if (message == TGI_INDEX_TARGET)
+        snprintf(words.text, sizeof words.text, "Target %lld is out of bounds.%s", (long long)at, later);
+    else
+        snprintf(words.text, sizeof words.text, "index %lld is out of bounds for dimension %d with size %lld%s",
+                 (long long)at, axis, (long long)size, later);
+    return words;
 }
 
 /* accumulate over elements that do not meet: arg[0] = arg[0] + arg[1]. */
@@ -3512,12 +3534,7 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
         for (int64_t i = 0; i < nest.dim[inner]; ++i) {
             const int64_t at = tgi_index_at(walk.at[0] + i * nest.stride[0][inner], index.dtype);
             if (at >= least && at < size) continue;
-            if (message == TGI_INDEX_IN_SELF) return tgi_fail(S, TG_ERR_ARGUMENT, op, "index out of range in self");
-            if (message == TGI_INDEX_TARGET) {
-                return tgi_fail(S, TG_ERR_ARGUMENT, op, "Target %lld is out of bounds.", (long long)at);
-            }
-            return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld",
-                            (long long)at, axis, (long long)size);
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s", tgi_text_of_bad_index(message, at, axis, size, "").text);
         }
         tgi_walk_on(&walk, &nest, nest.dim[inner]);
     }
@@ -4527,8 +4544,8 @@ static void tgi_settle_for_ever(tgi_thread *S, tgi_storage *s)
     }
 }
 
-/* Notes that the bytes are in use up to here, by the device or its copy stream: in place of what was noted before of the
-   same use, for a stream does its work in order. */
+/* Notes that the bytes are in use up to here, by the device or its copy stream; in place of what was noted before of
+   the same use, for a stream does its work in order. */
 static bool tgi_mark_use(tgi_thread *S, tgi_storage *s, const tgi_backend *backend, int index, bool copy_stream,
                          bool reading)
 {
@@ -11463,20 +11480,15 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
     tg_tensor *range, *y;
     if (!ids) return tgi_null_argument(S, "one_hot", "ids"), ids;
     if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_compose(&c, "one_hot")) return NULL;
-    if (tgi_numel(ids) > 0) {
-        tg_tensor *least = tg_min(ids), *most = tg_max(ids);
-        int64_t lo = least ? tg_item_i64(least) : 0, hi = most ? tg_item_i64(most) : 0;
-        if (!least || !most) return tgi_composed(&c, NULL);
-        if (lo < 0 || (classes >= 0 && hi >= classes)) {
-            tgi_fail(S, TG_ERR_ARGUMENT, "one_hot",
-                     lo < 0 ? "Class values must be non-negative." : "Class values must be smaller than num_classes.");
-            return tgi_composed(&c, NULL);
-        }
-        if (classes < 0) classes = hi + 1;
-    } else if (classes <= 0) {
+    if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
+        tg_tensor *most = tg_max(ids);
+        if (!most) return tgi_composed(&c, NULL);
+        classes = tgi_wrap_add(tg_item_i64(most), 1);
+    } else if (classes <= 0 && tgi_numel(ids) == 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
         return tgi_composed(&c, NULL);
     }
+    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composed(&c, NULL);
     range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
     y = tg_eq(tg_unsqueeze(ids, -1), range);
     return tgi_composed(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
@@ -11879,11 +11891,8 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
         return NULL;
     }
     if (!tgi_compose(&c, op)) return NULL;
-    outside = tg_any(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)));
-    if (outside && tg_item(outside) != 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "all elements of input should be between 0 and 1");
-        return tgi_composed(&c, NULL);
-    }
+    outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
+    if (outside && !tgi_check_index_values(S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
     loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
     if (weight) loss = tg_mul(loss, weight);
     return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));

@@ -194,18 +194,11 @@ static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *
         return false;
     }
     const tgi_bad_index bad = *d->seen;
-    char text[120];
     if (!bad.found) return true;
     if (!tgi_clear_bad_index(S, d)) return false;
-    if (bad.message == TGI_INDEX_IN_SELF) {
-        snprintf(text, sizeof text, "index out of range in self%s", later);
-    } else if (bad.message == TGI_INDEX_TARGET) {
-        snprintf(text, sizeof text, "Target %lld is out of bounds.%s", (long long)bad.at, later);
-    } else {
-        snprintf(text, sizeof text, "index %lld is out of bounds for dimension %d with size %lld%s", (long long)bad.at,
-                 bad.axis, (long long)bad.size, later);
-    }
-    return tgi_library.fail_later(S, TG_ERR_ARGUMENT, bad.op, text);
+    return tgi_library.fail_later(
+        S, TG_ERR_ARGUMENT, bad.op,
+        tgi_text_of_bad_index((tgi_index_message)bad.message, bad.at, bad.axis, bad.size, later).text);
 }
 
 /* Waits for the stream, and reports what was found there. */

@@ -6,7 +6,7 @@
 #include "harness.h"
 #include <pthread.h>
 
-enum { N = 5000 };
+#define N 5000
 #define SUM_TO_N ((N - 1) * (double)N / 2)
 
 static tg_device first, last; /* the same where there is one */
