@@ -813,6 +813,13 @@ TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
 TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
 TG_API tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n);
 
+typedef enum { TG_PRECISION_F32, TG_PRECISION_TF32 } tg_precision;
+/* How CUDA multiplies f32 matrices, for this thread: in f32 throughout, which is the default, or with inputs rounded to
+   the 10 bits of fraction that tensor cores take (compute capability 8.0 and newer), summed in f32.  Nothing else
+   changes: not other dtypes, not the CPU.  torch.set_float32_matmul_precision: "highest", "high" */
+TG_API tg_status tg_set_matmul_precision(tg_precision precision);
+TG_API tg_precision tg_matmul_precision(void);
+
 /* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] =
    t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting; embedding: rows of weight [N, D] at ids [..]
    -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the largest + 1).  scatter, scatter_add and index_add
@@ -1293,6 +1300,7 @@ struct tgi_thread {
     int threads; /* OpenMP; 0: its choice */
     tg_dtype default_dtype;
     tg_device default_device;
+    tg_precision precision;
     tg_rng rng;
 
     /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
@@ -1905,6 +1913,7 @@ typedef struct {
    each operand (0: broadcast), rows and columns `row` and `col` elements apart.  out is contiguous in its last two
    dims. */
 typedef struct {
+    tg_precision precision; /* of f32 on CUDA */
     int ndim;
     int64_t dim[TG_MAX_DIMS];
     int64_t m, n, k;
@@ -2392,7 +2401,7 @@ typedef struct {
 
 /* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
    sizes find most others. */
-enum { TGI_CUDA_ABI = 3, TGI_CUDA_SIZES = 8 };
+enum { TGI_CUDA_ABI = 4, TGI_CUDA_SIZES = 8 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -10509,6 +10518,20 @@ static tg_tensor tgi_batch_of(const tg_tensor *t)
     return batch;
 }
 
+tg_status tg_set_matmul_precision(tg_precision precision)
+{
+    tgi_thread *S = tgi_self();
+    if (precision != TG_PRECISION_F32 && precision != TG_PRECISION_TF32) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "set_matmul_precision",
+                 "precision %d is neither TG_PRECISION_F32 nor TG_PRECISION_TF32", (int)precision);
+        return TG_ERR_ARGUMENT;
+    }
+    S->precision = precision;
+    return TG_OK;
+}
+
+tg_precision tg_matmul_precision(void) { return tgi_self()->precision; }
+
 /* a [batch.., m, k] x b [batch.., k, n] -> [batch.., m, n], batch dims broadcast */
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
@@ -10537,6 +10560,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
     if (ndim + 2 > TG_MAX_DIMS)
         return tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
+    gemm.precision = c.S->precision;
     gemm.ndim = ndim;
     memcpy(gemm.dim, dims, sizeof(int64_t) * (size_t)ndim);
     dims[ndim] = gemm.m;

@@ -61,6 +61,7 @@ typedef struct {
     cudaStream_t stream, copies; /* all work; copies that overtake it */
     cudaEvent_t order;           /* for making one stream wait for another */
     cublasHandle_t blas;         /* NULL until the first matrix product */
+    void *workspace;             /* cuBLAS's, likewise */
     tgi_bad_index *bad, *seen;   /* on the device; its copy, page-locked */
     tgi_staging staging[2];      /* by turns */
 } tgi_cuda_device;
@@ -160,6 +161,7 @@ static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
 static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
 {
     if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
+    TGI_CUDA(cudaFree(d->workspace));
     TGI_CUDA(cudaFree(d->bad));
     TGI_CUDA(cudaFreeHost(d->seen));
     for (int k = 0; k < 2; ++k) {
@@ -2031,19 +2033,26 @@ static bool tgi_gemm_copy(tgi_thread *S, tgi_cuda_device *d, tgi_operand *x, tg_
     return true;
 }
 
+/* The handle: f32 is f32 unless a call asks for TF32, 16-bit sums are kept in f32.  The same bits at every run, too: no
+   atomics, and a workspace of its own, since what cuBLAS chooses depends on what it finds in the one that all share
+   (of the size that NVIDIA recommends; setting the stream forgets it). */
+static bool tgi_cublas_begin(tgi_thread *S, tgi_cuda_device *d)
+{
+    const int math = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    int major = 0;
+    if (!TGI_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->index))) return false;
+    const int64_t bytes = major >= 9 ? 32 << 20 : 4 << 20;
+    if (!d->workspace) d->workspace = tgi_scratch(S, d, "matmul", bytes, 1);
+    return d->workspace && TGI_CUBLAS(cublasCreate(&d->blas)) && TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
+           TGI_CUBLAS(cublasSetWorkspace(d->blas, d->workspace, (size_t)bytes)) &&
+           TGI_CUBLAS(cublasSetMathMode(d->blas, (cublasMath_t)math)) &&
+           TGI_CUBLAS(cublasSetAtomicsMode(d->blas, CUBLAS_ATOMICS_NOT_ALLOWED));
+}
+
 static bool tgi_cublas(tgi_thread *S, tgi_cuda_device *d)
 {
-    if (d->blas) return true;
-    if (!TGI_CUBLAS(cublasCreate(&d->blas))) {
-        d->blas = NULL;
-        return false;
-    }
-    /* f32 is f32, not TF32, and 16-bit sums are kept in f32 */
-    if (TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
-        TGI_CUBLAS(cublasSetMathMode(
-            d->blas, (cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))))
-        return true;
-    cublasDestroy(d->blas);
+    if (d->blas || tgi_cublas_begin(S, d)) return true;
+    if (d->blas) cublasDestroy(d->blas);
     d->blas = NULL;
     return false;
 }
@@ -2057,7 +2066,10 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
                               : dtype == TG_F32 ? CUDA_R_32F
                               : dtype == TG_F16 ? CUDA_R_16F
                                                 : CUDA_R_16BF;
-    const cublasComputeType_t compute = dtype == TG_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    const bool rounded = dtype == TG_F32 && g->precision == TG_PRECISION_TF32;
+    const cublasComputeType_t compute = dtype == TG_F64 ? CUBLAS_COMPUTE_64F
+                                        : rounded       ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                        : CUBLAS_COMPUTE_32F;
     const double one_f64 = 1, zero_f64 = 0;
     const float one_f32 = 1, zero_f32 = 0;
     const void *one = dtype == TG_F64 ? (const void *)&one_f64 : (const void *)&one_f32;

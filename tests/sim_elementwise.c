@@ -1,6 +1,6 @@
-/* Elementwise kernels of tensorgrad_cuda.cu: sin, cos and tan against the C library; the path for elements that lie side
-   by side against the CPU.  Built by `make sim MAIN=tests/sim_elementwise.c OUT=prog` for the simulator; it runs on GPUs,
-   too. */
+/* Kernels of tensorgrad_cuda.cu that go over elements: sin, cos and tan against the C library; those for elements that
+   lie side by side, and the optimizers, against the CPU; products in f32 and TF32.  Built by
+   `make sim MAIN=tests/sim_elementwise.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include "harness.h"
@@ -210,6 +210,26 @@ TEST(conversions_side_by_side)
     }
 }
 
+/* ---- f32 and TF32 ---- */
+
+TEST(matmul_precision)
+{
+    TG_SCOPE;
+    tg_tensor *a = tg_randn(TG_SHAPE(8, 40)), *b = tg_randn(TG_SHAPE(40, 8)), *y = tg_matmul(a, b), *exact, *rounded;
+    tg_tensor *there[2] = {tg_cuda(a), tg_cuda(b)};
+    CHECK(tg_matmul_precision() == TG_PRECISION_F32);
+    exact = tg_cpu(tg_matmul(there[0], there[1]));
+    CHECK(tg_set_matmul_precision(TG_PRECISION_TF32) == TG_OK && tg_matmul_precision() == TG_PRECISION_TF32);
+    rounded = tg_cpu(tg_matmul(there[0], there[1]));
+    CHECK(tg_equal(tg_matmul(a, b), y)); /* the CPU's stay */
+    CHECK(tg_allclose(tg_cpu(tg_matmul(tg_to_dtype(there[0], TG_F64), tg_to_dtype(there[1], TG_F64))),
+                      tg_matmul(tg_to_dtype(a, TG_F64), tg_to_dtype(b, TG_F64)), 1e-13, 1e-13));
+    CHECK(tg_set_matmul_precision(TG_PRECISION_F32) == TG_OK);
+    CHECK(tg_allclose(exact, y, 1e-5, 1e-5));
+    CHECK(tg_allclose(rounded, y, 1e-2, 1e-2) && (!COUNTED || !tg_allclose(rounded, y, 1e-5, 1e-5)));
+    CHECK(tg_equal(tg_cpu(tg_matmul(there[0], there[1])), exact));
+}
+
 /* ---- optimizers ---- */
 
 enum { PARAMS = 30, KINDS = 5 };
@@ -337,6 +357,7 @@ int main(int argc, char **argv)
     RUN(trigonometry_in_f32_strided);
     RUN(elements_side_by_side);
     RUN(conversions_side_by_side);
+    RUN(matmul_precision);
     RUN(optimizers_in_one_launch);
     RUN(optimizers_with_a_mixture_of_parameters);
     tg_shutdown();

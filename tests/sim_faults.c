@@ -32,7 +32,12 @@ static const struct { const char *call; int error; bool frees; } faults[] = {
     {"cudaStreamWaitEvent", 999, false},
     {"cudaStreamSynchronize", ILLEGAL_ADDRESS, false},
     {"cudaDeviceSynchronize", ILLEGAL_ADDRESS, false},
+    {"cudaDeviceGetAttribute", 999, false},
     {"cublasCreate", 0, false},
+    {"cublasSetStream", 0, false},
+    {"cublasSetWorkspace", 0, false},
+    {"cublasSetMathMode", 0, false},
+    {"cublasSetAtomicsMode", 0, false},
     {"cublasGemmStridedBatchedEx", 0, false},
 };
 

@@ -18,6 +18,13 @@ static tg_dtype wrong_dtype(int number)
     return dtype;
 }
 
+static tg_precision wrong_precision(int number)
+{
+    tg_precision precision = TG_PRECISION_F32;
+    memcpy(&precision, &number, sizeof precision);
+    return precision;
+}
+
 static tg_tensor *eight_dims(void) { return tg_ones(TG_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)); }
 
 TEST(null_in_access_and_scopes)
@@ -218,6 +225,8 @@ TEST(sizes_of_new_tensors)
     CHECK_FAILS(tg_wrap(&number, TG_SHAPE(1), wrong_dtype(99), NULL, NULL), "unknown dtype 99");
     CHECK_FAILS(tg_to_dtype(ones(1, 1), wrong_dtype(99)), "unknown dtype 99");
     CHECK_FAILS(tg_set_default_dtype(TG_I64), "only floating-point types are supported");
+    CHECK_FAILS(tg_set_matmul_precision(wrong_precision(7)), "precision 7 is neither");
+    CHECK(tg_matmul_precision() == TG_PRECISION_F32);
     CHECK(tg_default_dtype() == TG_F32);
     CHECK_FAILS(tg_arange(0, 1, 0), "step must be nonzero");
     CHECK_FAILS(tg_arange(0, 1, NAN), "step must be nonzero");

@@ -13,6 +13,9 @@ struct cublasContext {
     cudaStream_t stream;
     int device;
     cublasMath_t math;
+    char *workspace; /* the user's, or null: then what is computed may depend on what other streams do */
+    size_t workspace_bytes;
+    cublasAtomicsMode_t atomics;
 };
 
 namespace
@@ -193,10 +196,16 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
         if (reinterpret_cast<uintptr_t>(x->data) % size_of(x->type))
             fail("%s: operand %s is not aligned to its element type", call, x->name);
     if (!m || !n || !batch) return CUBLAS_STATUS_SUCCESS;
+    if (strict() && (!handle->workspace || handle->atomics == CUBLAS_ATOMICS_ALLOWED))
+        fail("%s may give other bits at another run: %s", call,
+             handle->workspace ? "atomics are allowed" : "the handle has no workspace of its own");
     if (batch > 1 && stridec < static_cast<long long>(ldc) * (n - 1) + m &&
         stridec > -(static_cast<long long>(ldc) * (n - 1) + m))
         fail("%s: the matrices of C overlap: stride %lld, %d columns of leading dimension %d", call, stridec, n, ldc);
-    cudaError_t error = enqueue(handle->stream, call, [p, call, wide] {
+    char *workspace = handle->workspace;
+    size_t workspace_bytes = handle->workspace_bytes;
+    cudaError_t error = enqueue(handle->stream, call, [p, call, wide, workspace, workspace_bytes] {
+        if (workspace && !use_range(workspace, workspace_bytes, now.device, true, call)) return;
         if (p.alpha != 0 && p.k)
             if (!usable(p.a, p.batch, false, call) || !usable(p.b, p.batch, false, call)) return;
         if (p.beta != 0 && !usable(p.c, p.batch, false, call)) return;
@@ -217,7 +226,7 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
     *handle = nullptr;
     if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (take_planned_failure("cublasCreate")) return CUBLAS_STATUS_ALLOC_FAILED;
-    *handle = new cublasContext{nullptr, device, CUBLAS_DEFAULT_MATH};
+    *handle = new cublasContext{nullptr, device, CUBLAS_DEFAULT_MATH, nullptr, 0, CUBLAS_ATOMICS_NOT_ALLOWED};
     count_cublas_handle(1);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -231,7 +240,9 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (take_planned_failure("cublasSetStream")) return CUBLAS_STATUS_EXECUTION_FAILED;
     handle->stream = stream;
+    handle->workspace = nullptr; /* as documented */
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *stream)
@@ -248,6 +259,7 @@ cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (take_planned_failure("cublasSetMathMode")) return CUBLAS_STATUS_EXECUTION_FAILED;
     handle->math = static_cast<cublasMath_t>(mode & 15);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -257,14 +269,22 @@ cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode)
     *mode = handle->math;
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t)
-{
-    return handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
-}
-cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t)
+cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t mode)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    return reinterpret_cast<uintptr_t>(workspace) % 256 ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+    if (take_planned_failure("cublasSetAtomicsMode")) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (mode != CUBLAS_ATOMICS_NOT_ALLOWED && mode != CUBLAS_ATOMICS_ALLOWED) return CUBLAS_STATUS_INVALID_VALUE;
+    handle->atomics = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t bytes)
+{
+    if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (take_planned_failure("cublasSetWorkspace")) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (reinterpret_cast<uintptr_t>(workspace) % 256) return CUBLAS_STATUS_INVALID_VALUE;
+    handle->workspace = static_cast<char *>(workspace);
+    handle->workspace_bytes = bytes;
+    return CUBLAS_STATUS_SUCCESS;
 }
 const char *cublasGetStatusName(cublasStatus_t status)
 {

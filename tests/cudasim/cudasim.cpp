@@ -938,6 +938,8 @@ static struct {
     cudaError_t error;
 } planned_failure;
 
+bool strict() { return settings.strict; }
+
 bool take_planned_failure(const char *call)
 {
     return planned_failure.countdown >= 0 && planned_failure.name == call && planned_failure.countdown-- == 0;
@@ -1390,6 +1392,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
+    ENTER;
     cudaDeviceProp p;
     if (cudaError_t error = cudaGetDeviceProperties(&p, device)) return error;
     switch (attribute) {

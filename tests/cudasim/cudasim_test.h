@@ -13,7 +13,7 @@
      TG_SIM_MEMORY=bytes       memory of each device (1 GiB)
      TG_SIM_FAIL_ALLOC=n       the n-th allocation of device memory fails, from 0
      TG_SIM_PEER=0             devices cannot reach each other
-     TG_SIM_STRICT=1           pageable memory in cudaMemcpyAsync is an error
+     TG_SIM_STRICT=1           errors, too: pageable memory in cudaMemcpyAsync; cuBLAS with atomics or a shared workspace
      TG_SIM_STREAM_CHECK=0     no report of uses in two streams that nothing orders (for a pool that cuts one up)
      TG_SIM_KEEP_GOING=1       count errors and exit with 99 at the end; otherwise the first one ends the program
      TG_SIM_LEAKS=1            what is still allocated at the end is an error */

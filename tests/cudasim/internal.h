@@ -63,6 +63,7 @@ cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<void()>
 int current_device();
 void count_cublas_handle(int change);
 bool take_planned_failure(const char *call);
+bool strict(); /* TG_SIM_STRICT */
 
 /* check.cpp, or nocheck.cpp without it */
 void check_launch();

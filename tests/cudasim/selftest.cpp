@@ -557,6 +557,7 @@ static void gemm(const float *a, const float *b, float *c, int device)
     cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 10, 10, 10, &one, a, 10, b, 10, &zero, c, 10);
     OK(cudaDeviceSynchronize());
 }
+static void gemm_without_workspace() { gemm(upload(ones), upload(ones), fresh(100), 0); }
 static void gemm_operand_too_short() { gemm(upload(ones) + 1, upload(ones), fresh(100), 0); }
 static void gemm_result_too_short() { gemm(upload(ones), upload(ones), fresh(99), 0); }
 static void gemm_uninitialised()
@@ -676,6 +677,7 @@ static const Plant plants[] = {
     {"pageable memory, strict", pageable_in_strict, EVERY("pageable"), "fwd", "lazy", "TG_SIM_STRICT"},
     {"leak", something_left, EVERY("1 device allocations"), "fwd", "lazy", "TG_SIM_LEAKS"},
     {"API in a host function", api_in_callback, EVERY("from within an operation"), "fwd", "lazy", nullptr},
+    {"cuBLAS: no workspace, strict", gemm_without_workspace, EVERY("other bits"), "fwd", "lazy", "TG_SIM_STRICT"},
     {"cuBLAS: operand too short", gemm_operand_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
     {"cuBLAS: result too short", gemm_result_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
     {"cuBLAS: uninitialised operand", gemm_uninitialised, {"uninitialised", wrong, wrong}, "fwd", "lazy", nullptr},
