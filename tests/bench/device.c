@@ -42,6 +42,13 @@ static double back_pinned(void) { return tg_to_ex(a, TG_CPU, TG_F32, TG_NON_BLOC
 
 static double flops(void) { return 2.0 * (double)side * (double)side * (double)side; }
 static double matmul(void) { return tg_matmul(square, square), flops(); }
+static double matmul_tf32(void)
+{
+    tg_set_matmul_precision(TG_PRECISION_TF32);
+    tg_matmul(square, square);
+    tg_set_matmul_precision(TG_PRECISION_F32);
+    return flops();
+}
 static double matmul_bf16(void) { return tg_matmul(square_bf16, square_bf16), flops(); }
 
 static const struct { const char *name, *unit; double (*work)(void); } figures[] = {
@@ -50,6 +57,7 @@ static const struct { const char *name, *unit; double (*work)(void); } figures[]
     {"copy, 64 Mi f32", "GB/s", copy},
     {"sum, 64 Mi f32", "GB/s", sum},
     {"matmul 4096, f32", "GFLOP/s", matmul},
+    {"matmul 4096, f32 as TF32", "GFLOP/s", matmul_tf32},
     {"matmul 4096, bf16", "GFLOP/s", matmul_bf16},
     {"CPU to GPU, 256 MiB, pageable", "GB/s", there},
     {"CPU to GPU, 256 MiB, pinned", "GB/s", there_pinned},
