@@ -13025,15 +13025,19 @@ static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_ty
     return tg_norm_dims(tg_stack(norms, found, 0), norm_type, TG_SCALAR, false);
 }
 
-static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_tensor *total)
+/* All gradients times the same factor, of which scales, with room for n, has one where each gradient lives: they are
+   all there before the first gradient changes. */
+static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_tensor *total, tg_tensor **scales)
 {
     tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm);
     int i;
     scale = tg_clamp_max(scale, 1); /* always multiplied: that needs no look at the value */
+    for (i = 0; scale && i < n; ++i) {
+        if (params[i]->grad) scales[i] = scale = tg_to(scale, tgi_device_of(params[i]->grad));
+    }
     if (!scale) return false;
     for (i = 0; i < n; ++i) {
-        tg_tensor *g = params[i]->grad;
-        if (g && !tg_mul_(g, tg_to(scale, tgi_device_of(g)))) return false;
+        if (params[i]->grad && !tg_mul_(params[i]->grad, scales[i])) return false;
     }
     return true;
 }
@@ -13063,7 +13067,7 @@ tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm
                 "`error_if_nonfinite=False`",
                 norm_type);
         }
-        total = ok && tgi_clip_scale(params, n, max_norm, total) ? tg_keep(total) : NULL;
+        total = ok && tgi_clip_scale(params, n, max_norm, total, norms) ? tg_keep(total) : NULL;
         tgi_frame_close(S, scope);
     }
     tgi_give_back(S, norms, bytes);

@@ -527,6 +527,14 @@ static void index_add(call *c)
                             alpha == 1 ? source : tg_mul_scalar(source, alpha)));
 }
 
+static void index_put(call *c)
+{
+    int n;
+    tg_tensor **indices = tensor_list(c, 1, "indices", &n);
+    give(c, tg_index_put(first(c), indices, n, tensor(c, 2, "values"), flag(c, 3, "accumulate", false)));
+}
+
+CALL(masked_select, tg_masked_select(first(c), tensor(c, 1, "mask")))
 CALL(embedding, tg_embedding(first(c), tensor(c, 1, "indices")))
 CALL(one_hot, tg_one_hot(first(c), integer(c, 1, "num_classes", -1)))
 
@@ -675,7 +683,7 @@ static const row rows[] = {
     /* indices */
     OP(index_select), OP(gather), WITH("scatter", scatter, scatter, tg_scatter),
     WITH("scatter_add", scatter, scatter, tg_scatter_add), WITH("index_add", index_add, scatter, tg_index_add),
-    NN(embedding), NN(one_hot), OP(take_along_dim), OP(nonzero),
+    OP(index_put), OP(masked_select), NN(embedding), NN(one_hot), OP(take_along_dim), OP(nonzero),
     /* losses */
     NN(cross_entropy), NN(nll_loss), WITH("nn.functional.mse_loss", loss_op, loss, tg_mse_loss),
     WITH("nn.functional.l1_loss", loss_op, loss, tg_l1_loss), NN(smooth_l1_loss), NN(huber_loss),

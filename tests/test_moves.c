@@ -37,6 +37,12 @@ static bool strides(tg_tensor *t, tg_shape wanted)
     return same;
 }
 
+/* How often this thread has waited for a device. */
+static int64_t waits(void)
+{
+    return tg_stats_on(first).waits + (devices > 1 ? tg_stats_on(second).waits : 0);
+}
+
 /* ---- 1.1: nothing to do ---- */
 
 TEST(moves_that_change_nothing)
@@ -558,6 +564,7 @@ TEST(indices)
 {
     ON(1, 1.68) {
         tg_tensor *x = leaf_there("1 2 3; 4 5 6"), *here = f64("1 2 3; 4 5 6"), *y, *i[2];
+        int64_t before;
         i[0] = of(TG_I64, "1 -2"), i[1] = ids_there("2 0");
         y = tg_index(x, i, 2);
         CHECK(is_on(y, first) && backward_sum(y) == TG_OK && is_on(tg_grad(x), first));
@@ -576,6 +583,9 @@ TEST(indices)
         tg_index(x, i, 1);
         CHECK_FAILS(tg_synchronize(first), "index -3 is out of bounds for dimension 0 with size 2 (detected later)");
         CHECK_FAILS(tg_masked_select(x, tg_cpu(i[1])), "got mask is on cpu");
+        i[0] = ids_there("1 0"), before = waits();
+        CHECK(tg_index(x, i, 1) != NULL && waits() == before); /* only a mask has to see its values */
+        CHECK(tg_index(x, i + 1, 1) != NULL && tg_op_waits("index") && !tg_op_waits("gather"));
     }
     ON(1, 1.69) {
         tg_tensor *m = there("1 2; 3 4"), *ids = of(TG_I64, "1 0"), *c = of(TG_F32, "1 2");
@@ -742,7 +752,6 @@ TEST(devices_as_values)
 /* ---- 1.8: page-locked memory, non-blocking moves, order ---- */
 
 enum { MANY = 5000 };
-static int64_t waits(void) { return tg_stats_on(first).waits + (devices > 1 ? tg_stats_on(second).waits : 0); }
 static tg_tensor *many(double from) { return tg_add_scalar(tg_arange(0, MANY, 1), from); }
 
 static tg_tensor *pinned_square(tg_tensor *const *in, int n, void *user)
