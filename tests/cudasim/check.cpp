@@ -131,7 +131,7 @@ Allocation *global_target(uintptr_t address, size_t bytes, bool write, uint32_t 
 
 void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *caller)
 {
-    if (!now.kernel || on_fiber_stack(address)) return;
+    if (!now.kernel || !executing || on_fiber_stack(address)) return; /* the host code of another thread may run, too */
     uintptr_t image = reinterpret_cast<uintptr_t>(&__executable_start);
     uint32_t pc = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(caller) - image - 1);
     uintptr_t shared_begin = reinterpret_cast<uintptr_t>(__start_cudasim_shared);

@@ -74,7 +74,7 @@ template <class T> static void shuffle_order(std::vector<T> &v)
 static int errors;
 static const int most_reports = 20; /* the rest, where a program keeps going, is only counted */
 static std::string last_error;
-static thread_local bool executing; /* this host thread runs an operation */
+thread_local bool executing;
 
 static uintptr_t load_address()
 {

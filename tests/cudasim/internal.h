@@ -46,6 +46,7 @@ struct Now {
     uint64_t serial; /* of the operation */
 };
 extern Now now;
+extern thread_local bool executing; /* this host thread runs an operation: `now` is what it does */
 
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 std::string source_of(uintptr_t pc);
