@@ -1432,7 +1432,8 @@ TEST(accuracy)
 /* Public functions of @@OPS that have a test of their own instead of a row. */
 static const char *const tested_elsewhere[] = {"equal",      "allclose",  "rand",       "randn",
                                                "randint",    "randperm",  "rand_on",    "randn_on",
-                                               "randint_on", "rand_like", "randn_like", "bernoulli_on"};
+                                               "randint_on", "rand_like", "randn_like", "bernoulli_on",
+                                               "set_matmul_precision", "matmul_precision"};
 
 static bool has_samples(const char *name)
 {
