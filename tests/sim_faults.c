@@ -48,7 +48,7 @@ static double step(void)
     static const int64_t rows[3] = {2, 0, 2};
     tg_device first = TG_CUDA(0), last = TG_CUDA(tg_cuda_device_count() - 1);
     tg_tensor *w = tg_param(tg_ones_on(TG_SHAPE(4, 2), TG_F32, first));
-    tg_tensor *x, *ids, *h, *loss, *shared;
+    tg_tensor *x, *ids, *h, *mask, *loss, *shared;
     tg_optim *opt = w ? tg_adamw(&w, 1, 0.1) : NULL;
     double value = NAN;
     if (opt) {
@@ -56,6 +56,10 @@ static double step(void)
         x = tg_to_ex(tg_pin_memory(tg_from_f32(data, TG_SHAPE(3, 4))), first, TG_F32, TG_NON_BLOCKING);
         ids = tg_from_on(rows, TG_SHAPE(3), TG_I64, first);
         h = tg_tanh(tg_to(tg_matmul(tg_index_select(x, 0, ids), w), last));
+        ids = tg_from_i64(rows, TG_SHAPE(3)); /* on the CPU, as is the number */
+        h = tg_mul(tg_index(h, &ids, 1), tg_scalar(0.5));
+        mask = tg_gt_scalar(h, 0.4999);
+        h = tg_index_put_(h, &mask, 1, tg_scalar(0.25), true);
         shared = tg_share(tg_ones_on(TG_SHAPE(3, 2), TG_F32, last));
         if (shared) tg_mul_scalar_(shared, 2);
         tg_stats_on(first);

@@ -240,6 +240,14 @@ static tg_tensor *see(tg_tensor *g, void *user)
     return NULL;
 }
 
+/* Over every device, with work on each. */
+static tg_tensor *round_trip(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *y = tg_exp(tg_to(in[0], first));
+    (void)n, (void)user;
+    return tg_mul(tg_cpu(tg_tanh(tg_to(tg_mul(y, number(0.5)), second))), in[0]);
+}
+
 TEST(gradients_come_home)
 {
     ON(1, 1.31) {
@@ -281,6 +289,10 @@ TEST(gradients_come_home)
         CHECK(tg_requires_grad(g) && is_on(g, TG_CPU));
         HAS(g, "27");
         HAS(gradient(g, x, 0), "18");
+    }
+    ON(2, 1.37) {
+        tg_tensor *x = leaf("0.3 -1.2 2");
+        CHECK(tg_gradcheck(round_trip, &x, 1, NULL) && tg_gradgradcheck(round_trip, &x, 1, NULL));
     }
     ON(1, 1.38) {
         TG_NO_GRAD;
