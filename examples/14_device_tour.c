@@ -27,20 +27,20 @@ static void out_of_place(void)
     printf("1. t on %s, tg_to(t) on %s: %s\n", place(t), place(moved), moved == t ? "t itself" : "a new tensor");
 }
 
-/* "A move begins a new graph", "only the CPU has gradients".  A move is one more op on the tape, and like through every
-   op gradients come back through it: to the leaf, where the leaf lives. */
+/* "A move begins a new graph", "only the CPU has gradients".  A move is one more op on the tape, and
+   gradients come back through it as through any other: to the leaf, where the leaf lives. */
 static void gradients(void)
 {
     TG_SCOPE;
     tg_tensor *x = tg_set_requires_grad(tg_arange(1, 4, 1), true);
-    tg_tensor *near = tg_to(x, first), *far = tg_to(tg_mul(near, near), last), *loss = tg_sum(far);
+    tg_tensor *moved = tg_to(x, first), *squares = tg_to(tg_mul(moved, moved), last), *loss = tg_sum(squares);
     tg_set_name(x, "x"), tg_set_name(loss, "loss");
-    printf("2. x on %s, its square on %s, the loss on %s\n", place(x), place(near), place(loss));
+    printf("2. x on %s, its square on %s, the loss on %s\n", place(x), place(moved), place(loss));
     tg_tape_print(stdout, loss);
     tg_backward(loss);
     printf("   on %s: gradient %g %g %g\n", place(tg_grad(x)), tg_get(tg_grad(x), TG_INDEX(0)),
            tg_get(tg_grad(x), TG_INDEX(1)), tg_get(tg_grad(x), TG_INDEX(2)));
-    printf("   the moved x is %s\n", tg_is_leaf(near) ? "x, a leaf" : "no leaf: its gradient passes on to x");
+    printf("   the moved x is %s\n", tg_is_leaf(moved) ? "x, a leaf" : "no leaf: its gradient passes on to x");
 }
 
 /* "Operands are brought together", "the result is then on the CPU".  Nothing moves by itself; the error says so. */
