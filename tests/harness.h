@@ -15,6 +15,7 @@
  *         return harness_end();                                 "3 passed, 0 failed"
  *     }
  *
+ *     test_ops --part 1/4                  every fourth test, from the second: what takes long takes turns
  *     TG_TEST_DEVICE=cuda:1 test_ops       runs the tests there: it is the default device, and HERE in calls that name
  *                                          one; not there, the program fails */
 #ifndef HARNESS_H
@@ -40,7 +41,7 @@ enum { HARNESS_ROWS = 512 };
 #endif
 
 static struct {
-    int passed, failed;
+    int passed, failed, part, parts, turn;
     tg_device device;
     const char *only, *test, *row, *sample; /* sample: what a table-driven test is at, or NULL */
     int row_count;
@@ -132,12 +133,19 @@ static inline bool harness_row(const char *row)
     return true;
 }
 
+/* Whether the next test, or group of samples, is to run. */
+static inline bool harness_takes_turn(const char *name)
+{
+    if (harness.only) return strstr(name, harness.only) != NULL;
+    return harness.turn++ % harness.parts == harness.part;
+}
+
 /* A test runs in a scope of its own; after it nothing may be pending, here or on the device, and nothing left alive. */
 static inline void harness_run(const char *name, void (*test)(void))
 {
     tg_stats_info before, after;
     tg_mark mark;
-    if (harness.only && !strstr(name, harness.only)) return;
+    if (!harness_takes_turn(name)) return;
     harness.test = name, harness.row = harness.sample = NULL;
     if (HARNESS_MEMORY_CHECKER) tg_set_cache_limit(0);
     tg_set_default_device(HERE);
@@ -158,7 +166,12 @@ static inline void harness_begin(int argc, char **argv)
     harness.test = "";
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash is seen */
     tg_set_error_handler(NULL, NULL); /* tests provoke errors: keep stderr quiet */
-    if (argc > 1) harness.only = argv[1];
+    harness.parts = 1;
+    if (argc == 3 && strcmp(argv[1], "--part") == 0) {
+        CHECK(sscanf(argv[2], "%d/%d", &harness.part, &harness.parts) == 2 && harness.part < harness.parts);
+    } else if (argc > 1) {
+        harness.only = argv[1];
+    }
     harness.device = TG_CPU;
     if (device) CHECK(tg_device_parse(device, &HERE) == TG_OK);
     CHECK(tg_set_default_device(HERE) == TG_OK);

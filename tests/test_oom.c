@@ -3,7 +3,8 @@
  * that met the failure must say so and must have changed nothing: inputs, gradients, random numbers, what is alive.
  * Repeated with memory back it must succeed, and the scenario must end in the same bits as without failure, with
  * nothing left alive.
- *     test_oom [--part k/n]        every n-th scenario, from the k-th (0 to n-1) */
+ *     test_oom [--part k/n]        every n-th scenario, from the k-th (0 to n-1)
+ * On a device of the simulator (TG_TEST_DEVICE=cuda:0) allocations of device memory fail with the others. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -11,29 +12,44 @@
 #include "tensorgrad.h"
 #include "harness.h"
 #include <stdlib.h>
+#ifdef CUDASIM
+#include "cudasim_test.h"
+#endif
 
 /* ---- the allocator: fails on demand, poisons, and knows what is out ---- */
 
 static struct {
     int64_t calls, fail_at; /* since armed; 0: never */
-    bool persistent, fired, armed;
-    int64_t live, wrong_sizes, injected;
+    bool persistent, fired, armed, again; /* again: what was refused on the device will be asked for once more */
+    int64_t live, wrong_sizes, injected, on_device;
 } memory;
 
 enum { BLOCK_HEADER = 16 }; /* keeps malloc's alignment */
+
+static bool next_allocation_fails(void)
+{
+    if (!memory.armed || !memory.fail_at) return false;
+    ++memory.calls;
+    if (memory.calls != memory.fail_at && !(memory.persistent && memory.calls > memory.fail_at)) return false;
+    memory.injected += !memory.fired;
+    return memory.fired = true;
+}
+
+#ifdef CUDASIM
+static int device_memory_is_left(void)
+{
+    bool refused = memory.again || next_allocation_fails();
+    memory.again = refused && !memory.again;
+    memory.on_device += memory.again;
+    return !refused;
+}
+#endif
 
 static void *failing_alloc(size_t bytes, void *user)
 {
     char *block;
     (void)user;
-    if (memory.armed && memory.fail_at) {
-        ++memory.calls;
-        if (memory.calls == memory.fail_at || (memory.persistent && memory.calls > memory.fail_at)) {
-            memory.injected += !memory.fired;
-            memory.fired = true;
-            return NULL;
-        }
-    }
+    if (next_allocation_fails()) return NULL;
     block = (char *)malloc(bytes + BLOCK_HEADER);
     if (!block) return NULL;
     memcpy(block, &bytes, sizeof bytes);
@@ -709,24 +725,26 @@ static const scenario scenarios[] = {
 int main(int argc, char **argv)
 {
     tg_allocator allocator;
-    int part = 0, parts = 1, k, count = (int)(sizeof scenarios / sizeof scenarios[0]), ran = 0;
-    harness_begin(0, argv);
-    if (argc == 3 && strcmp(argv[1], "--part") == 0 && sscanf(argv[2], "%d/%d", &part, &parts) == 2 && parts > 0) {
-        part = ((part % parts) + parts) % parts;
-    } else if (argc > 1) {
-        harness.only = argv[1];
-    }
+    int k, count = (int)(sizeof scenarios / sizeof scenarios[0]), ran = 0;
+    harness_begin(argc, argv);
     allocator.alloc = failing_alloc, allocator.free = failing_free, allocator.user = NULL;
     CHECK(tg_set_allocator(&allocator) == TG_OK);
     tg_set_cache_limit(0); /* every allocation comes here */
+#ifdef CUDASIM
+    cudasim_ask_allocation(device_memory_is_left);
+#endif
     for (k = 0; k < count; ++k) {
-        if (harness.only ? strcmp(scenarios[k].name, harness.only) != 0 : k % parts != part) continue;
+        if (!harness_takes_turn(scenarios[k].name)) continue;
         run_scenario(&scenarios[k]);
         ++ran;
     }
     if (sink) fclose(sink);
     CHECK(tg_shutdown() == TG_OK && memory.live == 0 && ran > 0);
     CHECK(tg_set_allocator(NULL) == TG_OK);
-    printf("%d of %d scenarios, %lld allocations failed\n", ran, count, (long long)memory.injected);
+#ifdef CUDASIM
+    CHECK((memory.on_device > 0) == (HERE.type == TG_DEV_CUDA));
+#endif
+    printf("%d of %d scenarios, %lld allocations failed, %lld refusals of device memory\n", ran, count,
+           (long long)memory.injected, (long long)memory.on_device);
     return harness_end();
 }

@@ -613,6 +613,7 @@ static struct {
 static std::map<uintptr_t, Allocation> &allocations = *new std::map<uintptr_t, Allocation>;
 static std::vector<Allocation *> &opened = *new std::vector<Allocation *>;
 static long allocation_countdown = -1, live_allocations;
+static int (*may_allocate)(void);
 static int allocations_made;
 
 struct Pinned {
@@ -801,6 +802,7 @@ static Allocation *allocate(int device, size_t bytes, Allocation::State state)
 {
     auto &arena = arenas[device];
     if (allocation_countdown >= 0 && allocation_countdown-- == 0) return nullptr;
+    if (may_allocate && !may_allocate()) return nullptr;
     if (bytes > arena.limit || arena.used > arena.limit - bytes) return nullptr;
     Allocation a = {};
     a.span = (bytes + page - 1) / page * page;
@@ -2036,6 +2038,7 @@ void cudasim_fail_allocation(long n)
     Api api("cudasim_fail_allocation");
     allocation_countdown = n;
 }
+void cudasim_ask_allocation(int (*may)(void)) { may_allocate = may; }
 void cudasim_fail_call(const char *name, long n, int error)
 {
     Api api("cudasim_fail_call");

@@ -49,6 +49,7 @@ void cudasim_keep_going(int on);
 
 void cudasim_limit_memory(int device, size_t bytes);
 void cudasim_fail_allocation(long n);                        /* the n-th from now, 0 the next; -1 none */
+void cudasim_ask_allocation(int (*may)(void));               /* asked at each one, NULL: no more; 0 lets it fail */
 void cudasim_fail_call(const char *name, long n, int error); /* the n-th call of this function from now gives error */
 long cudasim_failure_left(void);                             /* calls until it does; below 0 when it has */
 int cudasim_schedule(const char *order,
