@@ -6,6 +6,7 @@
  *     test_ops [text]               only the rows and tests whose name contains the text
  *     SMALL=1 test_ops              fewer layouts, for sanitizers and simulators
  *     TG_TEST_DEVICE=... test_ops   on a device; values and gradients must also be those of the CPU
+ *     TG_TEST_MEMORY=1 test_ops     instead: every allocation of memory on a device of the simulator fails once
  *     TG_TEST_HASHES=file test_ops  writes a line with a hash of the bits of all results for each sample and test */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
@@ -13,6 +14,9 @@
 #include "samples.h"
 #include <ctype.h>
 #include <limits.h>
+#ifdef CUDASIM
+#include "cudasim_test.h"
+#endif
 
 static bool small;
 static FILE *hashes; /* NULL: not asked for */
@@ -164,7 +168,7 @@ static outcome run(tg_function call, tg_tensor *const *in_, int n, void *user, t
     tg_seed(1);
     waits = waits_for_device();
     result.y = call(leaves, n, user);
-    if (at.row && call == at.row->call && waits_for_device() > waits) waited[at.row - op_rows] = true;
+    if (result.y && at.row && call == at.row->call && waits_for_device() > waits) waited[at.row - op_rows] = true;
     if (!result.y || !tg_requires_grad(result.y)) return hash_outcome(result, n), result;
     if (!g) g = cotangent(result.y);
     waits = waits_for_device();
@@ -694,9 +698,11 @@ static void check_edge(void)
     }
 }
 
+static void (*check)(void) = check_sample; /* what a sample goes through */
+
 static void drive_sample(void)
 {
-    check_sample();
+    check();
     write_hash(at.row->name, at.line);
 }
 
@@ -705,6 +711,62 @@ static void drive_edge(void)
     check_edge();
     write_hash(at.row->name, at.line);
 }
+
+/* ---- memory of the device that cannot be had ---- */
+
+#ifdef CUDASIM
+static long refusal = -1; /* allocations until the one that fails */
+static bool refused_once;
+static int64_t refusals;
+
+/* What is refused is asked for once more, when the pool has given back what it kept. */
+static int memory_is_left(void)
+{
+    if (refused_once && refusal == 0) return refusal = -1, 0;
+    if (refusal > 0) --refusal;
+    else if (refusal == 0) return !(refused_once = true);
+    return 1;
+}
+
+/* Forward and backward, with the n-th allocation of device memory failing: it is said, nothing stays behind, and in the
+   end, when all of them have failed once, the results have the bits that they had. */
+static void check_memory(void)
+{
+    outcome plain = run(at.row->call, at.in, at.n, &at.p, NULL), again;
+    tg_tensor *g = plain.y && tg_requires_grad(plain.y) ? cotangent(plain.y) : NULL;
+    tg_stats_info before, after;
+    long n = 0;
+    if (!harness_check(plain.y != NULL && tg_ok(), "the call", __FILE__, at.line)) return;
+    do {
+        tg_mark mark = tg_scope_begin();
+        before = tg_stats();
+        refusal = n++, refused_once = false;
+        again = run(at.row->call, at.in, at.n, &at.p, g);
+        refusal = -1;
+        if (refused_once) {
+            harness_check(tg_error_code() == TG_ERR_MEMORY, "out of memory is said", __FILE__, at.line);
+            tg_clear_error();
+        } else {
+            agree_all("after failures", again, plain, at.n, 0);
+        }
+        tg_scope_end(mark);
+        after = tg_stats();
+        CHECK(after.tensors == before.tensors && after.nodes == before.nodes);
+        CHECK(after.bytes == before.bytes && after.saved == before.saved);
+    } while (refused_once && n < 10000);
+    harness_check(!refused_once, "the call succeeds in the end", __FILE__, at.line);
+    refusals += n - 1;
+}
+
+static void run_memory(void)
+{
+    check = check_memory;
+    cudasim_ask_allocation(memory_is_left);
+    run_samples();
+    printf("%lld refusals of device memory\n", (long long)refusals);
+    CHECK(refusals > 0);
+}
+#endif
 
 /* ---- dtypes ---- */
 
@@ -1516,12 +1578,8 @@ TEST(every_public_op_has_samples)
     fclose(header);
 }
 
-int main(int argc, char **argv)
+static void run_tests(void)
 {
-    harness_begin(argc, argv);
-    small = getenv("SMALL") != NULL;
-    if (getenv("TG_TEST_HASHES")) CHECK((hashes = fopen(getenv("TG_TEST_HASHES"), "w")) != NULL);
-    if (small) tg_set_cache_limit(0); /* so that a memory checker sees every use after free */
     run_samples();
     RUN(promotion);
     RUN(mixed_dtype_gradients);
@@ -1544,6 +1602,20 @@ int main(int argc, char **argv)
         RUN(ops_that_wait);
     }
     RUN(every_public_op_has_samples);
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    small = getenv("SMALL") != NULL;
+    if (small) tg_set_cache_limit(0); /* so that a memory checker sees every use after free */
+    if (getenv("TG_TEST_HASHES")) CHECK((hashes = fopen(getenv("TG_TEST_HASHES"), "w")) != NULL);
+#ifdef CUDASIM
+    if (getenv("TG_TEST_MEMORY"))
+        run_memory();
+    else
+#endif
+        run_tests();
     if (hashes) CHECK(fclose(hashes) == 0);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
