@@ -1187,6 +1187,20 @@ TEST(dims_out_of_range)
 
 /* ---- random numbers, comparing ---- */
 
+/* The same bits on every device. */
+static tg_tensor *random_numbers(int kind, tg_device device)
+{
+    tg_seed(4);
+    switch (kind) {
+    case 0: return tg_rand_on(TG_SHAPE(1001), TG_F32, device);
+    case 1: return tg_rand_on(TG_SHAPE(1001), TG_F64, device);
+    case 2: return tg_randn_on(TG_SHAPE(1001), TG_F32, device);
+    case 3: return tg_randn_on(TG_SHAPE(1001), TG_F64, device);
+    case 4: return tg_randint_on(-5, 50, TG_SHAPE(999), TG_I64, device);
+    default: return tg_dropout(tg_ones_on(TG_SHAPE(999), TG_F32, device), 0.3, true);
+    }
+}
+
 TEST(random)
 {
     tg_tensor *a, *b, *p;
@@ -1213,6 +1227,7 @@ TEST(random)
     a = tg_bernoulli_on(TG_SHAPE(10000), 0.3, TG_F32, HERE);
     CHECK_NEAR(tg_item(tg_mean(a)), 0.3, 0.02);
     CHECK(tg_equal(tg_mul(a, a), a));
+    for (i = 0; i < 6; ++i) CHECK(tg_equal(tg_cpu(random_numbers(i, HERE)), random_numbers(i, TG_CPU)));
     /* the seed, and the state, say everything */
     tg_seed(7), a = tg_randn(TG_SHAPE(9));
     state = tg_rng_state();
