@@ -56,7 +56,7 @@ demo: $(BUILD)/12_chargpt
 	$(BUILD)/12_chargpt --text '$(TEXT)' --device $(DEVICE) $(ARGS)
 
 test: $(TESTS) $(EXAMPLES) $(BUILD)/check_output
-	@BUILD='$(BUILD)' sh tests/run.sh $(TESTS) -- $(EXAMPLES)
+	@BUILD='$(BUILD)' $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)
 
 check-examples: $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' sh tests/run.sh -- $(EXAMPLES)

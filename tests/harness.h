@@ -16,8 +16,8 @@
  *     }
  *
  *     test_ops --part 1/4                  every fourth test, from the second: what takes long takes turns
- *     TG_TEST_DEVICE=cuda:1 test_ops       runs the tests there: it is the default device, and HERE in calls that name
- *                                          one; not there, the program fails */
+ *     TG_TEST_DEVICE=cuda:1 test_ops       runs the tests there, in programs that ask by harness_take_device(): it is
+ *                                          the default device, and HERE in calls that name one */
 #ifndef HARNESS_H
 #define HARNESS_H
 
@@ -162,7 +162,6 @@ static inline void harness_run(const char *name, void (*test)(void))
 
 static inline void harness_begin(int argc, char **argv)
 {
-    const char *device = getenv("TG_TEST_DEVICE");
     harness.test = "";
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash is seen */
     tg_set_error_handler(NULL, NULL); /* tests provoke errors: keep stderr quiet */
@@ -172,7 +171,13 @@ static inline void harness_begin(int argc, char **argv)
     } else if (argc > 1) {
         harness.only = argv[1];
     }
-    harness.device = TG_CPU;
+    HERE = TG_CPU;
+}
+
+/* After harness_begin, in a program whose tests can run on a device: HERE is what TG_TEST_DEVICE says. */
+static inline void harness_take_device(void)
+{
+    const char *device = getenv("TG_TEST_DEVICE");
     if (device) CHECK(tg_device_parse(device, &HERE) == TG_OK);
     CHECK(tg_set_default_device(HERE) == TG_OK);
 }

@@ -475,7 +475,7 @@ enum {
     OP(masked_fill, tg_masked_fill(a, b, p->num), POINTWISE)
 
 #define MOVING_ROWS(OP)                                                                           \
-    OP(to, tg_to_ex(a, HERE, tg_dtype_of(a), TG_COPY), EXACT)                                   \
+    OP(to, tg_to_ex(a, HERE, tg_dtype_of(a), TG_COPY), EXACT)                                     \
     OP(copy_, tg_copy_(tg_clone(a), b), EXACT | QUIET)                                            \
     OP(fill_, tg_fill_(tg_clone(a), p->num), EXACT | QUIET)                                       \
     OP(zero_, tg_zero_(tg_clone(a)), EXACT | QUIET)                                               \
@@ -1715,8 +1715,7 @@ SAMPLES(sum_dim)
     expect(tg_sum_dim(f64("[[1, 2], [3, 4]]"), 1, true), "[[3], [7]]");
     expect(tg_sum_dim(ones(0, 2), 0, false), "[0, 0]");
     refuse(tg_sum_dim(ones(2, 3), 2, false), "Dimension out of range (expected to be in range of [-2, 1], but got 2)");
-    refuse(tg_sum_dim(f64("1"), 1, false),
-           "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+    refuse(tg_sum_dim(f64("1"), 1, false), "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
 }
 SAMPLES(sum_dims)
 {
@@ -2071,8 +2070,7 @@ SAMPLES(matmul)
     expect(tg_matmul(i64("[[9007199254740993]]"), i64("[[3]]")), "[[27021597764222979]]");
     refuse(tg_matmul(ones(2, 3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
     refuse(tg_matmul(ones(3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (1x3 and 2x3)");
-    refuse(tg_matmul(f64("1"), ones(2)),
-           "both arguments to matmul need to be at least 1D, but they are 0D and 1D");
+    refuse(tg_matmul(f64("1"), ones(2)), "both arguments to matmul need to be at least 1D, but they are 0D and 1D");
     refuse(tg_matmul(ones(2, 2, 3), ones(3, 3, 2)),
            "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
            "dimension 0");
@@ -2352,9 +2350,9 @@ SAMPLES(cross_entropy)
     edge(in(LOGITS), ids("[-100, -100]"), gives("nan"), grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
     edge(in("[1, 2, 0.5]"), ids("1"), gives("0.464368784108"),
          grads("[0.231223897622, -0.371468280788, 0.140244383166]"));
-    expect(tg_cross_entropy(ones(0, 3), tg_zeros_on(TG_SHAPE(0), TG_I64, HERE)), "nan"); /* 2.82 */
-    refuse(tg_cross_entropy(f64(LOGITS), i64("[3, 0]")), "Target 3 is out of bounds.");    /* 2.84 */
-    refuse(tg_cross_entropy(f64(LOGITS), i64("[-1, 0]")), "Target -1 is out of bounds.");  /* 2.84 */
+    expect(tg_cross_entropy(ones(0, 3), tg_zeros_on(TG_SHAPE(0), TG_I64, HERE)), "nan");  /* 2.82 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[3, 0]")), "Target 3 is out of bounds.");   /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[-1, 0]")), "Target -1 is out of bounds."); /* 2.84 */
     refuse(tg_cross_entropy(f64(LOGITS), i64("[1, 0, 1]")),
            "Expected input batch_size (2) to match target batch_size (3)."); /* 2.84 */
     refuse(tg_cross_entropy(f64(LOGITS), i64("[[1, 0], [1, 0]]")), "needs targets of 1 dims, but got shape [2, 2]");

@@ -1218,6 +1218,7 @@ static void out_of_memory(void)
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
+    harness_take_device();
     out_of_memory();
     RUN(gradcheck_passes);
     RUN(gradcheck_leaves_all_as_it_was);

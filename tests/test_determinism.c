@@ -69,6 +69,7 @@ TEST(threads_do_not_change_a_bit)
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
+    harness_take_device();
     printf("%s\n", tg_build_info());
     RUN(threads_do_not_change_a_bit);
     CHECK(tg_shutdown() == TG_OK);

@@ -3127,6 +3127,7 @@ static void shutdown_and_reuse(void) /* not a TEST: it ends the scope that a tes
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
+    harness_take_device();
     RUN(moves_that_change_nothing);
     RUN(moves_that_copy);
     RUN(dtype_conversion);

@@ -989,7 +989,6 @@ TEST(threads_on_one_device)
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
-    HERE = TG_CPU; /* whatever TG_TEST_DEVICE says: the tests name their devices */
     devices = tg_cuda_device_count();
     first = TG_CUDA(0), second = TG_CUDA(devices > 1 ? 1 : 0);
     RUN(moves_that_change_nothing);

@@ -727,6 +727,7 @@ int main(int argc, char **argv)
     tg_allocator allocator;
     int k, count = (int)(sizeof scenarios / sizeof scenarios[0]), ran = 0;
     harness_begin(argc, argv);
+    harness_take_device();
     allocator.alloc = failing_alloc, allocator.free = failing_free, allocator.user = NULL;
     CHECK(tg_set_allocator(&allocator) == TG_OK);
     tg_set_cache_limit(0); /* every allocation comes here */

@@ -722,9 +722,12 @@ static int64_t refusals;
 /* What is refused is asked for once more, when the pool has given back what it kept. */
 static int memory_is_left(void)
 {
-    if (refused_once && refusal == 0) return refusal = -1, 0;
+    if (refusal == 0 && refused_once) {
+        refusal = -1;
+        return 0;
+    }
+    if (refusal == 0) return !(refused_once = true);
     if (refusal > 0) --refusal;
-    else if (refusal == 0) return !(refused_once = true);
     return 1;
 }
 
@@ -1622,6 +1625,7 @@ static void run_tests(void)
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
+    harness_take_device();
     small = getenv("SMALL") != NULL;
     if (small) tg_set_cache_limit(0); /* so that a memory checker sees every use after free */
     if (getenv("TG_TEST_HASHES")) CHECK((hashes = fopen(getenv("TG_TEST_HASHES"), "w")) != NULL);
