@@ -16,7 +16,7 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c))
 help:
 	@echo 'make demo            trains a character model on the source of the library, about a minute'
 	@echo 'make demo TEXT=file  the same on a text of yours; ARGS="--steps 500 --seed 2" for its other options'
-	@echo 'make demo DEVICE=cuda     on an NVIDIA GPU, with nvcc: cpu, cuda (the first GPU), cuda:1; NVCCFLAGS are honoured'
+	@echo 'make demo DEVICE=cuda    on an NVIDIA GPU, with nvcc (also cuda:1); make test CUDA=1 the tests; NVCC, NVCCFLAGS'
 	@echo 'make test            builds and runs every test and checks the examples'
 	@echo 'make check-deep      everything there is, with what tools there are: sanitizers, valgrind, mutants; an hour'
 	@echo 'make bench           what an op costs, and what the header costs to compile; with DEVICE=cuda the GPU, too'
