@@ -1,6 +1,9 @@
 /* What a device does while the host goes on: non-blocking moves, page-locked memory, GPU to GPU, tensors shared between
  * threads, checks that wait.  Nothing may be read too early, written too early or freed too early: the simulator
  * (TG_SIM_STREAMS=lazy, others) ends the program that does.  Without a device nothing here can be asked. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* barriers */
+#endif
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "harness.h"
@@ -166,6 +169,35 @@ TEST(weights_of_two_threads)
     tg_release(weights);
 }
 
+/* A thread that asks for a sum and neither waits for it nor ends before its caller has written what is summed. */
+static pthread_barrier_t asked, written;
+static void *sum_of_weights(void *result)
+{
+    tg_mark mark = tg_scope_begin();
+    *(tg_tensor **)result = tg_share(tg_sum(weights));
+    pthread_barrier_wait(&asked);
+    pthread_barrier_wait(&written);
+    tg_scope_end(mark);
+    tg_thread_end();
+    return NULL;
+}
+
+TEST(a_write_after_the_reads_of_another_thread)
+{
+    pthread_t thread;
+    tg_tensor *result = NULL;
+    weights = tg_share(tg_ones_on(TG_SHAPE(N), TG_F32, first));
+    pthread_barrier_init(&asked, NULL, 2), pthread_barrier_init(&written, NULL, 2);
+    pthread_create(&thread, NULL, sum_of_weights, &result);
+    pthread_barrier_wait(&asked);
+    CHECK(tg_fill_(weights, 7) == weights);
+    CHECK_NEAR(tg_item(result), N, 0);
+    pthread_barrier_wait(&written);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&asked), pthread_barrier_destroy(&written);
+    tg_release(weights), tg_release(result);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -185,6 +217,7 @@ int main(int argc, char **argv)
     RUN(checks_that_wait);
     RUN(lists_move_as_one);
     RUN(weights_of_two_threads);
+    RUN(a_write_after_the_reads_of_another_thread);
     tg_shutdown();
     return harness_end();
 }
