@@ -20,6 +20,8 @@ if [ $mode = gpu ] && ! nvidia-smi -L >"$B/log/gpus.txt" 2>&1; then
     exit 1
 fi
 
+if [ $mode = sim ]; then echo "a rehearsal: the simulator stands in for the GPU, and nothing for compute-sanitizer"; fi
+
 # part NAME SECONDS COMMAND...: one check, what it prints in $B/log; it fails when the command does, or takes longer, and what
 # begins late has less time, so that all of it ends in ten minutes
 part()
