@@ -4,7 +4,7 @@
  * then succeeds, with the same bits as before.  Built with `make sim`; TG_SIM_DEVICES=2. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "cudasim_test.h"
+#include "cudasim/cudasim_test.h"
 #include "harness.h"
 
 /* Functions, what they say (cuBLAS has its own codes), and whether memory stays behind when they fail. */
