@@ -82,6 +82,24 @@ static bool says(const char *call)
     return strstr(text, "out of memory") || (strstr(text, call) && strstr(text, "tensorgrad_cuda.cu:"));
 }
 
+/* Memory that is refused once is had after the pool has given back what it keeps; what the device does not have is an
+   ordinary error, and the thread goes on. */
+static void memory_of_a_device(void)
+{
+    TG_SCOPE;
+    const tg_device gpu = TG_CUDA(0);
+    tg_tensor *t = tg_ones_on(TG_SHAPE(100), TG_F32, gpu);
+    cudasim_fail_allocation(0);
+    CHECK(tg_ones_on(TG_SHAPE(100), TG_F32, gpu) != NULL && tg_ok());
+    cudasim_limit_memory(0, 1 << 20);
+    CHECK_FAILS(tg_ones_on(TG_SHAPE(1 << 20), TG_F32, gpu), "out of memory: 4194304 bytes");
+    CHECK(tg_error_code() == TG_OK && tg_item(tg_sum(t)) == 100);
+    CHECK(tg_to(tg_ones(TG_SHAPE(1 << 20)), gpu) == NULL && tg_error_code() == TG_ERR_MEMORY);
+    tg_clear_error();
+    cudasim_limit_memory(0, (size_t)1 << 30);
+    CHECK(tg_ones_on(TG_SHAPE(1 << 20), TG_F32, gpu) != NULL && tg_ok());
+}
+
 int main(int argc, char **argv)
 {
     size_t k;
@@ -89,6 +107,7 @@ int main(int argc, char **argv)
     int total = 0;
     harness_begin(argc, argv);
     harness.test = "faults";
+    memory_of_a_device();
     right = step();
     CHECK(!isnan(right) && cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == 0);
     for (k = 0; k < sizeof faults / sizeof faults[0]; ++k) {
