@@ -1750,6 +1750,12 @@ SAMPLES(prod)
     edge(in("[2, 3, 4]"), gives("24"), grads("[12, 8, 6]"));
     edge(in("[0, 2, 3]"), gives("0"), grads("[6, 0, 0]")); /* 2.76 */
     edge(in("[0, 0, 3]"), gives("0"), grads("[0, 0, 0]")); /* 2.76 */
+    { /* the gradient of the gradient where elements are 0: the products of the others */
+        tg_tensor *x = leaf("[[2, 0, 3], [0, 0, 3]]"), *y = tg_sum(tg_prod_dim(x, 1, false)), *g;
+        CHECK(tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK);
+        expect(tg_detach(g), "[[0, 6, 0], [0, 0, 0]]");
+        expect(gradient(tg_mul(g, f64("[[1, 10, 100], [1, 10, 100]]")), x), "[[30, 203, 20], [30, 3, 0]]");
+    }
     expect(tg_prod(ones(0)), "1");                         /* 2.80 */
     expect(tg_prod(i64("[3, 3002399751580331]")), "9007199254740993");
 }

@@ -34,6 +34,8 @@ TEST(null_in_access_and_scopes)
     NULLS(retain, "t", (NULL));
     NULLS(keep, "t", (NULL));
     NULLS(share, "t", (NULL));
+    NULLS(pin_memory, "t", (NULL));
+    NULLS(op_waits, "op", (NULL));
     NULLS(param, "t", (NULL));
     NULLS(set_name, "t", (NULL, "a name"));
     NULLS(item, "t", (NULL));
