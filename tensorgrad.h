@@ -1292,7 +1292,8 @@ struct tgi_thread {
     size_t cache_limit;
     tg_stats_info stats;    /* live counts of this thread (they may be negative: others' tensors released here) */
     tg_stats_info reported; /* the part of them that is in the process totals */
-    tg_device_stats on[TGI_PLACES], reported_on[TGI_PLACES]; /* the same by device: see tgi_on_device */
+    tg_device_stats on[TGI_PLACES]; /* the same by device: see tgi_on_device */
+    int64_t reported_on[TGI_PLACES]; /* bytes of it that are in the process totals */
 
     /* modes and defaults */
     bool grad_off, anomaly;
@@ -1575,9 +1576,9 @@ static void tgi_report_stats(tgi_thread *S)
     TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
     S->reported = S->stats;
     for (k = 0; k < TGI_PLACES; ++k) {
-        if (S->on[k].bytes == S->reported_on[k].bytes) continue;
-        TGI_ATOMIC_ADD(&tgi_total_bytes_on[k], S->on[k].bytes - S->reported_on[k].bytes);
-        S->reported_on[k].bytes = S->on[k].bytes;
+        if (S->on[k].bytes == S->reported_on[k]) continue;
+        TGI_ATOMIC_ADD(&tgi_total_bytes_on[k], S->on[k].bytes - S->reported_on[k]);
+        S->reported_on[k] = S->on[k].bytes;
     }
 }
 
@@ -2381,7 +2382,6 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
     b = beta2 * b + rest2 * g * g;        \
     if (step->amsgrad) c = b > c ? b : c; \
     p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + eps);
-
 
 /* What a sort moves. */
 typedef struct {

@@ -1278,38 +1278,33 @@ cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, i
 
 /* ---- the API ---- */
 
+#define TEXT(error, text) {error, #error, text},
 static const struct {
     cudaError_t error;
     const char *name, *text;
 } error_texts[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
-     "CUDA driver version is insufficient for CUDA runtime version"},
-    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorPeerAccessUnsupported, "cudaErrorPeerAccessUnsupported",
-     "peer access is not supported between these two devices"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
-    {cudaErrorPeerAccessNotEnabled, "cudaErrorPeerAccessNotEnabled", "peer access has not been enabled"},
-    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered",
-     "part or all of the requested memory range is already mapped"},
-    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered",
-     "pointer does not correspond to a registered memory region"},
-    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
-     "operation not permitted when stream is capturing"},
-    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
-     "operation failed due to a previous error during capture"},
-    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+    TEXT(cudaSuccess, "no error")
+    TEXT(cudaErrorInvalidValue, "invalid argument")
+    TEXT(cudaErrorMemoryAllocation, "out of memory")
+    TEXT(cudaErrorInitializationError, "initialization error")
+    TEXT(cudaErrorInvalidConfiguration, "invalid configuration argument")
+    TEXT(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")
+    TEXT(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version")
+    TEXT(cudaErrorNoDevice, "no CUDA-capable device is detected")
+    TEXT(cudaErrorInvalidDevice, "invalid device ordinal")
+    TEXT(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices")
+    TEXT(cudaErrorInvalidResourceHandle, "invalid resource handle")
+    TEXT(cudaErrorNotReady, "device not ready")
+    TEXT(cudaErrorIllegalAddress, "an illegal memory access was encountered")
+    TEXT(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")
+    TEXT(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled")
+    TEXT(cudaErrorHostMemoryAlreadyRegistered, "part or all of the requested memory range is already mapped")
+    TEXT(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region")
+    TEXT(cudaErrorLaunchFailure, "unspecified launch failure")
+    TEXT(cudaErrorNotSupported, "operation not supported")
+    TEXT(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")
+    TEXT(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture")
+    TEXT(cudaErrorUnknown, "unknown error")
 };
 
 extern "C" {
