@@ -1185,6 +1185,8 @@ extern "C" {
     OP(select, "t", NOTHING, "g in its place among zeros")                                                             \
     OP(diagonal, "t", NOTHING, "g on the diagonal of zeros")                                                           \
     OP(unfold, "t", NOTHING, "every window of g added to its place")                                                   \
+    OP(split, "t", NOTHING, "the pieces of g joined")                                                                  \
+    OP(unbind, "t", NOTHING, "the pieces of g stacked")                                                                \
     OP(sum_to, "t", NOTHING, "g expanded")                                                                             \
     OP(sum, "t", NOTHING, "g expanded")                                                                                \
     OP(mean, "t", NOTHING, "g expanded, divided by the count")                                                         \
@@ -1222,8 +1224,14 @@ extern "C" {
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
-    TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS(TGI_ENUM) TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM)
-        TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS,
+    /* the bounds of a table take no numbers of their own: they are those of its neighbours */
+    TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS_NEXT,
+    TGI_SCALAR_OPS_BEGIN = TGI_SCALAR_OPS_NEXT - 1,
+    TGI_SCALAR_OPS(TGI_ENUM) TGI_SCALAR_OPS_END,
+    TGI_BINARY_OPS_BEGIN = TGI_SCALAR_OPS_END - 1,
+    TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM) TGI_MASK_OPS_NEXT,
+    TGI_MASK_OPS_BEGIN = TGI_MASK_OPS_NEXT - 1,
+    TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS,
     TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1,
     TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
@@ -1256,12 +1264,16 @@ enum {
 /* Counts that several threads change (tg_share, process totals). */
 #define TGI_ATOMIC_ADD(p, n) __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL)
 #define TGI_ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define TGI_ATOMIC_STORE(p, n) __atomic_store_n(p, n, __ATOMIC_RELEASE)
+#define TGI_ATOMIC_SWAP(p, n) __atomic_exchange_n(p, n, __ATOMIC_ACQ_REL) /* the value before */
 #else
 #define TGI_PRINTF(format, args)
 #define TGI_UNUSED
 #define TGI_LIKELY(x) (x)
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
+#define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
+#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* one thread only: nobody else was there */
 #endif
 
 typedef struct tgi_thread tgi_thread;
@@ -1272,6 +1284,17 @@ typedef struct tgi_frame tgi_frame;
 /* Tensors of one owner (a scope, a backward step, the unscoped): a circle of links with the head as its sentinel. */
 typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
 
+/* What ended a tensor. */
+typedef enum {
+    TGI_ALIVE,
+    TGI_BY_SCOPE,
+    TGI_BY_RELEASE,
+    TGI_BY_DROP,
+    TGI_BY_GRADIENT, /* it was a gradient: another one took its place, or its tensor ended */
+    TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
+    TGI_BY_OWNER     /* an optimizer, a graph or a view of it was the last to hold it */
+} tgi_cause;
+
 enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
 enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
 
@@ -1279,13 +1302,27 @@ enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES
 struct tgi_thread {
     bool started;
 
-    /* errors: the first one, and how many; they outlive tg_shutdown */
+    /* The error record: the first error, and how many.  The program may clear it at any time, so the library decides
+       nothing by it: `raised` counts every error ever raised, and is never reset. */
     tg_status error;
     int64_t errors;
     char message[TGI_ERROR_TEXT];
+    uint64_t raised;
+    uint64_t forgiven;    /* `raised` when the program last cleared the record, other than in the error handler */
+    tg_status last_error; /* code of the last error raised */
+    bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
 
-    uint64_t id; /* from here on everything is reset when the state of a thread begins */
-    const char *composite; /* the op on whose behalf others run, for messages; or NULL */
+    /* Numbers that tensors, graphs and open blocks may carry beyond tg_shutdown are never given out twice. */
+    uint64_t id;               /* of this thread */
+    uint64_t serials;          /* the last scope or mode opened */
+    uint64_t node_count, runs; /* the last node and the last backward run */
+    int hooks_ever;            /* the last hook */
+    tgi_link nodes;            /* live nodes, oldest first */
+
+    const char *composite;   /* the op on whose behalf others run, for messages; or NULL.  This and all that follows is
+                                reset when the state of a thread begins */
+    bool debug;              /* TG_DEBUG: the memory of an ended tensor is never reused */
+    struct tgi_guard *guard; /* of the innermost callback that runs, or NULL */
 
     /* memory: freed blocks by size class */
     void *free_blocks[TGI_CLASSES];
@@ -1308,17 +1345,19 @@ struct tgi_thread {
     tgi_frame *frame;
     tgi_link unscoped, *scope;
     uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
-    uint64_t serials;      /* the last one given out */
-    uint64_t floor;        /* the innermost frame when the running backward step began: it cannot be closed now */
     bool warned_unscoped;
 
-    /* tape: live nodes oldest first, the worklist of dying ones, and the last numbers given out */
-    tgi_link nodes;
+    /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
+       own, and memory for new handles: it serves nothing else, so that an ended one can be told */
+    tgi_cause cause;
+    bool burying;
+    tg_tensor *dying_handles;
+    tgi_link *free_handles;
+
+    /* tape: the worklist of dying nodes, and how many hooks are running within each other */
     tgi_node *dying;
-    bool draining, burying;
-    int hooking, hooks_ever; /* hooks that are running within each other; the last number given out */
-    tgi_link *dying_handles; /* tensors whose last handle went, waiting to give up what they own */
-    uint64_t node_count, runs;
+    bool draining;
+    int hooking;
     struct tgi_watch *watch; /* a checkpoint's forward, noting the tensors it depends on */
 };
 
@@ -1326,23 +1365,40 @@ static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
 
 /* The process: allocator, error handler, threads that hold state, totals. */
 static tg_allocator tgi_allocator;
-static bool tgi_handler_set;
-static tg_error_handler tgi_handler;
-static void *tgi_handler_user;
+static struct {
+    int lock; /* 1 while a thread reads or changes the rest */
+    bool set; /* by the user; the default prints */
+    tg_error_handler call;
+    void *user;
+} tgi_handler;
 static int64_t tgi_threads_alive;
 static uint64_t tgi_threads_ever;
 static tg_stats_info tgi_totals;
 static int64_t tgi_total_bytes_on[TGI_PLACES];
 
+/* Whether ended tensors are kept apart for good, so that every use of one is found. */
+static bool tgi_wants_debug(void)
+{
+#ifdef TG_DEBUG
+    return true;
+#else
+    const char *value = getenv("TG_DEBUG");
+    return value && *value && strcmp(value, "0") != 0;
+#endif
+}
+
 static tgi_thread *tgi_start(tgi_thread *S)
 {
-    uint64_t id = S->id; /* what the user retained over a tg_shutdown still belongs to this thread */
-    memset((char *)S + offsetof(tgi_thread, id), 0, sizeof *S - offsetof(tgi_thread, id));
+    memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
-    S->id = id ? id : TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
+    if (!S->id) { /* the first time; what the user retained over a tg_shutdown still belongs to this thread */
+        S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
+        S->nodes.prev = S->nodes.next = &S->nodes;
+    }
+    S->debug = tgi_wants_debug();
+    S->cause = TGI_BY_OWNER;
     S->cache_limit = SIZE_MAX;
     S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
-    S->nodes.prev = S->nodes.next = &S->nodes;
     TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
     return S;
 }
@@ -1386,17 +1442,48 @@ void tg_abort_on_error(tg_status code, const char *message, void *user)
     TG_ABORT();
 }
 
+/* Handler and user are one pair: threads that raise errors never see half of a change. */
 void tg_set_error_handler(tg_error_handler handler, void *user)
 {
-    tgi_handler_set = true;
-    tgi_handler = handler;
-    tgi_handler_user = user;
+    while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
+    tgi_handler.set = true;
+    tgi_handler.call = handler;
+    tgi_handler.user = user;
+    TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
 }
 
-static void tgi_call_handler(tg_status code, const char *text)
+/* While a callback of the user's runs, it cannot end what was there before it: see "guards".  On its return the guard tells whether it has left everything as it must: see tgi_guard_close. */
+typedef struct tgi_guard {
+    tgi_thread *S;
+    struct tgi_guard *outer;
+    const char *what;       /* "the hook", for messages */
+    const char *composite;  /* what messages spoke of before */
+    tgi_frame *frame;       /* the innermost frame then */
+    uint64_t floor;         /* the last serial given out then: frames up to it cannot be closed */
+    uint64_t raised;        /* errors raised until then */
+    bool grad_off, burying, misused;
+} tgi_guard;
+static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what);
+static bool tgi_guard_close(tgi_guard *g);
+
+/* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
+static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 {
-    if (!tgi_handler_set) tgi_print_error(code, text, NULL);
-    else if (tgi_handler) tgi_handler(code, text, tgi_handler_user);
+    tg_error_handler call;
+    void *user;
+    tgi_guard guard;
+    if (S->in_handler) return;
+    while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
+    call = tgi_handler.set ? tgi_handler.call : tgi_print_error;
+    user = tgi_handler.user;
+    TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
+    if (!call) return;
+    S->in_handler = true;
+    tgi_guard_open(&guard, S, "the error handler");
+    S->burying = true; /* what is in use where the error was raised is not freed before the handler has returned */
+    call(code, text, user);
+    tgi_guard_close(&guard);
+    S->in_handler = false;
 }
 
 /* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return
@@ -1406,7 +1493,7 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
 {
     char text[TGI_ERROR_TEXT], *hint;
     va_list args;
-    int used = snprintf(text, sizeof text, "tg_%s: ", S->composite ? S->composite : op);
+    int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_start(args, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
@@ -1415,11 +1502,13 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
         memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
         memcpy(hint + 1, "  hint: ", 8);
     }
+    S->raised++;
+    S->last_error = code;
     if (S->errors++ == 0) {
         S->error = code;
         memcpy(S->message, text, sizeof text);
     }
-    tgi_call_handler(code, text);
+    tgi_call_handler(S, code, text);
     return false;
 }
 
@@ -1434,7 +1523,7 @@ static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char 
 }
 
 /* Tells the handler something that is no error. */
-static void tgi_warn(const char *text) { tgi_call_handler(TG_OK, text); }
+static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
 
 /* These begin no state: a thread may ask after it has ended its own. */
 bool tg_ok(void) { return tgi_this_thread.errors == 0; }
@@ -1448,10 +1537,23 @@ void tg_clear_error(void)
     S->error = TG_OK;
     S->errors = 0;
     S->message[0] = 0;
+    if (!S->in_handler) S->forgiven = S->raised;
 }
 
-/* What a status-returning function says after a failure below it: the pending error's code. */
-static tg_status tgi_failed(tgi_thread *S) { return S->error ? S->error : TG_ERR_ARGUMENT; }
+/* What a status-returning function says after a failure below it: the pending error's code, or the last one's if a
+   handler has cleared the record. */
+static tg_status tgi_failed(const tgi_thread *S)
+{
+    const tg_status code = S->error ? S->error : S->last_error;
+    return code ? code : TG_ERR_ARGUMENT;
+}
+
+/* Whether an error was raised since `raised` was so, other than one that the program has forgiven by clearing the
+   record.  What the error handler clears is not forgiven. */
+static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
+{
+    return S->raised > (raised > S->forgiven ? raised : S->forgiven);
+}
 
 /* ---- numbers: the macros of math.h narrow on some systems ---- */
 
@@ -4341,7 +4443,7 @@ int tg_cuda_device_count(void)
 /* The backend of a device and the device with its index filled in; NULL after recording an error. */
 static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_device *device)
 {
-    const int64_t errors = S->errors;
+    const uint64_t raised = S->raised;
     const tgi_backend *backend = NULL;
     if (device->type < 0 || device->type >= TGI_DEVICE_TYPES) {
         tgi_fail(S, TG_ERR_DEVICE, op, "unknown device type %d", device->type);
@@ -4353,7 +4455,7 @@ static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_devi
     }
     backend = tgi_backend_of(S, device->type);
     if (backend) return backend->resolve(S, op, &device->index) ? backend : NULL;
-    if (S->errors == errors) {
+    if (S->raised == raised) { /* a companion of another version has said so */
         tgi_fail(S, TG_ERR_DEVICE, op,
                  "device %s cannot be used: tensorgrad not compiled with CUDA enabled\n"
                  "build with -DTG_ENABLE_CUDA and link tensorgrad_cuda.o",
@@ -4441,12 +4543,15 @@ enum {
     TGI_NO_GRAD_VIEW = 2, /* made under no_grad: must not be written in grad mode */
     TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
     TGI_SHARED = 8,       /* usable from other threads: counts are atomic */
-    TGI_RETAINS_GRAD = 16
+    TGI_RETAINS_GRAD = 16,
+    TGI_GRAVE = 32, /* its memory, a tgi_grave, stays for good when it ends */
+    TGI_DYING = 64  /* waits in dying_handles */
 };
 
 /* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  pins: saved slots and leaf edges of
-   nodes, plus one while refs is not 0.  At refs 0 the handle gives up node, gradient and base; at pins 0 its memory
-   goes. */
+   nodes, plus one while refs is not 0.  At refs 0 the tensor has ended: it gives up node, gradient and base, and no
+   public function takes it any more; at pins 0 its bytes go.  While a rule runs, the ended tensors that its node saved
+   are lent to it: they count as alive. */
 struct tg_tensor {
     tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
     int32_t refs, pins;
@@ -4454,7 +4559,9 @@ struct tg_tensor {
     uint32_t history; /* a base: how often it was rewritten in place; a view: what that was when its node was made */
     uint8_t dtype, ndim;
     uint16_t flags;
-    int32_t output; /* which output of node */
+    int32_t output;       /* which output of node */
+    uint8_t ended, cause; /* a tgi_cause: what ended it; what will have, where that is known before: the user has let
+                             go of it, or it is lent to a rule */
     tgi_storage *storage;
     int64_t offset; /* in elements */
     tgi_node *node; /* what made it; NULL for leaves */
@@ -4463,21 +4570,32 @@ struct tg_tensor {
     char *name;
     tgi_hook_entry *hooks; /* of a leaf */
     tgi_record *record;    /* of a leaf in a running backward */
+    tg_tensor *next_dying; /* in dying_handles */
+    const char *maker;     /* with TG_DEBUG: the function that made it */
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS];
 };
 
+/* With TG_DEBUG: the memory of a handle, which stays where it is, and the name that it had. */
+typedef struct tgi_grave {
+    struct tgi_grave *next;
+    char name[64];
+    tg_tensor t;
+} tgi_grave;
+static tgi_grave *tgi_graveyard; /* all of them, of all threads: a leak checker finds them here */
+
+/* What is no shape is refused by the function that gets it: -1 dims stand for numbers that are not there. */
 tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
     int i;
-    shape.ndim = ndim;
-    for (i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < ndim ? dims[i] : 0;
+    shape.ndim = dims || ndim <= 0 ? ndim : -1;
+    for (i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < shape.ndim ? dims[i] : 0;
     return shape;
 }
 
 /* ---- text for messages ---- */
 
-typedef struct { char text[160]; } tgi_text;
+typedef struct { char text[224]; } tgi_text;
 
 /* "[2, 3]" */
 static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
@@ -4494,7 +4612,14 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
     return s;
 }
 
-static tgi_text tgi_shape_text(const tg_tensor *t) { return tgi_dims_text(t->ndim, t->dim); }
+/* "[2, 3]", or "[2, 3] 'weight'" of a tensor with a name */
+static tgi_text tgi_shape_text(const tg_tensor *t)
+{
+    tgi_text s = tgi_dims_text(t->ndim, t->dim);
+    const size_t used = strlen(s.text);
+    if (t->name) snprintf(s.text + used, sizeof s.text - used, " '%.40s'", t->name);
+    return s;
+}
 
 /* ---- lifetimes ---- */
 
@@ -4597,15 +4722,41 @@ static void tgi_storage_unpin(tgi_thread *S, tgi_storage *s)
     s->pinned->unpin(S, s->data, s->bytes, event);
 }
 
+/* With TG_DEBUG: the bytes of an ended tensor become NaN, or -1, so that a pointer to them that is still used shows. */
+static void tgi_poison(tgi_thread *S, const tgi_storage *s)
+{
+    tgi_loop loop;
+    if (s->backend->host) {
+        memset(s->data, 0xFF, s->bytes);
+        return;
+    }
+    memset(&loop, 0, sizeof loop);
+    loop.ndim = loop.nargs = 1;
+    loop.dim[0] = (int64_t)s->bytes;
+    loop.arg[0].data = s->data;
+    loop.arg[0].dtype = TG_U8;
+    loop.arg[0].index = s->index;
+    loop.arg[0].stride[0] = 1;
+    loop.scalar[0] = 0xFF;
+    s->backend->fill(S, &loop);
+}
+
 static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
 {
+    tgi_guard guard;
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
-    if (s->deleter) s->deleter(s->user);
+    if (s->deleter) {
+        tgi_guard_open(&guard, S, "the deleter of tg_wrap");
+        S->burying = true;
+        s->deleter(s->user);
+        tgi_guard_close(&guard);
+    }
     if (s->pinned) {
         tgi_storage_unpin(S, s);
     } else {
         if (s->marks || s->shared) tgi_settle_for_ever(S, s);
+        if (S->debug && !s->borrowed && s->bytes) tgi_poison(S, s);
         if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
     }
     tgi_give_back(S, s, s->block);
@@ -4637,7 +4788,7 @@ static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
 static void tgi_warn_unscoped(tgi_thread *S)
 {
     S->warned_unscoped = true;
-    tgi_warn("warning: 10000 tensors belong to no scope and stay until tg_shutdown()\n"
+    tgi_warn(S, "warning: 10000 tensors belong to no scope and stay until tg_shutdown()\n"
              "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
 }
 
@@ -4654,13 +4805,55 @@ static void tgi_free_name(tgi_thread *S, char *name)
     if (name) tgi_give_back(S, name, strlen(name) + 1);
 }
 
+/* Memory for a handle, or NULL.  It serves nothing but handles until the thread ends, so that the library may look at
+   one that has ended; with TG_DEBUG it serves one handle alone. */
+static tg_tensor *tgi_take_handle(tgi_thread *S)
+{
+    tgi_link *block = S->free_handles;
+    tgi_grave *grave;
+    if (!S->debug) {
+        if (!block) return (tg_tensor *)tgi_raw_alloc(S, sizeof(tg_tensor));
+        S->free_handles = block->next;
+        return (tg_tensor *)(void *)block;
+    }
+    S->stats.allocations++;
+    grave = (tgi_grave *)malloc(sizeof *grave); /* it outlives every allocator that the program sets */
+    if (!grave) return NULL;
+    grave->next = (tgi_grave *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_graveyard, grave);
+    grave->name[0] = 0;
+    return &grave->t;
+}
+
+static void tgi_give_back_handle(tgi_thread *S, tg_tensor *t)
+{
+    tgi_grave *grave;
+    t->storage = NULL;
+    if (t->flags & TGI_GRAVE) {
+        grave = (tgi_grave *)(void *)((char *)t - offsetof(tgi_grave, t));
+        if (t->name) snprintf(grave->name, sizeof grave->name, "%.63s", t->name);
+    } else {
+        t->link.next = S->free_handles;
+        S->free_handles = &t->link;
+    }
+    tgi_free_name(S, t->name);
+    t->name = NULL;
+}
+
+static void tgi_free_handles(tgi_thread *S)
+{
+    while (S->free_handles) {
+        tgi_link *block = S->free_handles;
+        S->free_handles = block->next;
+        tgi_raw_free(S, block, sizeof(tg_tensor));
+    }
+}
+
 static void tgi_unpin(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_count(t, &t->pins, -1) != 0) return;
     if (t->storage) tgi_storage_unref(S, t->storage);
-    tgi_free_name(S, t->name);
     S->stats.tensors--;
-    tgi_give_back(S, t, sizeof *t);
+    tgi_give_back_handle(S, t);
 }
 
 /* What a tensor knows of its history is how to let go of it. */
@@ -4673,23 +4866,68 @@ static const struct {
 
 /* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
    list (by their links), so that no chain of gradients, however long, recurses. */
+static void tgi_bury(tgi_thread *S);
+
 static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
 {
     tgi_leave_list(S, t);
-    t->link.next = S->dying_handles;
-    S->dying_handles = &t->link;
-    if (S->burying) return;
+    t->ended = t->cause ? t->cause : (uint8_t)S->cause;
+    t->cause = TGI_ALIVE;
+    if (t->flags & TGI_DYING) { /* it had come back to life while it waited */
+        tgi_unpin(S, t);
+        return;
+    }
+    t->flags |= TGI_DYING;
+    t->next_dying = S->dying_handles;
+    S->dying_handles = t;
+    if (!S->burying) tgi_bury(S);
+}
+
+static void tgi_unref(tgi_thread *S, tg_tensor *t)
+{
+    if (t && tgi_count(t, &t->refs, -1) == 0) tgi_handle_dies(S, t);
+}
+
+static void tgi_ref(tg_tensor *t);
+
+/* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
+static void tgi_ref_all(tg_tensor *const *list, int n)
+{
+    int i;
+    for (i = 0; i < n; ++i) tgi_ref(list[i]);
+}
+
+static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
+{
+    int i;
+    for (i = 0; i < n; ++i) tgi_unref(S, list[i]);
+}
+
+/* The same, for a reference whose end the user is told of by this cause. */
+static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
+{
+    const tgi_cause was = S->cause;
+    S->cause = cause;
+    tgi_unref(S, t);
+    S->cause = was;
+}
+
+static void tgi_bury(tgi_thread *S)
+{
     S->burying = true;
     while (S->dying_handles) {
-        tg_tensor *grad, *base;
-        t = (tg_tensor *)(void *)S->dying_handles;
-        S->dying_handles = t->link.next;
-        t->link.next = NULL;
+        tg_tensor *t = S->dying_handles, *grad, *base;
+        S->dying_handles = t->next_dying;
+        t->flags &= (uint16_t)~TGI_DYING;
+        if (tgi_refs(t) > 0) { /* it has come back to life */
+            tgi_unpin(S, t);
+            continue;
+        }
         if (t->node || t->hooks) tgi_history.release(S, t);
         grad = t->grad, base = t->base;
         t->grad = t->base = NULL;
-        if (grad && tgi_count(grad, &grad->refs, -1) == 0) tgi_handle_dies(S, grad);
-        if (base && tgi_count(base, &base->refs, -1) == 0) tgi_handle_dies(S, base);
+        tgi_unref_by(S, grad, TGI_BY_GRADIENT);
+        tgi_unref_by(S, base, TGI_BY_OWNER);
         tgi_unpin(S, t);
     }
     S->burying = false;
@@ -4701,12 +4939,10 @@ static void tgi_pin(tg_tensor *t) { tgi_count(t, &t->pins, 1); }
    again. */
 static void tgi_ref(tg_tensor *t)
 {
-    if (tgi_count(t, &t->refs, 1) == 1) tgi_pin(t);
-}
-
-static void tgi_unref(tgi_thread *S, tg_tensor *t)
-{
-    if (t && tgi_count(t, &t->refs, -1) == 0) tgi_handle_dies(S, t);
+    if (tgi_count(t, &t->refs, 1) != 1) return;
+    tgi_pin(t);
+    if (t->ended) t->cause = t->ended;
+    t->ended = TGI_ALIVE;
 }
 
 /* ---- scopes ---- */
@@ -4723,12 +4959,12 @@ struct tgi_frame {
 };
 
 /* Ends the tensors of a list, newest first. */
-static void tgi_end_list(tgi_thread *S, tgi_link *list)
+static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
 {
     while (list->prev != list) {
         tg_tensor *t = (tg_tensor *)(void *)list->prev;
         tgi_leave_list(S, t);
-        tgi_unref(S, t);
+        tgi_unref_by(S, t, cause);
     }
 }
 
@@ -4764,29 +5000,74 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
         S->scope = f->scope;
         S->scope_serial = f->scope_serial;
         S->grad_off = f->grad_off;
-        if (f->kind == TGI_HOLD_SCOPE) tgi_end_list(S, &f->list);
+        if (f->kind == TGI_HOLD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
         tgi_give_back(S, f, sizeof *f);
     }
 }
 
-/* Closes the frames that were opened after this one and left open. */
-static void tgi_frames_close_above(tgi_thread *S, uint64_t serial)
-{
-    tgi_frame *f = S->frame;
-    while (f && f->serial > serial) f = f->below;
-    if (f && f->serial == serial) tgi_frames_close(S, f);
-}
-
 /* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the
-   backward step that is running. */
+   callback that is running. */
 static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 {
     tgi_frame *f = S->frame;
+    if (S->guard && serial <= S->guard->floor) {
+        S->guard->misused = true;
+        return false;
+    }
     while (f && f->serial > serial) f = f->below;
-    if (!f || f->serial != serial || serial <= S->floor) return false;
+    if (!f || f->serial != serial) return false;
     tgi_frames_close(S, f->below);
     return true;
 }
+
+/* ---- guards: what holds while a callback of the user's runs ----
+
+   (1) The tensors that the library goes on to use have a handle of its own.
+   (2) No scope that was open before can be ended, and neither tg_shutdown nor tg_thread_end runs.
+   (3) In the error handler and in deleters, which are called in the middle of other work, ended tensors wait to be
+       freed until the callback has returned.
+   (4) Afterwards scopes that were left open are closed, and modes are as they were; both that and an attempt on an
+       outer scope is an error of the callback, whatever it returned. */
+
+static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
+{
+    g->S = S;
+    g->outer = S->guard;
+    g->what = what;
+    g->composite = S->composite;
+    g->frame = S->frame;
+    g->floor = S->serials;
+    g->raised = S->raised;
+    g->grad_off = S->grad_off;
+    g->burying = S->burying;
+    g->misused = false;
+    S->guard = g;
+    S->composite = NULL; /* its errors are its own */
+}
+
+/* False, after recording an error, if the callback has left a scope open or tried to end one of its caller's. */
+static bool tgi_guard_close(tgi_guard *g)
+{
+    tgi_thread *S = g->S;
+    const bool left_open = S->frame != g->frame;
+    tgi_frames_close(S, g->frame);
+    S->guard = g->outer;
+    S->composite = g->composite;
+    S->grad_off = g->grad_off;
+    S->burying = g->burying;
+    if (!S->burying) tgi_bury(S);
+    if (left_open) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "scope_begin", "%s left a scope open\n"
+                 "end it with tg_scope_end, after tg_keep of the result", g->what);
+    } else if (g->misused) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "%s tried to end a scope that was open before it, or its thread",
+                 g->what);
+    }
+    return !left_open && !g->misused;
+}
+
+/* Whether the callback that the guard was opened for raised an error, and did not clear it. */
+static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S, g->raised); }
 
 tg_mark tg_scope_begin(void)
 {
@@ -4799,10 +5080,14 @@ void tg_scope_end(tg_mark mark)
 {
     tgi_thread *S = tgi_self();
     if (mark.serial == 0) return; /* the begin failed and has said so */
-    if (!tgi_frame_close(S, mark.serial)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "scope_end",
-                 "this scope is not open: it was ended before, by its own mark or an outer one");
+    if (tgi_frame_close(S, mark.serial)) return;
+    if (S->guard && mark.serial <= S->guard->floor) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "%s cannot end a scope that was opened before it was called",
+                 S->guard->what);
+        return;
     }
+    tgi_fail(S, TG_ERR_ARGUMENT, "scope_end",
+             "this scope is not open: it was ended before, by its own mark or an outer one");
 }
 
 tgi_hold tgi_hold_open(void *self, int kind, int value)
@@ -4830,32 +5115,104 @@ static tgi_frame *tgi_innermost_scope(tgi_thread *S)
     return f && f->serial == S->scope_serial ? f : NULL;
 }
 
+/* ---- arguments: every public function gets its tensors by tgi_argument or tgi_arguments ---- */
+
 static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
     if (S->errors) return false; /* it passes through */
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
 }
 
-static bool tgi_is_ours(const tgi_thread *S, const tg_tensor *t)
+static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
-    return t->owner == S->id || (t->flags & TGI_SHARED);
+    return t && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
 }
 
-static bool tgi_owned_here(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+/* The error of a tensor that has ended.  With TG_DEBUG it says what the tensor was. */
+static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
-    if (TGI_LIKELY(tgi_is_ours(S, t))) return true;
+    static const char *const why[] = {
+        "",
+        "ended with its scope: tg_keep hands it out, tg_param owns it",
+        "was ended by tg_release, which gave up the last reference to it: tg_retain adds one",
+        "was ended by tg_drop",
+        "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
+        "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
+        "ended with the optimizer, graph or view that held it last"};
+    const tgi_grave *grave = (const tgi_grave *)(const void *)((const char *)t - offsetof(tgi_grave, t));
+    const char *name;
+    if (!(t->flags & TGI_GRAVE)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
+    name = t->name ? t->name : grave->name;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
+                    t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
+                    *name ? " '" : "", name, *name ? "'" : "");
+}
+
+/* Why t cannot be used; false, always. */
+static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+{
+    if (!t) return tgi_null_argument(S, op, argument);
+    if (t->ended) return tgi_ended_argument(S, op, argument, t);
     return tgi_fail(S, TG_ERR_ARGUMENT, op,
                     "argument %s belongs to another thread\n"
                     "tg_share(t) lets other threads use a leaf",
                     argument);
 }
 
+/* Whether t, the argument of that name, is a tensor that this thread may use. */
+static inline bool tgi_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+{
+    return TGI_LIKELY(tgi_usable(S, t)) || tgi_bad_argument(S, op, argument, t);
+}
+
+/* The name of argument i: from "a,b" one of them, from "tensors" tensors[i]. */
+static tgi_text tgi_argument_name(const char *arguments, int i, int count)
+{
+    tgi_text name;
+    const char *p = arguments;
+    bool list = count > 1 && !strchr(p, ','); /* one name for all */
+    int k;
+    for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
+    if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
+    else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
+    return name;
+}
+
+/* The same for a list of tensors, "tensors" or "a,b,weight", of which the first `required` must not be NULL. */
+static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
+                              int required)
+{
+    int i;
+    for (i = 0; i < count; ++i) {
+        if (TGI_LIKELY(tgi_usable(S, in[i])) || (!in[i] && i >= required)) continue;
+        return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, count).text, in[i]);
+    }
+    return true;
+}
+
+/* The same for up to four tensors; those after the first `required` may be NULL. */
+static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
+                          tg_tensor *b, tg_tensor *c, tg_tensor *d)
+{
+    tg_tensor *in[4];
+    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    return tgi_argument_list(S, op, arguments, in, 4, required);
+}
+
+/* A shape, list of dims or index that the user gave: the one place where its number of dims is checked. */
+static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
+{
+    if (TGI_LIKELY(shape->ndim >= 0 && shape->ndim <= TG_MAX_DIMS)) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op, "argument %s has %d numbers, but a tensor has at most %d dims", argument,
+                    shape->ndim, TG_MAX_DIMS);
+}
+
 tg_tensor *tg_keep(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     tgi_frame *f = tgi_innermost_scope(S);
-    if (!t) return tgi_null_argument(S, "keep", "t"), t;
-    if (f && tgi_is_ours(S, t) && t->link.next && t->scope == f->serial) {
+    if (!tgi_argument(S, "keep", "t", t)) return NULL;
+    if (f && t->link.next && t->scope == f->serial) {
         tgi_leave_list(S, t);
         tgi_join_list(S, t, f->scope, f->scope_serial);
     }
@@ -4865,29 +5222,30 @@ tg_tensor *tg_keep(tg_tensor *t)
 tg_tensor *tg_retain(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t) return tgi_null_argument(S, "retain", "t"), t;
-    if (!tgi_owned_here(S, "retain", "t", t)) return NULL;
+    if (!tgi_argument(S, "retain", "t", t)) return NULL;
     tgi_ref(t);
-    tgi_count(t, &t->retains, 1);
+    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->cause = TGI_ALIVE;
     return t;
 }
 
 void tg_release(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t || !tgi_owned_here(S, "release", "t", t)) return;
-    if (tgi_count(t, &t->retains, -1) < 0) {
+    int32_t retains;
+    if (!t || !tgi_argument(S, "release", "t", t)) return;
+    retains = tgi_count(t, &t->retains, -1);
+    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->cause = TGI_BY_RELEASE;
+    if (retains < 0) {
         tgi_count(t, &t->retains, 1);
-        if (tgi_refs(t) <= 0 || !t->link.next || t->scope != 0) {
-            tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s%s belongs to %s\n"
+        if (!t->link.next || t->scope != 0) {
+            tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s belongs to %s\n"
                      "release what tg_param or tg_retain returned, once each",
-                     t->name ? t->name : "of shape ", t->name ? "" : tgi_shape_text(t).text,
-                     tgi_refs(t) > 0 && t->link.next ? "a scope" : "others");
+                     tgi_shape_text(t).text, t->link.next ? "a scope" : "others");
             return;
         }
         tgi_leave_list(S, t);
     }
-    tgi_unref(S, t);
+    tgi_unref_by(S, t, TGI_BY_RELEASE);
 }
 
 /* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
@@ -4901,55 +5259,73 @@ static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
 void tg_drop(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t || !tgi_owned_here(S, "drop", "t", t)) return;
-    if (!t->link.next || t->refs <= 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "drop", "only a temporary that belongs to a scope can be dropped");
-        return;
-    }
+    if (!t || !tgi_argument(S, "drop", "t", t)) return;
+    if (!t->link.next || t->scope != S->scope_serial) return; /* another scope's, or the user's */
     tgi_leave_list(S, t);
-    tgi_unref(S, t);
+    tgi_unref_by(S, t, TGI_BY_DROP);
+}
+
+/* From here on counts are atomic, and on a device other threads wait for what this one has asked for. */
+static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
+{
+    tgi_storage *s = t->storage;
+    if (t->flags & TGI_SHARED) return true;
+    if (s->marks && !tgi_settle(S, s, true)) return false;
+    if (!s->backend->host && !tgi_mark_use(S, s, s->backend, s->index, false, false)) return false;
+    t->flags |= TGI_SHARED;
+    s->shared = true;
+    return true;
 }
 
 tg_tensor *tg_share(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t) return tgi_null_argument(S, "share", "t"), t;
+    if (!tgi_argument(S, "share", "t", t)) return NULL;
     if (t->flags & TGI_SHARED) return t;
-    if (!tgi_owned_here(S, "share", "t", t)) return NULL;
     if (t->node || t->base) {
         tgi_fail(S, TG_ERR_GRAPH, "share", "only leaves and constants can be shared between threads, not a %s\n"
                  "share tg_clone(tg_detach(t))", t->base ? "view" : "computed tensor that requires grad");
         return NULL;
     }
-    if (t->storage->marks && !tgi_settle(S, t->storage, true)) return NULL;
-    if (!t->storage->backend->host &&
-        !tgi_mark_use(S, t->storage, t->storage->backend, t->storage->index, false, false)) {
-        return NULL;
-    }
+    if (t->grad && !t->grad->node && !t->grad->base && !tgi_make_shared(S, t->grad)) return NULL;
+    if (!tgi_make_shared(S, t)) return NULL;
     if (t->link.next) tgi_take_from_list(S, t);
-    t->flags |= TGI_SHARED;
-    t->storage->shared = true;
     return t;
 }
 
 static tg_status tgi_end_thread(tgi_thread *S)
 {
     tgi_frames_close(S, NULL);
-    tgi_end_list(S, &S->unscoped);
+    tgi_end_list(S, &S->unscoped, TGI_BY_THREAD);
     tgi_end_devices(S);
     tgi_trim(S, 0);
+    tgi_free_handles(S);
     tgi_report_stats(S);
     TGI_ATOMIC_ADD(&tgi_threads_alive, -1);
     S->started = false;
     return TG_OK;
 }
 
-tg_status tg_thread_end(void) { return tgi_end_thread(tgi_self()); }
+/* The state of a thread cannot end while the library itself waits for a callback to return. */
+static bool tgi_may_end(tgi_thread *S, const char *op)
+{
+    if (!S->guard) return true;
+    S->guard->misused = true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s is running, which cannot end its own thread\nreturn from it first",
+                    S->guard->what);
+}
+
+tg_status tg_thread_end(void)
+{
+    tgi_thread *S = tgi_self();
+    return tgi_may_end(S, "thread_end") ? tgi_end_thread(S) : TG_ERR_ARGUMENT;
+}
 
 tg_status tg_shutdown(void)
 {
     tgi_thread *S = tgi_self();
     int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
+    if (!tgi_may_end(S, "shutdown")) return TG_ERR_ARGUMENT;
     if (others > 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "shutdown", "%lld other threads hold state\nend each with tg_thread_end() first",
                  (long long)others);
@@ -4999,9 +5375,13 @@ static int64_t tgi_numel(const tg_tensor *t)
 /* A handle without shape or storage, in the current scope; NULL after recording an error. */
 static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
-    tg_tensor *t = (tg_tensor *)tgi_take(S, sizeof *t);
+    tg_tensor *t = tgi_take_handle(S);
     if (!t) return tgi_no_memory(S, op, sizeof *t), t;
     memset(t, 0, offsetof(tg_tensor, dim));
+    if (S->debug) {
+        t->flags = TGI_GRAVE;
+        t->maker = S->composite ? S->composite : op;
+    }
     t->refs = t->pins = 1;
     t->dtype = (uint8_t)dtype;
     t->owner = S->id;
@@ -5101,11 +5481,18 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     return y;
 }
 
-/* An operand for a kernel: t over its own dims. */
+/* Whether a kernel may read t, or write it, which waits in its device's order for what is still to come there.  An op's
+   inputs are so from tgi_begin on, and what it writes from tgi_begin_write on; others ask here. */
+static bool tgi_ready(tgi_thread *S, const tg_tensor *t, bool writing)
+{
+    tgi_storage *s = t->storage;
+    return TGI_LIKELY(!s->marks && !(writing && s->shared)) || tgi_settle(S, s, writing);
+}
+
+/* An operand for a kernel: t, which is ready, over its own dims. */
 static inline void tgi_point_at(tgi_operand *o, const tg_tensor *t)
 {
     int i;
-    if (!TGI_LIKELY(!t->storage->marks)) tgi_settle(tgi_self(), t->storage, false);
     o->dtype = (tg_dtype)t->dtype;
     o->index = t->storage->index;
     o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
@@ -5133,10 +5520,10 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     return loop;
 }
 
-/* Bytes between the host and t's memory, from its element `at` on; counted as moved if t is not the host's. */
+/* t's memory from its element `at` on, ready to be read or written; NULL after recording an error. */
 static void *tgi_bytes_at(tgi_thread *S, const tg_tensor *t, int64_t at, bool writing)
 {
-    if (t->storage->marks || (writing && t->storage->shared)) tgi_settle(S, t->storage, writing);
+    if (!tgi_ready(S, t, writing)) return NULL;
     return (char *)t->storage->data + (t->offset + at) * (int64_t)tgi_dtypes[t->dtype].size;
 }
 
@@ -5152,6 +5539,7 @@ static bool tgi_upload(tgi_thread *S, const tg_tensor *t, int64_t at, const void
 {
     const tgi_backend *backend = t->storage->backend;
     void *to = tgi_bytes_at(S, t, at, true);
+    if (!to) return false;
     tgi_count_moved(S, t->storage, NULL, bytes);
     if (bytes == tgi_dtypes[t->dtype].size) return backend->put_element(S, t->storage->index, to, host, bytes);
     return backend->upload(S, t->storage->index, to, host, bytes);
@@ -5160,6 +5548,7 @@ static bool tgi_upload(tgi_thread *S, const tg_tensor *t, int64_t at, const void
 static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *host, size_t bytes)
 {
     void *from = tgi_bytes_at(S, t, at, false);
+    if (!from) return false;
     tgi_count_moved(S, NULL, t->storage, bytes);
     return t->storage->backend->download(S, t->storage->index, host, from, bytes);
 }
@@ -5168,6 +5557,7 @@ static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *ho
 static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     tgi_loop loop = tgi_loop_over(y);
+    if (!tgi_ready(S, y, true) || !tgi_ready(S, x, false)) return false;
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(x);
     return y->storage->backend->copy(S, &loop);
@@ -5176,6 +5566,7 @@ static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
 {
     tgi_loop loop = tgi_loop_over(y);
+    if (!tgi_ready(S, y, true)) return false;
     loop.scalar[0] = value;
     return y->storage->backend->fill(S, &loop);
 }
@@ -5187,87 +5578,112 @@ static tg_tensor *tgi_made(tgi_thread *S, tg_tensor *t, bool ok)
     return ok ? t : NULL;
 }
 
-tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device)
+/* A new contiguous tensor of t's shape, dtype and device. */
+static tg_tensor *tgi_new_like(tgi_thread *S, const char *op, const tg_tensor *t)
 {
-    tgi_thread *S = tgi_self();
-    const tgi_backend *backend = tgi_backend_for(S, "empty", &device);
-    return backend ? tgi_new(S, "empty", shape.ndim, shape.dim, dtype, backend, device.index) : NULL;
+    return tgi_new(S, op, t->ndim, t->dim, (tg_dtype)t->dtype, t->storage->backend, t->storage->index);
 }
 
-tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device)
+/* A new row-major tensor for a public function. */
+static tg_tensor *tgi_empty(tgi_thread *S, const char *op, tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    tgi_thread *S = tgi_self();
-    const tgi_backend *backend = tgi_backend_for(S, "full", &device);
-    tg_tensor *t = backend ? tgi_new(S, "full", shape.ndim, shape.dim, dtype, backend, device.index) : NULL;
+    const tgi_backend *backend = tgi_backend_for(S, op, &device);
+    if (!backend || !tgi_shape_argument(S, op, "shape", &shape)) return NULL;
+    return tgi_new(S, op, shape.ndim, shape.dim, dtype, backend, device.index);
+}
+
+static tg_tensor *tgi_full(tgi_thread *S, const char *op, tg_shape shape, double value, tg_dtype dtype,
+                           tg_device device)
+{
+    tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     return t ? tgi_made(S, t, tgi_fill_elements(S, t, value)) : NULL;
 }
 
-tg_tensor *tg_full(tg_shape shape, double value)
+static tg_tensor *tgi_full_default(const char *op, tg_shape shape, double value)
 {
     tgi_thread *S = tgi_self();
-    return tg_full_on(shape, value, S->default_dtype, S->default_device);
+    return tgi_full(S, op, shape, value, S->default_dtype, S->default_device);
+}
+
+static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *y = tgi_argument(S, op, "t", t) ? tgi_new_like(S, op, t) : NULL;
+    return y ? tgi_made(S, y, tgi_fill_elements(S, y, value)) : NULL;
 }
 
 tg_tensor *tg_empty(tg_shape shape)
 {
     tgi_thread *S = tgi_self();
-    return tg_empty_on(shape, S->default_dtype, S->default_device);
+    return tgi_empty(S, "empty", shape, S->default_dtype, S->default_device);
 }
 
-tg_tensor *tg_zeros(tg_shape shape) { return tg_full(shape, 0); }
-tg_tensor *tg_ones(tg_shape shape) { return tg_full(shape, 1); }
-tg_tensor *tg_scalar(double value) { return tg_full(TG_SCALAR, value); }
-tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tg_full_on(shape, 0, dtype, device); }
-tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device) { return tg_full_on(shape, 1, dtype, device); }
-
-/* A new contiguous tensor of t's shape, dtype and device. */
-static tg_tensor *tgi_new_like(tgi_thread *S, const char *op, tg_tensor *t)
+tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    if (!t) return tgi_null_argument(S, op, "t"), t;
-    if (!tgi_owned_here(S, op, "t", t)) return NULL;
-    return tgi_new(S, op, t->ndim, t->dim, (tg_dtype)t->dtype, t->storage->backend, t->storage->index);
+    return tgi_empty(tgi_self(), "empty_on", shape, dtype, device);
 }
 
-tg_tensor *tg_empty_like(tg_tensor *t) { return tgi_new_like(tgi_self(), "empty_like", t); }
+tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device)
+{
+    return tgi_full(tgi_self(), "full_on", shape, value, dtype, device);
+}
 
-static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
+tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    return tgi_full(tgi_self(), "zeros_on", shape, 0, dtype, device);
+}
+
+tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    return tgi_full(tgi_self(), "ones_on", shape, 1, dtype, device);
+}
+
+tg_tensor *tg_empty_like(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *y = tgi_new_like(S, op, t);
-    return y ? tgi_made(S, y, tgi_fill_elements(S, y, value)) : NULL;
+    return tgi_argument(S, "empty_like", "t", t) ? tgi_new_like(S, "empty_like", t) : NULL;
 }
 
+tg_tensor *tg_full(tg_shape shape, double value) { return tgi_full_default("full", shape, value); }
+tg_tensor *tg_zeros(tg_shape shape) { return tgi_full_default("zeros", shape, 0); }
+tg_tensor *tg_ones(tg_shape shape) { return tgi_full_default("ones", shape, 1); }
+tg_tensor *tg_scalar(double value) { return tgi_full_default("scalar", TG_SCALAR, value); }
 tg_tensor *tg_full_like(tg_tensor *t, double value) { return tgi_full_like("full_like", t, value); }
 tg_tensor *tg_zeros_like(tg_tensor *t) { return tgi_full_like("zeros_like", t, 0); }
 tg_tensor *tg_ones_like(tg_tensor *t) { return tgi_full_like("ones_like", t, 1); }
 
-tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device)
+static tg_tensor *tgi_arange(tgi_thread *S, const char *op, double start, double end, double step, tg_dtype dtype,
+                             tg_device device)
 {
-    tgi_thread *S = tgi_self();
-    const tgi_backend *backend = tgi_backend_for(S, "arange", &device);
+    const tgi_backend *backend = tgi_backend_for(S, op, &device);
     double count = ceil((end - start) / step);
     int64_t n = 0;
     tg_tensor *t;
     if (!backend) return NULL;
     if (!(step > 0 || step < 0))
-        return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "step must be nonzero"), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"), (tg_tensor *)NULL;
     if (!tgi_is_finite(start) || !tgi_is_finite(end)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "arange", "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
     }
     if ((end - start) * step < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "arange", "upper bound and lower bound inconsistent with step sign");
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign");
         return NULL;
     }
-    if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, "arange", "%g elements are too many", count), (tg_tensor *)NULL;
+    if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count), (tg_tensor *)NULL;
     n = (int64_t)count;
-    t = tgi_new(S, "arange", 1, &n, dtype, backend, device.index);
+    t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
     return t ? tgi_made(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
+}
+
+tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device)
+{
+    return tgi_arange(tgi_self(), "arange_on", start, end, step, dtype, device);
 }
 
 tg_tensor *tg_arange(double start, double end, double step)
 {
     tgi_thread *S = tgi_self();
-    return tg_arange_on(start, end, step, S->default_dtype, S->default_device);
+    return tgi_arange(S, "arange", start, end, step, S->default_dtype, S->default_device);
 }
 
 tg_tensor *tg_linspace(double a, double b, int64_t n)
@@ -5301,7 +5717,7 @@ tg_tensor *tg_eye(int64_t n)
         tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n);
         return NULL;
     }
-    t = tg_zeros(TG_SHAPE(n, n));
+    t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
     if (!t) return NULL;
     loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
@@ -5310,24 +5726,37 @@ tg_tensor *tg_eye(int64_t n)
     return tgi_made(S, t, t->storage->backend->fill(S, &loop));
 }
 
+static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_shape shape, tg_dtype dtype,
+                           tg_device device)
+{
+    tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
+    if (!t) return NULL;
+    if (!data && t->storage->bytes) return tgi_null_argument(S, op, "data"), tgi_made(S, t, false);
+    return tgi_made(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
+}
+
 tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device)
 {
+    return tgi_from(tgi_self(), "from_on", data, shape, dtype, device);
+}
+
+static tg_tensor *tgi_from_default(const char *op, const void *data, tg_shape shape, tg_dtype dtype)
+{
     tgi_thread *S = tgi_self();
-    tg_tensor *t;
-    t = tg_empty_on(shape, dtype, device);
-    if (!t) return NULL;
-    if (!data && t->storage->bytes) return tgi_null_argument(S, "from", "data"), tgi_made(S, t, false);
-    return tgi_made(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
+    return tgi_from(S, op, data, shape, dtype, S->default_device);
 }
 
 tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype)
 {
-    return tg_from_on(data, shape, dtype, tgi_self()->default_device);
+    return tgi_from_default("from", data, shape, dtype);
 }
 
-tg_tensor *tg_from_f32(const float *data, tg_shape shape) { return tg_from(data, shape, TG_F32); }
-tg_tensor *tg_from_f64(const double *data, tg_shape shape) { return tg_from(data, shape, TG_F64); }
-tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape) { return tg_from(data, shape, TG_I64); }
+tg_tensor *tg_from_f32(const float *data, tg_shape shape) { return tgi_from_default("from_f32", data, shape, TG_F32); }
+tg_tensor *tg_from_f64(const double *data, tg_shape shape) { return tgi_from_default("from_f64", data, shape, TG_F64); }
+tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape)
+{
+    return tgi_from_default("from_i64", data, shape, TG_I64);
+}
 
 tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user)
 {
@@ -5337,6 +5766,7 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
     tgi_storage *s;
     if (!tgi_dtype_known(dtype))
         return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    if (!tgi_shape_argument(S, "wrap", "shape", &shape)) return NULL;
     if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
     if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
     t = tgi_new_handle(S, "wrap", dtype);
@@ -5382,19 +5812,19 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
     return true;
 }
 
-#define TGI_GETTER(t, name, otherwise)                                                                                 \
-    if (!(t)) return tgi_null_argument(tgi_self(), name, "t"), otherwise
+/* Whether the argument t of a getter can be used.  A getter does not begin the state of a thread. */
+static bool tgi_gets(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
 
 int tg_ndim(const tg_tensor *t)
 {
-    TGI_GETTER(t, "ndim", 0);
+    if (!tgi_gets(t, "ndim")) return 0;
     return t->ndim;
 }
 
 static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, const int64_t *list)
 {
     tgi_thread *S = tgi_self();
-    TGI_GETTER(t, op, 0);
+    if (!tgi_gets(t, op)) return 0;
     if (t->ndim == 0) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension specified as %d but tensor has no dimensions", dim), 0;
     }
@@ -5406,19 +5836,19 @@ int64_t tg_stride(const tg_tensor *t, int dim) { return tgi_size_at(t, "stride",
 
 int64_t tg_numel(const tg_tensor *t)
 {
-    TGI_GETTER(t, "numel", 0);
+    if (!tgi_gets(t, "numel")) return 0;
     return tgi_numel(t);
 }
 
 tg_shape tg_shape_of(const tg_tensor *t)
 {
-    TGI_GETTER(t, "shape_of", TG_SCALAR);
+    if (!tgi_gets(t, "shape_of")) return TG_SCALAR;
     return tg_make_shape(t->ndim, t->dim);
 }
 
 tg_dtype tg_dtype_of(const tg_tensor *t)
 {
-    TGI_GETTER(t, "dtype_of", TG_F32);
+    if (!tgi_gets(t, "dtype_of")) return TG_F32;
     return (tg_dtype)t->dtype;
 }
 
@@ -5433,13 +5863,13 @@ static tg_device tgi_device_of(const tg_tensor *t)
 tg_device tg_device_of(const tg_tensor *t)
 {
     static const tg_device cpu = TG_CPU_INIT;
-    TGI_GETTER(t, "device_of", cpu);
+    if (!tgi_gets(t, "device_of")) return cpu;
     return tgi_device_of(t);
 }
 
 bool tg_is_cuda(const tg_tensor *t)
 {
-    TGI_GETTER(t, "is_cuda", false);
+    if (!tgi_gets(t, "is_cuda")) return false;
     return t->storage->backend->type == TG_DEV_CUDA;
 }
 
@@ -5457,13 +5887,13 @@ static bool tgi_is_contiguous(const tg_tensor *t)
 
 bool tg_is_contiguous(const tg_tensor *t)
 {
-    TGI_GETTER(t, "is_contiguous", false);
+    if (!tgi_gets(t, "is_contiguous")) return false;
     return tgi_is_contiguous(t);
 }
 
 int64_t tg_version_of(const tg_tensor *t)
 {
-    TGI_GETTER(t, "version_of", 0);
+    if (!tgi_gets(t, "version_of")) return 0;
     return t->storage->version;
 }
 
@@ -5481,7 +5911,7 @@ tg_status tg_set_name(tg_tensor *t, const char *name)
 {
     tgi_thread *S = tgi_self();
     char *copy, *second, **made_by;
-    if (!t) return tgi_null_argument(S, "set_name", "t"), tgi_failed(S);
+    if (!tgi_argument(S, "set_name", "t", t)) return tgi_failed(S);
     if (!tgi_copy_name(S, name, &copy)) return TG_ERR_MEMORY;
     made_by = tgi_history.name(t);
     if (made_by) { /* the tape outlives the tensor, and the step player names what a node made */
@@ -5496,7 +5926,7 @@ tg_status tg_set_name(tg_tensor *t, const char *name)
 
 const char *tg_name(const tg_tensor *t)
 {
-    TGI_GETTER(t, "name", "");
+    if (!tgi_gets(t, "name")) return "";
     return t->name ? t->name : "";
 }
 
@@ -5525,7 +5955,7 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
 static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, tg_dtype dtype)
 {
     int64_t element[1];
-    if (!t) return tgi_null_argument(S, op, "t");
+    if (!tgi_argument(S, op, "t", t)) return false;
     if (tgi_numel(t) != 1) {
         return tgi_fail(S, TG_ERR_SHAPE, op,
                         "a Tensor with %lld elements cannot be converted to Scalar (shape %s)\n"
@@ -5551,7 +5981,7 @@ int64_t tg_item_i64(tg_tensor *t)
 static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape index, int64_t *at)
 {
     int i;
-    if (!t) return tgi_null_argument(S, op, "t");
+    if (!tgi_argument(S, op, "t", t) || !tgi_shape_argument(S, op, "index", &index)) return false;
     if (index.ndim != t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim,
                         t->ndim, tgi_shape_text(t).text);
@@ -5578,14 +6008,14 @@ double tg_get(tg_tensor *t, tg_shape index)
 
 void *tg_data(tg_tensor *t)
 {
-    TGI_GETTER(t, "data", (void *)NULL);
+    if (!tgi_gets(t, "data")) return NULL;
     return tgi_bytes_at(tgi_self(), t, 0, true); /* its user may write */
 }
 
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
-    TGI_GETTER(t, op, (void *)NULL);
+    if (!tgi_gets(t, op)) return NULL;
     if (t->dtype != (uint8_t)dtype || !t->storage->backend->host || !tgi_is_contiguous(t)) {
         tgi_fail(S, t->dtype != (uint8_t)dtype ? TG_ERR_DTYPE : TG_ERR_ARGUMENT, op,
                  "a contiguous CPU tensor of %s is needed, not %s %s on %s\n"
@@ -5604,8 +6034,8 @@ int64_t *tg_data_i64(tg_tensor *t) { return (int64_t *)tgi_host_data(t, "data_i6
 
 tg_tensor *tg_touch_(tg_tensor *t)
 {
-    TGI_GETTER(t, "touch_", (tg_tensor *)NULL);
-    if (t->storage->shared) tgi_settle(tgi_self(), t->storage, true);
+    if (!tgi_gets(t, "touch_")) return NULL;
+    if (!tgi_ready(tgi_self(), t, true)) return NULL;
     tgi_wrote(tgi_self(), t->storage, "touch_");
     return t;
 }
@@ -5616,7 +6046,7 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     tg_tensor *dense = t;
     size_t need;
     bool ok;
-    if (!t) return tgi_null_argument(S, "copy_out", "t"), tgi_failed(S);
+    if (!tgi_argument(S, "copy_out", "t", t)) return tgi_failed(S);
     need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (need != bytes) {
         tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
@@ -5676,7 +6106,8 @@ enum {
 struct tgi_node {
     tgi_link link; /* first: live nodes, oldest first; while dying, next is the worklist */
     int32_t refs, inputs, saves;
-    uint16_t outputs, flags;
+    int32_t outputs;
+    uint16_t flags;
     const struct tgi_op *op;
     uint64_t number;
     tgi_record *record; /* in a running backward */
@@ -5750,7 +6181,7 @@ typedef struct {
 /* The op table, one row per op.  The rules stand with the ops. */
 typedef bool (*tgi_rule)(tgi_step *step, tg_tensor *g);
 typedef struct tgi_op {
-    const char *name, *arguments;
+    const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
     int needs;
     tgi_rule rule;
     const char *formula;
@@ -5775,19 +6206,19 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULE_ANY(name) tgi_rule_##name
 #define TGI_RULE_FLOATS(name) tgi_rule_##name
 #define TGI_RULE_TEST(name) NULL
-#define TGI_ROW1(name, kind, y, yi, needs, rule, formula) {#name, "x", needs, TGI_RULE_##kind(name), formula},
+#define TGI_ROW1(name, kind, y, yi, needs, rule, formula) {#name, #name "_", "x", needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW2(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                    \
-    {#name, "a,b", needs, TGI_RULE_##kind(name), formula},
+    {#name, #name "_", "a,b", needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW3(name, kind, y, yi, needs, rule_a, rule_b, rule_c, formula)                                            \
-    {#name, TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
+    {#name, #name "_", TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW_MASK(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                \
-    {#name, TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
+    {#name, #name "_", TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
 #define TGI_ARGUMENTS_where "a,b,cond"
 #define TGI_ARGUMENTS_lerp "a,b,weight"
 #define TGI_ARGUMENTS_masked_fill "x,mask"
 #define TGI_ARGUMENTS_binary_cross_entropy "input,target"
-#define TGI_ROW(name, arguments, needs, formula) {#name, arguments, needs, tgi_rule_##name, formula},
-#define TGI_PLAIN_ROW(name, arguments) {#name, arguments, NOTHING, NULL, NULL},
+#define TGI_ROW(name, arguments, needs, formula) {#name, #name "_", arguments, needs, tgi_rule_##name, formula},
+#define TGI_PLAIN_ROW(name, arguments) {#name, #name "_", arguments, NOTHING, NULL, NULL},
     static const tgi_op rows[] = {
         TGI_UNARY_OPS(TGI_ROW1) TGI_SCALAR_OPS(TGI_ROW1) TGI_BINARY_OPS(TGI_ROW2) TGI_TERNARY_OPS(TGI_ROW3)
         TGI_MASK_OPS(TGI_ROW_MASK) TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
@@ -5831,7 +6262,7 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
     n->refs = 1;
     n->op = op;
     n->inputs = inputs;
-    n->outputs = (uint16_t)outputs;
+    n->outputs = outputs;
     n->block = bytes;
     tail = (char *)(n + 1);
     n->edge = (tgi_edge *)(void *)tail, tail += sizeof(tgi_edge) * (size_t)inputs;
@@ -5999,13 +6430,14 @@ static bool tgi_sync(tgi_thread *S, tg_tensor *t)
 typedef struct {
     tgi_thread *S;
     const tgi_op *op;
+    const char *name; /* of the function that was called, for messages */
     const tgi_backend *backend; /* where the inputs live: where the op runs */
     int index;
     bool records; /* an input requires grad, and grad mode is on */
     bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
     int nin, nout;
     tg_tensor *const *in;
-    tg_tensor *held[3], *out[2];
+    tg_tensor *held[3], **out, *made[2]; /* out is made, or the user's list */
     bool has_attr;
     tgi_attr attr;
     int64_t numbers[TGI_NUMBERS]; /* room for attr.list */
@@ -6021,19 +6453,6 @@ static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
     return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
 }
 
-/* The name of input i: from "a,b" one of them, from "tensors" tensors[1]. */
-static tgi_text tgi_argument_name(const char *arguments, int i, int nin)
-{
-    tgi_text name;
-    const char *p = arguments;
-    bool list = nin > 1 && !strchr(p, ','); /* one name for all */
-    int k;
-    for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
-    if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
-    else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
-    return name;
-}
-
 /* "weight 'fc1.weight'" */
 static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
 {
@@ -6043,27 +6462,39 @@ static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const 
     return name;
 }
 
-/* The call that puts two inputs in one place, "move b: tg_to(b, TG_CUDA(0))": what is on the CPU goes to the other. */
-static tgi_text tgi_mending_move(const char *arguments, int i, int k, tg_tensor *const *in, int nin)
+/* How much an input should stay where it is: what is written in place must; a weight had better, since it would have
+   to travel again at every step; else what is on a GPU. */
+static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
 {
-    const int moves = in[k]->storage->backend->host ? k : i;
-    const tgi_text name = tgi_argument_name(arguments, moves, nin);
-    const tg_tensor *stays = in[moves == i ? k : i];
-    tgi_text hint;
-    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, TG_CUDA(%d))", name.text, name.text,
-             stays->storage->index);
+    const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
+                        (!t->node && (t->flags & TGI_REQUIRES_GRAD));
+    return written ? 3 : weight ? 2 : !t->storage->backend->host;
+}
+
+/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))". */
+static tgi_text tgi_mending_move(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
+{
+    const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
+    const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
+                         tgi_stays(name[0].text, in[i], in_place && i == 0);
+    const tg_device device = tgi_device_of(in[k_moves ? i : k]);
+    tgi_text hint, to;
+    if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
+    else snprintf(to.text, sizeof to.text, "TG_CUDA(%d)", device.index);
+    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name[k_moves].text, name[k_moves].text,
+             to.text);
     return hint;
 }
 
 /* Input i is not where input k is: PyTorch's sentence, with what to do. */
 static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
-                             int nin)
+                             int nin, bool in_place)
 {
     return tgi_fail(S, TG_ERR_DEVICE, op,
                     "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
                     "on %s\n%s",
                     tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                    tg_device_str(tgi_device_of(in[k])), tgi_mending_move(arguments, i, k, in, nin).text);
+                    tg_device_str(tgi_device_of(in[k])), tgi_mending_move(arguments, i, k, in, nin, in_place).text);
 }
 
 /* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
@@ -6074,30 +6505,34 @@ static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments,
     for (i = 0; i < nin; ++i) {
         if (!in[i]) continue;
         if (first < 0) first = i;
-        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin);
+        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
     }
     return true;
 }
 
-static bool tgi_one_device4(tgi_thread *S, const char *op, const char *arguments, tg_tensor *a, tg_tensor *b,
-                            tg_tensor *c, tg_tensor *d)
+/* The same for up to four tensors, of which the first `required` must not be NULL; and that each can be used. */
+static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
+                         tg_tensor *b, tg_tensor *c, tg_tensor *d)
 {
     tg_tensor *in[4];
     in[0] = a, in[1] = b, in[2] = c, in[3] = d;
-    return tgi_one_device(S, op, arguments, in, 4);
+    return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
 }
 
 static bool tgi_watch_note(tgi_thread *S, tg_tensor *t);
 
-static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
+/* A call of an op by a public function of that name. */
+static bool tgi_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
 {
     tgi_thread *S = tgi_self();
     int i, elsewhere = 0; /* an input that is not where the first is */
     c->S = S;
     c->op = tgi_op_row(op);
+    c->name = name ? name : c->op->name;
     c->in = in;
     c->nin = nin;
     c->nout = 0;
+    c->out = c->made;
     c->records = c->has_attr = c->mixed = false;
     memset(&c->attr, 0, sizeof c->attr);
     c->attr.list = c->numbers;
@@ -6106,10 +6541,8 @@ static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
     c->node = c->view_node = NULL;
     for (i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
-        if (!t) return tgi_null_argument(S, c->op->name, tgi_argument_name(c->op->arguments, i, nin).text);
-        if (!TGI_LIKELY(tgi_is_ours(S, t))) {
-            return tgi_owned_here(S, c->op->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
-        }
+        if (!TGI_LIKELY(tgi_usable(S, t)))
+            return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
         if (!tgi_sync(S, t)) return false;
         if (!TGI_LIKELY(!t->storage->marks) && !tgi_settle(S, t->storage, false)) return false;
         if (t->flags & TGI_REQUIRES_GRAD) {
@@ -6119,17 +6552,24 @@ static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
         if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
     }
     c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
-    if (elsewhere) return !c->mixed && tgi_other_device(S, c->op->name, c->op->arguments, elsewhere, 0, in, nin);
+    if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
     return true;
 }
 
-static bool tgi_begin1(tgi_call *c, int op, tg_tensor *a)
+static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
+{
+    return tgi_begin_as(c, NULL, op, in, nin);
+}
+
+static bool tgi_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
 {
     c->held[0] = a;
-    return tgi_begin(c, op, c->held, 1);
+    return tgi_begin_as(c, name, op, c->held, 1);
 }
+
+static bool tgi_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_begin1_as(c, NULL, op, a); }
 
 static bool tgi_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
 {
@@ -6149,7 +6589,7 @@ static bool tgi_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tenso
 /* One more output: a new tensor where the inputs live. */
 static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
 {
-    tg_tensor *y = tgi_new(c->S, c->op->name, ndim, dims, dtype, c->backend, c->index);
+    tg_tensor *y = tgi_new(c->S, c->name, ndim, dims, dtype, c->backend, c->index);
     if (y) c->out[c->nout++] = y;
     return y;
 }
@@ -6192,7 +6632,10 @@ static tg_tensor *tgi_finish(tgi_call *c, bool ok)
         ok = n != NULL;
     }
     if (!ok) {
-        while (c->nout > 0) tgi_unref(S, c->out[--c->nout]);
+        while (c->nout > 0) {
+            tgi_unref(S, c->out[--c->nout]);
+            c->out[c->nout] = NULL;
+        }
         return NULL;
     }
     if (!n) return c->out[0];
@@ -6237,7 +6680,7 @@ static bool tgi_overlaps_itself(const tg_tensor *t)
 static bool tgi_may_write(tgi_call *c, tg_tensor *t)
 {
     tgi_thread *S = c->S;
-    const char *op = c->op->name;
+    const char *op = c->name;
     tg_tensor *base = t->base ? t->base : t;
     if (tgi_overlaps_itself(t)) {
         return tgi_fail(
@@ -6246,11 +6689,11 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
             "location. Please clone() the tensor before performing the operation.");
     }
     if (S->grad_off) return true;
-    if ((base->flags & TGI_REQUIRES_GRAD) && !base->node) {
+    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
         return tgi_fail(S, TG_ERR_GRAPH, op,
-                        "a %sleaf Variable that requires grad is being used in an in-place operation.\n"
+                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
                         "write to it inside TG_NO_GRAD; or write to a copy",
-                        t->base ? "view of a " : "");
+                        t->base ? "view of a " : "", tgi_shape_text(t->name ? t : base).text);
     }
     if (!t->base || !(c->records || (base->flags & TGI_REQUIRES_GRAD))) return true;
     if (t->flags & TGI_MULTI_VIEW) {
@@ -6276,7 +6719,7 @@ static bool tgi_begin_write(tgi_call *c)
     tgi_thread *S = c->S;
     tg_tensor *t = c->in[0];
     if (!tgi_may_write(c, t)) return false;
-    if ((t->storage->marks || t->storage->shared) && !tgi_settle(S, t->storage, true)) return false;
+    if (!tgi_ready(S, t, true)) return false;
     c->target = t;
     if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
     if (t->base) {
@@ -6286,7 +6729,7 @@ static bool tgi_begin_write(tgi_call *c)
     }
     c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
     if (c->node && tgi_saves_input(c, 0)) {
-        c->before = tgi_new(S, c->op->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
+        c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
         if (c->before && !tgi_copy_elements(S, c->before, t)) {
             tgi_unref(S, c->before);
             c->before = NULL;
@@ -6313,7 +6756,7 @@ static tg_tensor *tgi_finish_write(tgi_call *c, bool ok)
         tgi_unref(S, c->before);
         return NULL;
     }
-    tgi_wrote(S, t->storage, c->op->name);
+    tgi_wrote(S, t->storage, c->name);
     if (!n) return t;
     if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
     for (i = 1; i < c->nin; ++i) {
@@ -6358,11 +6801,11 @@ bool tg_set_grad_enabled(bool on)
 
 void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
 
-/* Brings a view's history up to date; the getters that take const need it, too. */
+/* Whether t can be used; brings a view's history up to date, which the getters that take const need, too. */
 static bool tgi_synced(const tg_tensor *t, const char *op)
 {
-    if (!t) return tgi_null_argument(tgi_self(), op, "t");
-    return tgi_sync(tgi_self(), (tg_tensor *)(uintptr_t)t);
+    tgi_thread *S = tgi_self();
+    return tgi_argument(S, op, "t", t) && tgi_sync(S, (tg_tensor *)(uintptr_t)t);
 }
 
 bool tg_requires_grad(const tg_tensor *t) { return tgi_synced(t, "requires_grad") && (t->flags & TGI_REQUIRES_GRAD); }
@@ -6371,7 +6814,7 @@ bool tg_is_leaf(const tg_tensor *t) { return tgi_synced(t, "is_leaf") && !t->nod
 tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_synced(t, "set_requires_grad") || !tgi_owned_here(S, "set_requires_grad", "t", t)) return NULL;
+    if (!tgi_synced(t, "set_requires_grad")) return NULL;
     if (on && !tgi_dtypes[t->dtype].floating) {
         tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad",
                  "only Tensors of floating point dtype can require gradients, not %s",
@@ -6391,8 +6834,7 @@ tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
 tg_tensor *tg_param(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t) return tgi_null_argument(S, "param", "t"), t;
-    if (!tgi_owned_here(S, "param", "t", t)) return NULL;
+    if (!tgi_synced(t, "param")) return NULL;
     if (t->node) {
         tgi_fail(S, TG_ERR_GRAPH, "param",
                  "a parameter is a leaf, but this tensor was computed from others that require grad\n"
@@ -6407,8 +6849,7 @@ tg_tensor *tg_param(tg_tensor *t)
 tg_tensor *tg_detach(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t) return tgi_null_argument(S, "detach", "t"), t;
-    return tgi_owned_here(S, "detach", "t", t) ? tgi_alias(S, "detach", t) : NULL;
+    return tgi_argument(S, "detach", "t", t) ? tgi_alias(S, "detach", t) : NULL;
 }
 
 /* The gradient of a tensor that was computed is not kept; one that was moved is often taken for a leaf. */
@@ -6422,12 +6863,12 @@ static void tgi_warn_of_no_grad(const tg_tensor *t)
              moved ? "t was made by a move (tg_to): read the gradient of its original x, make the leaf there with "
                      "tg_set_requires_grad(tg_to(tg_detach(x), TG_CUDA(0)), true)"
                    : "read the leaf's");
-    tgi_warn(text);
+    tgi_warn(tgi_self(), text);
 }
 
 tg_tensor *tg_grad(tg_tensor *t)
 {
-    TGI_GETTER(t, "grad", (tg_tensor *)NULL);
+    if (!tgi_gets(t, "grad")) return NULL;
     if (!t->grad && t->node && !(t->flags & TGI_RETAINS_GRAD)) {
         tgi_warn_of_no_grad(t);
     }
@@ -6439,8 +6880,7 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
     tgi_thread *S = tgi_self();
     tg_tensor *old;
     const char *op = "set_grad";
-    if (!t) return tgi_null_argument(S, op, "t"), tgi_failed(S);
-    if (!tgi_owned_here(S, op, "t", t) || (g && !tgi_owned_here(S, op, "g", g))) return tgi_failed(S);
+    if (!tgi_argument(S, op, "t", t) || (g && !tgi_argument(S, op, "g", g))) return tgi_failed(S);
     if (g == t) return tgi_fail(S, TG_ERR_ARGUMENT, op, "can't assign Variable as its own grad"), TG_ERR_ARGUMENT;
     if (g && g->storage->backend != t->storage->backend) {
         tgi_fail(S, TG_ERR_DEVICE, op,
@@ -6470,10 +6910,11 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
                  tgi_shape_text(g).text, tgi_shape_text(t).text);
         return TG_ERR_SHAPE;
     }
+    if (g && (t->flags & TGI_SHARED) && !g->node && !g->base && !tgi_make_shared(S, g)) return tgi_failed(S);
     old = t->grad;
     if (g) tgi_ref(g);
     t->grad = g;
-    tgi_unref(S, old);
+    tgi_unref_by(S, old, TGI_BY_GRADIENT);
     return TG_OK;
 }
 
@@ -6532,7 +6973,7 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     tgi_hook_entry *e, **at;
-    if (!tgi_synced(t, op) || !tgi_owned_here(S, op, "t", t)) return NULL;
+    if (!tgi_synced(t, op)) return NULL;
     if (!(t->flags & TGI_REQUIRES_GRAD)) {
         tgi_fail(S, TG_ERR_GRAPH, op,
                  strcmp(op, "retain_grad") ? "cannot register a hook on a tensor that doesn't require gradient"
@@ -6552,7 +6993,7 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user)
 {
     tgi_hook_entry *e;
-    if (!hook) return tgi_null_argument(tgi_self(), "hook", "hook"), 0;
+    if (!hook && t) return tgi_null_argument(tgi_self(), "hook", "hook"), 0;
     e = tgi_add_hook("hook", t);
     if (!e) return 0;
     e->hook = hook;
@@ -6564,8 +7005,9 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 {
     tgi_thread *S = tgi_self();
     tgi_hook_entry *e;
+    if (!tgi_synced(t, "hook_post_accumulate")) return 0;
     if (!hook) return tgi_null_argument(S, "hook_post_accumulate", "hook"), 0;
-    if (t && t->node) {
+    if (t->node) {
         tgi_fail(S, TG_ERR_GRAPH, "hook_post_accumulate",
                  "post accumulate grad hooks cannot be registered on non-leaf tensors");
         return 0;
@@ -6605,7 +7047,7 @@ tg_status tg_unhook(tg_tensor *t, int hook)
 {
     tgi_thread *S = tgi_self();
     tgi_link *at;
-    if (!t) return tgi_null_argument(S, "unhook", "t"), tgi_failed(S);
+    if (!tgi_argument(S, "unhook", "t", t)) return tgi_failed(S);
     if (tgi_remove_hook(S, t->node ? &t->node->hooks : &t->hooks, hook)) return TG_OK;
     for (at = S->nodes.next; at != &S->nodes; at = at->next) { /* a write in place has given t another node */
         if (tgi_remove_hook(S, &((tgi_node *)(void *)at)->hooks, hook)) return TG_OK;
@@ -6620,7 +7062,8 @@ struct tg_backward_run {
     tgi_thread *S;
     uint64_t id;
     int flags;
-    int64_t errors; /* that were on record when it began */
+    const char *op;  /* the function that was called */
+    uint64_t raised; /* errors ever raised when it began */
     bool failed, partial;
     tgi_record *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
     tgi_record *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
@@ -6735,13 +7178,21 @@ static tgi_record *tgi_node_record(tg_backward_run *run, tgi_node *n)
     return r;
 }
 
-/* The run's record of a leaf (or a tensor that retains its gradient).  One that other threads can reach is found by
-   search, because a run writes nothing into it. */
-static tgi_record *tgi_leaf_record(tg_backward_run *run, tg_tensor *t, bool retained)
+/* The run's record of a leaf (or a tensor that retains its gradient), or NULL.  One that other threads can reach is
+   found by search, because a run writes nothing into it. */
+static tgi_record *tgi_find_leaf(const tg_backward_run *run, const tg_tensor *t)
 {
     bool shared = (t->flags & TGI_SHARED) != 0;
     tgi_record *r = shared ? run->leaves : tgi_find_record(t->record, run->id);
     while (shared && r && r->leaf != t) r = r->all;
+    return r;
+}
+
+/* The same, made if there is none. */
+static tgi_record *tgi_leaf_record(tg_backward_run *run, tg_tensor *t, bool retained)
+{
+    bool shared = (t->flags & TGI_SHARED) != 0;
+    tgi_record *r = tgi_find_leaf(run, t);
     if (r) return r;
     r = tgi_record_new(run, "backward", 1);
     if (!r) return NULL;
@@ -6798,22 +7249,13 @@ static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
     return true;
 }
 
-static bool tgi_is_wanted_leaf(const tg_backward_run *run, const tg_tensor *leaf)
-{
-    int i;
-    for (i = 0; i < run->wants; ++i) {
-        if (run->wanted[i] == leaf) return true;
-    }
-    return false;
-}
-
 /* Hands g to where an edge points. */
 static bool tgi_deliver(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
     tgi_record *r;
     if (e->leaf) {
         if (tgi_refs(e->leaf) == 0) return true; /* nobody can see it */
-        if (run->wants && !tgi_is_wanted_leaf(run, e->leaf)) return true; /* its hooks must not run either */
+        if (run->wants && !tgi_find_leaf(run, e->leaf)) return true; /* its hooks must not run either */
         r = tgi_leaf_record(run, e->leaf, false);
         return r && tgi_accumulate(run, &r->grad[0], g);
     }
@@ -6896,9 +7338,9 @@ static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base
     return n;
 }
 
-/* Saved tensors whose last handle died come back to life, with their history, as temporaries of a step whose own graph
-   is wanted. */
-static bool tgi_revive(tgi_thread *S, tgi_node *n)
+/* Saved tensors that have ended come back to life as temporaries of the step; with their history, if its own graph is
+   wanted. */
+static bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
 {
     int i;
     for (i = 0; i < n->saves; ++i) {
@@ -6915,7 +7357,7 @@ static bool tgi_revive(tgi_thread *S, tgi_node *n)
         }
         tgi_ref(t);
         tgi_join_list(S, t, S->scope, S->scope_serial);
-        if (!maker.node) continue;
+        if (!maker.node || !with_history) continue;
         if ((n->flags & TGI_SLICES) && s->which <= 0 && s->which != TGI_EXTRA) {
             tgi_node *view = tgi_view_node(S, t, &maker, n->view);
             if (!view) return false;
@@ -6948,36 +7390,34 @@ static bool tgi_expandable_to(const tg_tensor *t, int ndim, const int64_t *dim)
 }
 
 /* A gradient made fit for what it is the gradient of: summed over broadcast dims, in its dtype, on its device (0-dim
-   only). */
-static tg_tensor *tgi_fit(tgi_thread *S, const char *of, int i, tg_tensor *g, const tgi_meta *m)
+   only).  It is number i of what the node gave, or of the roots' if that is NULL. */
+static tg_tensor *tgi_fit(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g, const tgi_meta *m)
 {
+    const bool moves = g->storage->backend != m->backend || g->storage->index != m->index;
     tg_device device;
     if (!tgi_same_shape(g, m->ndim, m->dim)) {
         if (!tgi_expandable_to(g, m->ndim, m->dim)) {
             tgi_fail(S, TG_ERR_SHAPE, "backward",
                      "Function %s returned an invalid gradient at index %d - got %s but expected "
                      "shape compatible with %s",
-                     of, i, tgi_shape_text(g).text, tgi_dims_text(m->ndim, m->dim).text);
+                     node ? tgi_backward_name(node).text : "root", i, tgi_shape_text(g).text,
+                     tgi_dims_text(m->ndim, m->dim).text);
             return NULL;
         }
         g = tgi_reach.sum_to(g, m->ndim, m->dim);
         if (!g) return NULL;
     }
-    device = tgi_device_of(g);
-    if (g->storage->backend != m->backend || g->storage->index != m->index) {
-        tg_device want;
-        want.type = m->backend->type;
-        want.index = m->index;
-        if (g->ndim > 0) {
-            tgi_fail(S, TG_ERR_DEVICE, "backward",
-                     "Function %s returned an invalid gradient at index %d - expected device %s "
-                     "but got %s",
-                     of, i, tg_device_str(want), tg_device_str(device));
-            return NULL;
-        }
-        device = want;
+    if (!moves && g->dtype == m->dtype) return g;
+    device.type = m->backend->type;
+    device.index = m->index;
+    if (moves && g->ndim > 0) {
+        tgi_fail(S, TG_ERR_DEVICE, "backward",
+                 "Function %s returned an invalid gradient at index %d - expected device %s but got %s",
+                 node ? tgi_backward_name(node).text : "root", i, tg_device_str(device),
+                 tg_device_str(tgi_device_of(g)));
+        return NULL;
     }
-    return tgi_reach.to(g, device, (tg_dtype)m->dtype, 0); /* itself when nothing changes */
+    return tgi_reach.to(g, device, (tg_dtype)m->dtype, 0);
 }
 
 static tgi_meta tgi_meta_of(const tg_tensor *t)
@@ -7000,51 +7440,69 @@ static tgi_meta tgi_input_meta(const tgi_node *n, int i)
 
 static bool tgi_wanted(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
 
-/* Calls hooks with the gradient in *slot, or with a leaf that was updated; each in a scope of its own, which only its
-   result leaves. */
-static bool tgi_call_hooks(tgi_thread *S, const tgi_hook_entry *hooks, int output, tg_tensor **slot, tg_tensor *leaf)
+/* What a hook returned in place of g must be like it. */
+static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const tg_tensor *g, const tg_tensor *result)
 {
-    const tgi_hook_entry *e;
-    for (e = hooks; e; e = e->next) {
-        uint64_t scope;
-        tg_tensor *g;
-        int64_t errors = S->errors;
-        if (leaf ? !e->post : !e->hook || e->output != output) continue;
-        if (leaf) { /* its .grad is committed: nothing may fail any more, so the run's last scope serves for each */
-            tgi_frame *frame = S->frame;
-            e->post(leaf, e->user);
-            tgi_frames_close(S, frame);
-            tgi_end_list(S, S->scope);
-            continue;
-        }
-        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
-        if (!scope) return false;
-        g = e->hook(*slot, e->user);
-        if (g && (!tgi_same_shape(g, (*slot)->ndim, (*slot)->dim) || g->dtype != (*slot)->dtype)) {
-            bool size = !tgi_same_shape(g, (*slot)->ndim, (*slot)->dim);
-            tgi_fail(S, size ? TG_ERR_SHAPE : TG_ERR_DTYPE, "backward",
-                     "hook %d has changed the %s of value (was %s %s got %s %s)", e->id, size ? "size" : "type",
-                     tg_dtype_name((tg_dtype)(*slot)->dtype), tgi_shape_text(*slot).text,
-                     tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text);
-        }
-        if (S->errors == errors && g && g != *slot) {
-            tgi_ref(g);
-            tgi_unref(S, *slot);
-            *slot = g;
-        }
-        tgi_frame_close(S, scope);
-        if (S->errors != errors) return false;
-    }
-    return true;
+    const bool size = !tgi_same_shape(result, g->ndim, g->dim), type = result->dtype != g->dtype;
+    if (!size && !type && tgi_same_place(result, g)) return true;
+    return tgi_fail(S, size ? TG_ERR_SHAPE : type ? TG_ERR_DTYPE : TG_ERR_DEVICE, "backward",
+                    "hook %d has changed the %s of value (was %s %s on %s got %s %s on %s)", e->id,
+                    size ? "size" : type ? "type" : "device", tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text,
+                    tg_device_str(tgi_device_of(g)), tg_dtype_name((tg_dtype)result->dtype), tgi_shape_text(result).text,
+                    tg_device_str(tgi_device_of(result)));
 }
 
-/* The same; entries that hooks have removed meanwhile go when no hook is running any more. */
-static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_tensor **slot, tg_tensor *leaf)
+/* Calls one hook with the gradient in *slot, in a scope that only its result leaves. */
+static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **slot)
 {
+    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    tgi_guard guard;
+    tg_tensor *g;
     bool ok;
+    if (!scope) return false;
+    tgi_guard_open(&guard, S, "the hook");
+    g = e->hook(*slot, e->user);
+    ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
+    ok = ok && (!g || (tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *slot, g)));
+    if (ok && g && g != *slot) {
+        tgi_ref(g);
+        tgi_unref(S, *slot);
+        *slot = g;
+    }
+    tgi_frame_close(S, scope);
+    return ok;
+}
+
+/* Calls the hooks of an output with the gradient in *slot.  Entries that hooks have removed meanwhile go when no hook
+   is running any more. */
+static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_tensor **slot)
+{
+    const tgi_hook_entry *e;
+    bool ok = true;
     S->hooking++;
-    ok = tgi_call_hooks(S, *hooks, output, slot, leaf);
+    for (e = *hooks; ok && e; e = e->next) {
+        if (e->hook && e->output == output) ok = tgi_call_hook(S, e, slot);
+    }
     if (--S->hooking == 0) tgi_sweep_hooks(S, hooks);
+    return ok;
+}
+
+/* Calls the hooks that see a leaf after its .grad was updated: all of them, in the scope that ends with the run.  False
+   if one raised an error. */
+static bool tgi_run_post_hooks(tgi_thread *S, tg_tensor *leaf)
+{
+    const tgi_hook_entry *e;
+    bool ok = true;
+    S->hooking++;
+    for (e = leaf->hooks; e; e = e->next) {
+        tgi_guard guard;
+        if (!e->post) continue;
+        tgi_guard_open(&guard, S, "the hook");
+        e->post(leaf, e->user);
+        ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard) && ok;
+        tgi_end_list(S, S->scope, TGI_BY_SCOPE);
+    }
+    if (--S->hooking == 0) tgi_sweep_hooks(S, &leaf->hooks);
     return ok;
 }
 
@@ -7077,7 +7535,7 @@ static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
     int i;
     for (i = 0; i < n->outputs; ++i) {
         if (r->grad[i] && i < 64) r->received |= (uint64_t)1 << i;
-        if (r->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &r->grad[i], NULL)) return false;
+        if (r->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &r->grad[i])) return false;
     }
     for (e = n->hooks; e; e = e->next) {
         tgi_record *kept;
@@ -7094,7 +7552,7 @@ static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
     }
     for (i = 0; i < n->outputs && r->needed; ++i) {
         tg_device device;
-        if (r->grad[i] || !tgi_dtypes[n->meta[i].dtype].floating) continue;
+        if (r->grad[i] || (!tgi_dtypes[n->meta[i].dtype].floating && !n->ctx)) continue;
         device.type = n->meta[i].backend->type;
         device.index = n->meta[i].index;
         r->grad[i] = tg_zeros_on(tg_make_shape(n->meta[i].ndim, n->meta[i].dim), (tg_dtype)n->meta[i].dtype, device);
@@ -7145,14 +7603,13 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
     step.grad = r->grad;
     step.received = r->received;
     step.result = result;
-    if (ok && ((run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint)))
-        ok = tgi_revive(S, n);
+    ok = ok && tgi_revive(S, n, (run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint));
     ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
     for (i = n->inputs - 1; ok && i >= 0; --i) {
         tgi_meta m;
         if (!result[i] || !tgi_wanted(n, i)) continue;
         m = tgi_input_meta(n, i);
-        result[i] = tgi_fit(S, tgi_backward_name(n).text, i, result[i], &m);
+        result[i] = tgi_fit(S, n, i, result[i], &m);
         ok = result[i] && tgi_deliver(run, &n->edge[i], result[i]);
     }
     if (result != few) tgi_give_back(S, result, bytes);
@@ -7165,7 +7622,9 @@ static void tgi_run_fail(tg_backward_run *run)
     tgi_thread *S = run->S;
     static const char note[] = "\n  note: this backward has freed part of its graph: it cannot be repeated";
     size_t used = strlen(S->message);
-    if (run->partial && !run->failed && run->errors == 0 && used + sizeof note <= sizeof S->message)
+    /* the error on record is this run's if it was the first one raised after its beginning */
+    if (run->partial && !run->failed && S->errors && S->raised - (uint64_t)S->errors >= run->raised &&
+        used + sizeof note <= sizeof S->message)
         memcpy(S->message + used, note, sizeof note);
     run->failed = true;
 }
@@ -7176,13 +7635,12 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
     tgi_record *r;
     tgi_frame *frame;
     tgi_link list, *scope;
-    uint64_t serial, floor;
+    uint64_t serial;
     bool ok, was_off;
     if (!run || run->failed || !(r = tgi_dequeue(run))) return false;
     S = run->S;
     /* everything the step makes dies with it, but what the records hold */
-    frame = S->frame, scope = S->scope, serial = S->scope_serial, was_off = S->grad_off, floor = S->floor;
-    S->floor = frame ? frame->serial : 0; /* what is called from here cannot close what was open before */
+    frame = S->frame, scope = S->scope, serial = S->scope_serial, was_off = S->grad_off;
     list.prev = list.next = &list;
     S->scope = &list;
     S->scope_serial = ++S->serials;
@@ -7208,8 +7666,7 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
         }
     }
     tgi_frames_close(S, frame);
-    tgi_end_list(S, &list);
-    S->floor = floor;
+    tgi_end_list(S, &list, TGI_BY_SCOPE);
     S->scope = scope;
     S->scope_serial = serial;
     S->grad_off = was_off;
@@ -7221,11 +7678,11 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 /* ---- begin: the roots' gradients, and for tg_gradients which nodes lead to an input ---- */
 
 /* The gradient a root starts with, fit for it; NULL after recording an error. */
-static tg_tensor *tgi_root_grad(tgi_thread *S, int i, tg_tensor *root, tg_tensor *g)
+static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor *root, tg_tensor *g)
 {
     tgi_meta m = tgi_meta_of(root);
     if (!(root->flags & TGI_REQUIRES_GRAD)) {
-        tgi_fail(S, TG_ERR_GRAPH, "backward",
+        tgi_fail(S, TG_ERR_GRAPH, op,
                  "element %d of tensors does not require grad and does not have a grad_fn\n"
                  "no input of it requires grad, or it was computed under TG_NO_GRAD",
                  i);
@@ -7233,7 +7690,7 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, int i, tg_tensor *root, tg_tensor
     }
     if (!g) {
         if (tgi_numel(root) != 1) {
-            tgi_fail(S, TG_ERR_SHAPE, "backward",
+            tgi_fail(S, TG_ERR_SHAPE, op,
                      "grad can be implicitly created only for scalar outputs, not for shape %s\n"
                      "reduce it (tg_sum), or pass its gradient to tg_backward_ex",
                      tgi_shape_text(root).text);
@@ -7241,20 +7698,20 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, int i, tg_tensor *root, tg_tensor
         }
         return tg_ones_like(root);
     }
-    if (!tgi_owned_here(S, "backward", "grads", g)) return NULL;
+    if (!tgi_argument(S, op, "grads", g)) return NULL;
     if (!tgi_same_shape(g, root->ndim, root->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "backward",
+        tgi_fail(S, TG_ERR_SHAPE, op,
                  "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of "
                  "%s.",
                  i, tgi_shape_text(g).text, i, tgi_shape_text(root).text);
         return NULL;
     }
     if (g->ndim > 0 && (g->storage->backend != m.backend || g->storage->index != m.index)) {
-        tgi_fail(S, TG_ERR_DEVICE, "backward", "invalid gradient at index %d - expected device %s but got %s", i,
+        tgi_fail(S, TG_ERR_DEVICE, op, "invalid gradient at index %d - expected device %s but got %s", i,
                  tg_device_str(tgi_device_of(root)), tg_device_str(tgi_device_of(g)));
         return NULL;
     }
-    return tgi_fit(S, "root", i, g, &m);
+    return tgi_fit(S, NULL, i, g, &m);
 }
 
 /* Visits what the roots reach, newest first, then decides oldest first which nodes lead to a wanted input. */
@@ -7289,40 +7746,45 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
         for (k = 0; k < r->node->inputs && !needed; ++k) {
             const tgi_edge *e = &r->node->edge[k];
             tgi_record *to = e->node ? tgi_find_record(e->node->record, run->id) : NULL;
-            needed = to ? to->needed || to->captured : e->leaf && tgi_is_wanted_leaf(run, e->leaf);
+            needed = to ? to->needed || to->captured : e->leaf && tgi_find_leaf(run, e->leaf);
         }
         r->needed = needed;
     }
     return true;
 }
 
-static tg_backward_run *tgi_begin_run(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags,
-                                      tg_tensor *const *wanted, int wants, tg_tensor **results)
+static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tensor *const *roots, int n,
+                                      tg_tensor *const *grads, int flags, tg_tensor *const *wanted, int wants,
+                                      tg_tensor **results)
 {
     tgi_thread *S = tgi_self();
     tg_backward_run *run;
     uint64_t scope;
     int i;
-    if (!roots && n > 0) return tgi_null_argument(S, "backward", "roots"), (tg_backward_run *)NULL;
+    if (!roots && n > 0) return tgi_null_argument(S, op, list), (tg_backward_run *)NULL;
+    if (!tgi_argument_list(S, op, list, roots, n, n)) return NULL;
     for (i = 0; i < n; ++i) {
-        if (!roots[i]) return tgi_null_argument(S, "backward", "root"), (tg_backward_run *)NULL;
-        if (!tgi_owned_here(S, "backward", "root", roots[i]) || !tgi_sync(S, roots[i])) return NULL;
+        if (!tgi_sync(S, roots[i])) return NULL;
     }
     run = (tg_backward_run *)tgi_take(S, sizeof *run);
-    if (!run) return tgi_no_memory(S, "backward", sizeof *run), run;
+    if (!run) return tgi_no_memory(S, op, sizeof *run), run;
     memset(run, 0, sizeof *run);
     run->S = S;
     run->id = ++S->runs;
-    run->errors = S->errors;
+    run->op = op;
+    run->raised = S->raised;
     run->flags = flags;
     run->wanted = wanted;
     run->wants = wants;
     run->results = results;
-    if (wants && !tgi_discover(run, roots, n)) tgi_run_fail(run);
+    for (i = 0; i < wants && !run->failed; ++i) { /* a record tells a leaf that is wanted */
+        if (!wanted[i]->node && !tgi_leaf_record(run, wanted[i], false)) tgi_run_fail(run);
+    }
+    if (wants && !run->failed && !tgi_discover(run, roots, n)) tgi_run_fail(run);
     scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
     if (!scope) tgi_run_fail(run);
     for (i = 0; i < n && !run->failed; ++i) {
-        tg_tensor *g = tgi_root_grad(S, i, roots[i], grads ? grads[i] : NULL);
+        tg_tensor *g = tgi_root_grad(S, op, i, roots[i], grads ? grads[i] : NULL);
         tgi_edge e;
         e.node = roots[i]->node;
         e.leaf = e.node ? NULL : roots[i];
@@ -7333,14 +7795,18 @@ static tg_backward_run *tgi_begin_run(tg_tensor *const *roots, int n, tg_tensor 
     return run;
 }
 
+static tg_backward_run *tgi_begin_backward(const char *op, const char *list, tg_tensor *const *roots, int n,
+                                           tg_tensor *const *grads, int flags)
+{
+    tg_backward_run *run = tgi_begin_run(op, list, roots, n, grads, flags, NULL, 0, NULL);
+    if (!run || !run->failed) return run;
+    tg_backward_end(run);
+    return NULL;
+}
+
 tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
 {
-    tg_backward_run *run = tgi_begin_run(roots, n, grads, flags, NULL, 0, NULL);
-    if (run && run->failed) {
-        tg_backward_end(run);
-        return NULL;
-    }
-    return run;
+    return tgi_begin_backward("backward_begin", "roots", roots, n, grads, flags);
 }
 
 /* ---- end: leaves get their gradients, or nothing does ---- */
@@ -7392,14 +7858,18 @@ static bool tgi_commit(tg_backward_run *run)
     tgi_thread *S = run->S;
     tgi_record *r;
     for (r = run->leaves; r; r = r->all) {
-        if (!r->retained && r->leaf->hooks && !tgi_run_hooks(S, &r->leaf->hooks, r->leaf->output, &r->grad[0], NULL))
-            return false;
+        bool ok;
+        if (r->retained || !r->grad[0] || !r->leaf->hooks) continue;
+        tgi_ref(r->leaf); /* a hook may release it */
+        ok = tgi_run_hooks(S, &r->leaf->hooks, r->leaf->output, &r->grad[0]);
+        tgi_unref(S, r->leaf);
+        if (!ok) return false;
     }
     if (run->wants) {
         int i;
         for (i = 0; i < run->wants; ++i) {
-            for (r = run->leaves; r && (r->leaf != run->wanted[i] || r->retained); r = r->all) {}
-            if (!r || run->wanted[i]->node || run->results[i]) continue;
+            r = run->wanted[i]->node || run->results[i] ? NULL : tgi_find_leaf(run, run->wanted[i]);
+            if (!r || !r->grad[0]) continue;
             tgi_ref(r->grad[0]);
             run->results[i] = r->grad[0];
         }
@@ -7407,9 +7877,11 @@ static bool tgi_commit(tg_backward_run *run)
     }
     for (r = run->leaves; r; r = r->all) {
         tg_tensor *value;
-        if (tgi_refs(r->leaf) == 0 || tgi_adds_in_place(run, r->leaf)) continue;
+        if (tgi_refs(r->leaf) == 0) continue;
+        if (r->leaf->grad && !tgi_argument(S, run->op, "grad", r->leaf->grad)) return false;
+        if (tgi_adds_in_place(run, r->leaf)) continue;
         value = tgi_commit_value(run, r);
-        if (!value) return false;
+        if (!value || ((r->leaf->flags & TGI_SHARED) && !value->node && !tgi_make_shared(S, value))) return false;
         if (value == r->grad[0]) continue;
         tgi_ref(value);
         tgi_unref(S, r->grad[0]);
@@ -7419,23 +7891,29 @@ static bool tgi_commit(tg_backward_run *run)
         tg_tensor *leaf = r->leaf, *old = leaf->grad;
         if (tgi_refs(leaf) == 0) continue;
         if (tgi_adds_in_place(run, leaf)) {
-            tgi_reach.add_(leaf->grad, r->grad[0]);
+            if (!tgi_reach.add_(leaf->grad, r->grad[0])) return false; /* only a device that fails comes here */
         } else {
             leaf->grad = r->grad[0];
             r->grad[0] = NULL;
-            tgi_unref(S, old);
+            tgi_unref_by(S, old, TGI_BY_GRADIENT);
         }
     }
-    for (r = run->leaves; r; r = r->all) {
+    return true;
+}
+
+/* After the commit: the hooks that see what was committed. */
+static bool tgi_announce(tg_backward_run *run)
+{
+    tgi_record *r;
+    bool ok = true;
+    for (r = run->wants ? NULL : run->leaves; r; r = r->all) {
         tg_tensor *leaf = r->leaf;
-        bool ok;
         if (tgi_refs(leaf) == 0 || !leaf->hooks) continue;
         tgi_ref(leaf); /* a hook may release it */
-        ok = tgi_run_hooks(S, &leaf->hooks, 0, NULL, leaf);
-        tgi_unref(S, leaf);
-        if (!ok) return false;
+        ok = tgi_run_post_hooks(run->S, leaf) && ok;
+        tgi_unref(run->S, leaf);
     }
-    return true;
+    return ok;
 }
 
 /* Commits if everything ran, and frees the run. */
@@ -7444,13 +7922,13 @@ static bool tgi_end_run(tg_backward_run *run)
     tgi_thread *S = run->S;
     bool done = !run->failed && !run->head && !run->heap, was_off = S->grad_off;
     tgi_record *r;
-    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE), floor = S->floor;
-    if (scope) S->floor = scope; /* hooks cannot close it */
+    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
     if (done && !(scope && tgi_commit(run))) {
         done = false;
         tgi_run_fail(run);
     }
+    if (done) done = tgi_announce(run); /* .grad stays as committed */
     S->grad_off = was_off;
     while ((r = tgi_dequeue(run)) != NULL) {
         if (!r->listed) tgi_record_free(S, r);
@@ -7464,7 +7942,6 @@ static bool tgi_end_run(tg_backward_run *run)
         tgi_record_free(S, r);
     }
     tgi_unref(S, run->shown);
-    S->floor = floor;
     if (scope) tgi_frame_close(S, scope);
     tgi_give_back(S, run, sizeof *run);
     return done;
@@ -7479,15 +7956,21 @@ tg_status tg_backward_end(tg_backward_run *run)
 }
 
 /* tg_backward is visibly made of its steps. */
-tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
+static tg_status tgi_backward(const char *op, const char *list, tg_tensor *const *roots, int n,
+                              tg_tensor *const *grads, int flags)
 {
-    tg_backward_run *run = tg_backward_begin(roots, n, grads, flags);
+    tg_backward_run *run = tgi_begin_backward(op, list, roots, n, grads, flags);
     if (!run) return tgi_failed(tgi_self());
     while (tg_backward_step(run, NULL)) {}
     return tg_backward_end(run);
 }
 
-tg_status tg_backward(tg_tensor *root) { return tg_backward_ex(&root, 1, NULL, 0); }
+tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
+{
+    return tgi_backward("backward_ex", "roots", roots, n, grads, flags);
+}
+
+tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root", &root, 1, NULL, 0); }
 
 /* ---- gradients of chosen inputs ---- */
 
@@ -7495,9 +7978,10 @@ static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
 {
     int i;
     if (m <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "gradients", "grad requires non-empty inputs.");
+    if (!inputs) return tgi_null_argument(S, "gradients", "inputs");
+    if (!tgi_argument_list(S, "gradients", "inputs", inputs, m, m)) return false;
     for (i = 0; i < m; ++i) {
-        if (!inputs || !inputs[i]) return tgi_null_argument(S, "gradients", "inputs");
-        if (!tgi_owned_here(S, "gradients", "inputs", inputs[i]) || !tgi_sync(S, inputs[i])) return false;
+        if (!tgi_sync(S, inputs[i])) return false;
         if (!(inputs[i]->flags & TGI_REQUIRES_GRAD)) {
             return tgi_fail(S, TG_ERR_GRAPH, "gradients",
                             "One of the differentiated Tensors does not require grad (input %d)", i);
@@ -7539,7 +8023,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     if (!results) return tgi_null_argument(S, "gradients", "results"), tgi_failed(S);
     for (i = 0; i < m; ++i) results[i] = NULL;
     if (!tgi_check_wanted(S, inputs, m)) return tgi_failed(S);
-    run = tgi_begin_run(outputs, n, grad_outputs, flags, inputs, m, results);
+    run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, inputs, m, results);
     if (!run) return tgi_failed(S);
     while (tg_backward_step(run, NULL)) {}
     ok = tgi_end_run(run);
@@ -7555,7 +8039,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     S->grad_off = was_off;
     if (ok) return TG_OK;
     for (i = 0; i < m; ++i) {
-        if (results[i] && results[i]->link.next && results[i]->scope == S->scope_serial) tg_drop(results[i]);
+        tg_drop(results[i]);
         results[i] = NULL;
     }
     return tgi_failed(S);
@@ -7583,7 +8067,13 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
     }
     while (ctx->saves > 0) tgi_unref(S, ctx->save[--ctx->saves]);
     tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
-    if (ctx->free_user) ctx->free_user(ctx->user);
+    if (ctx->free_user) {
+        tgi_guard guard;
+        tgi_guard_open(&guard, S, "free_user of a custom function");
+        S->burying = true;
+        ctx->free_user(ctx->user);
+        tgi_guard_close(&guard);
+    }
     tgi_give_back(S, ctx, sizeof *ctx);
 }
 
@@ -7604,7 +8094,8 @@ static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)
 tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!ctx || !t) return tgi_null_argument(S, "save", ctx ? "t" : "ctx"), tgi_failed(S);
+    if (!ctx) return tgi_null_argument(S, "save", "ctx"), tgi_failed(S);
+    if (!tgi_argument(S, "save", "t", t)) return tgi_failed(S);
     if (!ctx->forward) return tgi_fail(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors"), TG_ERR_ARGUMENT;
     if (ctx->saves == ctx->room) {
         int room = ctx->room ? 2 * ctx->room : 4;
@@ -7645,7 +8136,8 @@ tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
 {
     tgi_thread *S = tgi_self();
     int i;
-    if (!ctx || !out) return tgi_null_argument(S, "mark_non_differentiable", ctx ? "out" : "ctx"), tgi_failed(S);
+    if (!ctx) return tgi_null_argument(S, "mark_non_differentiable", "ctx"), tgi_failed(S);
+    if (!tgi_argument(S, "mark_non_differentiable", "out", out)) return tgi_failed(S);
     for (i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
         if (ctx->out[i] == out) return ctx->differentiable_not |= (uint64_t)1 << i, TG_OK;
     }
@@ -7666,11 +8158,20 @@ static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
     return TGI_EXTRA;
 }
 
-/* Links a node for the call of ctx, which then belongs to it.  Edges go to in[0..n_in) where they require grad. */
+static bool tgi_differentiable_output(const tg_ctx *ctx, int i)
+{
+    return !(i < 64 && (ctx->differentiable_not >> i & 1)) && tgi_dtypes[ctx->out[i]->dtype].floating;
+}
+
+/* Links a node for the call of ctx, which then belongs to it, if an output is differentiable.  Edges go to in[0..n_in)
+   where they require grad. */
 static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
 {
-    tgi_node *n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
-    int i;
+    tgi_node *n;
+    int i, outputs = 0;
+    for (i = 0; i < ctx->n_out; ++i) outputs += tgi_differentiable_output(ctx, i);
+    if (!outputs) return true;
+    n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
     if (!n) return false;
     for (i = 0; i < ctx->n_in; ++i) {
         if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[i], ctx->in[i]);
@@ -7682,11 +8183,9 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
     }
     ctx->saves = 0;
     for (i = 0; i < ctx->n_out; ++i) {
-        tg_tensor *y = ctx->out[i];
-        if (i < 64 && (ctx->differentiable_not >> i & 1)) continue;
-        if (!tgi_dtypes[y->dtype].floating) continue;
+        if (!tgi_differentiable_output(ctx, i)) continue;
         n->refs++;
-        tgi_set_node(S, y, n, i);
+        tgi_set_node(S, ctx->out[i], n, i);
     }
     ctx->node = n;
     n->ctx = ctx;
@@ -7696,17 +8195,16 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
 }
 
 /* An output that is an input, a view, or has a history already becomes a tensor of its own, also where it was saved. */
-static bool tgi_own_outputs(tgi_thread *S, const char *name, tg_ctx *ctx)
+static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
 {
     int i, k;
     for (i = 0; i < ctx->n_out; ++i) {
         tg_tensor *was = ctx->out[i];
         bool input = false, alias = false;
         if (!was) {
-            return S->errors
-                       ? false
-                       : tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %s did not fill in output %d", name, i);
+            return tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %.100s did not fill in output %d", ctx->name, i);
         }
+        if (!tgi_argument(S, "custom", "out", was)) return false;
         for (k = 0; k < ctx->n_in; ++k) input = input || was == ctx->in[k];
         for (k = 0; k < i; ++k) alias = alias || was == ctx->out[k];
         alias = alias || input || !was->link.next || was->scope != ctx->scope;
@@ -7723,8 +8221,41 @@ static bool tgi_own_outputs(tgi_thread *S, const char *name, tg_ctx *ctx)
     return true;
 }
 
-tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
-                       void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out, int n_out)
+/* The tensors that are handed to a function of the user's: usable, up to date, and noted by a checkpoint around it. */
+static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const *in, int n)
+{
+    int i;
+    if (!in && n > 0) return tgi_null_argument(S, op, "in");
+    if (!tgi_argument_list(S, op, "in", in, n, n)) return false;
+    for (i = 0; i < n; ++i) {
+        if (!tgi_sync(S, in[i])) return false;
+        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->watch && !tgi_watch_note(S, in[i])) return false;
+    }
+    return true;
+}
+
+/* Calls forward, in a scope of its own that is open, and makes outputs and node of what it did. */
+static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, bool records)
+{
+    tgi_guard guard;
+    bool ok;
+    ctx->forward = true;
+    tgi_guard_open(&guard, S, "forward of a custom function");
+    ctx->status = forward(ctx, ctx->in, ctx->out);
+    ok = tgi_guard_close(&guard);
+    S->grad_off = true;
+    if (ok && ctx->status != TG_OK) {
+        ok = tgi_guard_failed(&guard) ? false
+                                      : tgi_fail(S, ctx->status, "custom", "forward of %.100s failed", ctx->name);
+    }
+    ok = ok && tgi_own_outputs(S, ctx);
+    ctx->forward = false;
+    return ok && (!records || tgi_custom_node(S, TGI_OP_custom, ctx));
+}
+
+static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward forward, tg_custom_backward backward,
+                            void *user, void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out,
+                            int n_out)
 {
     tgi_thread *S = tgi_self();
     bool records = false, ok;
@@ -7732,26 +8263,17 @@ tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_ba
     tg_rng rng = S->rng;
     tg_ctx *ctx;
     int i;
-    if (!name || !forward || !backward || (!in && n_in) || !out) {
-        tgi_null_argument(S, "custom",
-                          !name       ? "name"
-                          : !forward  ? "forward"
-                          : !backward ? "backward"
-                          : !out      ? "out"
-                                      : "in");
+    for (i = 0; out && i < n_out; ++i) out[i] = NULL;
+    if (!name || !forward || !backward || (!out && n_out > 0)) {
+        tgi_null_argument(S, op, !name ? "name" : !forward ? "forward" : !backward ? "backward" : "out");
         return tgi_failed(S);
     }
-    if (n_out > UINT16_MAX) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "custom", "%d outputs are too many", n_out);
+    if (n_in < 0 || n_out < 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "%d inputs and %d outputs cannot be", n_in, n_out);
         return TG_ERR_ARGUMENT;
     }
-    for (i = 0; i < n_out; ++i) out[i] = NULL;
-    for (i = 0; i < n_in; ++i) {
-        if (!in[i]) return tgi_null_argument(S, name, "in"), tgi_failed(S);
-        if (!tgi_owned_here(S, "custom", "in", in[i]) || !tgi_sync(S, in[i])) return tgi_failed(S);
-        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->watch && !tgi_watch_note(S, in[i])) return tgi_failed(S);
-        records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
-    }
+    if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
+    for (i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
     ctx = tgi_ctx_new(S, name);
     scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
     if (!scope) {
@@ -7763,41 +8285,51 @@ tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_ba
     ctx->backward = backward;
     ctx->in = in, ctx->n_in = n_in;
     ctx->out = out, ctx->n_out = n_out;
-    ctx->forward = true;
     ctx->scope = scope;
-    ctx->status = forward(ctx, in, out);
-    tgi_frames_close_above(S, scope);
-    if (ctx->status != TG_OK && !S->errors) tgi_fail(S, ctx->status, "custom", "forward of %s failed", name);
-    ok = ctx->status == TG_OK && tgi_own_outputs(S, name, ctx);
-    ctx->forward = false;
-    ctx->free_user = free_user;
-    if (ok && records) ok = tgi_custom_node(S, TGI_OP_custom, ctx);
+    tgi_ref_all(in, n_in);
+    ok = tgi_custom_run(S, forward, ctx, records);
+    tgi_unref_all(S, in, n_in);
     for (i = 0; i < n_out; ++i) {
         if (ok) tg_keep(out[i]);
         else out[i] = NULL;
     }
     if (!ok) S->rng = rng;
-    if (!ok) ctx->free_user = NULL; /* a call that fails leaves user to the caller */
+    if (ok) ctx->free_user = free_user; /* a call that fails leaves user to the caller */
     if (!ctx->node) tgi_ctx_free(S, ctx);
     tgi_frame_close(S, scope);
     return ok ? TG_OK : tgi_failed(S);
 }
 
+tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
+                       void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out, int n_out)
+{
+    return tgi_custom("custom_ex", name, forward, backward, user, free_user, in, n_in, out, n_out);
+}
+
 tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                     tg_tensor *const *in, int n_in, tg_tensor **out, int n_out)
 {
-    return tg_custom_ex(name, forward, backward, user, NULL, in, n_in, out, n_out);
+    return tgi_custom("custom", name, forward, backward, user, NULL, in, n_in, out, n_out);
 }
 
 static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
 {
     tgi_thread *S = step->S;
     tg_ctx *ctx = step->node->ctx;
-    tg_status status = ctx->backward(ctx, step->grad, step->result);
+    tgi_guard guard;
+    tg_status status;
+    int i;
     (void)g;
-    if (status == TG_OK) return true;
-    if (!S->errors) tgi_fail(S, status, "custom", "backward of %s failed", ctx->name);
-    return false;
+    tgi_guard_open(&guard, S, "backward of a custom function");
+    status = ctx->backward(ctx, step->grad, step->result);
+    if (!tgi_guard_close(&guard)) return false;
+    if (status != TG_OK && !tgi_guard_failed(&guard))
+        tgi_fail(S, status, "custom", "backward of %.100s failed", ctx->name);
+    if (status != TG_OK) return false;
+    for (i = 0; i < step->node->inputs; ++i) {
+        if (step->result[i] && !tgi_argument(S, "custom", "grad_in", step->result[i])) return false;
+    }
+    return true;
 }
 
 /* ---- checkpoints ---- */
@@ -7826,6 +8358,19 @@ static bool tgi_watch_note(tgi_thread *S, tg_tensor *t)
     return true;
 }
 
+/* fn(in, n, user), which must give a tensor of its own scope or of the caller's. */
+static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *const *in, int n, void *user)
+{
+    tgi_guard guard;
+    tg_tensor *y;
+    tgi_guard_open(&guard, S, "the checkpointed function");
+    y = fn(in, n, user);
+    if (!tgi_guard_close(&guard)) return NULL;
+    if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_sync(S, y) ? y : NULL;
+    if (!tgi_guard_failed(&guard)) tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "the function returned NULL");
+    return NULL;
+}
+
 tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_thread *S = tgi_self();
@@ -7836,14 +8381,10 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     tg_rng rng = S->rng;
     bool ok;
     int i;
-    if (!fn || (!in && n)) return tgi_null_argument(S, "checkpoint", fn ? "in" : "fn"), y;
-    for (i = 0; i < n; ++i) {
-        if (!in[i]) return tgi_null_argument(S, "checkpoint", "in"), y;
-        if (!tgi_owned_here(S, "checkpoint", "in", in[i]) || !tgi_sync(S, in[i])) return NULL;
-    }
-    if (S->grad_off) { /* nothing to save */
-        return fn(in, n, user);
-    }
+    if (!fn) return tgi_null_argument(S, "checkpoint", "fn"), y;
+    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n), y;
+    if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
+    if (S->grad_off) return tgi_checkpoint_call(S, fn, in, n, user); /* nothing to save */
     ctx = tgi_ctx_new(S, "checkpoint");
     scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
     if (!scope) {
@@ -7856,18 +8397,17 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     S->watch = &watch;
     S->grad_off = true;
     ctx->scope = scope;
-    y = fn(in, n, user);
-    tgi_frames_close_above(S, scope);
-    S->grad_off = true;
+    tgi_ref_all(in, n);
+    y = tgi_checkpoint_call(S, fn, in, n, user);
     ctx->in = in, ctx->n_in = n;
     ctx->out = &y, ctx->n_out = 1;
     ctx->forward = true;
-    ok = y && tgi_own_outputs(S, "checkpoint", ctx); /* notes a result that is an input, or fn's own */
+    ok = y && tgi_own_outputs(S, ctx); /* notes a result that is an input, or fn's own */
     S->watch = outer;
     for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
     ctx->forward = false;
-    if (ok && watch.n &&
-        tgi_dtypes[y->dtype].floating) { /* its inputs are all that it met, not only those it was given */
+    tgi_unref_all(S, in, n);
+    if (ok && watch.n) { /* its inputs are all that it met, not only those it was given */
         ctx->in = watch.list, ctx->n_in = watch.n;
         ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
         for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_watch_note(S, watch.list[i]);
@@ -7900,7 +8440,7 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     for (i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
     S->rng = ctx->rng;
     S->grad_off = false;
-    y = ctx->function(in, n, ctx->user);
+    y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
     S->grad_off = was_off;
     S->rng = rng;
     if (in != few) tgi_give_back(S, in, bytes);
@@ -7909,7 +8449,6 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
         return tgi_fail(S, TG_ERR_GRAPH, "checkpoint", "the function made shape %s when run again, but %s before",
                         tgi_shape_text(y).text, tgi_shape_text(g).text);
     }
-    if (!tgi_sync(S, y)) return false;
     if (!(y->flags & TGI_REQUIRES_GRAD)) return true;
     e.node = y->node;
     e.leaf = y->node ? NULL : y;
@@ -7934,8 +8473,22 @@ static bool tgi_compose(tgi_composite *c, const char *op)
     return true;
 }
 
+/* A view whose base belongs to the composite, so that nobody else has seen it, becomes a tensor of its own.  False if
+   its history could not be brought up to date first. */
+static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
+{
+    tg_tensor *base = y->base;
+    if (!base || !base->link.next || base->scope != c->scope) return true;
+    if (!tgi_sync(c->S, y)) return false;
+    y->base = NULL;
+    y->flags &= (uint16_t)~TGI_NO_GRAD_VIEW;
+    tgi_unref(c->S, base);
+    return true;
+}
+
 static tg_tensor *tgi_composed(tgi_composite *c, tg_tensor *y)
 {
+    if (y && !tgi_own_base(c, y)) y = NULL;
     if (y && y->link.next) tg_keep(y);
     if (!y) c->S->rng = c->rng; /* a call that fails has taken no random numbers */
     c->S->composite = c->outer;
@@ -7993,15 +8546,17 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     const tgi_backend *to = y->storage->backend, *from = x->storage->backend;
     size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
-    void *host;
+    void *host, *target, *source;
     bool ok;
     if (bytes == 0) return true;
-    if (from->host) return tgi_upload(S, y, 0, tgi_bytes_at(S, x, 0, false), bytes);
-    if (to->host) return tgi_download(S, x, 0, tgi_bytes_at(S, y, 0, true), bytes);
+    target = tgi_bytes_at(S, y, 0, true);
+    source = tgi_bytes_at(S, x, 0, false);
+    if (!target || !source) return false;
+    if (from->host) return tgi_upload(S, y, 0, source, bytes);
+    if (to->host) return tgi_download(S, x, 0, target, bytes);
     if (to == from) {
         tgi_count_moved(S, y->storage, x->storage, bytes);
-        return to->exchange(S, y->storage->index, tgi_bytes_at(S, y, 0, true), x->storage->index,
-                            tgi_bytes_at(S, x, 0, false), bytes);
+        return to->exchange(S, y->storage->index, target, x->storage->index, source, bytes);
     }
     host = tgi_take(S, bytes);
     if (!host) return tgi_no_memory(S, "to", bytes);
@@ -8018,6 +8573,7 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
     size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
     void *to = tgi_bytes_at(S, y, 0, true), *from = tgi_bytes_at(S, x, 0, false);
     if (bytes == 0) return true;
+    if (!to || !from) return false;
     tgi_count_moved(S, y->storage, x->storage, bytes);
     if ((up ? device->backend->start_upload(S, device->index, to, from, bytes)
             : device->backend->start_download(S, device->index, to, from, bytes)) &&
@@ -8053,14 +8609,14 @@ static bool tgi_may_overtake(const tg_tensor *t, const tgi_backend *to, tg_dtype
 }
 
 /* A copy of t: the op behind every move. */
-static tg_tensor *tgi_moved(tgi_thread *S, tg_tensor *t, const tgi_backend *to, int index, tg_dtype dtype,
+static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *to, int index, tg_dtype dtype,
                             const tgi_backend *pinning, bool non_blocking)
 {
     tgi_call c;
     tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
     bool same_place = t->storage->backend == to && t->storage->index == index;
     tg_tensor *y;
-    if (!tgi_begin1(&c, TGI_OP_to, t)) return NULL;
+    if (!tgi_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
     non_blocking = non_blocking && tgi_may_overtake(t, to, dtype);
     if (non_blocking) {
         memory = to->host ? TGI_PINNED : TGI_FOR_COPY_STREAM;
@@ -8068,25 +8624,30 @@ static tg_tensor *tgi_moved(tgi_thread *S, tg_tensor *t, const tgi_backend *to, 
     }
     c.backend = to;
     c.index = index;
-    y = tgi_new_in(S, "to", t->ndim, t->dim, dtype, to, index, memory, pinning);
+    y = tgi_new_in(c.S, name, t->ndim, t->dim, dtype, to, index, memory, pinning);
     if (!y) return NULL;
     c.out[c.nout++] = y;
     tgi_preserve_strides(y, t);
-    return tgi_finish(&c, same_place ? tgi_copy_elements(S, y, t) : tgi_move_elements(S, y, t, non_blocking));
+    return tgi_finish(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
+}
+
+/* t, which can be used, on a device and in a dtype. */
+static tg_tensor *tgi_to(const char *name, tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, name, &device);
+    bool same_place;
+    if (!backend) return NULL;
+    if (!tgi_dtype_known(dtype))
+        return tgi_fail(S, TG_ERR_DTYPE, name, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    same_place = t->storage->backend == backend && t->storage->index == device.index;
+    if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
+    return tgi_moved(name, t, backend, device.index, dtype, NULL, (flags & TG_NON_BLOCKING) != 0);
 }
 
 tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 {
-    tgi_thread *S = tgi_self();
-    const tgi_backend *backend = tgi_backend_for(S, "to", &device);
-    bool same_place;
-    if (!t) return tgi_null_argument(S, "to", "t"), t;
-    if (!backend) return NULL;
-    if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, "to", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
-    same_place = t->storage->backend == backend && t->storage->index == device.index;
-    if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
-    return tgi_moved(S, t, backend, device.index, dtype, NULL, (flags & TG_NON_BLOCKING) != 0);
+    return tgi_argument(tgi_self(), "to_ex", "t", t) ? tgi_to("to_ex", t, device, dtype, flags) : NULL;
 }
 
 static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
@@ -8098,36 +8659,29 @@ static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
 }
 
-tg_tensor *tg_to(tg_tensor *t, tg_device device)
+static tg_tensor *tgi_to_device(const char *name, tg_tensor *t, int type, int index)
 {
-    if (!t) return tgi_null_argument(tgi_self(), "to", "t"), t;
-    return tg_to_ex(t, device, (tg_dtype)t->dtype, 0);
+    tg_device device;
+    if (!tgi_argument(tgi_self(), name, "t", t)) return NULL;
+    device.type = type;
+    device.index = index;
+    return tgi_to(name, t, device, (tg_dtype)t->dtype, 0);
 }
+
+tg_tensor *tg_to(tg_tensor *t, tg_device device) { return tgi_to_device("to", t, device.type, device.index); }
+tg_tensor *tg_cuda(tg_tensor *t) { return tgi_to_device("cuda", t, TG_DEV_CUDA, -1); }
+tg_tensor *tg_cpu(tg_tensor *t) { return tgi_to_device("cpu", t, TG_DEV_CPU, 0); }
 
 tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype)
 {
-    if (!t) return tgi_null_argument(tgi_self(), "to_dtype", "t"), t;
-    return tg_to_ex(t, tgi_device_of(t), dtype, 0);
+    if (!tgi_argument(tgi_self(), "to_dtype", "t", t)) return NULL;
+    return tgi_to("to_dtype", t, tgi_device_of(t), dtype, 0);
 }
 
 tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other)
 {
-    if (!other) return tgi_null_argument(tgi_self(), "to_like", "other"), other;
-    return tg_to_ex(t, tgi_device_of(other), (tg_dtype)other->dtype, 0);
-}
-
-tg_tensor *tg_cuda(tg_tensor *t)
-{
-    tg_device device;
-    device.type = TG_DEV_CUDA;
-    device.index = -1;
-    return tg_to(t, device);
-}
-
-tg_tensor *tg_cpu(tg_tensor *t)
-{
-    static const tg_device cpu = TG_CPU_INIT;
-    return tg_to(t, cpu);
+    if (!tgi_arguments(tgi_self(), "to_like", "t,other", 2, t, other, NULL, NULL)) return NULL;
+    return tgi_to("to_like", t, tgi_device_of(other), (tg_dtype)other->dtype, 0);
 }
 
 tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
@@ -8138,6 +8692,7 @@ tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
     size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
     int i, made = 0;
     if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
+    if (!tgi_argument_list(S, "to_all", "list", list, n, n)) return tgi_failed(S);
     if (!tgi_compose(&c, "to_all")) return tgi_failed(S);
     moved = (tg_tensor **)tgi_take(S, bytes);
     if (!moved) tgi_no_memory(S, "to_all", bytes);
@@ -8154,7 +8709,7 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
     tgi_composite c;
     tg_device gpu;
     const tgi_backend *pinning;
-    if (!t) return tgi_null_argument(S, "pin_memory", "t"), t;
+    if (!tgi_argument(S, "pin_memory", "t", t)) return NULL;
     if (!t->storage->backend->host) {
         tgi_fail(S, TG_ERR_DEVICE, "pin_memory", "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
                  tg_device_str(tgi_device_of(t)));
@@ -8165,13 +8720,13 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
     gpu.index = -1;
     pinning = tgi_backend_for(S, "pin_memory", &gpu);
     if (!pinning || !tgi_compose(&c, "pin_memory")) return NULL;
-    t = tgi_moved(S, t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
+    t = tgi_moved("pin_memory", t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
     return tgi_composed(&c, t);
 }
 
 bool tg_is_pinned(const tg_tensor *t)
 {
-    TGI_GETTER(t, "is_pinned", false);
+    if (!tgi_gets(t, "is_pinned")) return false;
     return t->storage->pinned != NULL;
 }
 
@@ -8201,9 +8756,9 @@ tg_tensor *tg_contiguous(tg_tensor *t)
 {
     tgi_call c;
     tg_tensor *y;
-    if (!t) return tgi_null_argument(tgi_self(), "contiguous", "t"), t;
+    if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
     if (tgi_is_contiguous(t)) return t;
-    if (!tgi_begin1(&c, TGI_OP_clone, t)) return NULL;
+    if (!tgi_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
 }
@@ -8298,14 +8853,14 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
                                           "`logical_not()` operator instead."};
     if (tgi_dtypes[dtype].floating || tgi_kind_of(op) == TGI_KIND_FLOATS) return true;
     if (dtype == TG_BOOL && (op == TGI_OP_sub || op == TGI_OP_neg)) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name, "%s", no_bool[op == TGI_OP_neg]);
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s", no_bool[op == TGI_OP_neg]);
     }
     if (op == TGI_OP_pow_scalar && s < 0) {
-        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op->name, "Integers to negative integer powers are not allowed.");
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
     }
     if (op == TGI_OP_clamp && !tgi_is_nan(s) && !tgi_is_nan(t)) return true; /* sides may be open */
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
-    return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name,
+    return tgi_fail(c->S, TG_ERR_DTYPE, c->name,
                     "%g is no value of a tensor of %s\n"
                     "convert the tensor first: tg_to_dtype(t, TG_F32)",
                     tgi_is_integral(s) ? t : s, tg_dtype_name(dtype));
@@ -8315,11 +8870,11 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
 static bool tgi_fits_target(tgi_call *c, const tg_tensor *target, int ndim, const int64_t *dims, tg_dtype dtype)
 {
     if (!tgi_same_shape(target, ndim, dims)) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "output with shape %s doesn't match the broadcast shape %s",
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "output with shape %s doesn't match the broadcast shape %s",
                         tgi_shape_text(target).text, tgi_dims_text(ndim, dims).text);
     }
     if (tgi_dtypes[dtype].category > tgi_dtypes[target->dtype].category) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name, "result type %s can't be cast to the desired output type %s",
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "result type %s can't be cast to the desired output type %s",
                         tg_dtype_name(dtype), tg_dtype_name((tg_dtype)target->dtype));
     }
     return true;
@@ -8341,7 +8896,7 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     for (i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
         if (c->target && x != c->target && tgi_collides(c->target, x)) {
-            x = tgi_new_like(S, c->op->name, x);
+            x = tgi_new_like(S, c->name, x);
             ok = x && tgi_copy_elements(S, x, c->in[i]);
             if (x) copies[copied++] = x;
         }
@@ -8358,11 +8913,12 @@ static int tgi_cpu_scalars(int op, int n)
     return op == TGI_OP_where ? n : op == TGI_OP_binary_cross_entropy ? 0 : 1;
 }
 
-static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t);
+static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
+                                  double t);
 
 /* An elementwise op of inputs in different places.  0-dim CPU tensors go to where the others are, by recorded moves
    that bring their gradients home; anything else is an error. */
-static tg_tensor *tgi_across_devices(int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
+static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
 {
     const tgi_op *row = tgi_op_row(op);
     int i, k = 0, scalars = tgi_cpu_scalars(op, n);
@@ -8372,32 +8928,36 @@ static tg_tensor *tgi_across_devices(int op, bool in_place, tg_tensor *const *in
     for (i = 0; i < n; ++i) {
         bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
         if (tgi_same_place(in[i], in[k]) || (scalar && scalars-- > 0)) continue;
-        tgi_fail(tgi_self(), TG_ERR_DEVICE, row->name,
+        tgi_fail(tgi_self(), TG_ERR_DEVICE, name,
                  "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
                  "%s, %s is on %s)\n%s",
                  tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
                  tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
                  tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                 tgi_mending_move(row->arguments, i, k, in, n).text);
+                 tgi_mending_move(row->arguments, i, k, in, n, in_place).text);
         return NULL;
     }
-    if (!tgi_compose(&c, row->name)) return NULL;
+    if (!tgi_compose(&c, name)) return NULL;
     for (i = 0; i < n && (moved[i] = tg_to(in[i], tgi_device_of(in[k]))) != NULL; ++i) {}
-    if (i == n) y = tgi_elementwise(op, in_place, moved, n, s, t);
+    if (i == n) y = tgi_elementwise(name, op, in_place, moved, n, s, t);
     return tgi_composed(&c, y);
 }
 
-static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
+/* The op by a public function of that name; NULL stands for the op's own, or that of its twin in place. */
+static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
+                                  double t)
 {
     tgi_call c;
     tg_tensor *y;
     tg_dtype dtype;
     int values = op == TGI_OP_where ? 2 : op == TGI_OP_masked_fill ? 1 : n, ndim, i, kind = tgi_kind_of(op);
-    bool has_number = op >= TGI_OP_add_scalar && op <= TGI_OP_ge_scalar;
+    bool has_number = op > TGI_SCALAR_OPS_BEGIN && op < TGI_SCALAR_OPS_END;
     int64_t dims[TG_MAX_DIMS];
-    if (!tgi_begin(&c, op, in, n)) return c.mixed ? tgi_across_devices(op, in_place, in, n, s, t) : NULL;
+    if (!name && in_place) name = tgi_op_row(op)->in_place;
+    if (!tgi_begin_as(&c, name, op, in, n))
+        return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
     if (values < n && op != TGI_OP_lerp && in[values]->dtype != TG_BOOL) {
-        tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "expected a condition of dtype bool, but got %s",
+        tgi_fail(c.S, TG_ERR_DTYPE, c.name, "expected a condition of dtype bool, but got %s",
                  tg_dtype_name((tg_dtype)in[values]->dtype));
         return NULL;
     }
@@ -8410,11 +8970,11 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
     ndim = in[0]->ndim;
     memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
     for (i = 1; i < n; ++i) {
-        if (!tgi_broadcast(c.S, c.op->name, &ndim, dims, in[i], in, n)) return NULL;
+        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
     }
     c.attr.s = s;
     c.attr.t = t;
-    c.has_attr = has_number || op == TGI_OP_masked_fill;
+    c.has_attr = has_number || op > TGI_MASK_OPS_BEGIN; /* the last elementwise rows: they have numbers, too */
     if (in_place) {
         if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_begin_write(&c)) return NULL;
         return tgi_finish_write(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
@@ -8425,7 +8985,7 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
 
 static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
 {
-    return tgi_elementwise(op, in_place, &x, 1, s, t);
+    return tgi_elementwise(NULL, op, in_place, &x, 1, s, t);
 }
 
 static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
@@ -8433,7 +8993,7 @@ static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, do
     tg_tensor *in[2];
     in[0] = a;
     in[1] = b;
-    return tgi_elementwise(op, in_place, in, 2, s, 0);
+    return tgi_elementwise(NULL, op, in_place, in, 2, s, 0);
 }
 
 static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
@@ -8442,7 +9002,7 @@ static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
     in[0] = a;
     in[1] = b;
     in[2] = c;
-    return tgi_elementwise(op, false, in, 3, 0, 0);
+    return tgi_elementwise(NULL, op, false, in, 3, 0, 0);
 }
 
 /* ---- the rules of the elementwise rows ---- */
@@ -8583,8 +9143,14 @@ tg_tensor *tg_gt_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_gt_scal
 tg_tensor *tg_ge_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_ge_scalar, false, x, s, 0); }
 tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, false, x, lo, hi); }
 tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, true, x, lo, hi); }
-tg_tensor *tg_clamp_min(tg_tensor *x, double lo) { return tg_clamp(x, lo, (double)INFINITY); }
-tg_tensor *tg_clamp_max(tg_tensor *x, double hi) { return tg_clamp(x, -(double)INFINITY, hi); }
+tg_tensor *tg_clamp_min(tg_tensor *x, double lo)
+{
+    return tgi_elementwise("clamp_min", TGI_OP_clamp, false, &x, 1, lo, (double)INFINITY);
+}
+tg_tensor *tg_clamp_max(tg_tensor *x, double hi)
+{
+    return tgi_elementwise("clamp_max", TGI_OP_clamp, false, &x, 1, -(double)INFINITY, hi);
+}
 tg_tensor *tg_leaky_relu(tg_tensor *x, double slope) { return tgi_map1(TGI_OP_leaky_relu, false, x, slope, 0); }
 tg_tensor *tg_elu(tg_tensor *x, double alpha) { return tgi_map1(TGI_OP_elu, false, x, alpha, 0); }
 tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx) { return tgi_map1(TGI_OP_gelu, false, x, tanh_approx, 0); }
@@ -8609,7 +9175,7 @@ tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
 {
     tgi_composite c;
     tg_device where;
-    if (!a || !b) return tgi_null_argument(tgi_self(), "lerp_scalar", a ? "b" : "a"), (tg_tensor *)NULL;
+    if (!tgi_arguments(tgi_self(), "lerp_scalar", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (!tgi_compose(&c, "lerp_scalar")) return NULL;
     where = tgi_device_of(a->storage->backend->host ? b : a);
     return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, (tg_dtype)a->dtype, where)));
@@ -8627,16 +9193,17 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
 
 /* ---- writing: fill_, zero_, copy_, set ---- */
 
-tg_tensor *tg_fill_(tg_tensor *t, double value)
+static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
     tgi_call c;
-    if (!tgi_begin1(&c, TGI_OP_fill_, t) || !tgi_begin_write(&c)) return NULL;
+    if (!tgi_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_begin_write(&c)) return NULL;
     return tgi_finish_write(&c, tgi_fill_elements(c.S, t, value));
 }
 
 static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_zeros_like(g)); }
 
-tg_tensor *tg_zero_(tg_tensor *t) { return tg_fill_(t, 0); }
+tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
+tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
 
 tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
 {
@@ -8647,7 +9214,7 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
     int64_t dims[TG_MAX_DIMS];
     int ndim;
     bool ok;
-    if (!dst || !src) return tgi_null_argument(tgi_self(), "copy_", dst ? "src" : "dst"), (tg_tensor *)NULL;
+    if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
     if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
                        tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
         return dst;
@@ -8711,7 +9278,7 @@ static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, co
         if (dims[i] == 0) extent = 0;
         else if (extent) extent += (dims[i] - 1) * strides[i];
     }
-    y = tgi_new(S, c->op->name, 1, &extent, dtype, c->backend, c->index);
+    y = tgi_new(S, c->name, 1, &extent, dtype, c->backend, c->index);
     if (!y) return NULL;
     y->ndim = (uint8_t)ndim;
     memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
@@ -8733,7 +9300,7 @@ static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_geometry *v
 static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides,
                               int64_t offset)
 {
-    tg_tensor *y = tgi_alias(c->S, c->op->name, t);
+    tg_tensor *y = tgi_alias(c->S, c->name, t);
     if (!y) return NULL;
     y->ndim = (uint8_t)ndim;
     memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
@@ -8873,7 +9440,7 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
     tg_shape asked = *shape;
     int i, hole = -1;
     bool fits;
-    if (shape->ndim < 0 || shape->ndim > TG_MAX_DIMS) return tgi_check_shape(S, op, shape->ndim, shape->dim, &known);
+    if (!tgi_shape_argument(S, op, "shape", shape)) return false;
     for (i = 0; i < shape->ndim; ++i) {
         if (shape->dim[i] == -1) {
             if (hole >= 0) return tgi_fail(S, TG_ERR_SHAPE, op, "only one dimension can be inferred");
@@ -8897,10 +9464,11 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
                     tgi_dims_text(asked.ndim, asked.dim).text, (long long)numel);
 }
 
-static tg_tensor *tgi_reshape_view(tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides)
+static tg_tensor *tgi_reshape_view(const char *name, tg_tensor *t, int ndim, const int64_t *dims,
+                                   const int64_t *strides)
 {
     tgi_call c;
-    if (!tgi_begin1(&c, TGI_OP_reshape, t)) return NULL;
+    if (!tgi_begin1_as(&c, name, TGI_OP_reshape, t)) return NULL;
     return tgi_finish(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
 }
 
@@ -8913,34 +9481,38 @@ tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
 {
     tgi_thread *S = tgi_self();
     int64_t strides[TG_MAX_DIMS];
-    if (!t) return tgi_null_argument(S, "view", "t"), t;
+    if (!tgi_argument(S, "view", "t", t)) return NULL;
     if (!tgi_infer_shape(S, "view", t, &shape)) return NULL;
-    if (tgi_view_strides(t, shape.ndim, shape.dim, strides)) return tgi_reshape_view(t, shape.ndim, shape.dim, strides);
+    if (tgi_view_strides(t, shape.ndim, shape.dim, strides))
+        return tgi_reshape_view("view", t, shape.ndim, shape.dim, strides);
     tgi_fail(S, TG_ERR_SHAPE, "view",
              "view size is not compatible with input tensor's size and stride (at least one dimension "
              "spans across two contiguous subspaces). Use .reshape(...) instead.\ntg_reshape copies where it must");
     return NULL;
 }
 
-tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape)
+static tg_tensor *tgi_reshape(const char *name, tg_tensor *t, tg_shape shape)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
     int64_t strides[TG_MAX_DIMS];
-    if (!t) return tgi_null_argument(S, "reshape", "t"), t;
-    if (!tgi_infer_shape(S, "reshape", t, &shape)) return NULL;
-    if (tgi_view_strides(t, shape.ndim, shape.dim, strides)) return tgi_reshape_view(t, shape.ndim, shape.dim, strides);
-    if (!tgi_compose(&c, "reshape")) return NULL;
+    if (!tgi_argument(S, name, "t", t)) return NULL;
+    if (!tgi_infer_shape(S, name, t, &shape)) return NULL;
+    if (tgi_view_strides(t, shape.ndim, shape.dim, strides))
+        return tgi_reshape_view(name, t, shape.ndim, shape.dim, strides);
+    if (!tgi_compose(&c, name)) return NULL;
     return tgi_composed(&c, tg_view(tg_contiguous(t), shape));
 }
+
+tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshape", t, shape); }
 
 tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
 {
     tgi_thread *S = tgi_self();
     tg_shape shape;
     int i;
-    if (!t) return tgi_null_argument(S, "flatten", "t"), t;
-    if (t->ndim == 0) return tg_reshape(t, TG_SHAPE(1));
+    if (!tgi_argument(S, "flatten", "t", t)) return NULL;
+    if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
     if (start_dim > end_dim) {
         return tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"),
@@ -8949,7 +9521,7 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
     shape = tg_make_shape(start_dim + 1, t->dim);
     for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
     for (; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
-    return tg_reshape(t, shape);
+    return tgi_reshape("flatten", t, shape);
 }
 
 tg_tensor *tg_squeeze(tg_tensor *t, int dim)
@@ -8957,14 +9529,14 @@ tg_tensor *tg_squeeze(tg_tensor *t, int dim)
     tgi_thread *S = tgi_self();
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
     int i, n = 0;
-    if (!t) return tgi_null_argument(S, "squeeze", "t"), t;
+    if (!tgi_argument(S, "squeeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "squeeze", t->ndim, &dim)) return NULL;
     for (i = 0; i < t->ndim; ++i) {
         if (i == dim && t->dim[i] == 1) continue;
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
     }
-    return tgi_reshape_view(t, n, dims, strides);
+    return tgi_reshape_view("squeeze", t, n, dims, strides);
 }
 
 tg_tensor *tg_unsqueeze(tg_tensor *t, int dim)
@@ -8972,7 +9544,7 @@ tg_tensor *tg_unsqueeze(tg_tensor *t, int dim)
     tgi_thread *S = tgi_self();
     int64_t dims[TG_MAX_DIMS + 1], strides[TG_MAX_DIMS + 1];
     int i;
-    if (!t) return tgi_null_argument(S, "unsqueeze", "t"), t;
+    if (!tgi_argument(S, "unsqueeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "unsqueeze", t->ndim + 1, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS) {
         return tgi_fail(S, TG_ERR_SHAPE, "unsqueeze", "a tensor has at most %d dims", TG_MAX_DIMS), (tg_tensor *)NULL;
@@ -8983,7 +9555,7 @@ tg_tensor *tg_unsqueeze(tg_tensor *t, int dim)
     }
     dims[dim] = 1;
     strides[dim] = dim < t->ndim ? t->stride[dim] * (t->dim[dim] ? t->dim[dim] : 1) : 1;
-    return tgi_reshape_view(t, t->ndim + 1, dims, strides);
+    return tgi_reshape_view("unsqueeze", t, t->ndim + 1, dims, strides);
 }
 
 /* order[i] is the dim of t that becomes dim i. */
@@ -9014,6 +9586,7 @@ static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
 static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
 {
     int i, seen = 0;
+    if (!tgi_shape_argument(S, op, "dims", dims)) return false;
     for (i = 0; i < dims->ndim; ++i) {
         int dim = dims->dim[i] < INT_MIN || dims->dim[i] > INT_MAX ? INT_MAX : (int)dims->dim[i];
         if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
@@ -9030,7 +9603,7 @@ tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
 {
     tgi_thread *S = tgi_self();
     int order[TG_MAX_DIMS], i;
-    if (!t) return tgi_null_argument(S, "permute", "t"), t;
+    if (!tgi_argument(S, "permute", "t", t) || !tgi_shape_argument(S, "permute", "dims", &dims)) return NULL;
     if (dims.ndim != t->ndim) {
         tgi_fail(S, TG_ERR_SHAPE, "permute",
                  "number of dimensions in the tensor input does not match the length of the desired "
@@ -9057,7 +9630,7 @@ static tg_tensor *tgi_move_dim(tg_tensor *t, int from, int to)
 tg_tensor *tg_movedim(tg_tensor *t, int source, int destination)
 {
     tgi_thread *S = tgi_self();
-    if (!t) return tgi_null_argument(S, "movedim", "t"), t;
+    if (!tgi_argument(S, "movedim", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "movedim", t->ndim, &source) || !tgi_wrap_dim(S, "movedim", t->ndim, &destination))
         return NULL;
     return tgi_move_dim(t, source, destination);
@@ -9067,7 +9640,7 @@ tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1)
 {
     tgi_thread *S = tgi_self();
     int order[TG_MAX_DIMS], i;
-    if (!t) return tgi_null_argument(S, "transpose", "t"), t;
+    if (!tgi_argument(S, "transpose", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "transpose", t->ndim, &dim0) || !tgi_wrap_dim(S, "transpose", t->ndim, &dim1)) return NULL;
     for (i = 0; i < t->ndim; ++i) order[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
     return tgi_permute(t, order);
@@ -9076,7 +9649,7 @@ tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1)
 tg_tensor *tg_t(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!t) return tgi_null_argument(S, "t", "t"), t;
+    if (!tgi_argument(S, "t", "t", t)) return NULL;
     if (t->ndim > 2) {
         return tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim),
                (tg_tensor *)NULL;
@@ -9091,13 +9664,13 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
     tgi_call c;
     int64_t strides[TG_MAX_DIMS], numel;
     int i, lead;
-    if (!tgi_begin1(&c, TGI_OP_expand, t)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
     lead = shape.ndim - t->ndim;
-    if (lead < 0 || shape.ndim > TG_MAX_DIMS) {
+    if (lead < 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, "expand",
                  "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
-                 "in the tensor (%d), and at most %d",
-                 shape.ndim, t->ndim, TG_MAX_DIMS);
+                 "in the tensor (%d)",
+                 shape.ndim, t->ndim);
         return NULL;
     }
     for (i = shape.ndim - 1; i >= 0; --i) {
@@ -9233,8 +9806,8 @@ static bool tgi_rule_unfold(tgi_step *step, tg_tensor *g) { return tgi_part_rule
 static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
 {
     if (t->ndim == 0)
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name, "this function cannot be applied to a 0-dim tensor.");
-    return tgi_wrap_dim(c->S, c->op->name, t->ndim, dim);
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "this function cannot be applied to a 0-dim tensor.");
+    return tgi_wrap_dim(c->S, c->name, t->ndim, dim);
 }
 
 tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
@@ -9260,7 +9833,7 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    if (!tgi_begin1(&c, TGI_OP_slice, t)) return NULL;
+    if (!tgi_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."),
                (tg_tensor *)NULL;
@@ -9342,8 +9915,8 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
 {
     tgi_call c;
     tgi_composite inner;
-    int64_t dims[TG_MAX_DIMS + 1];
-    if (t && t->ndim == 0 && dim >= -1 && dim <= 0) { /* as one of size 1: its only window */
+    int64_t dims[TG_MAX_DIMS + 1], numel;
+    if (tgi_usable(tgi_self(), t) && t->ndim == 0 && dim >= -1 && dim <= 0) { /* as one of size 1: its only window */
         if (!tgi_compose(&inner, "unfold")) return NULL;
         t = tg_unfold(tg_unsqueeze(t, 0), 0, size, step);
         return tgi_composed(&inner, t ? tg_select(t, 0, 0) : NULL);
@@ -9365,73 +9938,112 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = (t->dim[dim] - size) / step + 1;
     dims[t->ndim] = size;
+    if (!tgi_check_shape(c.S, "unfold", t->ndim + 1, dims, &numel)) return NULL;
     c.attr.dim = dim;
     c.attr.j = dims[dim] > 1 ? step : 1;
     c.attr.i = 0;
     return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
 }
 
-/* ---- split, chunk, unbind: several views by one call; they must not be written ---- */
+/* ---- split, chunk, unbind: several views by one call, the outputs of one node; they must not be written ---- */
 
-static int tgi_pieces(const char *op, tg_tensor *t, int dim, int64_t size, bool drop_dim, tg_tensor **out, int max)
+/* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
+static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
 {
-    int64_t total = t->dim[dim], count = drop_dim ? total : total ? (total + size - 1) / size : 1, i;
+    int i;
+    for (i = 0; out && i < max; ++i) out[i] = NULL;
+    if (!tgi_begin1_as(c, name, op, t)) return false;
+    if (!out) return tgi_null_argument(c->S, name, "out");
+    if (t->ndim == 0) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, name,
+                        op == TGI_OP_unbind ? "Dimension specified as %.0s%d but tensor has no dimensions"
+                                            : "%s expects at least a 1-dimensional tensor, which has a dim %d",
+                        name, *dim);
+    }
+    return tgi_wrap_dim(c->S, name, t->ndim, dim);
+}
+
+/* count views of t: of `size` elements along dim each, but for the last one; without the dim where the op is unbind. */
+static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
+{
+    const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
+    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
+    bool ok = true;
+    int i, n = 0;
     if (count > max) {
-        return tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%lld pieces, but out has room for %d", (long long)count, max),
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
                0;
     }
-    for (i = 0; i < count; ++i) {
-        int64_t start = i * size, rest = total - start;
-        out[i] = drop_dim ? tg_select(t, dim, i) : tg_narrow(t, dim, start, rest < size ? rest : size);
-        if (!out[i]) {
-            while (i > 0) tg_drop(out[--i]);
-            return 0;
-        }
-        out[i]->flags |= TGI_MULTI_VIEW;
+    for (i = 0; i < t->ndim; ++i) {
+        if (drops_dim && i == dim) continue;
+        dims[n] = t->dim[i];
+        strides[n++] = t->stride[i];
     }
-    return (int)count;
+    c->has_attr = true;
+    c->attr.dim = dim;
+    c->out = out;
+    for (k = 0; ok && k < count; ++k, start += size) {
+        const int64_t rest = t->dim[dim] - start;
+        tg_tensor *piece;
+        if (!drops_dim) dims[dim] = rest < size ? rest : size;
+        piece = tgi_view_of(c, t, n, dims, strides, t->offset + start * t->stride[dim]);
+        if (piece) piece->flags |= TGI_MULTI_VIEW;
+        ok = piece != NULL;
+    }
+    if (count == 0) return 0;
+    return tgi_finish(c, ok) ? (int)count : 0;
+}
+
+/* The pieces' gradients beside each other: zeros stand for pieces that have none. */
+static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
+{
+    (void)g;
+    return tgi_give(step, 0, tg_cat(step->grad, step->node->outputs, step->attr->dim));
+}
+
+static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
+{
+    (void)g;
+    return tgi_give(step, 0, tg_stack(step->grad, step->node->outputs, step->attr->dim));
 }
 
 int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
 {
-    tgi_thread *S = tgi_self();
-    if (!t || !out) return tgi_null_argument(S, "split", t ? "out" : "t"), 0;
-    if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "split", "split expects at least a 1-dimensional tensor"), 0;
-    if (!tgi_wrap_dim(S, "split", t->ndim, &dim)) return 0;
-    if (size < 0 || (size == 0 && t->dim[dim] != 0)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "split",
+    tgi_call c;
+    int64_t total, count;
+    if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
+    total = t->dim[dim];
+    if (size < 0 || (size == 0 && total != 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
                  size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
                           : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
-                 (long long)(size < 0 ? size : t->dim[dim]));
+                 (long long)(size < 0 ? size : total));
         return 0;
     }
-    return tgi_pieces("split", t, dim, size ? size : 1, false, out, max);
+    count = total ? total / size + (total % size != 0) : 1;
+    return tgi_pieces(&c, t, dim, size, count, out, max);
 }
 
 int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
 {
-    tgi_thread *S = tgi_self();
-    int64_t size;
-    if (!t || !out) return tgi_null_argument(S, "chunk", t ? "out" : "t"), 0;
-    if (t->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, "chunk", "chunk expects at least a 1-dimensional tensor"), 0;
+    tgi_call c;
+    int64_t total, size;
+    if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
     if (chunks <= 0) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
+        return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
                         (long long)chunks),
                0;
     }
-    if (!tgi_wrap_dim(S, "chunk", t->ndim, &dim)) return 0;
-    size = t->dim[dim] / chunks + (t->dim[dim] % chunks != 0);
-    return tgi_pieces("chunk", t, dim, size ? size : 1, false, out, max);
+    total = t->dim[dim];
+    size = total / chunks + (total % chunks != 0);
+    return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
 }
 
 int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
 {
-    tgi_thread *S = tgi_self();
-    if (!t || !out) return tgi_null_argument(S, "unbind", t ? "out" : "t"), 0;
-    if (t->ndim == 0)
-        return tgi_fail(S, TG_ERR_SHAPE, "unbind", "Dimension specified as %d but tensor has no dimensions", dim), 0;
-    if (!tgi_wrap_dim(S, "unbind", t->ndim, &dim)) return 0;
-    return tgi_pieces("unbind", t, dim, 1, true, out, max);
+    tgi_call c;
+    if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, &dim, out, max)) return 0;
+    return tgi_pieces(&c, t, dim, 1, t->dim[dim], out, max);
 }
 
 /* ---- cat and stack ---- */
@@ -9534,8 +10146,8 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     int i;
     if (!tensors || n <= 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
+    if (!tgi_argument_list(S, "stack", "tensors", tensors, n, n)) return NULL;
     for (i = 0; i < n; ++i) {
-        if (!tensors[i]) return tgi_null_argument(S, "stack", "tensors"), (tg_tensor *)NULL;
         if (!tgi_same_shape(tensors[i], tensors[0]->ndim, tensors[0]->dim)) {
             tgi_fail(S, TG_ERR_SHAPE, "stack",
                      "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
@@ -9628,7 +10240,7 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tgi_loop loop;
     tg_tensor *y;
     int i, k;
-    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_pad_spans(&c, t, pads, dims, span)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) || !tgi_pad_spans(&c, t, pads, dims, span)) return NULL;
     c.has_attr = true;
     c.attr.listed = pads.ndim;
     for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
@@ -9664,7 +10276,7 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     tg_tensor *y = t;
     int64_t numel;
     int i, k, lead;
-    if (!t) return tgi_null_argument(S, "repeat", "t"), t;
+    if (!tgi_argument(S, "repeat", "t", t) || !tgi_shape_argument(S, "repeat", "counts", &counts)) return NULL;
     lead = counts.ndim - t->ndim;
     if (lead < 0) {
         tgi_fail(S, TG_ERR_SHAPE, "repeat",
@@ -9673,6 +10285,11 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     }
     if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
     shape = counts;
+    for (i = 0; i < counts.ndim; ++i) { /* the sizes of the result, to see that they do not overflow */
+        int64_t size = i < lead ? 1 : t->dim[i - lead];
+        shape.dim[i] = size && counts.dim[i] > INT64_MAX / size ? INT64_MAX : size * counts.dim[i];
+    }
+    if (!tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel)) return NULL;
     for (i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
     if (!tgi_compose(&c, "repeat")) return NULL;
     y = tg_reshape(y, shape);
@@ -9691,7 +10308,7 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
         shape.dim[i] *= counts.dim[i];
         y = tg_reshape(y, shape);
     }
-    if (y && (y->base || y == t)) y = tg_clone(y);
+    if (y && (y == t || y->storage == t->storage)) y = tg_clone(y);
     return tgi_composed(&c, y);
 }
 
@@ -9701,7 +10318,10 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     tgi_composite c;
     tg_tensor *y = t, *part[2];
     int i;
-    if (!t) return tgi_null_argument(S, "roll", "t"), t;
+    if (!tgi_argument(S, "roll", "t", t) || !tgi_shape_argument(S, "roll", "shifts", &shifts) ||
+        !tgi_shape_argument(S, "roll", "dims", &dims)) {
+        return NULL;
+    }
     if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim,
                  dims.ndim);
@@ -9709,7 +10329,7 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     }
     if (!tgi_compose(&c, "roll")) return NULL;
     for (i = 0; y && i < dims.ndim; ++i) {
-        int dim = (int)dims.dim[i];
+        int dim = dims.dim[i] < INT_MIN || dims.dim[i] > INT_MAX ? INT_MAX : (int)dims.dim[i];
         int64_t n, by;
         if (t->ndim == 0) {
             tgi_fail(S, TG_ERR_SHAPE, "roll", "Dimension specified as %d but tensor has no dimensions", dim);
@@ -9718,7 +10338,8 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
             y = NULL;
         }
         if (!y || (n = t->dim[dim]) == 0) continue;
-        by = (shifts.dim[i] % n + n) % n;
+        by = shifts.dim[i] % n;
+        if (by < 0) by += n;
         if (by == 0) continue;
         part[0] = tg_narrow(y, dim, n - by, by);
         part[1] = tg_narrow(y, dim, 0, n - by);
@@ -9734,7 +10355,7 @@ static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *rows, *cols, *right;
-    if (!t) return tgi_null_argument(S, op, "t"), t;
+    if (!tgi_argument(S, op, "t", t)) return NULL;
     if (t->ndim < 2)
         return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
     if (diagonal > t->dim[t->ndim - 1]) diagonal = t->dim[t->ndim - 1];
@@ -9757,7 +10378,7 @@ static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *m
 {
     int i;
     *mask = dims.ndim ? 0 : (1 << t->ndim) - 1;
-    if (!tgi_wrap_dims(c->S, c->op->name, t, &dims)) return false;
+    if (!tgi_wrap_dims(c->S, c->name, t, &dims)) return false;
     for (i = 0; i < dims.ndim && t->ndim; ++i) *mask |= 1 << dims.dim[i];
     return true;
 }
@@ -9805,16 +10426,17 @@ static tg_dtype tgi_sum_dtype(const tg_tensor *t)
 }
 
 /* One kernel reduction: sum, prod, amax, amin, any, all. */
-static tg_tensor *tgi_reduction_op(int op, tgi_reduction kind, tg_tensor *t, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind, tg_tensor *t, tg_shape dims,
+                                   bool keepdim)
 {
     tgi_call c;
     tgi_reduce r;
     tg_tensor *y;
     tg_dtype dtype;
     int mask;
-    if (!tgi_begin1(&c, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if (!tgi_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, c.op->name,
+        tgi_fail(c.S, TG_ERR_SHAPE, c.name,
                  dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
                            : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                              "reduction dim with the 'dim' "
@@ -9832,14 +10454,17 @@ static tg_tensor *tgi_reduction_op(int op, tgi_reduction kind, tg_tensor *t, tg_
 }
 
 #define TGI_REDUCTION(name, kind)                                                                                      \
-    tg_tensor *tg_##name(tg_tensor *t) { return tgi_reduction_op(TGI_OP_##name, kind, t, TG_SCALAR, false); }          \
+    tg_tensor *tg_##name(tg_tensor *t)                                                                                 \
+    {                                                                                                                  \
+        return tgi_reduction_op(#name, TGI_OP_##name, kind, t, TG_SCALAR, false);                                      \
+    }                                                                                                                  \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim)                                                    \
     {                                                                                                                  \
-        return tgi_reduction_op(TGI_OP_##name, kind, t, TG_SHAPE(dim), keepdim);                                       \
+        return tgi_reduction_op(#name "_dim", TGI_OP_##name, kind, t, TG_SHAPE(dim), keepdim);                         \
     }                                                                                                                  \
     tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, bool keepdim)                                             \
     {                                                                                                                  \
-        return tgi_reduction_op(TGI_OP_##name, kind, t, dims, keepdim);                                                \
+        return tgi_reduction_op(#name "_dims", TGI_OP_##name, kind, t, dims, keepdim);                                 \
     }
 TGI_REDUCTION(sum, TGI_SUM)
 TGI_REDUCTION(prod, TGI_PROD)
@@ -9943,8 +10568,8 @@ static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g)
 static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
 static bool tgi_rule_amin(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
 
-tg_tensor *tg_max(tg_tensor *t) { return tg_amax(t); }
-tg_tensor *tg_min(tg_tensor *t) { return tg_amin(t); }
+tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_amax, TGI_AMAX, t, TG_SCALAR, false); }
+tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_amin, TGI_AMIN, t, TG_SCALAR, false); }
 
 static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
 {
@@ -9961,7 +10586,7 @@ static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->
 /* t for the inner steps of a composite: in f32 if it has sixteen bits. */
 static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
 
-tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
     tgi_reduce r;
@@ -9969,11 +10594,13 @@ tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim)
     tg_tensor *y, *sum;
     int mask;
     bool ok;
-    if (!tgi_begin1(&c, TGI_OP_mean, t) || !tgi_need_floating(c.S, "mean", t) || !tgi_dims_mask(&c, t, dims, &mask))
+    if (!tgi_begin1_as(&c, name, TGI_OP_mean, t) || !tgi_need_floating(c.S, name, t) ||
+        !tgi_dims_mask(&c, t, dims, &mask)) {
         return NULL;
+    }
     c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask);
     y = tgi_reduced_output(&c, t, mask, keepdim, (tg_dtype)t->dtype);
-    sum = y && tgi_is_short(t) ? tgi_new(c.S, "mean", y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
+    sum = y && tgi_is_short(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
     if (!y || !sum) return tgi_finish(&c, false);
     r = tgi_reduce_over(TGI_SUM, sum, t, mask);
     loop = tgi_loop_over(y); /* y = sum / n */
@@ -9993,10 +10620,11 @@ static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
 }
 
-tg_tensor *tg_mean(tg_tensor *t) { return tg_mean_dims(t, TG_SCALAR, false); }
-tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim) { return tg_mean_dims(t, TG_SHAPE(dim), keepdim); }
+tg_tensor *tg_mean(tg_tensor *t) { return tgi_mean("mean", t, TG_SCALAR, false); }
+tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim) { return tgi_mean("mean_dim", t, TG_SHAPE(dim), keepdim); }
+tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim) { return tgi_mean("mean_dims", t, dims, keepdim); }
 
-tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+static tg_tensor *tgi_var(const char *op, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
@@ -10004,20 +10632,24 @@ tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
     tg_shape all = dims;
     int64_t n = 1;
     int i;
-    if (!t) return tgi_null_argument(S, "var", "t"), t;
-    if (!tgi_need_floating(S, "var", t) || !tgi_wrap_dims(S, "var", t, &all)) return NULL;
+    if (!tgi_argument(S, op, "t", t)) return NULL;
+    if (!tgi_need_floating(S, op, t) || !tgi_wrap_dims(S, op, t, &all)) return NULL;
     for (i = 0; i < (dims.ndim ? all.ndim : t->ndim) && t->ndim; ++i) n *= t->dim[dims.ndim ? all.dim[i] : i];
-    if (!tgi_compose(&c, "var")) return NULL;
+    if (!tgi_compose(&c, op)) return NULL;
     x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     y = tg_sub(x, tg_mean_dims(x, dims, true)); /* two passes: no digits cancel */
     y = tg_div_scalar(tg_sum_dims(tg_square(y), dims, keepdim), n > correction ? (double)(n - correction) : 0);
     return tgi_composed(&c, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
-tg_tensor *tg_var(tg_tensor *t) { return tg_var_dims(t, TG_SCALAR, 1, false); }
+tg_tensor *tg_var(tg_tensor *t) { return tgi_var("var", t, TG_SCALAR, 1, false); }
 tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
 {
-    return tg_var_dims(t, TG_SHAPE(dim), correction, keepdim);
+    return tgi_var("var_dim", t, TG_SHAPE(dim), correction, keepdim);
+}
+tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+{
+    return tgi_var("var_dims", t, dims, correction, keepdim);
 }
 
 /* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
@@ -10029,17 +10661,19 @@ static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *
     return tgi_finish(c, true);
 }
 
-tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+static tg_tensor *tgi_std(const char *name, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
     int mask;
-    if (!tgi_begin1(&c, TGI_OP_std, t) || !tgi_need_floating(c.S, "std", t) || !tgi_dims_mask(&c, t, dims, &mask))
+    if (!tgi_begin1_as(&c, name, TGI_OP_std, t) || !tgi_need_floating(c.S, name, t) ||
+        !tgi_dims_mask(&c, t, dims, &mask)) {
         return NULL;
+    }
     c.has_attr = true;
     c.attr.dim = mask;
     c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask) - correction;
-    if (!tgi_compose(&inner, "std")) return NULL;
+    if (!tgi_compose(&inner, name)) return NULL;
     c.S->grad_off = true;
     return tgi_finish_with(&c, &inner, tg_sqrt(tg_var_dims(t, dims, correction, keepdim)));
 }
@@ -10054,24 +10688,30 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
 }
 
-tg_tensor *tg_std(tg_tensor *t) { return tg_std_dims(t, TG_SCALAR, 1, false); }
+tg_tensor *tg_std(tg_tensor *t) { return tgi_std("std", t, TG_SCALAR, 1, false); }
 tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
 {
-    return tg_std_dims(t, TG_SHAPE(dim), correction, keepdim);
+    return tgi_std("std_dim", t, TG_SHAPE(dim), correction, keepdim);
+}
+tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+{
+    return tgi_std("std_dims", t, dims, correction, keepdim);
 }
 
-tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape dims, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
     tg_tensor *a, *y;
     int mask;
-    if (!tgi_begin1(&c, TGI_OP_norm, t) || !tgi_need_floating(c.S, "norm", t) || !tgi_dims_mask(&c, t, dims, &mask))
+    if (!tgi_begin1_as(&c, name, TGI_OP_norm, t) || !tgi_need_floating(c.S, name, t) ||
+        !tgi_dims_mask(&c, t, dims, &mask)) {
         return NULL;
+    }
     c.has_attr = true;
     c.attr.dim = mask;
     c.attr.s = p;
-    if (!tgi_compose(&inner, "norm")) return NULL;
+    if (!tgi_compose(&inner, name)) return NULL;
     c.S->grad_off = true;
     a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
@@ -10107,28 +10747,32 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
 }
 
-tg_tensor *tg_norm(tg_tensor *t) { return tg_norm_dims(t, 2, TG_SCALAR, false); }
+tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, TG_SCALAR, false); }
 tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim)
 {
-    return tg_norm_dims(t, p, TG_SHAPE(dim), keepdim);
+    return tgi_norm("norm_dim", t, p, TG_SHAPE(dim), keepdim);
+}
+tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
+{
+    return tgi_norm("norm_dims", t, p, dims, keepdim);
 }
 
-tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
     tg_tensor *x, *shift, *y;
     int mask;
-    if (t && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
-        if (!tgi_compose(&inner, "logsumexp")) return NULL;
-        return tgi_composed(&inner, tg_logsumexp_dims(tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
+    if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
+        if (!tgi_compose(&inner, name)) return NULL;
+        return tgi_composed(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
     }
-    if (!tgi_begin1(&c, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) {
+    if (!tgi_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) {
         return NULL;
     }
     c.has_attr = true;
     c.attr.dim = mask;
-    if (!tgi_compose(&inner, "logsumexp")) return NULL;
+    if (!tgi_compose(&inner, name)) return NULL;
     c.S->grad_off = true;
     x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
@@ -10148,10 +10792,14 @@ static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
 }
 
-tg_tensor *tg_logsumexp(tg_tensor *t) { return tg_logsumexp_dims(t, TG_SCALAR, false); }
+tg_tensor *tg_logsumexp(tg_tensor *t) { return tgi_logsumexp("logsumexp", t, TG_SCALAR, false); }
 tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim)
 {
-    return tg_logsumexp_dims(t, TG_SHAPE(dim), keepdim);
+    return tgi_logsumexp("logsumexp_dim", t, TG_SHAPE(dim), keepdim);
+}
+tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
+{
+    return tgi_logsumexp("logsumexp_dims", t, dims, keepdim);
 }
 
 /* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
@@ -10201,17 +10849,17 @@ static void tgi_drop_dim(tg_tensor *t, int dim)
 }
 
 /* values and indices of the extreme elements along dim; either may not be wanted */
-static tg_tensor *tgi_extreme_dim(int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim, bool values,
-                                  tg_tensor **indices)
+static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim,
+                                  bool values, tg_tensor **indices)
 {
     tgi_call c;
     tgi_rows r;
     tg_tensor *y = NULL, *at;
-    const char *name = kind == TGI_AMAX ? (values ? "max" : "argmax") : values ? "min" : "argmin";
     if (indices) *indices = NULL;
-    if (!tgi_begin1(&c, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
+    if (!tgi_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
     if (t->ndim && t->dim[dim] == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.", name, dim);
+        tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
+                 kind == TGI_AMAX ? (values ? "max" : "argmax") : values ? "min" : "argmin", dim);
         return NULL;
     }
     c.has_attr = true;
@@ -10250,22 +10898,22 @@ static bool tgi_rule_min_dim(tgi_step *step, tg_tensor *g) { return tgi_index_ru
 
 tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
 {
-    return tgi_extreme_dim(TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, true, indices);
+    return tgi_extreme_dim("max_dim", TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, true, indices);
 }
 
 tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
 {
-    return tgi_extreme_dim(TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, true, indices);
+    return tgi_extreme_dim("min_dim", TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, true, indices);
 }
 
 tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim)
 {
-    return tgi_extreme_dim(TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, false, NULL);
+    return tgi_extreme_dim("argmax", TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, false, NULL);
 }
 
 tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim)
 {
-    return tgi_extreme_dim(TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, false, NULL);
+    return tgi_extreme_dim("argmin", TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, false, NULL);
 }
 
 tg_tensor *tg_cumsum(tg_tensor *t, int dim)
@@ -10316,7 +10964,7 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
     tgi_composite c;
     tg_tensor *y, *at = NULL;
     if (indices) *indices = NULL;
-    if (!t) return tgi_null_argument(S, "topk", "t"), t;
+    if (!tgi_argument(S, "topk", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "topk", t->ndim, &dim)) return NULL;
     if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"), (tg_tensor *)NULL;
@@ -10338,8 +10986,8 @@ static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
-    if (!tgi_begin1(&c, op, t) || !tgi_need_floating(c.S, c.op->name, t) ||
-        !tgi_wrap_dim(c.S, c.op->name, t->ndim, &dim))
+    if (!tgi_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) ||
+        !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
         return NULL;
     c.has_attr = true;
     c.attr.dim = dim;
@@ -10476,8 +11124,7 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *y;
-    if (!x) return tgi_null_argument(S, "layer_norm", "x"), x;
-    if (!tgi_one_device4(S, "layer_norm", "x,weight,bias", x, weight, bias, NULL)) return NULL;
+    if (!tgi_operands(S, "layer_norm", "x,weight,bias", 1, x, weight, bias, NULL)) return NULL;
     if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
         !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") || !tgi_compose(&c, "layer_norm")) {
         return NULL;
@@ -10493,8 +11140,7 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *y;
-    if (!x) return tgi_null_argument(S, "rms_norm", "x"), x;
-    if (!tgi_one_device4(S, "rms_norm", "x,weight", x, weight, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, "rms_norm", "x,weight", 1, x, weight, NULL, NULL)) return NULL;
     if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") || !tgi_compose(&c, "rms_norm"))
         return NULL;
     y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
@@ -10599,7 +11245,7 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     tgi_composite c;
     tg_tensor *y;
     bool row, column;
-    if (!a || !b) return tgi_null_argument(S, "matmul", a ? "b" : "a"), (tg_tensor *)NULL;
+    if (!tgi_arguments(S, "matmul", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim == 0 || b->ndim == 0) {
         tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
                  a->ndim, b->ndim);
@@ -10621,7 +11267,7 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
+    if (!tgi_arguments(S, op, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != a_ndim || b->ndim != b_ndim) {
         tgi_fail(S, TG_ERR_SHAPE, op,
                  a_ndim == b_ndim ? "%dD tensors expected, but got %dD and %dD tensors"
@@ -10655,7 +11301,7 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!a || !b) return tgi_null_argument(S, "outer", a ? "b" : "a"), (tg_tensor *)NULL;
+    if (!tgi_arguments(S, "outer", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != 1 || b->ndim != 1) {
         return tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim,
                         b->ndim),
@@ -10670,8 +11316,7 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *y;
-    if (!x || !weight) return tgi_null_argument(S, "linear", x ? "weight" : "x"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, "linear", "x,weight,bias", x, weight, bias, NULL)) return NULL;
+    if (!tgi_operands(S, "linear", "x,weight,bias", 2, x, weight, bias, NULL)) return NULL;
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
         tgi_fail(S, TG_ERR_SHAPE, "linear",
                  "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
@@ -10689,8 +11334,7 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
     tgi_thread *S = tgi_self();
     tgi_composite inner;
     tg_tensor *y;
-    if (!c) return tgi_null_argument(S, "addmm", "c"), c;
-    if (!tgi_one_device4(S, "addmm", "c,a,b", c, a, b, NULL)) return NULL;
+    if (!tgi_operands(S, "addmm", "c,a,b", 3, c, a, b, NULL)) return NULL;
     if (!tgi_compose(&inner, "addmm")) return NULL;
     y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
@@ -10962,14 +11606,11 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *y;
-    int i;
     if (!equation || !tensors)
         return tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"), (tg_tensor *)NULL;
     if (n <= 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
-    for (i = 0; i < n; ++i) {
-        if (!tensors[i]) return tgi_null_argument(S, "einsum", "tensors"), (tg_tensor *)NULL;
-    }
+    if (!tgi_argument_list(S, "einsum", "tensors", tensors, n, n)) return NULL;
     if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
     if (!tgi_compose(&c, "einsum")) return NULL;
     y = tgi_einsum(S, equation, tensors, n);
@@ -10992,7 +11633,7 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
 {
     int i;
     if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name,
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
                         "Index tensor must have the same number of dimensions as %s tensor",
                         index->ndim != t->ndim ? (src ? "self" : "input") : "src");
     }
@@ -11000,7 +11641,7 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
         bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
         if (!wide && !longer) continue;
         if (tgi_numel(index) == 0) return true;
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->op->name,
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
                         "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
                         tgi_shape_text(index).text, src ? "self" : "input", tgi_shape_text(t).text, dim,
                         src ? " and to be no larger size than src " : "", src ? tgi_shape_text(src).text : "");
@@ -11060,17 +11701,17 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
     tgi_rows r;
     tg_tensor *y;
     bool ok;
-    if (!tgi_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.op->name, t->ndim, &dim) ||
-        !tgi_check_index_dtype(c.S, c.op->name, index)) {
+    if (!tgi_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
+        !tgi_check_index_dtype(c.S, c.name, index)) {
         return NULL;
     }
     if (t->dtype != src->dtype) {
-        return tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "%s(): Expected self.dtype to be equal to src.dtype",
-                        c.op->name),
+        return tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype",
+                        c.name),
                (tg_tensor *)NULL;
     }
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
-        !tgi_check_index_values(c.S, c.op->name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
+        !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
         return NULL;
     }
     c.has_attr = true;
@@ -11154,7 +11795,7 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!t || !index) return tgi_null_argument(S, "index_select", t ? "index" : "t"), (tg_tensor *)NULL;
+    if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
     if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
     if (t->ndim == 0 && tgi_numel(index) != 1) {
@@ -11174,8 +11815,7 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
     tg_shape a, b;
     int64_t along;
     int i;
-    if (!t || !index) return tgi_null_argument(S, "take_along_dim", t ? "index" : "t"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, "take_along_dim", "t,index", t, index, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
     if (t->ndim != index->ndim) {
         tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
@@ -11205,8 +11845,7 @@ tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
     tgi_composite c;
     tg_shape shape;
     tg_tensor *rows;
-    if (!weight || !ids) return tgi_null_argument(S, "embedding", weight ? "ids" : "weight"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, "embedding", "weight,ids", weight, ids, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
     if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
     if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
     shape = tg_shape_of(ids);
@@ -11223,8 +11862,7 @@ tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     int i;
-    if (!t || !index || !src)
-        return tgi_null_argument(S, "index_add", !t ? "t" : !index ? "index" : "src"), (tg_tensor *)NULL;
+    if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
     for (i = 0; i < t->ndim; ++i) {
         int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
@@ -11252,6 +11890,13 @@ typedef struct {
     tg_shape shape;         /* of the indices, broadcast */
     tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
 } tgi_indexing;
+
+/* The list of indices of the user; NULL stands for a whole dim. */
+static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *indices, int n)
+{
+    if (!indices) return tgi_null_argument(S, op, "indices");
+    return tgi_argument_list(S, op, "indices", indices, n, 0);
+}
 
 static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
 
@@ -11395,8 +12040,10 @@ tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
     tgi_indexing x;
     tg_tensor *y = NULL;
     tg_shape flat;
-    if (!t || !indices) return tgi_null_argument(S, "index", t ? "indices" : "t"), (tg_tensor *)NULL;
-    if (!tgi_compose(&c, "index")) return NULL;
+    if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
+        !tgi_compose(&c, "index")) {
+        return NULL;
+    }
     if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
         flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
         y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_spread_index(x.places, flat, x.first),
@@ -11454,11 +12101,12 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
     tgi_call write;
     tgi_indexing x;
     tg_tensor *y = NULL;
-    if (!t || !indices || !values)
-        return tgi_null_argument(S, op, !t ? "t" : !indices ? "indices" : "values"), (tg_tensor *)NULL;
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
+        !tgi_compose(&c, op)) {
+        return NULL;
+    }
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
-    if (values && tgi_one_device4(S, op, "t,values", t, values, NULL, NULL) &&
+    if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
         (!in_place || (tgi_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
         tgi_indexing_of(S, op, t, indices, n, &x)) {
         y = tgi_put_at(S, &x, in_place, t, values, accumulate);
@@ -11482,8 +12130,7 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
     tgi_composite c;
     tg_tensor *in[2];
     tg_shape shape;
-    if (!t || !mask) return tgi_null_argument(S, "masked_select", t ? "mask" : "t"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, "masked_select", "t,mask", t, mask, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
     if (mask->dtype != TG_BOOL) {
         tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
         return NULL;
@@ -11502,7 +12149,7 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *range, *y;
-    if (!ids) return tgi_null_argument(S, "one_hot", "ids"), ids;
+    if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
     if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_compose(&c, "one_hot")) return NULL;
     if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
         tg_tensor *most = tg_max(ids);
@@ -11547,7 +12194,7 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
         return tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)),
                (tg_tensor *)NULL;
     }
-    t = tgi_new(S, op, shape.ndim, shape.dim, dtype, backend, device.index);
+    t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
     n = tgi_numel(t);
     if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_made(S, t, false);
@@ -11557,55 +12204,58 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
 
 tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_random_tensor("rand", TGI_UNIFORM, 0, 1, shape, dtype, device);
+    return tgi_random_tensor("rand_on", TGI_UNIFORM, 0, 1, shape, dtype, device);
 }
 tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_random_tensor("randn", TGI_NORMAL, 0, 1, shape, dtype, device);
+    return tgi_random_tensor("randn_on", TGI_NORMAL, 0, 1, shape, dtype, device);
 }
 
 tg_tensor *tg_rand(tg_shape shape)
 {
     tgi_thread *S = tgi_self();
-    return tg_rand_on(shape, S->default_dtype, S->default_device);
+    return tgi_random_tensor("rand", TGI_UNIFORM, 0, 1, shape, S->default_dtype, S->default_device);
 }
 
 tg_tensor *tg_randn(tg_shape shape)
 {
     tgi_thread *S = tgi_self();
-    return tg_randn_on(shape, S->default_dtype, S->default_device);
+    return tgi_random_tensor("randn", TGI_NORMAL, 0, 1, shape, S->default_dtype, S->default_device);
 }
 
-tg_tensor *tg_rand_like(tg_tensor *t)
+static tg_tensor *tgi_random_like(const char *op, tgi_random kind, tg_tensor *t)
 {
-    if (!t) return tgi_null_argument(tgi_self(), "rand_like", "t"), t;
-    return tg_rand_on(tg_make_shape(t->ndim, t->dim), (tg_dtype)t->dtype, tgi_device_of(t));
+    if (!tgi_argument(tgi_self(), op, "t", t)) return NULL;
+    return tgi_random_tensor(op, kind, 0, 1, tg_make_shape(t->ndim, t->dim), (tg_dtype)t->dtype, tgi_device_of(t));
 }
 
-tg_tensor *tg_randn_like(tg_tensor *t)
-{
-    if (!t) return tgi_null_argument(tgi_self(), "randn_like", "t"), t;
-    return tg_randn_on(tg_make_shape(t->ndim, t->dim), (tg_dtype)t->dtype, tgi_device_of(t));
-}
+tg_tensor *tg_rand_like(tg_tensor *t) { return tgi_random_like("rand_like", TGI_UNIFORM, t); }
+tg_tensor *tg_randn_like(tg_tensor *t) { return tgi_random_like("randn_like", TGI_NORMAL, t); }
 
-tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device)
+static tg_tensor *tgi_randint(const char *op, int64_t low, int64_t high, tg_shape shape, tg_dtype dtype,
+                              tg_device device)
 {
     tgi_thread *S = tgi_self();
     const int64_t exact = (int64_t)1 << 53;
     if (low >= high) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "randint",
+        tgi_fail(S, TG_ERR_ARGUMENT, op,
                  "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld", (long long)low,
                  (long long)high);
         return NULL;
     }
     if (low < -exact || high > exact)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "randint", "bounds must lie within 2^53"), (tg_tensor *)NULL;
-    return tgi_random_tensor("randint", TGI_RANDINT, (double)low, (double)high, shape, dtype, device);
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "bounds must lie within 2^53"), (tg_tensor *)NULL;
+    return tgi_random_tensor(op, TGI_RANDINT, (double)low, (double)high, shape, dtype, device);
+}
+
+tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device)
+{
+    return tgi_randint("randint_on", low, high, shape, dtype, device);
 }
 
 tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape)
 {
-    return tg_randint_on(low, high, shape, TG_I64, tgi_self()->default_device);
+    return tgi_randint("randint", low, high, shape, TG_I64, tgi_self()->default_device);
 }
 
 /* The order in which n random numbers sort; ties, of 2^53 values, keep their order. */
@@ -11626,10 +12276,10 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
 {
     tgi_thread *S = tgi_self();
     if (!(p >= 0 && p <= 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli", "bernoulli_ expects p to be in [0, 1], but got p=%g", p),
+        return tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli_on", "bernoulli_ expects p to be in [0, 1], but got p=%g", p),
                (tg_tensor *)NULL;
     }
-    return tgi_random_tensor("bernoulli", TGI_BERNOULLI, p, 0, shape, dtype, device);
+    return tgi_random_tensor("bernoulli_on", TGI_BERNOULLI, p, 0, shape, dtype, device);
 }
 
 tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
@@ -11637,7 +12287,7 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *mask;
-    if (!x) return tgi_null_argument(S, "dropout", "x"), x;
+    if (!tgi_argument(S, "dropout", "x", x)) return NULL;
     if (!(p >= 0 && p <= 1)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p),
                (tg_tensor *)NULL;
@@ -11659,9 +12309,7 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     tg_tensor *scores, *hidden;
     tg_dtype dtype = q ? (tg_dtype)q->dtype : TG_F32;
     const double none = -(double)INFINITY;
-    if (!q || !k || !v)
-        return tgi_null_argument(S, "scaled_dot_product_attention", !q ? "q" : !k ? "k" : "v"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, "scaled_dot_product_attention", "q,k,v,mask", q, k, v, mask)) return NULL;
+    if (!tgi_operands(S, "scaled_dot_product_attention", "q,k,v,mask", 3, q, k, v, mask)) return NULL;
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
         tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
                  "Expected query, key, and value to all be at least 2 dimensional, but "
@@ -11712,8 +12360,7 @@ static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *d, *near, *far;
-    if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, op, "a,b", a, b, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, op, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (width < 0 || (kind == TGI_HUBER && !(width > 0))) {
         tgi_fail(S, TG_ERR_ARGUMENT, op,
                  kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta."
@@ -11721,7 +12368,7 @@ static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *
         return NULL;
     }
     if (!tgi_same_shape(a, b->ndim, b->dim)) {
-        tgi_warn("warning: Using a target size that is different to the input size. This will likely lead to incorrect "
+        tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to incorrect "
                  "results due to broadcasting. Please ensure they have the same size.");
     }
     if (!tgi_compose(&c, op)) return NULL;
@@ -11833,9 +12480,7 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!log_probs || !targets)
-        return tgi_null_argument(S, "nll_loss", log_probs ? "targets" : "log_probs"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, "nll_loss", "log_probs,targets,weight", log_probs, targets, weight, NULL)) return NULL;
+    if (!tgi_operands(S, "nll_loss", "log_probs,targets,weight", 2, log_probs, targets, weight, NULL)) return NULL;
     if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
         !tgi_compose(&c, "nll_loss")) {
         return NULL;
@@ -11875,8 +12520,7 @@ tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor 
     tgi_composite c;
     tg_tensor *logp;
     const char *op = "cross_entropy";
-    if (!logits || !targets) return tgi_null_argument(S, op, logits ? "targets" : "logits"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, op, "logits,targets,weight", logits, targets, weight, NULL)) return NULL;
+    if (!tgi_operands(S, op, "logits,targets,weight", 2, logits, targets, weight, NULL)) return NULL;
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
         return NULL;
@@ -11905,8 +12549,7 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     tgi_composite c;
     tg_tensor *outside, *loss;
     const char *op = "binary_cross_entropy";
-    if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, op, "input,target", input, target, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
         tgi_fail(S, TG_ERR_SHAPE, op,
                  "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
@@ -11931,8 +12574,7 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     tg_tensor *loss, *log_sigmoid;
     tg_dtype dtype;
     const char *op = "binary_cross_entropy_with_logits";
-    if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, op, "input,target", input, target, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
         tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
@@ -11954,8 +12596,7 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *loss, *zero;
-    if (!input || !target) return tgi_null_argument(S, "kl_div", input ? "target" : "input"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, "kl_div", "input,target", input, target, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, "kl_div", "input,target", 2, input, target, NULL, NULL)) return NULL;
     if (!tgi_compose(&c, "kl_div")) return NULL;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
@@ -11978,8 +12619,7 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
     tgi_composite c;
     tg_tensor *all;
     bool same;
-    if (!a || !b) return tgi_null_argument(S, "equal", a ? "b" : "a");
-    if (!tgi_one_device4(S, "equal", "a,b", a, b, NULL, NULL)) return false;
+    if (!tgi_operands(S, "equal", "a,b", 2, a, b, NULL, NULL)) return false;
     if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
     if (!tgi_compose(&c, "equal")) return false;
     all = tg_all(tg_eq(a, b));
@@ -11994,8 +12634,7 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     tgi_composite c;
     tg_tensor *x, *y, *near, *all;
     bool close = false;
-    if (!a || !b) return tgi_null_argument(S, "allclose", a ? "b" : "a");
-    if (!tgi_one_device4(S, "allclose", "a,b", a, b, NULL, NULL)) return false;
+    if (!tgi_operands(S, "allclose", "a,b", 2, a, b, NULL, NULL)) return false;
     if (!tgi_compose(&c, "allclose")) return false;
     S->grad_off = true; /* the frame puts it back */
     x = tg_to_dtype(a, TG_F64);
@@ -12060,7 +12699,7 @@ static void tgi_check_warn(const tgi_check *c, int i)
         "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This check will "
         "likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances",
         c->op, i);
-    tgi_warn(warning);
+    tgi_warn(c->S, warning);
 }
 
 static bool tgi_check_inputs(tgi_check *c)
@@ -12069,10 +12708,10 @@ static bool tgi_check_inputs(tgi_check *c)
     int i;
     if (!c->fn) return tgi_null_argument(S, c->op, "fn");
     if (!c->in && c->n > 0) return tgi_null_argument(S, c->op, "inputs");
+    if (!tgi_argument_list(S, c->op, "inputs", c->in, c->n, c->n)) return false;
     for (i = 0; i < c->n; ++i) {
         tg_tensor *t = c->in[i];
-        if (!t) return tgi_null_argument(S, c->op, "inputs");
-        if (!tgi_owned_here(S, c->op, "inputs", t) || !tgi_sync(S, t)) return false;
+        if (!tgi_sync(S, t)) return false;
         if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
         if (tgi_overlaps_itself(t)) {
             return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
@@ -12094,21 +12733,15 @@ static bool tgi_check_inputs(tgi_check *c)
 static tg_tensor *tgi_check_call(tgi_check *c)
 {
     tgi_thread *S = c->S;
-    int64_t errors = S->errors;
-    uint64_t scope = S->frame->serial;
+    tgi_guard guard;
     tg_tensor *y;
     S->rng = c->rng;
     S->grad_off = false;
+    tgi_guard_open(&guard, S, "the function");
     y = c->fn(c->in, c->n, c->user);
-    if (!S->frame || S->frame->serial != scope) {
-        tgi_frames_close_above(S, scope);
-        tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function left a scope open\n"
-                 "end it with tg_scope_end, after tg_keep of the result");
-        return NULL;
-    }
-    S->grad_off = false;
-    if (S->errors != errors) return NULL;
+    if (!tgi_guard_close(&guard) || tgi_guard_failed(&guard)) return NULL;
     if (!y) return tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"), y;
+    if (!tgi_argument(S, c->op, "of the function's result", y)) return NULL;
     if (c->y && !tgi_same_shape(y, c->y->ndim, c->y->dim)) {
         tgi_fail(S, TG_ERR_SHAPE, c->op, "the function returned shape %s, and then %s", tgi_shape_text(c->y).text,
                  tgi_shape_text(y).text);
@@ -12600,9 +13233,11 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
     c.wanted = (tg_tensor **)tgi_take(S, bytes);
     if (!c.wanted) return tgi_no_memory(S, op, bytes);
     c.result = c.wanted + c.wants;
+    tgi_ref_all(in, n);
     scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
     ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
     if (scope) tgi_frame_close(S, scope); /* puts grad mode back, too */
+    tgi_unref_all(S, in, n);
     tgi_give_back(S, c.wanted, bytes);
     S->rng = c.rng;
     return ok;
@@ -12631,9 +13266,12 @@ typedef struct {
 static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
 {
     const tgi_check_gradient *d = (const tgi_check_gradient *)user;
-    tg_tensor *g = in[n - 1], *y = d->fn(in, n - 1, d->user);
+    tg_tensor *g = in[n - 1], *y;
     int i, found = 0;
-    if (!y || tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+    tgi_guard guard;
+    tgi_guard_open(&guard, tgi_self(), "the function");
+    y = d->fn(in, n - 1, d->user);
+    if (!tgi_guard_close(&guard) || !y || tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return NULL;
     for (i = 0; i < d->wants; ++i) {
         if (!d->result[i]) continue;
@@ -12706,9 +13344,11 @@ bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *
     bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
     list = (tg_tensor **)tgi_take(S, bytes);
     if (!list) return tgi_no_memory(S, c.op, bytes);
+    tgi_ref_all(inputs, n);
     scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
     ok = scope && tgi_gradgradcheck(&c, list, options);
     if (scope) tgi_frame_close(S, scope);
+    tgi_unref_all(S, inputs, n);
     tgi_give_back(S, list, bytes);
     S->rng = c.rng;
     return ok;
@@ -12766,9 +13406,9 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
     int i, k;
     if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list");
     if (!params) return tgi_null_argument(S, op, "params");
+    if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
     for (i = 0; i < n; ++i) {
-        if (!params[i]) return tgi_null_argument(S, op, "params");
-        if (!tgi_owned_here(S, op, "params", params[i]) || !tgi_sync(S, params[i])) return false;
+        if (!tgi_sync(S, params[i])) return false;
         if (params[i]->node) {
             return tgi_fail(S, TG_ERR_GRAPH, op, "can't optimize a non-leaf Tensor (parameter %d)\n"
                             "tg_param(tg_detach(t)) makes a leaf of its values", i);
@@ -12776,7 +13416,7 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
         for (k = 0; k < i && !twice; ++k) twice = params[k] == params[i];
     }
     if (twice) {
-        tgi_warn("warning: optimizer contains a parameter group with duplicate parameters\n"
+        tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
                  "  hint: each is moved once for every time it is listed");
     }
     return true;
@@ -12896,13 +13536,18 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     int k;
     e->p = e->g = NULL;
     if (!g) return true;
-    if (!tgi_owned_here(S, "step", "params", t) || !tgi_owned_here(S, "step", "grad", g)) return false;
+    if (!tgi_argument(S, "step", "params", t) || !tgi_argument(S, "step", "grad", g)) return false;
     if (!tgi_same_place(t, g) || t->dtype != g->dtype) {
         return tgi_fail(
             S, tgi_same_place(t, g) ? TG_ERR_DTYPE : TG_ERR_DEVICE, "step",
             "parameter %d%s%s is %s on %s, but its gradient is %s on %s\nmove the gradient along, or clear it",
             (int)(e - o->param), t->name ? " " : "", t->name ? t->name : "", tg_dtype_name((tg_dtype)t->dtype),
             tg_device_str(tgi_device_of(t)), tg_dtype_name((tg_dtype)g->dtype), tg_device_str(tgi_device_of(g)));
+    }
+    if (!tgi_dtypes[t->dtype].floating) {
+        return tgi_fail(S, TG_ERR_DTYPE, "step", "parameter %d%s%s is %s: only floating point can be optimized",
+                        (int)(e - o->param), t->name ? " " : "", t->name ? t->name : "",
+                        tg_dtype_name((tg_dtype)t->dtype));
     }
     if (tgi_overlaps_itself(t)) {
         return tgi_fail(
@@ -12913,8 +13558,11 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     for (k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
-    e->p = tgi_optim_dense(S, t);
-    e->g = e->p ? tgi_optim_dense(S, g) : NULL;
+    for (k = 0; k < TGI_STATES; ++k) {
+        if (tgi_optim_has(o, k) && !tgi_ready(S, e->state[k], true)) return false;
+    }
+    e->p = tgi_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
+    e->g = e->p && tgi_ready(S, g, false) ? tgi_optim_dense(S, g) : NULL;
     return e->g != NULL;
 }
 
@@ -12968,7 +13616,7 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
     int n = 0;
     for (e = first; e < end; ++e) {
         if (!e->p || !tgi_same_place(e->t, first->t)) continue;
-        if ((e->t->storage->marks || e->t->storage->shared) && !tgi_settle(S, e->t->storage, true)) return false;
+        if (!tgi_ready(S, e->t, true)) return false;
         tgi_optim_describe(o, e, &steps[n++]);
     }
     if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
@@ -13003,9 +13651,15 @@ static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *pa
 {
     int i;
     if (!params && n > 0) return tgi_null_argument(S, op, "params");
-    for (i = 0; i < n; ++i) {
-        if (!params[i]) return tgi_null_argument(S, op, "params");
-        if (!tgi_owned_here(S, op, "params", params[i])) return false;
+    if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
+    for (i = 0; i < n; ++i) { /* all can be written before one is */
+        const tg_tensor *g = params[i]->grad;
+        if (!g) continue;
+        if (!tgi_argument(S, op, "grad", g) || !tgi_need_floating(S, op, g)) return false;
+        if (tgi_overlaps_itself(g)) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "the gradient of parameter %d has several elements in one place\n"
+                            "tg_set_grad(t, tg_contiguous(tg_grad(t)))", i);
+        }
     }
     return true;
 }
@@ -13352,15 +14006,15 @@ static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
     }
 }
 
-tg_status tg_fprint(FILE *file, tg_tensor *t)
+static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
 {
     static const tg_device cpu = TG_CPU_INIT;
     tgi_thread *S = tgi_self();
     tgi_printer p;
     uint64_t scope = 0;
     bool ok = true;
-    if (!file || !t) return tgi_null_argument(S, "print", t ? "file" : "t"), tgi_failed(S);
-    if (!tgi_owned_here(S, "print", "t", t) || !tgi_sync(S, t)) return tgi_failed(S);
+    if (!tgi_argument(S, op, "t", t) || !tgi_sync(S, t)) return tgi_failed(S);
+    if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
     memset(&p, 0, sizeof p);
     p.S = S;
     p.file = file;
@@ -13386,11 +14040,12 @@ tg_status tg_fprint(FILE *file, tg_tensor *t)
         tgi_put(&p, ")\n");
     }
     if (scope) tgi_frame_close(S, scope);
-    if (ok && ferror(file)) return tgi_fail(S, TG_ERR_IO, "print", "the file could not be written"), TG_ERR_IO;
+    if (ok && ferror(file)) return tgi_fail(S, TG_ERR_IO, op, "the file could not be written"), TG_ERR_IO;
     return ok ? TG_OK : tgi_failed(S);
 }
 
-tg_status tg_print(tg_tensor *t) { return tg_fprint(stdout, t); }
+tg_status tg_fprint(FILE *file, tg_tensor *t) { return tgi_fprint("fprint", file, t); }
+tg_status tg_print(tg_tensor *t) { return tgi_fprint("print", stdout, t); }
 
 /* ---- the tape: what root reaches, as rows ---- */
 
@@ -13545,8 +14200,8 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
     tgi_thread *S = tgi_self();
     int64_t ops = 0, leaf_edges = 1, saves = 0;
     bool ok;
-    if (!file || !root) return tgi_null_argument(S, op, root ? "file" : "root");
-    if (!tgi_owned_here(S, op, "root", root) || !tgi_sync(S, root)) return false;
+    if (!tgi_argument(S, op, "root", root) || !tgi_sync(S, root)) return false;
+    if (!file) return tgi_null_argument(S, op, "file");
     memset(tape, 0, sizeof *tape);
     tape->S = S;
     tape->op = op;

@@ -649,7 +649,7 @@ TEST(gradients_of_the_wrong_device)
     ON(1, 1.71) {
         tg_tensor *x = leaf("1 2"), *y = tg_mul_scalar(x, 2);
         CHECK_FAILS(backward_with(y, there("1 1"), TG_RETAIN_GRAPH),
-                    "backward: invalid gradient at index 0 - expected device cpu but got cuda:0");
+                    "invalid gradient at index 0 - expected device cpu but got cuda:0");
         CHECK(tg_grad(x) == NULL && backward_with(y, f64("1 1"), 0) == TG_OK);
         x = leaf_there("1 2"); /* from inside a node; one without dims is moved */
         CHECK_FAILS(backward_sum(astray(x)), "Function astrayBackward returned an invalid gradient at index 0 - expected "

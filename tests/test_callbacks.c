@@ -1,0 +1,550 @@
+/* Callbacks that misbehave: hooks, custom functions, checkpoints, functions that gradcheck calls, error handlers,
+ * deleters.  Whatever they do, the call around them fails with an error or goes on, nothing is freed under the library,
+ * and the thread is as usable as before. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "harness.h"
+
+static tg_tensor *f64(double a, double b)
+{
+    const double values[2] = {a, b};
+    return tg_from_on(values, TG_SHAPE(2), TG_F64, HERE);
+}
+
+static tg_tensor *leaf(double a, double b) { return tg_set_requires_grad(f64(a, b), true); }
+
+static bool says(const char *text)
+{
+    bool holds = !tg_ok() && strstr(tg_error_message(), text);
+    if (!holds) printf("    said: %s\n", tg_error_message());
+    tg_clear_error();
+    return holds;
+}
+
+/* ---- what a callback may do wrong; each kind of callback below does all of it ---- */
+
+enum { NOTHING, LEAVES_OPEN, ENDS_OUTER, ENDS_STALE, SHUTDOWN, THREAD_END, LEAVES_MODE, MISDEEDS };
+static const struct { const char *error; } misdeeds[MISDEEDS] = {
+    {NULL}, {"left a scope open"}, {"cannot end a scope"}, {"cannot end a scope"}, {"cannot end its own thread"},
+    {"cannot end its own thread"}, {NULL}};
+static int misdeed;
+static tg_mark outer, stale;
+
+/* Makes a copy of t in the way that is asked for. */
+static tg_tensor *misbehave(tg_tensor *t)
+{
+    tg_tensor *y;
+    if (misdeed == LEAVES_OPEN) tg_scope_begin();
+    y = tg_mul_scalar(t, 1);
+    if (misdeed == ENDS_OUTER) tg_scope_end(outer);
+    if (misdeed == ENDS_STALE) tg_scope_end(stale);
+    if (misdeed == SHUTDOWN) CHECK(tg_shutdown() != TG_OK);
+    if (misdeed == THREAD_END) CHECK(tg_thread_end() != TG_OK);
+    if (misdeed == LEAVES_MODE) tg_set_grad_enabled(!tg_is_grad_enabled());
+    return y;
+}
+
+static tg_tensor *bad_hook(tg_tensor *g, void *user) { return (void)user, misbehave(g); }
+static void bad_post_hook(tg_tensor *t, void *user) { (void)user, (void)misbehave(t); }
+
+static bool in_backward; /* of the custom function: that is where it misbehaves */
+static tg_status bad_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = in_backward ? tg_mul_scalar(in[0], 1) : misbehave(in[0]);
+    return TG_OK;
+}
+static tg_status bad_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx;
+    grad_in[0] = in_backward ? misbehave(grad_out[0]) : grad_out[0];
+    return TG_OK;
+}
+static tg_tensor *bad_function(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return misbehave(in[0]);
+}
+static void bad_handler(tg_status code, const char *text, void *user)
+{
+    (void)code, (void)text;
+    ++*(int *)user;
+    (void)misbehave(f64(1, 2));
+}
+static void bad_deleter(void *user)
+{
+    ++*(int *)user;
+    (void)misbehave(f64(1, 2));
+}
+
+/* Each returns whether its call succeeded. */
+static bool by_hook(void)
+{
+    tg_tensor *x = leaf(1, 2), *y = tg_mul_scalar(x, 3);
+    bool ok;
+    tg_hook(y, bad_hook, NULL);
+    ok = tg_backward(tg_sum(y)) == TG_OK;
+    CHECK(ok == (tg_grad(x) != NULL));
+    return ok;
+}
+static bool by_leaf_hook(void)
+{
+    tg_tensor *x = leaf(1, 2);
+    bool ok;
+    tg_hook(x, bad_hook, NULL);
+    ok = tg_backward(tg_sum(x)) == TG_OK;
+    CHECK(ok == (tg_grad(x) != NULL));
+    return ok;
+}
+static bool by_post_hook(void)
+{
+    tg_tensor *x = leaf(1, 2);
+    bool ok;
+    tg_hook_post_accumulate(x, bad_post_hook, NULL);
+    ok = tg_backward(tg_sum(x)) == TG_OK;
+    CHECK(tg_grad(x) != NULL); /* it was accumulated before */
+    return ok;
+}
+static bool by_forward(void)
+{
+    tg_tensor *x = leaf(1, 2), *y = x;
+    bool ok;
+    in_backward = false;
+    ok = tg_custom("bad", bad_forward, bad_backward, NULL, &x, 1, &y, 1) == TG_OK;
+    CHECK(ok == (y != NULL));
+    if (ok) CHECK(tg_backward(tg_sum(y)) == TG_OK);
+    return ok;
+}
+static bool by_backward(void)
+{
+    tg_tensor *x = leaf(1, 2), *y = x;
+    in_backward = true;
+    CHECK(tg_custom("bad", bad_forward, bad_backward, NULL, &x, 1, &y, 1) == TG_OK);
+    return tg_backward(tg_sum(y)) == TG_OK;
+}
+static bool by_checkpoint(void)
+{
+    tg_tensor *x = leaf(1, 2), *y = tg_checkpoint(bad_function, &x, 1, NULL);
+    return y && tg_backward(tg_sum(y)) == TG_OK;
+}
+static bool by_checkpoint_without_grad(void)
+{
+    TG_NO_GRAD;
+    tg_tensor *x = leaf(1, 2);
+    return tg_checkpoint(bad_function, &x, 1, NULL) != NULL;
+}
+static bool by_checkpoint_again(void) /* only when it runs again */
+{
+    const int deed = misdeed;
+    tg_tensor *x = leaf(1, 2), *y;
+    misdeed = NOTHING;
+    y = tg_checkpoint(bad_function, &x, 1, NULL);
+    misdeed = deed;
+    return tg_backward(tg_sum(y)) == TG_OK;
+}
+static bool by_gradcheck(void)
+{
+    tg_tensor *x = leaf(1, 2);
+    return tg_gradcheck(bad_function, &x, 1, NULL);
+}
+static bool by_gradgradcheck(void)
+{
+    tg_tensor *x = leaf(1, 2);
+    return tg_gradgradcheck(bad_function, &x, 1, NULL);
+}
+static bool by_handler(void) /* in the middle of an op; what it does wrong is one more error */
+{
+    int calls = 0;
+    tg_set_error_handler(bad_handler, &calls);
+    CHECK(tg_add(f64(1, 2), tg_ones_on(TG_SHAPE(3), TG_F64, HERE)) == NULL && calls == 1);
+    CHECK(strstr(tg_error_message(), "must match the size") != NULL);
+    tg_set_error_handler(NULL, NULL);
+    if (tg_error_count() == 1) return tg_clear_error(), true;
+    return tg_set_error_handler(NULL, NULL), false;
+}
+static bool by_deleter(void)
+{
+    double data[2] = {1, 2};
+    int calls = 0;
+    tg_drop(tg_wrap(data, TG_SHAPE(2), TG_F64, bad_deleter, &calls));
+    CHECK(calls == 1);
+    return tg_ok();
+}
+
+TEST(every_misdeed_of_every_callback)
+{
+    bool (*const callbacks[])(void) = {by_hook, by_leaf_hook, by_post_hook, by_forward, by_backward, by_checkpoint,
+                                       by_checkpoint_without_grad, by_checkpoint_again, by_gradcheck, by_gradgradcheck,
+                                       by_handler, by_deleter};
+    size_t i;
+    for (i = 0; i < sizeof callbacks / sizeof callbacks[0]; ++i) {
+        for (misdeed = NOTHING; misdeed < MISDEEDS; ++misdeed) {
+            tg_mark mark = tg_scope_begin();
+            bool ok, grad = tg_is_grad_enabled();
+            char place[64];
+            snprintf(place, sizeof place, "callback %d, misdeed %d", (int)i, misdeed);
+            harness.sample = place;
+            outer = mark;
+            stale = tg_scope_begin();
+            tg_scope_end(stale);
+            ok = callbacks[i]();
+            CHECK(ok == !misdeeds[misdeed].error);
+            if (misdeeds[misdeed].error && callbacks[i] != by_handler) CHECK(says(misdeeds[misdeed].error));
+            CHECK(tg_error_count() <= 3);
+            tg_clear_error();
+            CHECK(tg_is_grad_enabled() == grad);
+            tg_scope_end(mark); /* it is still open, and the innermost one */
+            CHECK(tg_ok());
+            harness.sample = NULL;
+        }
+    }
+}
+
+/* ---- releasing what is in use ---- */
+
+static tg_tensor *release_leaf(tg_tensor *g, void *user)
+{
+    (void)g;
+    tg_release((tg_tensor *)user);
+    return NULL;
+}
+static void release_leaf_post(tg_tensor *t, void *user) { (void)user, tg_release(t); }
+
+TEST(hook_releases_the_last_reference_of_its_leaf)
+{
+    tg_tensor *x = tg_param(f64(1, 2)), *y = tg_sum(tg_mul(x, x));
+    tg_hook(x, release_leaf, x);
+    CHECK(tg_backward(y) == TG_OK);
+    CHECK_FAILS(tg_neg(x), "ended by tg_release");
+    x = tg_param(f64(1, 2)), y = tg_sum(tg_mul(x, x));
+    tg_hook_post_accumulate(x, release_leaf_post, NULL);
+    CHECK(tg_backward(y) == TG_OK);
+    CHECK_FAILS(tg_neg(x), "ended by tg_release");
+}
+
+static tg_status release_input(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    CHECK(tg_save(ctx, in[0]) == TG_OK);
+    out[0] = tg_mul_scalar(in[0], 2);
+    tg_release(in[0]);
+    return TG_OK;
+}
+static tg_status double_it(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    CHECK(tg_saved(ctx, 0) != NULL);
+    grad_in[0] = tg_mul(tg_mul_scalar(grad_out[0], 2), tg_ones_like(tg_saved(ctx, 0)));
+    return TG_OK;
+}
+static tg_tensor *release_in_function(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *y = tg_mul(in[0], in[0]);
+    (void)n;
+    if (*(bool *)user) tg_release(in[0]);
+    *(bool *)user = false;
+    return y;
+}
+
+TEST(function_releases_its_input)
+{
+    tg_tensor *x = tg_param(f64(1, 2)), *y = NULL;
+    bool first = true;
+    CHECK(tg_custom("releases", release_input, double_it, NULL, &x, 1, &y, 1) == TG_OK);
+    CHECK(tg_backward(tg_sum(y)) == TG_OK); /* its gradient has nowhere to go */
+    x = tg_param(f64(1, 2));
+    y = tg_checkpoint(release_in_function, &x, 1, &first);
+    CHECK_FAILS(tg_neg(x), "ended by tg_release");
+    if (y) CHECK(tg_backward(tg_sum(y)) == TG_OK);
+    x = tg_param(f64(1, 2)), first = true;
+    tg_retain(x);
+    CHECK(tg_gradcheck(release_in_function, &x, 1, &first));
+    tg_release(x);
+    x = tg_param(f64(1, 2)), first = true;
+    CHECK(tg_gradcheck(release_in_function, &x, 1, &first)); /* it holds what it checks */
+    CHECK_FAILS(tg_neg(x), "ended by tg_release");
+}
+
+/* ---- custom functions ---- */
+
+static tg_status count_only(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    CHECK(tg_save(ctx, in[0]) == TG_OK);
+    if (tg_ctx_user(ctx)) {
+        out[0] = tg_to_dtype(in[0], TG_I64);
+        out[1] = tg_mul_scalar(in[0], 2);
+        return tg_mark_non_differentiable(ctx, out[1]);
+    }
+    return TG_OK;
+}
+
+/* The input requires grad and no output is differentiable, or there is none: there is nothing to record. */
+TEST(custom_without_a_differentiable_output)
+{
+    tg_tensor *x = leaf(1.5, 2), *y[2];
+    int64_t nodes = tg_stats().nodes;
+    int user;
+    tg_set_cache_limit(0); /* a memory checker sees a use after free */
+    CHECK(tg_custom("counts", count_only, double_it, &user, &x, 1, y, 2) == TG_OK);
+    CHECK(!tg_requires_grad(y[0]) && !tg_requires_grad(y[1]) && tg_stats().nodes == nodes);
+    CHECK(tg_custom("counts", count_only, double_it, NULL, &x, 1, NULL, 0) == TG_OK);
+    tg_set_cache_limit(HARNESS_MEMORY_CHECKER ? 0 : SIZE_MAX);
+}
+
+TEST(custom_with_hostile_arguments)
+{
+    static char name[3000];
+    tg_tensor *x = leaf(1, 2), *none = NULL, *y[2] = {x, x};
+    memset(name, 'n', sizeof name - 1);
+    CHECK_FAILS(tg_custom(name, count_only, double_it, NULL, &none, 1, y, 2), "tg_custom: argument in is NULL");
+    CHECK(!y[0] && !y[1]);
+    CHECK_FAILS(tg_custom("c", count_only, double_it, NULL, &x, 1, y, -1), "-1 outputs cannot be");
+    CHECK_FAILS(tg_custom("c", count_only, double_it, NULL, &x, -1, y, 1), "-1 inputs");
+    CHECK_FAILS(tg_custom("c", NULL, double_it, NULL, &x, 1, y, 1), "argument forward is NULL");
+    CHECK_FAILS(tg_custom("c", count_only, NULL, NULL, &x, 1, y, 1), "argument backward is NULL");
+    CHECK_FAILS(tg_custom(NULL, count_only, double_it, NULL, &x, 1, y, 1), "argument name is NULL");
+    CHECK_FAILS(tg_custom("c", count_only, double_it, NULL, &x, 1, NULL, 1), "argument out is NULL");
+    CHECK_FAILS(tg_custom_ex("c", count_only, double_it, NULL, NULL, NULL, 1, y, 1), "tg_custom_ex: argument in");
+    CHECK_FAILS(tg_custom(name, count_only, double_it, NULL, &x, 1, y, 1), "did not fill in output 0");
+    CHECK_FAILS(tg_checkpoint(bad_function, &x, -1, NULL), "-1 inputs cannot be");
+}
+
+static tg_status sum_and_count(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = tg_mul_scalar(in[0], 3);
+    out[1] = tg_to_dtype(in[0], TG_I64);
+    return TG_OK;
+}
+static bool zeros_came;
+static tg_status looks_at_both(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx;
+    zeros_came = grad_out[1] && tg_dtype_of(grad_out[1]) == TG_I64 && tg_item_i64(tg_any(grad_out[1])) == 0;
+    grad_in[0] = tg_mul_scalar(grad_out[0], 3);
+    return TG_OK;
+}
+
+TEST(zeros_stand_for_the_gradient_of_an_integer_output)
+{
+    tg_tensor *x = leaf(1, 2), *y[2];
+    CHECK(tg_custom("both", sum_and_count, looks_at_both, NULL, &x, 1, y, 2) == TG_OK);
+    CHECK(tg_backward(tg_sum(y[0])) == TG_OK && zeros_came && tg_get(tg_grad(x), TG_INDEX(0)) == 3);
+}
+
+static tg_tensor *returns_null(tg_tensor *const *in, int n, void *user)
+{
+    (void)in, (void)n, (void)user;
+    return NULL;
+}
+static tg_tensor *returns_ended(tg_tensor *const *in, int n, void *user)
+{
+    TG_SCOPE;
+    (void)n, (void)user;
+    return tg_mul_scalar(in[0], 2);
+}
+static tg_tensor *ended_hook(tg_tensor *g, void *user)
+{
+    TG_SCOPE;
+    (void)user;
+    return tg_mul_scalar(g, 2);
+}
+static tg_status ended_output(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    TG_SCOPE;
+    (void)ctx;
+    out[0] = tg_mul_scalar(in[0], 2);
+    return TG_OK;
+}
+static tg_status plain_output(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = tg_mul_scalar(in[0], 2);
+    return TG_OK;
+}
+static tg_status ended_gradient(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    TG_SCOPE;
+    (void)ctx;
+    grad_in[0] = tg_mul_scalar(grad_out[0], 2);
+    return TG_OK;
+}
+
+TEST(results_that_have_ended)
+{
+    tg_tensor *x = leaf(1, 2), *y = tg_sum(tg_mul(x, x));
+    CHECK_FAILS(tg_checkpoint(returns_null, &x, 1, NULL), "the function returned NULL");
+    CHECK_FAILS(tg_checkpoint(returns_ended, &x, 1, NULL), "ended with its scope");
+    CHECK_FAILS(tg_gradcheck(returns_null, &x, 1, NULL), "the function returned NULL");
+    CHECK_FAILS(tg_gradcheck(returns_ended, &x, 1, NULL), "ended with its scope");
+    CHECK_FAILS(tg_gradgradcheck(returns_ended, &x, 1, NULL), "ended with its scope");
+    {
+        TG_NO_GRAD;
+        CHECK_FAILS(tg_checkpoint(returns_null, &x, 1, NULL), "the function returned NULL");
+        CHECK_FAILS(tg_checkpoint(returns_ended, &x, 1, NULL), "ended with its scope");
+    }
+    tg_hook(x, ended_hook, NULL);
+    CHECK_FAILS(tg_backward(y), "ended with its scope");
+    x = leaf(1, 2);
+    CHECK_FAILS(tg_custom("ended", ended_output, double_it, NULL, &x, 1, &y, 1), "ended with its scope");
+    CHECK(tg_custom("ended", plain_output, ended_gradient, NULL, &x, 1, &y, 1) == TG_OK);
+    CHECK_FAILS(tg_backward(tg_sum(y)), "ended with its scope");
+    CHECK(!tg_grad(x));
+}
+
+/* ---- the error record decides nothing ---- */
+
+static void clears(tg_status code, const char *text, void *user)
+{
+    (void)code, (void)text;
+    ++*(int *)user;
+    tg_clear_error();
+}
+static tg_tensor *wrong_shape(tg_tensor *g, void *user)
+{
+    (void)user;
+    return tg_ones_on(TG_SHAPE(7), tg_dtype_of(g), HERE);
+}
+static tg_tensor *wrong_dtype(tg_tensor *g, void *user)
+{
+    (void)user;
+    return tg_to_dtype(g, TG_F32);
+}
+static tg_tensor *raises(tg_tensor *g, void *user)
+{
+    (void)user;
+    CHECK(!tg_add(g, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)));
+    return NULL;
+}
+static tg_tensor *raises_and_forgives(tg_tensor *g, void *user)
+{
+    (void)user;
+    CHECK(!tg_add(g, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)));
+    tg_clear_error();
+    return tg_mul_scalar(g, 2);
+}
+static tg_status fails_quietly(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx, (void)in, (void)out;
+    return TG_ERR_FORMAT;
+}
+
+TEST(handler_that_clears_the_record)
+{
+    tg_hook_fn const hooks[] = {wrong_shape, wrong_dtype, raises};
+    tg_tensor *x, *y = NULL;
+    int calls = 0, i;
+    tg_set_error_handler(clears, &calls);
+    for (i = 0; i < 3; ++i) {
+        x = leaf(1, 2);
+        tg_hook(x, hooks[i], NULL);
+        CHECK(tg_backward(tg_sum(x)) != TG_OK && calls == i + 1 && !tg_grad(x) && tg_ok());
+    }
+    x = leaf(1, 2);
+    CHECK(tg_custom("quiet", fails_quietly, double_it, NULL, &x, 1, &y, 1) == TG_ERR_FORMAT && !y && calls == 4);
+    CHECK(!tg_gradcheck(returns_null, &x, 1, NULL) && calls == 5);
+    CHECK(!tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(77)) && calls == 6);
+    CHECK(tg_backward(NULL) != TG_OK && calls == 7);
+    tg_set_error_handler(NULL, NULL);
+    CHECK(tg_ok());
+}
+
+TEST(hook_that_forgives_its_own_error)
+{
+    tg_tensor *x = leaf(1, 2);
+    tg_hook(x, raises_and_forgives, NULL);
+    CHECK(tg_backward(tg_sum(x)) == TG_OK && tg_ok() && tg_get(tg_grad(x), TG_INDEX(0)) == 2);
+    CHECK_FAILS(tg_add(x, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)), "must match"); /* an error that was there before */
+    CHECK(!tg_add(x, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)));
+    x = leaf(1, 2);
+    CHECK(tg_backward(tg_sum(x)) == TG_OK && tg_error_count() == 1);
+    tg_clear_error();
+}
+
+static void raises_again(tg_status code, const char *text, void *user)
+{
+    (void)code, (void)text;
+    ++*(int *)user;
+    CHECK(!tg_zeros(tg_make_shape(-1, NULL)));
+}
+
+TEST(handler_that_raises_errors)
+{
+    int calls = 0;
+    tg_set_error_handler(raises_again, &calls);
+    CHECK(!tg_zeros(tg_make_shape(99, NULL)) && calls == 1 && tg_error_count() == 2);
+    tg_set_error_handler(NULL, NULL);
+    tg_clear_error();
+}
+
+static void releases_operands(tg_status code, const char *text, void *user)
+{
+    tg_tensor **list = (tg_tensor **)user;
+    (void)code, (void)text;
+    tg_release(list[0]), tg_release(list[1]);
+}
+
+TEST(handler_that_releases_operands)
+{
+    tg_tensor *list[2];
+    list[0] = tg_param(f64(1, 2)), list[1] = tg_param(tg_ones_on(TG_SHAPE(3), TG_F64, HERE));
+    tg_set_error_handler(releases_operands, list);
+    CHECK(!tg_add(list[0], list[1]));
+    tg_set_error_handler(NULL, NULL);
+    CHECK(says("shapes [2] and [3] do not broadcast"));
+    CHECK_FAILS(tg_neg(list[0]), "ended by tg_release");
+}
+
+/* ---- what outlives tg_shutdown ---- */
+
+static tg_tensor *count_calls(tg_tensor *g, void *user)
+{
+    (void)g;
+    ++*(int *)user;
+    return NULL;
+}
+
+TEST(graph_and_scope_across_tg_shutdown)
+{
+    tg_tensor *x = tg_param(tg_ones_on(TG_SHAPE(2), TG_F64, TG_CPU)), *y = tg_retain(tg_mul(x, x)), *z, *unrelated;
+    int calls = 0, hook;
+    tg_mark inside, after;
+    hook = tg_hook(y, count_calls, &calls);
+    {
+        TG_SCOPE;
+        inside = tg_scope_begin();
+        CHECK(tg_shutdown() == TG_OK);
+        after = tg_scope_begin(); /* the brace must not close it */
+        unrelated = tg_ones_on(TG_SHAPE(2), TG_F64, TG_CPU);
+    }
+    CHECK(tg_ndim(unrelated) == 1 && tg_ok());
+    CHECK_FAILS(tg_scope_end(inside), "this scope is not open");
+    z = tg_add(tg_mul_scalar(y, 2), tg_mul_scalar(y, 3));
+    CHECK(tg_hook(z, count_calls, &calls) != hook);
+    CHECK(tg_backward(tg_sum(z)) == TG_OK && calls == 2); /* each once, with the whole gradient */
+    CHECK(tg_get(tg_grad(x), TG_INDEX(0)) == 10);
+    tg_scope_end(after);
+    tg_release(x), tg_release(y);
+    CHECK(tg_stats().tensors == 0 && tg_stats().nodes == 0);
+    CHECK(tg_shutdown() == TG_OK);
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    RUN(every_misdeed_of_every_callback);
+    RUN(hook_releases_the_last_reference_of_its_leaf);
+    RUN(function_releases_its_input);
+    RUN(custom_without_a_differentiable_output);
+    RUN(custom_with_hostile_arguments);
+    RUN(zeros_stand_for_the_gradient_of_an_integer_output);
+    RUN(results_that_have_ended);
+    RUN(handler_that_clears_the_record);
+    RUN(hook_that_forgives_its_own_error);
+    RUN(handler_that_raises_errors);
+    RUN(handler_that_releases_operands);
+    harness.only = harness.only ? harness.only : "";
+    if (strstr("graph_and_scope_across_tg_shutdown", harness.only)) {
+        harness.test = "graph_and_scope_across_tg_shutdown";
+        test_graph_and_scope_across_tg_shutdown();
+    }
+    return harness_end();
+}

@@ -1,0 +1,386 @@
+/* Tensors that are used after they ended: every public function says so.  Without TG_DEBUG as long as the memory of the
+ * handle was given to no other tensor; with it always, and the message says what the tensor was and what ended it.
+ * tests/test_api.c asks the same of every parameter of every function. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200112L
+#endif
+#define TENSORGRAD_IMPLEMENTATION
+#include "harness.h"
+#include <pthread.h>
+
+static tg_tensor *f64(double a, double b)
+{
+    const double values[2] = {a, b};
+    return tg_from_on(values, TG_SHAPE(2), TG_F64, HERE);
+}
+
+static tg_tensor *leaf(double a, double b) { return tg_set_requires_grad(f64(a, b), true); }
+
+/* Whether the pending error has all of these words; clears it. */
+static bool says(const char *a, const char *b, const char *c)
+{
+    const char *text = tg_error_message();
+    bool all = !tg_ok() && strstr(text, a) && strstr(text, b) && strstr(text, c);
+    if (!all) printf("    said: %s\n", text);
+    tg_clear_error();
+    return all;
+}
+
+/* In debug mode tensors are made between the end of one and its use, which take its memory without it. */
+static bool debug;
+static void make_others(void)
+{
+    int i;
+    TG_SCOPE;
+    for (i = 0; debug && i < 50; ++i) CHECK(f64(i, i) != NULL);
+}
+
+/* ---- the mistakes ---- */
+
+static tg_tensor *forgets_keep(tg_tensor *x)
+{
+    TG_SCOPE;
+    tg_tensor *h = tg_exp(x);
+    tg_set_name(h, "h");
+    return h;
+}
+
+static void forgotten_keep(void)
+{
+    tg_tensor *b = f64(1, 2), *h = forgets_keep(f64(0, 0));
+    make_others();
+    CHECK(!tg_mul(h, b) && says("tg_mul: argument a ended with its scope: tg_keep hands it out, tg_param owns it",
+                                debug ? "made by tg_exp" : "", debug ? "'h'" : ""));
+    CHECK(!tg_mul(b, h) && says("tg_mul: argument b ended with its scope", debug ? "f64 [2]" : "", ""));
+    CHECK(tg_ndim(h) == 0 && says("tg_ndim: argument t ended", "", ""));
+    CHECK(isnan(tg_item(h)) && says("tg_item: argument t ended", "", ""));
+    CHECK(!tg_keep(h) && says("tg_keep: argument t ended", "", ""));
+    CHECK(!tg_retain(h) && says("tg_retain: argument t ended", "", ""));
+    CHECK(!tg_linear(b, b, h) && says("tg_linear: argument bias ended", "", ""));
+    tg_release(h), CHECK(says("tg_release: argument t ended", "", ""));
+    tg_drop(h), CHECK(says("tg_drop: argument t ended", "", ""));
+}
+
+static void carried_out_of_a_scope(void)
+{
+    tg_tensor *list[2], *best = NULL;
+    int step;
+    for (step = 0; step < 3; ++step) {
+        TG_SCOPE;
+        best = tg_mul_scalar(f64(1, 2), step);
+    }
+    list[0] = f64(1, 2), list[1] = best;
+    if (!debug) tg_drop(list[0]), list[0] = tg_scalar(1); /* what is the newest gets the newest memory */
+    make_others();
+    CHECK(debug || list[0] != best);
+    if (debug) CHECK(!tg_cat(list, 2, 0) && says("tg_cat: argument tensors[1] ended with its scope", "mul_scalar", ""));
+}
+
+/* What a node has saved stays in memory, and is no less ended. */
+static void saved_by_the_tape(void)
+{
+    tg_tensor *x = leaf(1, 2), *h, *y;
+    tg_mark mark = tg_scope_begin();
+    h = tg_exp(x);
+    y = tg_keep(tg_sum(h));
+    tg_scope_end(mark);
+    make_others();
+    CHECK(!tg_add(h, h) && says("tg_add: argument a ended with its scope", debug ? "made by tg_exp" : "", ""));
+    CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK); /* the rule of exp uses it */
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), exp(2), 1e-12);
+    CHECK(!tg_add(h, h) && says("tg_add: argument a ended with its scope", debug ? "made by tg_exp" : "", ""));
+    CHECK(tg_gradients(&y, 1, NULL, &x, 1, &h, TG_CREATE_GRAPH) == TG_OK && tg_requires_grad(h));
+}
+
+static void after_release(void)
+{
+    tg_tensor *p = tg_param(f64(3, 4)), *b = f64(1, 1);
+    tg_set_name(p, "w1");
+    tg_release(p);
+    make_others();
+    CHECK(!tg_mul(b, p) && says("argument b was ended by tg_release", debug ? "'w1'" : "", debug ? "from_on" : ""));
+    CHECK(!tg_sgd(&p, 1, 0.1) && says("tg_sgd: argument params was ended by tg_release", "", ""));
+}
+
+static void after_drop(void)
+{
+    tg_tensor *t = f64(3, 4);
+    tg_drop(t);
+    make_others();
+    CHECK(!tg_exp(t) && says("tg_exp: argument x was ended by tg_drop", "", ""));
+}
+
+static void old_gradient(void)
+{
+    tg_tensor *x = leaf(1, 2), *g, *y = tg_sum(tg_mul(x, x));
+    CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK);
+    g = tg_grad(x);
+    CHECK(tg_set_grad(x, NULL) == TG_OK);
+    make_others();
+    CHECK(!tg_neg(g) && says("tg_neg: argument x ended as a gradient", "", ""));
+    CHECK(tg_backward(y) == TG_OK);
+    g = tg_grad(x);
+    CHECK(tg_set_grad(x, f64(0, 0)) == TG_OK);
+    make_others();
+    CHECK(!tg_neg(g) && says("tg_neg: argument x ended as a gradient", "", ""));
+}
+
+static void root_of_backward(void)
+{
+    tg_tensor *x = leaf(1, 2), *loss, *result = x;
+    tg_mark mark = tg_scope_begin();
+    loss = tg_sum(x);
+    tg_scope_end(mark);
+    make_others();
+    CHECK(tg_backward(loss) == TG_ERR_ARGUMENT && says("tg_backward: argument root ended with its scope", "", ""));
+    CHECK(!tg_backward_begin(&loss, 1, NULL, 0) && says("tg_backward_begin: argument roots ended", "", ""));
+    CHECK(tg_gradients(&loss, 1, NULL, &x, 1, &result, 0) != TG_OK && says("tg_gradients: argument outputs", "", ""));
+    CHECK(result == NULL);
+    loss = tg_sum(x);
+    CHECK(tg_backward(loss) == TG_OK);
+}
+
+/* A rule that keeps a temporary of its last run. */
+static tg_tensor *stale;
+static tg_status save_input(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    out[0] = tg_mul_scalar(in[0], 2);
+    return tg_save(ctx, in[0]);
+}
+static tg_status use_stale(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    if (!stale) stale = tg_exp(tg_saved(ctx, 0));
+    grad_in[0] = tg_mul(grad_out[0], stale);
+    return grad_in[0] ? TG_OK : TG_ERR_ARGUMENT;
+}
+
+static void inside_a_custom_rule(void)
+{
+    tg_tensor *x = leaf(0, 0), *y;
+    stale = NULL;
+    CHECK(tg_custom("stale", save_input, use_stale, NULL, &x, 1, &y, 1) == TG_OK);
+    y = tg_sum(y);
+    CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK);
+    make_others();
+    if (debug) { /* else its memory is the first that the rule's own temporaries take */
+        CHECK(tg_backward(y) != TG_OK && says("tg_mul: argument b ended with its scope", "made by tg_exp", ""));
+    }
+    CHECK(tg_get(tg_grad(x), TG_INDEX(0)) == 1);
+}
+
+/* Two tensors of one thread in another: one that has ended, and one that is alive there. */
+static tg_tensor *ended_there, *alive_there;
+static void *uses_both(void *unused)
+{
+    (void)unused;
+    CHECK(!tg_neg(ended_there) && says("tg_neg: argument x was ended by tg_drop", "", ""));
+    CHECK(!tg_neg(alive_there) && says("tg_neg: argument x belongs to another thread", "", ""));
+    CHECK(tg_ndim(alive_there) == 0 && says("tg_ndim: argument t belongs to another thread", "", ""));
+    CHECK(tg_set_name(alive_there, "x") != TG_OK && says("tg_set_name: argument t belongs", "", ""));
+    CHECK(!tg_touch_(alive_there) && says("tg_touch_: argument t belongs to another thread", "", ""));
+    CHECK(tg_unhook(alive_there, 1) != TG_OK && says("tg_unhook: argument t belongs to another thread", "", ""));
+    CHECK(tg_thread_end() == TG_OK);
+    return NULL;
+}
+static void *ends_one(void *unused)
+{
+    (void)unused;
+    ended_there = tg_ones(TG_SHAPE(2));
+    CHECK(tg_thread_end() == TG_OK);
+    return NULL;
+}
+
+/* ---- both modes ---- */
+
+static void all(bool with_debug)
+{
+    debug = with_debug;
+    forgotten_keep();
+    carried_out_of_a_scope();
+    saved_by_the_tape();
+    after_release();
+    after_drop();
+    old_gradient();
+    root_of_backward();
+    inside_a_custom_rule();
+}
+
+TEST(without_debug) { all(false); }
+
+static void *in_debug(void *unused)
+{
+    (void)unused;
+    {
+        TG_SCOPE;
+        all(true);
+    }
+    CHECK(tg_thread_end() == TG_OK);
+    return NULL;
+}
+
+/* A thread looks at TG_DEBUG when its state begins. */
+TEST(with_debug)
+{
+    pthread_t thread;
+    tg_stats_info before = tg_stats(), after;
+    setenv("TG_DEBUG", "1", 1);
+    CHECK(pthread_create(&thread, NULL, in_debug, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    setenv("TG_DEBUG", "0", 1);
+    after = tg_stats();
+    CHECK(after.tensors == before.tensors && after.bytes == before.bytes && after.nodes == before.nodes);
+}
+
+static void *poisoned(void *unused)
+{
+    double *data;
+    int64_t *integers;
+    tg_tensor *big = tg_zeros_on(TG_SHAPE(1000), TG_F64, TG_CPU), *i = tg_zeros_on(TG_SHAPE(1000), TG_I64, TG_CPU);
+    (void)unused;
+    data = tg_data_f64(big), integers = tg_data_i64(i);
+    tg_drop(big), tg_drop(i);
+    CHECK(isnan(data[500]) && integers[500] == -1); /* (the first words of a free block are the library's) */
+    CHECK(tg_thread_end() == TG_OK);
+    return NULL;
+}
+
+TEST(bytes_are_poisoned)
+{
+    pthread_t thread;
+    if (HARNESS_MEMORY_CHECKER) return; /* which sees the use of freed bytes itself */
+    setenv("TG_DEBUG", "1", 1);
+    CHECK(pthread_create(&thread, NULL, poisoned, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    setenv("TG_DEBUG", "0", 1);
+}
+
+TEST(of_another_thread)
+{
+    pthread_t thread;
+    alive_there = f64(1, 2), ended_there = f64(3, 4);
+    tg_drop(ended_there);
+    CHECK(pthread_create(&thread, NULL, uses_both, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    setenv("TG_DEBUG", "1", 1); /* then the memory outlives its thread */
+    CHECK(pthread_create(&thread, NULL, ends_one, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    setenv("TG_DEBUG", "0", 1);
+    CHECK(!tg_neg(ended_there) && says("ended with its thread's tensors, by tg_shutdown or tg_thread_end", "ones", ""));
+}
+
+/* tg_drop ends what belongs to the innermost scope, and leaves all else: so that tg_drop(tg_to(x, device)) is right
+   where x was there already. */
+TEST(drop_acts_on_the_innermost_scope)
+{
+    tg_tensor *p = tg_param(f64(1, 2)), *outer = f64(3, 4), *inner;
+    {
+        TG_SCOPE;
+        inner = f64(5, 6);
+        tg_drop(tg_to(p, HERE)), tg_drop(tg_to(outer, HERE)), tg_drop(tg_contiguous(outer));
+        CHECK(tg_ok() && tg_get(p, TG_INDEX(0)) == 1 && tg_get(outer, TG_INDEX(0)) == 3);
+        tg_drop(inner);
+        CHECK_FAILS(tg_neg(inner), "ended by tg_drop");
+    }
+    tg_drop(outer);
+    CHECK_FAILS(tg_neg(outer), "ended by tg_drop");
+    tg_release(p);
+}
+
+/* To carry a tensor from turn to turn: retain the new one, release the old one.  Nothing piles up. */
+TEST(carried_from_turn_to_turn)
+{
+    tg_tensor *h = tg_retain(f64(1, 1));
+    int64_t alive = 0;
+    int turn;
+    for (turn = 0; turn < 5; ++turn) {
+        TG_SCOPE;
+        tg_tensor *next = tg_retain(tg_detach(tg_mul_scalar(h, 2)));
+        tg_release(h);
+        h = next;
+        CHECK(tg_get(h, TG_INDEX(0)) == 2 << turn);
+        if (turn == 0) alive = tg_stats().tensors;
+        CHECK(tg_stats().tensors == alive);
+    }
+    tg_release(h);
+}
+
+/* An op's result is never a view that the user did not ask for: it can be written, shared, viewed. */
+TEST(results_are_no_hidden_views)
+{
+    const int64_t ids[2] = {1, 0};
+    tg_tensor *w = leaf(3, 4), *x = tg_ones_on(TG_SHAPE(2, 2), TG_F64, HERE), *index, *mask, *made[12], *list[2], *loss;
+    tg_tensor *batch = tg_ones_on(TG_SHAPE(3, 2, 2), TG_F64, HERE);
+    int i, n = 0;
+    index = tg_from_on(ids, TG_SHAPE(2), TG_I64, HERE);
+    mask = tg_to_dtype(x, TG_BOOL);
+    list[0] = x, list[1] = w;
+    made[n++] = tg_mv(x, w);
+    made[n++] = tg_dot(w, w);
+    made[n++] = tg_matmul(w, x);
+    made[n++] = tg_matmul(batch, tg_unsqueeze(w, 1));
+    made[n++] = tg_linear(batch, tg_unsqueeze(w, 0), NULL);
+    made[n++] = tg_einsum("ij,j->i", list, 2);
+    made[n++] = tg_embedding(tg_unsqueeze(w, 1), index);
+    made[n++] = tg_index(w, &index, 1);
+    made[n++] = tg_index_put(w, &index, 1, w, false);
+    made[n++] = tg_masked_select(tg_mul(x, w), mask);
+    made[n++] = tg_reshape(tg_t(tg_mul(x, w)), TG_SHAPE(4));
+    made[n++] = tg_flatten(tg_t(tg_mul(x, w)), 0, -1);
+    for (i = 0; i < n; ++i) { /* y and a view of it see one write: d (sum y + 10 sum u) / dy = 11 before it, times 2 */
+        tg_tensor *y = made[i], *u, *before = tg_clone(y), *g = NULL, *plain = NULL;
+        u = tg_unsqueeze(y, 0);
+        CHECK(tg_mul_scalar_(y, 2) == y);
+        loss = tg_add(tg_sum(y), tg_mul_scalar(tg_sum(u), 10));
+        before = tg_mul_scalar(tg_sum(before), 22);
+        CHECK(tg_gradients(&before, 1, NULL, &w, 1, &plain, TG_RETAIN_GRAPH) == TG_OK);
+        CHECK(tg_gradients(&loss, 1, NULL, &w, 1, &g, TG_RETAIN_GRAPH) == TG_OK);
+        CHECK(tg_allclose(g, plain, 1e-12, 0));
+        y = tg_retain_grad(tg_add_scalar(y, 0));
+    }
+    {
+        TG_NO_GRAD;
+        made[0] = tg_mv(x, w), made[1] = tg_embedding(tg_unsqueeze(w, 1), index), made[2] = tg_linear(x, x, NULL);
+    }
+    for (i = 0; i < 3; ++i) CHECK(tg_add_(made[i], tg_sum(w)) == made[i] && tg_requires_grad(made[i]));
+    {
+        TG_NO_GRAD;
+        tg_tensor *shared = tg_share(tg_mv(x, w));
+        CHECK(shared != NULL);
+        tg_release(shared);
+    }
+}
+
+/* The gradient of y is that of all that is made of it, y = mv(W, p) written through a view included. */
+TEST(gradient_of_a_result_that_is_written)
+{
+    tg_tensor *p = leaf(1, 2), *w = tg_ones_on(TG_SHAPE(2, 2), TG_F64, HERE), *y, *u, *loss, *g = NULL;
+    y = tg_mv(w, p), u = tg_unsqueeze(y, 0);
+    CHECK(tg_mul_scalar_(y, 2) == y);
+    loss = tg_add(tg_sum(y), tg_mul_scalar(tg_sum(u), 10));
+    CHECK(tg_gradients(&loss, 1, NULL, &y, 1, &g, 0) == TG_OK && tg_get(g, TG_INDEX(0)) == 11);
+}
+
+/* A leaf that is a view is a leaf: it is not written in grad mode. */
+TEST(leaf_views_are_not_written)
+{
+    tg_tensor *data = tg_ones_on(TG_SHAPE(4), TG_F64, HERE), *p = tg_set_requires_grad(tg_narrow(data, 0, 1, 2), true);
+    CHECK_FAILS(tg_mul_scalar_(p, 2), "a view of a leaf Variable that requires grad is being used in an in-place");
+    CHECK(tg_is_leaf(p) && tg_backward(tg_sum(tg_mul(p, p))) == TG_OK && tg_get(tg_grad(p), TG_INDEX(0)) == 2);
+    {
+        TG_NO_GRAD;
+        CHECK(tg_mul_scalar_(p, 2) == p);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    setenv("TG_DEBUG", "0", 1); /* tests choose */
+    harness_begin(argc, argv);
+    harness_take_device();
+    RUN(without_debug);
+    RUN(with_debug);
+    RUN(bytes_are_poisoned);
+    RUN(of_another_thread);
+    RUN(drop_acts_on_the_innermost_scope);
+    RUN(carried_from_turn_to_turn);
+    RUN(results_are_no_hidden_views);
+    RUN(gradient_of_a_result_that_is_written);
+    RUN(leaf_views_are_not_written);
+    return harness_end();
+}
