@@ -686,8 +686,8 @@ TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
 TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
 
-/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays); use -INFINITY
-   or INFINITY for one side, or clamp_min and clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a). */
+/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays, and a bound
+   that is NaN gives NaN), and its gradient is 0 at a bound; use -INFINITY or INFINITY for one side, or clamp_min and clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a). */
 TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
 TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
@@ -1112,8 +1112,8 @@ extern "C" {
     OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
     OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
     OP(pow_scalar, ANY, tgi_pow(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)")     \
-    OP(clamp, ANY, (x < s ? s : x) > t ? t : (x < s ? s : x), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
-       tgi_clamp_gradient(g, x, s, t), "g where s <= x <= t, else 0")                                                  \
+    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
+       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
     OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
@@ -1156,17 +1156,29 @@ extern "C" {
     OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL)                                \
     OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL)
 
-/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b; masked_fill(a, b) = b ? s : a, a mask in b. */
+/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b. */
 #define TGI_TERNARY_OPS(OP)                                                                                            \
     OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
        tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
     OP(lerp, ANY, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                               \
        tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
 
+/* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
 #define TGI_MASK_OPS(OP)                                                                                               \
     OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
     OP(binary_cross_entropy, FLOATS, -(b * tgi_log_above(a, -100) + (1 - b) * tgi_log_above(1 - a, -100)), a, A | B,   \
-       tgi_bce_gradient(g, a, b), tgi_bce_target_gradient(g, a), "x: g * (x - t) / (x (1 - x))")
+       tgi_bce_gradient(g, a, b), tgi_bce_target_gradient(g, a), "x: g * (x - t) / (x (1 - x))")                       \
+    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),                       \
+       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)")                            \
+    OP(smooth_l1_loss, FLOATS,                                                                                         \
+       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a, A | B,            \
+       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                                     \
+       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(b, a), s), -1, 1)),                                                     \
+       "a: g * clamp((a - b) / beta, -1, 1), b: minus that")                                                           \
+    OP(huber_loss, FLOATS,                                                                                             \
+       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a, A | B,         \
+       tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                             \
+       "a: g * clamp(a - b, -delta, delta), b: minus that")
 
 /* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name, arguments (for messages), needs, rule as
    text. */
@@ -2329,6 +2341,8 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_pow(x, y) TGI_REAL2(pow, x, y)
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
 #define tgi_log_above(x, least) ((real)tgi_not_below((double)tgi_log(x), least))
+#define tgi_bound_below(x, s) ((((x) < (s)) | ((s) != (s))) ? (s) : (x)) /* a bound that is NaN gives NaN */
+#define tgi_bound_above(x, t) ((((x) > (t)) | ((t) != (t))) ? (t) : (x))
 #define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
 #define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
     ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
@@ -5786,6 +5800,9 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_ARGUMENTS_lerp "a,b,weight"
 #define TGI_ARGUMENTS_masked_fill "x,mask"
 #define TGI_ARGUMENTS_binary_cross_entropy "input,target"
+#define TGI_ARGUMENTS_mse_loss "a,b"
+#define TGI_ARGUMENTS_smooth_l1_loss "a,b"
+#define TGI_ARGUMENTS_huber_loss "a,b"
 #define TGI_ROW(name, arguments, needs, formula) {#name, arguments, needs, tgi_rule_##name, formula},
 #define TGI_PLAIN_ROW(name, arguments) {#name, arguments, NOTHING, NULL, NULL},
     static const tgi_op rows[] = {
@@ -8358,6 +8375,12 @@ static int tgi_cpu_scalars(int op, int n)
     return op == TGI_OP_where ? n : op == TGI_OP_binary_cross_entropy ? 0 : 1;
 }
 
+/* The ops that PyTorch does not have for integers. */
+static bool tgi_floats_only(int op)
+{
+    return op == TGI_OP_lerp || op == TGI_OP_mse_loss || op == TGI_OP_smooth_l1_loss || op == TGI_OP_huber_loss;
+}
+
 static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t);
 
 /* An elementwise op of inputs in different places.  0-dim CPU tensors go to where the others are, by recorded moves
@@ -8402,6 +8425,10 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
         return NULL;
     }
     dtype = tgi_result_dtype(in, values);
+    if (!tgi_dtypes[dtype].floating && tgi_floats_only(op)) {
+        tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "\"%s\" not implemented for '%s'", c.op->name, tg_dtype_name(dtype));
+        return NULL;
+    }
     if (dtype == TG_BOOL && (has_number || op == TGI_OP_square) && kind == TGI_KIND_ANY) dtype = TG_I64;
     if (!tgi_dtypes[dtype].floating && (kind == TGI_KIND_FLOATS || (op == TGI_OP_pow_scalar && !tgi_is_integral(s)))) {
         dtype = c.S->default_dtype;
@@ -8414,7 +8441,7 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
     }
     c.attr.s = s;
     c.attr.t = t;
-    c.has_attr = has_number || op == TGI_OP_masked_fill;
+    c.has_attr = has_number || op == TGI_OP_masked_fill || op == TGI_OP_smooth_l1_loss || op == TGI_OP_huber_loss;
     if (in_place) {
         if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_begin_write(&c)) return NULL;
         return tgi_finish_write(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
@@ -8459,10 +8486,12 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
-/* 1 inside and at the bounds, 0 outside and for NaN (the newest PyTorch has 0 at a bound that is one of two) */
+/* 1 between the bounds, 0 at them, outside and for NaN.  An infinite bound is none: x may be there. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
-    return tg_masked_fill(g, tg_logical_not(tg_logical_and(tg_ge_scalar(x, lo), tg_le_scalar(x, hi))), 0);
+    tg_tensor *above = lo == -(double)INFINITY ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo),
+              *below = hi == (double)INFINITY ? tg_le_scalar(x, hi) : tg_lt_scalar(x, hi);
+    return tg_masked_fill(g, tg_logical_not(tg_logical_and(above, below)), 0);
 }
 
 static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta, double threshold)
@@ -8542,7 +8571,8 @@ static tg_tensor *tgi_bce_target_gradient(tg_tensor *g, tg_tensor *a)
     {                                                                                                                  \
         tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
         tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
-        (void)a, (void)b, (void)c, (void)y;                                                                            \
+        double s = step->attr ? step->attr->s : 0;                                                                     \
+        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                   \
         return (!tgi_wants(step, 0) || tgi_give(step, 0, rule_a)) &&                                                   \
                (step->node->inputs < 2 || !tgi_wants(step, 1) || tgi_give(step, 1, rule_b)) &&                         \
                (step->node->inputs < 3 || !tgi_wants(step, 2) || tgi_give(step, 2, rule_c));                           \
@@ -11703,60 +11733,47 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
     return NULL;
 }
 
-/* The losses of a difference: what to make of d = a - b. */
-typedef enum { TGI_SQUARED, TGI_ABSOLUTE, TGI_SMOOTH, TGI_HUBER } tgi_loss;
-
-static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *a, tg_tensor *b, int reduction,
-                                      double width)
+/* The losses of a difference.  op: a row of the table, or TGI_OP_sub for the absolute difference. */
+static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *d, *near, *far;
-    if (!a || !b) return tgi_null_argument(S, op, a ? "b" : "a"), (tg_tensor *)NULL;
-    if (!tgi_one_device4(S, op, "a,b", a, b, NULL, NULL)) return NULL;
-    if (width < 0 || (kind == TGI_HUBER && !(width > 0))) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op,
-                 kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta."
-                                   : "smooth_l1_loss does not support negative values for beta.");
+    tg_tensor *loss;
+    if (!a || !b) return tgi_null_argument(S, name, a ? "b" : "a"), (tg_tensor *)NULL;
+    if (!tgi_one_device4(S, name, "a,b", a, b, NULL, NULL)) return NULL;
+    if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, name,
+                 op == TGI_OP_huber_loss ? "huber_loss does not support non-positive values for delta."
+                                         : "smooth_l1_loss does not support negative values for beta.");
         return NULL;
     }
     if (!tgi_same_shape(a, b->ndim, b->dim)) {
         tgi_warn("warning: Using a target size that is different to the input size. This will likely lead to incorrect "
                  "results due to broadcasting. Please ensure they have the same size.");
     }
-    if (!tgi_compose(&c, op)) return NULL;
-    d = tg_sub(a, b);
-    if (kind == TGI_SQUARED) {
-        d = tg_square(d);
-    } else if (kind == TGI_ABSOLUTE || width == 0) {
-        d = tg_abs(d);
-    } else { /* a parabola below width, a line above */
-        double steep = kind == TGI_HUBER ? width : 1;
-        d = tg_abs(d);
-        near = tg_mul_scalar(tg_square(d), kind == TGI_HUBER ? 0.5 : 0.5 / width);
-        far = tg_mul_scalar(tg_sub_scalar(d, width / 2), steep);
-        d = tg_where(kind == TGI_HUBER ? tg_le_scalar(d, width) : tg_lt_scalar(d, width), near, far);
-    }
-    return tgi_composed(&c, tgi_reduce_loss(S, d, reduction));
+    if (!tgi_compose(&c, name)) return NULL;
+    loss = tgi_map2(op, false, a, b, width);
+    if (op == TGI_OP_sub) loss = tg_abs(loss);
+    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
 tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction)
 {
-    return tgi_difference_loss("mse_loss", TGI_SQUARED, a, b, reduction, 1);
+    return tgi_difference_loss("mse_loss", TGI_OP_mse_loss, a, b, reduction, 0);
 }
 tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction)
 {
-    return tgi_difference_loss("l1_loss", TGI_ABSOLUTE, a, b, reduction, 1);
+    return tgi_difference_loss("l1_loss", TGI_OP_sub, a, b, reduction, 0);
 }
 
 tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta)
 {
-    return tgi_difference_loss("smooth_l1_loss", TGI_SMOOTH, a, b, reduction, beta);
+    return tgi_difference_loss("smooth_l1_loss", beta == 0 ? TGI_OP_sub : TGI_OP_smooth_l1_loss, a, b, reduction, beta);
 }
 
 tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta)
 {
-    return tgi_difference_loss("huber_loss", TGI_HUBER, a, b, reduction, delta);
+    return tgi_difference_loss("huber_loss", TGI_OP_huber_loss, a, b, reduction, delta);
 }
 
 /* weight [C] as it broadcasts against [N, C, d..] (or [C]) */

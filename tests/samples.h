@@ -848,20 +848,31 @@ SAMPLES(clamp)
     everywhere_by(-0.7, 0.9, -2, 2);
     sample(S(2, 3), num(-INFINITY), num2(0.5));
     edge(in("[-2, -1, 0.5, 1, 2, nan, inf]"), num(-1), num2(1), gives("[-1, -1, 0.5, 1, 1, nan, 1]"),
-         grads("[0, 1, 1, 1, 0, 0, 0]"));                                                /* 2.69 */
+         grads("[0, 0, 1, 0, 0, 0, 0]"));                                                /* 2.69 */
     edge(in("[-2, 0, 2]"), num(1), num2(-1), gives("[-1, -1, -1]"), grads("[0, 0, 0]")); /* 2.69 */
+    edge(in("[0, 0.5, 1]"), num(0.5), num2(0.5), gives("[0.5, 0.5, 0.5]"), grads("[0, 0, 0]"));
+    edge(in("[-0., 0, 2]"), num(0), num2(1), gives("[-0., 0, 1]"), grads("[0, 0, 0]"));
+    edge(in("[-inf, -1, inf, nan]"), num(-INFINITY), num2(INFINITY), gives("[-inf, -1, inf, nan]"),
+         grads("[1, 1, 1, 0]")); /* infinite bounds are none; PyTorch, where None says that, has 0 at them */
+    edge(in("[-1, 2, nan]"), num(NAN), num2(1), gives("[nan, nan, nan]"), grads("[0, 0, 0]"));
+    edge(in("[-1, 2, nan]"), num(0), num2(NAN), gives("[nan, nan, nan]"), grads("[0, 0, 0]"));
+    expect(tg_clamp_(f64("[-1, 2]"), NAN, INFINITY), "[nan, nan]");
     expect(tg_clamp(i64("[-9, 0, 9]"), -3, 4), "[-3, 0, 4]");
 }
 SAMPLES(clamp_min)
 {
     everywhere_by(0.3, 0, -2, 2);
-    edge(in("[-2, 0.5, 2, nan]"), num(0.5), gives("[0.5, 0.5, 2, nan]"), grads("[0, 1, 1, 0]"));
+    edge(in("[-inf, -2, 0.5, 2, inf, nan]"), num(0.5), gives("[0.5, 0.5, 0.5, 2, inf, nan]"),
+         grads("[0, 0, 0, 1, 1, 0]"));
+    edge(in("[-2, 0.5]"), num(NAN), gives("[nan, nan]"), grads("[0, 0]"));
     expect(tg_clamp_min(i64("[-9, 9007199254740993]"), 0), "[0, 9007199254740993]");
 }
 SAMPLES(clamp_max)
 {
     everywhere_by(0.3, 0, -2, 2);
-    edge(in("[-2, 0.5, 2, nan]"), num(0.5), gives("[-2, 0.5, 0.5, nan]"), grads("[1, 1, 0, 0]"));
+    edge(in("[-inf, -2, 0.5, 2, inf, nan]"), num(0.5), gives("[-inf, -2, 0.5, 0.5, 0.5, nan]"),
+         grads("[1, 1, 0, 0, 0, 0]"));
+    edge(in("[-2, 0.5]"), num(NAN), gives("[nan, nan]"), grads("[0, 0]"));
     expect(tg_clamp_max(i64("[-9, 9007199254740993]"), 5), "[-9, 5]");
 }
 SAMPLES(leaky_relu)
@@ -2301,6 +2312,26 @@ static void losses(double low, double high, double number)
     }
 }
 
+/* d/dx of the sum of d/dx of loss(x, 0) */
+typedef tg_tensor *(*loss_function)(tg_tensor *, tg_tensor *, int);
+static tg_tensor *slope_of_slope(loss_function loss, const char *at_)
+{
+    tg_tensor *x = leaf(at_), *y = tg_sum(loss(x, tg_zeros_like(x), TG_NONE)), *g = NULL;
+    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x) : NULL;
+}
+static tg_tensor *smooth_half(tg_tensor *a, tg_tensor *b, int reduction)
+{
+    return tg_smooth_l1_loss(a, b, reduction, 0.5);
+}
+static tg_tensor *huber_half(tg_tensor *a, tg_tensor *b, int reduction) { return tg_huber_loss(a, b, reduction, 0.5); }
+
+/* In f16, where the square of 40000 is infinite. */
+static tg_tensor *half_slope(loss_function loss, const char *at_)
+{
+    tg_tensor *x = tg_set_requires_grad(of_dtype(TG_F16, at_), true);
+    return gradient(loss(x, tg_zeros_like(x), TG_NONE), x);
+}
+
 SAMPLES(mse_loss)
 {
     losses(-2, 2, 0);
@@ -2313,6 +2344,15 @@ SAMPLES(mse_loss)
            "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
            "dimension 0");
     refuse(tg_mse_loss(ones(2), ones(2), 9), "is not a valid value for reduction");
+    edge(in("[inf, -inf, nan, inf]"), in("[0, 0, 0, inf]"), flag(TG_NONE), gives("[inf, inf, nan, nan]"),
+         grads("[inf, -inf, nan, nan]"), grads("[-inf, inf, nan, nan]"));
+    {
+        tg_tensor *x = leaf("[1.5e308, 3e38]"); /* twice the difference is more than the largest number */
+        expect(gradient(tg_mse_loss(x, f64("[0, 0]"), TG_MEAN), x), "[1.5e308, 3e38]");
+        expect(gradient(tg_mse_loss(f64("[0, 0]"), x, TG_MEAN), x), "[1.5e308, 3e38]");
+    }
+    expect(slope_of_slope(tg_mse_loss, "[1, 1.5e308, -inf]"), "[2, 2, 2]");
+    refuse(tg_mse_loss(i64("[1]"), i64("[2]"), TG_NONE), "\"mse_loss\" not implemented for 'i64'");
 }
 SAMPLES(l1_loss)
 {
@@ -2329,6 +2369,13 @@ SAMPLES(smooth_l1_loss)
          grads("[1, -1, 0, 1]"), grads("[-1, 1, 0, -1]")); /* 2.85 */
     edge(in("[1, -1, 0, 2]"), in("[0, 0, 0, 0]"), flag(TG_NONE), num(0), gives("[1, 1, 0, 2]"), grads("[1, -1, 0, 1]"),
          grads("[-1, 1, 0, -1]")); /* 2.85 */
+    edge(in("[inf, -inf, nan, inf, 1e30]"), in("[0, 0, 0, inf, 0]"), flag(TG_NONE), num(0.5),
+         gives("[inf, inf, nan, nan, 1e30]"), grads("[1, -1, nan, nan, 1]"), grads("[-1, 1, nan, nan, -1]"));
+    expect(half_slope(smooth_half, "[40000, -40000, inf]"), "[1, -1, 1]");
+    expect(slope_of_slope(smooth_half, "[0, 0.25, -0.25, 0.5, -0.5, 1, -inf, nan]"), "[2, 2, 2, 0, 0, 0, 0, 0]");
+    refuse(tg_smooth_l1_loss(i64("[1]"), i64("[2]"), TG_NONE, 1), "\"smooth_l1_loss\" not implemented for 'i64'");
+    refuse(tg_smooth_l1_loss(ones(2), ones(2), TG_MEAN, NAN),
+           "smooth_l1_loss does not support negative values for beta.");
     refuse(tg_smooth_l1_loss(ones(2), ones(2), TG_MEAN, -1),
            "smooth_l1_loss does not support negative values for beta.");
 }
@@ -2339,6 +2386,12 @@ SAMPLES(huber_loss)
          grads("[0.125, 0, 0.125, 0.0625]"), grads("[-0.125, 0, -0.125, -0.0625]"));
     edge(in("[2, -3, 0]"), in("[0, 0, 0]"), flag(TG_NONE), num(2), gives("[2, 4, 0]"), grads("[2, -2, 0]"),
          grads("[-2, 2, 0]")); /* 2.85 */
+    edge(in("[inf, -inf, nan, inf, 1e30, -1e30]"), in("[0, 0, 0, inf, 0, 0]"), flag(TG_NONE), num(0.5),
+         gives("[inf, inf, nan, nan, 5e29, 5e29]"), grads("[0.5, -0.5, nan, nan, 0.5, -0.5]"),
+         grads("[-0.5, 0.5, nan, nan, -0.5, 0.5]"));
+    expect(half_slope(huber_half, "[40000, -40000, inf]"), "[0.5, -0.5, 0.5]");
+    expect(slope_of_slope(huber_half, "[0, 0.25, -0.25, 0.5, -0.5, 1, -inf, nan]"), "[1, 1, 1, 0, 0, 0, 0, 0]");
+    refuse(tg_huber_loss(i64("[1]"), i64("[2]"), TG_NONE, 1), "\"huber_loss\" not implemented for 'i64'");
     refuse(tg_huber_loss(ones(2), ones(2), TG_MEAN, 0), "huber_loss does not support non-positive values for delta.");
 }
 
