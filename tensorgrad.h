@@ -1117,7 +1117,7 @@ extern "C" {
     OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
-       tg_where(tg_le_scalar(x, 0), tg_mul(g, tg_mul_scalar(tg_exp(x), s)), g),                                        \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
        "g * alpha * exp(x) where x <= 0, else g")                                                                      \
     OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
        tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
@@ -1143,8 +1143,8 @@ extern "C" {
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
     OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
-    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
-       tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))),                                               \
+    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, b, a, b),                                       \
+       tgi_atan2_gradient(g, tg_neg(a), a, b),                                                                         \
        "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
     OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
@@ -1203,6 +1203,8 @@ extern "C" {
     OP(prod, "t", A, "g times the product of the others")                                                              \
     OP(amax, "t", A | Y, "g shared among the largest")                                                                 \
     OP(amin, "t", A | Y, "g shared among the smallest")                                                                \
+    OP(max, "t", A | Y, "g shared among the largest, or among the NaN")                                                \
+    OP(min, "t", A | Y, "g shared among the smallest, or among the NaN")                                               \
     OP(max_dim, "t", Y2, "g to the index found")                                                                       \
     OP(min_dim, "t", Y2, "g to the index found")                                                                       \
     OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
@@ -8375,10 +8377,11 @@ static int tgi_cpu_scalars(int op, int n)
     return op == TGI_OP_where ? n : op == TGI_OP_binary_cross_entropy ? 0 : 1;
 }
 
-/* The ops that PyTorch does not have for integers. */
-static bool tgi_floats_only(int op)
+/* Some ops are not there for integers. */
+static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype dtype)
 {
-    return op == TGI_OP_lerp || op == TGI_OP_mse_loss || op == TGI_OP_smooth_l1_loss || op == TGI_OP_huber_loss;
+    if (tgi_dtypes[dtype].floating || (op != TGI_OP_lerp && op < TGI_OP_mse_loss)) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not implemented for '%s'", name, tg_dtype_name(dtype));
 }
 
 static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t);
@@ -8425,10 +8428,7 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
         return NULL;
     }
     dtype = tgi_result_dtype(in, values);
-    if (!tgi_dtypes[dtype].floating && tgi_floats_only(op)) {
-        tgi_fail(c.S, TG_ERR_DTYPE, c.op->name, "\"%s\" not implemented for '%s'", c.op->name, tg_dtype_name(dtype));
-        return NULL;
-    }
+    if (!tgi_needs_floats(c.S, c.op->name, op, dtype)) return NULL;
     if (dtype == TG_BOOL && (has_number || op == TGI_OP_square) && kind == TGI_KIND_ANY) dtype = TG_I64;
     if (!tgi_dtypes[dtype].floating && (kind == TGI_KIND_FLOATS || (op == TGI_OP_pow_scalar && !tgi_is_integral(s)))) {
         dtype = c.S->default_dtype;
@@ -8537,6 +8537,13 @@ static tg_tensor *tgi_larger_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_masked_fill(tg_where(tg_eq(a, b), tg_mul_scalar(g, 0.5), g), tg_lt(a, b), 0);
 }
 
+/* numerator / (a^2 + b^2), 0 where that is 0 */
+static tg_tensor *tgi_atan2_gradient(tg_tensor *g, tg_tensor *numerator, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *square = tg_add(tg_mul(a, a), tg_mul(b, b));
+    return tg_mul(g, tg_div(numerator, tg_masked_fill(square, tg_eq_scalar(square, 0), (double)INFINITY)));
+}
+
 /* (a - b) / (a (1 - a)), the denominator at least 1e-12 */
 static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 {
@@ -8639,10 +8646,15 @@ tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
 {
     tgi_composite c;
     tg_device where;
+    tg_tensor *ends[2];
+    tg_dtype dtype;
     if (!a || !b) return tgi_null_argument(tgi_self(), "lerp_scalar", a ? "b" : "a"), (tg_tensor *)NULL;
+    ends[0] = a, ends[1] = b;
+    dtype = tgi_result_dtype(ends, 2);
+    if (!tgi_needs_floats(tgi_self(), "lerp_scalar", TGI_OP_lerp, dtype)) return NULL;
     if (!tgi_compose(&c, "lerp_scalar")) return NULL;
     where = tgi_device_of(a->storage->backend->host ? b : a);
-    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, (tg_dtype)a->dtype, where)));
+    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
 }
 
 tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
@@ -9960,21 +9972,24 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_mul(g, others));
 }
 
-/* g shared among the elements that are the extreme one (all NaN if that is NaN). */
-static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g)
+/* g shared among the elements that are the extreme one.  If that is NaN, all get NaN, or those that are NaN share g. */
+static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g, bool nan_shares)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *hit, *count;
-    hit = tg_logical_or(tg_eq(x, y), tg_logical_and(tg_isnan(x), tg_isnan(y)));
+    hit = tg_eq(x, y);
+    if (nan_shares) hit = tg_logical_or(hit, tg_logical_and(tg_isnan(x), tg_isnan(y)));
     hit = hit ? tg_to_dtype(hit, (tg_dtype)g->dtype) : NULL;
     count = hit ? tgi_step_dims(step, tg_sum_dims(tgi_rows_last(hit, step->attr->dim), TG_DIMS(-1), false)) : NULL;
     return tgi_give(step, 0, tg_mul(hit, tg_div(tgi_step_dims(step, g), count)));
 }
 
-static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
-static bool tgi_rule_amin(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
+static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, false); }
+static bool tgi_rule_amin(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, false); }
+static bool tgi_rule_max(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, true); }
+static bool tgi_rule_min(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, true); }
 
-tg_tensor *tg_max(tg_tensor *t) { return tg_amax(t); }
-tg_tensor *tg_min(tg_tensor *t) { return tg_amin(t); }
+tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op(TGI_OP_max, TGI_AMAX, t, TG_SCALAR, false); }
+tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op(TGI_OP_min, TGI_AMIN, t, TG_SCALAR, false); }
 
 static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
 {
@@ -10040,7 +10055,7 @@ tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
     if (!tgi_compose(&c, "var")) return NULL;
     x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     y = tg_sub(x, tg_mean_dims(x, dims, true)); /* two passes: no digits cancel */
-    y = tg_div_scalar(tg_sum_dims(tg_square(y), dims, keepdim), n > correction ? (double)(n - correction) : 0);
+    y = tg_div_scalar(tg_sum_dims(tg_square(y), dims, keepdim), n > correction ? (double)n - (double)correction : 0);
     return tgi_composed(&c, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
@@ -10068,20 +10083,20 @@ tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
         return NULL;
     c.has_attr = true;
     c.attr.dim = mask;
-    c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask) - correction;
+    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, mask) - (double)correction;
     if (!tgi_compose(&inner, "std")) return NULL;
     c.S->grad_off = true;
     return tgi_finish_with(&c, &inner, tg_sqrt(tg_var_dims(t, dims, correction, keepdim)));
 }
 
-/* g (x - mean) / (y (n - correction)), 0 where y is 0 */
+/* g (x - mean) / (y (n - correction)), 0 where y is 0, also when differentiated again: y is infinite there */
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
-    int64_t n = step->attr->i > 0 ? step->attr->i : 0;
     mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
-    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, (double)n));
-    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
+    y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
+    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, step->attr->s));
+    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), slope));
 }
 
 tg_tensor *tg_std(tg_tensor *t) { return tg_std_dims(t, TG_SCALAR, 1, false); }
@@ -10126,6 +10141,7 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
         tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
         hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
         count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->attr->dim), -1, false)) : NULL;
+        count = tg_clamp_min(count, 1); /* none where y is NaN */
         return tgi_give(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
     }
     if (p == 2) {

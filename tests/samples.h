@@ -884,7 +884,7 @@ SAMPLES(elu)
 {
     everywhere_by(1.5, 0, -2, 2);
     edge(in("[-2, 0, 3, nan]"), num(1.5), gives("[-1.29699707515, 0, 3, nan]"),
-         grads("[0.203002924855, 1.5, 1, 1]")); /* 2.63 */
+         grads("[0.203002924855, 1.5, 1, nan]")); /* 2.63; PyTorch's scalar loop has 1 at NaN, its vectors NaN */
 }
 SAMPLES(softplus)
 {
@@ -1007,7 +1007,15 @@ SAMPLES(atan2)
     edge(in("[1, -1, 0, 2]"), in("[1, -1, -1, 0]"),
          gives("[0.785398163397, -2.35619449019, 3.14159265359, 1.57079632679]"), grads("[0.5, -0.5, -1, 0]"),
          grads("[-0.5, 0.5, 0, -0.5]"));
-    edge(in("[0]"), in("[0]"), gives("[0]"), grads("[nan]"), grads("[nan]")); /* 2.70 */
+    edge(in("[0]"), in("[0]"), gives("[0]"), grads("[0]"), grads("[0]")); /* 2.70 */
+    edge(in("[0, -0., 0, inf, nan]"), in("[-0., 0, -1, 1, 1]"),
+         gives("[3.14159265359, -0., 3.14159265359, 1.57079632679, nan]"), grads("[0, 0, -1, 0, nan]"),
+         grads("[0, 0, 0, nan, nan]"));
+    {
+        tg_tensor *a = leaf("[1e-320, 0, 1e200]"), *b = f64("[0, 1e-320, 1e200]");
+        expect(gradient(tg_atan2(a, b), a), "[0, 0, 0]");
+        expect(gradient(tg_atan2(b, a), a), "[0, 0, 0]");
+    }
 }
 
 /* name; [0, 0, 2, -3] with [0, nan, 0, 1] */
@@ -1051,6 +1059,8 @@ SAMPLES(lerp)
     sample(S(0), S(0), S(1));
     edge(in("[1, 2, 3]"), in("[5, -2, 3]"), in("[0.25, 0.75, 1]"), gives("[2, -1, 3]"), grads("[0.75, 0.25, 0]"),
          grads("[0.25, 0.75, 1]"), grads("[4, -4, 0]"));
+    refuse(tg_lerp(i64("[1]"), i64("[2]"), i64("[0]")), "\"lerp\" not implemented for 'i64'");
+    refuse(tg_lerp(boolean("[1]"), boolean("[0]"), boolean("[1]")), "\"lerp\" not implemented for 'bool'");
 }
 SAMPLES(lerp_scalar)
 {
@@ -1058,6 +1068,9 @@ SAMPLES(lerp_scalar)
     sample(S(2, 3), S(3), num(0.8));
     edge(in("[1, 2, 3]"), in("[5, -2, 3]"), num(0.25), gives("[2, 1, 3]"), grads("[0.75, 0.75, 0.75]"),
          grads("[0.25, 0.25, 0.25]"));
+    expect(tg_lerp_scalar(i64("[1, 2]"), f64("[5, -2]"), 0.25), "[2, 1]");
+    refuse(tg_lerp_scalar(i64("[1]"), i64("[2]"), 0.5), "\"lerp_scalar\" not implemented for 'i64'");
+    refuse(tg_lerp_scalar(boolean("[1]"), boolean("[0]"), 1), "\"lerp_scalar\" not implemented for 'bool'");
 }
 SAMPLES(masked_fill)
 {
@@ -1786,6 +1799,7 @@ SAMPLES(amax)
 {
     reductions(-2, 2);
     edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]")); /* 2.66 */
+    edge(in("[1, nan, 3]"), gives("nan"), grads("[nan, nan, nan]"));
     expect(tg_amax(i64("[1, 9007199254740993]")), "9007199254740993");
     refuse(tg_amax(ones(0)),
            "amax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
@@ -1806,6 +1820,7 @@ SAMPLES(amin)
 {
     reductions(-2, 2);
     edge(in("[1, 1, 3]"), gives("1"), grads("[0.5, 0.5, 0]")); /* 2.66 */
+    edge(in("[nan, nan, 3]"), gives("nan"), grads("[nan, nan, nan]"));
     refuse(tg_amin(ones(0)), "amin(): Expected reduction dim to be specified for input.numel() == 0.");
 }
 SAMPLES(amin_dim)
@@ -1824,6 +1839,7 @@ SAMPLES(max)
     reductions(-2, 2);
     edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]")); /* 2.66 */
     edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
+    edge(in("[1, nan, 3]"), gives("nan"), grads("[0, 1, 0]"));
     refuse(tg_max(ones(0)),
            "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
            "'dim' argument."); /* 2.80 */
@@ -1833,6 +1849,7 @@ SAMPLES(min)
     reductions(-2, 2);
     edge(in("[1, 3, 1]"), gives("1"), grads("[0.5, 0, 0.5]")); /* 2.66 */
     edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
+    edge(in("[1, nan, 3]"), gives("nan"), grads("[0, 1, 0]"));
     refuse(tg_min(ones(0)), "min(): Expected reduction dim to be specified for input.numel() == 0.");
 }
 SAMPLES(max_dim)
@@ -1941,6 +1958,8 @@ SAMPLES(var_dim)
     reductions_of_dim(-2, 2, 0, 1);
     sample(S(2, 3), dim(1), count(0));
     edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
+    expect(tg_mul_scalar(tg_var_dim(f64("[1, 2, 4]"), 0, INT64_MIN, false), 1e19), "5.059610138265687");
+    expect(tg_var_dim(f64("[1, 2, 4]"), 0, INT64_MAX, false), "inf");
     edge(in("[[1, 2, 4]]"), dim(1), count(0), gives("[1.55555555556]"),
          grads("[[-0.888888888889, -0.222222222222, 1.11111111111]]"));
 }
@@ -1949,6 +1968,12 @@ SAMPLES(var_dims)
     reductions_of_dims(-2, 2, 0, 1);
     edge(in("[[1, 2], [4, 5]]"), dims(0), count(1), gives("[4.5, 4.5]"), grads("[[-3, -3], [3, 3]]"));
 }
+/* The gradient of the gradient of the deviation of two rows, one of them constant; of equal distances it is 0. */
+static tg_tensor *constant_std_slope(void)
+{
+    tg_tensor *x = leaf("[[2, 2, 2], [1, 2, 3]]"), *y = tg_sum(tg_std_dim(x, 1, 1, false)), *g = NULL;
+    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x) : NULL;
+}
 SAMPLES(std)
 {
     sample(S(2, 3, 4));
@@ -1956,6 +1981,7 @@ SAMPLES(std)
     edge(in("[1, 2, 4]"), gives("1.52752523165"), grads("[-0.436435780472, -0.109108945118, 0.54554472559]"));
     edge(in("[2, 2, 2]"), gives("0"), grads("[0, 0, 0]")); /* 2.77 */
     edge(in("[2]"), gives("nan"), grads("[nan]"));         /* 2.77 */
+    expect(constant_std_slope(), "[[0, 0, 0], [0, 0, 0]]");
     refuse(tg_std(i64("[1, 2]")), "Input dtype must be either a floating point or complex dtype");
 }
 SAMPLES(std_dim)
@@ -1965,6 +1991,9 @@ SAMPLES(std_dim)
     edge(in("[[1, 2, 4], [2, 2, 2]]"), dim(1), count(1), gives("[1.52752523165, 0]"),
          grads("[[-0.436435780472, -0.109108945118, 0.54554472559], [0, 0, 0]]"));
     edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
+    edge(in("[1, 2, 4]"), dim(0), count(INT64_MAX), gives("inf"), grads("[0, 0, 0]"));
+    edge(in("[1, 2, 4]"), dim(0), count(INT64_MIN), gives("7.11309365766e-10"),
+         grads("[-2.03231247362e-10, -5.08078118404e-11, 2.54053905920e-10]"));
 }
 SAMPLES(std_dims)
 {
@@ -1995,6 +2024,11 @@ SAMPLES(norm_dim)
     edge(in("[3, -4, 1]"), num(3), gives("4.51435743547"), grads("[0.441621923036, -0.785105640952, 0.0490691025595]"));
     edge(in("[3, -4, 1]"), num(INFINITY), gives("4"), grads("[0, -1, 0]"));
     edge(in("[3, -4, 1]"), num(-INFINITY), gives("1"), grads("[0, 0, 1]"));
+    edge(in("[3, nan, 1]"), num(INFINITY), gives("nan"), grads("[0, 0, 0]"));
+    edge(in("[3, nan, 1]"), num(-INFINITY), gives("nan"), grads("[0, 0, 0]"));
+    edge(in("[3, nan, 1]"), num(1), gives("nan"), grads("[1, 0, 1]"));
+    edge(in("[3, nan, 1]"), num(2), gives("nan"), grads("[nan, nan, nan]"));
+    edge(in("[inf, 1, -inf]"), num(2), gives("inf"), grads("[nan, 0, nan]"));
     edge(in("[3, -4, 1]"), num(0.5), gives("22.3923048454"), grads("[2.73205080757, -2.36602540378, 4.73205080757]"));
     edge(in("[3, -4, 0]"), num(0), gives("2"), grads("[0, 0, 0]"));
     /* 2.71 */
