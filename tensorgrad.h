@@ -5189,6 +5189,29 @@ static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor
     return y->storage->backend->copy(S, &loop);
 }
 
+static bool tgi_is_integral(double s)
+{
+    return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
+}
+
+static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+{
+    return tgi_fail(S, TG_ERR_DTYPE, op,
+                    "%g is no value of a tensor of %s\n"
+                    "convert the tensor first: tg_to_dtype(t, TG_F32)",
+                    value, tg_dtype_name(dtype));
+}
+
+/* Whether a tensor of the dtype can hold the number: an integer in range; any number in floats, and in bool, where it
+   is true unless 0. */
+static bool tgi_holds(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+{
+    const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
+    if (tgi_dtypes[dtype].floating || dtype == TG_BOOL) return true;
+    if (tgi_is_integral(value) && (dtype == TG_I64 || (value >= low && value <= high))) return true;
+    return tgi_no_value_of(S, op, dtype, value);
+}
+
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
 {
     tgi_loop loop = tgi_loop_over(y);
@@ -5215,7 +5238,7 @@ tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device de
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, "full", &device);
     tg_tensor *t = backend ? tgi_new(S, "full", shape.ndim, shape.dim, dtype, backend, device.index) : NULL;
-    return t ? tgi_made(S, t, tgi_fill_elements(S, t, value)) : NULL;
+    return t ? tgi_made(S, t, tgi_holds(S, "full", dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
 }
 
 tg_tensor *tg_full(tg_shape shape, double value)
@@ -5250,7 +5273,7 @@ static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 {
     tgi_thread *S = tgi_self();
     tg_tensor *y = tgi_new_like(S, op, t);
-    return y ? tgi_made(S, y, tgi_fill_elements(S, y, value)) : NULL;
+    return y ? tgi_made(S, y, tgi_holds(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value)) : NULL;
 }
 
 tg_tensor *tg_full_like(tg_tensor *t, double value) { return tgi_full_like("full_like", t, value); }
@@ -8301,11 +8324,6 @@ static bool tgi_collides(const tg_tensor *t, const tg_tensor *x)
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
 }
 
-static bool tgi_is_integral(double s)
-{
-    return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
-}
-
 /* What integers cannot do: a number that is not one of theirs, bool arithmetic. */
 static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, double t)
 {
@@ -8322,12 +8340,11 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
     if (op == TGI_OP_pow_scalar && s < 0) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op->name, "Integers to negative integer powers are not allowed.");
     }
-    if (op == TGI_OP_clamp && !tgi_is_nan(s) && !tgi_is_nan(t)) return true; /* sides may be open */
+    if (op == TGI_OP_masked_fill) return tgi_holds(c->S, c->op->name, dtype, s);
+    if (op == TGI_OP_clamp && tgi_is_infinite(s)) s = 0; /* a side that is open */
+    if (op == TGI_OP_clamp && tgi_is_infinite(t)) t = 0;
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
-    return tgi_fail(c->S, TG_ERR_DTYPE, c->op->name,
-                    "%g is no value of a tensor of %s\n"
-                    "convert the tensor first: tg_to_dtype(t, TG_F32)",
-                    tgi_is_integral(s) ? t : s, tg_dtype_name(dtype));
+    return tgi_no_value_of(c->S, c->op->name, dtype, tgi_is_integral(s) ? t : s);
 }
 
 /* In place: the result must be what the target can hold. */
@@ -8434,6 +8451,7 @@ static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, i
         dtype = c.S->default_dtype;
     }
     if (!tgi_check_elements(&c, op, dtype, s, t)) return NULL;
+    if (op == TGI_OP_masked_fill && dtype == TG_BOOL) s = s != 0;
     ndim = in[0]->ndim;
     memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
     for (i = 1; i < n; ++i) {
@@ -8672,7 +8690,8 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
 tg_tensor *tg_fill_(tg_tensor *t, double value)
 {
     tgi_call c;
-    if (!tgi_begin1(&c, TGI_OP_fill_, t) || !tgi_begin_write(&c)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_fill_, t) || !tgi_holds(c.S, "fill_", (tg_dtype)t->dtype, value)) return NULL;
+    if (!tgi_begin_write(&c)) return NULL;
     return tgi_finish_write(&c, tgi_fill_elements(c.S, t, value));
 }
 
@@ -9657,7 +9676,12 @@ static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_
         span[i].to = before > 0 ? before : 0;
         span[i].from = before < 0 ? -before : 0;
         span[i].size = n + (before < 0 ? before : 0) + (after < 0 ? after : 0);
-        if (span[i].size < 0) span[i].size = 0;
+        if (span[i].size < 0) {
+            return tgi_fail(c->S, TG_ERR_SHAPE, "pad",
+                            "narrow(): length must be non-negative.\n"
+                            "negative padding %lld and %lld takes more than the %lld there are",
+                            (long long)before, (long long)after, (long long)n);
+        }
     }
     return true;
 }
@@ -9670,7 +9694,9 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tgi_loop loop;
     tg_tensor *y;
     int i, k;
-    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_pad_spans(&c, t, pads, dims, span)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_pad_spans(&c, t, pads, dims, span) ||
+        !tgi_holds(c.S, "pad", (tg_dtype)t->dtype, value))
+        return NULL;
     c.has_attr = true;
     c.attr.listed = pads.ndim;
     for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
@@ -10784,13 +10810,19 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
     size_t p;
     int i, k;
     int named = 0;
+    bool ellipsis = false;
     x->t = t;
     x->n = 0;
     for (p = 0; p < length; ++p) named += tgi_letter(text[p]) >= 0;
     for (p = 0; p < length; ++p) {
         int letter = tgi_letter(text[p]);
         if (text[p] == ' ') continue;
-        if (tgi_is_ellipsis(text + p, text + length)) { /* every dim that has no letter */
+        if (text[p] == '.' && (ellipsis || !tgi_is_ellipsis(text + p, text + length))) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for operand %d %s", number,
+                            ellipsis ? "for which an ellipsis was already found" : "that is not part of any ellipsis");
+        }
+        if (text[p] == '.') { /* every dim that has no letter */
+            ellipsis = true;
             for (k = t->ndim - named; k > 0 && x->n < TG_MAX_DIMS; --k) x->letter[x->n++] = TGI_LETTERS - k;
             p += 2;
             continue;
@@ -10812,7 +10844,13 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
     }
     for (i = 0; i < x->n; ++i) {
         int64_t *known = &size[x->letter[i]], n = t->dim[i];
-        if (*known > 1 && n != 1 && n != *known) {
+        for (k = 0; k < i; ++k) {
+            if (x->letter[k] != x->letter[i] || t->dim[k] == n) continue;
+            return tgi_fail(S, TG_ERR_SHAPE, "einsum",
+                            "einsum(): subscript %c is repeated for operand %d but the sizes don't match, %lld != %lld",
+                            letters[x->letter[i]], number, (long long)n, (long long)t->dim[k]);
+        }
+        if (*known >= 0 && *known != 1 && n != 1 && n != *known) {
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
                             "with previously seen size %lld",
@@ -10856,18 +10894,21 @@ static tg_tensor *tgi_grouped(const tgi_lettered *x, const int *group[3], const 
     int64_t dims[3] = {1, 1, 1};
     tg_shape wide;
     tg_tensor *t;
-    wide.ndim = x->n;
+    wide.ndim = 0;
     for (k = 0; k < 3; ++k) {
         for (i = 0; i < count[k]; ++i) {
             for (j = 0; j < x->n && x->letter[j] != group[k][i]; ++j) {}
-            wide.dim[n] = size[group[k][i]];
-            dims[k] *= size[group[k][i]];
+            wide.dim[wide.ndim++] = size[group[k][i]];
             order[n++] = j;
         }
     }
     t = tgi_permute(x->t, order);
     t = t ? tg_expand(t, wide) : NULL; /* sizes of 1 broadcast */
-    return t ? tg_reshape(t, tg_make_shape(3, dims)) : NULL;
+    if (!t) return NULL;
+    for (k = n = 0; k < 3; ++k) { /* products of sizes that a tensor has do not overflow */
+        for (i = 0; i < count[k]; ++i) dims[k] *= wide.dim[n++];
+    }
+    return tg_reshape(t, tg_make_shape(3, dims));
 }
 
 /* a times b over the letters that both have and nobody else wants. */
@@ -10901,13 +10942,21 @@ static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kep
     return a->t != NULL;
 }
 
+static bool tgi_add_letter(tgi_thread *S, int letter, int *letters, int *n)
+{
+    if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
+    letters[(*n)++] = letter;
+    return true;
+}
+
 /* The letters of "...", outermost first. */
-static void tgi_ellipsis_letters(int *letters, int *n, const int64_t *size)
+static bool tgi_ellipsis_letters(tgi_thread *S, int *letters, int *n, const int64_t *size)
 {
     int i;
     for (i = TGI_NAMED_LETTERS; i < TGI_LETTERS; ++i) {
-        if (size[i] >= 0 && *n < TG_MAX_DIMS) letters[(*n)++] = i;
+        if (size[i] >= 0 && !tgi_add_letter(S, i, letters, n)) return false;
     }
+    return true;
 }
 
 /* The letters of the output: what stands after ->, or "..." and those that occur once, in alphabetical order (upper
@@ -10917,7 +10966,7 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
 {
     int times[TGI_LETTERS], i;
     const char *p;
-    bool seen[TGI_LETTERS];
+    bool seen[TGI_LETTERS], ellipsis = false;
     memset(times, 0, sizeof times);
     memset(seen, 0, sizeof seen);
     *n = 0;
@@ -10925,12 +10974,17 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
         for (p = arrow + 2; *p; ++p) {
             int letter = tgi_letter(*p);
             if (*p == ' ') continue;
-            if (tgi_is_ellipsis(p, p + strlen(p))) {
-                tgi_ellipsis_letters(letters, n, size);
+            if (*p == '.' && (ellipsis || !tgi_is_ellipsis(p, p + strlen(p)))) {
+                return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for output %s",
+                                ellipsis ? "but an ellipsis (...) was already found"
+                                         : "that is not part of any ellipsis (...)");
+            }
+            if (*p == '.') {
+                ellipsis = true;
+                if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
                 p += 2;
                 continue;
             }
-            if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
             if (letter < 0 || size[letter] < 0 || seen[letter]) {
                 return tgi_fail(
                     S, TG_ERR_ARGUMENT, "einsum",
@@ -10940,19 +10994,17 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
                     *p);
             }
             seen[letter] = true;
-            letters[(*n)++] = letter;
+            if (!tgi_add_letter(S, letter, letters, n)) return false;
         }
         return true;
     }
     for (p = equation; *p; ++p) {
         if (tgi_letter(*p) >= 0) times[tgi_letter(*p)]++;
     }
-    tgi_ellipsis_letters(letters, n, size);
+    if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
     for (i = 0; i < TGI_NAMED_LETTERS; ++i) {
         int letter = (i + 26) % TGI_NAMED_LETTERS;
-        if (times[letter] != 1) continue;
-        if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
-        letters[(*n)++] = letter;
+        if (times[letter] == 1 && !tgi_add_letter(S, letter, letters, n)) return false;
     }
     return true;
 }

@@ -858,6 +858,9 @@ SAMPLES(clamp)
     edge(in("[-1, 2, nan]"), num(0), num2(NAN), gives("[nan, nan, nan]"), grads("[0, 0, 0]"));
     expect(tg_clamp_(f64("[-1, 2]"), NAN, INFINITY), "[nan, nan]");
     expect(tg_clamp(i64("[-9, 0, 9]"), -3, 4), "[-3, 0, 4]");
+    expect(tg_clamp(i64("[-9, 0, 9]"), -INFINITY, 4), "[-9, 0, 4]");
+    refuse(tg_clamp(i64("[-9, 0, 9]"), 0.5, INFINITY), "0.5 is no value of a tensor of i64");
+    refuse(tg_clamp(i64("[-9, 0, 9]"), 0, NAN), "nan is no value of a tensor of i64");
 }
 SAMPLES(clamp_min)
 {
@@ -1118,6 +1121,42 @@ SAMPLES(copy_)
     }
     refuse(tg_copy_(ones(1), ones(3)), "output with shape [1] doesn't match the broadcast shape [3]");
 }
+/* What writes a number into integers refuses one that they cannot hold, and bool takes any as true or false. */
+static void numbers_of_integers(void)
+{
+    static const struct {
+        tg_dtype dtype;
+        double least, most, others[5];
+    } rows[] = {{TG_U8, 0, 255, {-1, 256, 0.5, NAN, INFINITY}},
+                {TG_I32, -2147483648.0, 2147483647, {-2147483649.0, 2147483648.0, 0.5, NAN, 1e300}},
+                {TG_I64, -9223372036854775808.0, 9223372036854774784.0, {1e300, 9223372036854775808.0, 0.5, NAN, -1e300}}};
+    tg_tensor *yes = boolean("[1, 0]");
+    int i, k;
+    for (i = 0; i < 3; ++i) {
+        tg_tensor *t = tg_zeros_on(TG_SHAPE(2), rows[i].dtype, HERE);
+        char words[80];
+        CHECK(tg_get(tg_full_like(t, rows[i].least), TG_INDEX(0)) == rows[i].least);
+        CHECK(tg_get(tg_fill_(tg_clone(t), rows[i].most), TG_INDEX(1)) == rows[i].most);
+        CHECK(tg_get(tg_masked_fill(t, yes, rows[i].most), TG_INDEX(0)) == rows[i].most);
+        for (k = 0; k < 5; ++k) {
+            const double value = rows[i].others[k];
+            snprintf(words, sizeof words, "%g is no value of a tensor of %s", value, tg_dtype_name(rows[i].dtype));
+            refuse(tg_fill_(t, value), words);
+            refuse(tg_full_on(TG_SHAPE(2), value, rows[i].dtype, HERE), words);
+            refuse(tg_full_like(t, value), words);
+            refuse(tg_masked_fill(t, yes, value), words);
+            refuse(tg_masked_fill_(t, yes, value), words);
+            refuse(tg_set(t, TG_INDEX(1), value) == TG_OK, words);
+            expect(t, "[0, 0]");
+        }
+    }
+    expect(tg_full_on(TG_SHAPE(2), 0.5, TG_BOOL, HERE), "[1, 1]");
+    expect(tg_fill_(boolean("[0, 1]"), NAN), "[1, 1]");
+    expect(tg_masked_fill(boolean("[0, 0]"), yes, 0.5), "[1, 0]");
+    expect(tg_masked_fill_(boolean("[0, 0]"), yes, 300), "[1, 0]");
+    expect(tg_masked_fill(boolean("[1, 1]"), yes, 0), "[0, 1]");
+    expect(tg_add_scalar(of_dtype(TG_U8, "[0]"), 300), "[44]"); /* arithmetic wraps around */
+}
 SAMPLES(fill_)
 {
     sample(S(2, 3), num(2));
@@ -1126,6 +1165,7 @@ SAMPLES(fill_)
     edge(in("[1, 2]"), num(5), gives("[5, 5]"), grads("[0, 0]"));
     expect(tg_fill_(tg_zeros_on(TG_SHAPE(2), TG_I64, HERE), 9007199254740992.0),
            "[9007199254740992, 9007199254740992]");
+    numbers_of_integers();
     {
         tg_tensor *t = tg_mul_scalar(leaf("[[1, 2], [3, 4]]"), 2);
         CHECK(tg_set(t, TG_INDEX(1, -1), 9) == TG_OK);
@@ -1460,7 +1500,14 @@ SAMPLES(pad)
     refuse(tg_pad(ones(2, 3), TG_DIMS(1, 1, 1, 1, 1, 1), 0),
            "Padding length should be less than or equal to two times the input "
            "dimension");
-    refuse(tg_pad(ones(3), TG_DIMS(-2, -2), 0), "");
+    refuse(tg_pad(ones(3), TG_DIMS(-2, -2), 0), "negative output size");
+    refuse(tg_pad(ones(2), TG_DIMS(-3, 2), 0), "narrow(): length must be non-negative.");
+    refuse(tg_pad(ones(2), TG_DIMS(3, -3), 0), "narrow(): length must be non-negative.");
+    expect(tg_pad(f64("[1, 2]"), TG_DIMS(-2, 2), 0), "[0, 0]");
+    expect(tg_pad(f64("[1, 2]"), TG_DIMS(2, -2), 7), "[7, 7]");
+    refuse(tg_pad(of_dtype(TG_U8, "[1]"), TG_DIMS(1, 1), 300), "300 is no value of a tensor of u8");
+    refuse(tg_pad(i64("[1]"), TG_DIMS(1, 1), 0.5), "0.5 is no value of a tensor of i64");
+    expect(tg_pad(boolean("[0]"), TG_DIMS(1, 0), 0.5), "[1, 0]");
 }
 
 /* ---- indexing ---- */
@@ -2220,7 +2267,7 @@ SAMPLES(einsum)
            "the number of subscripts in the equation (3) does not match the number of dimensions (2) for "
            "operand 0");
     refuse(tg_einsum("ii->i", two, 1),
-           "subscript i has size 3 for operand 0 which does not broadcast with previously seen size 2");
+           "subscript i is repeated for operand 0 but the sizes don't match, 3 != 2");
     sample(S(2, 2, 3), S(2, 3, 2), text("...ij,...jk->...ik"));
     sample(S(2, 3), S(3), text("...i,i"));
     sample(S(2, 3), text("i...->..."));
@@ -2234,6 +2281,25 @@ SAMPLES(einsum)
     two[0] = ones(1, 1, 1, 1, 1), two[1] = ones(1, 1, 1, 1);
     refuse(tg_einsum("abcde,fghi->abcdefghi", two, 2), "more than 8 dims");
     refuse(tg_einsum("abcde,fghi", two, 2), "more than 8 dims");
+    refuse(tg_einsum("...,fghi->...fghi", two, 2), "the output has more than 8 dims");
+    refuse(tg_einsum("fghi,...->fghi...", (two[0] = ones(1, 1, 1, 1), two[1] = ones(1, 1, 1, 1, 1), two), 2),
+           "the output has more than 8 dims");
+    refuse(tg_einsum("fghi,...", two, 2), "the output has more than 8 dims");
+    two[0] = ones(1, 5), two[1] = ones(2, 3);
+    refuse(tg_einsum("ii->i", two, 1),
+           "einsum(): subscript i is repeated for operand 0 but the sizes don't match, 5 != 1");
+    refuse(tg_einsum("ij,kk", two, 2),
+           "einsum(): subscript k is repeated for operand 1 but the sizes don't match, 3 != 2");
+    refuse(tg_einsum("...->......", two, 1), "einsum(): found '.' for output but an ellipsis (...) was already found");
+    refuse(tg_einsum("i...->.i", two, 1), "einsum(): found '.' for output that is not part of any ellipsis (...)");
+    refuse(tg_einsum("...i...->i", two, 1), "einsum(): found '.' for operand 0 for which an ellipsis was already found");
+    refuse(tg_einsum("ij,i..->i", two, 2), "einsum(): found '.' for operand 1 that is not part of any ellipsis");
+    two[0] = ones(0), two[1] = ones(5);
+    refuse(tg_einsum("i,i", two, 2),
+           "subscript i has size 5 for operand 1 which does not broadcast with previously seen size 0");
+    two[0] = tg_expand(ones(1, 1, 1), TG_SHAPE(1 << 25, 1, 1)); /* each is small enough, but not all sizes together */
+    two[1] = tg_expand(ones(1, 1, 1), TG_SHAPE(1, 1 << 25, 1 << 25));
+    refuse(tg_einsum("klm,klm->", two, 2), "the number of elements of shape [33554432, 33554432, 33554432] overflows");
 }
 
 /* ---- normalisation, attention, dropout ---- */
