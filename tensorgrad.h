@@ -340,7 +340,8 @@ TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
 /* New tensors of a shape, in the default dtype on the default device; the ..._on forms say which; ..._like takes shape,
-   dtype and device of t.  tg_empty's elements are undefined.  torch.zeros, ones, full, empty */
+   dtype and device of t.  tg_empty's elements are undefined.  Errors: a value that an integer dtype cannot hold, here and
+   wherever a number is written into a tensor (bool takes any: true unless 0).  torch.zeros, ones, full, empty */
 TG_API tg_tensor *tg_zeros(tg_shape shape);
 TG_API tg_tensor *tg_ones(tg_shape shape);
 TG_API tg_tensor *tg_full(tg_shape shape, double value);
@@ -10248,6 +10249,7 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
         for (k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
         r.dim[r.ndim++] = arg[n - 1]->dim[i];
     }
+    if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* any number of rows of nothing is no row */
     return r;
 }
 
