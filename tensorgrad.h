@@ -340,8 +340,8 @@ TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
 /* New tensors of a shape, in the default dtype on the default device; the ..._on forms say which; ..._like takes shape,
-   dtype and device of t.  tg_empty's elements are undefined.  Errors: a value that an integer dtype cannot hold, here and
-   wherever a number is written into a tensor (bool takes any: true unless 0).  torch.zeros, ones, full, empty */
+   dtype and device of t.  tg_empty's elements are undefined.  Errors: a value that an integer dtype cannot hold, here
+   and wherever a number is written into a tensor (bool takes any: true unless 0).  torch.zeros, ones, full, empty */
 TG_API tg_tensor *tg_zeros(tg_shape shape);
 TG_API tg_tensor *tg_ones(tg_shape shape);
 TG_API tg_tensor *tg_full(tg_shape shape, double value);
@@ -688,7 +688,8 @@ TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
 TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
 
 /* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays, and a bound
-   that is NaN gives NaN), and its gradient is 0 at a bound; use -INFINITY or INFINITY for one side, or clamp_min and clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a). */
+   that is NaN gives NaN), and its gradient is 0 at a bound; use -INFINITY or INFINITY for one side, or clamp_min and
+   clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a), not of integers. */
 TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
 TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
@@ -784,7 +785,7 @@ TG_API tg_tensor *tg_norm(tg_tensor *t);
 TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
 TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
 
-/* The largest and smallest: of all elements (gradient shared among equals), or along dim with their i64 indices
+/* The largest and smallest: of all elements (gradient shared among equals, or the NaN), or along dim with their i64 indices
    (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN before all.
    torch.max, argmax */
 TG_API tg_tensor *tg_max(tg_tensor *t);
@@ -1112,7 +1113,8 @@ extern "C" {
     OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), NOTHING, tg_neg(g), "-g")                                          \
     OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
     OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
-    OP(pow_scalar, ANY, tgi_pow(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)")     \
+    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s),                 \
+       "g * s * x^(s-1)")                                                                                              \
     OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
        tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
     OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
@@ -1167,8 +1169,13 @@ extern "C" {
 /* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
 #define TGI_MASK_OPS(OP)                                                                                               \
     OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
-    OP(binary_cross_entropy, FLOATS, -(b * tgi_log_above(a, -100) + (1 - b) * tgi_log_above(1 - a, -100)), a, A | B,   \
-       tgi_bce_gradient(g, a, b), tgi_bce_target_gradient(g, a), "x: g * (x - t) / (x (1 - x))")                       \
+    OP(binary_cross_entropy, FLOATS,                                                                                   \
+       (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)), a, A | B,                       \
+       tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),                                   \
+       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)")                                                        \
+    OP(binary_cross_entropy_with_logits, FLOATS,                                                                       \
+       ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))), a, A | B,                                  \
+       tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x")                \
     OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),                       \
        tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)")                            \
     OP(smooth_l1_loss, FLOATS,                                                                                         \
@@ -1208,6 +1215,7 @@ extern "C" {
     OP(min, "t", A | Y, "g shared among the smallest, or among the NaN")                                               \
     OP(max_dim, "t", Y2, "g to the index found")                                                                       \
     OP(min_dim, "t", Y2, "g to the index found")                                                                       \
+    OP(var, "t", A, "g * 2 * (t - mean) / (n - correction)")                                                           \
     OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
     OP(norm, "t", A | Y, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                                          \
     OP(logsumexp, "t", A | Y, "g * exp(t - y)")                                                                        \
@@ -2342,8 +2350,10 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_rint(x) TGI_REAL(rint, x)
 #define tgi_trunc(x) TGI_REAL(trunc, x)
 #define tgi_pow(x, y) TGI_REAL2(pow, x, y)
+#define tgi_pow_number(x, s) /* PyTorch's roots, which know -0 and -infinity */ \
+    ((s) == (real)0.5 ? tgi_sqrt(x) : (s) == (real)-0.5 ? 1 / tgi_sqrt(x) : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
-#define tgi_log_above(x, least) ((real)tgi_not_below((double)tgi_log(x), least))
+#define tgi_not_below_100(x) ((real)tgi_not_below((double)(x), -100))
 #define tgi_bound_below(x, s) ((((x) < (s)) | ((s) != (s))) ? (s) : (x)) /* a bound that is NaN gives NaN */
 #define tgi_bound_above(x, t) ((((x) > (t)) | ((t) != (t))) ? (t) : (x))
 #define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
@@ -5826,6 +5836,7 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_ARGUMENTS_lerp "a,b,weight"
 #define TGI_ARGUMENTS_masked_fill "x,mask"
 #define TGI_ARGUMENTS_binary_cross_entropy "input,target"
+#define TGI_ARGUMENTS_binary_cross_entropy_with_logits "input,target"
 #define TGI_ARGUMENTS_mse_loss "a,b"
 #define TGI_ARGUMENTS_smooth_l1_loss "a,b"
 #define TGI_ARGUMENTS_huber_loss "a,b"
@@ -8399,7 +8410,8 @@ static int tgi_cpu_scalars(int op, int n)
 static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype dtype)
 {
     if (tgi_dtypes[dtype].floating || (op != TGI_OP_lerp && op < TGI_OP_mse_loss)) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not implemented for '%s'", name, tg_dtype_name(dtype));
+    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not "
+                    "implemented for '%s'", name, tg_dtype_name(dtype));
 }
 
 static tg_tensor *tgi_elementwise(int op, bool in_place, tg_tensor *const *in, int n, double s, double t);
@@ -8519,11 +8531,20 @@ static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta,
     return tg_where(tg_gt_scalar(z, threshold), g, tg_mul(g, tg_sigmoid(z)));
 }
 
+/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
+static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
+
+/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
+static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
+
 /* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
-    tg_tensor *half, *slope, *x2 = tg_mul(x, x);
+    tg_tensor *half, *slope, *x2;
+    if (tanh_approx && tgi_is_short(x)) /* in f16 x^2 would be infinite from 256 on */
+        return tg_to_dtype(tgi_gelu_gradient(tgi_wide(g), tgi_wide(x), true), (tg_dtype)x->dtype);
+    x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
         half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
@@ -8567,13 +8588,6 @@ static tg_tensor *tgi_atan2_gradient(tg_tensor *g, tg_tensor *numerator, tg_tens
 static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 {
     return tg_mul(g, tg_div(tg_sub(a, b), tg_clamp_min(tg_mul(a, tg_rsub_scalar(a, 1)), 1e-12)));
-}
-
-/* max(log(1 - a), -100) - max(log a, -100) */
-static tg_tensor *tgi_bce_target_gradient(tg_tensor *g, tg_tensor *a)
-{
-    tg_tensor *no = tg_clamp_min(tg_log(tg_rsub_scalar(a, 1)), -100), *yes = tg_clamp_min(tg_log(a), -100);
-    return tg_mul(g, tg_sub(no, yes));
 }
 
 #define TGI_RULE1(name, kind, f, fi, needs, rule, formula) TGI_RULE1_##kind(name, rule)
@@ -10027,12 +10041,6 @@ static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
                     tg_dtype_name((tg_dtype)t->dtype));
 }
 
-/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
-static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
-
-/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
-static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
-
 tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
@@ -10068,28 +10076,12 @@ static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
 tg_tensor *tg_mean(tg_tensor *t) { return tg_mean_dims(t, TG_SCALAR, false); }
 tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim) { return tg_mean_dims(t, TG_SHAPE(dim), keepdim); }
 
-tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+/* The variance, unrecorded, in two passes, so that no digits cancel. */
+static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool keepdim)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *x, *y;
-    tg_shape all = dims;
-    int64_t n = 1;
-    int i;
-    if (!t) return tgi_null_argument(S, "var", "t"), t;
-    if (!tgi_need_floating(S, "var", t) || !tgi_wrap_dims(S, "var", t, &all)) return NULL;
-    for (i = 0; i < (dims.ndim ? all.ndim : t->ndim) && t->ndim; ++i) n *= t->dim[dims.ndim ? all.dim[i] : i];
-    if (!tgi_compose(&c, "var")) return NULL;
-    x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
-    y = tg_sub(x, tg_mean_dims(x, dims, true)); /* two passes: no digits cancel */
-    y = tg_div_scalar(tg_sum_dims(tg_square(y), dims, keepdim), n > correction ? (double)n - (double)correction : 0);
-    return tgi_composed(&c, tg_to_dtype(y, (tg_dtype)t->dtype));
-}
-
-tg_tensor *tg_var(tg_tensor *t) { return tg_var_dims(t, TG_SCALAR, 1, false); }
-tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
-{
-    return tg_var_dims(t, TG_SHAPE(dim), correction, keepdim);
+    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *y;
+    y = tg_sum_dims(tg_square(tg_sub(x, tg_mean_dims(x, dims, true))), dims, keepdim);
+    return tg_to_dtype(tg_div_scalar(y, degrees > 0 ? degrees : 0), (tg_dtype)t->dtype);
 }
 
 /* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
@@ -10099,6 +10091,38 @@ static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *
     if (!y) return NULL;
     c->out[c->nout++] = y;
     return tgi_finish(c, true);
+}
+
+tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+{
+    tgi_call c;
+    tgi_composite inner;
+    int mask;
+    if (!tgi_begin1(&c, TGI_OP_var, t) || !tgi_need_floating(c.S, "var", t) || !tgi_dims_mask(&c, t, dims, &mask))
+        return NULL;
+    c.has_attr = true;
+    c.attr.dim = mask;
+    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, mask) - (double)correction;
+    if (!tgi_compose(&inner, "var")) return NULL;
+    c.S->grad_off = true;
+    return tgi_finish_with(&c, &inner, tgi_variance(t, dims, c.attr.s, keepdim));
+}
+
+/* g * 2 (x - mean) / (n - correction) */
+static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_wide(tgi_saved_tensor(step, 0)), *mean;
+    tg_dtype dtype = (tg_dtype)g->dtype;
+    g = tg_div_scalar(tg_mul_scalar(tgi_step_dims(step, tgi_wide(g)), 2), step->attr->s);
+    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
+    g = tg_mul(g, tg_sub(x, mean));
+    return tgi_give(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
+}
+
+tg_tensor *tg_var(tg_tensor *t) { return tg_var_dims(t, TG_SCALAR, 1, false); }
+tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
+{
+    return tg_var_dims(t, TG_SHAPE(dim), correction, keepdim);
 }
 
 tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
@@ -10113,7 +10137,7 @@ tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
     c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, mask) - (double)correction;
     if (!tgi_compose(&inner, "std")) return NULL;
     c.S->grad_off = true;
-    return tgi_finish_with(&c, &inner, tg_sqrt(tg_var_dims(t, dims, correction, keepdim)));
+    return tgi_finish_with(&c, &inner, tg_sqrt(tgi_variance(t, dims, c.attr.s, keepdim)));
 }
 
 /* g (x - mean) / (y (n - correction)), 0 where y is 0, also when differentiated again: y is infinite there */
@@ -12009,13 +12033,13 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
-/* (1 - t) x - (1 + (pos_weight - 1) t) log sigmoid(x) */
+/* (1 - t) x - log sigmoid(x), and (1 - pos_weight) t log sigmoid(x) */
 tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction,
                                                tg_tensor *pos_weight)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *loss, *log_sigmoid;
+    tg_tensor *loss;
     tg_dtype dtype;
     const char *op = "binary_cross_entropy_with_logits";
     if (!input || !target) return tgi_null_argument(S, op, input ? "target" : "input"), (tg_tensor *)NULL;
@@ -12028,9 +12052,9 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     if (!tgi_compose(&c, op)) return NULL;
     dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
     input = tgi_wide(input), target = tgi_wide(target);
-    log_sigmoid = tg_logsigmoid(input);
-    if (pos_weight) log_sigmoid = tg_mul(log_sigmoid, tg_add_scalar(tg_mul(tg_sub_scalar(pos_weight, 1), target), 1));
-    loss = tg_sub(tg_mul(tg_rsub_scalar(target, 1), input), log_sigmoid);
+    loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
+    if (pos_weight)
+        loss = tg_add(loss, tg_mul(tg_mul(tg_rsub_scalar(pos_weight, 1), target), tg_logsigmoid(input)));
     if (weight) loss = tg_mul(loss, weight);
     loss = tgi_reduce_loss(S, loss, reduction);
     return tgi_composed(&c, loss ? tg_to_dtype(loss, dtype) : NULL);

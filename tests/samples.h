@@ -838,6 +838,10 @@ SAMPLES(pow_scalar)
          grads("[inf, 0.25, 0, nan, nan]"));                                             /* 2.70 */
     edge(in("[0, -3, nan, inf]"), num(0), gives("[1, 1, 1, 1]"), grads("[0, 0, 0, 0]")); /* 2.72 */
     edge(in("[0, -3]"), num(1), gives("[0, -3]"), grads("[1, 1]"));                      /* 2.72 */
+    edge(in("[-0., 4, -inf, inf, -1]"), num(0.5), gives("[-0., 2, nan, inf, nan]"), grads("[-inf, 0.25, nan, 0, nan]"));
+    edge(in("[-0., 4, -inf, inf, -1]"), num(-0.5), gives("[-inf, 0.5, nan, 0, nan]"),
+         grads("[-inf, -0.0625, 0, 0, nan]"));
+    edge(in("[nan, nan, 0, inf]"), num(0), gives("[1, 1, 1, 1]"), grads("[0, 0, 0, 0]"));
     edge(in("[0, -3]"), num(2), gives("[0, 9]"), grads("[0, -6]"));                      /* 2.72 */
     expect(tg_pow_scalar(i64("[2, -3, 0]"), 3), "[8, -27, 0]");
     expect(tg_pow_scalar(i64("[4, 9]"), 0.5), "[2, 3]"); /* a number that is no integer makes floats of them */
@@ -905,6 +909,10 @@ SAMPLES(gelu)
          grads("[-0.0833154705877, 0.5, 1.08331547059, 1.03761108591, nan]"));
     edge(in("[-1, 0, 1, 2.5, nan]"), flag(true), gives("[-0.158808009392, 0, 0.841191990608, 2.48491573391, nan]"),
          grads("[-0.0829640838458, 0.5, 1.08296408385, 1.03795157621, nan]"));
+    {
+        tg_tensor *x = tg_set_requires_grad(of_dtype(TG_F16, "[300, -300, 65504]"), true); /* their squares overflow */
+        expect(gradient(tg_gelu(x, true), x), "[1, 0, 1]");
+    }
 }
 
 /* ---- two inputs ---- */
@@ -986,6 +994,8 @@ SAMPLES(pow)
     binary(0.3, 2);
     edge(in("[2, 3, 0.5]"), in("[3, 0.5, -2]"), gives("[8, 1.73205080757, 4]"), grads("[12, 0.288675134595, -16]"),
          grads("[5.54517744448, 1.90285230179, -2.77258872224]"));
+    edge(in("[nan, nan, 1, inf, -1, -inf]"), in("[0, 1, nan, 0, 0.5, 3]"), gives("[1, nan, 1, 1, nan, -inf]"),
+         grads("[0, 1, nan, 0, nan, inf]"), grads("[nan, nan, 0, inf, nan, nan]"));
     edge(in("[0, 0, 0, -2, -2]"), in("[0, 1, 2, 2, 3]"), gives("[1, 0, 0, 4, -8]"), grads("[0, 1, 0, -4, 12]"),
          grads("[0, 0, 0, nan, nan]")); /* 2.72 */
     edge(in("[0, 0, -2]"), in("[0.5, -1, 0.5]"), gives("[0, inf, nan]"), grads("[inf, -inf, nan]"),
@@ -2007,6 +2017,8 @@ SAMPLES(var_dim)
     edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
     expect(tg_mul_scalar(tg_var_dim(f64("[1, 2, 4]"), 0, INT64_MIN, false), 1e19), "5.059610138265687");
     expect(tg_var_dim(f64("[1, 2, 4]"), 0, INT64_MAX, false), "inf");
+    edge(in("[[1, 2, 4]]"), dim(1), count(5), gives("[inf]"), grads("[[1.33333333333, 0.33333333333, -1.66666666667]]"));
+    edge(in("[[inf, 1, 2]]"), dim(1), count(1), gives("[nan]"), grads("[[nan, -inf, -inf]]"));
     edge(in("[[1, 2, 4]]"), dim(1), count(0), gives("[1.55555555556]"),
          grads("[[-0.888888888889, -0.222222222222, 1.11111111111]]"));
 }
@@ -2609,6 +2621,9 @@ SAMPLES(binary_cross_entropy)
          grads("[1.25, -2.22222222222, 3]"), grads("[1.38629436112, -4.39444915467, 0]"));
     expect(tg_binary_cross_entropy(f64("[0, 1, 0, 1]"), f64("[1, 0, 0, 1]"), NULL, TG_NONE),
            "[100, 100, 0, 0]"); /* 2.79 */
+    edge(in("[0, 1, 0.5, 1e-30]"), in("[0, 1, 0.5, 0]"), flag(TG_NONE), gives("[0, 0, 0.69314718056, 1e-30]"),
+         grads("[0, 0, 0, 1e-18]"), grads("[inf, -inf, 0, 69.0775527898]"));
+    CHECK(tg_item(tg_binary_cross_entropy(f64("[1e-30]"), f64("[0]"), NULL, TG_SUM)) > 0.999e-30);
     refuse(tg_binary_cross_entropy(f64("[1.5]"), f64("[1]"), NULL, TG_MEAN),
            "all elements of input should be between 0 and 1");
     refuse(tg_binary_cross_entropy(ones(2), ones(3), NULL, TG_MEAN), "");
@@ -2624,6 +2639,14 @@ SAMPLES(binary_cross_entropy_with_logits)
          grads("[0.119202922022, -0.377540668798, 2.10772238047]"), grads("[4.12692801104, -1.47407698418, -9]"));
     edge(in("[1000, 1000, -1000]"), in("[1, 0, 1]"), constant("[1, 1, 1]"), flag(TG_NONE), gives("[0, 1000, 1000]"),
          grads("[0, 1, -1]"), grads("[-1000, -1000, 1000]")); /* 2.79 */
+    edge(in("[inf, inf, -inf, nan]"), in("[1, 0, 0, 1]"), flag(TG_NONE), gives("[nan, inf, nan, nan]"),
+         grads("[0, 1, 0, nan]"), grads("[-inf, -inf, inf, nan]"));
+    {
+        tg_tensor *x = tg_set_requires_grad(f32("[-20, 20, -90]"), true), *t = f32("[0, 1, 0]");
+        tg_tensor *y = tg_binary_cross_entropy_with_logits(x, t, NULL, TG_NONE, NULL);
+        expect(tg_mul_scalar(y, 1e9), "[2.06115362, 2.06115362, 0]"); /* in f32 1 - sigmoid(20) is 0 */
+        expect(tg_mul_scalar(gradient(y, x), 1e9), "[2.06115362, 0, 0]");
+    }
     refuse(tg_binary_cross_entropy_with_logits(ones(2), ones(3), NULL, TG_MEAN, NULL),
            "must be the same as input size");
 }
