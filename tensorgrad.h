@@ -785,9 +785,9 @@ TG_API tg_tensor *tg_norm(tg_tensor *t);
 TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
 TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
 
-/* The largest and smallest: of all elements (gradient shared among equals, or the NaN), or along dim with their i64 indices
-   (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN before all.
-   torch.max, argmax */
+/* The largest and smallest: of all elements (gradient shared among equals, or the NaN), or along dim with their i64
+   indices (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN
+   before all.  torch.max, argmax */
 TG_API tg_tensor *tg_max(tg_tensor *t);
 TG_API tg_tensor *tg_min(tg_tensor *t);
 TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
