@@ -340,7 +340,8 @@ TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
 /* New tensors of a shape, in the default dtype on the default device; the ..._on forms say which; ..._like takes shape,
-   dtype and device of t.  tg_empty's elements are undefined.  torch.zeros, ones, full, empty */
+   dtype and device of t.  tg_empty's elements are undefined.  Errors: a value that an integer dtype cannot hold, here
+   and wherever a number is written into a tensor (bool takes any: true unless 0).  torch.zeros, ones, full, empty */
 TG_API tg_tensor *tg_zeros(tg_shape shape);
 TG_API tg_tensor *tg_ones(tg_shape shape);
 TG_API tg_tensor *tg_full(tg_shape shape, double value);
@@ -686,8 +687,9 @@ TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
 TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
 
-/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays); use -INFINITY
-   or INFINITY for one side, or clamp_min and clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a). */
+/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays, and a bound
+   that is NaN gives NaN), and its gradient is 0 at a bound; use -INFINITY or INFINITY for one side, or clamp_min and
+   clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a), not of integers. */
 TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
 TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
@@ -783,9 +785,9 @@ TG_API tg_tensor *tg_norm(tg_tensor *t);
 TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
 TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
 
-/* The largest and smallest: of all elements (gradient shared among equals), or along dim with their i64 indices
-   (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN before all.
-   torch.max, argmax */
+/* The largest and smallest: of all elements (gradient shared among equals, or the NaN), or along dim with their i64
+   indices (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN
+   before all.  torch.max, argmax */
 TG_API tg_tensor *tg_max(tg_tensor *t);
 TG_API tg_tensor *tg_min(tg_tensor *t);
 TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
@@ -1111,13 +1113,14 @@ extern "C" {
     OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), NOTHING, tg_neg(g), "-g")                                          \
     OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
     OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
-    OP(pow_scalar, ANY, tgi_pow(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)")     \
-    OP(clamp, ANY, (x < s ? s : x) > t ? t : (x < s ? s : x), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
-       tgi_clamp_gradient(g, x, s, t), "g where s <= x <= t, else 0")                                                  \
+    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s),                 \
+       "g * s * x^(s-1)")                                                                                              \
+    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
+       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
     OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
-       tg_where(tg_le_scalar(x, 0), tg_mul(g, tg_mul_scalar(tg_exp(x), s)), g),                                        \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
        "g * alpha * exp(x) where x <= 0, else g")                                                                      \
     OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
        tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
@@ -1143,8 +1146,8 @@ extern "C" {
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
     OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
-    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tg_mul(g, tg_div(b, tg_add(tg_mul(a, a), tg_mul(b, b)))),             \
-       tg_mul(g, tg_div(tg_neg(a), tg_add(tg_mul(a, a), tg_mul(b, b)))),                                               \
+    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, b, a, b),                                       \
+       tgi_atan2_gradient(g, tg_neg(a), a, b),                                                                         \
        "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
     OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
     OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
@@ -1156,17 +1159,34 @@ extern "C" {
     OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL)                                \
     OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL)
 
-/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b; masked_fill(a, b) = b ? s : a, a mask in b. */
+/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b. */
 #define TGI_TERNARY_OPS(OP)                                                                                            \
     OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
        tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
     OP(lerp, ANY, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                               \
        tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
 
+/* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
 #define TGI_MASK_OPS(OP)                                                                                               \
     OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
-    OP(binary_cross_entropy, FLOATS, -(b * tgi_log_above(a, -100) + (1 - b) * tgi_log_above(1 - a, -100)), a, A | B,   \
-       tgi_bce_gradient(g, a, b), tgi_bce_target_gradient(g, a), "x: g * (x - t) / (x (1 - x))")
+    OP(binary_cross_entropy, FLOATS,                                                                                   \
+       (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)), a, A | B,                       \
+       tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),                                   \
+       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)")                                                        \
+    OP(binary_cross_entropy_with_logits, FLOATS,                                                                       \
+       ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))), a, A | B,                                  \
+       tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x")                \
+    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),                       \
+       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)")                            \
+    OP(smooth_l1_loss, FLOATS,                                                                                         \
+       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a, A | B,            \
+       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                                     \
+       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(b, a), s), -1, 1)),                                                     \
+       "a: g * clamp((a - b) / beta, -1, 1), b: minus that")                                                           \
+    OP(huber_loss, FLOATS,                                                                                             \
+       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a, A | B,         \
+       tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                             \
+       "a: g * clamp(a - b, -delta, delta), b: minus that")
 
 /* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name, arguments (for messages), needs, rule as
    text. */
@@ -1193,8 +1213,11 @@ extern "C" {
     OP(prod, "t", A, "g times the product of the others")                                                              \
     OP(amax, "t", A | Y, "g shared among the largest")                                                                 \
     OP(amin, "t", A | Y, "g shared among the smallest")                                                                \
+    OP(max, "t", A | Y, "g shared among the largest, or among the NaN")                                                \
+    OP(min, "t", A | Y, "g shared among the smallest, or among the NaN")                                               \
     OP(max_dim, "t", Y2, "g to the index found")                                                                       \
     OP(min_dim, "t", Y2, "g to the index found")                                                                       \
+    OP(var, "t", A, "g * 2 * (t - mean) / (n - correction)")                                                           \
     OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
     OP(norm, "t", A | Y, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                                          \
     OP(logsumexp, "t", A | Y, "g * exp(t - y)")                                                                        \
@@ -2429,8 +2452,12 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_rint(x) TGI_REAL(rint, x)
 #define tgi_trunc(x) TGI_REAL(trunc, x)
 #define tgi_pow(x, y) TGI_REAL2(pow, x, y)
+#define tgi_pow_number(x, s) /* PyTorch's roots, which know -0 and -infinity */ \
+    ((s) == (real)0.5 ? tgi_sqrt(x) : (s) == (real)-0.5 ? 1 / tgi_sqrt(x) : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
-#define tgi_log_above(x, least) ((real)tgi_not_below((double)tgi_log(x), least))
+#define tgi_not_below_100(x) ((real)tgi_not_below((double)(x), -100))
+#define tgi_bound_below(x, s) ((((x) < (s)) | ((s) != (s))) ? (s) : (x)) /* a bound that is NaN gives NaN */
+#define tgi_bound_above(x, t) ((((x) > (t)) | ((t) != (t))) ? (t) : (x))
 #define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
 #define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
     ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
@@ -5563,6 +5590,29 @@ static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor
     return y->storage->backend->copy(S, &loop);
 }
 
+static bool tgi_is_integral(double s)
+{
+    return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
+}
+
+static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+{
+    return tgi_fail(S, TG_ERR_DTYPE, op,
+                    "%g is no value of a tensor of %s\n"
+                    "convert the tensor first: tg_to_dtype(t, TG_F32)",
+                    value, tg_dtype_name(dtype));
+}
+
+/* Whether a tensor of the dtype can hold the number: an integer in range; any number in floats, and in bool, where it
+   is true unless 0. */
+static bool tgi_holds(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+{
+    const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
+    if (tgi_dtypes[dtype].floating || dtype == TG_BOOL) return true;
+    if (tgi_is_integral(value) && (dtype == TG_I64 || (value >= low && value <= high))) return true;
+    return tgi_no_value_of(S, op, dtype, value);
+}
+
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
 {
     tgi_loop loop = tgi_loop_over(y);
@@ -5596,7 +5646,7 @@ static tg_tensor *tgi_full(tgi_thread *S, const char *op, tg_shape shape, double
                            tg_device device)
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
-    return t ? tgi_made(S, t, tgi_fill_elements(S, t, value)) : NULL;
+    return t ? tgi_made(S, t, tgi_holds(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
 }
 
 static tg_tensor *tgi_full_default(const char *op, tg_shape shape, double value)
@@ -5609,7 +5659,7 @@ static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 {
     tgi_thread *S = tgi_self();
     tg_tensor *y = tgi_argument(S, op, "t", t) ? tgi_new_like(S, op, t) : NULL;
-    return y ? tgi_made(S, y, tgi_fill_elements(S, y, value)) : NULL;
+    return y ? tgi_made(S, y, tgi_holds(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value)) : NULL;
 }
 
 tg_tensor *tg_empty(tg_shape shape)
@@ -6217,6 +6267,10 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_ARGUMENTS_lerp "a,b,weight"
 #define TGI_ARGUMENTS_masked_fill "x,mask"
 #define TGI_ARGUMENTS_binary_cross_entropy "input,target"
+#define TGI_ARGUMENTS_binary_cross_entropy_with_logits "input,target"
+#define TGI_ARGUMENTS_mse_loss "a,b"
+#define TGI_ARGUMENTS_smooth_l1_loss "a,b"
+#define TGI_ARGUMENTS_huber_loss "a,b"
 #define TGI_ROW(name, arguments, needs, formula) {#name, #name "_", arguments, needs, tgi_rule_##name, formula},
 #define TGI_PLAIN_ROW(name, arguments) {#name, #name "_", arguments, NOTHING, NULL, NULL},
     static const tgi_op rows[] = {
@@ -8837,11 +8891,6 @@ static bool tgi_collides(const tg_tensor *t, const tg_tensor *x)
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
 }
 
-static bool tgi_is_integral(double s)
-{
-    return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
-}
-
 /* What integers cannot do: a number that is not one of theirs, bool arithmetic. */
 static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, double t)
 {
@@ -8858,12 +8907,11 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
     if (op == TGI_OP_pow_scalar && s < 0) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
     }
-    if (op == TGI_OP_clamp && !tgi_is_nan(s) && !tgi_is_nan(t)) return true; /* sides may be open */
+    if (op == TGI_OP_masked_fill) return tgi_holds(c->S, c->name, dtype, s);
+    if (op == TGI_OP_clamp && tgi_is_infinite(s)) s = 0; /* a side that is open */
+    if (op == TGI_OP_clamp && tgi_is_infinite(t)) t = 0;
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
-    return tgi_fail(c->S, TG_ERR_DTYPE, c->name,
-                    "%g is no value of a tensor of %s\n"
-                    "convert the tensor first: tg_to_dtype(t, TG_F32)",
-                    tgi_is_integral(s) ? t : s, tg_dtype_name(dtype));
+    return tgi_no_value_of(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
 }
 
 /* In place: the result must be what the target can hold. */
@@ -8911,6 +8959,15 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
 static int tgi_cpu_scalars(int op, int n)
 {
     return op == TGI_OP_where ? n : op == TGI_OP_binary_cross_entropy ? 0 : 1;
+}
+
+/* Some ops are not there for integers. */
+static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype dtype)
+{
+    const bool floats_only = op == TGI_OP_lerp || op == TGI_OP_mse_loss || op == TGI_OP_smooth_l1_loss ||
+                             op == TGI_OP_huber_loss;
+    if (tgi_dtypes[dtype].floating || !floats_only) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not implemented for '%s'", name, tg_dtype_name(dtype));
 }
 
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
@@ -8962,11 +9019,13 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
         return NULL;
     }
     dtype = tgi_result_dtype(in, values);
+    if (!tgi_needs_floats(c.S, c.name, op, dtype)) return NULL;
     if (dtype == TG_BOOL && (has_number || op == TGI_OP_square) && kind == TGI_KIND_ANY) dtype = TG_I64;
     if (!tgi_dtypes[dtype].floating && (kind == TGI_KIND_FLOATS || (op == TGI_OP_pow_scalar && !tgi_is_integral(s)))) {
         dtype = c.S->default_dtype;
     }
     if (!tgi_check_elements(&c, op, dtype, s, t)) return NULL;
+    if (op == TGI_OP_masked_fill && dtype == TG_BOOL) s = s != 0;
     ndim = in[0]->ndim;
     memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
     for (i = 1; i < n; ++i) {
@@ -9019,10 +9078,12 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
-/* 1 inside and at the bounds, 0 outside and for NaN (the newest PyTorch has 0 at a bound that is one of two) */
+/* 1 between the bounds, 0 at them, outside and for NaN.  An infinite bound is none: x may be there. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
-    return tg_masked_fill(g, tg_logical_not(tg_logical_and(tg_ge_scalar(x, lo), tg_le_scalar(x, hi))), 0);
+    tg_tensor *above = lo == -(double)INFINITY ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo),
+              *below = hi == (double)INFINITY ? tg_le_scalar(x, hi) : tg_lt_scalar(x, hi);
+    return tg_masked_fill(g, tg_logical_not(tg_logical_and(above, below)), 0);
 }
 
 static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta, double threshold)
@@ -9031,11 +9092,20 @@ static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta,
     return tg_where(tg_gt_scalar(z, threshold), g, tg_mul(g, tg_sigmoid(z)));
 }
 
+/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
+static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
+
+/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
+static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
+
 /* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
-    tg_tensor *half, *slope, *x2 = tg_mul(x, x);
+    tg_tensor *half, *slope, *x2;
+    if (tanh_approx && tgi_is_short(x)) /* in f16 x^2 would be infinite from 256 on */
+        return tg_to_dtype(tgi_gelu_gradient(tgi_wide(g), tgi_wide(x), true), (tg_dtype)x->dtype);
+    x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
         half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
@@ -9068,17 +9138,17 @@ static tg_tensor *tgi_larger_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_masked_fill(tg_where(tg_eq(a, b), tg_mul_scalar(g, 0.5), g), tg_lt(a, b), 0);
 }
 
+/* numerator / (a^2 + b^2), 0 where that is 0 */
+static tg_tensor *tgi_atan2_gradient(tg_tensor *g, tg_tensor *numerator, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *square = tg_add(tg_mul(a, a), tg_mul(b, b));
+    return tg_mul(g, tg_div(numerator, tg_masked_fill(square, tg_eq_scalar(square, 0), (double)INFINITY)));
+}
+
 /* (a - b) / (a (1 - a)), the denominator at least 1e-12 */
 static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 {
     return tg_mul(g, tg_div(tg_sub(a, b), tg_clamp_min(tg_mul(a, tg_rsub_scalar(a, 1)), 1e-12)));
-}
-
-/* max(log(1 - a), -100) - max(log a, -100) */
-static tg_tensor *tgi_bce_target_gradient(tg_tensor *g, tg_tensor *a)
-{
-    tg_tensor *no = tg_clamp_min(tg_log(tg_rsub_scalar(a, 1)), -100), *yes = tg_clamp_min(tg_log(a), -100);
-    return tg_mul(g, tg_sub(no, yes));
 }
 
 #define TGI_RULE1(name, kind, f, fi, needs, rule, formula) TGI_RULE1_##kind(name, rule)
@@ -9102,7 +9172,8 @@ static tg_tensor *tgi_bce_target_gradient(tg_tensor *g, tg_tensor *a)
     {                                                                                                                  \
         tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
         tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
-        (void)a, (void)b, (void)c, (void)y;                                                                            \
+        double s = step->attr ? step->attr->s : 0;                                                                     \
+        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                   \
         return (!tgi_wants(step, 0) || tgi_give(step, 0, rule_a)) &&                                                   \
                (step->node->inputs < 2 || !tgi_wants(step, 1) || tgi_give(step, 1, rule_b)) &&                         \
                (step->node->inputs < 3 || !tgi_wants(step, 2) || tgi_give(step, 2, rule_c));                           \
@@ -9175,10 +9246,15 @@ tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
 {
     tgi_composite c;
     tg_device where;
+    tg_tensor *ends[2];
+    tg_dtype dtype;
     if (!tgi_arguments(tgi_self(), "lerp_scalar", "a,b", 2, a, b, NULL, NULL)) return NULL;
+    ends[0] = a, ends[1] = b;
+    dtype = tgi_result_dtype(ends, 2);
+    if (!tgi_needs_floats(tgi_self(), "lerp_scalar", TGI_OP_lerp, dtype)) return NULL;
     if (!tgi_compose(&c, "lerp_scalar")) return NULL;
     where = tgi_device_of(a->storage->backend->host ? b : a);
-    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, (tg_dtype)a->dtype, where)));
+    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
 }
 
 tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
@@ -9196,7 +9272,8 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
 static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
     tgi_call c;
-    if (!tgi_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_begin_write(&c)) return NULL;
+    if (!tgi_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
+    if (!tgi_begin_write(&c)) return NULL;
     return tgi_finish_write(&c, tgi_fill_elements(c.S, t, value));
 }
 
@@ -10227,7 +10304,12 @@ static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_
         span[i].to = before > 0 ? before : 0;
         span[i].from = before < 0 ? -before : 0;
         span[i].size = n + (before < 0 ? before : 0) + (after < 0 ? after : 0);
-        if (span[i].size < 0) span[i].size = 0;
+        if (span[i].size < 0) {
+            return tgi_fail(c->S, TG_ERR_SHAPE, "pad",
+                            "narrow(): length must be non-negative.\n"
+                            "negative padding %lld and %lld takes more than the %lld there are",
+                            (long long)before, (long long)after, (long long)n);
+        }
     }
     return true;
 }
@@ -10240,7 +10322,10 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tgi_loop loop;
     tg_tensor *y;
     int i, k;
-    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) || !tgi_pad_spans(&c, t, pads, dims, span)) return NULL;
+    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
+        !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_holds(c.S, "pad", (tg_dtype)t->dtype, value)) {
+        return NULL;
+    }
     c.has_attr = true;
     c.attr.listed = pads.ndim;
     for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
@@ -10555,21 +10640,24 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_mul(g, others));
 }
 
-/* g shared among the elements that are the extreme one (all NaN if that is NaN). */
-static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g)
+/* g shared among the elements that are the extreme one.  If that is NaN, all get NaN, or those that are NaN share g. */
+static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g, bool nan_shares)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *hit, *count;
-    hit = tg_logical_or(tg_eq(x, y), tg_logical_and(tg_isnan(x), tg_isnan(y)));
+    hit = tg_eq(x, y);
+    if (nan_shares) hit = tg_logical_or(hit, tg_logical_and(tg_isnan(x), tg_isnan(y)));
     hit = hit ? tg_to_dtype(hit, (tg_dtype)g->dtype) : NULL;
     count = hit ? tgi_step_dims(step, tg_sum_dims(tgi_rows_last(hit, step->attr->dim), TG_DIMS(-1), false)) : NULL;
     return tgi_give(step, 0, tg_mul(hit, tg_div(tgi_step_dims(step, g), count)));
 }
 
-static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
-static bool tgi_rule_amin(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g); }
+static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, false); }
+static bool tgi_rule_amin(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, false); }
+static bool tgi_rule_max(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, true); }
+static bool tgi_rule_min(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, true); }
 
-tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_amax, TGI_AMAX, t, TG_SCALAR, false); }
-tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_amin, TGI_AMIN, t, TG_SCALAR, false); }
+tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_max, TGI_AMAX, t, TG_SCALAR, false); }
+tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_min, TGI_AMIN, t, TG_SCALAR, false); }
 
 static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
 {
@@ -10579,12 +10667,6 @@ static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
                     "Got: %s\nconvert first: tg_to_dtype(t, TG_F32)",
                     tg_dtype_name((tg_dtype)t->dtype));
 }
-
-/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
-static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
-
-/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
-static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
 
 static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
 {
@@ -10624,22 +10706,49 @@ tg_tensor *tg_mean(tg_tensor *t) { return tgi_mean("mean", t, TG_SCALAR, false);
 tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim) { return tgi_mean("mean_dim", t, TG_SHAPE(dim), keepdim); }
 tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim) { return tgi_mean("mean_dims", t, dims, keepdim); }
 
-static tg_tensor *tgi_var(const char *op, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+/* The variance, unrecorded, in two passes, so that no digits cancel. */
+static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool keepdim)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *x, *y;
-    tg_shape all = dims;
-    int64_t n = 1;
-    int i;
-    if (!tgi_argument(S, op, "t", t)) return NULL;
-    if (!tgi_need_floating(S, op, t) || !tgi_wrap_dims(S, op, t, &all)) return NULL;
-    for (i = 0; i < (dims.ndim ? all.ndim : t->ndim) && t->ndim; ++i) n *= t->dim[dims.ndim ? all.dim[i] : i];
-    if (!tgi_compose(&c, op)) return NULL;
-    x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
-    y = tg_sub(x, tg_mean_dims(x, dims, true)); /* two passes: no digits cancel */
-    y = tg_div_scalar(tg_sum_dims(tg_square(y), dims, keepdim), n > correction ? (double)(n - correction) : 0);
-    return tgi_composed(&c, tg_to_dtype(y, (tg_dtype)t->dtype));
+    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *y;
+    y = tg_sum_dims(tg_square(tg_sub(x, tg_mean_dims(x, dims, true))), dims, keepdim);
+    return tg_to_dtype(tg_div_scalar(y, degrees > 0 ? degrees : 0), (tg_dtype)t->dtype);
+}
+
+/* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
+static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
+{
+    y = tgi_composed(inner, y); /* which puts grad mode back */
+    if (!y) return NULL;
+    c->out[c->nout++] = y;
+    return tgi_finish(c, true);
+}
+
+static tg_tensor *tgi_var(const char *name, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+{
+    tgi_call c;
+    tgi_composite inner;
+    int mask;
+    if (!tgi_begin1_as(&c, name, TGI_OP_var, t) || !tgi_need_floating(c.S, name, t) ||
+        !tgi_dims_mask(&c, t, dims, &mask)) {
+        return NULL;
+    }
+    c.has_attr = true;
+    c.attr.dim = mask;
+    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, mask) - (double)correction;
+    if (!tgi_compose(&inner, name)) return NULL;
+    c.S->grad_off = true;
+    return tgi_finish_with(&c, &inner, tgi_variance(t, dims, c.attr.s, keepdim));
+}
+
+/* g * 2 (x - mean) / (n - correction) */
+static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_wide(tgi_saved_tensor(step, 0)), *mean;
+    tg_dtype dtype = (tg_dtype)g->dtype;
+    g = tg_div_scalar(tg_mul_scalar(tgi_step_dims(step, tgi_wide(g)), 2), step->attr->s);
+    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
+    g = tg_mul(g, tg_sub(x, mean));
+    return tgi_give(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
 tg_tensor *tg_var(tg_tensor *t) { return tgi_var("var", t, TG_SCALAR, 1, false); }
@@ -10650,15 +10759,6 @@ tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
 tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
 {
     return tgi_var("var_dims", t, dims, correction, keepdim);
-}
-
-/* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
-static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
-{
-    y = tgi_composed(inner, y); /* which puts grad mode back */
-    if (!y) return NULL;
-    c->out[c->nout++] = y;
-    return tgi_finish(c, true);
 }
 
 static tg_tensor *tgi_std(const char *name, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
@@ -10672,20 +10772,20 @@ static tg_tensor *tgi_std(const char *name, tg_tensor *t, tg_shape dims, int64_t
     }
     c.has_attr = true;
     c.attr.dim = mask;
-    c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask) - correction;
+    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, mask) - (double)correction;
     if (!tgi_compose(&inner, name)) return NULL;
     c.S->grad_off = true;
-    return tgi_finish_with(&c, &inner, tg_sqrt(tg_var_dims(t, dims, correction, keepdim)));
+    return tgi_finish_with(&c, &inner, tg_sqrt(tgi_variance(t, dims, c.attr.s, keepdim)));
 }
 
-/* g (x - mean) / (y (n - correction)), 0 where y is 0 */
+/* g (x - mean) / (y (n - correction)), 0 where y is 0, also when differentiated again: y is infinite there */
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
-    int64_t n = step->attr->i > 0 ? step->attr->i : 0;
     mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
-    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, (double)n));
-    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
+    y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
+    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, step->attr->s));
+    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), slope));
 }
 
 tg_tensor *tg_std(tg_tensor *t) { return tgi_std("std", t, TG_SCALAR, 1, false); }
@@ -10736,6 +10836,7 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
         tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
         hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
         count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->attr->dim), -1, false)) : NULL;
+        count = tg_clamp_min(count, 1); /* none where y is NaN */
         return tgi_give(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
     }
     if (p == 2) {
@@ -10824,6 +10925,7 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
         for (k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
         r.dim[r.ndim++] = arg[n - 1]->dim[i];
     }
+    if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* any number of rows of nothing is no row */
     return r;
 }
 
@@ -11382,13 +11484,19 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
     size_t p;
     int i, k;
     int named = 0;
+    bool ellipsis = false;
     x->t = t;
     x->n = 0;
     for (p = 0; p < length; ++p) named += tgi_letter(text[p]) >= 0;
     for (p = 0; p < length; ++p) {
         int letter = tgi_letter(text[p]);
         if (text[p] == ' ') continue;
-        if (tgi_is_ellipsis(text + p, text + length)) { /* every dim that has no letter */
+        if (text[p] == '.' && (ellipsis || !tgi_is_ellipsis(text + p, text + length))) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for operand %d %s", number,
+                            ellipsis ? "for which an ellipsis was already found" : "that is not part of any ellipsis");
+        }
+        if (text[p] == '.') { /* every dim that has no letter */
+            ellipsis = true;
             for (k = t->ndim - named; k > 0 && x->n < TG_MAX_DIMS; --k) x->letter[x->n++] = TGI_LETTERS - k;
             p += 2;
             continue;
@@ -11410,7 +11518,13 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
     }
     for (i = 0; i < x->n; ++i) {
         int64_t *known = &size[x->letter[i]], n = t->dim[i];
-        if (*known > 1 && n != 1 && n != *known) {
+        for (k = 0; k < i; ++k) {
+            if (x->letter[k] != x->letter[i] || t->dim[k] == n) continue;
+            return tgi_fail(S, TG_ERR_SHAPE, "einsum",
+                            "einsum(): subscript %c is repeated for operand %d but the sizes don't match, %lld != %lld",
+                            letters[x->letter[i]], number, (long long)n, (long long)t->dim[k]);
+        }
+        if (*known >= 0 && *known != 1 && n != 1 && n != *known) {
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
                             "with previously seen size %lld",
@@ -11454,18 +11568,21 @@ static tg_tensor *tgi_grouped(const tgi_lettered *x, const int *group[3], const 
     int64_t dims[3] = {1, 1, 1};
     tg_shape wide;
     tg_tensor *t;
-    wide.ndim = x->n;
+    wide.ndim = 0;
     for (k = 0; k < 3; ++k) {
         for (i = 0; i < count[k]; ++i) {
             for (j = 0; j < x->n && x->letter[j] != group[k][i]; ++j) {}
-            wide.dim[n] = size[group[k][i]];
-            dims[k] *= size[group[k][i]];
+            wide.dim[wide.ndim++] = size[group[k][i]];
             order[n++] = j;
         }
     }
     t = tgi_permute(x->t, order);
     t = t ? tg_expand(t, wide) : NULL; /* sizes of 1 broadcast */
-    return t ? tg_reshape(t, tg_make_shape(3, dims)) : NULL;
+    if (!t) return NULL;
+    for (k = n = 0; k < 3; ++k) { /* products of sizes that a tensor has do not overflow */
+        for (i = 0; i < count[k]; ++i) dims[k] *= wide.dim[n++];
+    }
+    return tg_reshape(t, tg_make_shape(3, dims));
 }
 
 /* a times b over the letters that both have and nobody else wants. */
@@ -11499,13 +11616,21 @@ static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kep
     return a->t != NULL;
 }
 
+static bool tgi_add_letter(tgi_thread *S, int letter, int *letters, int *n)
+{
+    if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
+    letters[(*n)++] = letter;
+    return true;
+}
+
 /* The letters of "...", outermost first. */
-static void tgi_ellipsis_letters(int *letters, int *n, const int64_t *size)
+static bool tgi_ellipsis_letters(tgi_thread *S, int *letters, int *n, const int64_t *size)
 {
     int i;
     for (i = TGI_NAMED_LETTERS; i < TGI_LETTERS; ++i) {
-        if (size[i] >= 0 && *n < TG_MAX_DIMS) letters[(*n)++] = i;
+        if (size[i] >= 0 && !tgi_add_letter(S, i, letters, n)) return false;
     }
+    return true;
 }
 
 /* The letters of the output: what stands after ->, or "..." and those that occur once, in alphabetical order (upper
@@ -11515,7 +11640,7 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
 {
     int times[TGI_LETTERS], i;
     const char *p;
-    bool seen[TGI_LETTERS];
+    bool seen[TGI_LETTERS], ellipsis = false;
     memset(times, 0, sizeof times);
     memset(seen, 0, sizeof seen);
     *n = 0;
@@ -11523,12 +11648,17 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
         for (p = arrow + 2; *p; ++p) {
             int letter = tgi_letter(*p);
             if (*p == ' ') continue;
-            if (tgi_is_ellipsis(p, p + strlen(p))) {
-                tgi_ellipsis_letters(letters, n, size);
+            if (*p == '.' && (ellipsis || !tgi_is_ellipsis(p, p + strlen(p)))) {
+                return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for output %s",
+                                ellipsis ? "but an ellipsis (...) was already found"
+                                         : "that is not part of any ellipsis (...)");
+            }
+            if (*p == '.') {
+                ellipsis = true;
+                if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
                 p += 2;
                 continue;
             }
-            if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
             if (letter < 0 || size[letter] < 0 || seen[letter]) {
                 return tgi_fail(
                     S, TG_ERR_ARGUMENT, "einsum",
@@ -11538,19 +11668,17 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
                     *p);
             }
             seen[letter] = true;
-            letters[(*n)++] = letter;
+            if (!tgi_add_letter(S, letter, letters, n)) return false;
         }
         return true;
     }
     for (p = equation; *p; ++p) {
         if (tgi_letter(*p) >= 0) times[tgi_letter(*p)]++;
     }
-    tgi_ellipsis_letters(letters, n, size);
+    if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
     for (i = 0; i < TGI_NAMED_LETTERS; ++i) {
         int letter = (i + 26) % TGI_NAMED_LETTERS;
-        if (times[letter] != 1) continue;
-        if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
-        letters[(*n)++] = letter;
+        if (times[letter] == 1 && !tgi_add_letter(S, letter, letters, n)) return false;
     }
     return true;
 }
@@ -12351,59 +12479,46 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
     return NULL;
 }
 
-/* The losses of a difference: what to make of d = a - b. */
-typedef enum { TGI_SQUARED, TGI_ABSOLUTE, TGI_SMOOTH, TGI_HUBER } tgi_loss;
-
-static tg_tensor *tgi_difference_loss(const char *op, tgi_loss kind, tg_tensor *a, tg_tensor *b, int reduction,
-                                      double width)
+/* The losses of a difference.  op: a row of the table, or TGI_OP_sub for the absolute difference. */
+static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *d, *near, *far;
-    if (!tgi_operands(S, op, "a,b", 2, a, b, NULL, NULL)) return NULL;
-    if (width < 0 || (kind == TGI_HUBER && !(width > 0))) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op,
-                 kind == TGI_HUBER ? "huber_loss does not support non-positive values for delta."
-                                   : "smooth_l1_loss does not support negative values for beta.");
+    tg_tensor *loss;
+    if (!tgi_operands(S, name, "a,b", 2, a, b, NULL, NULL)) return NULL;
+    if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, name,
+                 op == TGI_OP_huber_loss ? "huber_loss does not support non-positive values for delta."
+                                         : "smooth_l1_loss does not support negative values for beta.");
         return NULL;
     }
     if (!tgi_same_shape(a, b->ndim, b->dim)) {
         tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to incorrect "
                  "results due to broadcasting. Please ensure they have the same size.");
     }
-    if (!tgi_compose(&c, op)) return NULL;
-    d = tg_sub(a, b);
-    if (kind == TGI_SQUARED) {
-        d = tg_square(d);
-    } else if (kind == TGI_ABSOLUTE || width == 0) {
-        d = tg_abs(d);
-    } else { /* a parabola below width, a line above */
-        double steep = kind == TGI_HUBER ? width : 1;
-        d = tg_abs(d);
-        near = tg_mul_scalar(tg_square(d), kind == TGI_HUBER ? 0.5 : 0.5 / width);
-        far = tg_mul_scalar(tg_sub_scalar(d, width / 2), steep);
-        d = tg_where(kind == TGI_HUBER ? tg_le_scalar(d, width) : tg_lt_scalar(d, width), near, far);
-    }
-    return tgi_composed(&c, tgi_reduce_loss(S, d, reduction));
+    if (!tgi_compose(&c, name)) return NULL;
+    loss = tgi_map2(op, false, a, b, width);
+    if (op == TGI_OP_sub) loss = tg_abs(loss);
+    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
 tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction)
 {
-    return tgi_difference_loss("mse_loss", TGI_SQUARED, a, b, reduction, 1);
+    return tgi_difference_loss("mse_loss", TGI_OP_mse_loss, a, b, reduction, 0);
 }
 tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction)
 {
-    return tgi_difference_loss("l1_loss", TGI_ABSOLUTE, a, b, reduction, 1);
+    return tgi_difference_loss("l1_loss", TGI_OP_sub, a, b, reduction, 0);
 }
 
 tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta)
 {
-    return tgi_difference_loss("smooth_l1_loss", TGI_SMOOTH, a, b, reduction, beta);
+    return tgi_difference_loss("smooth_l1_loss", beta == 0 ? TGI_OP_sub : TGI_OP_smooth_l1_loss, a, b, reduction, beta);
 }
 
 tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta)
 {
-    return tgi_difference_loss("huber_loss", TGI_HUBER, a, b, reduction, delta);
+    return tgi_difference_loss("huber_loss", TGI_OP_huber_loss, a, b, reduction, delta);
 }
 
 /* weight [C] as it broadcasts against [N, C, d..] (or [C]) */
@@ -12565,13 +12680,13 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
-/* (1 - t) x - (1 + (pos_weight - 1) t) log sigmoid(x) */
+/* (1 - t) x - log sigmoid(x), and (1 - pos_weight) t log sigmoid(x) */
 tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction,
                                                tg_tensor *pos_weight)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *loss, *log_sigmoid;
+    tg_tensor *loss;
     tg_dtype dtype;
     const char *op = "binary_cross_entropy_with_logits";
     if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
@@ -12583,9 +12698,9 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     if (!tgi_compose(&c, op)) return NULL;
     dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
     input = tgi_wide(input), target = tgi_wide(target);
-    log_sigmoid = tg_logsigmoid(input);
-    if (pos_weight) log_sigmoid = tg_mul(log_sigmoid, tg_add_scalar(tg_mul(tg_sub_scalar(pos_weight, 1), target), 1));
-    loss = tg_sub(tg_mul(tg_rsub_scalar(target, 1), input), log_sigmoid);
+    loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
+    if (pos_weight)
+        loss = tg_add(loss, tg_mul(tg_mul(tg_rsub_scalar(pos_weight, 1), target), tg_logsigmoid(input)));
     if (weight) loss = tg_mul(loss, weight);
     loss = tgi_reduce_loss(S, loss, reduction);
     return tgi_composed(&c, loss ? tg_to_dtype(loss, dtype) : NULL);

@@ -838,6 +838,10 @@ SAMPLES(pow_scalar)
          grads("[inf, 0.25, 0, nan, nan]"));                                             /* 2.70 */
     edge(in("[0, -3, nan, inf]"), num(0), gives("[1, 1, 1, 1]"), grads("[0, 0, 0, 0]")); /* 2.72 */
     edge(in("[0, -3]"), num(1), gives("[0, -3]"), grads("[1, 1]"));                      /* 2.72 */
+    edge(in("[-0., 4, -inf, inf, -1]"), num(0.5), gives("[-0., 2, nan, inf, nan]"), grads("[-inf, 0.25, nan, 0, nan]"));
+    edge(in("[-0., 4, -inf, inf, -1]"), num(-0.5), gives("[-inf, 0.5, nan, 0, nan]"),
+         grads("[-inf, -0.0625, 0, 0, nan]"));
+    edge(in("[nan, nan, 0, inf]"), num(0), gives("[1, 1, 1, 1]"), grads("[0, 0, 0, 0]"));
     edge(in("[0, -3]"), num(2), gives("[0, 9]"), grads("[0, -6]"));                      /* 2.72 */
     expect(tg_pow_scalar(i64("[2, -3, 0]"), 3), "[8, -27, 0]");
     expect(tg_pow_scalar(i64("[4, 9]"), 0.5), "[2, 3]"); /* a number that is no integer makes floats of them */
@@ -848,20 +852,34 @@ SAMPLES(clamp)
     everywhere_by(-0.7, 0.9, -2, 2);
     sample(S(2, 3), num(-INFINITY), num2(0.5));
     edge(in("[-2, -1, 0.5, 1, 2, nan, inf]"), num(-1), num2(1), gives("[-1, -1, 0.5, 1, 1, nan, 1]"),
-         grads("[0, 1, 1, 1, 0, 0, 0]"));                                                /* 2.69 */
+         grads("[0, 0, 1, 0, 0, 0, 0]"));                                                /* 2.69 */
     edge(in("[-2, 0, 2]"), num(1), num2(-1), gives("[-1, -1, -1]"), grads("[0, 0, 0]")); /* 2.69 */
+    edge(in("[0, 0.5, 1]"), num(0.5), num2(0.5), gives("[0.5, 0.5, 0.5]"), grads("[0, 0, 0]"));
+    edge(in("[-0., 0, 2]"), num(0), num2(1), gives("[-0., 0, 1]"), grads("[0, 0, 0]"));
+    edge(in("[-inf, -1, inf, nan]"), num(-INFINITY), num2(INFINITY), gives("[-inf, -1, inf, nan]"),
+         grads("[1, 1, 1, 0]")); /* infinite bounds are none; PyTorch, where None says that, has 0 at them */
+    edge(in("[-1, 2, nan]"), num(NAN), num2(1), gives("[nan, nan, nan]"), grads("[0, 0, 0]"));
+    edge(in("[-1, 2, nan]"), num(0), num2(NAN), gives("[nan, nan, nan]"), grads("[0, 0, 0]"));
+    expect(tg_clamp_(f64("[-1, 2]"), NAN, INFINITY), "[nan, nan]");
     expect(tg_clamp(i64("[-9, 0, 9]"), -3, 4), "[-3, 0, 4]");
+    expect(tg_clamp(i64("[-9, 0, 9]"), -INFINITY, 4), "[-9, 0, 4]");
+    refuse(tg_clamp(i64("[-9, 0, 9]"), 0.5, INFINITY), "0.5 is no value of a tensor of i64");
+    refuse(tg_clamp(i64("[-9, 0, 9]"), 0, NAN), "nan is no value of a tensor of i64");
 }
 SAMPLES(clamp_min)
 {
     everywhere_by(0.3, 0, -2, 2);
-    edge(in("[-2, 0.5, 2, nan]"), num(0.5), gives("[0.5, 0.5, 2, nan]"), grads("[0, 1, 1, 0]"));
+    edge(in("[-inf, -2, 0.5, 2, inf, nan]"), num(0.5), gives("[0.5, 0.5, 0.5, 2, inf, nan]"),
+         grads("[0, 0, 0, 1, 1, 0]"));
+    edge(in("[-2, 0.5]"), num(NAN), gives("[nan, nan]"), grads("[0, 0]"));
     expect(tg_clamp_min(i64("[-9, 9007199254740993]"), 0), "[0, 9007199254740993]");
 }
 SAMPLES(clamp_max)
 {
     everywhere_by(0.3, 0, -2, 2);
-    edge(in("[-2, 0.5, 2, nan]"), num(0.5), gives("[-2, 0.5, 0.5, nan]"), grads("[1, 1, 0, 0]"));
+    edge(in("[-inf, -2, 0.5, 2, inf, nan]"), num(0.5), gives("[-inf, -2, 0.5, 0.5, 0.5, nan]"),
+         grads("[1, 1, 0, 0, 0, 0]"));
+    edge(in("[-2, 0.5]"), num(NAN), gives("[nan, nan]"), grads("[0, 0]"));
     expect(tg_clamp_max(i64("[-9, 9007199254740993]"), 5), "[-9, 5]");
 }
 SAMPLES(leaky_relu)
@@ -873,7 +891,7 @@ SAMPLES(elu)
 {
     everywhere_by(1.5, 0, -2, 2);
     edge(in("[-2, 0, 3, nan]"), num(1.5), gives("[-1.29699707515, 0, 3, nan]"),
-         grads("[0.203002924855, 1.5, 1, 1]")); /* 2.63 */
+         grads("[0.203002924855, 1.5, 1, nan]")); /* 2.63; PyTorch's scalar loop has 1 at NaN, its vectors NaN */
 }
 SAMPLES(softplus)
 {
@@ -891,6 +909,10 @@ SAMPLES(gelu)
          grads("[-0.0833154705877, 0.5, 1.08331547059, 1.03761108591, nan]"));
     edge(in("[-1, 0, 1, 2.5, nan]"), flag(true), gives("[-0.158808009392, 0, 0.841191990608, 2.48491573391, nan]"),
          grads("[-0.0829640838458, 0.5, 1.08296408385, 1.03795157621, nan]"));
+    {
+        tg_tensor *x = tg_set_requires_grad(of_dtype(TG_F16, "[300, -300, 65504]"), true); /* their squares overflow */
+        expect(gradient(tg_gelu(x, true), x), "[1, 0, 1]");
+    }
 }
 
 /* ---- two inputs ---- */
@@ -972,6 +994,8 @@ SAMPLES(pow)
     binary(0.3, 2);
     edge(in("[2, 3, 0.5]"), in("[3, 0.5, -2]"), gives("[8, 1.73205080757, 4]"), grads("[12, 0.288675134595, -16]"),
          grads("[5.54517744448, 1.90285230179, -2.77258872224]"));
+    edge(in("[nan, nan, 1, inf, -1, -inf]"), in("[0, 1, nan, 0, 0.5, 3]"), gives("[1, nan, 1, 1, nan, -inf]"),
+         grads("[0, 1, nan, 0, nan, inf]"), grads("[nan, nan, 0, inf, nan, nan]"));
     edge(in("[0, 0, 0, -2, -2]"), in("[0, 1, 2, 2, 3]"), gives("[1, 0, 0, 4, -8]"), grads("[0, 1, 0, -4, 12]"),
          grads("[0, 0, 0, nan, nan]")); /* 2.72 */
     edge(in("[0, 0, -2]"), in("[0.5, -1, 0.5]"), gives("[0, inf, nan]"), grads("[inf, -inf, nan]"),
@@ -996,7 +1020,15 @@ SAMPLES(atan2)
     edge(in("[1, -1, 0, 2]"), in("[1, -1, -1, 0]"),
          gives("[0.785398163397, -2.35619449019, 3.14159265359, 1.57079632679]"), grads("[0.5, -0.5, -1, 0]"),
          grads("[-0.5, 0.5, 0, -0.5]"));
-    edge(in("[0]"), in("[0]"), gives("[0]"), grads("[nan]"), grads("[nan]")); /* 2.70 */
+    edge(in("[0]"), in("[0]"), gives("[0]"), grads("[0]"), grads("[0]")); /* 2.70 */
+    edge(in("[0, -0., 0, inf, nan]"), in("[-0., 0, -1, 1, 1]"),
+         gives("[3.14159265359, -0., 3.14159265359, 1.57079632679, nan]"), grads("[0, 0, -1, 0, nan]"),
+         grads("[0, 0, 0, nan, nan]"));
+    {
+        tg_tensor *a = leaf("[1e-320, 0, 1e200]"), *b = f64("[0, 1e-320, 1e200]");
+        expect(gradient(tg_atan2(a, b), a), "[0, 0, 0]");
+        expect(gradient(tg_atan2(b, a), a), "[0, 0, 0]");
+    }
 }
 
 /* name; [0, 0, 2, -3] with [0, nan, 0, 1] */
@@ -1040,6 +1072,8 @@ SAMPLES(lerp)
     sample(S(0), S(0), S(1));
     edge(in("[1, 2, 3]"), in("[5, -2, 3]"), in("[0.25, 0.75, 1]"), gives("[2, -1, 3]"), grads("[0.75, 0.25, 0]"),
          grads("[0.25, 0.75, 1]"), grads("[4, -4, 0]"));
+    refuse(tg_lerp(i64("[1]"), i64("[2]"), i64("[0]")), "\"lerp\" not implemented for 'i64'");
+    refuse(tg_lerp(boolean("[1]"), boolean("[0]"), boolean("[1]")), "\"lerp\" not implemented for 'bool'");
 }
 SAMPLES(lerp_scalar)
 {
@@ -1047,6 +1081,9 @@ SAMPLES(lerp_scalar)
     sample(S(2, 3), S(3), num(0.8));
     edge(in("[1, 2, 3]"), in("[5, -2, 3]"), num(0.25), gives("[2, 1, 3]"), grads("[0.75, 0.75, 0.75]"),
          grads("[0.25, 0.25, 0.25]"));
+    expect(tg_lerp_scalar(i64("[1, 2]"), f64("[5, -2]"), 0.25), "[2, 1]");
+    refuse(tg_lerp_scalar(i64("[1]"), i64("[2]"), 0.5), "\"lerp_scalar\" not implemented for 'i64'");
+    refuse(tg_lerp_scalar(boolean("[1]"), boolean("[0]"), 1), "\"lerp_scalar\" not implemented for 'bool'");
 }
 SAMPLES(masked_fill)
 {
@@ -1094,6 +1131,42 @@ SAMPLES(copy_)
     }
     refuse(tg_copy_(ones(1), ones(3)), "output with shape [1] doesn't match the broadcast shape [3]");
 }
+/* What writes a number into integers refuses one that they cannot hold, and bool takes any as true or false. */
+static void numbers_of_integers(void)
+{
+    static const struct {
+        tg_dtype dtype;
+        double least, most, others[5];
+    } rows[] = {{TG_U8, 0, 255, {-1, 256, 0.5, NAN, INFINITY}},
+                {TG_I32, -2147483648.0, 2147483647, {-2147483649.0, 2147483648.0, 0.5, NAN, 1e300}},
+                {TG_I64, -9223372036854775808.0, 9223372036854774784.0, {1e300, 9223372036854775808.0, 0.5, NAN, -1e300}}};
+    tg_tensor *yes = boolean("[1, 0]");
+    int i, k;
+    for (i = 0; i < 3; ++i) {
+        tg_tensor *t = tg_zeros_on(TG_SHAPE(2), rows[i].dtype, HERE);
+        char words[80];
+        CHECK(tg_get(tg_full_like(t, rows[i].least), TG_INDEX(0)) == rows[i].least);
+        CHECK(tg_get(tg_fill_(tg_clone(t), rows[i].most), TG_INDEX(1)) == rows[i].most);
+        CHECK(tg_get(tg_masked_fill(t, yes, rows[i].most), TG_INDEX(0)) == rows[i].most);
+        for (k = 0; k < 5; ++k) {
+            const double value = rows[i].others[k];
+            snprintf(words, sizeof words, "%g is no value of a tensor of %s", value, tg_dtype_name(rows[i].dtype));
+            refuse(tg_fill_(t, value), words);
+            refuse(tg_full_on(TG_SHAPE(2), value, rows[i].dtype, HERE), words);
+            refuse(tg_full_like(t, value), words);
+            refuse(tg_masked_fill(t, yes, value), words);
+            refuse(tg_masked_fill_(t, yes, value), words);
+            refuse(tg_set(t, TG_INDEX(1), value) == TG_OK, words);
+            expect(t, "[0, 0]");
+        }
+    }
+    expect(tg_full_on(TG_SHAPE(2), 0.5, TG_BOOL, HERE), "[1, 1]");
+    expect(tg_fill_(boolean("[0, 1]"), NAN), "[1, 1]");
+    expect(tg_masked_fill(boolean("[0, 0]"), yes, 0.5), "[1, 0]");
+    expect(tg_masked_fill_(boolean("[0, 0]"), yes, 300), "[1, 0]");
+    expect(tg_masked_fill(boolean("[1, 1]"), yes, 0), "[0, 1]");
+    expect(tg_add_scalar(of_dtype(TG_U8, "[0]"), 300), "[44]"); /* arithmetic wraps around */
+}
 SAMPLES(fill_)
 {
     sample(S(2, 3), num(2));
@@ -1102,6 +1175,7 @@ SAMPLES(fill_)
     edge(in("[1, 2]"), num(5), gives("[5, 5]"), grads("[0, 0]"));
     expect(tg_fill_(tg_zeros_on(TG_SHAPE(2), TG_I64, HERE), 9007199254740992.0),
            "[9007199254740992, 9007199254740992]");
+    numbers_of_integers();
     {
         tg_tensor *t = tg_mul_scalar(leaf("[[1, 2], [3, 4]]"), 2);
         CHECK(tg_set(t, TG_INDEX(1, -1), 9) == TG_OK);
@@ -1436,7 +1510,14 @@ SAMPLES(pad)
     refuse(tg_pad(ones(2, 3), TG_DIMS(1, 1, 1, 1, 1, 1), 0),
            "Padding length should be less than or equal to two times the input "
            "dimension");
-    refuse(tg_pad(ones(3), TG_DIMS(-2, -2), 0), "");
+    refuse(tg_pad(ones(3), TG_DIMS(-2, -2), 0), "negative output size");
+    refuse(tg_pad(ones(2), TG_DIMS(-3, 2), 0), "narrow(): length must be non-negative.");
+    refuse(tg_pad(ones(2), TG_DIMS(3, -3), 0), "narrow(): length must be non-negative.");
+    expect(tg_pad(f64("[1, 2]"), TG_DIMS(-2, 2), 0), "[0, 0]");
+    expect(tg_pad(f64("[1, 2]"), TG_DIMS(2, -2), 7), "[7, 7]");
+    refuse(tg_pad(of_dtype(TG_U8, "[1]"), TG_DIMS(1, 1), 300), "300 is no value of a tensor of u8");
+    refuse(tg_pad(i64("[1]"), TG_DIMS(1, 1), 0.5), "0.5 is no value of a tensor of i64");
+    expect(tg_pad(boolean("[0]"), TG_DIMS(1, 0), 0.5), "[1, 0]");
 }
 
 /* ---- indexing ---- */
@@ -1775,6 +1856,7 @@ SAMPLES(amax)
 {
     reductions(-2, 2);
     edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]")); /* 2.66 */
+    edge(in("[1, nan, 3]"), gives("nan"), grads("[nan, nan, nan]"));
     expect(tg_amax(i64("[1, 9007199254740993]")), "9007199254740993");
     refuse(tg_amax(ones(0)),
            "amax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
@@ -1795,6 +1877,7 @@ SAMPLES(amin)
 {
     reductions(-2, 2);
     edge(in("[1, 1, 3]"), gives("1"), grads("[0.5, 0.5, 0]")); /* 2.66 */
+    edge(in("[nan, nan, 3]"), gives("nan"), grads("[nan, nan, nan]"));
     refuse(tg_amin(ones(0)), "amin(): Expected reduction dim to be specified for input.numel() == 0.");
 }
 SAMPLES(amin_dim)
@@ -1813,6 +1896,7 @@ SAMPLES(max)
     reductions(-2, 2);
     edge(in("[1, 3, 3]"), gives("3"), grads("[0, 0.5, 0.5]")); /* 2.66 */
     edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
+    edge(in("[1, nan, 3]"), gives("nan"), grads("[0, 1, 0]"));
     refuse(tg_max(ones(0)),
            "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the "
            "'dim' argument."); /* 2.80 */
@@ -1822,6 +1906,7 @@ SAMPLES(min)
     reductions(-2, 2);
     edge(in("[1, 3, 1]"), gives("1"), grads("[0.5, 0, 0.5]")); /* 2.66 */
     edge(in("[nan, nan]"), gives("nan"), grads("[0.5, 0.5]")); /* 2.66 */
+    edge(in("[1, nan, 3]"), gives("nan"), grads("[0, 1, 0]"));
     refuse(tg_min(ones(0)), "min(): Expected reduction dim to be specified for input.numel() == 0.");
 }
 SAMPLES(max_dim)
@@ -1930,6 +2015,10 @@ SAMPLES(var_dim)
     reductions_of_dim(-2, 2, 0, 1);
     sample(S(2, 3), dim(1), count(0));
     edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
+    expect(tg_mul_scalar(tg_var_dim(f64("[1, 2, 4]"), 0, INT64_MIN, false), 1e19), "5.059610138265687");
+    expect(tg_var_dim(f64("[1, 2, 4]"), 0, INT64_MAX, false), "inf");
+    edge(in("[[1, 2, 4]]"), dim(1), count(5), gives("[inf]"), grads("[[1.33333333333, 0.33333333333, -1.66666666667]]"));
+    edge(in("[[inf, 1, 2]]"), dim(1), count(1), gives("[nan]"), grads("[[nan, -inf, -inf]]"));
     edge(in("[[1, 2, 4]]"), dim(1), count(0), gives("[1.55555555556]"),
          grads("[[-0.888888888889, -0.222222222222, 1.11111111111]]"));
 }
@@ -1938,6 +2027,12 @@ SAMPLES(var_dims)
     reductions_of_dims(-2, 2, 0, 1);
     edge(in("[[1, 2], [4, 5]]"), dims(0), count(1), gives("[4.5, 4.5]"), grads("[[-3, -3], [3, 3]]"));
 }
+/* The gradient of the gradient of the deviation of two rows, one of them constant; of equal distances it is 0. */
+static tg_tensor *constant_std_slope(void)
+{
+    tg_tensor *x = leaf("[[2, 2, 2], [1, 2, 3]]"), *y = tg_sum(tg_std_dim(x, 1, 1, false)), *g = NULL;
+    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x) : NULL;
+}
 SAMPLES(std)
 {
     sample(S(2, 3, 4));
@@ -1945,6 +2040,7 @@ SAMPLES(std)
     edge(in("[1, 2, 4]"), gives("1.52752523165"), grads("[-0.436435780472, -0.109108945118, 0.54554472559]"));
     edge(in("[2, 2, 2]"), gives("0"), grads("[0, 0, 0]")); /* 2.77 */
     edge(in("[2]"), gives("nan"), grads("[nan]"));         /* 2.77 */
+    expect(constant_std_slope(), "[[0, 0, 0], [0, 0, 0]]");
     refuse(tg_std(i64("[1, 2]")), "Input dtype must be either a floating point or complex dtype");
 }
 SAMPLES(std_dim)
@@ -1954,6 +2050,9 @@ SAMPLES(std_dim)
     edge(in("[[1, 2, 4], [2, 2, 2]]"), dim(1), count(1), gives("[1.52752523165, 0]"),
          grads("[[-0.436435780472, -0.109108945118, 0.54554472559], [0, 0, 0]]"));
     edge(in("[2]"), dim(0), count(0), gives("0"), grads("[0]")); /* 2.77 */
+    edge(in("[1, 2, 4]"), dim(0), count(INT64_MAX), gives("inf"), grads("[0, 0, 0]"));
+    edge(in("[1, 2, 4]"), dim(0), count(INT64_MIN), gives("7.11309365766e-10"),
+         grads("[-2.03231247362e-10, -5.08078118404e-11, 2.54053905920e-10]"));
 }
 SAMPLES(std_dims)
 {
@@ -1984,6 +2083,11 @@ SAMPLES(norm_dim)
     edge(in("[3, -4, 1]"), num(3), gives("4.51435743547"), grads("[0.441621923036, -0.785105640952, 0.0490691025595]"));
     edge(in("[3, -4, 1]"), num(INFINITY), gives("4"), grads("[0, -1, 0]"));
     edge(in("[3, -4, 1]"), num(-INFINITY), gives("1"), grads("[0, 0, 1]"));
+    edge(in("[3, nan, 1]"), num(INFINITY), gives("nan"), grads("[0, 0, 0]"));
+    edge(in("[3, nan, 1]"), num(-INFINITY), gives("nan"), grads("[0, 0, 0]"));
+    edge(in("[3, nan, 1]"), num(1), gives("nan"), grads("[1, 0, 1]"));
+    edge(in("[3, nan, 1]"), num(2), gives("nan"), grads("[nan, nan, nan]"));
+    edge(in("[inf, 1, -inf]"), num(2), gives("inf"), grads("[nan, 0, nan]"));
     edge(in("[3, -4, 1]"), num(0.5), gives("22.3923048454"), grads("[2.73205080757, -2.36602540378, 4.73205080757]"));
     edge(in("[3, -4, 0]"), num(0), gives("2"), grads("[0, 0, 0]"));
     /* 2.71 */
@@ -2175,7 +2279,7 @@ SAMPLES(einsum)
            "the number of subscripts in the equation (3) does not match the number of dimensions (2) for "
            "operand 0");
     refuse(tg_einsum("ii->i", two, 1),
-           "subscript i has size 3 for operand 0 which does not broadcast with previously seen size 2");
+           "subscript i is repeated for operand 0 but the sizes don't match, 3 != 2");
     sample(S(2, 2, 3), S(2, 3, 2), text("...ij,...jk->...ik"));
     sample(S(2, 3), S(3), text("...i,i"));
     sample(S(2, 3), text("i...->..."));
@@ -2189,6 +2293,25 @@ SAMPLES(einsum)
     two[0] = ones(1, 1, 1, 1, 1), two[1] = ones(1, 1, 1, 1);
     refuse(tg_einsum("abcde,fghi->abcdefghi", two, 2), "more than 8 dims");
     refuse(tg_einsum("abcde,fghi", two, 2), "more than 8 dims");
+    refuse(tg_einsum("...,fghi->...fghi", two, 2), "the output has more than 8 dims");
+    refuse(tg_einsum("fghi,...->fghi...", (two[0] = ones(1, 1, 1, 1), two[1] = ones(1, 1, 1, 1, 1), two), 2),
+           "the output has more than 8 dims");
+    refuse(tg_einsum("fghi,...", two, 2), "the output has more than 8 dims");
+    two[0] = ones(1, 5), two[1] = ones(2, 3);
+    refuse(tg_einsum("ii->i", two, 1),
+           "einsum(): subscript i is repeated for operand 0 but the sizes don't match, 5 != 1");
+    refuse(tg_einsum("ij,kk", two, 2),
+           "einsum(): subscript k is repeated for operand 1 but the sizes don't match, 3 != 2");
+    refuse(tg_einsum("...->......", two, 1), "einsum(): found '.' for output but an ellipsis (...) was already found");
+    refuse(tg_einsum("i...->.i", two, 1), "einsum(): found '.' for output that is not part of any ellipsis (...)");
+    refuse(tg_einsum("...i...->i", two, 1), "einsum(): found '.' for operand 0 for which an ellipsis was already found");
+    refuse(tg_einsum("ij,i..->i", two, 2), "einsum(): found '.' for operand 1 that is not part of any ellipsis");
+    two[0] = ones(0), two[1] = ones(5);
+    refuse(tg_einsum("i,i", two, 2),
+           "subscript i has size 5 for operand 1 which does not broadcast with previously seen size 0");
+    two[0] = tg_expand(ones(1, 1, 1), TG_SHAPE(1 << 25, 1, 1)); /* each is small enough, but not all sizes together */
+    two[1] = tg_expand(ones(1, 1, 1), TG_SHAPE(1, 1 << 25, 1 << 25));
+    refuse(tg_einsum("klm,klm->", two, 2), "the number of elements of shape [33554432, 33554432, 33554432] overflows");
 }
 
 /* ---- normalisation, attention, dropout ---- */
@@ -2301,6 +2424,26 @@ static void losses(double low, double high, double number)
     }
 }
 
+/* d/dx of the sum of d/dx of loss(x, 0) */
+typedef tg_tensor *(*loss_function)(tg_tensor *, tg_tensor *, int);
+static tg_tensor *slope_of_slope(loss_function loss, const char *at_)
+{
+    tg_tensor *x = leaf(at_), *y = tg_sum(loss(x, tg_zeros_like(x), TG_NONE)), *g = NULL;
+    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x) : NULL;
+}
+static tg_tensor *smooth_half(tg_tensor *a, tg_tensor *b, int reduction)
+{
+    return tg_smooth_l1_loss(a, b, reduction, 0.5);
+}
+static tg_tensor *huber_half(tg_tensor *a, tg_tensor *b, int reduction) { return tg_huber_loss(a, b, reduction, 0.5); }
+
+/* In f16, where the square of 40000 is infinite. */
+static tg_tensor *half_slope(loss_function loss, const char *at_)
+{
+    tg_tensor *x = tg_set_requires_grad(of_dtype(TG_F16, at_), true);
+    return gradient(loss(x, tg_zeros_like(x), TG_NONE), x);
+}
+
 SAMPLES(mse_loss)
 {
     losses(-2, 2, 0);
@@ -2313,6 +2456,15 @@ SAMPLES(mse_loss)
            "The size of tensor a (2) must match the size of tensor b (3) at non-singleton "
            "dimension 0");
     refuse(tg_mse_loss(ones(2), ones(2), 9), "is not a valid value for reduction");
+    edge(in("[inf, -inf, nan, inf]"), in("[0, 0, 0, inf]"), flag(TG_NONE), gives("[inf, inf, nan, nan]"),
+         grads("[inf, -inf, nan, nan]"), grads("[-inf, inf, nan, nan]"));
+    {
+        tg_tensor *x = leaf("[1.5e308, 3e38]"); /* twice the difference is more than the largest number */
+        expect(gradient(tg_mse_loss(x, f64("[0, 0]"), TG_MEAN), x), "[1.5e308, 3e38]");
+        expect(gradient(tg_mse_loss(f64("[0, 0]"), x, TG_MEAN), x), "[1.5e308, 3e38]");
+    }
+    expect(slope_of_slope(tg_mse_loss, "[1, 1.5e308, -inf]"), "[2, 2, 2]");
+    refuse(tg_mse_loss(i64("[1]"), i64("[2]"), TG_NONE), "\"mse_loss\" not implemented for 'i64'");
 }
 SAMPLES(l1_loss)
 {
@@ -2329,6 +2481,13 @@ SAMPLES(smooth_l1_loss)
          grads("[1, -1, 0, 1]"), grads("[-1, 1, 0, -1]")); /* 2.85 */
     edge(in("[1, -1, 0, 2]"), in("[0, 0, 0, 0]"), flag(TG_NONE), num(0), gives("[1, 1, 0, 2]"), grads("[1, -1, 0, 1]"),
          grads("[-1, 1, 0, -1]")); /* 2.85 */
+    edge(in("[inf, -inf, nan, inf, 1e30]"), in("[0, 0, 0, inf, 0]"), flag(TG_NONE), num(0.5),
+         gives("[inf, inf, nan, nan, 1e30]"), grads("[1, -1, nan, nan, 1]"), grads("[-1, 1, nan, nan, -1]"));
+    expect(half_slope(smooth_half, "[40000, -40000, inf]"), "[1, -1, 1]");
+    expect(slope_of_slope(smooth_half, "[0, 0.25, -0.25, 0.5, -0.5, 1, -inf, nan]"), "[2, 2, 2, 0, 0, 0, 0, 0]");
+    refuse(tg_smooth_l1_loss(i64("[1]"), i64("[2]"), TG_NONE, 1), "\"smooth_l1_loss\" not implemented for 'i64'");
+    refuse(tg_smooth_l1_loss(ones(2), ones(2), TG_MEAN, NAN),
+           "smooth_l1_loss does not support negative values for beta.");
     refuse(tg_smooth_l1_loss(ones(2), ones(2), TG_MEAN, -1),
            "smooth_l1_loss does not support negative values for beta.");
 }
@@ -2339,6 +2498,12 @@ SAMPLES(huber_loss)
          grads("[0.125, 0, 0.125, 0.0625]"), grads("[-0.125, 0, -0.125, -0.0625]"));
     edge(in("[2, -3, 0]"), in("[0, 0, 0]"), flag(TG_NONE), num(2), gives("[2, 4, 0]"), grads("[2, -2, 0]"),
          grads("[-2, 2, 0]")); /* 2.85 */
+    edge(in("[inf, -inf, nan, inf, 1e30, -1e30]"), in("[0, 0, 0, inf, 0, 0]"), flag(TG_NONE), num(0.5),
+         gives("[inf, inf, nan, nan, 5e29, 5e29]"), grads("[0.5, -0.5, nan, nan, 0.5, -0.5]"),
+         grads("[-0.5, 0.5, nan, nan, -0.5, 0.5]"));
+    expect(half_slope(huber_half, "[40000, -40000, inf]"), "[0.5, -0.5, 0.5]");
+    expect(slope_of_slope(huber_half, "[0, 0.25, -0.25, 0.5, -0.5, 1, -inf, nan]"), "[1, 1, 1, 0, 0, 0, 0, 0]");
+    refuse(tg_huber_loss(i64("[1]"), i64("[2]"), TG_NONE, 1), "\"huber_loss\" not implemented for 'i64'");
     refuse(tg_huber_loss(ones(2), ones(2), TG_MEAN, 0), "huber_loss does not support non-positive values for delta.");
 }
 
@@ -2456,6 +2621,9 @@ SAMPLES(binary_cross_entropy)
          grads("[1.25, -2.22222222222, 3]"), grads("[1.38629436112, -4.39444915467, 0]"));
     expect(tg_binary_cross_entropy(f64("[0, 1, 0, 1]"), f64("[1, 0, 0, 1]"), NULL, TG_NONE),
            "[100, 100, 0, 0]"); /* 2.79 */
+    edge(in("[0, 1, 0.5, 1e-30]"), in("[0, 1, 0.5, 0]"), flag(TG_NONE), gives("[0, 0, 0.69314718056, 1e-30]"),
+         grads("[0, 0, 0, 1e-18]"), grads("[inf, -inf, 0, 69.0775527898]"));
+    CHECK(tg_item(tg_binary_cross_entropy(f64("[1e-30]"), f64("[0]"), NULL, TG_SUM)) > 0.999e-30);
     refuse(tg_binary_cross_entropy(f64("[1.5]"), f64("[1]"), NULL, TG_MEAN),
            "all elements of input should be between 0 and 1");
     refuse(tg_binary_cross_entropy(ones(2), ones(3), NULL, TG_MEAN), "");
@@ -2471,6 +2639,14 @@ SAMPLES(binary_cross_entropy_with_logits)
          grads("[0.119202922022, -0.377540668798, 2.10772238047]"), grads("[4.12692801104, -1.47407698418, -9]"));
     edge(in("[1000, 1000, -1000]"), in("[1, 0, 1]"), constant("[1, 1, 1]"), flag(TG_NONE), gives("[0, 1000, 1000]"),
          grads("[0, 1, -1]"), grads("[-1000, -1000, 1000]")); /* 2.79 */
+    edge(in("[inf, inf, -inf, nan]"), in("[1, 0, 0, 1]"), flag(TG_NONE), gives("[nan, inf, nan, nan]"),
+         grads("[0, 1, 0, nan]"), grads("[-inf, -inf, inf, nan]"));
+    {
+        tg_tensor *x = tg_set_requires_grad(f32("[-20, 20, -90]"), true), *t = f32("[0, 1, 0]");
+        tg_tensor *y = tg_binary_cross_entropy_with_logits(x, t, NULL, TG_NONE, NULL);
+        expect(tg_mul_scalar(y, 1e9), "[2.06115362, 2.06115362, 0]"); /* in f32 1 - sigmoid(20) is 0 */
+        expect(tg_mul_scalar(gradient(y, x), 1e9), "[2.06115362, 0, 0]");
+    }
     refuse(tg_binary_cross_entropy_with_logits(ones(2), ones(3), NULL, TG_MEAN, NULL),
            "must be the same as input size");
 }

@@ -1569,8 +1569,8 @@ TEST(gradients_at_kinks)
         SLOPE2(tg_maximum, "1 2 nan 1", "1 1 1 nan", "1 2 nan nan", "0.5 1 1 1", "0.5 0 1 1");
         SLOPE2(tg_minimum, "1 2 nan 1", "1 1 1 nan", "1 1 nan nan", "0.5 0 1 1", "0.5 1 1 1");
     }
-    ROW(2.69) { /* at the edges 1: the newest PyTorch has 0 there */
-        SLOPE(clamp_one, "-2 -1 0 1 2 nan", "-1 -1 0 1 1 nan", "0 1 1 1 0 0");
+    ROW(2.69) {
+        SLOPE(clamp_one, "-2 -1 0 1 2 nan", "-1 -1 0 1 1 nan", "0 0 1 0 0 0");
         SLOPE(clamp_crossed, "-2 0 2", "-1 -1 -1", "0 0 0");
     }
     ROW(2.70) {
@@ -1581,7 +1581,7 @@ TEST(gradients_at_kinks)
         SLOPE(tg_log, "0 -1 2", "-inf nan 0.69314718055994529", "inf -1 0.5");
         SLOPE(tg_log1p, "-1 0", "-inf 0", "inf 1");
         SLOPE(tg_acos, "1 0", "0 1.5707963267948966", "-inf -1");
-        SLOPE2(tg_atan2, "0 1", "0 1", "0 0.78539816339744828", "nan 0.5", "nan -0.5"); /* newest PyTorch: 0 at 0, 0 */
+        SLOPE2(tg_atan2, "0 1", "0 1", "0 0.78539816339744828", "0 0.5", "0 -0.5");
     }
     ROW(2.71) {
         SLOPE(norm_half, "0 1", "1", "0 1");

@@ -1507,6 +1507,24 @@ TEST(accuracy)
     }
 }
 
+/* Along a dim of size 0 there is nothing to do, however large the others are: walking 2^42 rows would take an hour. */
+TEST(rows_of_nothing)
+{
+    const tg_shape shape = TG_SHAPE(0, (int64_t)1 << 40, 4);
+    tg_tensor *x = tg_set_requires_grad(tg_zeros_on(shape, TG_F32, HERE), true), *at_, *y[5];
+    int i;
+    y[0] = tg_cumsum(x, 0);
+    y[1] = tg_softmax(x, 0);
+    y[2] = tg_log_softmax(x, 0);
+    y[3] = tg_sort(x, 0, true, &at_);
+    y[4] = tg_topk(x, 0, 0, true, NULL);
+    CHECK(same_shape(tg_shape_of(at_), shape));
+    for (i = 0; i < 5; ++i) {
+        CHECK(y[i] && same_shape(tg_shape_of(y[i]), shape) && tg_backward(tg_sum(y[i])) == TG_OK);
+        CHECK(same_shape(tg_shape_of(tg_grad(x)), shape));
+    }
+}
+
 /* ---- completeness ---- */
 
 /* Public functions of @@OPS that have a test of their own instead of a row. */
@@ -1615,6 +1633,7 @@ static void run_tests(void)
     RUN(large_rows);
     RUN(long_inputs);
     RUN(accuracy);
+    RUN(rows_of_nothing);
     if (!harness.only && harness.parts == 1) { /* these look back on all rows */
         RUN(every_row_of_the_op_table_has_samples);
         RUN(ops_that_wait);
