@@ -415,7 +415,7 @@ TEST(copy_into)
         HAS(tg_grad(x), "2 0 2");
     }
     ON(1, 1.58) {
-        CHECK_FAILS(tg_copy_(tg_expand(there("1"), TG_SHAPE(3)), f64("1 2 3")), "Please clone() the tensor before");
+        CHECK_FAILS(tg_copy_(tg_expand(there("1"), TG_SHAPE(3)), f64("1 2 3")), "tg_clone(t)");
     }
     ON(2, 1.59) { /* of what takes two tensors, only copy_ and scalars cross */
         tg_tensor *a = there("1 2"), *b = tg_to(f64("3 4"), second);
