@@ -9607,7 +9607,7 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor **in, *y;
-    size_t bytes;
+    size_t bytes = SIZE_MAX;
     int i;
     if (!tensors || n <= 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
