@@ -8,7 +8,8 @@
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
 
-   and include it without the define everywhere else.  A complete program:
+   and include it without the define everywhere else.  If that file, tg.c, has no other line, it is compiled once, and
+   an edit of main.c does not compile the library again.  A complete program:
 
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
@@ -16,8 +17,8 @@
 
        int main(void)
        {
-           tg_tensor *w = tg_param(tg_zeros(TG_SHAPE(1))), *b = tg_param(tg_zeros(TG_SHAPE(1))), *params[2] = {w, b};
-           tg_optim *opt = tg_sgd(params, 2, 0.1);
+           tg_tensor *w = tg_param(tg_zeros(TG_SHAPE(1))), *b = tg_param(tg_zeros(TG_SHAPE(1)));
+           tg_optim *opt = tg_sgd(TG_LIST(w, b), 0.1);
            for (int step = 0; step < 200; ++step) {
                TG_SCOPE;                                         // temporaries and tape end at the brace
                tg_tensor *x = tg_randn(TG_SHAPE(32, 1));         // data: y = 3 x + 2
@@ -53,6 +54,16 @@
    that ends at the closing brace.  tg_keep(t) hands t one scope up (return values), tg_param(t) and tg_retain(t) take
    it out of scopes until tg_release(t).  Outside any scope a tensor lives until tg_release or tg_shutdown.
 
+   A tensor that lives from one turn of a loop to the next is retained when it is made and released when its successor
+   is: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one tensor per
+   turn in the scope outside.)
+
+   A tensor used after its end is an error as long as its memory was not given to another one.  To find every such use,
+   run with TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the handle of an ended tensor is never
+   used again, its bytes are overwritten, and using it is always an error that names the op that made it, its name and
+   what ended it.  Pointers of tg_data that are used too late are found by the compiler's address sanitizer, after
+   tg_set_cache_limit(0).
+
    DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone; it is one more differentiable op, and
    gradients come back through it to t, where t lives.  Ops run where their operands are.  Nothing moves by itself:
    operands on different devices are an error.  Without CUDA the same calls exist and fail, and the CPU goes on.
@@ -61,6 +72,8 @@
    changes nothing, and records the first error of the thread.  NULL tensors pass through every op, so one
    `if (!tg_ok()) puts(tg_error_message());` at the end of a chain is enough.  Unless a function says otherwise, it
    fails on a NULL argument, on memory that cannot be had, and on operands whose shapes, dtypes or devices do not fit.
+   To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of yours (tg_set_error_handler).
+   tg_set_name gives a tensor a name for messages, which tells it from others of its shape.
 
    CONTENTS (search for the tag: the first hit is the promise, the second its fulfilment)
 
@@ -200,7 +213,9 @@ TG_API tg_dtype tg_default_dtype(void);
 /* ======== @@RANDOM ================================================================================================ */
 
 /* Philox4x32-10: the k-th random number is a function of seed and k alone, the same on every device and thread count.
-   A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread. */
+   A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread.  C does
+   not say in which order arguments are evaluated, so draw each random tensor in a statement of its own:
+   tg_sub(tg_randn(s), tg_randn(s)) is not the same with every compiler. */
 typedef struct { uint64_t seed, offset; } tg_rng;
 /* Start again from a seed; the state of this thread, and back to it.  torch.manual_seed, get_rng_state */
 TG_API void tg_seed(uint64_t seed);
@@ -840,10 +855,11 @@ TG_API tg_status tg_set_matmul_precision(tg_precision precision);
 TG_API tg_precision tg_matmul_precision(void);
 
 /* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] =
-   t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting; embedding: rows of weight [N, D] at ids [..]
-   -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the largest + 1).  scatter, scatter_add and index_add
-   are the other way round: copies of t with src written or added at index (scatter: the last of several writes to one
-   place stays).  Errors: an index out of range; negative ones are.  torch.index_select ... F.one_hot */
+   t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting (dim is its last argument, as in PyTorch);
+   embedding: rows of weight [N, D] at ids [..] -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the
+   largest + 1).  scatter, scatter_add and index_add are the other way round: copies of t with src written or added at
+   index (scatter: the last of several writes to one place stays).  Errors: an index outside [0, size); negative indices
+   are errors, too.  torch.index_select ... F.one_hot */
 TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
@@ -1014,8 +1030,14 @@ TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double m
 TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
 
 /* Learning rates for step 0, 1, ...: opt->lr = tg_lr_cosine(step, ...).  cosine and linear rise to lr over `warmup`
-   steps, then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there.  lr_step multiplies
-   lr by gamma every `size` steps, exponential every step.  torch.optim.lr_scheduler */
+   steps, then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there:
+       step < warmup    lr * (step + 1) / (warmup + 1)
+       otherwise        with p = min(1, (step - warmup) / (total - warmup)):
+       cosine           lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
+       linear           lr + (lr_min - lr) * p
+       lr_step          lr * gamma^floor(step / size)
+       exponential      lr * gamma^step
+   torch.optim.lr_scheduler */
 TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
