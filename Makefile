@@ -6,6 +6,9 @@ BUILD ?= build
 CFLAGS ?= -O2 -ffp-contract=off
 TEXT ?= tensorgrad.h
 ARGS ?=
+ifneq ($(words $(BUILD)) $(findstring ',$(BUILD)),1 )
+$(error BUILD is '$(BUILD)': make needs a path without spaces and quotes)
+endif
 DEVICE ?= cpu
 NVCC ?= nvcc
 NVCCFLAGS ?= -O2 -arch=native
@@ -29,7 +32,7 @@ help:
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
 ifneq ($(filter demo test check-examples examples bench $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
-    echo 'int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }' > openmp.c && \
+    printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
@@ -53,7 +56,7 @@ $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 endif
 
 demo: $(BUILD)/12_chargpt
-	$(BUILD)/12_chargpt --text '$(TEXT)' --device $(DEVICE) $(ARGS)
+	$(BUILD)/12_chargpt --text '$(subst ','\'',$(TEXT))' --device $(DEVICE) $(ARGS)
 
 test: $(TESTS) $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)

@@ -8,7 +8,8 @@
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
 
-   and include it without the define everywhere else.  A complete program:
+   and include it without the define everywhere else.  If that file, tg.c, has no other line, it is compiled once, and
+   an edit of main.c does not compile the library again.  A complete program:
 
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
@@ -16,8 +17,8 @@
 
        int main(void)
        {
-           tg_tensor *w = tg_param(tg_zeros(TG_SHAPE(1))), *b = tg_param(tg_zeros(TG_SHAPE(1))), *params[2] = {w, b};
-           tg_optim *opt = tg_sgd(params, 2, 0.1);
+           tg_tensor *w = tg_param(tg_zeros(TG_SHAPE(1))), *b = tg_param(tg_zeros(TG_SHAPE(1)));
+           tg_optim *opt = tg_sgd(TG_LIST(w, b), 0.1);
            for (int step = 0; step < 200; ++step) {
                TG_SCOPE;                                         // temporaries and tape end at the brace
                tg_tensor *x = tg_randn(TG_SHAPE(32, 1));         // data: y = 3 x + 2
@@ -44,13 +45,24 @@
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; empty: one thread only
        TG_ABORT             what tg_abort_on_error calls (default: abort)
-       TG_ALLOW_FAST_MATH   compile under -ffast-math, which breaks NaN and infinity, instead of refusing
+       TG_ALLOW_FAST_MATH   compile under -ffast-math or -ffinite-math-only, which break NaN and infinity, instead of
+                            refusing
 
    and, before every include: nothing.  No macro changes a public struct.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope, like a local variable to its block: TG_SCOPE; opens one
    that ends at the closing brace.  tg_keep(t) hands t one scope up (return values), tg_param(t) and tg_retain(t) take
    it out of scopes until tg_release(t).  Outside any scope a tensor lives until tg_release or tg_shutdown.
+
+   A tensor that lives from one turn of a loop to the next is retained when it is made and released when its successor
+   is: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one tensor per
+   turn in the scope outside.)
+
+   A tensor used after its end is an error as long as its memory was not given to another one.  To find every such use,
+   run with TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the handle of an ended tensor is never
+   used again, its bytes are overwritten, and using it is always an error that names the op that made it, its name and
+   what ended it.  Pointers of tg_data that are used too late are found by the compiler's address sanitizer, after
+   tg_set_cache_limit(0).
 
    DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone; it is one more differentiable op, and
    gradients come back through it to t, where t lives.  Ops run where their operands are.  Nothing moves by itself:
@@ -60,6 +72,8 @@
    changes nothing, and records the first error of the thread.  NULL tensors pass through every op, so one
    `if (!tg_ok()) puts(tg_error_message());` at the end of a chain is enough.  Unless a function says otherwise, it
    fails on a NULL argument, on memory that cannot be had, and on operands whose shapes, dtypes or devices do not fit.
+   To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of yours (tg_set_error_handler).
+   tg_set_name gives a tensor a name for messages, which tells it from others of its shape.
 
    CONTENTS (search for the tag: the first hit is the promise, the second its fulfilment)
 
@@ -134,8 +148,9 @@ TG_API tg_status tg_error_code(void);
 TG_API int64_t tg_error_count(void);
 TG_API void tg_clear_error(void);
 
-/* Called for every error as it is raised (never for one that only passes through).  The default prints to stderr,
-   NULL is silent, tg_abort_on_error prints and aborts (for prototypes).  One handler for the whole process. */
+/* Called for every error as it is raised (never for one that only passes through).  The default prints to stderr, the
+   same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for prototypes).  One handler for
+   the whole process. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
 TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
 TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
@@ -173,7 +188,9 @@ TG_API void tg_reset_peak(void);
 TG_API tg_status tg_thread_end(void);
 TG_API tg_status tg_shutdown(void);
 
-/* Threads a kernel may use when compiled with OpenMP (default: OpenMP's own choice).  Results do not depend on it. */
+/* Threads a kernel may use when compiled with OpenMP (0 and less: OpenMP's own choice, the default).  More than four
+   per processor (64 where there are fewer than 16), or than OMP_THREAD_LIMIT, are cut down to that.  Results do not
+   depend on it. */
 TG_API void tg_set_num_threads(int threads);
 
 /* ======== @@DTYPE ================================================================================================= */
@@ -196,7 +213,9 @@ TG_API tg_dtype tg_default_dtype(void);
 /* ======== @@RANDOM ================================================================================================ */
 
 /* Philox4x32-10: the k-th random number is a function of seed and k alone, the same on every device and thread count.
-   A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread. */
+   A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread.  C does
+   not say in which order arguments are evaluated, so draw each random tensor in a statement of its own:
+   tg_sub(tg_randn(s), tg_randn(s)) is not the same with every compiler. */
 typedef struct { uint64_t seed, offset; } tg_rng;
 /* Start again from a seed; the state of this thread, and back to it.  torch.manual_seed, get_rng_state */
 TG_API void tg_seed(uint64_t seed);
@@ -252,7 +271,11 @@ TG_API tg_device_stats tg_stats_on(tg_device device);
 typedef struct tg_tensor tg_tensor;
 
 /* Sizes, dims or an index: one type, three names for the reader.  TG_SHAPE(2, 3) takes up to eight numbers of any
-   integer type; TG_SCALAR is the shape of a 0-dim tensor. */
+   integer type; TG_SCALAR is the shape of a 0-dim tensor.
+
+   TG_LIST(a, b) is a list of tensors as every function takes it, two arguments, the array and its length:
+   tg_cat(TG_LIST(a, tg_neg(b)), 1).  Each element is evaluated once; the array lives to the end of the full expression
+   (in C, of the block). */
 typedef struct { int ndim; int64_t dim[TG_MAX_DIMS]; } tg_shape;
 /* The shape of ndim sizes. */
 TG_API tg_shape tg_make_shape(int ndim, const int64_t *dims);
@@ -265,8 +288,18 @@ template <class... Size> inline tg_shape tgi_shape_of_list(Size... size)
     const int64_t dims[] = {static_cast<int64_t>(size)...};
     return tg_make_shape(static_cast<int>(sizeof...(size)), dims);
 }
+/* The array of TG_LIST: a temporary, so it lives to the end of the full expression. */
+template <size_t n> struct tgi_list {
+    tg_tensor *t[n];
+    tg_tensor **array() { return t; }
+};
+template <class... T> tgi_list<sizeof...(T)> tgi_list_type(T...);
+template <size_t n> constexpr int tgi_list_count(const tgi_list<n> *) { return static_cast<int>(n); }
 extern "C" {
 #define TG_SHAPE(...) tgi_shape_of_list(__VA_ARGS__)
+#define TG_LIST(...)                                                                                                   \
+    (decltype(tgi_list_type(__VA_ARGS__)){{__VA_ARGS__}}.array()),                                                     \
+        tgi_list_count(static_cast<decltype(tgi_list_type(__VA_ARGS__)) *>(nullptr))
 #else
 #define TGI_I64_1(a) (int64_t)(a)
 #define TGI_I64_2(a, ...) (int64_t)(a), TGI_I64_1(__VA_ARGS__)
@@ -284,6 +317,7 @@ extern "C" {
 #define TG_SHAPE(...)                                                                                                  \
     tg_make_shape((int)(sizeof((const int64_t[]){TGI_SHAPE_LIST(__VA_ARGS__)}) / sizeof(int64_t)),                     \
                   (const int64_t[]){TGI_SHAPE_LIST(__VA_ARGS__)})
+#define TG_LIST(...) ((tg_tensor *[]){__VA_ARGS__}), (int)(sizeof((tg_tensor *[]){__VA_ARGS__}) / sizeof(tg_tensor *))
 #endif
 #define TG_DIMS(...) TG_SHAPE(__VA_ARGS__)
 #define TG_INDEX(...) TG_SHAPE(__VA_ARGS__)
@@ -823,10 +857,11 @@ TG_API tg_status tg_set_matmul_precision(tg_precision precision);
 TG_API tg_precision tg_matmul_precision(void);
 
 /* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] =
-   t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting; embedding: rows of weight [N, D] at ids [..]
-   -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the largest + 1).  scatter, scatter_add and index_add
-   are the other way round: copies of t with src written or added at index (scatter: the last of several writes to one
-   place stays).  Errors: an index out of range; negative ones are.  torch.index_select ... F.one_hot */
+   t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting (dim is its last argument, as in PyTorch);
+   embedding: rows of weight [N, D] at ids [..] -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the
+   largest + 1).  scatter, scatter_add and index_add are the other way round: copies of t with src written or added at
+   index (scatter: the last of several writes to one place stays).  Errors: an index outside [0, size); negative indices
+   are errors, too.  torch.index_select ... F.one_hot */
 TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
@@ -997,8 +1032,14 @@ TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double m
 TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
 
 /* Learning rates for step 0, 1, ...: opt->lr = tg_lr_cosine(step, ...).  cosine and linear rise to lr over `warmup`
-   steps, then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there.  lr_step multiplies
-   lr by gamma every `size` steps, exponential every step.  torch.optim.lr_scheduler */
+   steps, then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there:
+       step < warmup    lr * (step + 1) / (warmup + 1)
+       otherwise        with p = min(1, (step - warmup) / (total - warmup)):
+       cosine           lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
+       linear           lr + (lr_min - lr) * p
+       lr_step          lr * gamma^floor(step / size)
+       exponential      lr * gamma^step
+   torch.optim.lr_scheduler */
 TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
@@ -1043,8 +1084,8 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #include <omp.h>
 #endif
 
-#if defined(__FAST_MATH__) && !defined(TG_ALLOW_FAST_MATH)
-#error "tensorgrad needs NaN and infinity: compile without -ffast-math and -Ofast (TG_ALLOW_FAST_MATH takes the risk)"
+#if !defined(TG_ALLOW_FAST_MATH) && (defined(__FAST_MATH__) || (__FINITE_MATH_ONLY__ + 0))
+#error "tensorgrad needs NaN and infinity: no -ffast-math, -Ofast, -ffinite-math-only (or define TG_ALLOW_FAST_MATH)"
 #endif
 
 #ifdef __clang__
@@ -1284,7 +1325,9 @@ enum {
 #define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
 #define TGI_UNUSED __attribute__((__unused__))
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
-/* Counts that several threads change (tg_share, process totals). */
+/* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
+   32-bit system may not do by itself, so that they need no library. */
+#define TGI_ALIGN_8 __attribute__((__aligned__(8)))
 #define TGI_ATOMIC_ADD(p, n) __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL)
 #define TGI_ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define TGI_ATOMIC_STORE(p, n) __atomic_store_n(p, n, __ATOMIC_RELEASE)
@@ -1293,6 +1336,7 @@ enum {
 #define TGI_PRINTF(format, args)
 #define TGI_UNUSED
 #define TGI_LIKELY(x) (x)
+#define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
 #define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
@@ -1334,6 +1378,7 @@ struct tgi_thread {
     uint64_t forgiven;    /* `raised` when the program last cleared the record, other than in the error handler */
     tg_status last_error; /* code of the last error raised */
     bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
+    char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
 
     /* Numbers that tensors, graphs and open blocks may carry beyond tg_shutdown are never given out twice. */
     uint64_t id;               /* of this thread */
@@ -1369,6 +1414,7 @@ struct tgi_thread {
     tgi_link unscoped, *scope;
     uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
     bool warned_unscoped;
+    unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
     /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
        own, and memory for new handles: it serves nothing else, so that an ended one can be told */
@@ -1394,10 +1440,10 @@ static struct {
     tg_error_handler call;
     void *user;
 } tgi_handler;
-static int64_t tgi_threads_alive;
-static uint64_t tgi_threads_ever;
-static tg_stats_info tgi_totals;
-static int64_t tgi_total_bytes_on[TGI_PLACES];
+static TGI_ALIGN_8 int64_t tgi_threads_alive;
+static TGI_ALIGN_8 uint64_t tgi_threads_ever;
+static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
+static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
 
 /* Whether ended tensors are kept apart for good, so that every use of one is found. */
 static bool tgi_wants_debug(void)
@@ -1453,15 +1499,19 @@ const char *tg_build_info(void)
 
 /* ---- errors ---- */
 
-static void tgi_print_error(tg_status code, const char *message, void *user)
+/* The default handler: an error in a loop is printed once. */
+static void tgi_print_error(const char *message)
 {
-    (void)code, (void)user;
+    tgi_thread *S = &tgi_this_thread;
+    if (strncmp(S->printed, message, sizeof S->printed - 1) == 0) return;
+    snprintf(S->printed, sizeof S->printed, "%s", message);
     fprintf(stderr, "tensorgrad: %s\n", message);
 }
 
 void tg_abort_on_error(tg_status code, const char *message, void *user)
 {
-    tgi_print_error(code, message, user);
+    (void)code, (void)user;
+    fprintf(stderr, "tensorgrad: %s\n", message);
     TG_ABORT();
 }
 
@@ -1494,13 +1544,16 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 {
     tg_error_handler call;
     void *user;
+    bool set;
     tgi_guard guard;
     if (S->in_handler) return;
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
-    call = tgi_handler.set ? tgi_handler.call : tgi_print_error;
+    set = tgi_handler.set;
+    call = tgi_handler.call;
     user = tgi_handler.user;
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
-    if (!call) return;
+    if (!set) tgi_print_error(text);
+    if (!set || !call) return;
     S->in_handler = true;
     tgi_guard_open(&guard, S, "the error handler");
     S->burying = true; /* what is in use where the error was raised is not freed before the handler has returned */
@@ -1677,11 +1730,6 @@ static void tgi_give_back(tgi_thread *S, void *block, size_t bytes)
     S->stats.cached_bytes += (int64_t)rounded;
 }
 
-static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
-{
-    return tgi_fail(S, TG_ERR_MEMORY, op, "out of memory: %.0f bytes could not be had", (double)bytes);
-}
-
 void tg_set_cache_limit(size_t bytes)
 {
     tgi_thread *S = tgi_self();
@@ -1749,6 +1797,38 @@ static void tgi_count_bytes(tgi_thread *S, int type, int index, int64_t bytes)
     if (on->bytes > on->peak_bytes) on->peak_bytes = on->bytes;
 }
 
+/* "512 bytes", "1.20 MiB". */
+typedef struct { char text[32]; } tgi_size_text;
+static tgi_size_text tgi_text_of_size(double bytes)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    tgi_size_text size;
+    int unit = 0;
+    while (bytes >= 1024 && unit < 4) bytes /= 1024, ++unit;
+    snprintf(size.text, sizeof size.text, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+    return size;
+}
+
+/* Records that a device has no memory for this many bytes (more than a size_t holds, perhaps); `cached` is what it
+   keeps for reuse, and what is in use are the tensors of the whole process. */
+static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
+{
+    char device[24] = "cpu";
+    if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
+    tgi_report_stats(S);
+    return tgi_fail(S, TG_ERR_MEMORY, op,
+                    "%s is out of memory: tried to allocate %s, %s in use, %s kept for reuse", device,
+                    tgi_text_of_size(bytes).text,
+                    tgi_text_of_size((double)TGI_ATOMIC_LOAD(&tgi_total_bytes_on[type * TGI_MAX_DEVICES + index])).text,
+                    tgi_text_of_size((double)cached).text);
+}
+
+/* The same for host memory. */
+static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+{
+    return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
+}
+
 tg_status tg_set_allocator(const tg_allocator *allocator)
 {
     static const tg_allocator none = {NULL, NULL, NULL};
@@ -1771,7 +1851,15 @@ tg_status tg_set_allocator(const tg_allocator *allocator)
     return TG_OK;
 }
 
-void tg_set_num_threads(int threads) { tgi_self()->threads = threads > 0 ? threads : 0; }
+void tg_set_num_threads(int threads)
+{
+#ifdef _OPENMP /* which ends the process when the system has no more threads */
+    const int most = omp_get_num_procs() < 16 ? 64 : 4 * omp_get_num_procs();
+    if (threads > most) threads = most;
+    if (threads > omp_get_thread_limit()) threads = omp_get_thread_limit();
+#endif
+    tgi_self()->threads = threads > 0 ? threads : 0;
+}
 
 /* Threads for a loop of this much work (elements or multiply-adds): one below the cost of waking others. */
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
@@ -2388,18 +2476,21 @@ static bool tgi_no_overlap(const tgi_nest *nest)
     return true;
 }
 
-/* The message for index `at` of dim `axis` with this size. */
-typedef struct { char text[120]; } tgi_bad_index_text;
-static TGI_UNUSED tgi_bad_index_text tgi_text_of_bad_index(tgi_index_message message, int64_t at, int axis,
-                                                          int64_t size, const char *later)
+/* The message for index `at` of dim `axis` with this size, element number `place` of the indices. */
+typedef struct { char text[160]; } tgi_bad_index_text;
+static TGI_UNUSED tgi_bad_index_text tgi_text_of_bad_index(tgi_index_message message, int64_t at, int64_t place,
+                                                          int axis, int64_t size, const char *later)
 {
     tgi_bad_index_text words;
-    const char *fixed = message == TGI_INDEX_IN_SELF       ? "index out of range in self"
-                        : message == TGI_INDEX_OUTSIDE_0_1 ? "all elements of input should be between 0 and 1"
+    const char *fixed = message == TGI_INDEX_OUTSIDE_0_1 ? "all elements of input should be between 0 and 1"
                         : message != TGI_INDEX_CLASS       ? NULL
                         : at < 0                           ? "Class values must be non-negative."
                                                            : "Class values must be smaller than num_classes.";
     if (fixed) snprintf(words.text, sizeof words.text, "%s%s", fixed, later);
+    else if (message == TGI_INDEX_IN_SELF)
+        snprintf(words.text, sizeof words.text,
+                 "index out of range in self%s: index %lld at position %lld is outside [0, %lld)", later, (long long)at,
+                 (long long)place, (long long)size);
     else if (message == TGI_INDEX_TARGET)
         snprintf(words.text, sizeof words.text, "Target %lld is out of bounds.%s", (long long)at, later);
     else
@@ -2521,7 +2612,7 @@ typedef struct {
 /* What the CUDA companion needs of the library: it is compiled apart and cannot call the header's static functions. */
 typedef struct {
     bool (*fail)(tgi_thread *S, tg_status code, const char *op, const char *format, ...);
-    bool (*no_memory)(tgi_thread *S, const char *op, size_t bytes);
+    bool (*no_memory)(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached);
     bool (*fail_later)(tgi_thread *S, tg_status code, const char *op, const char *text);
     void (*count_wait)(tgi_thread *S, int type, int index);
     void *(*take)(tgi_thread *S, size_t bytes); /* host memory, and back */
@@ -2530,7 +2621,7 @@ typedef struct {
 
 /* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
    sizes find most others. */
-enum { TGI_CUDA_ABI = 4, TGI_CUDA_SIZES = 8 };
+enum { TGI_CUDA_ABI = 5, TGI_CUDA_SIZES = 8 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -3672,7 +3763,8 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
         for (int64_t i = 0; i < nest.dim[inner]; ++i) {
             const int64_t at = tgi_index_at(walk.at[0] + i * nest.stride[0][inner], index.dtype);
             if (at >= least && at < size) continue;
-            return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s", tgi_text_of_bad_index(message, at, axis, size, "").text);
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
+                            tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
         }
         tgi_walk_on(&walk, &nest, nest.dim[inner]);
     }
@@ -3836,8 +3928,14 @@ typedef struct {
     bool add; /* to what c holds */
 } tgi_gemm_tile;
 
-/* Vectors of 16 bytes at any address: SSE2, NEON or what the compiler makes of them; else a vector is one number. */
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__)
+/* Vectors of 16 bytes at any address: SSE2, NEON or what the compiler makes of them; else a vector is one number, also
+   where a float is computed in a wider type (x87), which does not mix with vectors. */
+#ifdef __FLT_EVAL_METHOD__
+#define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
+#else
+#define TGI_WIDER_FLOATS 0
+#endif
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
 typedef float tgi_vector_f32 __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
 typedef double tgi_vector_f64 __attribute__((__vector_size__(16), __aligned__(8), __may_alias__));
 #else
@@ -4387,8 +4485,8 @@ static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail,       tgi_no_memory, tgi_fail_later,
-                                  tgi_count_wait, tgi_take,      tgi_give_back};
+    static const tgi_host host = {tgi_fail,       tgi_no_memory_on, tgi_fail_later,
+                                  tgi_count_wait, tgi_take,         tgi_give_back};
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
@@ -5434,8 +5532,9 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
     if (s && memory == TGI_PINNED) data = pinning->pin(S, bytes);
     else if (s && !inside) data = backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
     if (!s || (!inside && !data)) {
+        if (!s) tgi_no_memory(S, op, block);
+        else tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
         tgi_give_back(S, s, block);
-        tgi_no_memory(S, op, bytes);
         return NULL;
     }
     memset(s, 0, sizeof *s);
@@ -5472,7 +5571,8 @@ static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int6
         return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
     if ((uint64_t)numel > SIZE_MAX / 2 / tgi_dtypes[dtype].size) {
-        tgi_no_memory(S, op, SIZE_MAX);
+        tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)tgi_dtypes[dtype].size,
+                         backend->cached(S, index));
         return NULL;
     }
     t = tgi_new_handle(S, op, dtype);
@@ -6065,14 +6165,23 @@ void *tg_data(tg_tensor *t)
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
+    bool other, far, gaps;
     if (!tgi_gets(t, op)) return NULL;
-    if (t->dtype != (uint8_t)dtype || !t->storage->backend->host || !tgi_is_contiguous(t)) {
-        tgi_fail(S, t->dtype != (uint8_t)dtype ? TG_ERR_DTYPE : TG_ERR_ARGUMENT, op,
-                 "a contiguous CPU tensor of %s is needed, not %s %s on %s\n"
-                 "%stg_copy_out copies from any dtype, layout and device",
-                 tg_dtype_name(dtype), tgi_is_contiguous(t) ? "contiguous" : "non-contiguous",
-                 tg_dtype_name((tg_dtype)t->dtype), tg_device_str(tgi_device_of(t)),
-                 t->storage->backend->host ? "" : "tg_cpu(t) is a tensor whose data the host can read; ");
+    other = t->dtype != (uint8_t)dtype;
+    far = !t->storage->backend->host;
+    gaps = !tgi_is_contiguous(t);
+    if (other || far || gaps) {
+        char dtypes[40] = "";
+        if (other) {
+            snprintf(dtypes, sizeof dtypes, "%s, not %s", tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name(dtype));
+        }
+        tgi_fail(S, other ? TG_ERR_DTYPE : TG_ERR_ARGUMENT, op,
+                 "the tensor is %s%s%s%s%s%s\n"
+                 "%s%s%s%s%s makes one that fits; tg_copy_out copies from any layout and device", dtypes,
+                 other && (far || gaps) ? ", and " : "", far ? "on " : "",
+                 far ? tg_device_str(tgi_device_of(t)) : "", far && gaps ? ", and " : "", gaps ? "non-contiguous" : "",
+                 other ? "tg_to_dtype" : "", other && (far || gaps) ? " with " : "", far ? "tg_cpu" : "",
+                 far && gaps ? " with " : "", gaps ? "tg_contiguous" : "");
         return NULL;
     }
     return tgi_bytes_at(S, t, 0, true);
@@ -6740,7 +6849,7 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
         return tgi_fail(
             S, TG_ERR_ARGUMENT, op,
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-            "location. Please clone() the tensor before performing the operation.");
+            "location.\nwrite to a copy of its own: tg_clone(t)");
     }
     if (S->grad_off) return true;
     if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
@@ -7356,9 +7465,8 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
         return tgi_fail(
             S, TG_ERR_GRAPH, "backward",
             "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-            "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-            "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or "
-            "if you need to access saved tensors after calling backward. (at node %lld, %s)\n"
+            "already been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. "
+            "(at node %lld, %s)\n"
             "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
             (long long)n->number, tgi_node_name(n));
     }
@@ -8053,7 +8161,7 @@ static bool tgi_hand_over(tgi_thread *S, tg_tensor *const *inputs, tg_tensor **r
         if (flags & TG_ALLOW_UNUSED) return true;
         return tgi_fail(S, TG_ERR_GRAPH, "gradients",
                         "One of the differentiated Tensors appears to not have been used in the graph. "
-                        "Set allow_unused=True if this is the desired behavior. (input %d)\n"
+                        "(input %d)\n"
                         "pass TG_ALLOW_UNUSED for NULL, or TG_MATERIALIZE_GRADS for zeros",
                         i);
     }
@@ -8894,15 +9002,11 @@ static bool tgi_collides(const tg_tensor *t, const tg_tensor *x)
 /* What integers cannot do: a number that is not one of theirs, bool arithmetic. */
 static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, double t)
 {
-    static const char *const no_bool[] = {"Subtraction, the `-` operator, with two bool tensors is not supported. If "
-                                          "you are trying to invert a mask, use the "
-                                          "`~` or `logical_not()` operator instead.",
-                                          "Negation, the `-` operator, on a bool tensor is not supported. If you are "
-                                          "trying to invert a mask, use the `~` or "
-                                          "`logical_not()` operator instead."};
+    static const char *const no_bool[] = {"Subtraction, the `-` operator, with two bool tensors is not supported.",
+                                          "Negation, the `-` operator, on a bool tensor is not supported."};
     if (tgi_dtypes[dtype].floating || tgi_kind_of(op) == TGI_KIND_FLOATS) return true;
     if (dtype == TG_BOOL && (op == TGI_OP_sub || op == TGI_OP_neg)) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s", no_bool[op == TGI_OP_neg]);
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s\ntg_logical_not inverts a mask", no_bool[op == TGI_OP_neg]);
     }
     if (op == TGI_OP_pow_scalar && s < 0) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
@@ -9564,7 +9668,7 @@ tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
         return tgi_reshape_view("view", t, shape.ndim, shape.dim, strides);
     tgi_fail(S, TG_ERR_SHAPE, "view",
              "view size is not compatible with input tensor's size and stride (at least one dimension "
-             "spans across two contiguous subspaces). Use .reshape(...) instead.\ntg_reshape copies where it must");
+             "spans across two contiguous subspaces).\nuse tg_reshape, which copies where it must");
     return NULL;
 }
 
@@ -10219,7 +10323,7 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor **in, *y;
-    size_t bytes;
+    size_t bytes = SIZE_MAX;
     int i;
     if (!tensors || n <= 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
@@ -11280,6 +11384,22 @@ tg_status tg_set_matmul_precision(tg_precision precision)
 
 tg_precision tg_matmul_precision(void) { return tgi_self()->precision; }
 
+/* The operands of a product have one dtype, and it is not bool. */
+static bool tgi_multiplies(tgi_thread *S, const char *op, const char *a_name, const tg_tensor *a, const char *b_name,
+                           const tg_tensor *b)
+{
+    if (a->dtype == b->dtype && a->dtype == TG_BOOL)
+        return tgi_fail(S, TG_ERR_DTYPE, op, "bool tensors cannot be multiplied\ntg_to_dtype makes numbers of them");
+    if (a->dtype == b->dtype) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, op,
+                    "expected m1 and m2 to have the same dtype, but got: %s != %s\n"
+                    "%s%s%s %s is %s and %s%s%s %s is %s: tg_to_dtype(%s, tg_dtype_of(%s))",
+                    tg_dtype_name((tg_dtype)a->dtype), tg_dtype_name((tg_dtype)b->dtype), a_name, a->name ? " " : "",
+                    a->name ? a->name : "", tgi_shape_text(a).text, tg_dtype_name((tg_dtype)a->dtype), b_name,
+                    b->name ? " " : "", b->name ? b->name : "", tgi_shape_text(b).text,
+                    tg_dtype_name((tg_dtype)b->dtype), b_name, a_name);
+}
+
 /* a [batch.., m, k] x b [batch.., k, n] -> [batch.., m, n], batch dims broadcast */
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
@@ -11290,11 +11410,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     tg_tensor batch[2];
     int ndim;
     if (!tgi_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
-    if (a->dtype != b->dtype || a->dtype == TG_BOOL) {
-        tgi_fail(c.S, TG_ERR_DTYPE, "matmul", "expected m1 and m2 to have the same dtype, but got: %s != %s",
-                 tg_dtype_name((tg_dtype)a->dtype), tg_dtype_name((tg_dtype)b->dtype));
-        return NULL;
-    }
+    if (!tgi_multiplies(c.S, "matmul", "a", a, "b", b)) return NULL;
     gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
     if (gemm.k != b->dim[b->ndim - 2]) {
         tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
@@ -11347,7 +11463,7 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     tgi_composite c;
     tg_tensor *y;
     bool row, column;
-    if (!tgi_arguments(S, "matmul", "a,b", 2, a, b, NULL, NULL)) return NULL;
+    if (!tgi_operands(S, "matmul", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim == 0 || b->ndim == 0) {
         tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
                  a->ndim, b->ndim);
@@ -11355,7 +11471,7 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     }
     row = a->ndim == 1, column = b->ndim == 1;
     if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
-    if (!tgi_compose(&c, "matmul")) return NULL;
+    if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_compose(&c, "matmul")) return NULL;
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
     y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
@@ -11425,7 +11541,7 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
                  tgi_shape_text(x).text, tgi_shape_text(weight).text);
         return NULL;
     }
-    if (!tgi_compose(&c, "linear")) return NULL;
+    if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_compose(&c, "linear")) return NULL;
     y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
     if (bias) y = tg_add(y, bias);
     return tgi_composed(&c, y);
@@ -11751,8 +11867,8 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
 {
     if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s", op,
-                    tg_dtype_name((tg_dtype)index->dtype));
+    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s\n"
+                    "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
 }
 
 /* index over its dims may walk t (and src): no larger than they, outside dim for t. */
@@ -11781,8 +11897,10 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
 static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
                                    tgi_index_message message)
 {
+    int64_t dims[TG_MAX_DIMS]; /* what is repeated is looked at once, and does not count for the position */
+    for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
     if (S->composite) op = S->composite; /* it may be reported when that is over */
-    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, index->dim, size, message,
+    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
                                                 dim, S->sync_checks);
 }
 
@@ -12429,6 +12547,22 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
 
 /* ---- attention ---- */
 
+/* q [.., L, E], k [.., S, E], v [.., S, D]: one E, one S, and batch dims that broadcast. */
+static bool tgi_attention_fits(const tg_tensor *q, const tg_tensor *k, const tg_tensor *v)
+{
+    const tg_tensor *const all[3] = {q, k, v};
+    if (q->dim[q->ndim - 1] != k->dim[k->ndim - 1] || k->dim[k->ndim - 2] != v->dim[v->ndim - 2]) return false;
+    for (int back = 3; back <= TG_MAX_DIMS; ++back) {
+        int64_t size = 1;
+        for (int i = 0; i < 3; ++i) {
+            const int64_t own = all[i]->ndim < back ? 1 : all[i]->dim[all[i]->ndim - back];
+            if (own != 1 && size != 1 && own != size) return false;
+            if (own != 1) size = own;
+        }
+    }
+    return true;
+}
+
 tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
                                            bool is_causal, double scale)
 {
@@ -12447,7 +12581,13 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     }
     if (mask && is_causal) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention",
-                 "Explicit attn_mask should not be set when is_causal=True");
+                 "Explicit attn_mask should not be set when is_causal is true");
+        return NULL;
+    }
+    if (!tgi_attention_fits(q, k, v)) {
+        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention", "q %s, k %s and v %s do not fit\n"
+                 "q [.., L, E], k [.., S, E] and v [.., S, D] are needed, the dims in front broadcast",
+                 tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
         return NULL;
     }
     if (!tgi_compose(&c, "scaled_dot_product_attention")) return NULL;
@@ -12483,6 +12623,7 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
 static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
     tgi_thread *S = tgi_self();
+    const unsigned warned = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0);
     tgi_composite c;
     tg_tensor *loss;
     if (!tgi_operands(S, name, "a,b", 2, a, b, NULL, NULL)) return NULL;
@@ -12492,7 +12633,8 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
                                          : "smooth_l1_loss does not support negative values for beta.");
         return NULL;
     }
-    if (!tgi_same_shape(a, b->ndim, b->dim)) {
+    if (!tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned)) {
+        S->warned_sizes |= warned;
         tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to incorrect "
                  "results due to broadcasting. Please ensure they have the same size.");
     }
@@ -12543,7 +12685,11 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
 {
     int i;
     if (x->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "input must have at least one dim, the classes");
-    if (!tgi_check_index_dtype(S, op, targets)) return false;
+    if (targets->dtype != TG_I64 && targets->dtype != TG_I32) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "Expected dtype int32/int64 for class indices, but got %s\n"
+                        "class indices must be i64: tg_to_dtype(targets, TG_I64)",
+                        tg_dtype_name((tg_dtype)targets->dtype));
+    }
     if (targets->ndim != x->ndim - 1) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "input of shape %s needs targets of %d dims, but got shape %s",
                         tgi_shape_text(x).text, x->ndim - 1, tgi_shape_text(targets).text);
@@ -12610,8 +12756,9 @@ static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tens
     int dim = logp->ndim > 1 ? 1 : 0;
     tg_tensor *loss;
     if (!tgi_same_shape(targets, logp->ndim, logp->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s",
-                 tgi_shape_text(targets).text, tgi_shape_text(logp).text);
+        tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s%s",
+                 tgi_shape_text(targets).text, tgi_shape_text(logp).text,
+                 targets->ndim == logp->ndim - 1 ? "\nclass indices must be i64: tg_to_dtype(targets, TG_I64)" : "");
         return NULL;
     }
     if (smoothing > 0)
@@ -12831,8 +12978,7 @@ static bool tgi_check_inputs(tgi_check *c)
         if (tgi_overlaps_itself(t)) {
             return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
                             "The %dth input has a dimension with stride 0. gradcheck only supports inputs that are "
-                            "non-overlapping to be able to compute the numerical gradients correctly. You should call "
-                            ".contiguous on the input before passing it to gradcheck.\n"
+                            "non-overlapping to be able to compute the numerical gradients correctly.\n"
                             "expand inside the function, or pass tg_contiguous(t)", i);
         }
         c->wants++;
@@ -13517,8 +13663,7 @@ static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
 
 static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    bool twice = false;
-    int i, k;
+    int i;
     if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list");
     if (!params) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
@@ -13528,13 +13673,26 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
             return tgi_fail(S, TG_ERR_GRAPH, op, "can't optimize a non-leaf Tensor (parameter %d)\n"
                             "tg_param(tg_detach(t)) makes a leaf of its values", i);
         }
-        for (k = 0; k < i && !twice; ++k) twice = params[k] == params[i];
-    }
-    if (twice) {
-        tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
-                 "  hint: each is moved once for every time it is listed");
     }
     return true;
+}
+
+/* Whether a tensor is in the list twice.  seen: room for 4 n pointers, a hash table by address (tensors may be shared
+   with other threads, so they cannot be marked). */
+static bool tgi_any_twice(tg_tensor *const *list, int n, const tg_tensor **seen)
+{
+    size_t room = 2, at;
+    int i;
+    while (room < 2 * (size_t)n) room *= 2;
+    memset(seen, 0, sizeof *seen * room);
+    for (i = 0; i < n; ++i) {
+        const uint64_t mixed = (uint64_t)(uintptr_t)list[i] * 0x9E3779B97F4A7C15u;
+        for (at = (size_t)(mixed >> 32) & (room - 1); seen[at]; at = (at + 1) & (room - 1)) {
+            if (seen[at] == list[i]) return true;
+        }
+        seen[at] = list[i];
+    }
+    return false;
 }
 
 /* The optimizer, its parameters, and room for a step of each. */
@@ -13552,6 +13710,10 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     if (!tgi_optim_takes(S, op, params, n)) return NULL;
     o = (tg_optim *)tgi_take(S, tgi_optim_bytes(n));
     if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
+    if (tgi_any_twice(params, n, (const tg_tensor **)(void *)o)) {
+        tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
+                 "  hint: each is moved once for every time it is listed");
+    }
     memset(o, 0, tgi_optim_bytes(n));
     o->kind = kind;
     o->count = n;
@@ -13668,7 +13830,8 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
         return tgi_fail(
             S, TG_ERR_ARGUMENT, "step",
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-            "location. Please clone() the tensor before performing the operation.");
+            "location. (parameter %d)\nmake it of a copy of its own: tg_param(tg_clone(t))",
+            (int)(e - o->param));
     }
     for (k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
@@ -13831,9 +13994,8 @@ tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm
         if (ok && error_if_nonfinite && !tgi_is_finite(tg_item(total))) {
             ok = tgi_fail(
                 S, TG_ERR_ARGUMENT, op,
-                "The total norm of order %g for gradients from `parameters` is non-finite, so it cannot be clipped. To "
-                "disable this error and scale the gradients by the non-finite norm anyway, set "
-                "`error_if_nonfinite=False`",
+                "The total norm of order %g for gradients from `parameters` is non-finite, so it cannot be clipped.\n"
+                "with error_if_nonfinite false all gradients are scaled by it anyway",
                 norm_type);
         }
         total = ok && tgi_clip_scale(params, n, max_norm, total, norms) ? tg_keep(total) : NULL;
@@ -13899,6 +14061,13 @@ double tg_lr_step(int64_t step, int64_t size, double lr, double gamma)
 double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * pow(gamma, (double)step); }
 
 /* ======== @@SHOW ================================================================================================== */
+
+/* Whether the file took all that was printed: a full device may say so only when the buffer is flushed. */
+static bool tgi_written(tgi_thread *S, const char *op, FILE *file)
+{
+    if (!ferror(file) && fflush(file) == 0) return true;
+    return tgi_fail(S, TG_ERR_IO, op, "the file could not be written");
+}
 
 /* ---- tensors, as PyTorch prints them (torch/_tensor_str.py) ---- */
 
@@ -14155,7 +14324,7 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
         tgi_put(&p, ")\n");
     }
     if (scope) tgi_frame_close(S, scope);
-    if (ok && ferror(file)) return tgi_fail(S, TG_ERR_IO, op, "the file could not be written"), TG_ERR_IO;
+    if (ok && !tgi_written(S, op, file)) return TG_ERR_IO;
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -14338,8 +14507,7 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
 static tg_status tgi_tape_done(tgi_tape *tape, FILE *file)
 {
     tgi_tape_close(tape);
-    if (!ferror(file)) return TG_OK;
-    return tgi_fail(tape->S, TG_ERR_IO, tape->op, "the file could not be written"), TG_ERR_IO;
+    return tgi_written(tape->S, tape->op, file) ? TG_OK : TG_ERR_IO;
 }
 
 /* ---- the cells of a row ---- */

@@ -42,7 +42,7 @@ enum { TGI_BLOCK = 256, TGI_MOST_BLOCKS = 1 << 20, TGI_STAGING = 1 << 20, TGI_DE
 /* The first bad index since the last report, on the device: what the next call that waits will say. */
 typedef struct {
     unsigned long long first; /* of the check that is running: the place of its first bad index, or TGI_NO_PLACE */
-    int64_t at, size;
+    int64_t at, place, size;
     const char *op;
     int message, axis, found;
 } tgi_bad_index;
@@ -200,7 +200,7 @@ static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *
     if (!tgi_clear_bad_index(S, d)) return false;
     return tgi_library.fail_later(
         S, TG_ERR_ARGUMENT, bad.op,
-        tgi_text_of_bad_index((tgi_index_message)bad.message, bad.at, bad.axis, bad.size, later).text);
+        tgi_text_of_bad_index((tgi_index_message)bad.message, bad.at, bad.place, bad.axis, bad.size, later).text);
 }
 
 /* Waits for the stream, and reports what was found there. */
@@ -538,7 +538,10 @@ static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int6
 {
     const size_t bytes = (size_t)count * size;
     void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
-    if (!data) tgi_library.no_memory(S, op, bytes);
+    if (!data) {
+        tgi_library.no_memory(S, op, TG_DEV_CUDA, d->index, (double)count * (double)size,
+                              tgi_cuda_cached(S, d->index));
+    }
     return data;
 }
 
@@ -1729,6 +1732,7 @@ static __global__ void tgi_note_bad_index(tgi_nest index, int64_t size, const ch
         char *at[1];
         tgi_place(index, (int64_t)bad->first, at);
         bad->at = tgi_take<int64_t>(index.dtype[0], at[0]);
+        bad->place = (int64_t)bad->first;
         bad->size = size;
         bad->op = op;
         bad->message = message;

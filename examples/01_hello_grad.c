@@ -60,7 +60,7 @@ static void vectors(void)
 
     tg_tensor *squares = tg_mul(x, x), *ones = tg_ones(TG_SHAPE(4));
     tg_set_grad(x, NULL); /* gradients add up; this begins again */
-    tg_backward_ex(&squares, 1, &ones, 0);
+    tg_backward_ex(TG_LIST(squares), &ones, 0);
     show("d(x*x)/dx = 2x", tg_grad(x));
 
     tg_tensor *u = tg_detach(tg_mul(x, x)); /* x*x as a number, whose origin is forgotten */

@@ -13,7 +13,8 @@
 enum { POINTS = 200, STEPS = 200, LAYERS = 3, MAP_WIDTH = 72, MAP_HEIGHT = 28 };
 
 typedef struct {
-    tg_tensor *weight[LAYERS], *bias[LAYERS], *params[2 * LAYERS];
+    tg_tensor *weight[LAYERS], *bias[LAYERS]; /* the parameters by name, */
+    tg_tensor *params[2 * LAYERS];            /* and all of them in a list, for the optimizer */
 } network;
 
 static void make_network(network *net)
@@ -45,13 +46,10 @@ static void make_moons(tg_tensor **points, tg_tensor **labels)
     TG_SCOPE;
     tg_tensor *angle = tg_mul_scalar(tg_rand(TG_SHAPE(POINTS / 2)), 3.14159265358979324);
     tg_tensor *c = tg_cos(angle), *s = tg_sin(angle), *one = tg_ones(TG_SHAPE(POINTS / 2)), *minus_one = tg_neg(one);
-    tg_tensor *x[2], *y[2], *both[2], *label[2];
-    x[0] = c, x[1] = tg_rsub_scalar(c, 1);
-    y[0] = s, y[1] = tg_rsub_scalar(s, 0.5);
-    both[0] = tg_cat(x, 2, 0), both[1] = tg_cat(y, 2, 0);
-    label[0] = one, label[1] = minus_one;
-    *labels = tg_keep(tg_cat(label, 2, 0)); /* kept: handed to the caller's scope */
-    *points = tg_keep(tg_add(tg_stack(both, 2, 1), tg_mul_scalar(tg_randn(TG_SHAPE(POINTS, 2)), 0.1)));
+    tg_tensor *x = tg_cat(TG_LIST(c, tg_rsub_scalar(c, 1)), 0), *y = tg_cat(TG_LIST(s, tg_rsub_scalar(s, 0.5)), 0);
+    tg_tensor *noise = tg_mul_scalar(tg_randn(TG_SHAPE(POINTS, 2)), 0.1);
+    *labels = tg_keep(tg_cat(TG_LIST(one, minus_one), 0)); /* kept: handed to the caller's scope */
+    *points = tg_keep(tg_add(tg_stack(TG_LIST(x, y), 1), noise));
 }
 
 /* Max-margin: nothing to pay where label * score >= 1; plus a little for the size of every weight. */

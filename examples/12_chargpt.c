@@ -7,8 +7,9 @@
    PRINTS  the losses while it learns (validation: of 128 windows), three samples, and a last line that compares the
            model with counting bytes and pairs of bytes, in nats per byte of all the text that it was not trained on:
            validation 1.9123 bigram 2.4567 unigram 3.3100 nats/char
-   WRITES  out/loss.svg, log.csv and sample.txt.  The same seed gives the same numbers, on any number of threads; a GPU
-           begins with the same weights, sees the same batches, and rounds differently. */
+   WRITES  out/loss.svg, log.csv and sample.txt (named .part until they are complete).  The same seed gives the same
+           numbers, on any number of threads; a GPU begins with the same weights, sees the same batches, and rounds
+           differently. */
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* isatty, mkdir, chdir */
 #endif
@@ -226,6 +227,12 @@ static void draw(FILE *f, const point *p, int n, double bigram, double unigram) 
     fprintf(f, "</g>\n</svg>\n");
 }
 
+/* A second try for systems that rename to no file that there is. */
+static int complete(const char *part, const char *name)
+{
+    return rename(part, name) && (remove(name) || rename(part, name));
+}
+
 /* ---- training ---------------------------------------------------------------------------------------------------- */
 
 static int train(model *m, const corpus *c, int steps, FILE *log, point *curve) /* the number of points of the curve */
@@ -295,7 +302,8 @@ int main(int argc, char **argv)
     if (tg_device_parse(device_name, &device) == TG_OK) make_model(&m, c.vocab, device);
     if (!tg_ok()) return fail(device_name, tg_error_message());
     if ((mkdir(dir, 0777) && errno != EEXIST) || chdir(dir)) return fail(dir, strerror(errno));
-    FILE *log = fopen("log.csv", "wb"), *picture = fopen("loss.svg", "wb"), *samples = fopen("sample.txt", "wb");
+    FILE *log = fopen("log.csv.part", "wb"), *picture = fopen("loss.svg.part", "wb");
+    FILE *samples = fopen("sample.txt.part", "wb");
     if (!log || !picture || !samples) return fail(dir, strerror(errno));
     for (int i = 0; i < m.n_params; ++i) size += (double)tg_numel(m.params[i]);
     printf("%s: %.0f bytes, %d different; a transformer of %d layers and %.0f parameters on %s; %ld steps of %d x %d "
@@ -310,9 +318,12 @@ int main(int argc, char **argv)
     const double validation = validate(&m, &c, 0);
     if (!tg_ok()) return fail("tensorgrad", tg_error_message());
     draw(picture, curve, points, bigram, unigram);
-    if (fclose(log) | fclose(picture) | fclose(samples)) return fail(dir, "a file could not be written");
+    if (fclose(log) | fclose(picture) | fclose(samples) | complete("log.csv.part", "log.csv") |
+        complete("loss.svg.part", "loss.svg") | complete("sample.txt.part", "sample.txt"))
+        return fail(dir, "a file could not be written");
     printf("validation %.4f bigram %.4f unigram %.4f nats/char\n", validation, bigram, unigram);
     for (int i = 0; i < m.n_params; ++i) tg_release(m.params[i]);
     free(c.ids);
+    if (fflush(stdout) || ferror(stdout)) return fail("what was printed", "could not be written");
     return tg_shutdown() == TG_OK ? 0 : fail("tensorgrad", tg_error_message());
 }

@@ -123,8 +123,7 @@ static double train(int way)
     tg_tensor *x = tg_randn(TG_SHAPE(STEPS * BATCH, INPUTS)), *y = tg_sin(tg_narrow(x, 1, 0, 1));
     if (way == PIN_BATCH && device.type == TG_DEV_CUDA) x = tg_pin_memory(x), y = tg_pin_memory(y);
     if (way != MOVE_ALL) move_layer(&hidden, device), move_layer(&out, device);
-    tg_tensor *params[4] = {hidden.weight, hidden.bias, out.weight, out.bias};
-    tg_optim *opt = tg_sgd(params, 4, 0.2);
+    tg_optim *opt = tg_sgd(TG_LIST(hidden.weight, hidden.bias, out.weight, out.bias), 0.2);
     const tg_device_stats before = tg_stats_on(device);
     const int flags = way == PIN_BATCH ? TG_NON_BLOCKING : 0;
     double in_moves = 0, last_loss = 0;
@@ -146,7 +145,7 @@ static double train(int way)
     printf("   %-31s %6.0f bytes there and %5.0f back a step, loss %.6f\n", way_names[way],
            (double)(after.received - before.received) / STEPS, (double)(after.sent - before.sent) / STEPS, last_loss);
     tg_optim_free(opt);
-    for (int i = 0; i < 4; ++i) tg_release(params[i]);
+    tg_release(hidden.weight), tg_release(hidden.bias), tg_release(out.weight), tg_release(out.bias);
     return 1e3 * in_moves / STEPS;
 }
 

@@ -80,6 +80,11 @@ run_chargpt()
     for file in result.txt loss.svg sample.txt; do
         check "12_chargpt-threads-$file" cmp "$log/chargpt1/$file" "$log/chargpt2/$file"
     done
+    check 12_chargpt-complete test ! -e "$log/chargpt2/log.csv.part" -a -s "$log/chargpt2/log.csv"
+    if [ -w /dev/full ]; then
+        "$1" --steps 1 --text LICENSE --out "$log/chargpt2" >/dev/full 2>"$log/chargpt-full.txt"
+        check 12_chargpt-full-device test $? -eq 1
+    fi
     "$1" --text "$log/no such text" --out "$log/chargpt1" >"$log/chargpt-error.txt" 2>&1
     check 12_chargpt-no-text test $? -eq 1
 }

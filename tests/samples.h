@@ -1226,7 +1226,7 @@ SAMPLES(view)
     refuse(tg_view(ones(2, 3), TG_SHAPE(4)), "shape '[4]' is invalid for input of size 6");
     refuse(tg_view(tg_t(ones(2, 3)), TG_SHAPE(6)),
            "view size is not compatible with input tensor's size and stride (at least one "
-           "dimension spans across two contiguous subspaces). Use .reshape(...) instead.");
+           "dimension spans across two contiguous subspaces).\n  hint: use tg_reshape");
     refuse(tg_view(ones(2, 3), TG_SHAPE(-1, -1)), "only one dimension can be inferred");
     refuse(tg_view(ones(0, 3), TG_SHAPE(-1, 0)), "cannot reshape tensor of 0 elements into shape [-1, 0]");
     refuse(tg_view(ones(2, 3), TG_SHAPE(-2, 3)), "invalid shape dimension -2");
@@ -1529,8 +1529,9 @@ SAMPLES(index_select)
     sample(S(3, 4), no_ids(), dim(0));
     edge(in("[1, 2, 3]"), ids("[2, 0, 2]"), dim(0), gives("[3, 1, 3]"), grads("[1, 0, 2]"));
     expect(tg_index_select(i64("[1, 9007199254740993]"), 0, of_dtype(TG_I32, "[1]")), "[9007199254740993]");
-    refuse(tg_index_select(ones(3), 0, i64("[0, 3]")), "index out of range in self");
-    refuse(tg_index_select(ones(3), 0, i64("[-1]")), "index out of range in self");
+    refuse(tg_index_select(ones(3), 0, i64("[0, 3]")),
+           "index out of range in self: index 3 at position 1 is outside [0, 3)");
+    refuse(tg_index_select(ones(3), 0, i64("[-1]")), "index -1 at position 0 is outside [0, 3)");
     refuse(tg_index_select(ones(2, 3), 0, i64("[[0]]")), "Index is supposed to be a vector");
     refuse(tg_index_select(ones(2, 3), 0, ones(1)), "Expected dtype int32/int64 for index");
 }
@@ -1567,6 +1568,7 @@ SAMPLES(embedding)
     edge(in("[[1, 2], [3, 4], [5, 6]]"), ids("[2, 0, 2]"), gives("[[5, 6], [1, 2], [5, 6]]"),
          grads("[[1, 1], [0, 0], [2, 2]]"));
     refuse(tg_embedding(ones(3, 2), i64("[3]")), "index out of range in self");
+    refuse(tg_embedding(ones(3, 2), tg_t(i64("[[0, 1], [2, 1], [7, 1]]"))), "index 7 at position 2 is outside [0, 3)");
     refuse(tg_embedding(ones(3, 2), i64("[-1]")), "index out of range in self");
     refuse(tg_embedding(ones(3), i64("[0]")), "'weight' must be 2-D");
     refuse(tg_embedding(ones(3, 2), ones(1)), "");
@@ -1654,7 +1656,7 @@ SAMPLES(index_put_)
     edge(in("[1, 2, 3]"), in("[7, 8]"), ids("[2, 0]"), gives("[8, 2, 7]"), grads("[0, 1, 0]"), grads("[1, 1]"));
     refuse(tg_index_put_(leaf("[1, 2]"), &twice, 1, ones(1), false),
            "tg_index_put_: a leaf Variable that requires grad is being used in an in-place operation.");
-    refuse(tg_index_put_(tg_expand(ones(1), TG_SHAPE(3)), &twice, 1, ones(1), false), "Please clone() the tensor");
+    refuse(tg_index_put_(tg_expand(ones(1), TG_SHAPE(3)), &twice, 1, ones(1), false), "tg_clone(t)");
     own = f64("[1, 2, 3]"), at_ = i64("[1, 2]"); /* written with its own elements, as they were before */
     expect(tg_index_put_(own, &at_, 1, tg_narrow(own, 0, 0, 2), false), "[1, 1, 2]");
     own = tg_reshape(f64("[1, 2, 3, 4]"), TG_SHAPE(2, 2)); /* through a view */
@@ -2187,7 +2189,10 @@ SAMPLES(matmul)
     refuse(tg_matmul(ones(2, 2), tg_zeros_on(TG_SHAPE(2, 2), TG_F32, HERE)), "same dtype");
     refuse(tg_matmul(ones(2), ones(3)), "");
     refuse(tg_matmul(ones(2, 2, 3), ones(2, 2)), "shapes cannot be multiplied (4x3 and 2x2)");
-    refuse(tg_matmul(boolean("[[1]]"), boolean("[[1]]")), "");
+    refuse(tg_matmul(boolean("[[1]]"), boolean("[[1]]")), "bool tensors cannot be multiplied");
+    refuse(tg_matmul(ones(2), tg_zeros_on(TG_SHAPE(2), TG_F32, HERE)),
+           "expected m1 and m2 to have the same dtype, but got: f64 != f32\n"
+           "  hint: a [2] is f64 and b [2] is f32: tg_to_dtype(b, tg_dtype_of(a))");
 }
 SAMPLES(mm)
 {
@@ -2240,6 +2245,9 @@ SAMPLES(linear)
          grads("[[1, 2], [1, 2]]"), grads("[1, 1]"));
     refuse(tg_linear(ones(2, 3), ones(2, 2), NULL), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
     refuse(tg_linear(ones(2, 3), ones(4, 3), ones(3)), "");
+    refuse(tg_linear(ones(2, 3), tg_zeros_on(TG_SHAPE(4, 3), TG_F32, HERE), NULL),
+           "tg_linear: expected m1 and m2 to have the same dtype, but got: f64 != f32\n"
+           "  hint: x [2, 3] is f64 and weight [4, 3] is f32: tg_to_dtype(weight, tg_dtype_of(x))");
     sample(S(2, 3), S(3)); /* a weight without an out dim */
     refuse(tg_linear(f64("1"), ones(2, 3), NULL), "are needed, but their shapes are [] and [2, 3]");
 }
@@ -2370,9 +2378,14 @@ SAMPLES(scaled_dot_product_attention)
            "[[[1.95556378403, 2.95556378403], [1.77880043097, 2.77880043097], [1.60588532459, 2.60588532459]]]");
     expect(tg_scaled_dot_product_attention(q, k, v, boolean("[[1, 0, 1], [1, 1, 0], [0, 0, 0]]"), 0, false, 0),
            "[[[1.90578887153, 2.90578887153], [0.882691462681, 1.88269146268], [nan, nan]]]");
-    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 4), ones(2, 4), NULL, 0, false, 0), "");
-    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(3, 4), NULL, 0, false, 0), "");
-    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2), 0, true, 0), "");
+    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 4), ones(2, 4), NULL, 0, false, 0),
+           "tg_scaled_dot_product_attention: q [2, 3], k [2, 4] and v [2, 4] do not fit");
+    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(3, 4), NULL, 0, false, 0),
+           "q [2, 3], k [2, 3] and v [3, 4] do not fit");
+    refuse(tg_scaled_dot_product_attention(ones(2, 5, 3), ones(2, 5, 3), ones(3, 5, 3), NULL, 0, false, 0),
+           "q [2, 5, 3], k [2, 5, 3] and v [3, 5, 3] do not fit");
+    refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(2, 3), ones(2, 2), 0, true, 0),
+           "Explicit attn_mask should not be set when is_causal is true");
     refuse(tg_scaled_dot_product_attention(ones(3), ones(2, 3), ones(2, 3), NULL, 0, false, 0), "");
     expect(tg_scaled_dot_product_attention(q, k, v, NULL, 1, false, 0), "[[[0, 0], [0, 0], [0, 0]]]");
     tg_seed(3), q = tg_scaled_dot_product_attention(k, k, v, NULL, 0.5, false, 0);
@@ -2530,6 +2543,12 @@ SAMPLES(cross_entropy)
     refuse(tg_cross_entropy(ones(2, 3, 4), tg_zeros_on(TG_SHAPE(2, 5), TG_I64, HERE)),
            "size mismatch (got input: [2, 3, 4], target: [2, 5])");
     refuse(tg_cross_entropy(f64(LOGITS), ones(2, 2)), "probabilities of shape [2, 2] for logits of shape [2, 3]");
+    refuse(tg_cross_entropy(f64(LOGITS), ones(2)),
+           "probabilities of shape [2] for logits of shape [2, 3]\n"
+           "  hint: class indices must be i64: tg_to_dtype(targets, TG_I64)");
+    refuse(tg_cross_entropy(f64(LOGITS), tg_to_dtype(ones(2), TG_U8)),
+           "Expected dtype int32/int64 for class indices, but got u8\n"
+           "  hint: class indices must be i64: tg_to_dtype(targets, TG_I64)");
     refuse(tg_cross_entropy(f64("1"), i64("1")), "at least one dim");
     refuse(tg_cross_entropy(i64("[1, 2]"), i64("1")), "");
 }

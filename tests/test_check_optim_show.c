@@ -2,6 +2,7 @@
  * to the letter. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "harness.h"
+#include <time.h>
 #include <stdlib.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
@@ -828,6 +829,49 @@ TEST(optim_manners)
     tg_release(p[0]);
 }
 
+static int duplicate_warnings;
+static void count_duplicates(tg_status code, const char *message, void *user)
+{
+    (void)user;
+    duplicate_warnings += code == TG_OK && strstr(message, "duplicate parameters");
+}
+
+/* One tensor twice among many is found, and an optimizer of many takes no longer than the making of the tensors. */
+TEST(optim_of_many)
+{
+    enum { MANY = 60000 };
+    tg_tensor **p = (tg_tensor **)malloc(sizeof *p * MANY), *last;
+    clock_t begun = clock(), made, taken;
+    tg_optim *o;
+    int i;
+    for (i = 0; p && i < MANY; ++i) p[i] = tg_param(tg_zeros(TG_SHAPE(1)));
+    made = clock() - begun, begun = clock();
+    tg_set_error_handler(count_duplicates, NULL);
+    o = tg_adam(p, MANY, 0.1);
+    taken = clock() - begun;
+    CHECK(o != NULL && duplicate_warnings == 0);
+    if (!CHECK(taken < 5 * made)) printf("    %ld clocks, the tensors %ld\n", (long)taken, (long)made);
+    tg_optim_free(o);
+    last = p[MANY - 1], p[MANY - 1] = p[17];
+    o = tg_adam(p, MANY, 0.1);
+    CHECK(o != NULL && duplicate_warnings == 1);
+    tg_optim_free(o);
+    p[MANY - 1] = last;
+    for (i = 1; i <= 9; ++i) { /* small tables */
+        o = tg_sgd(p, i, 0.1);
+        CHECK(duplicate_warnings == i);
+        tg_optim_free(o);
+        last = p[i], p[i] = p[i / 2];
+        o = tg_sgd(p, i + 1, 0.1);
+        CHECK(duplicate_warnings == i + 1);
+        tg_optim_free(o);
+        p[i] = last;
+    }
+    tg_set_error_handler(NULL, NULL);
+    for (i = 0; i < MANY; ++i) tg_release(p[i]);
+    free(p);
+}
+
 TEST(clipping)
 {
     const double g0[2] = {3, 0}, g1[2] = {0, 4};
@@ -1230,6 +1274,7 @@ int main(int argc, char **argv)
     RUN(optim_trajectories);
     RUN(optim_narrow_dtypes);
     RUN(optim_manners);
+    RUN(optim_of_many);
     RUN(clipping);
     RUN(schedules);
     RUN(print_numbers);

@@ -1,9 +1,14 @@
 /* Creation and access: what makes tensors of host memory, says what they are, and hands their bytes back. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* dup, fileno */
+#endif
 static int aborted;
 #define TG_ABORT() (aborted++)
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include "harness.h"
+#include <limits.h>
+#include <unistd.h>
 
 static int deleted;
 static void count_deletion(void *user) { *(int *)user += 1; }
@@ -58,14 +63,64 @@ TEST(wrapped_memory_is_borrowed)
     CHECK(deleted == 1); /* a call that fails leaves the memory to the caller */
 }
 
+/* The allocator of this program: malloc, but no block of more than 1 GiB. */
+static void *small_alloc(size_t bytes, void *user)
+{
+    (void)user;
+    return bytes > (size_t)1 << 30 ? NULL : malloc(bytes);
+}
+static void small_free(void *p, size_t bytes, void *user)
+{
+    (void)bytes, (void)user;
+    free(p);
+}
+
+TEST(out_of_memory_names_device_and_figures)
+{
+    TG_SCOPE;
+    tg_tensor *kept = tg_empty(TG_SHAPE(300000)), *dropped = tg_empty(TG_SHAPE(2048)), *row;
+    tg_drop(dropped); /* kept for reuse, and given back when memory is short */
+    CHECK_FAILS(tg_empty(TG_SHAPE((int64_t)1 << 42)),
+                sizeof(size_t) < 8 /* nothing is tried, and nothing given back */
+                    ? "tg_empty: cpu is out of memory: tried to allocate 16.00 TiB, 1.14 MiB in use, "
+                    : "cpu is out of memory: tried to allocate 16.00 TiB, 1.14 MiB in use, 0 bytes kept for reuse");
+    CHECK(tg_error_code() == TG_OK && tg_numel(kept) == 300000);
+    dropped = tg_empty(TG_SHAPE(2048));
+    tg_drop(dropped);
+    CHECK_FAILS(tg_empty_on(TG_SHAPE((int64_t)1 << 58), TG_F64, TG_CPU), /* not even tried */
+                "tried to allocate 2097152.00 TiB, 1.14 MiB in use, ");
+    CHECK(strstr(tgi_text_of_size(1023).text, "1023 bytes") && strstr(tgi_text_of_size(1536).text, "1.50 KiB"));
+    CHECK(strstr(tgi_text_of_size(3e9).text, "2.79 GiB"));
+    row = tg_zeros(TG_SHAPE(1)); /* a host block that is no tensor's: a sort's scratch */
+    CHECK_FAILS(tg_cumsum(tg_expand(row, TG_SHAPE((int64_t)1 << 40)), 0), "cpu is out of memory");
+}
+
 TEST(typed_pointers)
 {
     tg_tensor *a = tg_ones(TG_SHAPE(2, 3));
     CHECK(tg_data_f32(a) != NULL && tg_data_f32(a) == (float *)tg_data(a));
-    CHECK_FAILS(tg_data_f32(tg_t(a)), "non-contiguous");
-    CHECK_FAILS(tg_data_f32(tg_eq_scalar(a, 1)), "bool");
-    CHECK_FAILS(tg_data_i64(a), "f32");
+    CHECK_FAILS(tg_data_f32(tg_t(a)), "tg_data_f32: the tensor is non-contiguous\n  hint: tg_contiguous makes one");
+    CHECK_FAILS(tg_data_f32(tg_eq_scalar(a, 1)), "the tensor is bool, not f32\n  hint: tg_to_dtype makes one");
+    CHECK_FAILS(tg_data_i64(tg_t(a)),
+                "the tensor is f32, not i64, and non-contiguous\n  hint: tg_to_dtype with tg_contiguous makes");
     CHECK_FAILS(tg_data(NULL), "argument t is NULL");
+}
+
+static int made;
+static tg_tensor *next(void) { return tg_full(TG_SHAPE(1), ++made); }
+
+TEST(a_list_evaluates_each_element_once)
+{
+    tg_tensor *rows[2] = {next(), next()}, **at = rows, *all, *x = tg_param(tg_ones(TG_SHAPE(2, 2)));
+    all = tg_cat(TG_LIST(tg_cat(TG_LIST(next(), tg_cat(TG_LIST(next()), 0)), 0), tg_neg(*at++)), 0);
+    CHECK(made == 4 && at == rows + 1 && tg_numel(all) == 3);
+    CHECK_NEAR(tg_item(tg_sum(all)), 3 + 4 - 1, 0);
+    CHECK_NEAR(tg_get(tg_einsum("ij,jk->ik", TG_LIST(x, tg_mul_scalar(x, 2))), TG_INDEX(1, 0)), 4, 0);
+    CHECK_NEAR(tg_item(tg_select(tg_index(all, TG_LIST(tg_arange_on(2, 3, 1, TG_I64, TG_CPU))), 0, 0)), -1, 0);
+    CHECK(tg_backward_ex(TG_LIST(tg_sum(x), tg_sum(tg_square(x))), NULL, 0) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0, 1)), 3, 0);
+    CHECK_FAILS(tg_cat(TG_LIST(all, NULL), 0), "NULL");
+    tg_release(x);
 }
 
 TEST(names)
@@ -81,6 +136,85 @@ TEST(names)
     tg_clear_error();
 }
 
+/* What the default handler prints of a call that is made several times, as text. */
+static const char *printed(void (*call)(void), int times)
+{
+    static char text[512];
+    FILE *file = tmpfile();
+    int saved = dup(2);
+    size_t n;
+    fflush(stderr);
+    if (!file || saved < 0 || dup2(fileno(file), 2) < 0) return "no file";
+    tgi_handler.set = false;
+    while (times-- > 0) call();
+    tg_set_error_handler(NULL, NULL);
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    rewind(file);
+    n = fread(text, 1, sizeof text - 1, file);
+    text[n] = 0;
+    fclose(file);
+    return text;
+}
+static void mistake(void) { (void)tg_data_i64(tg_ones(TG_SHAPE(2))); }
+static void other_mistake(void)
+{
+    (void)tg_narrow(tg_ones(TG_SHAPE(2)), 5, 0, 1);
+    mistake();
+}
+static int times_handled;
+static void count_errors(tg_status code, const char *text, void *user)
+{
+    (void)code, (void)text, (void)user;
+    ++times_handled;
+}
+
+TEST(the_default_handler_prints_a_text_once_in_a_row)
+{
+    const char *once = "tensorgrad: tg_data_i64: the tensor is f32, not i64\n", *found, *text;
+    text = printed(mistake, 3);
+    found = strstr(text, once);
+    CHECK(found == text && !strstr(found + 1, "tensorgrad: "));
+    text = printed(other_mistake, 2); /* not in a row: each is printed again */
+    found = strstr(text, once);
+    CHECK(found && strstr(found + 1, once));
+    tg_set_error_handler(count_errors, NULL);
+    mistake(), mistake(), mistake();
+    CHECK(times_handled == 3); /* a handler of one's own gets all */
+    tg_set_error_handler(NULL, NULL);
+    tg_clear_error();
+}
+
+TEST(a_full_device_is_an_error)
+{
+    FILE *full = fopen("/dev/full", "w");
+    tg_tensor *x = tg_param(tg_ones(TG_SHAPE(2))), *y = tg_sum(x);
+    if (full) {
+        CHECK(tg_fprint(full, x) == TG_ERR_IO);
+        clearerr(full), tg_clear_error();
+        CHECK(tg_tape_print(full, y) == TG_ERR_IO);
+        clearerr(full), tg_clear_error();
+        CHECK(tg_tape_dot(full, y) == TG_ERR_IO);
+        fclose(full);
+    }
+    tg_clear_error();
+    tg_release(x);
+}
+
+TEST(any_number_of_threads_is_taken)
+{
+    tg_tensor *x = tg_full(TG_SHAPE(1 << 20), 0.1), *alone, *many;
+    tg_set_num_threads(1);
+    alone = tg_exp(x);
+    tg_set_num_threads(INT_MAX);
+    many = tg_exp(x);
+    CHECK(tg_equal(alone, many));
+    tg_set_num_threads(40000);
+    CHECK(tg_equal(tg_sum(alone), tg_sum(tg_exp(x))));
+    tg_set_num_threads(0);
+}
+
 TEST(aborting_is_the_users_choice)
 {
     tg_set_error_handler(tg_abort_on_error, NULL);
@@ -92,13 +226,20 @@ TEST(aborting_is_the_users_choice)
 
 int main(int argc, char **argv)
 {
+    const tg_allocator allocator = {small_alloc, small_free, NULL};
     harness_begin(argc, argv);
+    CHECK(tg_set_allocator(&allocator) == TG_OK);
     RUN(what_the_build_is);
     RUN(empty_tensors_have_shape_dtype_and_device);
     RUN(host_memory_is_copied);
     RUN(wrapped_memory_is_borrowed);
+    RUN(out_of_memory_names_device_and_figures);
     RUN(typed_pointers);
+    RUN(a_list_evaluates_each_element_once);
     RUN(names);
+    RUN(the_default_handler_prints_a_text_once_in_a_row);
+    RUN(a_full_device_is_an_error);
+    RUN(any_number_of_threads_is_taken);
     RUN(aborting_is_the_users_choice);
     return harness_end();
 }

@@ -69,6 +69,15 @@ def simulated(lines, blocks):
     check(shell(lines, "the README's make sim") == wanted, "what the program prints on the simulator")
 
 
+def separate(lines, program, wanted):
+    """The block that compiles the library once, in a folder of its own; main.c is the program without the define."""
+    folder = os.path.join(FOLDER, "separate")
+    os.makedirs(folder, exist_ok=True)
+    shutil.copy("tensorgrad.h", folder)
+    open(os.path.join(folder, "main.c"), "w").write(program.replace("#define TENSORGRAD_IMPLEMENTATION\n", ""))
+    check(shell(lines + "./a.out", "the README's tg.c", cwd=folder) == wanted, "what it prints with the library in tg.c")
+
+
 def error_program(message):
     """A program that makes the error that the README quotes: an op on tensors of the shapes in its hint."""
     op = re.match(r"(tg_\w+): ", message).group(1)
@@ -108,6 +117,8 @@ def main():
                 check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
             if text.startswith("make sim"):
                 simulated(text, blocks)
+        elif text.startswith("printf "):
+            separate(text, *next((t, blocks[i + 1][1]) for i, (language, t) in enumerate(blocks) if "int main" in t))
         elif text.startswith("nvcc "): # stage cuda of .ci/run compiles and links so
             companion = open("tensorgrad_cuda.cu").read()
             check(all(line in companion for line in text.strip().split("\n")), "not as tensorgrad_cuda.cu says", text)

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# builds.sh FOLDER: how the header and the Makefile answer to unusual wishes: options that break NaN are refused; a 32-bit x86
+# compiles without a warning and links without a library for atomics; make finds OpenMP with a C++ compiler as well, passes
+# on a text with an apostrophe, and refuses a folder with a space.
+set -u
+out=$1 passed=0 failed=0
+mkdir -p "$out"
+WARN='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror'
+
+verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "failed: $2"; fi; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+for option in -ffast-math -ffinite-math-only; do
+    cc -std=c99 $option -I. -fsyntax-only tests/ci/units/main.c 2>&1 | grep -q 'tensorgrad needs NaN and infinity'
+    verdict $? "$option is refused"
+    cc -std=c99 $option -DTG_ALLOW_FAST_MATH -I. -fsyntax-only tests/ci/units/main.c
+    verdict $? "$option is allowed on request"
+done
+
+echo 'int main(void) { return 0; }' >"$out/empty.c"
+for command in 'gcc -std=c99' 'clang -std=c99' 'g++ -x c++ -std=c++11'; do
+    if ! have "${command%% *}" || ! $command -m32 "$out/empty.c" -o "$out/empty" 2>/dev/null; then
+        echo "skipped: $command -m32 cannot link"
+        continue
+    fi
+    $command -m32 -O1 $WARN -I. tests/test_creation.c -o "$out/creation32" -lm && "$out/creation32" >"$out/creation32.txt" 2>&1
+    verdict $? "test_creation by $command -m32"
+done
+
+if echo '#include <omp.h>' | cc -fopenmp -x c -c - -o "$out/omp.o" 2>/dev/null && have c++; then
+    make -n CC=c++ BUILD="$out/c++" examples 2>&1 | grep -q 'OpenMP: -fopenmp$'
+    verdict $? "make CC=c++ finds OpenMP"
+fi
+head -c 2000 LICENSE >"$out/it's.txt"
+make BUILD="$out/demo" CFLAGS=-O1 demo TEXT="$out/it's.txt" ARGS="--steps 1 --out $out/demo-out" >"$out/demo.txt" 2>&1
+verdict $? "a text with an apostrophe"
+make BUILD="$out/a b" demo 2>&1 | grep -q 'make needs a path without spaces'
+verdict $? "a folder with a space is refused"
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
