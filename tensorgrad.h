@@ -45,6 +45,7 @@
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; empty: one thread only
        TG_ABORT             what tg_abort_on_error calls (default: abort)
+       TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
        TG_ALLOW_FAST_MATH   compile under -ffast-math or -ffinite-math-only, which break NaN and infinity, instead of
                             refusing
 
@@ -166,7 +167,8 @@ typedef struct {
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
 /* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit); 0 gives each back at once, so
-   that a memory checker sees every use after free. */
+   that a memory checker sees every use after free.  The handles of ended tensors, some 300 bytes each, are no part of
+   it: they stay until their thread ends, for new handles alone, so that the use of an ended tensor can be told. */
 TG_API void tg_set_cache_limit(size_t bytes);
 
 /* Live things of the whole process: this thread's counts are exact, another thread's as of its last tg_stats or end.
@@ -364,7 +366,8 @@ extern "C" {
 #define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
-   a reference outside all scopes.  tg_drop ends a temporary before its scope does.  tg_share lets other threads use a
+   a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing to
+   any other tensor: so tg_drop(tg_to(x, device)) is right even where tg_to has returned x itself.  tg_share lets other threads use a
    leaf (weights, data): from then on its counts are atomic, and writing it on a GPU waits for what all threads have
    asked of that GPU.  Errors: an over-release; tg_share of a non-leaf. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
@@ -504,7 +507,7 @@ TG_API int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user);
 TG_API int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user);
 TG_API tg_status tg_unhook(tg_tensor *t, int hook);
 
-/* Writes to t's memory that the library did not see are counted by tg_touch_; this is the count.
+/* How often t's memory was written in place: by ops, and by the program through a pointer, which tg_touch_ counts.
    torch.Tensor._version */
 TG_API int64_t tg_version_of(const tg_tensor *t);
 
@@ -1343,6 +1346,8 @@ enum {
 #define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* one thread only: nobody else was there */
 #endif
 
+enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
+
 typedef struct tgi_thread tgi_thread;
 #ifndef TGI_CUDA_COMPANION
 typedef struct tgi_node tgi_node;
@@ -1363,7 +1368,6 @@ typedef enum {
 } tgi_cause;
 
 enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
-enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
 
 /* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
 struct tgi_thread {
@@ -4381,7 +4385,8 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
         for (int64_t i = 0; i < n; ++i) {                                                                 \
             real p = ((const real *)P)[i], g = ((const real *)G)[i];                                      \
             real a = A[i], b = B[i], c = C[i];                                                            \
-            update((real *)P)[i] = p;                                                                     \
+            update                                                                                        \
+            ((real *)P)[i] = p;                                                                           \
             A[i] = a, B[i] = b, C[i] = c;                                                                 \
         }                                                                                                 \
     }
@@ -4737,12 +4742,15 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
     return s;
 }
 
+/* The name of t, or of what it is a view of; NULL when there is none. */
+static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
+
 /* "[2, 3]", or "[2, 3] 'weight'" of a tensor with a name */
 static tgi_text tgi_shape_text(const tg_tensor *t)
 {
     tgi_text s = tgi_dims_text(t->ndim, t->dim);
     const size_t used = strlen(s.text);
-    if (t->name) snprintf(s.text + used, sizeof s.text - used, " '%.40s'", t->name);
+    if (tgi_name_of(t)) snprintf(s.text + used, sizeof s.text - used, " '%.40s'", tgi_name_of(t));
     return s;
 }
 
@@ -5328,8 +5336,8 @@ static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, 
 static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
 {
     if (TGI_LIKELY(shape->ndim >= 0 && shape->ndim <= TG_MAX_DIMS)) return true;
-    return tgi_fail(S, TG_ERR_SHAPE, op, "argument %s has %d numbers, but a tensor has at most %d dims", argument,
-                    shape->ndim, TG_MAX_DIMS);
+    return tgi_fail(S, TG_ERR_SHAPE, op, "argument %s: a tensor has at most %d dims, not %d", argument, TG_MAX_DIMS,
+                    shape->ndim);
 }
 
 tg_tensor *tg_keep(tg_tensor *t)
@@ -6621,7 +6629,7 @@ static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const 
 {
     tgi_text name = tgi_argument_name(arguments, i, nin);
     size_t used = strlen(name.text);
-    if (t->name) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", t->name);
+    if (tgi_name_of(t)) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", tgi_name_of(t));
     return name;
 }
 
@@ -6856,7 +6864,7 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
         return tgi_fail(S, TG_ERR_GRAPH, op,
                         "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
                         "write to it inside TG_NO_GRAD; or write to a copy",
-                        t->base ? "view of a " : "", tgi_shape_text(t->name ? t : base).text);
+                        t->base ? "view of a " : "", tgi_shape_text(t).text);
     }
     if (!t->base || !(c->records || (base->flags & TGI_REQUIRES_GRAD))) return true;
     if (t->flags & TGI_MULTI_VIEW) {
@@ -8425,14 +8433,15 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
     tg_rng rng = S->rng;
     tg_ctx *ctx;
     int i;
+    if (n_in < 0 || n_out < 0 || n_out > UINT16_MAX) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, n_out > 0 && n_in >= 0 ? "%d inputs, but %d outputs are too many"
+                                                                : "%d inputs and %d outputs cannot be", n_in, n_out);
+        return TG_ERR_ARGUMENT;
+    }
     for (i = 0; out && i < n_out; ++i) out[i] = NULL;
     if (!name || !forward || !backward || (!out && n_out > 0)) {
         tgi_null_argument(S, op, !name ? "name" : !forward ? "forward" : !backward ? "backward" : "out");
         return tgi_failed(S);
-    }
-    if (n_in < 0 || n_out < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "%d inputs and %d outputs cannot be", n_in, n_out);
-        return TG_ERR_ARGUMENT;
     }
     if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
     for (i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));

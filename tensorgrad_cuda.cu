@@ -34,7 +34,7 @@ extern "C" void __cxa_guard_release(long long *guard) { __atomic_store_n((char *
 extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
 #endif
 
-enum { TGI_BLOCK = 256, TGI_MOST_BLOCKS = 1 << 20, TGI_STAGING = 1 << 20, TGI_DEVICES = 16 };
+enum { TGI_BLOCK = 256, TGI_MOST_BLOCKS = 1 << 20, TGI_STAGING = 1 << 20 };
 #define TGI_ALL_LANES 0xffffffffu
 
 /* ======== The runtime: streams, memory, errors ==================================================================== */
@@ -76,7 +76,7 @@ typedef struct tgi_pinned {
 
 typedef struct {
     int current;
-    tgi_cuda_device device[TGI_DEVICES];
+    tgi_cuda_device device[TGI_MAX_DEVICES];
     tgi_pinned *pinned;
 } tgi_cuda_thread;
 
@@ -230,7 +230,7 @@ static void tgi_free_pinned(tgi_thread *S, void *data, cudaEvent_t event)
 static int tgi_cuda_device_count(void)
 {
     int count = 0;
-    if (cudaGetDeviceCount(&count) == cudaSuccess) return count < TGI_DEVICES ? count : (int)TGI_DEVICES;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count < TGI_MAX_DEVICES ? count : (int)TGI_MAX_DEVICES;
     cudaGetLastError(); /* no driver or no device is no error here */
     return 0;
 }
@@ -249,7 +249,7 @@ static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
         return tgi_library.fail(S, TG_ERR_DEVICE, op, "No CUDA GPUs are available");
     if (!tgi_cuda_said(S, status, "cudaGetDeviceCount", __LINE__)) return false;
     if (*index == -1) *index = tgi_this_cuda.current;
-    if (*index >= 0 && *index < count && *index < TGI_DEVICES) return true;
+    if (*index >= 0 && *index < count && *index < TGI_MAX_DEVICES) return true;
     return tgi_library.fail(S, TG_ERR_DEVICE, op,
                             "CUDA error: invalid device ordinal\n"
                             "GPU device may be out of range, do you have enough GPUs? cuda:%d of %d",
@@ -265,7 +265,7 @@ static bool tgi_cuda_set_current(tgi_thread *S, int index)
 
 static void tgi_cuda_thread_end(tgi_thread *S)
 {
-    for (int index = 0; index < TGI_DEVICES; ++index) {
+    for (int index = 0; index < TGI_MAX_DEVICES; ++index) {
         tgi_cuda_device *d = &tgi_this_cuda.device[index];
         if (!d->ready || !TGI_CUDA(cudaSetDevice(index))) continue;
         tgi_wait(S, d);
