@@ -939,15 +939,17 @@ static int calls_within(void)
 
 static void run_any_function(void) { run_function(&api_functions[pick(API_FUNCTIONS)]); }
 
-static void misbehave(void)
+/* Whether it did anything: what the callback was given may then have ended. */
+static bool misbehave(void)
 {
     static const char *const chosen[] = {"tg_scope_begin", "tg_scope_end", "tg_backward", "tg_shutdown", "tg_thread_end",
                                          "tg_clear_error", "tg_release", "tgi_hold_open"};
     int n = pick(3);
-    if (memory.paused || calls_within() > MOST_NESTED || percent(60)) return;
+    if (memory.paused || calls_within() > MOST_NESTED || percent(60)) return false;
     disturb();
     if (percent(50)) run_function(function_named(ANY(chosen)));
     while (n-- > 0) run_any_function();
+    return true;
 }
 
 /* What the library has open around a callback counts as one frame. */
@@ -968,19 +970,30 @@ static void callback_ends(int outside)
     if (frame_count > outside) frames_close(outside);
 }
 
+/* A tensor for a callback to return, made of what it was given, or NULL. */
 static tg_tensor *any_answer(tg_tensor *given)
 {
     switch (pick(12)) {
     case 0: return NULL;
-    case 1: return given;
-    case 2: return tg_ones(small_shape());
-    case 3: return pool_count ? pool[pick(pool_count)].t : NULL;
-    case 4: return tg_to_dtype(given, (tg_dtype)pick(8));
-    case 5: tg_scope_begin(); return tg_mul_scalar(given, 3);
-    case 6: return tg_sum(given);
-    case 7: return tg_detach(given);
-    default: return tg_mul(given, given);
+    case 1: return tg_ones(small_shape());
+    case 2: return pool_count ? pool[pick(pool_count)].t : NULL;
+    case 3: return given;
+    case 4: return given ? tg_to_dtype(given, (tg_dtype)pick(8)) : NULL;
+    case 5: tg_scope_begin(); return given ? tg_mul_scalar(given, 3) : tg_ones(small_shape());
+    case 6: return given ? tg_sum(given) : NULL;
+    case 7: return given ? tg_detach(given) : NULL;
+    default: return given ? tg_mul(given, given) : NULL;
     }
+}
+
+/* Misbehaves before or after the answer is made, and does not return what has ended by that. */
+static tg_tensor *any_answer_of_callback(tg_tensor *given)
+{
+    tg_tensor *answer;
+    if (misbehave()) given = NULL;
+    answer = any_answer(given);
+    if (given && misbehave() && (answer == given || !entry_of(answer))) answer = percent(50) ? tg_scalar(1) : NULL;
+    return answer;
 }
 
 static tg_tensor *any_hook(tg_tensor *grad, void *user)
@@ -989,8 +1002,7 @@ static tg_tensor *any_hook(tg_tensor *grad, void *user)
     tg_tensor *answer;
     (void)user;
     if (percent(20)) pool_add(grad, true);
-    misbehave();
-    answer = any_answer(grad);
+    answer = any_answer_of_callback(grad);
     callback_ends(outside);
     return answer;
 }
@@ -1009,16 +1021,17 @@ static tg_tensor *any_function(tg_tensor *const *in, int n, void *user)
     int outside = callback_begins();
     tg_tensor *answer;
     (void)user;
-    misbehave();
-    answer = any_answer(n > 0 ? in[pick(n)] : NULL);
+    answer = any_answer_of_callback(n > 0 ? in[pick(n)] : NULL);
     callback_ends(outside);
     return answer;
 }
 
 static void any_handler(tg_status code, const char *message, void *user)
 {
-    int outside = callback_begins();
+    int outside;
     (void)code, (void)user;
+    if (memory.paused) return;
+    outside = callback_begins();
     if (!message) fail("the error handler got no message");
     misbehave();
     callback_ends(outside);
@@ -1035,13 +1048,15 @@ static tg_status any_custom(tg_ctx *ctx, tg_tensor *const *in, int n_in, tg_tens
 {
     tg_ctx *context_before = context;
     int outside = callback_begins(), i;
+    bool may_use = !misbehave();
     context = ctx;
-    misbehave();
-    if (n_in > 0 && percent(50)) tg_save(ctx, in[0]);
+    if (may_use && n_in > 0 && percent(50)) tg_save(ctx, in[0]);
     if (percent(30)) memset(tg_ctx_alloc(ctx, 16) ? tg_ctx_alloc(ctx, 0) : &no_tensor, 0, 0);
-    for (i = 0; i < n_out; ++i) out[i] = any_answer(n_in > 0 ? in[pick(n_in)] : NULL);
+    for (i = 0; i < n_out; ++i) out[i] = any_answer(may_use && n_in > 0 ? in[pick(n_in)] : NULL);
     if (n_out > 0 && percent(10)) tg_mark_non_differentiable(ctx, out[0]);
-    misbehave();
+    if (may_use && misbehave()) {
+        for (i = 0; i < n_out; ++i) out[i] = percent(80) ? tg_ones(small_shape()) : NULL;
+    }
     context = context_before;
     callback_ends(outside);
     return percent(90) ? TG_OK : (tg_status)pick(12);
@@ -1553,7 +1568,7 @@ static bool has_time(double seconds, const struct timespec *start)
     return (double)(t.tv_sec - start->tv_sec) + 1e-9 * (double)(t.tv_nsec - start->tv_nsec) < seconds;
 }
 
-static const char *only, *skipped[16];
+static const char *only, *skipped[40];
 static int skip_count;
 
 static const api_function *next_function(void)
