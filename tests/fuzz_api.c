@@ -5,7 +5,7 @@
  * build/api_calls.h (see tests/api/declarations.c) has a call for every declaration of tensorgrad.h; this file draws the
  * arguments: tensors of all kinds from a pool, NULL, tensors of another thread, handles that ended, hostile numbers,
  * shapes, dtypes, devices and texts, and callbacks that misbehave.  Functions that take or end what the pool must know
- * of are called by hand (table by_hand).  Memory comes from an allocator that is small and at times fails.
+ * of are called by hand (table by_hand_calls).  Memory comes from an allocator that is small and at times fails.
  *
  * An epoch is a run of calls between two tg_shutdown(), and depends on the seed and its number alone: a failure is
  * repeated by the --seed, --epoch and --calls that are printed with it; --trace prints each call before it is made.
@@ -337,7 +337,7 @@ static bool is_too_large(tg_tensor *t)
     for (i = 0; i < tg_ndim(t); ++i) {
         if (tg_dim(t, i) > 0 || !HUGE_EMPTY) n *= tg_dim(t, i) > 0 ? (double)tg_dim(t, i) : 1;
     }
-    return n > MOST_ELEMENTS;
+    return n > (double)MOST_ELEMENTS;
 }
 
 /* A tensor that the innermost frame owns, or that is not ours and has to be retained, joins the pool. */
@@ -729,7 +729,8 @@ static const api_function *function_named(const char *name)
     return NULL;
 }
 
-static void (*by_hand_call(const char *name))(void);
+typedef void (*any_call)(void);
+static any_call by_hand_call(const char *name);
 
 /* A hash of the elements of a small tensor on the CPU, and of its version; 0 if that cannot be asked. */
 static uint64_t hash_of(tg_tensor *t)
@@ -757,7 +758,7 @@ static void call_starts(void)
 
 static void run_function(const api_function *f)
 {
-    void (*by_hand)(void) = by_hand_call(f->name);
+    const any_call by_hand = by_hand_call(f->name);
     call c;
     clock_t start = clock();
     c.text[0] = 0;
@@ -1451,7 +1452,7 @@ static void hand_gradcheck_ex(void)
     else check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
 }
 
-static const struct { const char *name; void (*call)(void); } by_hand[] = {
+static const struct { const char *name; any_call call; } by_hand_calls[] = {
     {"tg_scope_end", hand_scope_end},
     {"tgi_hold_open", hand_hold_open},
     {"tgi_hold_close", hand_hold_close},
@@ -1485,10 +1486,10 @@ static const struct { const char *name; void (*call)(void); } by_hand[] = {
     {"tg_gradgradcheck_ex", hand_gradcheck_ex},
 };
 
-static void (*by_hand_call(const char *name))(void)
+static any_call by_hand_call(const char *name)
 {
     int i;
-    for (i = 0; i < COUNT(by_hand); ++i) if (strcmp(by_hand[i].name, name) == 0) return by_hand[i].call;
+    for (i = 0; i < COUNT(by_hand_calls); ++i) if (strcmp(by_hand_calls[i].name, name) == 0) return by_hand_calls[i].call;
     return NULL;
 }
 
@@ -1496,12 +1497,12 @@ static void (*by_hand_call(const char *name))(void)
 static void check_table(void)
 {
     int i;
-    for (i = 0; i < COUNT(by_hand); ++i) {
-        if (!function_named(by_hand[i].name)) fail("by_hand: there is no function %s", by_hand[i].name);
+    for (i = 0; i < COUNT(by_hand_calls); ++i) {
+        if (!function_named(by_hand_calls[i].name)) fail("by_hand_calls: there is no function %s", by_hand_calls[i].name);
     }
     for (i = 0; i < API_FUNCTIONS; ++i) {
         if (!api_functions[i].call && !by_hand_call(api_functions[i].name)) {
-            fail("by_hand: %s cannot be drawn, and is not here", api_functions[i].name);
+            fail("by_hand_calls: %s cannot be drawn, and is not here", api_functions[i].name);
         }
     }
 }
