@@ -176,6 +176,7 @@ struct call {
     bool has_out, has_index;
     int64_t errors;                /* recorded before it, or by callbacks within it */
     uint64_t before;               /* a hash of its first operand */
+    bool has_deleted;              /* it ran a deleter of tg_wrap */
     bool succeeded;                /* it recorded no error */
     bool disturbed;                /* a callback did what it liked: what is on record says nothing */
     bool failed;
@@ -247,7 +248,6 @@ typedef struct {
     int retains;
 } entry;
 static entry pool[POOL];
-static bool may_be_left; /* in this epoch: see lost_track */
 static struct { tg_stats_info stats; size_t bytes; int64_t wraps; } left; /* what earlier epochs left alive */
 static int pool_count;
 
@@ -774,7 +774,7 @@ static void run_function(const api_function *f)
     c.text[0] = 0;
     c.n = c.lists = c.count = 0;
     c.tensor[0] = NULL;
-    c.has_out = c.has_index = c.succeeded = c.disturbed = c.failed = false;
+    c.has_out = c.has_index = c.has_deleted = c.succeeded = c.disturbed = c.failed = false;
     c.f = f;
     c.outer = now;
     now = &c;
@@ -1144,13 +1144,17 @@ static tg_error_handler draw_handler(const char *name)
 
 /* ---- by hand: ownership ---- */
 
+/* Whether a call without a result did what it was asked for: a refused one runs no deleter, and an error beside one is
+   that of the deleter. */
+static bool was_done(void) { return now->has_deleted || tg_error_count() <= now->errors; }
+
 static void hand_scope_end(void)
 {
     tg_mark mark = draw_mark("mark");
     call_starts();
     tg_scope_end(mark);
     check_void();
-    if (mark.serial && (now->disturbed || tg_error_count() <= now->errors)) frames_close_from(mark.serial);
+    if (mark.serial && was_done()) frames_close_from(mark.serial);
 }
 
 static void hand_hold_open(void)
@@ -1204,16 +1208,6 @@ static void hand_retain(void)
     else if (retained) tg_release(t);
 }
 
-/* A callback, such as a deleter, ran: whether what is on record is an error of the call cannot be said.  The tensor is
-   forgotten, and may be alive at the end. */
-static bool lost_track(entry *e)
-{
-    if (!now->disturbed) return false;
-    pool_remove(e, false);
-    may_be_left = true;
-    return true;
-}
-
 /* What another thread made and shared is that thread's to release. */
 static void hand_release(void)
 {
@@ -1224,7 +1218,7 @@ static void hand_release(void)
     tg_release(t);
     check_void();
     e = entry_of(t);
-    if (!e || lost_track(e) || tg_error_count() > now->errors) return;
+    if (!e || !was_done()) return;
     if (e->retains > 0) e->retains--;
     else e->home = NOWHERE;
     if (e->retains == 0 && e->home == NOWHERE) pool_remove(e, true);
@@ -1238,7 +1232,7 @@ static void hand_drop(void)
     tg_drop(t);
     check_void();
     e = entry_of(t);
-    if (e && !lost_track(e) && tg_error_count() <= now->errors) pool_unowned(e);
+    if (e && was_done()) pool_unowned(e);
 }
 
 /* After tg_param or tg_share: the reference of t's scope is the user's, or there is one more. */
@@ -1372,6 +1366,7 @@ static void delete_wrapped(void *user)
 {
     outside o = callback_begins();
     --wraps_alive;
+    if (now) now->has_deleted = true;
     if (percent(10)) misbehave();
     free(user);
     callback_ends(o);
@@ -1569,7 +1564,6 @@ static void epoch_begins(void)
     fuzz.calls = 0;
     pool_count = frame_count = optim_count = run_count = ended_count = custom_user_count = 0;
     context = NULL;
-    may_be_left = false;
     memset(holds, 0, sizeof holds);
     memset(host_memory, 0, sizeof host_memory);
     tg_clear_error();
@@ -1593,19 +1587,19 @@ static void check_all_gone(void)
     long long tensors = s.tensors - left.stats.tensors, nodes = s.nodes - left.stats.nodes;
     long long bytes = s.bytes - left.stats.bytes, saved = s.saved - left.stats.saved;
     int i;
-    if ((tensors || nodes || bytes || saved) && !may_be_left) {
+    if (tensors || nodes || bytes || saved) {
         fail("at the end of the epoch: %lld tensors, %lld nodes, %lld bytes and %lld saved tensors", tensors, nodes, bytes,
              saved);
     }
-    if (memory.bytes != left.bytes && !may_be_left) {
+    if (memory.bytes != left.bytes) {
         fail("at the end of the epoch: %zu bytes were not given back to the allocator", memory.bytes - left.bytes);
     }
-    if (wraps_alive != left.wraps && !may_be_left) {
+    if (wraps_alive != left.wraps) {
         fail("at the end of the epoch: %lld deleters have not run", (long long)(wraps_alive - left.wraps));
     }
     left.stats = s, left.bytes = memory.bytes, left.wraps = wraps_alive;
     for (i = 0; i < custom_user_count; ++i) {
-        if (custom_users[i].frees == custom_users[i].wanted_frees || may_be_left) continue;
+        if (custom_users[i].frees == custom_users[i].wanted_frees) continue;
         fail("free_user ran %d times, not %d", custom_users[i].frees, custom_users[i].wanted_frees);
         break;
     }
