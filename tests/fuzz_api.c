@@ -1235,17 +1235,16 @@ static void hand_drop(void)
     if (e && was_done()) pool_unowned(e);
 }
 
-/* After tg_param or tg_share: the reference of t's scope is the user's, or there is one more. */
-static void taken_out(tg_tensor *t, bool had_no_home_and_none_came)
+/* After tg_param or tg_share: the reference of t's scope is the user's, or, by tg_param, there is one more. */
+static void taken_out(tg_tensor *t, bool by_param)
 {
     entry *e = entry_of(t);
-    if (!e) {
-        if (!had_no_home_and_none_came) tg_release(t);
-        return;
+    if (e && (by_param || e->home != NOWHERE)) {
+        e->home = NOWHERE;
+        e->retains++;
+    } else if (!e && (by_param || !is_foreign(t))) {
+        tg_release(t); /* of what is not in the pool: refused if there is nothing to release */
     }
-    if (e->home == NOWHERE && had_no_home_and_none_came) return;
-    e->home = NOWHERE;
-    e->retains++;
 }
 
 static void hand_param(void)
@@ -1254,7 +1253,7 @@ static void hand_param(void)
     call_starts();
     result = tg_param(t);
     check_tensor(result);
-    if (result) taken_out(result, false);
+    if (result) taken_out(result, true);
 }
 
 static void hand_share(void)
@@ -1263,7 +1262,7 @@ static void hand_share(void)
     call_starts();
     result = tg_share(t);
     check_tensor(result);
-    if (result) taken_out(result, true);
+    if (result) taken_out(result, false);
 }
 
 static void hand_thread_end(void)
