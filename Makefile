@@ -37,7 +37,8 @@ OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
-COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
+COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(CUDA_LIBS) \
+    $(LDFLAGS) -lm $(LDLIBS)
 
 # CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
 ifneq ($(filter cuda%,$(DEVICE)),)
@@ -92,7 +93,8 @@ $(BUILD)/declarations: tests/api/declarations.c $(BUILD)/flags
 $(BUILD)/api_calls.h: $(BUILD)/declarations tensorgrad.h
 	$(BUILD)/declarations tensorgrad.h $@
 
-$(BUILD)/fuzz_api $(BUILD)/api_arguments: $(BUILD)/%: tests/%.c tensorgrad.h tests/harness.h $(BUILD)/api_calls.h $(BUILD)/flags
+$(BUILD)/fuzz_api $(BUILD)/api_arguments: $(BUILD)/api_calls.h
+$(BUILD)/fuzz_api $(BUILD)/api_arguments: $(BUILD)/%: tests/%.c tensorgrad.h tests/harness.h $(BUILD)/flags
 	$(COMPILE)
 
 # Sanitizers are used where a program of this compiler with them can be built and run.

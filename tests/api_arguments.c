@@ -21,7 +21,9 @@ enum { ENDED_BY_DEFAULT = 0 };
 /* ---- good arguments ---- */
 
 /* What is not said here is said by `usual`, and if not there, is a tensor f32 of [2, 3], a number 1, a bool false. */
-static const struct { const char *function, *arguments; } recipes[] = {
+static const struct {
+    const char *function, *arguments;
+} recipes[] = {
     {"tg_item", "t=f32:1"},
     {"tg_item_i64", "t=i64:1"},
     {"tg_data_f64", "t=f64:2,3"},
@@ -74,12 +76,22 @@ static const char usual[] =
 static const char index_shape[] = "0,0"; /* of tg_get and tg_set, whose index is a shape */
 
 /* Parameters that may be NULL, as "function parameter". */
-static const char *const may_be_null[] = {
-    "tg_set_grad g", "tg_release t", "tg_drop t", "tg_backward_ex grads", "tg_backward_begin grads",
-    "tg_gradients grad_outputs", "tg_linear bias", "tg_layer_norm weight", "tg_layer_norm bias", "tg_rms_norm weight",
-    "tg_scaled_dot_product_attention mask", "tg_cross_entropy_ex weight", "tg_nll_loss weight",
-    "tg_binary_cross_entropy weight", "tg_binary_cross_entropy_with_logits weight",
-    "tg_binary_cross_entropy_with_logits pos_weight"};
+static const char *const may_be_null[] = {"tg_set_grad g",
+                                          "tg_release t",
+                                          "tg_drop t",
+                                          "tg_backward_ex grads",
+                                          "tg_backward_begin grads",
+                                          "tg_gradients grad_outputs",
+                                          "tg_linear bias",
+                                          "tg_layer_norm weight",
+                                          "tg_layer_norm bias",
+                                          "tg_rms_norm weight",
+                                          "tg_scaled_dot_product_attention mask",
+                                          "tg_cross_entropy_ex weight",
+                                          "tg_nll_loss weight",
+                                          "tg_binary_cross_entropy weight",
+                                          "tg_binary_cross_entropy_with_logits weight",
+                                          "tg_binary_cross_entropy_with_logits pos_weight"};
 /* Lists whose entries may be NULL, and the list itself not. */
 static const char *const may_hold_null[] = {"tg_index indices", "tg_index_put indices", "tg_index_put_ indices"};
 
@@ -91,7 +103,8 @@ static const char *const wants_a_gpu[] = {"tg_cuda", "tg_pin_memory"};
 static bool is_in(const char *name, const char *const *names, int n)
 {
     int i;
-    for (i = 0; i < n; ++i) if (strcmp(name, names[i]) == 0) return true;
+    for (i = 0; i < n; ++i)
+        if (strcmp(name, names[i]) == 0) return true;
     return false;
 }
 
@@ -102,11 +115,11 @@ typedef enum { GOOD, IS_NULL, LIST_IS_NULL, HAS_ENDED, IS_FOREIGN, NDIM } wrong;
 static struct {
     int wrong_at; /* the parameter that is wrong, or -1 */
     wrong what;
-    int ndim;     /* of a shape that is wrong */
-    int at;       /* the parameter that is drawn next */
+    int ndim; /* of a shape that is wrong */
+    int at;   /* the parameter that is drawn next */
     tg_ctx *ctx;
     tg_tensor *out_of_ctx;
-    int hook;     /* of tg_unhook */
+    int hook;         /* of tg_unhook */
     char error[2000]; /* what the call recorded, "" if nothing */
 } now;
 
@@ -427,12 +440,18 @@ static void hand_from(void)
 {
     tg_shape shape = (now.at++, draw_shape("shape"));
     call_starts();
-    if (is("tg_from")) check_tensor(tg_from(host_memory, shape, TG_F64));
-    else if (is("tg_from_on")) check_tensor(tg_from_on(host_memory, shape, TG_F64, TG_CPU));
-    else if (is("tg_from_f32")) check_tensor(tg_from_f32((const float *)(const void *)host_memory, shape));
-    else if (is("tg_from_f64")) check_tensor(tg_from_f64(host_memory, shape));
-    else if (is("tg_from_i64")) check_tensor(tg_from_i64((const int64_t *)(const void *)host_memory, shape));
-    else check_tensor(tg_wrap(host_memory, shape, TG_F64, NULL, NULL));
+    if (is("tg_from"))
+        check_tensor(tg_from(host_memory, shape, TG_F64));
+    else if (is("tg_from_on"))
+        check_tensor(tg_from_on(host_memory, shape, TG_F64, TG_CPU));
+    else if (is("tg_from_f32"))
+        check_tensor(tg_from_f32((const float *)(const void *)host_memory, shape));
+    else if (is("tg_from_f64"))
+        check_tensor(tg_from_f64(host_memory, shape));
+    else if (is("tg_from_i64"))
+        check_tensor(tg_from_i64((const int64_t *)(const void *)host_memory, shape));
+    else
+        check_tensor(tg_wrap(host_memory, shape, TG_F64, NULL, NULL));
 }
 
 static void hand_copy_out(void)
@@ -467,7 +486,10 @@ static void hand_gradcheck_ex(void)
     check_bool((is("tg_gradcheck_ex") ? tg_gradcheck_ex : tg_gradgradcheck_ex)(square, inputs, 2, NULL, NULL));
 }
 
-static const struct { const char *name; void (*call)(void); } by_hand[] = {
+static const struct {
+    const char *name;
+    void (*call)(void);
+} by_hand[] = {
     {"tg_from", hand_from},
     {"tg_from_on", hand_from},
     {"tg_from_f32", hand_from},
@@ -486,7 +508,8 @@ static const struct { const char *name; void (*call)(void); } by_hand[] = {
 static bool call_by_hand_or_table(void)
 {
     int i;
-    for (i = 0; i < COUNT(by_hand); ++i) if (is(by_hand[i].name)) return by_hand[i].call(), true;
+    for (i = 0; i < COUNT(by_hand); ++i)
+        if (is(by_hand[i].name)) return by_hand[i].call(), true;
     if (function->call) function->call();
     return function->call != NULL;
 }
@@ -523,7 +546,8 @@ static void make_call(int parameter, wrong what, int ndim)
 static void verdict(bool holds, const char *how)
 {
     const char *parameter = now.wrong_at < 0 ? "good arguments" : function->parameter[now.wrong_at].name;
-    if (holds) harness.passed++;
+    if (holds)
+        harness.passed++;
     else {
         harness.failed++;
         printf("%s, %s%s: %.*s\n", function->name, parameter, how, (int)strcspn(now.error, "\n"),

@@ -2,9 +2,9 @@
  *
  *     fuzz_api [--seed N] [--seconds S | --calls N] [--only NAME] [--skip NAME]... [--epoch N] [--trace] [--ended 0|1]
  *
- * build/api_calls.h (see tests/api/declarations.c) has a call for every declaration of tensorgrad.h; this file draws the
- * arguments: tensors of all kinds from a pool, NULL, tensors of another thread, handles that ended, hostile numbers,
- * shapes, dtypes, devices and texts, and callbacks that misbehave.  Functions that take or end what the pool must know
+ * build/api_calls.h (see tests/api/declarations.c) has a call for every declaration of tensorgrad.h; this file draws
+ * the arguments: tensors of all kinds from a pool, NULL, tensors of another thread, handles that ended, hostile
+ * numbers, shapes, dtypes, devices and texts, and callbacks that misbehave.  Functions that take or end what the pool must know
  * of are called by hand (table by_hand_calls).  Memory comes from an allocator that is small and at times fails.
  *
  * An epoch is a run of calls between two tg_shutdown(), and depends on the seed and its number alone: a failure is
@@ -65,7 +65,7 @@ static bool percent(int p) { return pick(100) < p; }
 /* ---- the program ---- */
 
 static struct {
-    FILE *report; /* what was stdout: tg_print prints to /dev/null */
+    FILE *report;     /* what was stdout: tg_print prints to /dev/null */
     FILE *good, *bad; /* files that can and cannot be written */
     bool trace, ended;
     uint64_t seed;
@@ -77,8 +77,8 @@ static struct {
 
 static struct {
     size_t bytes;
-    bool paused;       /* while the fuzzer itself checks or makes something: callbacks behave, too */
-    int every;         /* one in so many fails; 0: none */
+    bool paused;             /* while the fuzzer itself checks or makes something: callbacks behave, too */
+    int every;               /* one in so many fails; 0: none */
     int64_t count, from, to; /* allocations from `from` to `to` fail */
 } memory;
 
@@ -171,14 +171,14 @@ struct call {
     call *outer;
     char text[1500]; /* the arguments so far */
     int n, lists, count;
-    tg_tensor *tensor[8];          /* that were drawn */
+    tg_tensor *tensor[8]; /* that were drawn */
     tg_tensor *list[4][LIST], *out[LIST], *index;
     bool has_out, has_index;
-    int64_t errors;                /* recorded before it, or by callbacks within it */
-    uint64_t before;               /* a hash of its first operand */
-    bool has_deleted;              /* it ran a deleter of tg_wrap */
-    bool succeeded;                /* it recorded no error */
-    bool disturbed;                /* a callback did what it liked: what is on record says nothing */
+    int64_t errors;   /* recorded before it, or by callbacks within it */
+    uint64_t before;  /* a hash of its first operand */
+    bool has_deleted; /* it ran a deleter of tg_wrap */
+    bool succeeded;   /* it recorded no error */
+    bool disturbed;   /* a callback did what it liked: what is on record says nothing */
     bool failed;
 };
 
@@ -221,7 +221,8 @@ static bool is(const char *name) { return strcmp(now->f->name, name) == 0; }
 static bool is_in(const char *name, const char *const *names, int n)
 {
     int i;
-    for (i = 0; i < n; ++i) if (strcmp(name, names[i]) == 0) return true;
+    for (i = 0; i < n; ++i)
+        if (strcmp(name, names[i]) == 0) return true;
     return false;
 }
 #define IS_ONE_OF(names) is_in(now->f->name, names, COUNT(names))
@@ -236,7 +237,10 @@ static void disturb(void)
 
 /* Frames that are open: scopes, grad modes and, for a callback, whatever the library opened around it.  Closing one
    closes all with larger serials. */
-static struct { uint64_t serial; bool owns; } frames[MOST_FRAMES];
+static struct {
+    uint64_t serial;
+    bool owns;
+} frames[MOST_FRAMES];
 static int frame_count;
 static uint64_t first_serial; /* of the epoch: serials are never used again */
 
@@ -248,7 +252,11 @@ typedef struct {
     int retains;
 } entry;
 static entry pool[POOL];
-static struct { tg_stats_info stats; size_t bytes; int64_t wraps; } left; /* what earlier epochs left alive */
+static struct {
+    tg_stats_info stats;
+    size_t bytes;
+    int64_t wraps;
+} left; /* what earlier epochs left alive */
 static int pool_count;
 
 static tg_tensor *ended[64], *foreign[6];
@@ -264,14 +272,16 @@ static tg_tensor *context_out; /* and its first output */
 static entry *entry_of(const tg_tensor *t)
 {
     int i;
-    for (i = 0; i < pool_count; ++i) if (pool[i].t == t) return &pool[i];
+    for (i = 0; i < pool_count; ++i)
+        if (pool[i].t == t) return &pool[i];
     return NULL;
 }
 
 static bool is_foreign(const tg_tensor *t)
 {
     int i;
-    for (i = 0; i < foreign_count; ++i) if (foreign[i] == t) return true;
+    for (i = 0; i < foreign_count; ++i)
+        if (foreign[i] == t) return true;
     return false;
 }
 
@@ -291,7 +301,8 @@ static void pool_unowned(entry *e)
 static void frames_close(int keep)
 {
     int i;
-    for (i = pool_count - 1; i >= 0; --i) if (pool[i].home > keep) pool_unowned(&pool[i]);
+    for (i = pool_count - 1; i >= 0; --i)
+        if (pool[i].home > keep) pool_unowned(&pool[i]);
     frame_count = keep;
 }
 
@@ -320,7 +331,8 @@ static int home_now(void)
 static void all_ended(void)
 {
     int i;
-    for (i = pool_count - 1; i >= 0; --i) if (pool[i].home != NOWHERE) pool_unowned(&pool[i]);
+    for (i = pool_count - 1; i >= 0; --i)
+        if (pool[i].home != NOWHERE) pool_unowned(&pool[i]);
     frame_count = 0;
 }
 
@@ -331,8 +343,10 @@ static void pool_evict(entry *e)
     int retains = e->retains, home = e->home;
     pool_remove(e, retains > 0 || home != NOWHERE);
     while (retains-- > 0) tg_release(t);
-    if (home == UNSCOPED) tg_release(t);
-    else if (home != NOWHERE) tg_drop(t);
+    if (home == UNSCOPED)
+        tg_release(t);
+    else if (home != NOWHERE)
+        tg_drop(t);
 }
 
 static bool is_too_large(tg_tensor *t)
@@ -351,8 +365,10 @@ static void pool_add(tg_tensor *t, bool is_borrowed)
     bool paused = memory.paused;
     int i;
     if (!t || entry_of(t) || is_foreign(t)) return;
-    for (i = 0; i < ended_count && i < COUNT(ended); ++i) if (ended[i] == t) return; /* a view holds it, nobody owns it */
-    for (i = 0; now && now->disturbed && i < now->n; ++i) if (now->tensor[i] == t) return; /* it may have ended */
+    for (i = 0; i < ended_count && i < COUNT(ended); ++i)
+        if (ended[i] == t) return; /* a view holds it, nobody owns it */
+    for (i = 0; now && now->disturbed && i < now->n; ++i)
+        if (now->tensor[i] == t) return; /* it may have ended */
     memory.paused = true;
     if (is_borrowed) {
         if (!tg_retain(t)) return;
@@ -447,7 +463,8 @@ static tg_tensor *varied(tg_tensor *t)
     case 3: return n > 0 ? tg_slice(t, -1, 0, INT64_MAX, 2) : t;
     case 4: return tg_detach(t);
     case 5: return tg_mul_scalar(tg_set_requires_grad(t, true), 2);
-    case 6: case 7: return tg_set_requires_grad(t, true);
+    case 6:
+    case 7: return tg_set_requires_grad(t, true);
     case 8: return tg_set_name(t, "named") == TG_OK ? t : NULL;
     default: return t;
     }
@@ -471,10 +488,10 @@ static void make_tensor(void)
 /* ---- drawing ---- */
 
 static const int hostile_ints[] = {-1, -2, -8, -9, 7, 8, 9, 64, 1000000, 40000, INT32_MAX, INT32_MIN};
-static const int64_t hostile_int64s[] = {-1,        -100,           1000000,       INT32_MAX, INT32_MIN,
-                                         INT64_MAX, INT64_MIN,      INT64_MAX - 1, INT64_MIN + 1,
-                                         (int64_t)1 << 31, (int64_t)1 << 32, (int64_t)1 << 62};
-static const double doubles[] = {0,   1,    -1,       0.5,       2,   3,   0.1, 1e-8,
+static const int64_t hostile_int64s[] = {
+    -1,        -100,          1000000,       INT32_MAX,        INT32_MIN,        INT64_MAX,
+    INT64_MIN, INT64_MAX - 1, INT64_MIN + 1, (int64_t)1 << 31, (int64_t)1 << 32, (int64_t)1 << 62};
+static const double doubles[] = {0,     1,      -1,           0.5,    2,    3,   0.1, 1e-8,
                                  1e300, -1e300, 4294967296.0, 1e-310, -0.0, 100, 255, 256};
 
 static const char *const dtype_names[] = {"f32", "f64", "bf16", "f16", "i32", "i64", "u8", "bool"};
@@ -483,12 +500,17 @@ static void say_tensor(call *c, const tg_tensor *t)
 {
     const entry *e = entry_of(t);
     int i;
-    if (!t) say(c, "NULL");
-    else if (is_foreign(t)) say(c, "foreign");
-    else if (!e) say(c, "ended");
+    if (!t)
+        say(c, "NULL");
+    else if (is_foreign(t))
+        say(c, "foreign");
+    else if (!e)
+        say(c, "ended");
     else {
         say(c, "#%d %s%s[", (int)(e - pool), dtype_names[tg_dtype_of(t) & 7],
-            !tg_requires_grad(t) ? "" : tg_is_leaf(t) ? " leaf" : " node");
+            !tg_requires_grad(t) ? ""
+            : tg_is_leaf(t)      ? " leaf"
+                                 : " node");
         for (i = 0; i < tg_ndim(t); ++i) say(c, "%s%lld", i ? "," : "", (long long)tg_dim(t, i));
         say(c, "]");
     }
@@ -497,7 +519,8 @@ static void say_tensor(call *c, const tg_tensor *t)
 /* Whether a tensor is what a parameter of this name is likely to want. */
 static bool suits(const tg_tensor *t, const char *name)
 {
-    static const char *const of_integers[] = {"index", "indices", "ids", "targets"}, *const of_bool[] = {"mask", "cond"};
+    static const char *const of_integers[] = {"index", "indices", "ids", "targets"}, *const of_bool[] = {"mask",
+                                                                                                         "cond"};
     tg_dtype dtype = tg_dtype_of(t);
     if (is_in(name, of_integers, COUNT(of_integers))) return dtype == TG_I64 || dtype == TG_I32;
     if (is_in(name, of_bool, COUNT(of_bool))) return dtype == TG_BOOL;
@@ -615,10 +638,36 @@ static bool draw_bool(const char *name)
 
 static const char *any_string(void)
 {
-    static const char *const texts[] = {
-        "", "x", "%s%n%d", "cpu", "cuda", "cuda:0", "cuda:1", "cuda:", "cuda:99999999999", "matmul", "item", "to",
-        "ij,jk->ik", "ij,jk", "i,i->", "ii->i", "ii", "...ij->...ji", "bij,bjk->bik", "...,...->...", "i...->i",
-        "abcdefghijk->a", "ij->ijij", "->", ",", "i j , j k -> i k", "......->......", "ij,", "...", "i->z"};
+    static const char *const texts[] = {"",
+                                        "x",
+                                        "%s%n%d",
+                                        "cpu",
+                                        "cuda",
+                                        "cuda:0",
+                                        "cuda:1",
+                                        "cuda:",
+                                        "cuda:99999999999",
+                                        "matmul",
+                                        "item",
+                                        "to",
+                                        "ij,jk->ik",
+                                        "ij,jk",
+                                        "i,i->",
+                                        "ii->i",
+                                        "ii",
+                                        "...ij->...ji",
+                                        "bij,bjk->bik",
+                                        "...,...->...",
+                                        "i...->i",
+                                        "abcdefghijk->a",
+                                        "ij->ijij",
+                                        "->",
+                                        ",",
+                                        "i j , j k -> i k",
+                                        "......->......",
+                                        "ij,",
+                                        "...",
+                                        "i->z"};
     static char drawn[2001];
     static const char letters[] = "ijkab,->.... I";
     int i, n = percent(20) ? 2000 : pick(16);
@@ -632,8 +681,10 @@ static const char *any_string(void)
 static const char *draw_string(const char *name)
 {
     const char *text = any_string();
-    if (text) say(now, "%s=\"%.24s%s\" ", name, text, strlen(text) > 24 ? "\"..." : "");
-    else say(now, "%s=NULL ", name);
+    if (text)
+        say(now, "%s=\"%.24s%s\" ", name, text, strlen(text) > 24 ? "\"..." : "");
+    else
+        say(now, "%s=NULL ", name);
     return text;
 }
 
@@ -644,8 +695,10 @@ static tg_shape draw_shape(const char *name)
     bool is_shape = strstr(name, "shape") != NULL;
     int i, chance = pick(100);
     for (i = 0; i < shape.ndim && !is_shape; ++i) shape.dim[i] = pick(5) - 2;
-    if (chance < 35 && now->n > 0 && entry_of(now->tensor[0])) shape = tg_shape_of(now->tensor[0]);
-    else if (chance < 50 && pool_count) shape = tg_shape_of(pool[pick(pool_count)].t);
+    if (chance < 35 && now->n > 0 && entry_of(now->tensor[0]))
+        shape = tg_shape_of(now->tensor[0]);
+    else if (chance < 50 && pool_count)
+        shape = tg_shape_of(pool[pick(pool_count)].t);
     if (shape.ndim > 0 && percent(10)) shape.dim[pick(shape.ndim)] = -1;
     if (shape.ndim > 0 && percent(6)) shape.dim[pick(shape.ndim)] = ANY(hostile_int64s);
     if (percent(6)) shape.ndim = ANY(hostile_ndims);
@@ -689,8 +742,10 @@ static tg_mark draw_mark(const char *name)
     tg_mark mark;
     mark.serial = percent(20) ? 0 : first_serial + (uint64_t)any_int64();
     if (frame_count && percent(85)) mark.serial = frames[percent(70) ? frame_count - 1 : pick(frame_count)].serial;
-    if (!mark.serial) say(now, "%s=0 ", name);
-    else say(now, "%s=first+%lld ", name, (long long)(mark.serial - first_serial));
+    if (!mark.serial)
+        say(now, "%s=0 ", name);
+    else
+        say(now, "%s=first+%lld ", name, (long long)(mark.serial - first_serial));
     return mark;
 }
 
@@ -699,8 +754,9 @@ static tg_optim *draw_optim(const char *name)
     tg_optim *opt = optim_count && !percent(5) ? optims[pick(optim_count)] : NULL;
     say(now, "%s=%s ", name, opt ? "opt" : "NULL");
     if (opt && percent(20)) {
-        double *number[] = {&opt->lr, &opt->weight_decay, &opt->momentum, &opt->dampening, &opt->beta1, &opt->beta2,
-                            &opt->eps, &opt->alpha, &opt->lr_decay, &opt->initial_accumulator_value};
+        double *number[] = {
+            &opt->lr,    &opt->weight_decay, &opt->momentum, &opt->dampening, &opt->beta1,
+            &opt->beta2, &opt->eps,          &opt->alpha,    &opt->lr_decay,  &opt->initial_accumulator_value};
         bool *flag[] = {&opt->nesterov, &opt->amsgrad, &opt->centered};
         *ANY(number) = draw_double("field");
         *ANY(flag) = draw_bool("flag");
@@ -733,7 +789,8 @@ static void *draw_user(const char *name)
 static const api_function *function_named(const char *name)
 {
     int i;
-    for (i = 0; i < API_FUNCTIONS; ++i) if (strcmp(api_functions[i].name, name) == 0) return &api_functions[i];
+    for (i = 0; i < API_FUNCTIONS; ++i)
+        if (strcmp(api_functions[i].name, name) == 0) return &api_functions[i];
     return NULL;
 }
 
@@ -779,8 +836,10 @@ static void run_function(const api_function *f)
     c.outer = now;
     now = &c;
     if (!c.outer) fuzz.calls++;
-    if (by_hand) by_hand();
-    else f->call();
+    if (by_hand)
+        by_hand();
+    else
+        f->call();
     if (clock() - start > 10 * CLOCKS_PER_SEC) fail("took %.1f s", (double)(clock() - start) / CLOCKS_PER_SEC);
     if (!c.failed) fuzz.passed++;
     if (c.succeeded) successes[f - api_functions]++;
@@ -791,7 +850,8 @@ static void run_function(const api_function *f)
 
 /* Functions whose NULL is no failure, or whose failure is none to speak of. */
 static const char *const null_is_no_error[] = {"tg_grad", "tg_data", "tg_data_f32", "tg_data_f64", "tg_data_i64"};
-static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_unbind", "tg_hook", "tg_hook_post_accumulate"};
+static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_unbind", "tg_hook",
+                                               "tg_hook_post_accumulate"};
 static const char *const borrows[] = {"tg_grad", "tg_saved"};
 
 /* Contract (1) to (3).  has_failed: the result says that the call failed; may_have_failed: it may say so. */
@@ -827,8 +887,10 @@ static void check_record(bool has_failed, bool may_have_failed)
 static void take_results(void)
 {
     int i;
-    if (now->has_index && now->index == (tg_tensor *)(void *)&no_tensor) fail("did not fail, and made no indices");
-    else if (now->has_index) pool_add(now->index, false);
+    if (now->has_index && now->index == (tg_tensor *)(void *)&no_tensor)
+        fail("did not fail, and made no indices");
+    else if (now->has_index)
+        pool_add(now->index, false);
     for (i = 0; now->has_out && i < now->count && i < LIST; ++i) {
         if (now->out[i] == (tg_tensor *)(void *)&no_tensor) continue; /* fewer pieces than places */
         pool_add(now->out[i], false);
@@ -866,8 +928,10 @@ static void check_double(double result) { check_record(false, result == 0 || isn
 
 static void check_string(const char *result)
 {
-    if (!result) fail("returned NULL for a text");
-    else check_record(false, strlen(result) < 10);
+    if (!result)
+        fail("returned NULL for a text");
+    else
+        check_record(false, strlen(result) < 10);
 }
 
 static void check_pointer(const void *result)
@@ -909,8 +973,10 @@ static void check_device(tg_device result) { check_record(false, result.type == 
 static void check_mark(tg_mark result)
 {
     check_record(result.serial == 0, result.serial == 0);
-    if (frame_count < MOST_FRAMES) frame_push(result.serial, true);
-    else tg_scope_end(result);
+    if (frame_count < MOST_FRAMES)
+        frame_push(result.serial, true);
+    else
+        tg_scope_end(result);
 }
 
 /* Contract (4). */
@@ -929,7 +995,8 @@ static void check_entry(int i)
     if (tg_dtype_of(t) > TG_BOOL) fail("entry %d of the pool has dtype %d", i, (int)tg_dtype_of(t));
     if (numel >= 0 && numel <= MOST_ELEMENTS) {
         tg_status status = tg_copy_out(t, data, (size_t)numel * tg_dtype_size(tg_dtype_of(t)));
-        if (status != TG_OK && !strstr(tg_error_message(), "(detected later)")) fail("entry %d of the pool: copy_out", i);
+        if (status != TG_OK && !strstr(tg_error_message(), "(detected later)"))
+            fail("entry %d of the pool: copy_out", i);
     }
     grad = tg_grad(t);
     if (grad && (tg_numel(grad) != numel || tg_ndim(grad) != ndim || tg_dtype_of(grad) != tg_dtype_of(t))) {
@@ -964,8 +1031,8 @@ static const api_function *any_function_of_table(void)
 /* Whether it did anything: what the callback was given may then have ended. */
 static bool misbehave(void)
 {
-    static const char *const chosen[] = {"tg_scope_begin", "tg_scope_end", "tg_backward", "tg_shutdown", "tg_thread_end",
-                                         "tg_clear_error", "tg_release", "tgi_hold_open"};
+    static const char *const chosen[] = {"tg_scope_begin", "tg_scope_end",   "tg_backward", "tg_shutdown",
+                                         "tg_thread_end",  "tg_clear_error", "tg_release",  "tgi_hold_open"};
     int n = pick(3);
     if (memory.paused || calls_within() > MOST_NESTED || percent(60)) return false;
     disturb();
@@ -974,8 +1041,11 @@ static bool misbehave(void)
     return true;
 }
 
-/* What the library has open around a callback counts as one frame.  Errors of the callback are not those of the call. */
-typedef struct { int frames; int64_t errors; } outside;
+/* What the library has open around a callback counts as one frame; errors of the callback are not those of the call. */
+typedef struct {
+    int frames;
+    int64_t errors;
+} outside;
 static outside callback_begins(void)
 {
     outside o;
@@ -1065,7 +1135,9 @@ static void any_handler(tg_status code, const char *message, void *user)
 }
 
 /* The user pointer of a custom function: how many inputs and outputs it has, and how often it was freed. */
-typedef struct { int n_in, n_out, frees, wanted_frees; } custom_user;
+typedef struct {
+    int n_in, n_out, frees, wanted_frees;
+} custom_user;
 static custom_user custom_users[4000];
 static int custom_user_count;
 
@@ -1204,8 +1276,10 @@ static void hand_retain(void)
     call_starts();
     retained = tg_retain(t);
     check_tensor(retained);
-    if (retained && entry_of(t)) entry_of(t)->retains++;
-    else if (retained) tg_release(t);
+    if (retained && entry_of(t))
+        entry_of(t)->retains++;
+    else if (retained)
+        tg_release(t);
 }
 
 /* What another thread made and shared is that thread's to release. */
@@ -1219,8 +1293,10 @@ static void hand_release(void)
     check_void();
     e = entry_of(t);
     if (!e || !was_done()) return;
-    if (e->retains > 0) e->retains--;
-    else e->home = NOWHERE;
+    if (e->retains > 0)
+        e->retains--;
+    else
+        e->home = NOWHERE;
     if (e->retains == 0 && e->home == NOWHERE) pool_remove(e, true);
 }
 
@@ -1289,8 +1365,10 @@ static void hand_nothing(void) {}
 static void hand_set_grad(void)
 {
     tg_tensor *t = draw_tensor("t"), *g = draw_tensor("g"), *fresh = NULL;
-    if (percent(50) && entry_of(t)) g = fresh = tg_ones_like(t);
-    else if (percent(20)) g = NULL;
+    if (percent(50) && entry_of(t))
+        g = fresh = tg_ones_like(t);
+    else if (percent(20))
+        g = NULL;
     call_starts();
     tg_status status = tg_set_grad(t, g);
     check_status(status);
@@ -1340,7 +1418,8 @@ static const void *draw_memory(tg_shape *shape)
     int i;
     *shape = draw_shape("shape");
     n = elements_of(*shape);
-    for (i = 0; n == 0 && i < shape->ndim && i < TG_MAX_DIMS; ++i) if (shape->dim[i] > 0) shape->dim[i] = 0;
+    for (i = 0; n == 0 && i < shape->ndim && i < TG_MAX_DIMS; ++i)
+        if (shape->dim[i] > 0) shape->dim[i] = 0;
     for (i = 0; i < 100; ++i) host_memory[i] = pick(4);
     return percent(4) ? (const void *)NULL : host_memory;
 }
@@ -1353,11 +1432,16 @@ static void hand_from(void)
     tg_device device = draw_device("device");
     if (dtype == TG_BOOL) memset(host_memory, 1, sizeof host_memory); /* other bytes are no bool */
     call_starts();
-    if (is("tg_from")) check_tensor(tg_from(data, shape, dtype));
-    else if (is("tg_from_on")) check_tensor(tg_from_on(data, shape, dtype, device));
-    else if (is("tg_from_f32")) check_tensor(tg_from_f32((const float *)data, shape));
-    else if (is("tg_from_f64")) check_tensor(tg_from_f64((const double *)data, shape));
-    else check_tensor(tg_from_i64((const int64_t *)data, shape));
+    if (is("tg_from"))
+        check_tensor(tg_from(data, shape, dtype));
+    else if (is("tg_from_on"))
+        check_tensor(tg_from_on(data, shape, dtype, device));
+    else if (is("tg_from_f32"))
+        check_tensor(tg_from_f32((const float *)data, shape));
+    else if (is("tg_from_f64"))
+        check_tensor(tg_from_f64((const double *)data, shape));
+    else
+        check_tensor(tg_from_i64((const int64_t *)data, shape));
 }
 
 static int64_t wraps_alive;
@@ -1494,11 +1578,16 @@ static void hand_gradcheck_ex(void)
     options.name = percent(50) ? NULL : draw_string("name");
     options.quiet = draw_bool("quiet");
     call_starts();
-    if (is("tg_gradcheck_ex")) check_bool(tg_gradcheck_ex(fn, inputs, n, NULL, given));
-    else check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
+    if (is("tg_gradcheck_ex"))
+        check_bool(tg_gradcheck_ex(fn, inputs, n, NULL, given));
+    else
+        check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
 }
 
-static const struct { const char *name; any_call call; } by_hand_calls[] = {
+static const struct {
+    const char *name;
+    any_call call;
+} by_hand_calls[] = {
     {"tg_scope_end", hand_scope_end},
     {"tgi_hold_open", hand_hold_open},
     {"tgi_hold_close", hand_hold_close},
@@ -1536,7 +1625,8 @@ static const struct { const char *name; any_call call; } by_hand_calls[] = {
 static any_call by_hand_call(const char *name)
 {
     int i;
-    for (i = 0; i < COUNT(by_hand_calls); ++i) if (strcmp(by_hand_calls[i].name, name) == 0) return by_hand_calls[i].call;
+    for (i = 0; i < COUNT(by_hand_calls); ++i)
+        if (strcmp(by_hand_calls[i].name, name) == 0) return by_hand_calls[i].call;
     return NULL;
 }
 
@@ -1545,7 +1635,8 @@ static void check_table(void)
 {
     int i;
     for (i = 0; i < COUNT(by_hand_calls); ++i) {
-        if (!function_named(by_hand_calls[i].name)) fail("by_hand_calls: there is no function %s", by_hand_calls[i].name);
+        if (!function_named(by_hand_calls[i].name))
+            fail("by_hand_calls: there is no function %s", by_hand_calls[i].name);
     }
     for (i = 0; i < API_FUNCTIONS; ++i) {
         if (!api_functions[i].call && !by_hand_call(api_functions[i].name)) {
@@ -1587,8 +1678,8 @@ static void check_all_gone(void)
     long long bytes = s.bytes - left.stats.bytes, saved = s.saved - left.stats.saved;
     int i;
     if (tensors || nodes || bytes || saved) {
-        fail("at the end of the epoch: %lld tensors, %lld nodes, %lld bytes and %lld saved tensors", tensors, nodes, bytes,
-             saved);
+        fail("at the end of the epoch: %lld tensors, %lld nodes, %lld bytes and %lld saved tensors", tensors, nodes,
+             bytes, saved);
     }
     if (memory.bytes != left.bytes) {
         fail("at the end of the epoch: %zu bytes were not given back to the allocator", memory.bytes - left.bytes);
@@ -1655,8 +1746,10 @@ static void summary(void)
 
 static int usage(const char *problem)
 {
-    fprintf(stderr, "fuzz_api: %s\nusage: fuzz_api [--seed N] [--seconds S | --calls N] [--epoch N] [--only NAME] "
-                    "[--skip NAME]... [--ended 0|1] [--trace]\n", problem);
+    fprintf(stderr,
+            "fuzz_api: %s\nusage: fuzz_api [--seed N] [--seconds S | --calls N] [--epoch N] [--only NAME] "
+            "[--skip NAME]... [--ended 0|1] [--trace]\n",
+            problem);
     return 2;
 }
 
@@ -1676,14 +1769,22 @@ int main(int argc, char **argv)
         }
         if (!value) return usage("an option without a value");
         ++i;
-        if (strcmp(option, "--seed") == 0) fuzz.seed = strtoull(value, NULL, 10);
-        else if (strcmp(option, "--seconds") == 0) seconds = strtod(value, NULL);
-        else if (strcmp(option, "--calls") == 0) calls = strtoll(value, NULL, 10);
-        else if (strcmp(option, "--epoch") == 0) fuzz.epoch = strtoll(value, NULL, 10);
-        else if (strcmp(option, "--only") == 0) only = value;
-        else if (strcmp(option, "--ended") == 0) fuzz.ended = strcmp(value, "0") != 0;
-        else if (strcmp(option, "--skip") == 0 && skip_count < COUNT(skipped)) skipped[skip_count++] = value;
-        else return usage(option);
+        if (strcmp(option, "--seed") == 0)
+            fuzz.seed = strtoull(value, NULL, 10);
+        else if (strcmp(option, "--seconds") == 0)
+            seconds = strtod(value, NULL);
+        else if (strcmp(option, "--calls") == 0)
+            calls = strtoll(value, NULL, 10);
+        else if (strcmp(option, "--epoch") == 0)
+            fuzz.epoch = strtoll(value, NULL, 10);
+        else if (strcmp(option, "--only") == 0)
+            only = value;
+        else if (strcmp(option, "--ended") == 0)
+            fuzz.ended = strcmp(value, "0") != 0;
+        else if (strcmp(option, "--skip") == 0 && skip_count < COUNT(skipped))
+            skipped[skip_count++] = value;
+        else
+            return usage(option);
     }
     if (only && !function_named(only)) return usage("--only: no such function");
     fuzz.report = fdopen(dup(STDOUT_FILENO), "w");

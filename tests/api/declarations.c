@@ -13,8 +13,8 @@
  *     {"tg_add_scalar", call_tg_add_scalar, "tensor", 2, {{"tensor", "x"}, {"double", "s"}}},
  *
  * A program defines the draw_ and check_ functions and includes the file that was written: tests/fuzz_api.c draws at
- * random, tests/api_arguments.c good arguments but for one.  What a parameter is drawn as follows from its type and name
- * by the tables below; a type that is not there stops the build, so that no function is forgotten. */
+ * random, tests/api_arguments.c good arguments but for one.  What a parameter is drawn as follows from its type and
+ * name by the tables below; a type that is not there stops the build, so that no function is forgotten. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,8 +279,8 @@ int main(int argc, char **argv)
     out = fopen(argv[2], "w");
     if (!out) stop("cannot be written", argv[2]);
     fprintf(out, "/* Written by tests/api/declarations.c from tensorgrad.h: see there. */\n");
-    fprintf(out, "typedef struct {\n    const char *name;\n    void (*call)(void);\n    const char *result;\n    int n;\n");
-    fprintf(out, "    struct { const char *kind, *name; } parameter[%d];\n} api_function;\n", MOST_PARAMETERS);
+    fprintf(out, "typedef struct {\n    const char *name;\n    void (*call)(void);\n");
+    fprintf(out, "    const char *result;\n    int n;\n    struct { const char *kind, *name; } parameter[%d];\n} api_function;\n", MOST_PARAMETERS);
     for (i = 0; i < n; ++i) {
         if (!all[i].by_hand) write_call(out, &all[i]);
     }
