@@ -280,7 +280,8 @@ int main(int argc, char **argv)
     if (!out) stop("cannot be written", argv[2]);
     fprintf(out, "/* Written by tests/api/declarations.c from tensorgrad.h: see there. */\n");
     fprintf(out, "typedef struct {\n    const char *name;\n    void (*call)(void);\n");
-    fprintf(out, "    const char *result;\n    int n;\n    struct { const char *kind, *name; } parameter[%d];\n} api_function;\n", MOST_PARAMETERS);
+    fprintf(out, "    const char *result;\n    int n;\n");
+    fprintf(out, "    struct { const char *kind, *name; } parameter[%d];\n} api_function;\n", MOST_PARAMETERS);
     for (i = 0; i < n; ++i) {
         if (!all[i].by_hand) write_call(out, &all[i]);
     }
