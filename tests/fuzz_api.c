@@ -5,7 +5,8 @@
  * build/api_calls.h (see tests/api/declarations.c) has a call for every declaration of tensorgrad.h; this file draws
  * the arguments: tensors of all kinds from a pool, NULL, tensors of another thread, handles that ended, hostile
  * numbers, shapes, dtypes, devices and texts, and callbacks that misbehave.  Functions that take or end what the pool
- * must know of are called by hand (table by_hand_calls).  Memory comes from an allocator that is small and at times fails.
+ * must know of are called by hand (table by_hand_calls).  Memory comes from an allocator that is small and at times
+ * fails.
  *
  * An epoch is a run of calls between two tg_shutdown(), and depends on the seed and its number alone: a failure is
  * repeated by the --seed, --epoch and --calls that are printed with it; --trace prints each call before it is made.
