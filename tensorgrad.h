@@ -149,7 +149,8 @@ TG_API tg_status tg_error_code(void);
 TG_API int64_t tg_error_count(void);
 TG_API void tg_clear_error(void);
 
-/* Called for every error as it is raised (never for one that only passes through).  The default prints to stderr, the
+/* Called for every error as it is raised (never for one that only passes through).  It may use the library; an error in
+   it is recorded, but not handed to it again, and the tensors that it makes end when it returns, unless retained.  The default prints to stderr, the
    same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for prototypes).  One handler for
    the whole process. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
@@ -1539,9 +1540,14 @@ typedef struct tgi_guard {
     tgi_frame *frame;       /* the innermost frame then */
     uint64_t floor;         /* the last serial given out then: frames up to it cannot be closed */
     uint64_t raised;        /* errors raised until then */
-    bool grad_off, burying, misused;
+    bool grad_off, misused;
+    /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
+    bool midway, burying;
+    tgi_link made, *scope;
+    uint64_t scope_serial;
 } tgi_guard;
 static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what);
+static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
 
 /* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
@@ -1560,8 +1566,7 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     if (!set) tgi_print_error(text);
     if (!set || !call) return;
     S->in_handler = true;
-    tgi_guard_open(&guard, S, "the error handler");
-    S->burying = true; /* what is in use where the error was raised is not freed before the handler has returned */
+    tgi_guard_open_midway(&guard, S, "the error handler");
     call(code, text, user);
     tgi_guard_close(&guard);
     S->in_handler = false;
@@ -1903,8 +1908,11 @@ bool tg_is_floating_point(tg_dtype dtype) { return tgi_dtype_known(dtype) && tgi
 
 tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
 {
-    if (a == b || !tgi_dtype_known(b)) return a;
-    if (!tgi_dtype_known(a)) return b;
+    if (!tgi_dtype_known(a) || !tgi_dtype_known(b)) {
+        tgi_fail(tgi_self(), TG_ERR_DTYPE, "promote_types", "unknown dtype %d", (int)(tgi_dtype_known(a) ? b : a));
+        return TG_F32;
+    }
+    if (a == b) return a;
     if (tgi_dtypes[a].category != tgi_dtypes[b].category)
         return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
@@ -4881,8 +4889,7 @@ static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
-        tgi_guard_open(&guard, S, "the deleter of tg_wrap");
-        S->burying = true;
+        tgi_guard_open_midway(&guard, S, "the deleter of tg_wrap");
         s->deleter(s->user);
         tgi_guard_close(&guard);
     }
@@ -5160,8 +5167,8 @@ static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 
    (1) The tensors that the library goes on to use have a handle of its own.
    (2) No scope that was open before can be ended, and neither tg_shutdown nor tg_thread_end runs.
-   (3) In the error handler and in deleters, which are called in the middle of other work, ended tensors wait to be
-       freed until the callback has returned.
+   (3) The error handler and deleters are called in the middle of other work: ended tensors wait to be freed until they
+       have returned, and the tensors that they make end then.
    (4) Afterwards scopes that were left open are closed, and modes are as they were; both that and an attempt on an
        outer scope is an error of the callback, whatever it returned. */
 
@@ -5175,10 +5182,23 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->floor = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
-    g->burying = S->burying;
-    g->misused = false;
+    g->misused = g->midway = false;
     S->guard = g;
     S->composite = NULL; /* its errors are its own */
+}
+
+static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what)
+{
+    tgi_guard_open(g, S, what);
+    g->midway = true;
+    g->burying = S->burying;
+    g->scope = S->scope;
+    g->scope_serial = S->scope_serial;
+    g->made.prev = g->made.next = &g->made;
+    g->floor = ++S->serials;
+    S->burying = true;
+    S->scope = &g->made;
+    S->scope_serial = S->serials;
 }
 
 /* False, after recording an error, if the callback has left a scope open or tried to end one of its caller's. */
@@ -5187,11 +5207,16 @@ static bool tgi_guard_close(tgi_guard *g)
     tgi_thread *S = g->S;
     const bool left_open = S->frame != g->frame;
     tgi_frames_close(S, g->frame);
+    if (g->midway) {
+        tgi_end_list(S, &g->made, TGI_BY_SCOPE);
+        S->scope = g->scope;
+        S->scope_serial = g->scope_serial;
+        S->burying = g->burying;
+        if (!S->burying) tgi_bury(S);
+    }
     S->guard = g->outer;
     S->composite = g->composite;
     S->grad_off = g->grad_off;
-    S->burying = g->burying;
-    if (!S->burying) tgi_bury(S);
     if (left_open) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_begin", "%s left a scope open\n"
                  "end it with tg_scope_end, after tg_keep of the result", g->what);
@@ -7969,12 +7994,14 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     return run;
 }
 
+static tg_status tgi_backward_end(tg_backward_run *run);
+
 static tg_backward_run *tgi_begin_backward(const char *op, const char *list, tg_tensor *const *roots, int n,
                                            tg_tensor *const *grads, int flags)
 {
     tg_backward_run *run = tgi_begin_run(op, list, roots, n, grads, flags, NULL, 0, NULL);
     if (!run || !run->failed) return run;
-    tg_backward_end(run);
+    tgi_backward_end(run);
     return NULL;
 }
 
@@ -8121,12 +8148,23 @@ static bool tgi_end_run(tg_backward_run *run)
     return done;
 }
 
+/* Ends a run; abandoning one is no failure. */
+static tg_status tgi_backward_end(tg_backward_run *run)
+{
+    tgi_thread *S = run->S;
+    const bool abandoned = !run->failed && (run->head || run->heap);
+    return tgi_end_run(run) || abandoned ? TG_OK : tgi_failed(S);
+}
+
 tg_status tg_backward_end(tg_backward_run *run)
 {
-    tgi_thread *S = run ? run->S : tgi_self();
-    bool abandoned = run && !run->failed && (run->head || run->heap);
+    tgi_thread *S = tgi_self();
+    const bool failed = run && run->failed;
+    tg_status status;
     if (!run) return tgi_null_argument(S, "backward_end", "run"), tgi_failed(S);
-    return tgi_end_run(run) || abandoned ? TG_OK : tgi_failed(S);
+    status = tgi_backward_end(run);
+    if (failed && !S->errors) tgi_fail(S, status, "backward_end", "this run has failed in a step before");
+    return status;
 }
 
 /* tg_backward is visibly made of its steps. */
@@ -8136,7 +8174,7 @@ static tg_status tgi_backward(const char *op, const char *list, tg_tensor *const
     tg_backward_run *run = tgi_begin_backward(op, list, roots, n, grads, flags);
     if (!run) return tgi_failed(tgi_self());
     while (tg_backward_step(run, NULL)) {}
-    return tg_backward_end(run);
+    return tgi_backward_end(run);
 }
 
 tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
@@ -8243,8 +8281,7 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
     tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
     if (ctx->free_user) {
         tgi_guard guard;
-        tgi_guard_open(&guard, S, "free_user of a custom function");
-        S->burying = true;
+        tgi_guard_open_midway(&guard, S, "free_user of a custom function");
         ctx->free_user(ctx->user);
         tgi_guard_close(&guard);
     }
