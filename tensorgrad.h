@@ -150,9 +150,9 @@ TG_API int64_t tg_error_count(void);
 TG_API void tg_clear_error(void);
 
 /* Called for every error as it is raised (never for one that only passes through).  It may use the library; an error in
-   it is recorded, but not handed to it again, and the tensors that it makes end when it returns, unless retained.  The default prints to stderr, the
-   same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for prototypes).  One handler for
-   the whole process. */
+   it is recorded, but not handed to it again, and the tensors that it makes end when it returns, unless retained.  The
+   default prints to stderr, the same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for
+   prototypes).  One handler for the whole process. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
 TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
 TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
@@ -367,10 +367,11 @@ extern "C" {
 #define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
-   a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing to
-   any other tensor: so tg_drop(tg_to(x, device)) is right even where tg_to has returned x itself.  tg_share lets other threads use a
-   leaf (weights, data): from then on its counts are atomic, and writing it on a GPU waits for what all threads have
-   asked of that GPU.  Errors: an over-release; tg_share of a non-leaf. */
+   a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing
+   to any other tensor: so tg_drop(tg_to(x, device)) is right even where tg_to has returned x itself.  tg_share lets
+   other threads use a leaf (weights, data): from then on it is the caller's, as by tg_param, its counts are atomic, and
+   writing it on a GPU waits for what all threads have asked of that GPU.  Errors: an over-release; tg_share of a
+   non-leaf. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
@@ -1531,7 +1532,8 @@ void tg_set_error_handler(tg_error_handler handler, void *user)
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
 }
 
-/* While a callback of the user's runs, it cannot end what was there before it: see "guards".  On its return the guard tells whether it has left everything as it must: see tgi_guard_close. */
+/* While a callback of the user's runs, it cannot end what was there before it; on its return the guard tells whether it
+   has left everything as it must.  See "guards" in TENSOR. */
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
@@ -1546,9 +1548,12 @@ typedef struct tgi_guard {
     tgi_link made, *scope;
     uint64_t scope_serial;
 } tgi_guard;
-static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what);
 static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
+static const struct {
+    void (*open_midway)(tgi_guard *g, tgi_thread *S, const char *what);
+    bool (*close)(tgi_guard *g);
+} tgi_guards = {tgi_guard_open_midway, tgi_guard_close}; /* what errors know of scopes and lifetimes */
 
 /* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
 static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
@@ -1566,9 +1571,9 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     if (!set) tgi_print_error(text);
     if (!set || !call) return;
     S->in_handler = true;
-    tgi_guard_open_midway(&guard, S, "the error handler");
+    tgi_guards.open_midway(&guard, S, "the error handler");
     call(code, text, user);
-    tgi_guard_close(&guard);
+    tgi_guards.close(&guard);
     S->in_handler = false;
 }
 
@@ -5442,7 +5447,7 @@ tg_tensor *tg_share(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "share", "t", t)) return NULL;
-    if (t->flags & TGI_SHARED) return t;
+    if ((t->flags & TGI_SHARED) && (t->owner != S->id || !t->link.next)) return t;
     if (t->node || t->base) {
         tgi_fail(S, TG_ERR_GRAPH, "share", "only leaves and constants can be shared between threads, not a %s\n"
                  "share tg_clone(tg_detach(t))", t->base ? "view" : "computed tensor that requires grad");
@@ -6402,7 +6407,8 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULE_ANY(name) tgi_rule_##name
 #define TGI_RULE_FLOATS(name) tgi_rule_##name
 #define TGI_RULE_TEST(name) NULL
-#define TGI_ROW1(name, kind, y, yi, needs, rule, formula) {#name, #name "_", "x", needs, TGI_RULE_##kind(name), formula},
+#define TGI_ROW1(name, kind, y, yi, needs, rule, formula)                                                              \
+    {#name, #name "_", "x", needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW2(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                    \
     {#name, #name "_", "a,b", needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW3(name, kind, y, yi, needs, rule_a, rule_b, rule_c, formula)                                            \
@@ -7647,8 +7653,8 @@ static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const 
     return tgi_fail(S, size ? TG_ERR_SHAPE : type ? TG_ERR_DTYPE : TG_ERR_DEVICE, "backward",
                     "hook %d has changed the %s of value (was %s %s on %s got %s %s on %s)", e->id,
                     size ? "size" : type ? "type" : "device", tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text,
-                    tg_device_str(tgi_device_of(g)), tg_dtype_name((tg_dtype)result->dtype), tgi_shape_text(result).text,
-                    tg_device_str(tgi_device_of(result)));
+                    tg_device_str(tgi_device_of(g)), tg_dtype_name((tg_dtype)result->dtype),
+                    tgi_shape_text(result).text, tg_device_str(tgi_device_of(result)));
 }
 
 /* Calls one hook with the gradient in *slot, in a scope that only its result leaves. */
@@ -7662,7 +7668,8 @@ static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **sl
     tgi_guard_open(&guard, S, "the hook");
     g = e->hook(*slot, e->user);
     ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
-    ok = ok && (!g || (tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *slot, g)));
+    if (ok && g)
+        ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *slot, g);
     if (ok && g && g != *slot) {
         tgi_ref(g);
         tgi_unref(S, *slot);
@@ -9125,7 +9132,10 @@ static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype d
     const bool floats_only = op == TGI_OP_lerp || op == TGI_OP_mse_loss || op == TGI_OP_smooth_l1_loss ||
                              op == TGI_OP_huber_loss;
     if (tgi_dtypes[dtype].floating || !floats_only) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not implemented for '%s'", name, tg_dtype_name(dtype));
+    return tgi_fail(S, TG_ERR_DTYPE, name,
+                    "\"%s\" not "
+                    "implemented for '%s'",
+                    name, tg_dtype_name(dtype));
 }
 
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
@@ -9133,7 +9143,8 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
 
 /* An elementwise op of inputs in different places.  0-dim CPU tensors go to where the others are, by recorded moves
    that bring their gradients home; anything else is an error. */
-static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
+static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
+                                     double t)
 {
     const tgi_op *row = tgi_op_row(op);
     int i, k = 0, scalars = tgi_cpu_scalars(op, n);
@@ -13450,7 +13461,8 @@ static tgi_check_widths tgi_check_measure(const tgi_check *c)
 static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
 {
     FILE *f = c->options.report;
-    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op, c->options.name ? c->options.name : "fn",
+    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op,
+            c->options.name ? c->options.name : "fn",
             tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
     fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
     if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
@@ -13596,7 +13608,8 @@ static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
     tgi_guard guard;
     tgi_guard_open(&guard, tgi_self(), "the function");
     y = d->fn(in, n - 1, d->user);
-    if (!tgi_guard_close(&guard) || !y || tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+    if (!tgi_guard_close(&guard) || !y) return NULL;
+    if (tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return NULL;
     for (i = 0; i < d->wants; ++i) {
         if (!d->result[i]) continue;

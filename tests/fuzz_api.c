@@ -237,6 +237,7 @@ static void disturb(void)
 static struct {
     uint64_t serial;
     bool owns, keeps; /* keeps: tg_keep does not take a tensor out of it */
+    bool callback;    /* what the library has open around a callback, which cannot close it nor what is below */
 } frames[MOST_FRAMES];
 static int frame_count;
 static uint64_t first_serial; /* of the epoch: serials are never used again */
@@ -314,7 +315,7 @@ static void frame_push(uint64_t serial, bool owns)
 {
     if (!serial) return;
     frames[frame_count].serial = serial;
-    frames[frame_count].keeps = false;
+    frames[frame_count].keeps = frames[frame_count].callback = false;
     frames[frame_count++].owns = owns;
 }
 
@@ -1055,6 +1056,7 @@ static outside callback_begins(void)
     o.frames = frame_count;
     frames[frame_count].serial = mark.serial ? mark.serial : UINT64_MAX;
     frames[frame_count].keeps = false;
+    frames[frame_count].callback = true;
     frames[frame_count++].owns = true;
     return o;
 }
@@ -1240,14 +1242,14 @@ static void hand_hold_open(void)
     frame_push(hold->serial, kind == TGI_HOLD_SCOPE);
 }
 
-/* Closing a hold that is not open does nothing. */
+/* Closing a hold that is not open does nothing, nor closing one from before a callback in it. */
 static void hand_hold_close(void)
 {
     tgi_hold *hold = &ANY(holds);
     uint64_t serial = hold->serial;
     bool is_open = false;
     int i;
-    for (i = 0; i < frame_count; ++i) is_open = is_open || frames[i].serial == serial;
+    for (i = 0; i < frame_count; ++i) is_open = !frames[i].callback && (is_open || frames[i].serial == serial);
     say(now, "hold=%d ", (int)(hold - holds));
     call_starts();
     tgi_hold_close(hold);
