@@ -6889,6 +6889,7 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
     tgi_thread *S = c->S;
     const char *op = c->name;
     tg_tensor *base = t->base ? t->base : t;
+    bool tracked; /* a view whose base has a history, or would get one */
     if (tgi_overlaps_itself(t)) {
         return tgi_fail(
             S, TG_ERR_ARGUMENT, op,
@@ -6896,14 +6897,8 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
             "location.\nwrite to a copy of its own: tg_clone(t)");
     }
     if (S->grad_off) return true;
-    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
-        return tgi_fail(S, TG_ERR_GRAPH, op,
-                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
-                        "write to it inside TG_NO_GRAD; or write to a copy",
-                        t->base ? "view of a " : "", tgi_shape_text(t).text);
-    }
-    if (!t->base || !(c->records || (base->flags & TGI_REQUIRES_GRAD))) return true;
-    if (t->flags & TGI_MULTI_VIEW) {
+    tracked = t->base && (c->records || (base->flags & TGI_REQUIRES_GRAD));
+    if (tracked && (t->flags & TGI_MULTI_VIEW)) {
         return tgi_fail(
             S, TG_ERR_GRAPH, op,
             "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
@@ -6911,11 +6906,17 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
             "should replace the inplace operation by an out-of-place one.",
             (int)t->output, t->node ? t->node->op->name : "split");
     }
-    if (t->flags & TGI_NO_GRAD_VIEW) {
+    if (tracked && (t->flags & TGI_NO_GRAD_VIEW)) {
         return tgi_fail(
             S, TG_ERR_GRAPH, op,
             "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
             "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
+    }
+    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
+        return tgi_fail(S, TG_ERR_GRAPH, op,
+                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
+                        "write to it inside TG_NO_GRAD; or write to a copy",
+                        t->base ? "view of a " : "", tgi_shape_text(t).text);
     }
     return true;
 }
