@@ -510,6 +510,18 @@ TEST(mixed_devices)
         CHECK(tg_error_code() == TG_ERR_DEVICE);
         tg_clear_error();
     }
+    if (devices) { /* who stays: what is written in place, a weight; else what is on a GPU already */
+        tg_tensor *here = of(TG_F32, "1 2; 3 4"), *w = leaf_there("1 2; 3 4"), *late = leaf("1 2; 3 4");
+        CHECK_FAILS(tg_add_(f64("1 2"), there("1 2")), "  hint: move b: tg_to(b, TG_CPU)");
+        CHECK_FAILS(tg_mul_(there("1 2"), f64("1 2")), "  hint: move b: tg_to(b, TG_CUDA(0))");
+        CHECK_FAILS(tg_linear(there("1 2; 3 4"), here, NULL), "  hint: move x: tg_to(x, TG_CPU)");
+        CHECK_FAILS(tg_matmul(here, w), "  hint: move a: tg_to(a, TG_CUDA(0))");
+        CHECK_FAILS(tg_matmul(w, here), "  hint: move b: tg_to(b, TG_CUDA(0))");
+        CHECK_FAILS(tg_matmul(there("1 2; 3 4"), late), "  hint: move a: tg_to(a, TG_CPU)");
+        CHECK_FAILS(tg_layer_norm(here, 1, there("1 2"), NULL, 1e-5), "  hint: move x: tg_to(x, TG_CUDA(0))");
+        CHECK_FAILS(tg_embedding(w, of(TG_I64, "1")), "  hint: move ids: tg_to(ids, TG_CUDA(0))");
+        if (devices > 1) CHECK_FAILS(tg_linear(tg_to(here, second), w, NULL), "  hint: move x: tg_to(x, TG_CUDA(0))");
+    }
     ON(1, 1.62) CHECK_FAILS(tg_add(f64("1 2"), tg_cuda(number(1))), "found at least two devices, cuda:0 and cpu!");
     ON(1, 1.64) CHECK_FAILS(tg_lerp(there("1 2"), number(1), number(1)), "found at least two devices, cuda:0 and cpu!");
     ON(1, 1.65) {

@@ -358,6 +358,98 @@ TEST(counts_of_a_shared_tensor)
     CHECK(tg_ok());
 }
 
+/* ---- backward on a shared leaf that has a .grad of another thread: they add up; the callers take turns ---- */
+
+static void *adds_a_gradient(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    {
+        TG_SCOPE;
+        w->ok = tg_backward(tg_sum(tg_mul(passed_on, passed_on))) == TG_OK && tg_ok();
+        w->ok = w->ok && tg_item(tg_mean(tg_grad(passed_on))) > 0;
+    }
+    w->ok = w->ok && tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+TEST(gradients_of_several_threads_add_up)
+{
+    worker_state w[1];
+    int turn;
+    passed_on = tg_share(tg_param(tg_full(TG_SHAPE(4), 2)));
+    CHECK(tg_backward(tg_sum(passed_on)) == TG_OK && tg_get(tg_grad(passed_on), TG_INDEX(0)) == 1);
+    for (turn = 0; turn < 3; ++turn) CHECK(run_threads(adds_a_gradient, w, 1));
+    CHECK(tg_get(tg_grad(passed_on), TG_INDEX(3)) == 13);
+    CHECK(tg_set_grad(passed_on, tg_zeros(TG_SHAPE(4))) == TG_OK); /* given by this thread */
+    CHECK(run_threads(adds_a_gradient, w, 1) && tg_get(tg_grad(passed_on), TG_INDEX(3)) == 4);
+    tg_release(passed_on);
+    passed_on = tg_param(tg_full(TG_SHAPE(4), 2)); /* a .grad from before it was shared */
+    CHECK(tg_backward(tg_sum(passed_on)) == TG_OK && tg_share(passed_on) == passed_on);
+    CHECK(run_threads(adds_a_gradient, w, 1) && tg_get(tg_grad(passed_on), TG_INDEX(3)) == 5);
+    tg_release(passed_on);
+}
+
+/* What cannot be shared is refused, and the gradient is not lost without a word. */
+static void *meets_an_unshared_gradient(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    {
+        TG_SCOPE;
+        w->ok = tg_backward(tg_sum(passed_on)) == TG_ERR_ARGUMENT;
+        w->ok = w->ok && strstr(tg_error_message(), "argument grad belongs to another thread");
+        tg_clear_error();
+    }
+    w->ok = w->ok && tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+TEST(a_gradient_that_cannot_be_shared)
+{
+    worker_state w[1];
+    tg_tensor *base = tg_ones(TG_SHAPE(8));
+    passed_on = tg_share(tg_param(tg_ones(TG_SHAPE(4))));
+    CHECK(tg_set_grad(passed_on, tg_narrow(base, 0, 0, 4)) == TG_OK);
+    CHECK(run_threads(meets_an_unshared_gradient, w, 1));
+    CHECK(tg_get(tg_grad(passed_on), TG_INDEX(0)) == 1);
+    tg_release(passed_on);
+}
+
+/* ---- error handlers that change while threads raise errors: handler and user are one pair ---- */
+
+static int pair[2] = {1, 2};
+static bool mixed_pair;
+static void first_handler(tg_status code, const char *text, void *user)
+{
+    (void)code, (void)text;
+    if (user != (void *)&pair[0]) mixed_pair = true;
+}
+static void second_handler(tg_status code, const char *text, void *user)
+{
+    (void)code, (void)text;
+    if (user != (void *)&pair[1]) mixed_pair = true;
+}
+static void *raises_and_sets(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    int i;
+    for (i = 0; i < 2000; ++i) {
+        TG_SCOPE;
+        tg_set_error_handler(i % 2 ? first_handler : second_handler, &pair[i % 2 ? 0 : 1]);
+        tg_zeros(TG_SHAPE(-1));
+        tg_clear_error();
+    }
+    w->ok = tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+TEST(handlers_change_beside_errors)
+{
+    worker_state w[THREADS];
+    CHECK(run_threads(raises_and_sets, w, THREADS));
+    CHECK(!mixed_pair);
+    tg_set_error_handler(NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -367,6 +459,9 @@ int main(int argc, char **argv)
     RUN(what_can_be_shared);
     RUN(released_last_by_another_thread);
     RUN(counts_of_a_shared_tensor);
+    RUN(gradients_of_several_threads_add_up);
+    RUN(a_gradient_that_cannot_be_shared);
+    RUN(handlers_change_beside_errors);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
