@@ -168,8 +168,8 @@ typedef struct {
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
 /* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit); 0 gives each back at once, so
-   that a memory checker sees every use after free.  The handles of ended tensors, some 300 bytes each, are no part of
-   it: they stay until their thread ends, for new handles alone, so that the use of an ended tensor can be told. */
+   that a memory checker sees every use after free.  The memory of an ended tensor's handle is reused for handles alone:
+   while it is kept, using the tensor is an error. */
 TG_API void tg_set_cache_limit(size_t bytes);
 
 /* Live things of the whole process: this thread's counts are exact, another thread's as of its last tg_stats or end.
@@ -1429,6 +1429,7 @@ struct tgi_thread {
     bool burying;
     tg_tensor *dying_handles;
     tgi_link *free_handles;
+    size_t handle_bytes; /* of each of them */
 
     /* tape: the worklist of dying nodes, and how many hooks are running within each other */
     tgi_node *dying;
@@ -1707,6 +1708,31 @@ static void tgi_trim(tgi_thread *S, size_t keep)
     }
 }
 
+/* The same for the memory of handles, which hold no data: only where the program asks for it, or the thread ends. */
+static void tgi_trim_handles(tgi_thread *S, size_t keep)
+{
+    while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
+        tgi_link *block = S->free_handles;
+        S->free_handles = block->next;
+        S->stats.cached_bytes -= (int64_t)S->handle_bytes;
+        tgi_raw_free(S, block, S->handle_bytes);
+    }
+}
+
+/* Memory from the allocator; when it has none, perhaps what is cached is enough. */
+static void *tgi_alloc_or_trim(tgi_thread *S, size_t bytes)
+{
+    void *block = tgi_raw_alloc(S, bytes);
+    if (block || S->stats.cached_bytes == 0) return block;
+    tgi_trim(S, 0);
+    return tgi_raw_alloc(S, bytes);
+}
+
+static bool tgi_may_cache(const tgi_thread *S, size_t bytes)
+{
+    return bytes <= S->cache_limit && (size_t)S->stats.cached_bytes <= S->cache_limit - bytes;
+}
+
 /* A block of at least this many bytes, uninitialised; NULL without an error record when there is none. */
 static void *tgi_take(tgi_thread *S, size_t bytes)
 {
@@ -1720,12 +1746,7 @@ static void *tgi_take(tgi_thread *S, size_t bytes)
         S->stats.cached_bytes -= (int64_t)rounded;
         return block;
     }
-    block = tgi_raw_alloc(S, rounded);
-    if (!block && S->stats.cached_bytes > 0) { /* perhaps what is cached in other sizes is enough */
-        tgi_trim(S, 0);
-        block = tgi_raw_alloc(S, rounded);
-    }
-    return block;
+    return tgi_alloc_or_trim(S, rounded);
 }
 
 /* Gives back what tgi_take gave for this many bytes. */
@@ -1735,7 +1756,7 @@ static void tgi_give_back(tgi_thread *S, void *block, size_t bytes)
     int k;
     if (!block) return;
     k = tgi_size_class(bytes, &rounded);
-    if (rounded > S->cache_limit || (size_t)S->stats.cached_bytes > S->cache_limit - rounded) {
+    if (!tgi_may_cache(S, rounded)) {
         tgi_raw_free(S, block, rounded);
         return;
     }
@@ -1750,6 +1771,7 @@ void tg_set_cache_limit(size_t bytes)
     tgi_thread *S = tgi_self();
     S->cache_limit = bytes;
     tgi_trim(S, bytes);
+    tgi_trim_handles(S, bytes);
 }
 
 /* ---- statistics ---- */
@@ -4953,15 +4975,17 @@ static void tgi_free_name(tgi_thread *S, char *name)
     if (name) tgi_give_back(S, name, strlen(name) + 1);
 }
 
-/* Memory for a handle, or NULL.  It serves nothing but handles until the thread ends, so that the library may look at
-   one that has ended; with TG_DEBUG it serves one handle alone. */
+/* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended; with
+   TG_DEBUG it serves one handle alone. */
 static tg_tensor *tgi_take_handle(tgi_thread *S)
 {
     tgi_link *block = S->free_handles;
     tgi_grave *grave;
     if (!S->debug) {
-        if (!block) return (tg_tensor *)tgi_raw_alloc(S, sizeof(tg_tensor));
+        S->handle_bytes = sizeof(tg_tensor);
+        if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
         S->free_handles = block->next;
+        S->stats.cached_bytes -= (int64_t)sizeof(tg_tensor);
         return (tg_tensor *)(void *)block;
     }
     S->stats.allocations++;
@@ -4979,21 +5003,17 @@ static void tgi_give_back_handle(tgi_thread *S, tg_tensor *t)
     if (t->flags & TGI_GRAVE) {
         grave = (tgi_grave *)(void *)((char *)t - offsetof(tgi_grave, t));
         if (t->name) snprintf(grave->name, sizeof grave->name, "%.63s", t->name);
-    } else {
-        t->link.next = S->free_handles;
-        S->free_handles = &t->link;
     }
     tgi_free_name(S, t->name);
     t->name = NULL;
-}
-
-static void tgi_free_handles(tgi_thread *S)
-{
-    while (S->free_handles) {
-        tgi_link *block = S->free_handles;
-        S->free_handles = block->next;
-        tgi_raw_free(S, block, sizeof(tg_tensor));
+    if (t->flags & TGI_GRAVE) return;
+    if (!tgi_may_cache(S, sizeof *t)) {
+        tgi_raw_free(S, t, sizeof *t);
+        return;
     }
+    t->link.next = S->free_handles;
+    S->free_handles = &t->link;
+    S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 
 static void tgi_unpin(tgi_thread *S, tg_tensor *t)
@@ -5465,7 +5485,7 @@ static tg_status tgi_end_thread(tgi_thread *S)
     tgi_end_list(S, &S->unscoped, TGI_BY_THREAD);
     tgi_end_devices(S);
     tgi_trim(S, 0);
-    tgi_free_handles(S);
+    tgi_trim_handles(S, 0);
     tgi_report_stats(S);
     TGI_ATOMIC_ADD(&tgi_threads_alive, -1);
     S->started = false;

@@ -456,6 +456,7 @@ int main(int argc, char **argv)
     setenv("TG_DEBUG", "0", 1); /* tests choose */
     harness_begin(argc, argv);
     harness_take_device();
+    harness.uses_ended = true;
     RUN(without_debug);
     RUN(with_debug);
     RUN(bytes_are_poisoned);
