@@ -211,6 +211,15 @@ static void check_failed_call(const state *s, const step *made, bool ok, const s
     CHECK(after.stats.nodes == before->stats.nodes && after.stats.saved == before->stats.saved);
 }
 
+/* Ends all that the thread holds, its handles' memory too, so that every run allocates what it uses. */
+static void begin_anew(void)
+{
+    CHECK(tg_thread_end() == TG_OK && memory.live == 0 && memory.wrong_sizes == 0);
+    memory.wrong_sizes = 0;
+    CHECK(tg_set_default_device(HERE) == TG_OK);
+    tg_set_cache_limit(0); /* every allocation comes here */
+}
+
 /* Runs the scenario with its n-th allocation failing (0: none); false when there was no such allocation. */
 static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t *hash)
 {
@@ -244,8 +253,8 @@ static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t 
     if (what->finish) what->finish(&s);
     tg_scope_end(mark);
     CHECK(tg_stats().tensors == 0 && tg_stats().nodes == 0 && tg_stats().bytes == 0 && tg_stats().saved == 0);
-    CHECK(memory.live == 0 && memory.wrong_sizes == 0 && tg_ok());
-    memory.wrong_sizes = 0;
+    CHECK(tg_ok());
+    begin_anew();
     return memory.fired;
 }
 
@@ -730,7 +739,7 @@ int main(int argc, char **argv)
     harness_take_device();
     allocator.alloc = failing_alloc, allocator.free = failing_free, allocator.user = NULL;
     CHECK(tg_set_allocator(&allocator) == TG_OK);
-    tg_set_cache_limit(0); /* every allocation comes here */
+    begin_anew();
 #ifdef CUDASIM
     cudasim_ask_allocation(device_memory_is_left);
 #endif
