@@ -10,6 +10,8 @@ ifneq ($(words $(BUILD)) $(findstring ',$(BUILD)),1 )
 $(error BUILD is '$(BUILD)': make needs a path without spaces and quotes)
 endif
 DEVICE ?= cpu
+SECONDS ?= 3600
+SEED ?= $(shell date +%s)
 NVCC ?= nvcc
 NVCCFLAGS ?= -O2 -arch=native
 
@@ -22,6 +24,7 @@ help:
 	@echo 'make demo DEVICE=cuda    on an NVIDIA GPU, with nvcc (also cuda:1); make test CUDA=1 the tests; NVCC, NVCCFLAGS'
 	@echo 'make test            builds and runs every test and checks the examples'
 	@echo 'make check-deep      everything there is, with what tools there are: sanitizers, valgrind, mutants; an hour'
+	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; SECONDS=60 SEED=7 otherwise'
 	@echo 'make bench           what an op costs, and what the header costs to compile; with DEVICE=cuda the GPU, too'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
@@ -30,14 +33,15 @@ help:
 	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test check-examples examples bench $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test check-examples examples bench fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
-COMPILE = $(CC) -I. $(CPPFLAGS) $(CFLAGS) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
+COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(CUDA_LIBS) \
+    $(LDFLAGS) -lm $(LDLIBS)
 
 # CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
 ifneq ($(filter cuda%,$(DEVICE)),)
@@ -49,7 +53,7 @@ CUDA_OBJECT := $(BUILD)/tensorgrad_cuda.o
 CUDA_FLAGS := -DTG_ENABLE_CUDA
 CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas
 
-$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device: $(CUDA_OBJECT)
+$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/fuzz_api $(BUILD)/api_arguments: $(CUDA_OBJECT)
 
 $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 	$(NVCC) $(NVCCFLAGS) -c $< -o $@
@@ -85,10 +89,31 @@ $(BUILD)/check_output: tests/check_output.c $(BUILD)/flags
 $(BUILD)/device: tests/bench/device.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
+# The declarations of the header as a table of calls, which these two programs fill with arguments.
+$(BUILD)/declarations: tests/api/declarations.c $(BUILD)/flags
+	$(CC) $(CPPFLAGS) $(CFLAGS) -o $@ $< $(LDFLAGS)
+
+$(BUILD)/api_calls.h: $(BUILD)/declarations tensorgrad.h
+	$(BUILD)/declarations tensorgrad.h $@
+
+$(BUILD)/fuzz_api $(BUILD)/api_arguments: $(BUILD)/api_calls.h
+$(BUILD)/fuzz_api $(BUILD)/api_arguments: $(BUILD)/%: tests/%.c tensorgrad.h tests/harness.h $(BUILD)/flags
+	$(COMPILE)
+
+# Sanitizers are used where a program of this compiler with them can be built and run.
+ifneq ($(filter fuzz,$(MAKECMDGOALS)),)
+SANITIZE := $(shell mkdir -p $(BUILD) && cd $(BUILD) && echo 'int main(void) { return 0; }' > sanitize.c && \
+    $(CC) -fsanitize=address,undefined sanitize.c -o sanitize 2> sanitize.log && ./sanitize && \
+    echo -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+$(info sanitizers: $(or $(SANITIZE),none))
+endif
+fuzz: $(BUILD)/fuzz_api
+	$(BUILD)/fuzz_api --seed $(SEED) --seconds $(SECONDS)
+
 # Changes when the compiler or a flag does, so that everything is built again.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
-	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) $(if $(CUDA_FLAGS),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LDLIBS)' > $@.now
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(OPENMP) $(if $(CUDA_FLAGS),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LDLIBS)' > $@.now
 	@cmp -s $@.now $@ && rm $@.now || mv $@.now $@
 
 include tests/cudasim/sim.mk
@@ -98,4 +123,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test check-examples check-deep bench examples clean FORCE
+.PHONY: help demo test check-examples check-deep fuzz bench examples clean FORCE

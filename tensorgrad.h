@@ -765,7 +765,8 @@ TG_API tg_tensor *tg_contiguous(tg_tensor *t);
 TG_API tg_tensor *tg_clone(tg_tensor *t);
 
 /* Pieces of t along dim, as views in out[0..max): of `size` elements, `chunks` pieces, or one per index without the
-   dim. They return how many; 0 is an error (more than max, too).  torch.split, chunk, unbind */
+   dim. They return how many, and 0 for an error (more than max is one) or a dim of size 0 that is unbound; every other
+   entry of out is NULL.  torch.split, chunk, unbind */
 TG_API int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max);
 TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max);
 TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
@@ -1417,7 +1418,7 @@ struct tgi_thread {
     tgi_frame *frame;
     tgi_link unscoped, *scope;
     uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
-    bool warned_unscoped;
+    bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
     unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
     /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
@@ -4918,9 +4919,10 @@ static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
     if (t->scope == 0) S->stats.unscoped--;
 }
 
+/* The handler may release what an op is using, so it hears of this when a call begins that has nothing in use yet. */
 static void tgi_warn_unscoped(tgi_thread *S)
 {
-    S->warned_unscoped = true;
+    S->must_warn_unscoped = false;
     tgi_warn(S, "warning: 10000 tensors belong to no scope and stay until tg_shutdown()\n"
              "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
 }
@@ -4930,7 +4932,8 @@ static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t 
 {
     tgi_link_last(list, &t->link);
     t->scope = serial;
-    if (serial == 0 && ++S->stats.unscoped >= 10000 && !S->warned_unscoped) tgi_warn_unscoped(S);
+    if (serial == 0 && ++S->stats.unscoped >= 10000 && !S->warned_unscoped)
+        S->warned_unscoped = S->must_warn_unscoped = true;
 }
 
 static void tgi_free_name(tgi_thread *S, char *name)
@@ -5746,6 +5749,7 @@ static tg_tensor *tgi_new_like(tgi_thread *S, const char *op, const tg_tensor *t
 static tg_tensor *tgi_empty(tgi_thread *S, const char *op, tg_shape shape, tg_dtype dtype, tg_device device)
 {
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
+    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
     if (!backend || !tgi_shape_argument(S, op, "shape", &shape)) return NULL;
     return tgi_new(S, op, shape.ndim, shape.dim, dtype, backend, device.index);
 }
@@ -6697,6 +6701,7 @@ static bool tgi_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const
 {
     tgi_thread *S = tgi_self();
     int i, elsewhere = 0; /* an input that is not where the first is */
+    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
     c->S = S;
     c->op = tgi_op_row(op);
     c->name = name ? name : c->op->name;
@@ -7040,10 +7045,9 @@ static void tgi_warn_of_no_grad(const tg_tensor *t)
 tg_tensor *tg_grad(tg_tensor *t)
 {
     if (!tgi_gets(t, "grad")) return NULL;
-    if (!t->grad && t->node && !(t->flags & TGI_RETAINS_GRAD)) {
-        tgi_warn_of_no_grad(t);
-    }
-    return t->grad;
+    if (t->grad || !t->node || (t->flags & TGI_RETAINS_GRAD)) return t->grad;
+    tgi_warn_of_no_grad(t);
+    return NULL;
 }
 
 tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
@@ -8294,7 +8298,11 @@ tg_tensor *tg_saved(tg_ctx *ctx, int k)
     return ctx->node ? ctx->node->saved[k].t : ctx->save[k];
 }
 
-void *tg_ctx_user(tg_ctx *ctx) { return ctx ? ctx->user : NULL; }
+void *tg_ctx_user(tg_ctx *ctx)
+{
+    if (!ctx) return tgi_null_argument(tgi_self(), "ctx_user", "ctx"), (void *)NULL;
+    return ctx->user;
+}
 
 void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes)
 {
@@ -8433,12 +8441,12 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
     tg_rng rng = S->rng;
     tg_ctx *ctx;
     int i;
+    for (i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL;
     if (n_in < 0 || n_out < 0 || n_out > UINT16_MAX) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, n_out > 0 && n_in >= 0 ? "%d inputs, but %d outputs are too many"
                                                                 : "%d inputs and %d outputs cannot be", n_in, n_out);
         return TG_ERR_ARGUMENT;
     }
-    for (i = 0; out && i < n_out; ++i) out[i] = NULL;
     if (!name || !forward || !backward || (!out && n_out > 0)) {
         tgi_null_argument(S, op, !name ? "name" : !forward ? "forward" : !backward ? "backward" : "out");
         return tgi_failed(S);
@@ -10283,7 +10291,8 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
     int64_t start = 0, *sizes;
     bool ok = true;
     int i;
-    if (!tensors || n <= 0) {
+    if (!tensors && n > 0) return tgi_null_argument(tgi_self(), "cat", "tensors"), (tg_tensor *)NULL;
+    if (n <= 0) {
         tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors");
         return NULL;
     }
@@ -10334,7 +10343,8 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     tg_tensor **in, *y;
     size_t bytes = SIZE_MAX;
     int i;
-    if (!tensors || n <= 0)
+    if (!tensors && n > 0) return tgi_null_argument(S, "stack", "tensors"), (tg_tensor *)NULL;
+    if (n <= 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
     if (!tgi_argument_list(S, "stack", "tensors", tensors, n, n)) return NULL;
     for (i = 0; i < n; ++i) {
@@ -12635,6 +12645,7 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
     const unsigned warned = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0);
     tgi_composite c;
     tg_tensor *loss;
+    bool warns;
     if (!tgi_operands(S, name, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
         tgi_fail(S, TG_ERR_ARGUMENT, name,
@@ -12642,15 +12653,17 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
                                          : "smooth_l1_loss does not support negative values for beta.");
         return NULL;
     }
-    if (!tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned)) {
-        S->warned_sizes |= warned;
-        tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to incorrect "
-                 "results due to broadcasting. Please ensure they have the same size.");
-    }
+    warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
     if (!tgi_compose(&c, name)) return NULL;
     loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);
-    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    loss = tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    if (warns) { /* last, since the handler may release a and b */
+        S->warned_sizes |= warned;
+        tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to "
+                 "incorrect results due to broadcasting. Please ensure they have the same size.");
+    }
+    return loss;
 }
 
 tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction)
@@ -12784,13 +12797,12 @@ static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tens
     return tgi_reduce_loss(S, tg_neg(tg_sum_dim(loss, dim, false)), reduction);
 }
 
-tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
-                               double label_smoothing, int reduction)
+static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
+                                    int64_t ignore_index, double label_smoothing, int reduction)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *logp;
-    const char *op = "cross_entropy";
     if (!tgi_operands(S, op, "logits,targets,weight", 2, logits, targets, weight, NULL)) return NULL;
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
@@ -12809,9 +12821,15 @@ tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor 
     return tgi_composed(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
 }
 
+tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
+                               double label_smoothing, int reduction)
+{
+    return tgi_cross_entropy("cross_entropy_ex", logits, targets, weight, ignore_index, label_smoothing, reduction);
+}
+
 tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets)
 {
-    return tg_cross_entropy_ex(logits, targets, NULL, -100, 0, TG_MEAN);
+    return tgi_cross_entropy("cross_entropy", logits, targets, NULL, -100, 0, TG_MEAN);
 }
 
 tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction)
@@ -13395,7 +13413,7 @@ static tgi_check_widths tgi_check_measure(const tgi_check *c)
 static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
 {
     FILE *f = c->options.report;
-    fprintf(f, "%s %s  %s  h=%.0e  centred\n", c->op, c->options.name ? c->options.name : "fn",
+    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op, c->options.name ? c->options.name : "fn",
             tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
     fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
     if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
@@ -13515,12 +13533,12 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
 
 bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
 {
-    return tgi_gradcheck("gradcheck", fn, inputs, n, user, options);
+    return tgi_gradcheck("gradcheck_ex", fn, inputs, n, user, options);
 }
 
 bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
 {
-    return tg_gradcheck_ex(fn, inputs, n, user, NULL);
+    return tgi_gradcheck("gradcheck", fn, inputs, n, user, NULL);
 }
 
 /* ---- gradgradcheck: the check of a function that returns gradients ---- */
@@ -13593,8 +13611,8 @@ static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list, const tg_gradcheck
     return tgi_gradcheck(c->op, tgi_check_gradient_of, list, c->n + 1, &d, options);
 }
 
-bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
-                         const tg_gradcheck_options *options)
+static bool tgi_gradgradcheck_by(const char *op, tg_function fn, tg_tensor *const *inputs, int n, void *user,
+                                 const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
     tg_tensor **list;
@@ -13604,7 +13622,7 @@ bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *
     bool ok;
     memset(&c, 0, sizeof c);
     c.S = S;
-    c.op = "gradgradcheck";
+    c.op = op;
     c.fn = fn;
     c.user = user;
     c.in = inputs;
@@ -13624,9 +13642,15 @@ bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *
     return ok;
 }
 
+bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
+                         const tg_gradcheck_options *options)
+{
+    return tgi_gradgradcheck_by("gradgradcheck_ex", fn, inputs, n, user, options);
+}
+
 bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
 {
-    return tg_gradgradcheck_ex(fn, inputs, n, user, NULL);
+    return tgi_gradgradcheck_by("gradgradcheck", fn, inputs, n, user, NULL);
 }
 
 /* ======== @@OPTIM ================================================================================================= */
@@ -13715,14 +13739,12 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     tgi_thread *S = tgi_self();
     const char *op = tgi_optim_names[kind];
     tg_optim *o;
+    bool twice;
     int i;
     if (!tgi_optim_takes(S, op, params, n)) return NULL;
     o = (tg_optim *)tgi_take(S, tgi_optim_bytes(n));
     if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
-    if (tgi_any_twice(params, n, (const tg_tensor **)(void *)o)) {
-        tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
-                 "  hint: each is moved once for every time it is listed");
-    }
+    twice = tgi_any_twice(params, n, (const tg_tensor **)(void *)o);
     memset(o, 0, tgi_optim_bytes(n));
     o->kind = kind;
     o->count = n;
@@ -13740,6 +13762,10 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     for (i = 0; i < n; ++i) {
         o->param[i].t = params[i];
         tgi_ref(params[i]);
+    }
+    if (twice) { /* last, since the handler may release them */
+        tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
+                 "  hint: each is moved once for every time it is listed");
     }
     return o;
 }
@@ -13983,11 +14009,10 @@ static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_
     return true;
 }
 
-tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
-                                bool error_if_nonfinite)
+static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, int n, double max_norm,
+                                     double norm_type, bool error_if_nonfinite)
 {
     tgi_thread *S = tgi_self();
-    const char *op = "clip_grad_norm";
     size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 1);
     tg_tensor **norms, *total = NULL;
     uint64_t scope;
@@ -14016,7 +14041,13 @@ tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm
 
 tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm)
 {
-    return tg_clip_grad_norm_ex(params, n, max_norm, 2, false);
+    return tgi_clip_grad_norm("clip_grad_norm", params, n, max_norm, 2, false);
+}
+
+tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
+                                bool error_if_nonfinite)
+{
+    return tgi_clip_grad_norm("clip_grad_norm_ex", params, n, max_norm, norm_type, error_if_nonfinite);
 }
 
 tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
@@ -14041,12 +14072,12 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
 static double tgi_lr_progress(int64_t step, int64_t warmup, int64_t total)
 {
     if (step < warmup) return -1;
-    return step >= total ? 1 : (double)(step - warmup) / (double)(total - warmup);
+    return step >= total ? 1 : ((double)step - (double)warmup) / ((double)total - (double)warmup);
 }
 
 static double tgi_lr_warmup(int64_t step, int64_t warmup, double lr)
 {
-    return lr * (double)((step > 0 ? step : 0) + 1) / (double)(warmup + 1);
+    return lr * ((double)(step > 0 ? step : 0) + 1) / ((double)warmup + 1);
 }
 
 double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)

@@ -1,0 +1,645 @@
+/* Every public function with one argument that is wrong and good ones elsewhere.  build/api_calls.h (written by
+ * tests/api/declarations.c) has a call for every declaration of tensorgrad.h; this file gives the arguments:
+ *
+ *   every tensor, and the first of every list   NULL             "tg_mul: argument b is NULL"
+ *                                               ended            "tg_mul: ... ended ..."   (with TG_DEBUG=1 alone)
+ *                                               of a thread      "tg_mul: ... belongs to another thread"
+ *   every shape                                 of -1, 9 and 1000000 dims: "tg_zeros: ..."
+ *
+ * and the call with good arguments everywhere must succeed, so that the wrong one is what the others fail of. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "harness.h"
+#include <pthread.h>
+
+/* Whether ended handles are given: they need the checks of TG_DEBUG=1. */
+enum { ENDED_BY_DEFAULT = 0 };
+
+/* ---- good arguments ---- */
+
+/* What is not said here is said by `usual`, and if not there, is a tensor f32 of [2, 3], a number 1, a bool false. */
+static const struct {
+    const char *function, *arguments;
+} recipes[] = {
+    {"tg_item", "t=f32:1"},
+    {"tg_item_i64", "t=i64:1"},
+    {"tg_data_f64", "t=f64:2,3"},
+    {"tg_data_i64", "t=i64:2,3"},
+    {"tg_hook", "t=!f32:2,3"},
+    {"tg_hook_post_accumulate", "t=!f32:2,3"},
+    {"tg_unhook", "t=!f32:2,3"},
+    {"tg_retain_grad", "t=!f32:2,3"},
+    {"tg_set_grad", "t=!f32:2,3"},
+    {"tg_gradients", "flags=4"}, /* TG_ALLOW_UNUSED: the outputs do not depend on the inputs */
+    {"tg_gradcheck", "inputs=!f64:2"},
+    {"tg_gradgradcheck", "inputs=!f64:2"},
+    {"tg_gradcheck_ex", "inputs=!f64:2"},
+    {"tg_gradgradcheck_ex", "inputs=!f64:2"},
+    {"tg_view", "shape=3,2"},
+    {"tg_reshape", "shape=3,2"},
+    {"tg_permute", "dims=1,0"},
+    {"tg_matmul", "b=f32:3,2"},
+    {"tg_mm", "b=f32:3,2"},
+    {"tg_bmm", "a=f32:2,2,3 b=f32:2,3,2"},
+    {"tg_mv", "b=f32:3"},
+    {"tg_dot", "a=f32:3 b=f32:3"},
+    {"tg_outer", "a=f32:3 b=f32:2"},
+    {"tg_linear", "weight=f32:4,3 bias=f32:4"},
+    {"tg_addmm", "c=f32:2,2 b=f32:3,2"},
+    {"tg_index_select", "index=i64:2"},
+    {"tg_index_add", "index=i64:2"},
+    {"tg_index_put", "values=f32:"},
+    {"tg_index_put_", "values=f32:"},
+    {"tg_embedding", "weight=f32:4,3"},
+    {"tg_layer_norm", "weight=f32:3 bias=f32:3"},
+    {"tg_rms_norm", "weight=f32:3"},
+    {"tg_scaled_dot_product_attention", "k=f32:2,3 mask=bool:2,2 dropout_p=0"},
+    {"tg_cross_entropy_ex", "weight=f32:3"},
+    {"tg_nll_loss", "weight=f32:3"},
+    {"tg_where", "cond=bool:2,3"},
+    {"tg_sgd", "params=!f32:2,3"},
+    {"tg_adam", "params=!f32:2,3"},
+    {"tg_adamw", "params=!f32:2,3"},
+    {"tg_rmsprop", "params=!f32:2,3"},
+    {"tg_adagrad", "params=!f32:2,3"},
+};
+static const char usual[] =
+    "index=i64:2,3 indices=i64:2 ids=i64:2 targets=i64:2 mask=bool:2,3 roots=!f32: root=!f32: outputs=!f32: "
+    "grads=f32: grad_outputs=f32: inputs=!f32:2 "
+    "n=2 m=2 n_in=2 n_out=1 max=4 dim=0 dim0=0 start_dim=0 source=0 k=1 flags=0 reduction=1 "
+    "size=1 start=0 length=1 offset=0 diagonal=0 classes=4 low=0 high=4 ignore_index=-100 correction=0 end=2 "
+    "p=0.5 label_smoothing=0 eps=0.00001 "
+    "shape=2,3 dims=0 shifts=1 counts=1,2 pads=1,1 training=1 on=1";
+static const char index_shape[] = "0,0"; /* of tg_get and tg_set, whose index is a shape */
+
+/* Parameters that may be NULL, as "function parameter". */
+static const char *const may_be_null[] = {"tg_set_grad g",
+                                          "tg_release t",
+                                          "tg_drop t",
+                                          "tg_backward_ex grads",
+                                          "tg_backward_begin grads",
+                                          "tg_gradients grad_outputs",
+                                          "tg_linear bias",
+                                          "tg_layer_norm weight",
+                                          "tg_layer_norm bias",
+                                          "tg_rms_norm weight",
+                                          "tg_scaled_dot_product_attention mask",
+                                          "tg_cross_entropy_ex weight",
+                                          "tg_nll_loss weight",
+                                          "tg_binary_cross_entropy weight",
+                                          "tg_binary_cross_entropy_with_logits weight",
+                                          "tg_binary_cross_entropy_with_logits pos_weight"};
+/* Lists whose entries may be NULL, and the list itself not. */
+static const char *const may_hold_null[] = {"tg_index indices", "tg_index_put indices", "tg_index_put_ indices"};
+
+/* Functions that fail with good arguments where there is no GPU. */
+static const char *const wants_a_gpu[] = {"tg_cuda", "tg_pin_memory"};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+static bool is_in(const char *name, const char *const *names, int n)
+{
+    int i;
+    for (i = 0; i < n; ++i)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+/* ---- the call that is made ---- */
+
+typedef enum { GOOD, IS_NULL, LIST_IS_NULL, HAS_ENDED, IS_FOREIGN, NDIM } wrong;
+
+static struct {
+    int wrong_at; /* the parameter that is wrong, or -1 */
+    wrong what;
+    int ndim; /* of a shape that is wrong */
+    int at;   /* the parameter that is drawn next */
+    tg_ctx *ctx;
+    tg_tensor *out_of_ctx;
+    int hook;         /* of tg_unhook */
+    char error[2000]; /* what the call recorded, "" if nothing */
+} now;
+
+static tg_tensor *draw_tensor(const char *name);
+static tg_tensor *const *draw_tensors(const char *name);
+static tg_tensor **draw_out_tensor(const char *name);
+static tg_tensor **draw_out_tensors(const char *name);
+static int draw_count(const char *name);
+static int draw_int(const char *name);
+static int64_t draw_int64(const char *name);
+static uint64_t draw_uint64(const char *name);
+static size_t draw_size(const char *name);
+static double draw_double(const char *name);
+static bool draw_bool(const char *name);
+static const char *draw_string(const char *name);
+static tg_shape draw_shape(const char *name);
+static tg_dtype draw_dtype(const char *name);
+static tg_device draw_device(const char *name);
+static tg_precision draw_precision(const char *name);
+static tg_rng draw_rng(const char *name);
+static tg_status draw_status(const char *name);
+static tg_mark draw_mark(const char *name);
+static tg_optim *draw_optim(const char *name);
+static tg_ctx *draw_ctx(const char *name);
+static FILE *draw_file(const char *name);
+static void *draw_user(const char *name);
+static tg_function draw_function(const char *name);
+static tg_hook_fn draw_hook(const char *name);
+static tg_post_hook_fn draw_post_hook(const char *name);
+static tg_custom_forward draw_forward(const char *name);
+static tg_custom_backward draw_backward(const char *name);
+static tg_error_handler draw_handler(const char *name);
+static void call_starts(void) { tg_clear_error(); }
+static void check_void(void);
+static void check_tensor(tg_tensor *result);
+static void check_optim(tg_optim *result);
+static void check_run(tg_backward_run *result);
+static void check_status(tg_status result);
+static void check_bool(bool result);
+static void check_int64(int64_t result);
+static void check_size(size_t result);
+static void check_double(double result);
+static void check_string(const char *result);
+static void check_pointer(const void *result);
+static void check_dtype(tg_dtype result);
+static void check_shape(tg_shape result);
+static void check_device(tg_device result);
+static void check_mark(tg_mark result);
+#include "api_calls.h"
+
+static const api_function *function; /* that is called */
+static bool is(const char *name) { return strcmp(function->name, name) == 0; }
+
+/* The record as it is when the call returns. */
+static void check_void(void) { snprintf(now.error, sizeof now.error, "%s", tg_ok() ? "" : tg_error_message()); }
+
+static void check_tensor(tg_tensor *result)
+{
+    check_void();
+    if (result && (is("tg_param") || is("tg_retain") || is("tg_share"))) tg_release(result);
+}
+
+static void check_optim(tg_optim *result)
+{
+    check_void();
+    tg_optim_free(result);
+}
+
+static void check_run(tg_backward_run *result)
+{
+    check_void();
+    if (result) tg_backward_end(result);
+}
+
+static void check_status(tg_status result) { (void)result, check_void(); }
+static void check_bool(bool result) { (void)result, check_void(); }
+static void check_int64(int64_t result) { (void)result, check_void(); }
+static void check_size(size_t result) { (void)result, check_void(); }
+static void check_double(double result) { (void)result, check_void(); }
+static void check_string(const char *result) { (void)result, check_void(); }
+static void check_pointer(const void *result) { (void)result, check_void(); }
+static void check_dtype(tg_dtype result) { (void)result, check_void(); }
+static void check_shape(tg_shape result) { (void)result, check_void(); }
+static void check_device(tg_device result) { (void)result, check_void(); }
+static void check_mark(tg_mark result) { (void)result, check_void(); }
+
+/* ---- arguments from text ---- */
+
+/* The text after "name=" in a list of such, or NULL. */
+static const char *value_in(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    const char *p = list;
+    while (p && *p) {
+        if (strncmp(p, name, n) == 0 && p[n] == '=') return p + n + 1;
+        p = strchr(p, ' ');
+        if (p) ++p;
+    }
+    return NULL;
+}
+
+static const char *recipe_of(const char *name, const char *otherwise)
+{
+    const char *value = NULL;
+    int i;
+    for (i = 0; i < COUNT(recipes) && !value; ++i) {
+        if (is(recipes[i].function)) value = value_in(recipes[i].arguments, name);
+    }
+    if (!value) value = value_in(usual, name);
+    return value ? value : otherwise;
+}
+
+/* "2,3" */
+static tg_shape read_shape(const char *text)
+{
+    tg_shape shape = TG_SCALAR;
+    char *end;
+    while (*text == '-' || (*text >= '0' && *text <= '9')) {
+        shape.dim[shape.ndim++] = strtoll(text, &end, 10);
+        text = *end == ',' ? end + 1 : end;
+    }
+    return shape;
+}
+
+/* "f32:2,3", filled with 0.5; "i64:2" with zeros; "!f32:2,3" requires grad. */
+static tg_tensor *make_tensor(const char *recipe)
+{
+    static const char *const names[] = {"f32:", "f64:", "bf16:", "f16:", "i32:", "i64:", "u8:", "bool:"};
+    bool requires_grad = *recipe == '!';
+    int dtype = 0;
+    tg_tensor *t;
+    if (requires_grad) ++recipe;
+    while (strncmp(recipe, names[dtype], strlen(names[dtype])) != 0) ++dtype;
+    t = tg_full_on(read_shape(strchr(recipe, ':') + 1), dtype < TG_I32 ? 0.5 : 0, (tg_dtype)dtype, TG_CPU);
+    return requires_grad ? tg_set_requires_grad(t, true) : t;
+}
+
+/* ---- the other thread: it makes a tensor when it is asked to, and keeps it ---- */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    const char *recipe; /* what is asked for; NULL: nothing */
+    tg_tensor *made;
+    bool may_end;
+} other;
+
+static void *other_thread(void *user)
+{
+    (void)user;
+    pthread_mutex_lock(&other.lock);
+    while (!other.may_end) {
+        if (other.recipe) {
+            other.made = make_tensor(other.recipe);
+            other.recipe = NULL;
+            pthread_cond_broadcast(&other.changed);
+        }
+        pthread_cond_wait(&other.changed, &other.lock);
+    }
+    tg_thread_end();
+    pthread_mutex_unlock(&other.lock);
+    return NULL;
+}
+
+static tg_tensor *make_foreign(const char *recipe)
+{
+    pthread_mutex_lock(&other.lock);
+    other.recipe = recipe;
+    pthread_cond_broadcast(&other.changed);
+    while (other.recipe) pthread_cond_wait(&other.changed, &other.lock);
+    pthread_mutex_unlock(&other.lock);
+    return other.made;
+}
+
+static void other_end(void)
+{
+    pthread_mutex_lock(&other.lock);
+    other.may_end = true;
+    pthread_cond_broadcast(&other.changed);
+    pthread_mutex_unlock(&other.lock);
+    pthread_join(other.thread, NULL);
+}
+
+/* ---- drawing ---- */
+
+static tg_tensor *draw_one(const char *name, bool is_wrong)
+{
+    const char *recipe = recipe_of(name, "f32:2,3");
+    tg_tensor *t = NULL;
+    if (is_wrong && now.what == IS_NULL) return NULL;
+    if (is_wrong && now.what == IS_FOREIGN) return make_foreign(recipe);
+    if (is_wrong && now.what == HAS_ENDED) {
+        tg_mark mark = tg_scope_begin();
+        t = make_tensor(recipe);
+        tg_scope_end(mark);
+        return t;
+    }
+    if (is("tg_mark_non_differentiable")) return now.out_of_ctx;
+    t = make_tensor(recipe);
+    if (is("tg_release")) tg_retain(t);
+    return t;
+}
+
+static tg_tensor *return_grad(tg_tensor *grad, void *user)
+{
+    (void)user;
+    return grad;
+}
+
+static tg_tensor *draw_tensor(const char *name)
+{
+    bool is_wrong = now.at++ == now.wrong_at;
+    tg_tensor *t = draw_one(name, is_wrong);
+    if (is("tg_unhook") && !is_wrong) now.hook = tg_hook(t, return_grad, NULL);
+    return t;
+}
+
+enum { LIST = 4 };
+static tg_tensor *const *draw_tensors(const char *name)
+{
+    static tg_tensor *lists[4][LIST];
+    static int turn;
+    tg_tensor **list = lists[turn++ % 4];
+    bool is_wrong = now.at++ == now.wrong_at;
+    int i;
+    if (is_wrong && now.what == LIST_IS_NULL) return NULL;
+    for (i = 0; i < LIST; ++i) list[i] = draw_one(name, is_wrong && i == 0);
+    return list;
+}
+
+static tg_tensor **draw_out_tensor(const char *name)
+{
+    static tg_tensor *out;
+    (void)name;
+    return now.at++, &out;
+}
+
+static tg_tensor **draw_out_tensors(const char *name)
+{
+    static tg_tensor *out[LIST];
+    (void)name;
+    return now.at++, out;
+}
+
+static double draw_double(const char *name) { return now.at++, strtod(recipe_of(name, "1"), NULL); }
+static int64_t draw_int64(const char *name) { return now.at++, strtoll(recipe_of(name, "1"), NULL, 10); }
+static int draw_int(const char *name) { return strcmp(name, "hook") == 0 ? now.at++, now.hook : (int)draw_int64(name); }
+static int draw_count(const char *name) { return (int)draw_int64(name); }
+static uint64_t draw_uint64(const char *name) { return (uint64_t)draw_int64(name); }
+static size_t draw_size(const char *name) { return (size_t)draw_int64(name); }
+static bool draw_bool(const char *name) { return now.at++, recipe_of(name, "0")[0] == '1'; }
+
+static const char *draw_string(const char *name) { return now.at++, strcmp(name, "equation") == 0 ? "ij,ij->ij" : "x"; }
+
+static tg_shape draw_shape(const char *name)
+{
+    bool is_wrong = now.at++ == now.wrong_at;
+    tg_shape shape = read_shape(strcmp(name, "index") == 0 ? index_shape : recipe_of(name, ""));
+    if (is_wrong) shape.ndim = now.ndim;
+    return shape;
+}
+
+static tg_dtype draw_dtype(const char *name) { return (void)name, now.at++, TG_F32; }
+static tg_device draw_device(const char *name) { return (void)name, now.at++, TG_CPU; }
+static tg_precision draw_precision(const char *name) { return (void)name, now.at++, TG_PRECISION_F32; }
+static tg_rng draw_rng(const char *name) { return (void)name, now.at++, tg_rng_state(); }
+static tg_status draw_status(const char *name) { return (void)name, now.at++, TG_OK; }
+static tg_optim *draw_optim(const char *name) { return (void)name, now.at++, (tg_optim *)NULL; }
+static tg_ctx *draw_ctx(const char *name) { return (void)name, now.at++, now.ctx; }
+static void *draw_user(const char *name) { return (void)name, now.at++, (void *)NULL; }
+static tg_error_handler draw_handler(const char *name) { return (void)name, now.at++, (tg_error_handler)NULL; }
+
+static tg_mark draw_mark(const char *name)
+{
+    tg_mark none = {0};
+    return (void)name, now.at++, none;
+}
+
+static FILE *draw_file(const char *name)
+{
+    static FILE *file;
+    if (!file) file = tmpfile();
+    return (void)name, now.at++, file;
+}
+
+static tg_tensor *square(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_mul(in[0], in[0]);
+}
+
+static void look_at(tg_tensor *leaf, void *user) { (void)leaf, (void)user; }
+
+static tg_status square_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    out[0] = tg_mul(in[0], in[0]);
+    return tg_save(ctx, in[0]);
+}
+
+static tg_status square_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    grad_in[0] = tg_mul(grad_out[0], tg_saved(ctx, 0));
+    return TG_OK;
+}
+
+static tg_function draw_function(const char *name) { return (void)name, now.at++, square; }
+static tg_hook_fn draw_hook(const char *name) { return (void)name, now.at++, return_grad; }
+static tg_post_hook_fn draw_post_hook(const char *name) { return (void)name, now.at++, look_at; }
+static tg_custom_forward draw_forward(const char *name) { return (void)name, now.at++, square_forward; }
+static tg_custom_backward draw_backward(const char *name) { return (void)name, now.at++, square_backward; }
+
+/* ---- calls by hand: in each, one draw per parameter, in their order ---- */
+
+static double host_memory[64];
+
+static void hand_from(void)
+{
+    tg_shape shape = (now.at++, draw_shape("shape"));
+    call_starts();
+    if (is("tg_from"))
+        check_tensor(tg_from(host_memory, shape, TG_F64));
+    else if (is("tg_from_on"))
+        check_tensor(tg_from_on(host_memory, shape, TG_F64, TG_CPU));
+    else if (is("tg_from_f32"))
+        check_tensor(tg_from_f32((const float *)(const void *)host_memory, shape));
+    else if (is("tg_from_f64"))
+        check_tensor(tg_from_f64(host_memory, shape));
+    else if (is("tg_from_i64"))
+        check_tensor(tg_from_i64((const int64_t *)(const void *)host_memory, shape));
+    else
+        check_tensor(tg_wrap(host_memory, shape, TG_F64, NULL, NULL));
+}
+
+static void hand_copy_out(void)
+{
+    tg_tensor *t = draw_tensor("t");
+    call_starts();
+    check_status(tg_copy_out(t, host_memory, 6 * sizeof(float)));
+}
+
+static void hand_custom_ex(void)
+{
+    tg_tensor *const *in = (now.at += 5, draw_tensors("in"));
+    tg_tensor *out[LIST];
+    call_starts();
+    check_status(tg_custom_ex("x", square_forward, square_backward, NULL, NULL, in, 2, out, 1));
+}
+
+static void hand_to_all(void)
+{
+    tg_tensor *list[2];
+    bool is_wrong = now.wrong_at == 0;
+    list[0] = draw_one("list", is_wrong);
+    list[1] = draw_one("list", false);
+    call_starts();
+    check_status(tg_to_all(is_wrong && now.what == LIST_IS_NULL ? NULL : list, 2, TG_CPU));
+}
+
+static void hand_gradcheck_ex(void)
+{
+    tg_tensor *const *inputs = (now.at++, draw_tensors("inputs"));
+    call_starts();
+    check_bool((is("tg_gradcheck_ex") ? tg_gradcheck_ex : tg_gradgradcheck_ex)(square, inputs, 2, NULL, NULL));
+}
+
+static const struct {
+    const char *name;
+    void (*call)(void);
+} by_hand[] = {
+    {"tg_from", hand_from},
+    {"tg_from_on", hand_from},
+    {"tg_from_f32", hand_from},
+    {"tg_from_f64", hand_from},
+    {"tg_from_i64", hand_from},
+    {"tg_wrap", hand_from},
+    {"tg_copy_out", hand_copy_out},
+    {"tg_custom_ex", hand_custom_ex},
+    {"tg_to_all", hand_to_all},
+    {"tg_gradcheck_ex", hand_gradcheck_ex},
+    {"tg_gradgradcheck_ex", hand_gradcheck_ex},
+};
+
+/* ---- the check ---- */
+
+static bool call_by_hand_or_table(void)
+{
+    int i;
+    for (i = 0; i < COUNT(by_hand); ++i)
+        if (is(by_hand[i].name)) return by_hand[i].call(), true;
+    if (function->call) function->call();
+    return function->call != NULL;
+}
+
+/* Functions with a ctx are called from within a custom function. */
+static tg_status host_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    now.ctx = ctx;
+    now.out_of_ctx = out[0] = tg_mul(in[0], in[0]);
+    call_by_hand_or_table();
+    now.ctx = NULL;
+    return TG_OK;
+}
+
+/* Calls the function with the parameter wrong (-1: none), and leaves what it recorded in now.error. */
+static void make_call(int parameter, wrong what, int ndim)
+{
+    tg_mark mark = tg_scope_begin();
+    now.wrong_at = parameter, now.what = what, now.ndim = ndim, now.at = 0;
+    now.error[0] = 0;
+    tg_clear_error();
+    if (function->n > 0 && strcmp(function->parameter[0].kind, "ctx") == 0) {
+        tg_tensor *in[1], *out[1];
+        in[0] = make_tensor("f32:2,3");
+        tg_custom("host", host_forward, square_backward, NULL, in, 1, out, 1);
+    } else if (!call_by_hand_or_table()) {
+        harness.failed++;
+        printf("%s: there is no call by hand\n", function->name);
+    }
+    tg_scope_end(mark);
+    tg_clear_error();
+}
+
+static void verdict(bool holds, const char *how)
+{
+    const char *parameter = now.wrong_at < 0 ? "good arguments" : function->parameter[now.wrong_at].name;
+    if (holds)
+        harness.passed++;
+    else {
+        harness.failed++;
+        printf("%s, %s%s: %.*s\n", function->name, parameter, how, (int)strcspn(now.error, "\n"),
+               now.error[0] ? now.error : "no error");
+    }
+}
+
+/* The record names the function and then says the text. */
+static bool error_says(const char *text)
+{
+    char start[100];
+    snprintf(start, sizeof start, "%s: ", function->name);
+    return strncmp(now.error, start, strlen(start)) == 0 && strstr(now.error, text) != NULL;
+}
+
+static void check_null(int parameter, wrong what)
+{
+    char name[100], text[100];
+    bool is_list = strcmp(function->parameter[parameter].kind, "tensor") != 0;
+    snprintf(name, sizeof name, "%s %s", function->name, function->parameter[parameter].name);
+    make_call(parameter, what, 0);
+    if (is_in(name, may_be_null, COUNT(may_be_null)) ||
+        (what == IS_NULL && is_in(name, may_hold_null, COUNT(may_hold_null)))) {
+        verdict(!now.error[0], what == LIST_IS_NULL ? " NULL, which it may be" : " NULL, which that may be");
+        return;
+    }
+    snprintf(text, sizeof text, is_list && what == IS_NULL ? "argument %s[0] is NULL" : "argument %s is NULL",
+             function->parameter[parameter].name);
+    verdict(error_says(text), is_list && what == IS_NULL ? "[0] is NULL" : " is NULL");
+}
+
+static bool gives_ended;
+
+static void check_tensors(int parameter, bool is_list)
+{
+    check_null(parameter, IS_NULL);
+    if (is_list) check_null(parameter, LIST_IS_NULL);
+    make_call(parameter, IS_FOREIGN, 0);
+    verdict(error_says("belongs to another thread"), " of another thread");
+    if (!gives_ended) return;
+    make_call(parameter, HAS_ENDED, 0);
+    verdict(error_says("ended"), " ended");
+}
+
+static void check_function(void)
+{
+    static const int wrong_ndims[] = {-1, TG_MAX_DIMS + 1, 1000000};
+    bool has_any = false;
+    int i, k;
+    for (i = 0; i < function->n; ++i) {
+        const char *kind = function->parameter[i].kind;
+        bool is_tensor = strcmp(kind, "tensor") == 0, is_shape = strcmp(kind, "shape") == 0;
+        bool is_list = strcmp(kind, "tensors") == 0 || strcmp(function->parameter[i].name, "list") == 0;
+        if (!is_tensor && !is_list && !is_shape) continue;
+        if (!has_any) {
+            make_call(-1, GOOD, 0);
+            verdict(!now.error[0] || is_in(function->name, wants_a_gpu, COUNT(wants_a_gpu)), "");
+        }
+        has_any = true;
+        if (is_tensor || is_list) check_tensors(i, is_list);
+        for (k = 0; is_shape && k < COUNT(wrong_ndims); ++k) {
+            char how[40];
+            make_call(i, NDIM, wrong_ndims[k]);
+            snprintf(how, sizeof how, " of %d dims", wrong_ndims[k]);
+            verdict(error_says(""), how);
+        }
+    }
+}
+
+TEST(arguments)
+{
+    int i, n = 0;
+    for (i = 0; i < API_FUNCTIONS; ++i) {
+        function = &api_functions[i];
+        if (harness.only && strcmp(harness.only, "arguments") != 0 && !is(harness.only)) continue;
+        check_function();
+        ++n;
+    }
+    CHECK(n > 0);
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    gives_ended = ENDED_BY_DEFAULT;
+    if (gives_ended) setenv("TG_DEBUG", "1", 1);
+    pthread_mutex_init(&other.lock, NULL);
+    pthread_cond_init(&other.changed, NULL);
+    CHECK(pthread_create(&other.thread, NULL, other_thread, NULL) == 0);
+    harness.test = "arguments";
+    test_arguments();
+    other_end();
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}

@@ -1,0 +1,1814 @@
+/* Random calls of every public function, which may fail but must not crash, leak or lie.
+ *
+ *     fuzz_api [--seed N] [--seconds S | --calls N] [--only NAME] [--skip NAME]... [--epoch N] [--trace] [--ended 0|1]
+ *
+ * build/api_calls.h (see tests/api/declarations.c) has a call for every declaration of tensorgrad.h; this file draws
+ * the arguments: tensors of all kinds from a pool, NULL, tensors of another thread, handles that ended, hostile
+ * numbers, shapes, dtypes, devices and texts, and callbacks that misbehave.  Functions that take or end what the pool
+ * must know of are called by hand (table by_hand_calls).  Memory comes from an allocator that is small and at times
+ * fails.
+ *
+ * An epoch is a run of calls between two tg_shutdown(), and depends on the seed and its number alone: a failure is
+ * repeated by the --seed, --epoch and --calls that are printed with it; --trace prints each call before it is made.
+ *
+ * After each call (struct call, functions check_...):
+ * (1) a call that failed has recorded an error, with a message that begins with "tg_";
+ * (2) a call that did not fail has recorded none;
+ * (3) a failed call has left NULL in every place for a result, and its first operand as it was;
+ * (4) a tensor of the pool is well formed, and so is its gradient.
+ * At the end of an epoch nothing is left alive, every byte has gone back to the allocator, and every deleter ran once.
+ *
+ * Needs POSIX for a second thread, and to send what tg_print prints to /dev/null. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Whether ended handles are drawn when --ended does not say so: they need the checks of TG_DEBUG=1.  Whether empty
+   tensors of huge sizes, [0, 4294967296], stay in the pool: an op that walks their rows does not come back. */
+enum { ENDED_BY_DEFAULT = 0, HUGE_EMPTY = 0 };
+
+enum {
+    POOL = 48,            /* tensors at hand */
+    LIST = 12,            /* room in a list of tensors */
+    MOST_FRAMES = 40,     /* scopes and grad modes that are open at a time */
+    MOST_ELEMENTS = 5000, /* of a tensor that stays in the pool */
+    CALLS_PER_EPOCH = 1000,
+    MOST_NESTED = 3 /* calls within callbacks within calls */
+};
+
+/* ---- random numbers ---- */
+
+static uint64_t random_state;
+
+static uint64_t random_bits(void) /* splitmix64 */
+{
+    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static int pick(int n) { return (int)(random_bits() % (uint64_t)n); }
+static bool percent(int p) { return pick(100) < p; }
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+#define ANY(array) ((array)[pick(COUNT(array))])
+
+/* ---- the program ---- */
+
+static struct {
+    FILE *report;     /* what was stdout: tg_print prints to /dev/null */
+    FILE *good, *bad; /* files that can and cannot be written */
+    bool trace, ended;
+    uint64_t seed;
+    int64_t epoch, calls, passed, failed;
+    int nested;
+} fuzz;
+
+/* ---- the allocator: at most 16 MB a block and 256 MB in all, and failing as the epoch wants it ---- */
+
+static struct {
+    size_t bytes;
+    bool paused;             /* while the fuzzer itself checks or makes something: callbacks behave, too */
+    int every;               /* one in so many fails; 0: none */
+    int64_t count, from, to; /* allocations from `from` to `to` fail */
+} memory;
+
+static void *memory_alloc(size_t bytes, void *user)
+{
+    void *p;
+    (void)user;
+    if (bytes > (size_t)16 << 20 || memory.bytes > (size_t)256 << 20) return NULL;
+    if (!memory.paused) {
+        int64_t k = memory.count++;
+        if ((memory.every && pick(memory.every) == 0) || (k >= memory.from && k < memory.to)) return NULL;
+    }
+    p = malloc(bytes ? bytes : 1);
+    if (p) memory.bytes += bytes;
+    return p;
+}
+
+static void memory_free(void *p, size_t bytes, void *user)
+{
+    (void)user;
+    if (p) memory.bytes -= bytes;
+    free(p);
+}
+
+static const tg_allocator memory_allocator = {memory_alloc, memory_free, NULL};
+
+static void memory_of_epoch(void)
+{
+    memory.paused = false;
+    memory.count = memory.from = memory.to = 0;
+    memory.every = 0;
+    if (percent(25)) memory.every = 5 + pick(200);
+    if (percent(25)) memory.from = pick(4000), memory.to = memory.from + pick(300);
+}
+
+/* ---- calls ---- */
+
+typedef struct call call;
+static call *now; /* the innermost call that is being made */
+
+static tg_tensor *draw_tensor(const char *name);
+static tg_tensor *const *draw_tensors(const char *name);
+static tg_tensor **draw_out_tensor(const char *name);
+static tg_tensor **draw_out_tensors(const char *name);
+static int draw_count(const char *name);
+static int draw_int(const char *name);
+static int64_t draw_int64(const char *name);
+static uint64_t draw_uint64(const char *name);
+static size_t draw_size(const char *name);
+static double draw_double(const char *name);
+static bool draw_bool(const char *name);
+static const char *draw_string(const char *name);
+static tg_shape draw_shape(const char *name);
+static tg_dtype draw_dtype(const char *name);
+static tg_device draw_device(const char *name);
+static tg_precision draw_precision(const char *name);
+static tg_rng draw_rng(const char *name);
+static tg_status draw_status(const char *name);
+static tg_mark draw_mark(const char *name);
+static tg_optim *draw_optim(const char *name);
+static tg_ctx *draw_ctx(const char *name);
+static FILE *draw_file(const char *name);
+static void *draw_user(const char *name);
+static tg_function draw_function(const char *name);
+static tg_hook_fn draw_hook(const char *name);
+static tg_post_hook_fn draw_post_hook(const char *name);
+static tg_custom_forward draw_forward(const char *name);
+static tg_custom_backward draw_backward(const char *name);
+static tg_error_handler draw_handler(const char *name);
+static void call_starts(void);
+static void check_void(void);
+static void check_tensor(tg_tensor *result);
+static void check_status(tg_status result);
+static void check_bool(bool result);
+static void check_int64(int64_t result);
+static void check_size(size_t result);
+static void check_double(double result);
+static void check_string(const char *result);
+static void check_pointer(const void *result);
+static void check_optim(tg_optim *result);
+static void check_run(tg_backward_run *result);
+static void check_dtype(tg_dtype result);
+static void check_shape(tg_shape result);
+static void check_device(tg_device result);
+static void check_mark(tg_mark result);
+#include "api_calls.h"
+
+struct call {
+    const api_function *f;
+    call *outer;
+    char text[1500]; /* the arguments so far */
+    int n, lists, count;
+    tg_tensor *tensor[8]; /* that were drawn */
+    tg_tensor *list[4][LIST], *out[LIST], *index;
+    bool has_out, has_index;
+    int64_t errors;   /* recorded before it, or by callbacks within it */
+    uint64_t before;  /* a hash of its first operand */
+    bool has_deleted; /* it ran a deleter of tg_wrap */
+    bool succeeded;   /* it recorded no error */
+    bool disturbed;   /* a callback did what it liked: what is on record says nothing */
+    bool failed;
+};
+
+static void say(call *c, const char *format, ...)
+{
+    size_t used = strlen(c->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->text + used, sizeof c->text - used, format, args);
+    va_end(args);
+}
+
+static void print_call(const call *c)
+{
+    int depth = 0;
+    const call *outer;
+    for (outer = c->outer; outer; outer = outer->outer) ++depth;
+    fprintf(fuzz.report, "%lld:%*s %s(%s)\n", (long long)fuzz.calls, 2 * depth, "", c->f->name, c->text);
+    fflush(fuzz.report);
+}
+
+static void fail(const char *format, ...)
+{
+    va_list args;
+    fuzz.failed++;
+    fprintf(fuzz.report, "--seed %llu --epoch %lld --calls %lld: ", (unsigned long long)fuzz.seed,
+            (long long)fuzz.epoch, (long long)fuzz.calls);
+    va_start(args, format);
+    vfprintf(fuzz.report, format, args);
+    va_end(args);
+    fprintf(fuzz.report, "\n");
+    if (!tg_ok()) fprintf(fuzz.report, "    error: %.600s\n", tg_error_message());
+    if (now) print_call(now);
+    fflush(fuzz.report);
+    if (now) now->failed = true;
+}
+
+static bool is(const char *name) { return strcmp(now->f->name, name) == 0; }
+
+static bool is_in(const char *name, const char *const *names, int n)
+{
+    int i;
+    for (i = 0; i < n; ++i)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+#define IS_ONE_OF(names) is_in(now->f->name, names, COUNT(names))
+
+static void disturb(void)
+{
+    call *c;
+    for (c = now; c; c = c->outer) c->disturbed = true;
+}
+
+/* ---- what is open and who owns what: the fuzzer's own book ---- */
+
+/* Frames that are open: scopes, grad modes and, for a callback, whatever the library opened around it.  Closing one
+   closes all with larger serials. */
+static struct {
+    uint64_t serial;
+    bool owns;
+} frames[MOST_FRAMES];
+static int frame_count;
+static uint64_t first_serial; /* of the epoch: serials are never used again */
+
+/* A tensor of the pool lives while a frame owns it or the fuzzer retains it. */
+enum { NOWHERE = -1, UNSCOPED = 0 };
+typedef struct {
+    tg_tensor *t;
+    int home; /* frames[home - 1] owns it, UNSCOPED or NOWHERE */
+    int retains;
+} entry;
+static entry pool[POOL];
+static struct {
+    tg_stats_info stats;
+    size_t bytes;
+    int64_t wraps;
+} left; /* what earlier epochs left alive */
+static int pool_count;
+
+static tg_tensor *ended[64], *foreign[6];
+static int ended_count, foreign_count;
+static tg_optim *optims[4];
+static int optim_count;
+static tg_backward_run *runs[2];
+static int run_count;
+static tgi_hold holds[8];
+static tg_ctx *context;        /* of the custom function that runs, */
+static tg_tensor *context_out; /* and its first output */
+
+static entry *entry_of(const tg_tensor *t)
+{
+    int i;
+    for (i = 0; i < pool_count; ++i)
+        if (pool[i].t == t) return &pool[i];
+    return NULL;
+}
+
+static bool is_foreign(const tg_tensor *t)
+{
+    int i;
+    for (i = 0; i < foreign_count; ++i)
+        if (foreign[i] == t) return true;
+    return false;
+}
+
+static void pool_remove(entry *e, bool has_ended)
+{
+    if (has_ended && fuzz.ended) ended[ended_count++ % COUNT(ended)] = e->t;
+    *e = pool[--pool_count];
+}
+
+/* After what owned it let it go. */
+static void pool_unowned(entry *e)
+{
+    e->home = NOWHERE;
+    if (e->retains == 0) pool_remove(e, true);
+}
+
+static void frames_close(int keep)
+{
+    int i;
+    for (i = pool_count - 1; i >= 0; --i)
+        if (pool[i].home > keep) pool_unowned(&pool[i]);
+    frame_count = keep;
+}
+
+static void frames_close_from(uint64_t serial)
+{
+    int i = 0;
+    while (i < frame_count && frames[i].serial < serial) ++i;
+    frames_close(i);
+}
+
+static void frame_push(uint64_t serial, bool owns)
+{
+    if (!serial) return;
+    frames[frame_count].serial = serial;
+    frames[frame_count++].owns = owns;
+}
+
+static int home_now(void)
+{
+    int i = frame_count;
+    while (i > 0 && !frames[i - 1].owns) --i;
+    return i;
+}
+
+/* After the thread's state ended: what is retained stays. */
+static void all_ended(void)
+{
+    int i;
+    for (i = pool_count - 1; i >= 0; --i)
+        if (pool[i].home != NOWHERE) pool_unowned(&pool[i]);
+    frame_count = 0;
+}
+
+/* Gives back what the fuzzer has of the tensor. */
+static void pool_evict(entry *e)
+{
+    tg_tensor *t = e->t;
+    int retains = e->retains, home = e->home;
+    pool_remove(e, retains > 0 || home != NOWHERE);
+    while (retains-- > 0) tg_release(t);
+    if (home == UNSCOPED)
+        tg_release(t);
+    else if (home != NOWHERE)
+        tg_drop(t);
+}
+
+static bool is_too_large(tg_tensor *t)
+{
+    double n = 1;
+    int i;
+    for (i = 0; i < tg_ndim(t); ++i) {
+        if (tg_dim(t, i) > 0 || !HUGE_EMPTY) n *= tg_dim(t, i) > 0 ? (double)tg_dim(t, i) : 1;
+    }
+    return n > (double)MOST_ELEMENTS;
+}
+
+/* A tensor that the innermost frame owns, or that is not ours and has to be retained, joins the pool. */
+static void pool_add(tg_tensor *t, bool is_borrowed)
+{
+    bool paused = memory.paused;
+    int i;
+    if (!t || entry_of(t) || is_foreign(t)) return;
+    for (i = 0; i < ended_count && i < COUNT(ended); ++i)
+        if (ended[i] == t) return; /* a view holds it, nobody owns it */
+    for (i = 0; now && now->disturbed && i < now->n; ++i)
+        if (now->tensor[i] == t) return; /* it may have ended */
+    memory.paused = true;
+    if (is_borrowed) {
+        if (!tg_retain(t)) return;
+    }
+    if (pool_count == POOL) pool_evict(&pool[pick(POOL)]);
+    pool[pool_count].t = t;
+    pool[pool_count].home = is_borrowed ? NOWHERE : home_now();
+    pool[pool_count++].retains = is_borrowed ? 1 : 0;
+    if (is_too_large(t)) pool_evict(&pool[pool_count - 1]);
+    memory.paused = paused;
+}
+
+/* ---- the other thread, which makes a few tensors and sleeps ---- */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool runs, is_ready, may_end;
+} other;
+
+static void *other_thread(void *user)
+{
+    tg_tensor *leaf = tg_set_requires_grad(tg_ones(TG_SHAPE(2, 3)), true);
+    (void)user;
+    pthread_mutex_lock(&other.lock);
+    foreign[0] = leaf;
+    foreign[1] = tg_mul(leaf, leaf);
+    foreign[2] = tg_transpose(leaf, 0, 1);
+    foreign[3] = tg_zeros_on(TG_SHAPE(3), TG_I64, TG_CPU);
+    foreign[4] = tg_share(tg_ones(TG_SHAPE(2, 3)));
+    foreign[5] = tg_share(tg_param(tg_ones(TG_SHAPE(3))));
+    other.is_ready = true;
+    pthread_cond_broadcast(&other.changed);
+    while (!other.may_end) pthread_cond_wait(&other.changed, &other.lock);
+    tg_release(foreign[4]), tg_release(foreign[5]);
+    tg_thread_end();
+    pthread_mutex_unlock(&other.lock);
+    return NULL;
+}
+
+static void other_begin(void)
+{
+    other.is_ready = other.may_end = false;
+    other.runs = pthread_create(&other.thread, NULL, other_thread, NULL) == 0;
+    if (!other.runs) return;
+    pthread_mutex_lock(&other.lock);
+    while (!other.is_ready) pthread_cond_wait(&other.changed, &other.lock);
+    pthread_mutex_unlock(&other.lock);
+    foreign_count = COUNT(foreign);
+}
+
+static void other_end(void)
+{
+    if (!other.runs) return;
+    pthread_mutex_lock(&other.lock);
+    other.may_end = true;
+    pthread_cond_broadcast(&other.changed);
+    pthread_mutex_unlock(&other.lock);
+    pthread_join(other.thread, NULL);
+    other.runs = false;
+    foreign_count = 0;
+}
+
+/* ---- tensors to start from ---- */
+
+static const int64_t small_sizes[] = {0, 1, 1, 2, 2, 3, 3, 3, 4, 5};
+
+static tg_shape small_shape(void)
+{
+    tg_shape shape;
+    int i, ndim = percent(5) ? pick(TG_MAX_DIMS + 1) : pick(5);
+    memset(&shape, 0, sizeof shape);
+    shape.ndim = ndim;
+    for (i = 0; i < ndim; ++i) shape.dim[i] = ndim > 4 ? 1 + pick(2) : ANY(small_sizes);
+    return shape;
+}
+
+static tg_device usable_device(void)
+{
+    int n = tg_cuda_device_count();
+    return n > 0 && percent(30) ? TG_CUDA(pick(n)) : TG_CPU;
+}
+
+static tg_tensor *varied(tg_tensor *t)
+{
+    int n = tg_ndim(t);
+    switch (pick(12)) {
+    case 0: return n > 0 ? tg_transpose(t, 0, n - 1) : t;
+    case 1: return n > 0 ? tg_narrow(t, 0, 0, tg_dim(t, 0) / 2) : t;
+    case 2: return n > 0 && n < 5 ? tg_expand(tg_unsqueeze(t, 0), TG_SHAPE(2, -1, -1, -1, -1)) : t;
+    case 3: return n > 0 ? tg_slice(t, -1, 0, INT64_MAX, 2) : t;
+    case 4: return tg_detach(t);
+    case 5: return tg_mul_scalar(tg_set_requires_grad(t, true), 2);
+    case 6:
+    case 7: return tg_set_requires_grad(t, true);
+    case 8: return tg_set_name(t, "named") == TG_OK ? t : NULL;
+    default: return t;
+    }
+}
+
+static void make_tensor(void)
+{
+    tg_dtype dtype = (tg_dtype)pick(percent(50) ? 2 : 8);
+    tg_device device = usable_device();
+    tg_tensor *t, *base;
+    memory.paused = true;
+    base = tg_arange_on(-1, 3, percent(50) ? 0.25 : 1, dtype, device);
+    if (percent(70)) base = tg_full_on(small_shape(), percent(50) ? 1 : 0.5 * pick(6), dtype, device);
+    t = varied(base);
+    if (t != base && percent(50)) pool_add(base, false);
+    pool_add(t, false);
+    tg_clear_error();
+    memory.paused = false;
+}
+
+/* ---- drawing ---- */
+
+static const int hostile_ints[] = {-1, -2, -8, -9, 7, 8, 9, 64, 1000000, 40000, INT32_MAX, INT32_MIN};
+static const int64_t hostile_int64s[] = {
+    -1,        -100,          1000000,       INT32_MAX,        INT32_MIN,        INT64_MAX,
+    INT64_MIN, INT64_MAX - 1, INT64_MIN + 1, (int64_t)1 << 31, (int64_t)1 << 32, (int64_t)1 << 62};
+static const double doubles[] = {0,     1,      -1,           0.5,    2,    3,   0.1, 1e-8,
+                                 1e300, -1e300, 4294967296.0, 1e-310, -0.0, 100, 255, 256};
+
+static const char *const dtype_names[] = {"f32", "f64", "bf16", "f16", "i32", "i64", "u8", "bool"};
+
+static void say_tensor(call *c, const tg_tensor *t)
+{
+    const entry *e = entry_of(t);
+    int i;
+    if (!t)
+        say(c, "NULL");
+    else if (is_foreign(t))
+        say(c, "foreign");
+    else if (!e)
+        say(c, "ended");
+    else {
+        say(c, "#%d %s%s[", (int)(e - pool), dtype_names[tg_dtype_of(t) & 7],
+            !tg_requires_grad(t) ? ""
+            : tg_is_leaf(t)      ? " leaf"
+                                 : " node");
+        for (i = 0; i < tg_ndim(t); ++i) say(c, "%s%lld", i ? "," : "", (long long)tg_dim(t, i));
+        say(c, "]");
+    }
+}
+
+/* Whether a tensor is what a parameter of this name is likely to want. */
+static bool suits(const tg_tensor *t, const char *name)
+{
+    static const char *const of_integers[] = {"index", "indices", "ids", "targets"}, *const of_bool[] = {"mask",
+                                                                                                         "cond"};
+    tg_dtype dtype = tg_dtype_of(t);
+    if (is_in(name, of_integers, COUNT(of_integers))) return dtype == TG_I64 || dtype == TG_I32;
+    if (is_in(name, of_bool, COUNT(of_bool))) return dtype == TG_BOOL;
+    if (now->n > 0 && entry_of(now->tensor[0])) {
+        const tg_tensor *first = now->tensor[0];
+        bool same_shape = tg_ndim(t) == tg_ndim(first) && tg_numel(t) == tg_numel(first);
+        return dtype == tg_dtype_of(first) && tg_device_equal(tg_device_of(t), tg_device_of(first)) &&
+               (same_shape || percent(20));
+    }
+    return tg_is_floating_point(dtype);
+}
+
+static tg_tensor *any_tensor(const char *name)
+{
+    tg_tensor *t = NULL;
+    int tries = percent(75) ? 40 : 1, chance = pick(100);
+    if (chance < 3) return NULL;
+    if (chance < 6 && foreign_count) return ANY(foreign);
+    if (chance < 9 && ended_count) return ended[pick(ended_count < COUNT(ended) ? ended_count : COUNT(ended))];
+    while (pool_count && tries-- > 0) {
+        t = pool[pick(pool_count)].t;
+        if (suits(t, name)) break;
+    }
+    return t;
+}
+
+static tg_tensor *draw_tensor(const char *name)
+{
+    tg_tensor *t = strcmp(name, "out") == 0 && context && percent(80) ? context_out : any_tensor(name);
+    say(now, "%s=", name);
+    say_tensor(now, t);
+    say(now, " ");
+    if (now->n < COUNT(now->tensor)) now->tensor[now->n++] = t;
+    return t;
+}
+
+static tg_tensor *const *draw_tensors(const char *name)
+{
+    tg_tensor **list = now->list[now->lists++];
+    int i;
+    say(now, "%s=", name);
+    if (percent(4)) return say(now, "NULL "), (tg_tensor *const *)NULL;
+    for (i = 0; i < LIST; ++i) {
+        list[i] = i > 0 && percent(20) ? list[i - 1] : any_tensor(name);
+        if (i < 4) say(now, "%c", i ? ',' : '{'), say_tensor(now, list[i]);
+        if (i == 0 && now->n < COUNT(now->tensor)) now->tensor[now->n++] = list[i];
+    }
+    say(now, "..} ");
+    return list;
+}
+
+static int draw_count(const char *name)
+{
+    static const int hostile[] = {-1, 0, 0, INT32_MIN, LIST};
+    now->count = percent(10) ? ANY(hostile) : 1 + pick(percent(80) ? 3 : LIST);
+    say(now, "%s=%d ", name, now->count);
+    return now->count;
+}
+
+static char no_tensor; /* what stands in a place for a result before the call */
+
+static tg_tensor **draw_out_tensor(const char *name)
+{
+    now->index = (tg_tensor *)(void *)&no_tensor;
+    now->has_index = percent(70);
+    say(now, "%s=%s ", name, now->has_index ? "&y" : "NULL");
+    return now->has_index ? &now->index : NULL;
+}
+
+static tg_tensor **draw_out_tensors(const char *name)
+{
+    int i;
+    for (i = 0; i < LIST; ++i) now->out[i] = (tg_tensor *)(void *)&no_tensor;
+    now->has_out = !percent(4);
+    say(now, "%s=%s ", name, now->has_out ? "y" : "NULL");
+    return now->has_out ? now->out : NULL;
+}
+
+static int draw_int(const char *name)
+{
+    int value = pick(5) - 2;
+    if (strcmp(name, "flags") == 0) value = pick(16);
+    if (strcmp(name, "reduction") == 0) value = pick(4);
+    if (strcmp(name, "hook") == 0) value = pick(12);
+    if (percent(10)) value = ANY(hostile_ints);
+    say(now, "%s=%d ", name, value);
+    return value;
+}
+
+static int64_t any_int64(void) { return percent(80) ? pick(8) - 2 : ANY(hostile_int64s); }
+
+static int64_t draw_int64(const char *name)
+{
+    int64_t value = any_int64();
+    say(now, "%s=%lld ", name, (long long)value);
+    return value;
+}
+
+static uint64_t draw_uint64(const char *name) { return (uint64_t)draw_int64(name); }
+static size_t draw_size(const char *name) { return (size_t)draw_int64(name); }
+
+static double draw_double(const char *name)
+{
+    double value = percent(5) ? NAN : percent(5) ? (percent(50) ? INFINITY : -INFINITY) : ANY(doubles);
+    say(now, "%s=%g ", name, value);
+    return value;
+}
+
+static bool draw_bool(const char *name)
+{
+    bool value = percent(50);
+    say(now, "%s=%d ", name, value);
+    return value;
+}
+
+static const char *any_string(void)
+{
+    static const char *const texts[] = {"",
+                                        "x",
+                                        "%s%n%d",
+                                        "cpu",
+                                        "cuda",
+                                        "cuda:0",
+                                        "cuda:1",
+                                        "cuda:",
+                                        "cuda:99999999999",
+                                        "matmul",
+                                        "item",
+                                        "to",
+                                        "ij,jk->ik",
+                                        "ij,jk",
+                                        "i,i->",
+                                        "ii->i",
+                                        "ii",
+                                        "...ij->...ji",
+                                        "bij,bjk->bik",
+                                        "...,...->...",
+                                        "i...->i",
+                                        "abcdefghijk->a",
+                                        "ij->ijij",
+                                        "->",
+                                        ",",
+                                        "i j , j k -> i k",
+                                        "......->......",
+                                        "ij,",
+                                        "...",
+                                        "i->z"};
+    static char drawn[2001];
+    static const char letters[] = "ijkab,->.... I";
+    int i, n = percent(20) ? 2000 : pick(16);
+    if (percent(3)) return NULL;
+    if (percent(60)) return ANY(texts);
+    for (i = 0; i < n; ++i) drawn[i] = n == 2000 ? 'n' : letters[pick(COUNT(letters) - 1)];
+    drawn[n] = 0;
+    return drawn;
+}
+
+static const char *draw_string(const char *name)
+{
+    const char *text = any_string();
+    if (text)
+        say(now, "%s=\"%.24s%s\" ", name, text, strlen(text) > 24 ? "\"..." : "");
+    else
+        say(now, "%s=NULL ", name);
+    return text;
+}
+
+static tg_shape draw_shape(const char *name)
+{
+    static const int hostile_ndims[] = {-1, -2, 9, 10, 100, 1000000, INT32_MAX, INT32_MIN};
+    tg_shape shape = small_shape();
+    bool is_shape = strstr(name, "shape") != NULL;
+    int i, chance = pick(100);
+    for (i = 0; i < shape.ndim && !is_shape; ++i) shape.dim[i] = pick(5) - 2;
+    if (chance < 35 && now->n > 0 && entry_of(now->tensor[0]))
+        shape = tg_shape_of(now->tensor[0]);
+    else if (chance < 50 && pool_count)
+        shape = tg_shape_of(pool[pick(pool_count)].t);
+    if (shape.ndim > 0 && percent(10)) shape.dim[pick(shape.ndim)] = -1;
+    if (shape.ndim > 0 && percent(6)) shape.dim[pick(shape.ndim)] = ANY(hostile_int64s);
+    if (percent(6)) shape.ndim = ANY(hostile_ndims);
+    say(now, "%s=%d[", name, shape.ndim);
+    for (i = 0; i < shape.ndim && i < TG_MAX_DIMS; ++i) say(now, "%s%lld", i ? "," : "", (long long)shape.dim[i]);
+    say(now, "] ");
+    return shape;
+}
+
+static tg_dtype draw_dtype(const char *name)
+{
+    static const int hostile[] = {8, -1, 99, INT32_MAX};
+    int dtype = percent(6) ? ANY(hostile) : percent(50) ? pick(2) : pick(8);
+    say(now, "%s=%d ", name, dtype);
+    return (tg_dtype)dtype;
+}
+
+static tg_device draw_device(const char *name)
+{
+    static const int types[] = {-1, 0, 1, 2, INT32_MAX}, indices[] = {-2, -1, 0, 1, 2, 63, 64, INT32_MAX, INT32_MIN};
+    tg_device device = usable_device();
+    if (percent(20)) device.type = ANY(types), device.index = ANY(indices);
+    say(now, "%s=%d:%d ", name, device.type, device.index);
+    return device;
+}
+
+static tg_precision draw_precision(const char *name) { return (tg_precision)draw_int(name); }
+static tg_status draw_status(const char *name) { return (tg_status)draw_int(name); }
+
+static tg_rng draw_rng(const char *name)
+{
+    tg_rng rng;
+    rng.seed = draw_uint64(name);
+    rng.offset = draw_uint64(name);
+    return rng;
+}
+
+/* One that is open, mostly the innermost; or none that is. */
+static tg_mark draw_mark(const char *name)
+{
+    tg_mark mark;
+    mark.serial = percent(20) ? 0 : first_serial + (uint64_t)any_int64();
+    if (frame_count && percent(85)) mark.serial = frames[percent(70) ? frame_count - 1 : pick(frame_count)].serial;
+    if (!mark.serial)
+        say(now, "%s=0 ", name);
+    else
+        say(now, "%s=first+%lld ", name, (long long)(mark.serial - first_serial));
+    return mark;
+}
+
+static tg_optim *draw_optim(const char *name)
+{
+    tg_optim *opt = optim_count && !percent(5) ? optims[pick(optim_count)] : NULL;
+    say(now, "%s=%s ", name, opt ? "opt" : "NULL");
+    if (opt && percent(20)) {
+        double *number[] = {
+            &opt->lr,    &opt->weight_decay, &opt->momentum, &opt->dampening, &opt->beta1,
+            &opt->beta2, &opt->eps,          &opt->alpha,    &opt->lr_decay,  &opt->initial_accumulator_value};
+        bool *flag[] = {&opt->nesterov, &opt->amsgrad, &opt->centered};
+        *ANY(number) = draw_double("field");
+        *ANY(flag) = draw_bool("flag");
+    }
+    return opt;
+}
+
+static tg_ctx *draw_ctx(const char *name)
+{
+    tg_ctx *ctx = percent(95) ? context : NULL;
+    say(now, "%s=%s ", name, ctx ? "ctx" : "NULL");
+    return ctx;
+}
+
+static FILE *draw_file(const char *name)
+{
+    FILE *file = percent(5) ? NULL : percent(5) ? fuzz.bad : fuzz.good;
+    say(now, "%s=%s ", name, !file ? "NULL" : file == fuzz.bad ? "read only" : "/dev/null");
+    return file;
+}
+
+static void *draw_user(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+/* ---- making one call ---- */
+
+static const api_function *function_named(const char *name)
+{
+    int i;
+    for (i = 0; i < API_FUNCTIONS; ++i)
+        if (strcmp(api_functions[i].name, name) == 0) return &api_functions[i];
+    return NULL;
+}
+
+typedef void (*any_call)(void);
+static any_call by_hand_call(const char *name);
+
+/* A hash of the elements of a small tensor on the CPU, and of its version; 0 if that cannot be asked. */
+static uint64_t hash_of(tg_tensor *t)
+{
+    static unsigned char data[8 * MOST_ELEMENTS];
+    uint64_t hash = 14695981039346656037u;
+    size_t i, bytes;
+    if (!entry_of(t) || tg_is_cuda(t)) return 0;
+    bytes = (size_t)tg_numel(t) * tg_dtype_size(tg_dtype_of(t));
+    if (bytes > sizeof data || tg_copy_out(t, data, bytes) != TG_OK) return 0;
+    for (i = 0; i < bytes; ++i) hash = (hash ^ data[i]) * 1099511628211u;
+    return hash ^ (uint64_t)tg_version_of(t);
+}
+
+static bool writes_in_place(const api_function *f) { return f->name[strlen(f->name) - 1] == '_'; }
+
+static void call_starts(void)
+{
+    memory.paused = true;
+    now->before = writes_in_place(now->f) && tg_ok() ? hash_of(now->tensor[0]) : 0;
+    memory.paused = false;
+    if (fuzz.trace) print_call(now);
+    now->errors = tg_error_count();
+}
+
+static int64_t successes[API_FUNCTIONS]; /* calls that recorded no error */
+
+static void run_function(const api_function *f)
+{
+    const any_call by_hand = by_hand_call(f->name);
+    call c;
+    clock_t start = clock();
+    c.text[0] = 0;
+    c.n = c.lists = c.count = 0;
+    c.tensor[0] = NULL;
+    c.has_out = c.has_index = c.has_deleted = c.succeeded = c.disturbed = c.failed = false;
+    c.f = f;
+    c.outer = now;
+    now = &c;
+    if (!c.outer) fuzz.calls++;
+    if (by_hand)
+        by_hand();
+    else
+        f->call();
+    if (clock() - start > 10 * CLOCKS_PER_SEC) fail("took %.1f s", (double)(clock() - start) / CLOCKS_PER_SEC);
+    if (!c.failed) fuzz.passed++;
+    if (c.succeeded) successes[f - api_functions]++;
+    now = c.outer;
+}
+
+/* ---- checking what came back ---- */
+
+/* Functions whose NULL is no failure, or whose failure is none to speak of. */
+static const char *const null_is_no_error[] = {"tg_grad", "tg_data", "tg_data_f32", "tg_data_f64", "tg_data_i64"};
+static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_unbind", "tg_hook",
+                                               "tg_hook_post_accumulate"};
+static const char *const borrows[] = {"tg_grad", "tg_saved"};
+
+/* Contract (1) to (3).  has_failed: the result says that the call failed; may_have_failed: it may say so. */
+static void check_record(bool has_failed, bool may_have_failed)
+{
+    call *c = now;
+    int64_t raised = tg_error_count() - c->errors;
+    bool late = strstr(tg_error_message(), "(detected later)") != NULL;
+    int i;
+    c->succeeded = !has_failed && raised <= 0;
+    if (!c->disturbed) {
+        if (has_failed && tg_ok()) fail("failed, and recorded no error");
+        if (!may_have_failed && raised > 0 && !late) fail("did not fail, and recorded an error");
+    }
+    if (!tg_ok() && strncmp(tg_error_message(), "tg_", 3) != 0) fail("an error whose message does not begin with tg_");
+    if (!has_failed) return;
+    if (c->has_index && c->index) fail("failed, and left something in %s", "indices");
+    for (i = 0; c->has_out && i < c->count && i < LIST; ++i) {
+        if (!c->out[i]) continue;
+        fail("failed, and left something in place %d of %d", i, c->count);
+        break;
+    }
+    memory.paused = true;
+    if (c->before && !c->disturbed && entry_of(c->tensor[0])) {
+        uint64_t after;
+        tg_clear_error();
+        after = hash_of(c->tensor[0]);
+        if (after && after != c->before) fail("failed, and changed its first operand or its version");
+    }
+    memory.paused = false;
+}
+
+static void take_results(void)
+{
+    int i;
+    if (now->has_index && now->index == (tg_tensor *)(void *)&no_tensor)
+        fail("did not fail, and made no indices");
+    else if (now->has_index)
+        pool_add(now->index, false);
+    for (i = 0; now->has_out && i < now->count && i < LIST; ++i) {
+        if (now->out[i] == (tg_tensor *)(void *)&no_tensor) continue; /* fewer pieces than places */
+        pool_add(now->out[i], false);
+    }
+}
+
+static void check_void(void) { check_record(false, true); }
+
+static void check_tensor(tg_tensor *result)
+{
+    bool failed = !result && !IS_ONE_OF(null_is_no_error);
+    check_record(failed, !result);
+    if (result) pool_add(result, IS_ONE_OF(borrows));
+    if (!failed) take_results();
+}
+
+static void check_status(tg_status result)
+{
+    check_record(result != TG_OK, result != TG_OK);
+    if (result == TG_OK) take_results();
+}
+
+static void check_bool(bool result) { check_record(false, !result); }
+
+static void check_int64(int64_t result)
+{
+    bool failed = result <= 0 && IS_ONE_OF(zero_is_an_error);
+    check_record(failed, result == 0 || is("tg_error_count"));
+    if (!failed) take_results();
+}
+
+static void check_size(size_t result) { check_record(false, result == 0); }
+
+static void check_double(double result) { check_record(false, result == 0 || isnan(result)); }
+
+static void check_string(const char *result)
+{
+    if (!result)
+        fail("returned NULL for a text");
+    else
+        check_record(false, strlen(result) < 10);
+}
+
+static void check_pointer(const void *result)
+{
+    bool may_be_null = IS_ONE_OF(null_is_no_error);
+    check_record(!result && !may_be_null, !result);
+}
+
+static void check_optim(tg_optim *result)
+{
+    check_record(!result, !result);
+    if (!result) return;
+    if (optim_count == COUNT(optims)) tg_optim_free(optims[--optim_count]);
+    optims[optim_count++] = result;
+}
+
+static void check_run(tg_backward_run *result)
+{
+    check_record(!result, !result);
+    if (!result) return;
+    if (run_count == COUNT(runs)) tg_backward_end(runs[--run_count]);
+    runs[run_count++] = result;
+}
+
+static void check_dtype(tg_dtype result)
+{
+    if ((int)result < 0 || (int)result > (int)TG_BOOL) fail("returned dtype %d", (int)result);
+    check_record(false, true);
+}
+
+static void check_shape(tg_shape result)
+{
+    if (result.ndim < 0 || result.ndim > TG_MAX_DIMS) fail("returned %d dims", result.ndim);
+    check_record(false, result.ndim == 0);
+}
+
+static void check_device(tg_device result) { check_record(false, result.type == TG_DEV_CPU); }
+
+static void check_mark(tg_mark result)
+{
+    check_record(result.serial == 0, result.serial == 0);
+    if (frame_count < MOST_FRAMES)
+        frame_push(result.serial, true);
+    else
+        tg_scope_end(result);
+}
+
+/* Contract (4). */
+static void check_entry(int i)
+{
+    static unsigned char data[8 * MOST_ELEMENTS];
+    tg_tensor *t = pool[i].t, *grad;
+    int64_t numel = 1, ended_before = pool_count;
+    int k, ndim;
+    memory.paused = true;
+    tg_clear_error();
+    ndim = tg_ndim(t);
+    if (ndim < 0 || ndim > TG_MAX_DIMS) fail("entry %d of the pool has %d dims", i, ndim);
+    for (k = 0; k < ndim && k < TG_MAX_DIMS; ++k) numel *= tg_dim(t, k);
+    if (numel != tg_numel(t) || numel < 0) fail("entry %d of the pool has %lld elements", i, (long long)tg_numel(t));
+    if (tg_dtype_of(t) > TG_BOOL) fail("entry %d of the pool has dtype %d", i, (int)tg_dtype_of(t));
+    if (numel >= 0 && numel <= MOST_ELEMENTS) {
+        tg_status status = tg_copy_out(t, data, (size_t)numel * tg_dtype_size(tg_dtype_of(t)));
+        if (status != TG_OK && !strstr(tg_error_message(), "(detected later)"))
+            fail("entry %d of the pool: copy_out", i);
+    }
+    grad = tg_grad(t);
+    if (grad && (tg_numel(grad) != numel || tg_ndim(grad) != ndim || tg_dtype_of(grad) != tg_dtype_of(t))) {
+        fail("entry %d of the pool has a gradient of another shape or dtype", i);
+    }
+    if (ended_before != pool_count) fail("checking changed the pool");
+    tg_clear_error();
+    memory.paused = false;
+}
+
+/* ---- callbacks that misbehave ---- */
+
+static int calls_within(void)
+{
+    const call *c;
+    int n = 0;
+    for (c = now; c; c = c->outer) ++n;
+    return n;
+}
+
+static const char *only, *skipped[40];
+static int skip_count;
+
+static const api_function *any_function_of_table(void)
+{
+    const api_function *f;
+    do f = &api_functions[pick(API_FUNCTIONS)];
+    while (is_in(f->name, skipped, skip_count));
+    return f;
+}
+
+/* Whether it did anything: what the callback was given may then have ended. */
+static bool misbehave(void)
+{
+    static const char *const chosen[] = {"tg_scope_begin", "tg_scope_end",   "tg_backward", "tg_shutdown",
+                                         "tg_thread_end",  "tg_clear_error", "tg_release",  "tgi_hold_open"};
+    int n = pick(3);
+    if (memory.paused || calls_within() > MOST_NESTED || percent(60)) return false;
+    disturb();
+    if (percent(50)) run_function(function_named(ANY(chosen)));
+    while (n-- > 0) run_function(any_function_of_table());
+    return true;
+}
+
+/* What the library has open around a callback counts as one frame; errors of the callback are not those of the call. */
+typedef struct {
+    int frames;
+    int64_t errors;
+} outside;
+static outside callback_begins(void)
+{
+    outside o;
+    tg_mark mark;
+    o.errors = tg_error_count();
+    mark = tg_scope_begin();
+    tg_scope_end(mark);
+    disturb();
+    if (frame_count == MOST_FRAMES) frames_close(frame_count - 1); /* forgets what it may still use */
+    o.frames = frame_count;
+    frames[frame_count].serial = mark.serial ? mark.serial : UINT64_MAX;
+    frames[frame_count++].owns = true;
+    return o;
+}
+
+static void callback_ends(outside o)
+{
+    if (frame_count > o.frames) frames_close(o.frames);
+    if (now) now->errors += tg_error_count() - o.errors; /* what is around it is within a callback, too */
+}
+
+/* A tensor for a callback to return, made of what it was given, or NULL. */
+static tg_tensor *any_answer(tg_tensor *given)
+{
+    switch (pick(12)) {
+    case 0: return NULL;
+    case 1: return tg_ones(small_shape());
+    case 2: return pool_count ? pool[pick(pool_count)].t : NULL;
+    case 3: return given;
+    case 4: return given ? tg_to_dtype(given, (tg_dtype)pick(8)) : NULL;
+    case 5: tg_scope_begin(); return given ? tg_mul_scalar(given, 3) : tg_ones(small_shape());
+    case 6: return given ? tg_sum(given) : NULL;
+    case 7: return given ? tg_detach(given) : NULL;
+    default: return given ? tg_mul(given, given) : NULL;
+    }
+}
+
+/* Misbehaves before or after the answer is made, and does not return what has ended by that. */
+static tg_tensor *any_answer_of_callback(tg_tensor *given)
+{
+    tg_tensor *answer;
+    if (misbehave()) given = NULL;
+    answer = any_answer(given);
+    if (given && misbehave() && (answer == given || !entry_of(answer))) answer = percent(50) ? tg_scalar(1) : NULL;
+    return answer;
+}
+
+static tg_tensor *any_hook(tg_tensor *grad, void *user)
+{
+    outside o = callback_begins();
+    tg_tensor *answer;
+    (void)user;
+    if (percent(20)) pool_add(grad, true);
+    answer = any_answer_of_callback(grad);
+    callback_ends(o);
+    return answer;
+}
+
+static void any_post_hook(tg_tensor *leaf, void *user)
+{
+    outside o = callback_begins();
+    (void)user;
+    if (percent(20)) pool_add(leaf, true);
+    misbehave();
+    callback_ends(o);
+}
+
+static tg_tensor *any_function(tg_tensor *const *in, int n, void *user)
+{
+    outside o = callback_begins();
+    tg_tensor *answer;
+    (void)user;
+    answer = any_answer_of_callback(n > 0 ? in[pick(n)] : NULL);
+    callback_ends(o);
+    return answer;
+}
+
+static void any_handler(tg_status code, const char *message, void *user)
+{
+    outside o;
+    (void)code, (void)user;
+    if (memory.paused) return;
+    o = callback_begins();
+    if (!message) fail("the error handler got no message");
+    misbehave();
+    callback_ends(o);
+}
+
+/* The user pointer of a custom function: how many inputs and outputs it has, and how often it was freed. */
+typedef struct {
+    int n_in, n_out, frees, wanted_frees;
+} custom_user;
+static custom_user custom_users[4000];
+static int custom_user_count;
+
+static void free_user(void *user) { ((custom_user *)user)->frees++; }
+
+static tg_status any_custom(tg_ctx *ctx, tg_tensor *const *in, int n_in, tg_tensor **out, int n_out)
+{
+    static const char *const of_ctx[] = {"tg_save", "tg_saved", "tg_ctx_user", "tg_ctx_alloc",
+                                         "tg_mark_non_differentiable"};
+    tg_ctx *context_before = context;
+    tg_tensor *out_before = context_out;
+    outside o = callback_begins();
+    int i, n = pick(4);
+    bool may_use = !misbehave();
+    if (may_use && n_in > 0 && percent(50)) tg_save(ctx, in[0]);
+    for (i = 0; i < n_out; ++i) out[i] = any_answer(may_use && n_in > 0 ? in[pick(n_in)] : NULL);
+    context = ctx;
+    context_out = n_out > 0 ? out[0] : NULL;
+    while (n-- > 0) run_function(function_named(ANY(of_ctx)));
+    if (may_use && misbehave()) {
+        for (i = 0; i < n_out; ++i) out[i] = percent(80) ? tg_ones(small_shape()) : NULL;
+    }
+    context = context_before;
+    context_out = out_before;
+    callback_ends(o);
+    return percent(90) ? TG_OK : (tg_status)pick(12);
+}
+
+static tg_status any_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    const custom_user *user = (const custom_user *)tg_ctx_user(ctx);
+    return any_custom(ctx, in, user->n_in, out, user->n_out);
+}
+
+static tg_status any_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    const custom_user *user = (const custom_user *)tg_ctx_user(ctx);
+    return any_custom(ctx, grad_out, user->n_out, grad_in, user->n_in);
+}
+
+static tg_function draw_function(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_function)NULL : any_function;
+}
+
+static tg_hook_fn draw_hook(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_hook_fn)NULL : any_hook;
+}
+
+static tg_post_hook_fn draw_post_hook(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_post_hook_fn)NULL : any_post_hook;
+}
+
+static tg_custom_forward draw_forward(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_custom_forward)NULL : any_forward;
+}
+
+static tg_custom_backward draw_backward(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_custom_backward)NULL : any_backward;
+}
+
+static tg_error_handler draw_handler(const char *name)
+{
+    (void)name;
+    return percent(70) ? (tg_error_handler)NULL : any_handler;
+}
+
+/* ---- by hand: ownership ---- */
+
+/* Whether a call without a result did what it was asked for: a refused one runs no deleter, and an error beside one is
+   that of the deleter. */
+static bool was_done(void) { return now->has_deleted || tg_error_count() <= now->errors; }
+
+static void hand_scope_end(void)
+{
+    tg_mark mark = draw_mark("mark");
+    call_starts();
+    tg_scope_end(mark);
+    check_void();
+    if (mark.serial && was_done()) frames_close_from(mark.serial);
+}
+
+static void hand_hold_open(void)
+{
+    tgi_hold *hold = &ANY(holds);
+    int kind = percent(50) ? TGI_HOLD_SCOPE : TGI_HOLD_GRAD, value = draw_bool("value");
+    if (frame_count == MOST_FRAMES) return;
+    say(now, "kind=%d hold=%d ", kind, (int)(hold - holds));
+    call_starts();
+    *hold = tgi_hold_open(hold, kind, value);
+    check_void();
+    frame_push(hold->serial, kind == TGI_HOLD_SCOPE);
+}
+
+/* Closing a hold that is not open does nothing. */
+static void hand_hold_close(void)
+{
+    tgi_hold *hold = &ANY(holds);
+    uint64_t serial = hold->serial;
+    bool is_open = false;
+    int i;
+    for (i = 0; i < frame_count; ++i) is_open = is_open || frames[i].serial == serial;
+    say(now, "hold=%d ", (int)(hold - holds));
+    call_starts();
+    tgi_hold_close(hold);
+    check_void();
+    if (is_open && serial) frames_close_from(serial);
+}
+
+static void hand_keep(void)
+{
+    tg_tensor *t = draw_tensor("t"), *kept;
+    entry *e;
+    call_starts();
+    kept = tg_keep(t);
+    check_tensor(kept);
+    e = kept ? entry_of(kept) : NULL;
+    if (e && e->home > UNSCOPED && e->home == home_now()) {
+        do e->home--;
+        while (e->home > UNSCOPED && !frames[e->home - 1].owns);
+    }
+}
+
+static void hand_retain(void)
+{
+    tg_tensor *t = draw_tensor("t"), *retained;
+    call_starts();
+    retained = tg_retain(t);
+    check_tensor(retained);
+    if (retained && entry_of(t))
+        entry_of(t)->retains++;
+    else if (retained)
+        tg_release(t);
+}
+
+/* What another thread made and shared is that thread's to release. */
+static void hand_release(void)
+{
+    tg_tensor *t = draw_tensor("t");
+    entry *e = entry_of(t);
+    if (is_foreign(t) && t != foreign[0]) return;
+    call_starts();
+    tg_release(t);
+    check_void();
+    e = entry_of(t);
+    if (!e || !was_done()) return;
+    if (e->retains > 0)
+        e->retains--;
+    else
+        e->home = NOWHERE;
+    if (e->retains == 0 && e->home == NOWHERE) pool_remove(e, true);
+}
+
+static void hand_drop(void)
+{
+    tg_tensor *t = draw_tensor("t");
+    entry *e;
+    call_starts();
+    tg_drop(t);
+    check_void();
+    e = entry_of(t);
+    if (e && was_done()) pool_unowned(e);
+}
+
+/* After tg_param or tg_share: the reference of t's scope is the user's, or, by tg_param, there is one more. */
+static void taken_out(tg_tensor *t, bool by_param)
+{
+    entry *e = entry_of(t);
+    if (e && (by_param || e->home != NOWHERE)) {
+        e->home = NOWHERE;
+        e->retains++;
+    } else if (!e && (by_param || !is_foreign(t))) {
+        tg_release(t); /* of what is not in the pool: refused if there is nothing to release */
+    }
+}
+
+static void hand_param(void)
+{
+    tg_tensor *t = draw_tensor("t"), *result;
+    call_starts();
+    result = tg_param(t);
+    check_tensor(result);
+    if (result) taken_out(result, true);
+}
+
+static void hand_share(void)
+{
+    tg_tensor *t = draw_tensor("t"), *result;
+    call_starts();
+    result = tg_share(t);
+    check_tensor(result);
+    if (result) taken_out(result, false);
+}
+
+static void hand_thread_end(void)
+{
+    tg_status status;
+    if (!now->outer && percent(80)) return; /* an epoch would be all beginnings */
+    call_starts();
+    status = is("tg_shutdown") ? tg_shutdown() : tg_thread_end();
+    check_status(status);
+    if (status == TG_OK) all_ended();
+}
+
+static void hand_set_allocator(void)
+{
+    static const tg_allocator half = {memory_alloc, NULL, NULL};
+    const tg_allocator *allocator = percent(50) ? &half : &memory_allocator;
+    call_starts();
+    check_status(tg_set_allocator(allocator));
+}
+
+static void hand_nothing(void) {}
+
+/* A gradient that the tensor itself is part of is a cycle of references, which nothing ends: it does not stay. */
+static void hand_set_grad(void)
+{
+    tg_tensor *t = draw_tensor("t"), *g = draw_tensor("g"), *fresh = NULL;
+    if (percent(50) && entry_of(t))
+        g = fresh = tg_ones_like(t);
+    else if (percent(20))
+        g = NULL;
+    call_starts();
+    tg_status status = tg_set_grad(t, g);
+    check_status(status);
+    if (status == TG_OK && g && g != fresh) tg_set_grad(t, NULL);
+    pool_add(fresh, false);
+}
+
+/* Mostly of a hook that is there. */
+static void hand_unhook(void)
+{
+    tg_tensor *t = draw_tensor("t");
+    int hook = entry_of(t) && percent(50) ? tg_hook(t, any_hook, NULL) : draw_int("hook");
+    call_starts();
+    check_status(tg_unhook(t, hook));
+}
+
+static void hand_optim_free(void)
+{
+    int i = pick(COUNT(optims));
+    tg_optim *opt = i < optim_count ? optims[i] : NULL;
+    if (opt) optims[i] = optims[--optim_count];
+    call_starts();
+    tg_optim_free(opt);
+    check_void();
+}
+
+/* ---- by hand: memory of the user ---- */
+
+static int64_t elements_of(tg_shape shape)
+{
+    int64_t n = 1;
+    int i;
+    if (shape.ndim < 0 || shape.ndim > TG_MAX_DIMS) return 0;
+    for (i = 0; i < shape.ndim; ++i) {
+        if (shape.dim[i] < 0 || shape.dim[i] > MOST_ELEMENTS) return 0;
+        n *= shape.dim[i];
+        if (n > MOST_ELEMENTS) return 0;
+    }
+    return n;
+}
+
+/* Host memory, mostly of ones of f64; NULL at times.  A shape that is too large for it becomes one of no elements. */
+static double host_memory[MOST_ELEMENTS];
+static const void *draw_memory(tg_shape *shape)
+{
+    int64_t n;
+    int i;
+    *shape = draw_shape("shape");
+    n = elements_of(*shape);
+    for (i = 0; n == 0 && i < shape->ndim && i < TG_MAX_DIMS; ++i)
+        if (shape->dim[i] > 0) shape->dim[i] = 0;
+    for (i = 0; i < 100; ++i) host_memory[i] = pick(4);
+    return percent(4) ? (const void *)NULL : host_memory;
+}
+
+static void hand_from(void)
+{
+    tg_shape shape;
+    const void *data = draw_memory(&shape);
+    tg_dtype dtype = draw_dtype("dtype");
+    tg_device device = draw_device("device");
+    if (dtype == TG_BOOL) memset(host_memory, 1, sizeof host_memory); /* other bytes are no bool */
+    call_starts();
+    if (is("tg_from"))
+        check_tensor(tg_from(data, shape, dtype));
+    else if (is("tg_from_on"))
+        check_tensor(tg_from_on(data, shape, dtype, device));
+    else if (is("tg_from_f32"))
+        check_tensor(tg_from_f32((const float *)data, shape));
+    else if (is("tg_from_f64"))
+        check_tensor(tg_from_f64((const double *)data, shape));
+    else
+        check_tensor(tg_from_i64((const int64_t *)data, shape));
+}
+
+static int64_t wraps_alive;
+static void delete_wrapped(void *user)
+{
+    outside o = callback_begins();
+    --wraps_alive;
+    if (now) now->has_deleted = true;
+    if (percent(10)) misbehave();
+    free(user);
+    callback_ends(o);
+}
+
+static void hand_wrap(void)
+{
+    tg_shape shape;
+    bool has_data = draw_memory(&shape) != NULL;
+    tg_dtype dtype = draw_dtype("dtype");
+    size_t bytes = (size_t)elements_of(shape) * sizeof(double);
+    void *data = calloc(bytes + 1, 1);
+    tg_tensor *t;
+    call_starts();
+    ++wraps_alive;
+    t = tg_wrap(has_data ? data : NULL, shape, dtype, delete_wrapped, data);
+    if (!t) --wraps_alive, free(data);
+    check_tensor(t);
+}
+
+static void hand_copy_out(void)
+{
+    tg_tensor *t = draw_tensor("t");
+    size_t bytes = entry_of(t) ? (size_t)tg_numel(t) * tg_dtype_size(tg_dtype_of(t)) : 0;
+    static unsigned char data[8 * MOST_ELEMENTS];
+    if (percent(10)) bytes = draw_size("bytes");
+    call_starts();
+    check_status(tg_copy_out(t, percent(4) ? NULL : data, bytes));
+}
+
+static void hand_device_parse(void)
+{
+    const char *text = draw_string("text");
+    tg_device device;
+    call_starts();
+    check_status(tg_device_parse(text, percent(4) ? (tg_device *)NULL : &device));
+}
+
+static void hand_make_shape(void)
+{
+    static const int64_t dims[TG_MAX_DIMS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    int ndim = draw_int("ndim");
+    bool has_dims = percent(95) && ndim <= TG_MAX_DIMS;
+    tg_shape shape;
+    call_starts();
+    shape = tg_make_shape(ndim, has_dims ? dims : NULL);
+    if (ndim >= 0 && ndim <= TG_MAX_DIMS && has_dims && shape.ndim != ndim) fail("a shape of %d dims", shape.ndim);
+}
+
+/* ---- by hand: gradients ---- */
+
+static void hand_backward_step(void)
+{
+    tg_backward_run *run = run_count && percent(95) ? runs[pick(run_count)] : NULL;
+    tg_step_info info;
+    bool more;
+    memset(&info, 0, sizeof info);
+    call_starts();
+    more = tg_backward_step(run, percent(10) ? (tg_step_info *)NULL : &info);
+    check_bool(more);
+    if (more && !now->disturbed && percent(20)) pool_add(info.grad, true);
+}
+
+static void hand_backward_end(void)
+{
+    tg_backward_run *run = run_count && percent(95) ? runs[--run_count] : NULL;
+    call_starts();
+    check_status(tg_backward_end(run));
+}
+
+static void hand_custom(void)
+{
+    const char *name = draw_string("name");
+    tg_custom_forward forward = draw_forward("forward");
+    tg_custom_backward backward = draw_backward("backward");
+    tg_tensor *const *in = draw_tensors("in");
+    int n_in = draw_count("n_in");
+    tg_tensor **out = draw_out_tensors("out");
+    int n_out = draw_count("n_out");
+    custom_user *user;
+    tg_status status;
+    if (custom_user_count == COUNT(custom_users)) return;
+    user = &custom_users[custom_user_count++];
+    user->n_in = n_in, user->n_out = n_out, user->frees = user->wanted_frees = 0;
+    call_starts();
+    if (is("tg_custom")) {
+        check_status(tg_custom(name, forward, backward, user, in, n_in, out, n_out));
+        return;
+    }
+    status = tg_custom_ex(name, forward, backward, user, free_user, in, n_in, out, n_out);
+    user->wanted_frees = status == TG_OK;
+    check_status(status);
+}
+
+static void hand_to_all(void)
+{
+    tg_tensor **list = (tg_tensor **)(size_t)(const void *)draw_tensors("list");
+    int i, n = draw_count("n");
+    tg_device device = draw_device("device");
+    tg_tensor *before[LIST];
+    bool has_changed = false;
+    tg_status status;
+    if (list) memcpy(before, list, sizeof before);
+    call_starts();
+    status = tg_to_all(list, n, device);
+    check_status(status);
+    for (i = 0; list && i < LIST; ++i) {
+        if (list[i] == before[i]) continue;
+        has_changed = true;
+        if (status == TG_OK) pool_add(list[i], false);
+    }
+    if (status != TG_OK && has_changed) fail("failed, and changed the list");
+}
+
+static void hand_gradcheck_ex(void)
+{
+    tg_gradcheck_options options;
+    const tg_gradcheck_options *given = percent(80) ? &options : NULL;
+    tg_function fn = draw_function("fn");
+    tg_tensor *const *inputs = draw_tensors("inputs");
+    int n = draw_count("n");
+    options.eps = percent(50) ? 0 : draw_double("eps");
+    options.atol = percent(50) ? 0 : draw_double("atol");
+    options.rtol = percent(50) ? 0 : draw_double("rtol");
+    options.report = draw_file("report");
+    options.name = percent(50) ? NULL : draw_string("name");
+    options.quiet = draw_bool("quiet");
+    call_starts();
+    if (is("tg_gradcheck_ex"))
+        check_bool(tg_gradcheck_ex(fn, inputs, n, NULL, given));
+    else
+        check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
+}
+
+static const struct {
+    const char *name;
+    any_call call;
+} by_hand_calls[] = {
+    {"tg_scope_end", hand_scope_end},
+    {"tgi_hold_open", hand_hold_open},
+    {"tgi_hold_close", hand_hold_close},
+    {"tg_keep", hand_keep},
+    {"tg_retain", hand_retain},
+    {"tg_release", hand_release},
+    {"tg_drop", hand_drop},
+    {"tg_param", hand_param},
+    {"tg_share", hand_share},
+    {"tg_thread_end", hand_thread_end},
+    {"tg_shutdown", hand_thread_end},
+    {"tg_set_allocator", hand_set_allocator},
+    {"tg_abort_on_error", hand_nothing}, /* it does what its name says */
+    {"tg_set_grad", hand_set_grad},
+    {"tg_unhook", hand_unhook},
+    {"tg_optim_free", hand_optim_free},
+    {"tg_from", hand_from},
+    {"tg_from_on", hand_from},
+    {"tg_from_f32", hand_from},
+    {"tg_from_f64", hand_from},
+    {"tg_from_i64", hand_from},
+    {"tg_wrap", hand_wrap},
+    {"tg_copy_out", hand_copy_out},
+    {"tg_device_parse", hand_device_parse},
+    {"tg_make_shape", hand_make_shape},
+    {"tg_backward_step", hand_backward_step},
+    {"tg_backward_end", hand_backward_end},
+    {"tg_custom", hand_custom},
+    {"tg_custom_ex", hand_custom},
+    {"tg_to_all", hand_to_all},
+    {"tg_gradcheck_ex", hand_gradcheck_ex},
+    {"tg_gradgradcheck_ex", hand_gradcheck_ex},
+};
+
+static any_call by_hand_call(const char *name)
+{
+    int i;
+    for (i = 0; i < COUNT(by_hand_calls); ++i)
+        if (strcmp(by_hand_calls[i].name, name) == 0) return by_hand_calls[i].call;
+    return NULL;
+}
+
+/* Every function has a call, and every call by hand is one of a function. */
+static void check_table(void)
+{
+    int i;
+    for (i = 0; i < COUNT(by_hand_calls); ++i) {
+        if (!function_named(by_hand_calls[i].name))
+            fail("by_hand_calls: there is no function %s", by_hand_calls[i].name);
+    }
+    for (i = 0; i < API_FUNCTIONS; ++i) {
+        if (!api_functions[i].call && !by_hand_call(api_functions[i].name)) {
+            fail("by_hand_calls: %s cannot be drawn, and is not here", api_functions[i].name);
+        }
+    }
+}
+
+/* ---- epochs ---- */
+
+static void epoch_begins(void)
+{
+    random_state = fuzz.seed * 1000003 + (uint64_t)fuzz.epoch;
+    random_state = random_bits();
+    fuzz.calls = 0;
+    pool_count = frame_count = optim_count = run_count = ended_count = custom_user_count = 0;
+    context = NULL;
+    memset(holds, 0, sizeof holds);
+    memset(host_memory, 0, sizeof host_memory);
+    tg_clear_error();
+    memory.paused = true;
+    if (!left.stats.tensors && tg_set_allocator(&memory_allocator) != TG_OK) fail("tg_set_allocator after tg_shutdown");
+    tg_set_error_handler(NULL, NULL);
+    tg_set_cache_limit(0); /* a memory checker sees every use after free */
+    tg_set_sync_checks(percent(50));
+    tg_set_anomaly(false);
+    tg_set_num_threads(0);
+    tg_seed(1);
+    if (percent(30)) other_begin();
+    first_serial = tg_scope_begin().serial;
+    frame_push(first_serial, true);
+    memory_of_epoch();
+}
+
+static void check_all_gone(void)
+{
+    tg_stats_info s = tg_stats();
+    long long tensors = s.tensors - left.stats.tensors, nodes = s.nodes - left.stats.nodes;
+    long long bytes = s.bytes - left.stats.bytes, saved = s.saved - left.stats.saved;
+    int i;
+    if (tensors || nodes || bytes || saved) {
+        fail("at the end of the epoch: %lld tensors, %lld nodes, %lld bytes and %lld saved tensors", tensors, nodes,
+             bytes, saved);
+    }
+    if (memory.bytes != left.bytes) {
+        fail("at the end of the epoch: %zu bytes were not given back to the allocator", memory.bytes - left.bytes);
+    }
+    if (wraps_alive != left.wraps) {
+        fail("at the end of the epoch: %lld deleters have not run", (long long)(wraps_alive - left.wraps));
+    }
+    left.stats = s, left.bytes = memory.bytes, left.wraps = wraps_alive;
+    for (i = 0; i < custom_user_count; ++i) {
+        if (custom_users[i].frees == custom_users[i].wanted_frees) continue;
+        fail("free_user ran %d times, not %d", custom_users[i].frees, custom_users[i].wanted_frees);
+        break;
+    }
+}
+
+static void epoch_ends(void)
+{
+    int i;
+    memory.paused = true;
+    tg_set_error_handler(NULL, NULL);
+    while (run_count > 0) tg_backward_end(runs[--run_count]);
+    while (optim_count > 0) tg_optim_free(optims[--optim_count]);
+    for (i = 0; i < pool_count; ++i) tg_set_grad(pool[i].t, NULL);
+    while (pool_count > 0) pool_evict(&pool[pool_count - 1]);
+    other_end();
+    tg_clear_error();
+    if (tg_shutdown() != TG_OK) fail("tg_shutdown at the end of the epoch");
+    check_all_gone();
+    if (tg_shutdown() != TG_OK) fail("tg_shutdown of nothing");
+}
+
+static bool has_time(double seconds, const struct timespec *start)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)(t.tv_sec - start->tv_sec) + 1e-9 * (double)(t.tv_nsec - start->tv_nsec) < seconds;
+}
+
+static void one_call(void)
+{
+    int i;
+    if (percent(90)) tg_clear_error();
+    while (pool_count < POOL / 4) make_tensor();
+    if (percent(5)) make_tensor();
+    if (frame_count == 0) frame_push(tg_scope_begin().serial, true);
+    run_function(only && percent(50) ? function_named(only) : any_function_of_table());
+    if (pool_count) check_entry(pick(pool_count));
+    for (i = 0; i < pool_count && fuzz.calls % 50 == 0; ++i) check_entry(i);
+}
+
+static void summary(void)
+{
+    const char *comma = "";
+    int i;
+    fprintf(fuzz.report, "functions of which no call succeeded: ");
+    for (i = 0; i < API_FUNCTIONS; ++i) {
+        if (successes[i]) continue;
+        fprintf(fuzz.report, "%s%s", comma, api_functions[i].name);
+        comma = ", ";
+    }
+    fprintf(fuzz.report, "%s\n%lld passed, %lld failed\n", *comma ? "" : "none", (long long)fuzz.passed,
+            (long long)fuzz.failed);
+}
+
+static int usage(const char *problem)
+{
+    fprintf(stderr,
+            "fuzz_api: %s\nusage: fuzz_api [--seed N] [--seconds S | --calls N] [--epoch N] [--only NAME] "
+            "[--skip NAME]... [--ended 0|1] [--trace]\n",
+            problem);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    double seconds = 10;
+    int64_t calls = 0, total = 0;
+    struct timespec start;
+    int i, null_file;
+    fuzz.seed = 1;
+    fuzz.ended = ENDED_BY_DEFAULT;
+    for (i = 1; i < argc; ++i) {
+        const char *option = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(option, "--trace") == 0) {
+            fuzz.trace = true;
+            continue;
+        }
+        if (!value) return usage("an option without a value");
+        ++i;
+        if (strcmp(option, "--seed") == 0)
+            fuzz.seed = strtoull(value, NULL, 10);
+        else if (strcmp(option, "--seconds") == 0)
+            seconds = strtod(value, NULL);
+        else if (strcmp(option, "--calls") == 0)
+            calls = strtoll(value, NULL, 10);
+        else if (strcmp(option, "--epoch") == 0)
+            fuzz.epoch = strtoll(value, NULL, 10);
+        else if (strcmp(option, "--only") == 0)
+            only = value;
+        else if (strcmp(option, "--ended") == 0)
+            fuzz.ended = strcmp(value, "0") != 0;
+        else if (strcmp(option, "--skip") == 0 && skip_count < COUNT(skipped))
+            skipped[skip_count++] = value;
+        else
+            return usage(option);
+    }
+    if (only && !function_named(only)) return usage("--only: no such function");
+    fuzz.report = fdopen(dup(STDOUT_FILENO), "w");
+    null_file = dup2(fileno(fopen("/dev/null", "w")), STDOUT_FILENO);
+    fuzz.good = fopen("/dev/null", "w");
+    fuzz.bad = fopen("/dev/null", "r");
+    if (!fuzz.report || null_file < 0 || !fuzz.good || !fuzz.bad) return usage("no /dev/null");
+    pthread_mutex_init(&other.lock, NULL);
+    pthread_cond_init(&other.changed, NULL);
+    if (fuzz.ended) setenv("TG_DEBUG", "1", 1);
+    fprintf(fuzz.report, "fuzz_api --seed %llu --epoch %lld%s: %d functions\n", (unsigned long long)fuzz.seed,
+            (long long)fuzz.epoch, fuzz.ended ? " --ended 1" : "", API_FUNCTIONS);
+    fflush(fuzz.report);
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    check_table();
+    tg_set_error_handler(NULL, NULL);
+    while (fuzz.failed < 20 && (calls ? total < calls : has_time(seconds, &start))) {
+        epoch_begins();
+        for (; fuzz.calls < CALLS_PER_EPOCH && fuzz.failed < 20 && (!calls || total < calls); ++total) one_call();
+        epoch_ends();
+        fuzz.epoch++;
+    }
+    summary();
+    fclose(fuzz.report);
+    return fuzz.failed != 0 || fuzz.passed == 0;
+}
