@@ -54,7 +54,7 @@ CUDA_OBJECT := $(BUILD)/tensorgrad_cuda.o
 CUDA_FLAGS := -DTG_ENABLE_CUDA
 CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas
 
-$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/fuzz_api $(BUILD)/api_arguments: $(CUDA_OBJECT)
+$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/fuzz_api: $(CUDA_OBJECT)
 
 $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 	$(NVCC) $(NVCCFLAGS) -c $< -o $@
@@ -100,8 +100,8 @@ $(BUILD)/declarations: tests/api/declarations.c $(BUILD)/flags
 $(BUILD)/api_calls.h: $(BUILD)/declarations tensorgrad.h
 	$(BUILD)/declarations tensorgrad.h $@
 
-$(BUILD)/fuzz_api $(BUILD)/api_arguments: $(BUILD)/api_calls.h
-$(BUILD)/fuzz_api $(BUILD)/api_arguments: $(BUILD)/%: tests/%.c tensorgrad.h tests/harness.h $(BUILD)/flags
+$(BUILD)/fuzz_api $(BUILD)/test_api: $(BUILD)/api_calls.h
+$(BUILD)/fuzz_api: tests/fuzz_api.c tensorgrad.h tests/harness.h $(BUILD)/flags
 	$(COMPILE)
 
 # Sanitizers are used where a program of this compiler with them can be built and run.

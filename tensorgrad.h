@@ -149,9 +149,10 @@ TG_API tg_status tg_error_code(void);
 TG_API int64_t tg_error_count(void);
 TG_API void tg_clear_error(void);
 
-/* Called for every error as it is raised (never for one that only passes through).  The default prints to stderr, the
-   same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for prototypes).  One handler for
-   the whole process. */
+/* Called for every error as it is raised (never for one that only passes through).  It may use the library; an error in
+   it is recorded, but not handed to it again, and the tensors that it makes end when it returns, unless retained.  The
+   default prints to stderr, the same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for
+   prototypes).  One handler for the whole process. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
 TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
 TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
@@ -366,10 +367,11 @@ extern "C" {
 #define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
-   a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing to
-   any other tensor: so tg_drop(tg_to(x, device)) is right even where tg_to has returned x itself.  tg_share lets other threads use a
-   leaf (weights, data): from then on its counts are atomic, and writing it on a GPU waits for what all threads have
-   asked of that GPU.  Errors: an over-release; tg_share of a non-leaf. */
+   a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing
+   to any other tensor: so tg_drop(tg_to(x, device)) is right even where tg_to has returned x itself.  tg_share lets
+   other threads use a leaf (weights, data): from then on it is the caller's, as by tg_param, its counts are atomic, and
+   writing it on a GPU waits for what all threads have asked of that GPU.  Errors: an over-release; tg_share of a
+   non-leaf. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
@@ -1530,7 +1532,8 @@ void tg_set_error_handler(tg_error_handler handler, void *user)
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
 }
 
-/* While a callback of the user's runs, it cannot end what was there before it: see "guards".  On its return the guard tells whether it has left everything as it must: see tgi_guard_close. */
+/* While a callback of the user's runs, it cannot end what was there before it; on its return the guard tells whether it
+   has left everything as it must.  See "guards" in TENSOR. */
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
@@ -1539,10 +1542,18 @@ typedef struct tgi_guard {
     tgi_frame *frame;       /* the innermost frame then */
     uint64_t floor;         /* the last serial given out then: frames up to it cannot be closed */
     uint64_t raised;        /* errors raised until then */
-    bool grad_off, burying, misused;
+    bool grad_off, misused;
+    /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
+    bool midway, burying;
+    tgi_link made, *scope;
+    uint64_t scope_serial;
 } tgi_guard;
-static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what);
+static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
+static const struct {
+    void (*open_midway)(tgi_guard *g, tgi_thread *S, const char *what);
+    bool (*close)(tgi_guard *g);
+} tgi_guards = {tgi_guard_open_midway, tgi_guard_close}; /* what errors know of scopes and lifetimes */
 
 /* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
 static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
@@ -1560,10 +1571,9 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     if (!set) tgi_print_error(text);
     if (!set || !call) return;
     S->in_handler = true;
-    tgi_guard_open(&guard, S, "the error handler");
-    S->burying = true; /* what is in use where the error was raised is not freed before the handler has returned */
+    tgi_guards.open_midway(&guard, S, "the error handler");
     call(code, text, user);
-    tgi_guard_close(&guard);
+    tgi_guards.close(&guard);
     S->in_handler = false;
 }
 
@@ -1903,8 +1913,11 @@ bool tg_is_floating_point(tg_dtype dtype) { return tgi_dtype_known(dtype) && tgi
 
 tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
 {
-    if (a == b || !tgi_dtype_known(b)) return a;
-    if (!tgi_dtype_known(a)) return b;
+    if (!tgi_dtype_known(a) || !tgi_dtype_known(b)) {
+        tgi_fail(tgi_self(), TG_ERR_DTYPE, "promote_types", "unknown dtype %d", (int)(tgi_dtype_known(a) ? b : a));
+        return TG_F32;
+    }
+    if (a == b) return a;
     if (tgi_dtypes[a].category != tgi_dtypes[b].category)
         return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
@@ -4881,8 +4894,7 @@ static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
-        tgi_guard_open(&guard, S, "the deleter of tg_wrap");
-        S->burying = true;
+        tgi_guard_open_midway(&guard, S, "the deleter of tg_wrap");
         s->deleter(s->user);
         tgi_guard_close(&guard);
     }
@@ -5160,8 +5172,8 @@ static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 
    (1) The tensors that the library goes on to use have a handle of its own.
    (2) No scope that was open before can be ended, and neither tg_shutdown nor tg_thread_end runs.
-   (3) In the error handler and in deleters, which are called in the middle of other work, ended tensors wait to be
-       freed until the callback has returned.
+   (3) The error handler and deleters are called in the middle of other work: ended tensors wait to be freed until they
+       have returned, and the tensors that they make end then.
    (4) Afterwards scopes that were left open are closed, and modes are as they were; both that and an attempt on an
        outer scope is an error of the callback, whatever it returned. */
 
@@ -5175,10 +5187,23 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->floor = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
-    g->burying = S->burying;
-    g->misused = false;
+    g->misused = g->midway = false;
     S->guard = g;
     S->composite = NULL; /* its errors are its own */
+}
+
+static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what)
+{
+    tgi_guard_open(g, S, what);
+    g->midway = true;
+    g->burying = S->burying;
+    g->scope = S->scope;
+    g->scope_serial = S->scope_serial;
+    g->made.prev = g->made.next = &g->made;
+    g->floor = ++S->serials;
+    S->burying = true;
+    S->scope = &g->made;
+    S->scope_serial = S->serials;
 }
 
 /* False, after recording an error, if the callback has left a scope open or tried to end one of its caller's. */
@@ -5187,11 +5212,16 @@ static bool tgi_guard_close(tgi_guard *g)
     tgi_thread *S = g->S;
     const bool left_open = S->frame != g->frame;
     tgi_frames_close(S, g->frame);
+    if (g->midway) {
+        tgi_end_list(S, &g->made, TGI_BY_SCOPE);
+        S->scope = g->scope;
+        S->scope_serial = g->scope_serial;
+        S->burying = g->burying;
+        if (!S->burying) tgi_bury(S);
+    }
     S->guard = g->outer;
     S->composite = g->composite;
     S->grad_off = g->grad_off;
-    S->burying = g->burying;
-    if (!S->burying) tgi_bury(S);
     if (left_open) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_begin", "%s left a scope open\n"
                  "end it with tg_scope_end, after tg_keep of the result", g->what);
@@ -5417,7 +5447,7 @@ tg_tensor *tg_share(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "share", "t", t)) return NULL;
-    if (t->flags & TGI_SHARED) return t;
+    if ((t->flags & TGI_SHARED) && (t->owner != S->id || !t->link.next)) return t;
     if (t->node || t->base) {
         tgi_fail(S, TG_ERR_GRAPH, "share", "only leaves and constants can be shared between threads, not a %s\n"
                  "share tg_clone(tg_detach(t))", t->base ? "view" : "computed tensor that requires grad");
@@ -6377,7 +6407,8 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULE_ANY(name) tgi_rule_##name
 #define TGI_RULE_FLOATS(name) tgi_rule_##name
 #define TGI_RULE_TEST(name) NULL
-#define TGI_ROW1(name, kind, y, yi, needs, rule, formula) {#name, #name "_", "x", needs, TGI_RULE_##kind(name), formula},
+#define TGI_ROW1(name, kind, y, yi, needs, rule, formula)                                                              \
+    {#name, #name "_", "x", needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW2(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                    \
     {#name, #name "_", "a,b", needs, TGI_RULE_##kind(name), formula},
 #define TGI_ROW3(name, kind, y, yi, needs, rule_a, rule_b, rule_c, formula)                                            \
@@ -6858,6 +6889,7 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
     tgi_thread *S = c->S;
     const char *op = c->name;
     tg_tensor *base = t->base ? t->base : t;
+    bool tracked; /* a view whose base has a history, or would get one */
     if (tgi_overlaps_itself(t)) {
         return tgi_fail(
             S, TG_ERR_ARGUMENT, op,
@@ -6865,14 +6897,8 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
             "location.\nwrite to a copy of its own: tg_clone(t)");
     }
     if (S->grad_off) return true;
-    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
-        return tgi_fail(S, TG_ERR_GRAPH, op,
-                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
-                        "write to it inside TG_NO_GRAD; or write to a copy",
-                        t->base ? "view of a " : "", tgi_shape_text(t).text);
-    }
-    if (!t->base || !(c->records || (base->flags & TGI_REQUIRES_GRAD))) return true;
-    if (t->flags & TGI_MULTI_VIEW) {
+    tracked = t->base && (c->records || (base->flags & TGI_REQUIRES_GRAD));
+    if (tracked && (t->flags & TGI_MULTI_VIEW)) {
         return tgi_fail(
             S, TG_ERR_GRAPH, op,
             "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
@@ -6880,11 +6906,17 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
             "should replace the inplace operation by an out-of-place one.",
             (int)t->output, t->node ? t->node->op->name : "split");
     }
-    if (t->flags & TGI_NO_GRAD_VIEW) {
+    if (tracked && (t->flags & TGI_NO_GRAD_VIEW)) {
         return tgi_fail(
             S, TG_ERR_GRAPH, op,
             "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
             "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
+    }
+    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
+        return tgi_fail(S, TG_ERR_GRAPH, op,
+                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
+                        "write to it inside TG_NO_GRAD; or write to a copy",
+                        t->base ? "view of a " : "", tgi_shape_text(t).text);
     }
     return true;
 }
@@ -7622,8 +7654,8 @@ static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const 
     return tgi_fail(S, size ? TG_ERR_SHAPE : type ? TG_ERR_DTYPE : TG_ERR_DEVICE, "backward",
                     "hook %d has changed the %s of value (was %s %s on %s got %s %s on %s)", e->id,
                     size ? "size" : type ? "type" : "device", tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text,
-                    tg_device_str(tgi_device_of(g)), tg_dtype_name((tg_dtype)result->dtype), tgi_shape_text(result).text,
-                    tg_device_str(tgi_device_of(result)));
+                    tg_device_str(tgi_device_of(g)), tg_dtype_name((tg_dtype)result->dtype),
+                    tgi_shape_text(result).text, tg_device_str(tgi_device_of(result)));
 }
 
 /* Calls one hook with the gradient in *slot, in a scope that only its result leaves. */
@@ -7637,7 +7669,8 @@ static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **sl
     tgi_guard_open(&guard, S, "the hook");
     g = e->hook(*slot, e->user);
     ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
-    ok = ok && (!g || (tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *slot, g)));
+    if (ok && g)
+        ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *slot, g);
     if (ok && g && g != *slot) {
         tgi_ref(g);
         tgi_unref(S, *slot);
@@ -7969,12 +8002,14 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     return run;
 }
 
+static tg_status tgi_backward_end(tg_backward_run *run);
+
 static tg_backward_run *tgi_begin_backward(const char *op, const char *list, tg_tensor *const *roots, int n,
                                            tg_tensor *const *grads, int flags)
 {
     tg_backward_run *run = tgi_begin_run(op, list, roots, n, grads, flags, NULL, 0, NULL);
     if (!run || !run->failed) return run;
-    tg_backward_end(run);
+    tgi_backward_end(run);
     return NULL;
 }
 
@@ -8121,12 +8156,23 @@ static bool tgi_end_run(tg_backward_run *run)
     return done;
 }
 
+/* Ends a run; abandoning one is no failure. */
+static tg_status tgi_backward_end(tg_backward_run *run)
+{
+    tgi_thread *S = run->S;
+    const bool abandoned = !run->failed && (run->head || run->heap);
+    return tgi_end_run(run) || abandoned ? TG_OK : tgi_failed(S);
+}
+
 tg_status tg_backward_end(tg_backward_run *run)
 {
-    tgi_thread *S = run ? run->S : tgi_self();
-    bool abandoned = run && !run->failed && (run->head || run->heap);
+    tgi_thread *S = tgi_self();
+    const bool failed = run && run->failed;
+    tg_status status;
     if (!run) return tgi_null_argument(S, "backward_end", "run"), tgi_failed(S);
-    return tgi_end_run(run) || abandoned ? TG_OK : tgi_failed(S);
+    status = tgi_backward_end(run);
+    if (failed && !S->errors) tgi_fail(S, status, "backward_end", "this run has failed in a step before");
+    return status;
 }
 
 /* tg_backward is visibly made of its steps. */
@@ -8136,7 +8182,7 @@ static tg_status tgi_backward(const char *op, const char *list, tg_tensor *const
     tg_backward_run *run = tgi_begin_backward(op, list, roots, n, grads, flags);
     if (!run) return tgi_failed(tgi_self());
     while (tg_backward_step(run, NULL)) {}
-    return tg_backward_end(run);
+    return tgi_backward_end(run);
 }
 
 tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
@@ -8243,8 +8289,7 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
     tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
     if (ctx->free_user) {
         tgi_guard guard;
-        tgi_guard_open(&guard, S, "free_user of a custom function");
-        S->burying = true;
+        tgi_guard_open_midway(&guard, S, "free_user of a custom function");
         ctx->free_user(ctx->user);
         tgi_guard_close(&guard);
     }
@@ -9088,7 +9133,10 @@ static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype d
     const bool floats_only = op == TGI_OP_lerp || op == TGI_OP_mse_loss || op == TGI_OP_smooth_l1_loss ||
                              op == TGI_OP_huber_loss;
     if (tgi_dtypes[dtype].floating || !floats_only) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not implemented for '%s'", name, tg_dtype_name(dtype));
+    return tgi_fail(S, TG_ERR_DTYPE, name,
+                    "\"%s\" not "
+                    "implemented for '%s'",
+                    name, tg_dtype_name(dtype));
 }
 
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
@@ -9096,7 +9144,8 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
 
 /* An elementwise op of inputs in different places.  0-dim CPU tensors go to where the others are, by recorded moves
    that bring their gradients home; anything else is an error. */
-static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s, double t)
+static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
+                                     double t)
 {
     const tgi_op *row = tgi_op_row(op);
     int i, k = 0, scalars = tgi_cpu_scalars(op, n);
@@ -13413,7 +13462,8 @@ static tgi_check_widths tgi_check_measure(const tgi_check *c)
 static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
 {
     FILE *f = c->options.report;
-    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op, c->options.name ? c->options.name : "fn",
+    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op,
+            c->options.name ? c->options.name : "fn",
             tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
     fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
     if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
@@ -13559,7 +13609,8 @@ static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
     tgi_guard guard;
     tgi_guard_open(&guard, tgi_self(), "the function");
     y = d->fn(in, n - 1, d->user);
-    if (!tgi_guard_close(&guard) || !y || tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+    if (!tgi_guard_close(&guard) || !y) return NULL;
+    if (tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return NULL;
     for (i = 0; i < d->wants; ++i) {
         if (!d->result[i]) continue;

@@ -7,6 +7,7 @@
 #define TENSORGRAD_IMPLEMENTATION
 #include "harness.h"
 #include <pthread.h>
+#include <time.h>
 
 static tg_tensor *f64(double a, double b)
 {
@@ -356,6 +357,88 @@ TEST(gradient_of_a_result_that_is_written)
     CHECK(tg_gradients(&loss, 1, NULL, &y, 1, &g, 0) == TG_OK && tg_get(g, TG_INDEX(0)) == 11);
 }
 
+/* ---- several views by one call ---- */
+
+static double seconds_of_unbind(int64_t pieces)
+{
+    tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(pieces, 256), TG_F32, HERE), true), *sum;
+    tg_tensor **row = (tg_tensor **)malloc((size_t)pieces * sizeof *row);
+    clock_t start = clock();
+    int n = tg_unbind(x, 0, row, (int)pieces), i;
+    CHECK(n == pieces);
+    sum = row[0];
+    for (i = 1; i < n; ++i) sum = tg_add(sum, row[i]);
+    CHECK(tg_backward(tg_sum(sum)) == TG_OK && tg_item(tg_mean(tg_grad(x))) == 1);
+    free(row);
+    return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+/* Every row of an RNN's input comes from one unbind: its backward is linear in the rows. */
+TEST(unbind_is_linear)
+{
+    double once, twice;
+    int64_t n = getenv("SMALL") ? 200 : 1600;
+    (void)seconds_of_unbind(n);
+    once = seconds_of_unbind(n), twice = seconds_of_unbind(2 * n);
+    printf("unbind of [%d, 256], sum of the rows and backward: %.1f ms; of twice as many: %.1f ms\n", (int)n, once * 1e3,
+           twice * 1e3);
+}
+
+TEST(pieces_are_outputs_of_one_node)
+{
+    tg_tensor *x = tg_set_requires_grad(tg_arange_on(0, 10, 1, TG_F64, HERE), true), *piece[12], *y, *g = NULL, *again;
+    int64_t nodes = tg_stats().nodes;
+    int i, n;
+    for (i = 0; i < 12; ++i) piece[i] = x;
+    n = tg_split(x, 4, 0, piece, 12);
+    CHECK(n == 3 && tg_stats().nodes == nodes + 1 && tg_dim(piece[2], 0) == 2);
+    for (i = 3; i < 12; ++i) CHECK(piece[i] == NULL);
+    y = tg_sum(tg_mul(piece[0], piece[0])); /* the others have no gradient: zeros */
+    CHECK(tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK);
+    CHECK(tg_get(g, TG_INDEX(3)) == 6 && tg_get(g, TG_INDEX(4)) == 0 && tg_get(g, TG_INDEX(9)) == 0);
+    y = tg_sum(g), again = NULL;
+    CHECK(tg_gradients(&y, 1, NULL, &x, 1, &again, 0) == TG_OK && tg_get(again, TG_INDEX(3)) == 2);
+    CHECK_FAILS(tg_mul_scalar_(piece[1], 2), "Output 1 of split is a view and is being modified inplace.");
+    n = tg_chunk(tg_zeros_on(TG_SHAPE(0, 4), TG_F64, HERE), 3, 0, piece, 12);
+    CHECK(n == 3 && tg_dim(piece[2], 0) == 0 && tg_dim(piece[2], 1) == 4);
+    CHECK(tg_unbind(tg_zeros_on(TG_SHAPE(0, 4), TG_F64, HERE), 0, piece, 12) == 0 && tg_ok() && !piece[0]);
+    {
+        TG_NO_GRAD; /* a base that is written gives its pieces a new history */
+        x = tg_ones_on(TG_SHAPE(4), TG_F64, HERE);
+        CHECK(tg_chunk(x, 2, 0, piece, 2) == 2);
+    }
+}
+
+/* A call that fails leaves NULL in every place that its caller could read. */
+TEST(failed_calls_leave_null)
+{
+    tg_tensor *x = tg_ones_on(TG_SHAPE(4), TG_F64, HERE), *out[4], *index = x, *w = tg_set_requires_grad(x, true), *y;
+    int i, k;
+    for (k = 0; k < 9; ++k) {
+        for (i = 0; i < 4; ++i) out[i] = x;
+        y = tg_sum(w);
+        if (k == 0) CHECK_FAILS(tg_split(x, 1, 0, out, 3), "4 pieces, but out has room for 3");
+        if (k == 1) CHECK_FAILS(tg_split(x, -1, 0, out, 4), "split_size=-1");
+        if (k == 2) CHECK_FAILS(tg_chunk(x, 0, 0, out, 4), "`chunks` to be greater than 0");
+        if (k == 3) CHECK_FAILS(tg_unbind(x, 7, out, 4), "Dimension out of range");
+        if (k == 4) CHECK_FAILS(tg_unbind(NULL, 0, out, 4), "argument t is NULL");
+        if (k == 5) CHECK_FAILS(tg_gradients(&y, 1, NULL, NULL, 4, out, 0), "argument inputs is NULL");
+        if (k == 6) CHECK_FAILS(tg_gradients(NULL, 1, NULL, &w, 1, out, 0), "argument outputs is NULL");
+        if (k == 7) CHECK_FAILS(tg_split(x, INT64_MAX, 3, out, 4), "Dimension out of range");
+        if (k == 8) CHECK(tg_split(x, INT64_MAX, 0, out, 4) == 1 && tg_dim(out[0], 0) == 4), out[0] = NULL;
+        for (i = k == 6 ? 1 : k == 0 ? 3 : 4; i < 4; ++i) out[i] = NULL; /* out of the room that was given */
+        for (i = 0; i < 4; ++i) CHECK(out[i] == NULL);
+    }
+    CHECK_FAILS(tg_max_dim(x, 5, false, &index), "Dimension out of range");
+    CHECK(index == NULL);
+    index = x;
+    CHECK_FAILS(tg_topk(x, 9, 0, true, &index), "selected index k out of range");
+    CHECK(index == NULL);
+    index = x;
+    CHECK_FAILS(tg_sort(NULL, 0, true, &index), "argument t is NULL");
+    CHECK(index == NULL);
+}
+
 /* A leaf that is a view is a leaf: it is not written in grad mode. */
 TEST(leaf_views_are_not_written)
 {
@@ -413,6 +496,9 @@ int main(int argc, char **argv)
     RUN(carried_from_turn_to_turn);
     RUN(results_are_no_hidden_views);
     RUN(gradient_of_a_result_that_is_written);
+    RUN(unbind_is_linear);
+    RUN(pieces_are_outputs_of_one_node);
+    RUN(failed_calls_leave_null);
     RUN(leaf_views_are_not_written);
     RUN(parameter_made_twice_is_released_twice);
     RUN(saved_tensor_that_waits_to_end_is_used);

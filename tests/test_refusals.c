@@ -357,6 +357,74 @@ static void half_an_allocator(void)
     CHECK(tg_set_allocator(NULL) == TG_OK);
 }
 
+/* Numbers of dims, sizes and shifts that no tensor can have. */
+TEST(hostile_shapes)
+{
+    const int64_t p[10] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, far[1] = {(int64_t)1 << 32};
+    tg_tensor *x = tg_ones(TG_SHAPE(2, 3, 1, 1, 2)), *wide = tg_expand(tg_scalar(1), TG_SHAPE((int64_t)1 << 40, 4096));
+    CHECK_FAILS(tg_pad(x, tg_make_shape(10, p), 0), "tg_pad: argument pads: a tensor has at most 8 dims, not 10");
+    CHECK_FAILS(tg_pad(x, tg_make_shape(-2, NULL), 0), "tg_pad: argument pads");
+    CHECK_FAILS(tg_flip(x, tg_make_shape(-1, NULL)), "tg_flip: argument dims");
+    CHECK_FAILS(tg_flip(x, tg_make_shape(9, p)), "tg_flip: argument dims");
+    CHECK_FAILS(tg_roll(x, tg_make_shape(9, p), tg_make_shape(9, p)), "tg_roll: argument shifts");
+    CHECK_FAILS(tg_sum_dims(x, tg_make_shape(-3, NULL), false), "tg_sum_dims: argument dims");
+    CHECK_FAILS(tg_zeros(tg_make_shape(3, NULL)), "tg_zeros: argument shape");
+    CHECK_FAILS(tg_zeros_on(tg_make_shape(99, p), TG_F32, TG_CPU), "tg_zeros_on: argument shape");
+    CHECK_FAILS(tg_roll(x, TG_DIMS(1), tg_make_shape(1, far)), "Dimension out of range");
+    CHECK_FAILS(tg_unfold(wide, 0, (int64_t)1 << 39, 1), "overflows");
+    CHECK_FAILS(tg_repeat(wide, TG_DIMS((int64_t)1 << 30, 1)), "overflows");
+    CHECK_FAILS(tg_get(x, tg_make_shape(9, p)), "tg_get: argument index");
+}
+
+/* What is to be written is checked before the first write. */
+TEST(clipping_is_all_or_nothing)
+{
+    tg_tensor *a = tg_param(tg_ones(TG_SHAPE(2))), *b = tg_param(tg_ones(TG_SHAPE(2))), *both[2];
+    both[0] = a, both[1] = b;
+    CHECK(tg_set_grad(a, tg_full(TG_SHAPE(2), 7)) == TG_OK);
+    CHECK(tg_set_grad(b, tg_expand(tg_scalar(9), TG_SHAPE(2))) == TG_OK);
+    CHECK_FAILS(tg_clip_grad_norm(both, 2, 1), "the gradient of parameter 1 has several elements in one place");
+    CHECK_FAILS(tg_clip_grad_norm_ex(both, 2, 1, INFINITY, true), "tg_clip_grad_norm_ex: the gradient of parameter 1");
+    CHECK_FAILS(tg_clip_grad_value(both, 2, 1), "tg_clip_grad_value: the gradient of parameter 1");
+    CHECK(tg_get(tg_grad(a), TG_INDEX(0)) == 7);
+    tg_release(a), tg_release(b);
+}
+
+TEST(integers_are_not_optimized)
+{
+    tg_tensor *n = tg_full_on(TG_SHAPE(2), 3, TG_I64, TG_CPU);
+    tg_optim *opt[5];
+    int i;
+    CHECK(tg_set_grad(n, tg_full_on(TG_SHAPE(2), 1, TG_I64, TG_CPU)) == TG_OK); /* as PyTorch does */
+    opt[0] = tg_sgd(&n, 1, 1), opt[1] = tg_adam(&n, 1, 1), opt[2] = tg_adamw(&n, 1, 1);
+    opt[3] = tg_rmsprop(&n, 1, 1), opt[4] = tg_adagrad(&n, 1, 1);
+    for (i = 0; i < 5; ++i) {
+        CHECK_FAILS(tg_step(opt[i]), "tg_step: parameter 0 is i64: only floating point can be optimized");
+        CHECK(tg_item_i64(tg_max(n)) == 3);
+        tg_optim_free(opt[i]);
+    }
+}
+
+/* A message names the function that was called, and tensors that have a name. */
+TEST(names_in_messages)
+{
+    tg_tensor *w = tg_ones(TG_SHAPE(2, 3)), *x = tg_ones(TG_SHAPE(4)), *p = tg_param(tg_ones(TG_SHAPE(2)));
+    tg_set_name(w, "fc.weight"), tg_set_name(x, "input"), tg_set_name(p, "p");
+    CHECK_FAILS(tg_add(w, x), "shapes [2, 3] 'fc.weight' and [4] 'input' do not broadcast");
+    CHECK_FAILS(tg_add(tg_t(w), x), "shapes [3, 2] 'fc.weight' and"); /* through a view */
+    CHECK_FAILS(tg_mul_scalar_(p, 2), "in-place operation. (shape [2] 'p')");
+    CHECK_FAILS(tg_exp_(tg_to_dtype(x, TG_I64)), "tg_exp_: ");
+    CHECK_FAILS(tg_add_(x, w), "tg_add_: ");
+    CHECK_FAILS(tg_sum_dim(x, 3, false), "tg_sum_dim: ");
+    CHECK_FAILS(tg_mean_dims(tg_to_dtype(x, TG_I64), TG_DIMS(0), false), "tg_mean_dims: ");
+    CHECK_FAILS(tg_clamp_min(NULL, 1), "tg_clamp_min: argument x is NULL");
+    CHECK_FAILS(tg_narrow(x, 0, 9, 1), "tg_narrow: ");
+    CHECK_FAILS(tg_zeros_on(TG_SHAPE(-1), TG_F32, TG_CPU), "tg_zeros_on: ");
+    CHECK_FAILS(tg_from_f32(NULL, TG_SHAPE(2)), "tg_from_f32: argument data is NULL");
+    CHECK_FAILS(tg_cpu(NULL), "tg_cpu: argument t is NULL");
+    tg_release(p);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -373,5 +441,9 @@ int main(int argc, char **argv)
     RUN(gradients_of_another_kind);
     RUN(gradient_of_the_largest_of_nan);
     if (!harness.only) half_an_allocator();
+    RUN(hostile_shapes);
+    RUN(clipping_is_all_or_nothing);
+    RUN(integers_are_not_optimized);
+    RUN(names_in_messages);
     return harness_end();
 }

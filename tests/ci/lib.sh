@@ -64,7 +64,7 @@ build_and_run()
     shift 2
     while [ $# -gt 0 ] && [ "$1" != -- ]; do command+=("$1"); shift; done
     [ $# -eq 0 ] || shift
-    "${command[@]}" -I. "$source" -o "$program" -lm && "$program" "$@"
+    "${command[@]}" -I. -I"$B/make" "$source" -o "$program" -lm && "$program" "$@"
 }
 
 # tests with the given names, or those of tests/test_*.c but for the long ones
