@@ -474,6 +474,43 @@ static void backward_of_ended(void *user)
     if (tg_backward(y) == TG_OK) *slope = tg_get(tg_grad(x), TG_INDEX(0, 1));
 }
 
+/* y = x, whose backward keeps what its forward saved. */
+static tg_status kept_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
+{
+    out[0] = tg_clone(in[0]);
+    return tg_save(c, in[0]);
+}
+
+static tg_status kept_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
+{
+    tg_tensor **kept = (tg_tensor **)tg_ctx_user(c);
+    *kept = tg_retain(tg_saved(c, 0));
+    gin[0] = g[0];
+    return TG_OK;
+}
+
+static void backward_that_keeps_the_ended(void *user)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(2), TG_F64, TG_CPU), true), *a, *y;
+    a = tg_mul_scalar(x, 3);
+    if (tg_custom("kept", kept_forward, kept_backward, user, &a, 1, &y, 1) != TG_OK) return;
+    tg_drop(a);
+    tg_backward(tg_sum(y));
+}
+
+TEST(saved_tensor_that_waits_to_end_is_kept)
+{
+    double data[2] = {1, 2};
+    const tg_stats_info before = tg_stats();
+    tg_tensor *kept = NULL;
+    tg_drop(tg_wrap(data, TG_SHAPE(2), TG_F64, backward_that_keeps_the_ended, &kept));
+    CHECK(tg_ok() && kept && tg_get(kept, TG_INDEX(1)) == 3);
+    tg_release(kept);
+    CHECK_FAILS(tg_numel(kept), "was ended by tg_release");
+    CHECK(tg_stats().tensors == before.tensors && tg_stats().nodes == before.nodes);
+}
+
 TEST(saved_tensor_that_waits_to_end_is_used)
 {
     double data[2] = {1, 2}, slope = 0;
@@ -502,5 +539,6 @@ int main(int argc, char **argv)
     RUN(leaf_views_are_not_written);
     RUN(parameter_made_twice_is_released_twice);
     RUN(saved_tensor_that_waits_to_end_is_used);
+    RUN(saved_tensor_that_waits_to_end_is_kept);
     return harness_end();
 }

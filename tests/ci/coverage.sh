@@ -25,9 +25,11 @@ run() { if [ -x "$B/$1" ]; then job "$2" "${@:3}"; else note "$2" 0 1 "$1 was no
 
 # ---- the CPU ----
 
+one api-calls make -s CC=gcc BUILD="$B/make" "$B/make/api_calls.h" # tests/test_api.c includes it
+
 for path in tests/test_*.c; do
     name=$(basename "$path" .c)
-    job "build-$name" gcc $HOW -I. "$path" -o "$B/$name" $parts -lm -lpthread
+    job "build-$name" gcc $HOW -I. -I"$B/make" "$path" -o "$B/$name" $parts -lm -lpthread
 done
 wait
 for path in tests/test_*.c; do
