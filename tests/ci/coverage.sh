@@ -92,11 +92,10 @@ function add(key, branches, value, content)
     ++waiting; key_of[waiting] = key; is_branch[waiting] = branches; taken[waiting] = value
     line_of[waiting] = line; text_of[waiting] = content
 }
-function matches(pattern, name,    head) # a name, or its beginning and *
+function matches(pattern, name) # * stands for any part of a name
 {
-    if (pattern !~ /\*$/) return pattern == name
-    head = substr(pattern, 1, length(pattern) - 1)
-    return substr(name, 1, length(head)) == head
+    gsub(/\*/, ".*", pattern)
+    return name ~ ("^" pattern "$")
 }
 /^ +-: +0:Source:/ { flush(1e9); ours = /[:\/]tensorgrad\.h$/; section = 0; next }
 !ours || / +-: +0:/ { next }
