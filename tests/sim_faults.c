@@ -94,7 +94,8 @@ static void memory_of_a_device(void)
     CHECK(tg_ones_on(TG_SHAPE(100), TG_F32, gpu) != NULL && tg_ok());
     cudasim_limit_memory(0, 1 << 20);
     CHECK_FAILS(tg_ones_on(TG_SHAPE(1 << 20), TG_F32, gpu),
-                "tg_ones_on: cuda:0 is out of memory: tried to allocate 4.00 MiB, 800 bytes in use, 0 bytes kept for reuse");
+                "tg_ones_on: cuda:0 is out of memory: tried to allocate 4.00 MiB, 800 bytes in use, "
+                "0 bytes kept for reuse");
     CHECK(tg_error_code() == TG_OK && tg_item(tg_sum(t)) == 100);
     CHECK(tg_to(tg_ones(TG_SHAPE(1 << 20)), gpu) == NULL && tg_error_code() == TG_ERR_MEMORY);
     tg_clear_error();

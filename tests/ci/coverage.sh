@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# coverage.sh [FOLDER]: which lines and branches of tensorgrad.h the tests reach, over all programs together.  Needs bash,
-# make, awk, gcc and its gcov; with a C++ compiler the programs run on the simulator as well.
+# coverage.sh [FOLDER]: which lines and branches of tensorgrad.h the tests reach, over all programs together.  Needs
+# bash, make, awk, gcc and its gcov; with a C++ compiler the programs run on the simulator as well.
 #
-# Prints the percentages and every line that no program reaches, in tests and in copies that a macro makes of a function.
-# With the simulator each of them must have a reason in tests/unreached.txt, and each entry there must be of such a line:
-# anything else is a failure.  Code that is not compiled is not counted: what #if leaves out with gcc and vector types.
+# Prints the percentages and every line that no program reaches; of functions that a macro makes, for each by itself.
+# With the simulator each of them must have a reason in tests/unreached.txt, and each entry there must be of such a
+# line: anything else is a failure.  Code that is not compiled is not counted: what #if leaves out with this compiler.
 # Allocation failures are those of test_oom, in full on the CPU and one scenario in 32 on the simulator.
 B=${1:-build/coverage}
 . tests/ci/lib.sh
@@ -13,7 +13,7 @@ rm -rf "$B"
 mkdir -p "$B/log"
 : >"$B/counts"
 HOW='-std=c99 -O0 -g --coverage -fprofile-update=atomic -ffp-contract=off'
-# gcov leaves out the functions that OpenMP makes of loops.  With the pragmas not read, the parts of a loop run one by one.
+# gcov leaves out the functions that OpenMP makes of loops.  With the pragmas not read, the parts run one by one.
 parts=
 if echo 'int omp_get_num_procs(void); int main(void) { return omp_get_num_procs() < 1; }' >"$B/omp.c" &&
     gcc "$B/omp.c" -o "$B/omp" -lgomp 2>"$B/log/omp.txt"; then
@@ -49,7 +49,8 @@ on_sim() { run "sim-$1" "sim-$2" env SMALL=1 TG_SIM_DEVICES=2 TG_SIM_STREAMS=laz
 
 if have c++; then
     one sim-build-test_ops sim_build test_ops # makes what all are linked with
-    for name in test_moves test_streams sim_faults test_lifetimes test_callbacks test_engine test_check_optim_show test_oom; do
+    for name in test_moves test_streams sim_faults test_lifetimes test_callbacks test_engine test_check_optim_show \
+        test_oom; do
         job "sim-build-$name" sim_build $name
     done
     wait
@@ -73,9 +74,9 @@ while read -r notes; do
     gcov -b -c -t "$notes" 2>>"$B/log/gcov.txt"
 done < <(find "$B" -name '*.gcno') >"$B/gcov.txt"
 
-# What gcov -t prints: "COUNT:LINE:TEXT", before a function's first line "function NAME called N ...", and after a line its
-# branches.  Functions that start on the same line, which a macro makes, come first as one and then each by itself, after a
-# line of dashes and "NAME:"; only the latter count.  A line's key is "LINE FUNCTION".
+# What gcov -t prints: "COUNT:LINE:TEXT", before a function's first line "function NAME called N ...", and after a line
+# its branches.  Functions that start on the same line, which a macro makes, come first as one and then each by itself,
+# after a line of dashes and "NAME:"; only the latter count.  A line's key is "LINE FUNCTION".
 awk -v listed="$listed" -v missed_file="$B/unreached.txt" '
 function trim(s) { sub(/^[ \t]+/, "", s); sub(/[ \t]+$/, "", s); return s }
 function flush(from,    k) # adds what waits and belongs to lines before `from`
@@ -119,7 +120,10 @@ END {
     for (key in branch) { ++ways; went += branch[key] }
     while (listed && (getline text < listed) > 0) {
         if (text ~ /^#/ || text !~ /[^ ]/) continue
-        if (split(text, part, / \| /) < 3) { print "FAIL  " listed ": not function | text | reason: " text; ++failed; continue }
+        if (split(text, part, / \| /) < 3) {
+            print "FAIL  " listed ": not function | text | reason: " text; ++failed
+            continue
+        }
         ++entries; where[entries] = trim(part[1]); what[entries] = trim(part[2]); entry[entries] = text
     }
     sort = "sort -n > " missed_file
@@ -128,7 +132,9 @@ END {
         split(key, part, " ")
         state = "unlisted"
         for (k = 1; k <= entries; ++k) {
-            if (matches(where[k], part[2]) && (what[k] == "*" || index(code[part[1]], what[k]))) { ++used[k]; state = "listed" }
+            if (!matches(where[k], part[2]) || (what[k] != "*" && !index(code[part[1]], what[k]))) continue
+            ++used[k]
+            state = "listed"
         }
         if (state == "unlisted") ++unlisted; else ++explained
         printf "%5d  %-8s %s: %s\n", part[1], state, part[2], code[part[1]] | sort
