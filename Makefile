@@ -25,6 +25,7 @@ help:
 	@echo 'make test            builds and runs every test and checks the examples'
 	@echo 'make check-deep      everything there is, with what tools there are: sanitizers, valgrind, mutants; an hour'
 	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; SECONDS=60 SEED=7 otherwise'
+	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
 	@echo 'make bench           what an op costs, and what the header costs to compile; with DEVICE=cuda the GPU, too'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
@@ -70,6 +71,9 @@ check-examples: $(EXAMPLES) $(BUILD)/check_output
 
 check-deep:
 	@bash .ci/run --deep
+
+coverage:
+	@bash tests/ci/coverage.sh $(BUILD)/coverage
 
 bench: $(if $(CUDA),$(BUILD)/device)
 	@bash tests/ci/figures.sh $(BUILD)/figures
@@ -123,4 +127,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test check-examples check-deep fuzz bench examples clean FORCE
+.PHONY: help demo test check-examples check-deep coverage fuzz bench examples clean FORCE

@@ -58,6 +58,7 @@ static double step(void)
         h = tg_tanh(tg_to(tg_matmul(tg_index_select(x, 0, ids), w), last));
         ids = tg_from_i64(rows, TG_SHAPE(3)); /* on the CPU, as is the number */
         h = tg_mul(tg_index(h, &ids, 1), tg_scalar(0.5));
+        h = tg_mul_(h, tg_tanh(h)); /* keeps a copy of what it writes over */
         mask = tg_gt_scalar(h, 0.4999);
         h = tg_index_put_(h, &mask, 1, tg_scalar(0.25), true);
         shared = tg_share(tg_ones_on(TG_SHAPE(3, 2), TG_F32, last));
@@ -93,7 +94,8 @@ static void memory_of_a_device(void)
     CHECK(tg_ones_on(TG_SHAPE(100), TG_F32, gpu) != NULL && tg_ok());
     cudasim_limit_memory(0, 1 << 20);
     CHECK_FAILS(tg_ones_on(TG_SHAPE(1 << 20), TG_F32, gpu),
-                "tg_ones_on: cuda:0 is out of memory: tried to allocate 4.00 MiB, 800 bytes in use, 0 bytes kept for reuse");
+                "tg_ones_on: cuda:0 is out of memory: tried to allocate 4.00 MiB, 800 bytes in use, "
+                "0 bytes kept for reuse");
     CHECK(tg_error_code() == TG_OK && tg_item(tg_sum(t)) == 100);
     CHECK(tg_to(tg_ones(TG_SHAPE(1 << 20)), gpu) == NULL && tg_error_code() == TG_ERR_MEMORY);
     tg_clear_error();

@@ -1259,6 +1259,79 @@ static void out_of_memory(void)
     CHECK(tg_set_allocator(NULL) == TG_OK);
 }
 
+/* ---- what only an unusual call reaches ---- */
+
+/* y = 7 x, and a gradient of 1: a ratio that is no size of anything here. */
+static tg_status sevenfold_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)c;
+    out[0] = tg_mul_scalar(in[0], 7);
+    return tg_ok() ? TG_OK : tg_error_code();
+}
+
+static tg_status sevenfold_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
+{
+    (void)c;
+    gin[0] = g[0];
+    return TG_OK;
+}
+
+static tg_tensor *sevenfold(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *y = NULL;
+    (void)user;
+    tg_custom("sevenfold", sevenfold_forward, sevenfold_backward, NULL, in, n, &y, 1);
+    return y;
+}
+
+TEST(gradcheck_names_a_ratio_that_is_no_size)
+{
+    tg_tensor *x = random_f64(TG_SHAPE(2, 3));
+    CHECK_FAILS(tg_gradcheck(sevenfold, &x, 1, NULL), "constant ratio: analytic is 0.1429 times numeric");
+}
+
+/* Two steps of PyTorch 2.15 in f32 on the sum of squares. */
+TEST(rmsprop_in_f32)
+{
+    const float start[3] = {1, 2, 3};
+    const double wanted[3] = {-3.0027536e-10, 0.5509867072, 1.443369627};
+    tg_tensor *p = tg_set_requires_grad(tg_from_on(start, TG_SHAPE(3), TG_F32, HERE), true);
+    tg_optim *o = tg_rmsprop(&p, 1, 0.1);
+    int i;
+    for (i = 0; i < 2; ++i) {
+        tg_optim_zero_grad(o);
+        CHECK(tg_backward(tg_sum(tg_mul(p, p))) == TG_OK && tg_step(o) == TG_OK);
+    }
+    for (i = 0; i < 3; ++i) CHECK_NEAR(tg_get(p, TG_INDEX(i)), wanted[i], 1e-6);
+    tg_optim_free(o);
+}
+
+TEST(integers_are_not_optimized)
+{
+    tg_tensor *p = tg_zeros_on(TG_SHAPE(2), TG_I64, HERE);
+    tg_optim *o = tg_sgd(&p, 1, 0.1);
+    CHECK(o && tg_step(o) == TG_OK); /* without a gradient it is passed over */
+    CHECK(tg_set_grad(p, tg_ones_on(TG_SHAPE(2), TG_I64, HERE)) == TG_OK);
+    CHECK_FAILS(tg_step(o), "parameter 0 is i64: only floating point can be optimized");
+    CHECK(tg_set_name(p, "counts") == TG_OK);
+    CHECK_FAILS(tg_step(o), "parameter 0 counts is i64: only floating point can be optimized");
+    CHECK(tg_get(p, TG_INDEX(0)) == 0);
+    tg_optim_free(o);
+}
+
+/* PyTorch refuses it, too: several elements in one place cannot be scaled one by one. */
+TEST(clipping_refuses_an_expanded_gradient)
+{
+    tg_tensor *p[2], *one = tg_ones_on(TG_SHAPE(1), TG_F64, HERE);
+    int i;
+    for (i = 0; i < 2; ++i) p[i] = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(3), TG_F64, HERE), true);
+    CHECK(tg_set_grad(p[0], tg_ones_on(TG_SHAPE(3), TG_F64, HERE)) == TG_OK);
+    CHECK(tg_set_grad(p[1], tg_expand(one, TG_SHAPE(3))) == TG_OK);
+    CHECK_FAILS(tg_clip_grad_norm(p, 2, 0.5), "the gradient of parameter 1 has several elements in one place");
+    CHECK_FAILS(tg_clip_grad_value(p, 2, 0.5), "the gradient of parameter 1 has several elements in one place");
+    CHECK(tg_get(tg_grad(p[0]), TG_INDEX(0)) == 1 && tg_item(one) == 1);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -1284,6 +1357,10 @@ int main(int argc, char **argv)
     RUN(tape_print);
     RUN(tape_deep);
     RUN(tape_dot);
+    RUN(gradcheck_names_a_ratio_that_is_no_size);
+    RUN(rmsprop_in_f32);
+    RUN(integers_are_not_optimized);
+    RUN(clipping_refuses_an_expanded_gradient);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

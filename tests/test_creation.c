@@ -217,6 +217,32 @@ TEST(any_number_of_threads_is_taken)
     tg_set_num_threads(0);
 }
 
+/* Uniform numbers have as many bits as the dtype, so that none is rounded up to 1. */
+TEST(uniform_numbers_of_half_dtypes)
+{
+    static const struct {
+        tg_dtype dtype;
+        double steps;
+    } halves[] = {{TG_F16, 2048}, {TG_BF16, 256}};
+    static double number[20000];
+    int i, k;
+    tg_seed(1);
+    for (k = 0; k < 2; ++k) {
+        double low = 1, high = 0;
+        bool whole = true;
+        tg_tensor *x = tg_to_dtype(tg_rand_on(TG_SHAPE(20000), halves[k].dtype, TG_CPU), TG_F64);
+        CHECK(tg_copy_out(x, number, sizeof number) == TG_OK);
+        for (i = 0; i < 20000; ++i) {
+            const double steps = number[i] * halves[k].steps;
+            whole = whole && steps == floor(steps);
+            if (number[i] < low) low = number[i];
+            if (number[i] > high) high = number[i];
+        }
+        CHECK(whole && low >= 0 && low < 0.01 && high > 0.99 && high < 1);
+        CHECK_NEAR(tg_item(tg_mean(x)), 0.5, 0.01);
+    }
+}
+
 TEST(aborting_is_the_users_choice)
 {
     tg_set_error_handler(tg_abort_on_error, NULL);
@@ -242,6 +268,7 @@ int main(int argc, char **argv)
     RUN(the_default_handler_prints_a_text_once_in_a_row);
     RUN(a_full_device_is_an_error);
     RUN(any_number_of_threads_is_taken);
+    RUN(uniform_numbers_of_half_dtypes);
     RUN(aborting_is_the_users_choice);
     return harness_end();
 }

@@ -451,6 +451,75 @@ TEST(leaf_views_are_not_written)
     }
 }
 
+/* Each call of tg_param adds a reference, of a parameter, too. */
+TEST(parameter_made_twice_is_released_twice)
+{
+    tg_tensor *p = tg_param(tg_ones_on(TG_SHAPE(4), TG_F64, HERE));
+    CHECK(tg_param(p) == p && tg_requires_grad(p));
+    tg_release(p);
+    CHECK(tg_numel(p) == 4 && tg_ok());
+    tg_release(p);
+    CHECK_FAILS(tg_numel(p), "was ended by tg_release");
+}
+
+/* Inside a deleter what ends waits.  A rule takes views of what its node saved, which brings that back for as long. */
+static void backward_of_ended(void *user)
+{
+    double *slope = (double *)user;
+    TG_SCOPE;
+    tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(2, 2), TG_F64, TG_CPU), true), *a, *y;
+    a = tg_mul_scalar(x, 3);
+    y = tg_sum(tg_matmul(a, a));
+    tg_drop(a);
+    if (tg_backward(y) == TG_OK) *slope = tg_get(tg_grad(x), TG_INDEX(0, 1));
+}
+
+/* y = x, whose backward keeps what its forward saved. */
+static tg_status kept_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
+{
+    out[0] = tg_clone(in[0]);
+    return tg_save(c, in[0]);
+}
+
+static tg_status kept_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
+{
+    tg_tensor **kept = (tg_tensor **)tg_ctx_user(c);
+    *kept = tg_retain(tg_saved(c, 0));
+    gin[0] = g[0];
+    return TG_OK;
+}
+
+static void backward_that_keeps_the_ended(void *user)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(2), TG_F64, TG_CPU), true), *a, *y;
+    a = tg_mul_scalar(x, 3);
+    if (tg_custom("kept", kept_forward, kept_backward, user, &a, 1, &y, 1) != TG_OK) return;
+    tg_drop(a);
+    tg_backward(tg_sum(y));
+}
+
+TEST(saved_tensor_that_waits_to_end_is_kept)
+{
+    double data[2] = {1, 2};
+    const tg_stats_info before = tg_stats();
+    tg_tensor *kept = NULL;
+    tg_drop(tg_wrap(data, TG_SHAPE(2), TG_F64, backward_that_keeps_the_ended, &kept));
+    CHECK(tg_ok() && kept && tg_get(kept, TG_INDEX(1)) == 3);
+    tg_release(kept);
+    CHECK_FAILS(tg_numel(kept), "was ended by tg_release");
+    CHECK(tg_stats().tensors == before.tensors && tg_stats().nodes == before.nodes);
+}
+
+TEST(saved_tensor_that_waits_to_end_is_used)
+{
+    double data[2] = {1, 2}, slope = 0;
+    const tg_stats_info before = tg_stats();
+    tg_drop(tg_wrap(data, TG_SHAPE(2), TG_F64, backward_of_ended, &slope));
+    CHECK(slope == 36 && tg_ok());
+    CHECK(tg_stats().tensors == before.tensors && tg_stats().nodes == before.nodes);
+}
+
 int main(int argc, char **argv)
 {
     setenv("TG_DEBUG", "0", 1); /* tests choose */
@@ -469,5 +538,8 @@ int main(int argc, char **argv)
     RUN(pieces_are_outputs_of_one_node);
     RUN(failed_calls_leave_null);
     RUN(leaf_views_are_not_written);
+    RUN(parameter_made_twice_is_released_twice);
+    RUN(saved_tensor_that_waits_to_end_is_used);
+    RUN(saved_tensor_that_waits_to_end_is_kept);
     return harness_end();
 }

@@ -226,9 +226,13 @@ TEST(sizes_of_new_tensors)
     CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), wrong_dtype(8), TG_CPU), "unknown dtype 8");
     CHECK_FAILS(tg_wrap(&number, TG_SHAPE(1), wrong_dtype(99), NULL, NULL), "unknown dtype 99");
     CHECK_FAILS(tg_to_dtype(ones(1, 1), wrong_dtype(99)), "unknown dtype 99");
+    CHECK_FAILS(tg_promote_types(TG_F32, wrong_dtype(99)), "unknown dtype 99");
+    CHECK_FAILS(tg_promote_types(wrong_dtype(8), TG_F32), "unknown dtype 8");
     CHECK_FAILS(tg_set_default_dtype(TG_I64), "only floating-point types are supported");
     CHECK_FAILS(tg_set_matmul_precision(wrong_precision(7)), "precision 7 is neither");
     CHECK(tg_matmul_precision() == TG_PRECISION_F32);
+    CHECK(tg_set_matmul_precision(TG_PRECISION_TF32) == TG_OK && tg_matmul_precision() == TG_PRECISION_TF32);
+    CHECK(tg_set_matmul_precision(TG_PRECISION_F32) == TG_OK && tg_matmul_precision() == TG_PRECISION_F32);
     CHECK(tg_default_dtype() == TG_F32);
     CHECK_FAILS(tg_arange(0, 1, 0), "step must be nonzero");
     CHECK_FAILS(tg_arange(0, 1, NAN), "step must be nonzero");

@@ -125,7 +125,7 @@ TEST(lists_move_as_one)
 {
     tg_tensor *list[3];
     list[0] = tg_ones(TG_SHAPE(2)), list[1] = tg_ones(TG_SHAPE(3)), list[2] = NULL;
-    CHECK_FAILS(tg_to_all(list, 3, last), "to_all: argument t is NULL");
+    CHECK_FAILS(tg_to_all(list, 3, last), "to_all: argument list[2] is NULL");
     CHECK(!tg_is_cuda(list[0]));
     CHECK(tg_to_all(list, 2, last) == TG_OK && tg_is_cuda(list[1]) && tg_to_all(list, 0, last) == TG_OK);
     CHECK_NEAR(sum(list[0]), 2, 0);
