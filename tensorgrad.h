@@ -502,7 +502,10 @@ TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
 /* Calls hook with the gradient of t when it is complete; what it returns replaces the gradient, NULL keeps it (or
    fails, if the hook raised an error).  Hooks run in the order of their registration; retained gradients are stored
    after them.  The number returned (0 on error) removes it.  tg_hook_post_accumulate: called on a leaf after its .grad
-   was updated.  torch.Tensor.register_hook, register_post_accumulate_grad_hook */
+   was updated; .grad stays so if it raises an error.  torch.Tensor.register_hook, register_post_accumulate_grad_hook
+
+   A hook, like every function that is handed to the library (tg_custom, tg_checkpoint, tg_gradcheck), ends the scopes
+   that it opens and no other, and not its thread; else the call around it fails. */
 typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
 typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
 TG_API int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user);
@@ -537,7 +540,7 @@ typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out,
 
 /* Your own differentiable function.  forward fills out[0..n_out) from in[0..n_in), unrecorded, and saves what backward
    needs with tg_save; backward fills grad_in[0..n_in) (NULL: no gradient) from grad_out[0..n_out) (zeros where none
-   came). If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor
+   came).  If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor
    (owned by ctx), tg_ctx_alloc memory that lives with it.  tg_custom_ex calls free_user(user) when the node dies.
    torch.autograd.Function */
 TG_API tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
@@ -1164,7 +1167,7 @@ extern "C" {
        "g * s * x^(s-1)")                                                                                              \
     OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
        tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
-    OP(leaky_relu, ANY, x > 0 ? x : x * s, (x > 0 ? x : tgi_wrap_mul(x, s)), A,                                        \
+    OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A,                                                                    \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
@@ -1210,7 +1213,7 @@ extern "C" {
 #define TGI_TERNARY_OPS(OP)                                                                                            \
     OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
        tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
-    OP(lerp, ANY, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                               \
+    OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                            \
        tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
 
 /* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
@@ -9150,8 +9153,8 @@ static int tgi_cpu_scalars(int op, int n)
 /* Some ops are not there for integers. */
 static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype dtype)
 {
-    const bool floats_only = op == TGI_OP_lerp || op == TGI_OP_mse_loss || op == TGI_OP_smooth_l1_loss ||
-                             op == TGI_OP_huber_loss;
+    const bool floats_only = op == TGI_OP_leaky_relu || op == TGI_OP_lerp || op == TGI_OP_mse_loss ||
+                             op == TGI_OP_smooth_l1_loss || op == TGI_OP_huber_loss;
     if (tgi_dtypes[dtype].floating || !floats_only) return true;
     return tgi_fail(S, TG_ERR_DTYPE, name,
                     "\"%s\" not "
@@ -11000,6 +11003,12 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
         !tgi_dims_mask(&c, t, dims, &mask)) {
         return NULL;
     }
+    if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, name,
+                 "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
+                 "an identity (shape %s)", p, tgi_shape_text(t).text);
+        return NULL;
+    }
     c.has_attr = true;
     c.attr.dim = mask;
     c.attr.s = p;
@@ -11009,8 +11018,6 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
     else if (p == 1) y = tg_sum_dims(a, dims, keepdim);
     else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
-    else if (tgi_is_infinite(p) && p > 0 && tgi_reduced_count(t->dim, t->ndim, mask) == 0)
-        y = tg_sum_dims(a, dims, keepdim); /* of nothing: 0 */
     else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
     else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), dims, keepdim), 1 / p);
     return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
@@ -11510,8 +11517,6 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     ndim = batch[0].ndim;
     memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
     if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
-    if (ndim + 2 > TG_MAX_DIMS)
-        return tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
     gemm.precision = c.S->precision;
     gemm.ndim = ndim;
     memcpy(gemm.dim, dims, sizeof(int64_t) * (size_t)ndim);
@@ -14054,7 +14059,7 @@ static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_ty
     int i, found = 0;
     for (i = 0; i < n; ++i) {
         tg_tensor *norm;
-        if (!params[i]->grad) continue;
+        if (!params[i]->grad || tgi_numel(params[i]->grad) == 0) continue;
         norm = tg_norm_dims(params[i]->grad, norm_type, TG_SCALAR, false);
         norms[found] = norm && found ? tg_to(norm, tgi_device_of(norms[0])) : norm;
         if (!norms[found++]) return NULL;

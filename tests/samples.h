@@ -890,6 +890,7 @@ SAMPLES(leaky_relu)
 {
     everywhere_by(0.1, 0, -2, 2);
     edge(in("[-2, 0, 3, nan]"), num(0.1), gives("[-0.2, 0, 3, nan]"), grads("[0.1, 0.1, 1, 0.1]")); /* 2.63 */
+    refuse(tg_leaky_relu(i64("[1, -2]"), 0.1), "\"leaky_relu\" not implemented for 'i64'");
 }
 SAMPLES(elu)
 {
@@ -2078,6 +2079,9 @@ SAMPLES(norm)
     edge(in("[0, 0]"), gives("0"), grads("[0, 0]")); /* 2.71 */
     expect(tg_norm(ones(0)), "0");                   /* 2.80 */
     expect(tg_norm(f64("[3e200, 4e200]")), "inf");   /* squares overflow, as in PyTorch */
+    refuse(tg_norm_dim(ones(0, 3), INFINITY, 0, false), "cannot compute the inf norm on an empty tensor");
+    refuse(tg_norm_dim(ones(0, 3), -1, 0, false), "cannot compute the -1 norm on an empty tensor");
+    expect(tg_norm_dim(ones(0, 3), 2, 0, false), "[0, 0, 0]");
     refuse(tg_norm(i64("[1, 2]")), "Input dtype must be either a floating point or complex dtype");
 }
 SAMPLES(norm_dim)
