@@ -4978,8 +4978,8 @@ static void tgi_free_name(tgi_thread *S, char *name)
     if (name) tgi_give_back(S, name, strlen(name) + 1);
 }
 
-/* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended; with
-   TG_DEBUG it serves one handle alone. */
+/* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended;
+   with TG_DEBUG it serves one handle alone. */
 static tg_tensor *tgi_take_handle(tgi_thread *S)
 {
     tgi_link *block = S->free_handles;
@@ -10863,23 +10863,27 @@ static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
                     tg_dtype_name((tg_dtype)t->dtype));
 }
 
+/* Begins an op that reduces floating point over dims; attr.dim is their mask from here on. */
+static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, tg_tensor *t, tg_shape dims)
+{
+    if (!tgi_begin1_as(c, name, op, t) || !tgi_need_floating(c->S, name, t)) return false;
+    c->has_attr = true;
+    return tgi_dims_mask(c, t, dims, &c->attr.dim);
+}
+
 static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
     tgi_reduce r;
     tgi_loop loop;
     tg_tensor *y, *sum;
-    int mask;
     bool ok;
-    if (!tgi_begin1_as(&c, name, TGI_OP_mean, t) || !tgi_need_floating(c.S, name, t) ||
-        !tgi_dims_mask(&c, t, dims, &mask)) {
-        return NULL;
-    }
-    c.attr.i = tgi_reduced_count(t->dim, t->ndim, mask);
-    y = tgi_reduced_output(&c, t, mask, keepdim, (tg_dtype)t->dtype);
+    if (!tgi_begin_floating_reduction(&c, name, TGI_OP_mean, t, dims)) return NULL;
+    c.attr.i = tgi_reduced_count(t->dim, t->ndim, c.attr.dim);
+    y = tgi_reduced_output(&c, t, c.attr.dim, keepdim, (tg_dtype)t->dtype);
     sum = y && tgi_is_short(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
     if (!y || !sum) return tgi_finish(&c, false);
-    r = tgi_reduce_over(TGI_SUM, sum, t, mask);
+    r = tgi_reduce_over(TGI_SUM, sum, t, c.attr.dim);
     loop = tgi_loop_over(y); /* y = sum / n */
     loop.kernel = TGI_OP_div_scalar;
     loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
@@ -10918,21 +10922,18 @@ static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *
     return tgi_finish(c, true);
 }
 
-static tg_tensor *tgi_var(const char *name, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+/* var, and std, its root. */
+static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
-    int mask;
-    if (!tgi_begin1_as(&c, name, TGI_OP_var, t) || !tgi_need_floating(c.S, name, t) ||
-        !tgi_dims_mask(&c, t, dims, &mask)) {
-        return NULL;
-    }
-    c.has_attr = true;
-    c.attr.dim = mask;
-    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, mask) - (double)correction;
+    tg_tensor *y;
+    if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
+    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, c.attr.dim) - (double)correction;
     if (!tgi_compose(&inner, name)) return NULL;
     c.S->grad_off = true;
-    return tgi_finish_with(&c, &inner, tgi_variance(t, dims, c.attr.s, keepdim));
+    y = tgi_variance(t, dims, c.attr.s, keepdim);
+    return tgi_finish_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
 }
 
 /* g * 2 (x - mean) / (n - correction) */
@@ -10946,31 +10947,14 @@ static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
-tg_tensor *tg_var(tg_tensor *t) { return tgi_var("var", t, TG_SCALAR, 1, false); }
+tg_tensor *tg_var(tg_tensor *t) { return tgi_spread("var", TGI_OP_var, t, TG_SCALAR, 1, false); }
 tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
 {
-    return tgi_var("var_dim", t, TG_SHAPE(dim), correction, keepdim);
+    return tgi_spread("var_dim", TGI_OP_var, t, TG_SHAPE(dim), correction, keepdim);
 }
 tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
 {
-    return tgi_var("var_dims", t, dims, correction, keepdim);
-}
-
-static tg_tensor *tgi_std(const char *name, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
-{
-    tgi_call c;
-    tgi_composite inner;
-    int mask;
-    if (!tgi_begin1_as(&c, name, TGI_OP_std, t) || !tgi_need_floating(c.S, name, t) ||
-        !tgi_dims_mask(&c, t, dims, &mask)) {
-        return NULL;
-    }
-    c.has_attr = true;
-    c.attr.dim = mask;
-    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, mask) - (double)correction;
-    if (!tgi_compose(&inner, name)) return NULL;
-    c.S->grad_off = true;
-    return tgi_finish_with(&c, &inner, tg_sqrt(tgi_variance(t, dims, c.attr.s, keepdim)));
+    return tgi_spread("var_dims", TGI_OP_var, t, dims, correction, keepdim);
 }
 
 /* g (x - mean) / (y (n - correction)), 0 where y is 0, also when differentiated again: y is infinite there */
@@ -10983,14 +10967,14 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
     return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), slope));
 }
 
-tg_tensor *tg_std(tg_tensor *t) { return tgi_std("std", t, TG_SCALAR, 1, false); }
+tg_tensor *tg_std(tg_tensor *t) { return tgi_spread("std", TGI_OP_std, t, TG_SCALAR, 1, false); }
 tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
 {
-    return tgi_std("std_dim", t, TG_SHAPE(dim), correction, keepdim);
+    return tgi_spread("std_dim", TGI_OP_std, t, TG_SHAPE(dim), correction, keepdim);
 }
 tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
 {
-    return tgi_std("std_dims", t, dims, correction, keepdim);
+    return tgi_spread("std_dims", TGI_OP_std, t, dims, correction, keepdim);
 }
 
 static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape dims, bool keepdim)
@@ -10998,19 +10982,13 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     tgi_call c;
     tgi_composite inner;
     tg_tensor *a, *y;
-    int mask;
-    if (!tgi_begin1_as(&c, name, TGI_OP_norm, t) || !tgi_need_floating(c.S, name, t) ||
-        !tgi_dims_mask(&c, t, dims, &mask)) {
-        return NULL;
-    }
-    if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
+    if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
+    if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.attr.dim) == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, name,
                  "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
                  "an identity (shape %s)", p, tgi_shape_text(t).text);
         return NULL;
     }
-    c.has_attr = true;
-    c.attr.dim = mask;
     c.attr.s = p;
     if (!tgi_compose(&inner, name)) return NULL;
     c.S->grad_off = true;

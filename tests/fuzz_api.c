@@ -116,51 +116,7 @@ static void memory_of_epoch(void)
 typedef struct call call;
 static call *now; /* the innermost call that is being made */
 
-static tg_tensor *draw_tensor(const char *name);
-static tg_tensor *const *draw_tensors(const char *name);
-static tg_tensor **draw_out_tensor(const char *name);
-static tg_tensor **draw_out_tensors(const char *name);
-static int draw_count(const char *name);
-static int draw_int(const char *name);
-static int64_t draw_int64(const char *name);
-static uint64_t draw_uint64(const char *name);
-static size_t draw_size(const char *name);
-static double draw_double(const char *name);
-static bool draw_bool(const char *name);
-static const char *draw_string(const char *name);
-static tg_shape draw_shape(const char *name);
-static tg_dtype draw_dtype(const char *name);
-static tg_device draw_device(const char *name);
-static tg_precision draw_precision(const char *name);
-static tg_rng draw_rng(const char *name);
-static tg_status draw_status(const char *name);
-static tg_mark draw_mark(const char *name);
-static tg_optim *draw_optim(const char *name);
-static tg_ctx *draw_ctx(const char *name);
-static FILE *draw_file(const char *name);
-static void *draw_user(const char *name);
-static tg_function draw_function(const char *name);
-static tg_hook_fn draw_hook(const char *name);
-static tg_post_hook_fn draw_post_hook(const char *name);
-static tg_custom_forward draw_forward(const char *name);
-static tg_custom_backward draw_backward(const char *name);
-static tg_error_handler draw_handler(const char *name);
-static void call_starts(void);
-static void check_void(void);
-static void check_tensor(tg_tensor *result);
-static void check_status(tg_status result);
-static void check_bool(bool result);
-static void check_int64(int64_t result);
-static void check_size(size_t result);
-static void check_double(double result);
-static void check_string(const char *result);
-static void check_pointer(const void *result);
-static void check_optim(tg_optim *result);
-static void check_run(tg_backward_run *result);
-static void check_dtype(tg_dtype result);
-static void check_shape(tg_shape result);
-static void check_device(tg_device result);
-static void check_mark(tg_mark result);
+#include "api/draw.h"
 #include "api_calls.h"
 
 struct call {
