@@ -8154,7 +8154,7 @@ static bool tgi_end_run(tg_backward_run *run)
     tgi_thread *S = run->S;
     bool done = !run->failed && !run->head && !run->heap, was_off = S->grad_off;
     tgi_record *r;
-    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    uint64_t scope = done ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
     if (done && !(scope && tgi_commit(run))) {
         done = false;

@@ -1265,7 +1265,7 @@ static void hand_drop(void)
     tg_drop(t);
     check_void();
     e = entry_of(t);
-    if (e && was_done()) pool_unowned(e);
+    if (e && e->home == home_now() && was_done()) pool_unowned(e); /* it leaves what another scope owns */
 }
 
 /* After tg_param or tg_share: the reference of t's scope is the user's, or, by tg_param, there is one more. */
