@@ -8631,7 +8631,14 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     if (!fn) return tgi_null_argument(S, "checkpoint", "fn"), y;
     if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n), y;
     if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
-    if (S->grad_off) return tgi_checkpoint_call(S, fn, in, n, user); /* nothing to save */
+    if (S->grad_off) { /* nothing to save */
+        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        if (!scope) return NULL;
+        y = tgi_checkpoint_call(S, fn, in, n, user);
+        if (y) tg_keep(y);
+        tgi_frame_close(S, scope);
+        return y;
+    }
     ctx = tgi_ctx_new(S, "checkpoint");
     scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
     if (!scope) {

@@ -1177,13 +1177,23 @@ static tg_error_handler draw_handler(const char *name)
    that of the deleter. */
 static bool was_done(void) { return now->has_deleted || tg_error_count() <= now->errors; }
 
+/* Whether a frame is open, and no callback runs in it: a callback cannot close what was open before it. */
+static bool may_close(uint64_t serial)
+{
+    bool may = false;
+    int i;
+    for (i = 0; i < frame_count; ++i) may = !frames[i].callback && (may || frames[i].serial == serial);
+    return may;
+}
+
 static void hand_scope_end(void)
 {
     tg_mark mark = draw_mark("mark");
+    bool may = may_close(mark.serial);
     call_starts();
     tg_scope_end(mark);
     check_void();
-    if (mark.serial && was_done()) frames_close_from(mark.serial);
+    if (mark.serial && may && was_done()) frames_close_from(mark.serial);
 }
 
 static void hand_hold_open(void)
@@ -1203,14 +1213,12 @@ static void hand_hold_close(void)
 {
     tgi_hold *hold = &ANY(holds);
     uint64_t serial = hold->serial;
-    bool is_open = false;
-    int i;
-    for (i = 0; i < frame_count; ++i) is_open = !frames[i].callback && (is_open || frames[i].serial == serial);
+    bool may = may_close(serial);
     say(now, "hold=%d ", (int)(hold - holds));
     call_starts();
     tgi_hold_close(hold);
     check_void();
-    if (is_open && serial) frames_close_from(serial);
+    if (may && serial) frames_close_from(serial);
 }
 
 static void hand_keep(void)
