@@ -4851,9 +4851,10 @@ static void tgi_settle_for_ever(tgi_thread *S, tgi_storage *s)
 }
 
 /* Notes that the bytes are in use up to here, by the device or its copy stream; in place of what was noted before of
-   the same use, for a stream does its work in order. */
-static bool tgi_mark_use(tgi_thread *S, tgi_storage *s, const tgi_backend *backend, int index, bool copy_stream,
-                         bool reading)
+   the same use, for a stream does its work in order.  False after recording an error, which names op; without op the
+   caller has another way where there is no memory, and nothing is recorded of that. */
+static bool tgi_mark_use(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
+                         bool copy_stream, bool reading)
 {
     tgi_mark *m = s->marks;
     void *event;
@@ -4865,7 +4866,10 @@ static bool tgi_mark_use(tgi_thread *S, tgi_storage *s, const tgi_backend *backe
         return true;
     }
     m = (tgi_mark *)tgi_take(S, sizeof *m);
-    if (!m) return backend->forget(S, event), tgi_no_memory(S, "to", sizeof *m);
+    if (!m) {
+        backend->forget(S, event);
+        return op && tgi_no_memory(S, op, sizeof *m);
+    }
     m->backend = backend;
     m->index = index;
     m->reading = reading;
@@ -4880,7 +4884,7 @@ static void tgi_wrote(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
     s->writer = writer;
-    if (s->shared && !s->backend->host && !tgi_mark_use(S, s, s->backend, s->index, false, false))
+    if (s->shared && !s->backend->host && !tgi_mark_use(S, NULL, s, s->backend, s->index, false, false))
         s->backend->drain(S, s->index);
 }
 
@@ -5460,7 +5464,7 @@ static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
     tgi_storage *s = t->storage;
     if (t->flags & TGI_SHARED) return true;
     if (s->marks && !tgi_settle(S, s, true)) return false;
-    if (!s->backend->host && !tgi_mark_use(S, s, s->backend, s->index, false, false)) return false;
+    if (!s->backend->host && !tgi_mark_use(S, "share", s, s->backend, s->index, false, false)) return false;
     t->flags |= TGI_SHARED;
     s->shared = true;
     return true;
@@ -8831,8 +8835,8 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
     tgi_count_moved(S, y->storage, x->storage, bytes);
     if ((up ? device->backend->start_upload(S, device->index, to, from, bytes)
             : device->backend->start_download(S, device->index, to, from, bytes)) &&
-        tgi_mark_use(S, y->storage, device->backend, device->index, true, false) &&
-        tgi_mark_use(S, x->storage, device->backend, device->index, true, true)) {
+        tgi_mark_use(S, "to", y->storage, device->backend, device->index, true, false) &&
+        tgi_mark_use(S, "to", x->storage, device->backend, device->index, true, true)) {
         return true;
     }
     device->backend->drain(S, device->index); /* what is not marked must be over before the memory goes */
