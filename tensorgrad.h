@@ -8640,6 +8640,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
         if (!scope) return NULL;
         y = tgi_checkpoint_call(S, fn, in, n, user);
         if (y) tg_keep(y);
+        else S->rng = rng;
         tgi_frame_close(S, scope);
         return y;
     }

@@ -417,6 +417,10 @@ static bool write_target(state *s)
     OP(eye, tg_eye(9))                                                                  \
     OP(detach, tg_detach(a))                                                            \
     OP(checkpoint, checkpointed(a, b))                                                  \
+    OP(checkpoint_unrecorded, without_grad(a, b))                                       \
+    OP(split, last_piece(a, false))                                                     \
+    OP(unbind, last_piece(a, true))                                                     \
+    OP(huber_loss, tg_huber_loss(a, b, TG_MEAN, 0.5))                                   \
     OP(custom, custom_product(a, b))                                                    \
     OP(cat, joined(a, b, false))                                                        \
     OP(stack, joined(a, b, true))                                                       \
@@ -469,6 +473,21 @@ static tg_tensor *checkpointed(tg_tensor *a, tg_tensor *b)
     tg_tensor *pair[2];
     pair[0] = a, pair[1] = b;
     return tg_checkpoint(dropped_product, pair, 2, NULL);
+}
+
+static tg_tensor *without_grad(tg_tensor *a, tg_tensor *b)
+{
+    bool was = tg_set_grad_enabled(false); /* which cannot fail */
+    tg_tensor *y = checkpointed(a, b);
+    tg_set_grad_enabled(was);
+    return y;
+}
+
+static tg_tensor *last_piece(tg_tensor *a, bool unbind)
+{
+    tg_tensor *pieces[32];
+    int n = unbind ? tg_unbind(a, 0, pieces, 32) : tg_split(a, 4, 0, pieces, 32);
+    return n ? pieces[n - 1] : NULL;
 }
 
 static tg_tensor *of_ten(tg_tensor *a, tg_tensor *b, bool checkpoint)
