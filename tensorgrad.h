@@ -5063,21 +5063,6 @@ static void tgi_unref(tgi_thread *S, tg_tensor *t)
     if (t && tgi_count(t, &t->refs, -1) == 0) tgi_handle_dies(S, t);
 }
 
-static void tgi_ref(tg_tensor *t);
-
-/* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
-static void tgi_ref_all(tg_tensor *const *list, int n)
-{
-    int i;
-    for (i = 0; i < n; ++i) tgi_ref(list[i]);
-}
-
-static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
-{
-    int i;
-    for (i = 0; i < n; ++i) tgi_unref(S, list[i]);
-}
-
 /* The same, for a reference whose end the user is told of by this cause. */
 static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
 {
@@ -5118,6 +5103,19 @@ static void tgi_ref(tg_tensor *t)
     tgi_pin(t);
     if (t->ended) t->cause = t->ended;
     t->ended = TGI_ALIVE;
+}
+
+/* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
+static void tgi_ref_all(tg_tensor *const *list, int n)
+{
+    int i;
+    for (i = 0; i < n; ++i) tgi_ref(list[i]);
+}
+
+static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
+{
+    int i;
+    for (i = 0; i < n; ++i) tgi_unref(S, list[i]);
 }
 
 /* ---- scopes ---- */
