@@ -547,5 +547,6 @@ int main(int argc, char **argv)
         harness.test = "graph_and_scope_across_tg_shutdown";
         test_graph_and_scope_across_tg_shutdown();
     }
+    CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

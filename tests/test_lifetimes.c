@@ -541,5 +541,6 @@ int main(int argc, char **argv)
     RUN(parameter_made_twice_is_released_twice);
     RUN(saved_tensor_that_waits_to_end_is_used);
     RUN(saved_tensor_that_waits_to_end_is_kept);
+    CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
