@@ -7588,7 +7588,7 @@ static bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
         }
         tgi_ref(t);
         tgi_join_list(S, t, S->scope, S->scope_serial);
-        if (!maker.node || !with_history) continue;
+        if (!maker.node || !with_history || t->node) continue; /* one that waits to be freed still has its history */
         if ((n->flags & TGI_SLICES) && s->which <= 0 && s->which != TGI_EXTRA) {
             tgi_node *view = tgi_view_node(S, t, &maker, n->view);
             if (!view) return false;

@@ -511,6 +511,32 @@ TEST(saved_tensor_that_waits_to_end_is_kept)
     CHECK(tg_stats().tensors == before.tensors && tg_stats().nodes == before.nodes);
 }
 
+/* Twice, with the graph of the gradient: the history that it still has is not given to it again. */
+static void two_backwards_of_ended(void *user)
+{
+    tg_tensor *x, *a, *y, *g[2] = {NULL, NULL};
+    tg_mark mark = tg_scope_begin();
+    x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(2), TG_F64, TG_CPU), true);
+    a = tg_exp(x);
+    y = tg_sum(tg_mul(a, a));
+    tg_drop(a);
+    if (tg_gradients(&y, 1, NULL, &x, 1, &g[0], TG_CREATE_GRAPH) == TG_OK &&
+        tg_gradients(&y, 1, NULL, &x, 1, &g[1], TG_CREATE_GRAPH) == TG_OK) {
+        *(bool *)user = tg_equal(g[0], g[1]) && tg_requires_grad(g[1]);
+    }
+    tg_scope_end(mark);
+}
+
+TEST(saved_tensor_that_waits_to_end_is_revived_twice)
+{
+    double data[2] = {1, 2};
+    const tg_stats_info before = tg_stats();
+    bool equal = false;
+    tg_drop(tg_wrap(data, TG_SHAPE(2), TG_F64, two_backwards_of_ended, &equal));
+    CHECK(tg_ok() && equal);
+    CHECK(tg_stats().tensors == before.tensors && tg_stats().nodes == before.nodes);
+}
+
 TEST(saved_tensor_that_waits_to_end_is_used)
 {
     double data[2] = {1, 2}, slope = 0;
@@ -539,6 +565,7 @@ int main(int argc, char **argv)
     RUN(failed_calls_leave_null);
     RUN(leaf_views_are_not_written);
     RUN(parameter_made_twice_is_released_twice);
+    RUN(saved_tensor_that_waits_to_end_is_revived_twice);
     RUN(saved_tensor_that_waits_to_end_is_used);
     RUN(saved_tensor_that_waits_to_end_is_kept);
     CHECK(tg_shutdown() == TG_OK);
