@@ -103,6 +103,50 @@ static void memory_of_a_device(void)
     CHECK(tg_ones_on(TG_SHAPE(1 << 20), TG_F32, gpu) != NULL && tg_ok());
 }
 
+/* Host memory that fails once, after so many allocations more; -1: not at all. */
+static int allocations_left = -1;
+static void *failing_alloc(size_t bytes, void *user)
+{
+    (void)user;
+    return allocations_left >= 0 && allocations_left-- == 0 ? NULL : malloc(bytes);
+}
+static void plain_free(void *p, size_t bytes, void *user)
+{
+    (void)bytes, (void)user;
+    free(p);
+}
+
+/* A write of a shared tensor is noted for other threads; where there is no memory for the note, it waits instead. */
+static void memory_of_the_host(void)
+{
+    const tg_allocator allocator = {failing_alloc, plain_free, NULL};
+    const tg_device gpu = TG_CUDA(0);
+    tg_tensor *t, *shared = NULL;
+    int n, writes = 0, refused = 0;
+    CHECK(tg_set_allocator(&allocator) == TG_OK);
+    tg_set_cache_limit(0);
+    t = tg_ones_on(TG_SCALAR, TG_F32, gpu);
+    for (n = 0; !shared && n < 50; ++n) {
+        allocations_left = n;
+        shared = tg_share(t);
+        allocations_left = -1;
+        CHECK((shared != NULL) == tg_ok() && (shared || tg_error_code() == TG_ERR_MEMORY));
+        refused += !shared;
+        tg_clear_error();
+    }
+    CHECK(shared == t && refused > 0);
+    for (n = 0; n < 20; ++n) {
+        allocations_left = n;
+        writes += tg_add_scalar_(t, 1) != NULL;
+        allocations_left = -1;
+        CHECK(tg_ok() || tg_error_code() == TG_ERR_MEMORY);
+        tg_clear_error();
+    }
+    CHECK(writes > 0 && tg_item(t) == 1 + writes);
+    tg_release(t);
+    tg_set_cache_limit(SIZE_MAX);
+}
+
 int main(int argc, char **argv)
 {
     size_t k;
@@ -110,6 +154,7 @@ int main(int argc, char **argv)
     int total = 0;
     harness_begin(argc, argv);
     harness.test = "faults";
+    memory_of_the_host();
     memory_of_a_device();
     right = step();
     CHECK(!isnan(right) && cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == 0);
