@@ -8491,7 +8491,6 @@ static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx
     tgi_guard_open(&guard, S, "forward of a custom function");
     ctx->status = forward(ctx, ctx->in, ctx->out);
     ok = tgi_guard_close(&guard);
-    S->grad_off = true;
     if (ok && ctx->status != TG_OK) {
         ok = tgi_guard_failed(&guard) ? false
                                       : tgi_fail(S, ctx->status, "custom", "forward of %.100s failed", ctx->name);
@@ -8672,7 +8671,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     if (ok) tg_keep(y);
     else S->rng = rng;
     if (!ctx->node) tgi_ctx_free(S, ctx);
-    for (i = 0; i < watch.n; ++i) tgi_unref(S, watch.list[i]);
+    tgi_unref_all(S, watch.list, watch.n);
     tgi_give_back(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
     tgi_frame_close(S, scope);
     return ok ? y : NULL;
