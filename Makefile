@@ -60,8 +60,8 @@ $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 	$(NVCC) $(NVCCFLAGS) -c $< -o $@
 endif
 
-demo: $(BUILD)/12_chargpt
-	$(BUILD)/12_chargpt --text '$(subst ','\'',$(TEXT))' --device $(DEVICE) $(ARGS)
+demo: $(BUILD)/04_chargpt
+	$(BUILD)/04_chargpt --text '$(subst ','\'',$(TEXT))' --device $(DEVICE) $(ARGS)
 
 test: $(TESTS) $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)

@@ -76,17 +76,17 @@ run_chargpt()
         fi
         tail -n 1 "$dir.txt" | cat "$dir/log.csv" - >"$dir/result.txt"
     done
-    check 12_chargpt "$BUILD/check_output" examples/expected/12_chargpt.txt "$log/chargpt1/result.txt"
+    check 04_chargpt "$BUILD/check_output" examples/expected/04_chargpt.txt "$log/chargpt1/result.txt"
     for file in result.txt loss.svg sample.txt; do
-        check "12_chargpt-threads-$file" cmp "$log/chargpt1/$file" "$log/chargpt2/$file"
+        check "04_chargpt-threads-$file" cmp "$log/chargpt1/$file" "$log/chargpt2/$file"
     done
-    check 12_chargpt-complete test ! -e "$log/chargpt2/log.csv.part" -a -s "$log/chargpt2/log.csv"
+    check 04_chargpt-complete test ! -e "$log/chargpt2/log.csv.part" -a -s "$log/chargpt2/log.csv"
     if [ -w /dev/full ]; then
         "$1" --steps 1 --text LICENSE --out "$log/chargpt2" >/dev/full 2>"$log/chargpt-full.txt"
-        check 12_chargpt-full-device test $? -eq 1
+        check 04_chargpt-full-device test $? -eq 1
     fi
     "$1" --text "$log/no such text" --out "$log/chargpt1" >"$log/chargpt-error.txt" 2>&1
-    check 12_chargpt-no-text test $? -eq 1
+    check 04_chargpt-no-text test $? -eq 1
 }
 
 kind=test
@@ -95,7 +95,7 @@ for program; do
         kind=example
     elif [ $kind = test ]; then
         run_test "$program"
-    elif [ "$(basename "$program")" = 12_chargpt ]; then
+    elif [ "$(basename "$program")" = 04_chargpt ]; then
         run_chargpt "$program"
     else
         run_example "$program"
