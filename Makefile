@@ -87,7 +87,7 @@ $(EXAMPLES): $(BUILD)/%: examples/%.c tensorgrad.h $(BUILD)/flags
 $(TESTS): $(BUILD)/%: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD)/flags
 	$(COMPILE)
 
-$(BUILD)/check_output: tests/check_output.c $(BUILD)/flags
+$(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
 	$(COMPILE)
 
 $(BUILD)/device: tests/bench/device.c tensorgrad.h $(BUILD)/flags
@@ -101,7 +101,7 @@ $(BUILD)/api_calls.h: $(BUILD)/declarations tensorgrad.h
 	$(BUILD)/declarations tensorgrad.h $@
 
 $(BUILD)/fuzz_api $(BUILD)/test_api: $(BUILD)/api_calls.h tests/api/draw.h
-$(BUILD)/fuzz_api: tests/fuzz_api.c tensorgrad.h tests/harness.h $(BUILD)/flags
+$(BUILD)/fuzz_api: tests/api/fuzz_api.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
 # Sanitizers are used where a program of this compiler with them can be built and run.

@@ -3,7 +3,7 @@
 # one line, "N passed, N failed"; the exit code is 0 when nothing failed.
 #
 # A test prints what it likes and ends with a line "N passed, N failed" of its own.  An example passes when it prints
-# what examples/expected/NAME.txt says (tests/check_output.c: equal text, numbers within a tolerance).  All that they
+# what examples/expected/NAME.txt says (tests/tools/check_output.c: equal text, numbers within a tolerance).  All that they
 # print is kept in $BUILD/log.
 LC_ALL=C
 export LC_ALL

@@ -1,7 +1,7 @@
 /* The same bits on any number of threads, and from run to run: every kernel that splits its work, at sizes where it does.
    On a device (TG_TEST_DEVICE) the printed hash must be that of every other schedule of its threads. */
 #define TENSORGRAD_IMPLEMENTATION
-#include "../tensorgrad.h"
+#include "tensorgrad.h"
 #include "harness.h"
 
 enum { ROWS = 600, COLS = 700, OPS = 22 };

@@ -1,13 +1,13 @@
 /* The engine: moves and dtypes on the CPU (section 1 of the semantics list), gradients (section 2), lifetimes, scopes,
  * views and writes in place, hooks, runs, custom functions and checkpoints.  ROW(2.14) marks what a row of the list
- * asks for; at the end tests/rows.txt, which has a line for every row, is held against the rows that ran.
- *     test_engine [part of a test's name] [path of rows.txt] */
+ * asks for; at the end tests/semantics.txt, which has a line for every row, is held against the rows that ran.
+ *     test_engine [part of a test's name] [path of semantics.txt] */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "rows.h"
+#include "semantics.h"
 #include "values.h"
 #include <time.h>
 
@@ -3191,7 +3191,7 @@ int main(int argc, char **argv)
     if (!harness.only || !harness.only[0]) {
         tensors_in_no_scope();
         shutdown_and_reuse();
-        check_rows(argc > 2 ? argv[2] : "tests/rows.txt", "test_engine");
+        check_rows(argc > 2 ? argv[2] : "tests/semantics.txt", "test_engine");
     }
     return harness_end();
 }

@@ -2,13 +2,13 @@
  * about moves and wrong.  ON(2, 1.36) marks what row 1.36 asks for and how many devices that takes; on a machine with
  * fewer the row waits, and the end says so.  Built plainly it holds what there is to hold without CUDA; with
  * tensorgrad_cuda.cu it runs on GPUs, or on the pretend devices of tests/cudasim (TG_SIM_DEVICES=0, 1, 2).
- *     test_moves [part of a test's name] [path of rows.txt] */
+ *     test_moves [part of a test's name] [path of semantics.txt] */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "rows.h"
+#include "semantics.h"
 #include "values.h"
 #include <pthread.h>
 
@@ -1021,7 +1021,7 @@ int main(int argc, char **argv)
     RUN(from_device_to_device);
     RUN(training_over_devices);
     RUN(threads_on_one_device);
-    if (!harness.only || !harness.only[0]) check_rows(argc > 2 ? argv[2] : "tests/rows.txt", "test_moves");
+    if (!harness.only || !harness.only[0]) check_rows(argc > 2 ? argv[2] : "tests/semantics.txt", "test_moves");
     tg_shutdown();
     printf("%d devices; %d rows wait for more\n", devices, waiting);
     return harness_end();

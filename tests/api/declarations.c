@@ -12,7 +12,7 @@
  *     }
  *     {"tg_add_scalar", call_tg_add_scalar, "tensor", 2, {{"tensor", "x"}, {"double", "s"}}},
  *
- * A program defines the draw_ and check_ functions and includes the file that was written: tests/fuzz_api.c draws at
+ * A program defines the draw_ and check_ functions and includes the file that was written: tests/api/fuzz_api.c draws at
  * random, tests/test_api.c good arguments but for one.  What a parameter is drawn as follows from its type and
  * name by the tables below; a type that is not there stops the build, so that no function is forgotten. */
 #include <ctype.h>

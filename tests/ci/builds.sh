@@ -23,8 +23,8 @@ for command in 'gcc -std=c99' 'clang -std=c99' 'g++ -x c++ -std=c++11'; do
         echo "skipped: $command -m32 cannot link"
         continue
     fi
-    $command -m32 -O1 $WARN -I. tests/test_creation.c -o "$out/creation32" -lm && "$out/creation32" >"$out/creation32.txt" 2>&1
-    verdict $? "test_creation by $command -m32"
+    $command -m32 -O1 $WARN -I. tests/test_tensor.c -o "$out/tensor32" -lm && "$out/tensor32" >"$out/tensor32.txt" 2>&1
+    verdict $? "test_tensor by $command -m32"
 done
 
 if echo '#include <omp.h>' | cc -fopenmp -x c -c - -o "$out/omp.o" 2>/dev/null && have c++; then

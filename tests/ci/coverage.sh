@@ -44,14 +44,14 @@ wait
 
 listed=
 if have c++ && [ "$parts" ]; then listed=tests/unreached.txt; fi
-sim_build() { make -s sim CC=gcc MAIN="tests/$1.c" OUT="$B/sim-$1" BUILD="$B/make" CFLAGS="$HOW" LDFLAGS=--coverage; }
+sim_build() { make -s sim CC=gcc MAIN="tests/$1.c" OUT="$B/sim-${1##*/}" BUILD="$B/make" CFLAGS="$HOW" LDFLAGS=--coverage; }
 on_sim() { run "sim-$1" "sim-$2" env SMALL=1 TG_SIM_DEVICES=2 TG_SIM_STREAMS=lazy "${@:3}"; }
 
 if have c++; then
     one sim-build-test_ops sim_build test_ops # makes what all are linked with
-    for name in test_moves test_streams sim_faults test_lifetimes test_callbacks test_engine test_check_optim_show \
+    for name in test_moves test_streams cuda/test_faults test_lifetimes test_callbacks test_engine test_check_optim_show \
         test_oom; do
-        job "sim-build-$name" sim_build $name
+        job "sim-build-${name##*/}" sim_build $name
     done
     wait
     on_sim test_ops ops TG_TEST_DEVICE=cuda:0 "$B/sim-test_ops"
@@ -61,7 +61,7 @@ if have c++; then
     on_sim test_oom oom TG_TEST_DEVICE=cuda:0 "$B/sim-test_oom" --part 0/32
     for devices in 0 1 2; do on_sim test_moves moves-$devices TG_SIM_DEVICES=$devices "$B/sim-test_moves"; done
     on_sim test_moves moves-debug TG_DEBUG=1 "$B/sim-test_moves"
-    for name in test_streams sim_faults test_lifetimes test_callbacks; do on_sim $name $name "$B/sim-$name"; done
+    for name in test_streams test_faults test_lifetimes test_callbacks; do on_sim $name $name "$B/sim-$name"; done
     wait
 else
     skip simulator "no c++"

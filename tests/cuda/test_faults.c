@@ -4,8 +4,8 @@
  * then succeeds, with the same bits as before.  Built with `make sim`; TG_SIM_DEVICES=2. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "cudasim/cudasim_test.h"
-#include "harness.h"
+#include "../cudasim/cudasim_test.h"
+#include "../harness.h"
 
 /* Functions, what they say (cuBLAS has its own codes), and whether memory stays behind when they fail. */
 enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 };

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Replays PyTorch's own op tests: records them with a PyTorch (a minute), then compares every output and gradient.
 #
-#   tests/replay.sh [python] [op]     python: one that can import torch; op: only this one
+#   tests/tools/replay.sh [python] [op]     python: one that can import torch; op: only this one
 #
 #   TG_PYTHON         the same python; without either: python3, then a virtual environment in the user's cache, made if
 #                     need be
 #   TG_FIXTURES_TOOL  the recorder (default ../shared/tools/opinfo_fixtures.py)
 #   TG_REPLAY_CAP     samples per op (default 200)
 # Without the recorder or a PyTorch it says "skipped: ..." and succeeds.
-cd "$(dirname "$0")/.." || exit 2
+cd "$(dirname "$0")/../.." || exit 2
 tool=${TG_FIXTURES_TOOL:-../shared/tools/opinfo_fixtures.py}
 cap=${TG_REPLAY_CAP:-200}
 build=${BUILD:-build}
@@ -54,7 +54,7 @@ if [ ! -s "$fixtures"/cases.txt ] || [ "$tool" -nt "$fixtures"/stamp ] ||
     tail -n 1 "$build/replay-fixtures.log"
     echo "$stamp" >"$fixtures"/stamp
 fi
-if [ ! -x "$build/replay" ] || [ tests/replay.c -nt "$build/replay" ] || [ tensorgrad.h -nt "$build/replay" ]; then
-    ${CC:-cc} -std=c99 -O1 -o "$build/replay" tests/replay.c -lm || { echo "0 passed, 1 failed"; exit 1; }
+if [ ! -x "$build/replay" ] || [ tests/tools/replay.c -nt "$build/replay" ] || [ tensorgrad.h -nt "$build/replay" ]; then
+    ${CC:-cc} -std=c99 -O1 -I. -o "$build/replay" tests/tools/replay.c -lm || { echo "0 passed, 1 failed"; exit 1; }
 fi
 exec "$build/replay" "$fixtures" ${2:+"$2"}

@@ -116,7 +116,7 @@ static void memory_of_epoch(void)
 typedef struct call call;
 static call *now; /* the innermost call that is being made */
 
-#include "api/draw.h"
+#include "draw.h"
 #include "api_calls.h"
 
 struct call {

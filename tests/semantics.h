@@ -1,10 +1,10 @@
-/* tests/rows.txt held against what ran: a line for every row of sections 1 and 2 of the semantics list,
+/* tests/semantics.txt held against what ran: a line for every row of sections 1 and 2 of the semantics list,
  *     2.14 | test_engine graph_basics | test_moves more_of_it         who holds it, and in which test
  *     1.29 | n/a | not offered: no type strings                       or why nobody does
  * and one for every wrong belief about moves that a test refutes, "002:40 | test_moves mixed_devices".
  * Each program holds its own part: what is listed for it ran, and what ran is listed.  C99 and C++11. */
-#ifndef ROWS_H
-#define ROWS_H
+#ifndef SEMANTICS_H
+#define SEMANTICS_H
 
 #include "harness.h"
 
@@ -53,7 +53,7 @@ static inline void check_rows(const char *path, const char *program)
     FILE *file = fopen(path, "r");
     char line[512], row[16];
     int section, number, missing = 0, i;
-    harness.test = "rows.txt", harness.row = NULL;
+    harness.test = "semantics.txt", harness.row = NULL;
     CHECK(harness.row_count < HARNESS_ROWS);
     if (!CHECK(file != NULL)) return; /* run it from the top of the repository */
     while (fgets(line, sizeof line, file)) {
