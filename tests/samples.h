@@ -17,134 +17,11 @@
 #ifndef SAMPLES_H
 #define SAMPLES_H
 
-#include "harness.h"
-#include <stdlib.h>
+#include "helpers.h"
 
-/* ---- tensors from text ---- */
-
-enum { MAX_LITERAL = 512 };
-typedef struct {
-    tg_shape shape;
-    int n;
-    double value[MAX_LITERAL];
-    int64_t integer[MAX_LITERAL];
-} literal;
-
-/* Nested lists of numbers, "[[1, 2], [nan, -0.]]"; without brackets a 0-dim tensor. */
-static literal read_literal(const char *text)
-{
-    static literal l;
-    int64_t count[TG_MAX_DIMS + 1] = {0};
-    int depth = 0, deepest = 0, product = 1, i;
-    memset(&l, 0, sizeof l);
-    while (*text) {
-        if (*text == '[') {
-            count[++depth] = 0;
-            if (depth > deepest) deepest = depth;
-            ++text;
-        } else if (*text == ']') {
-            l.shape.dim[depth - 1] = count[depth];
-            count[--depth]++;
-            ++text;
-        } else if (*text == ',' || *text == ' ') {
-            ++text;
-        } else {
-            char *end, *integer_end;
-            l.value[l.n] = strtod(text, &end);
-            l.integer[l.n] = strtoll(text, &integer_end, 10);
-            if (end == text || ++l.n == MAX_LITERAL) abort(); /* a mistake in this file */
-            count[depth]++;
-            text = end;
-        }
-    }
-    l.shape.ndim = deepest;
-    for (i = 0; i < deepest; ++i) product *= (int)l.shape.dim[i];
-    if (depth || product != l.n) abort();
-    return l;
-}
-
-static tg_tensor *of_dtype(tg_dtype dtype, const char *text)
-{
-    literal l = read_literal(text);
-    if (tg_is_floating_point(dtype)) return tg_to_dtype(tg_from_on(l.value, l.shape, TG_F64, HERE), dtype);
-    return tg_to_dtype(tg_from_on(l.integer, l.shape, TG_I64, HERE), dtype);
-}
-static tg_tensor *f64(const char *text) { return of_dtype(TG_F64, text); }
-static tg_tensor *f32(const char *text) { return of_dtype(TG_F32, text); }
-static tg_tensor *i64(const char *text) { return of_dtype(TG_I64, text); }
-static tg_tensor *boolean(const char *text) { return of_dtype(TG_BOOL, text); }
-static tg_tensor *leaf(const char *text) { return tg_set_requires_grad(f64(text), true); }
 #define ones(...) tg_ones_on(TG_SHAPE(__VA_ARGS__), TG_F64, HERE)
 
-/* d sum(y) / d x */
-static tg_tensor *gradient(tg_tensor *y, tg_tensor *x)
-{
-    tg_tensor *total = tg_sum(y), *result = NULL;
-    return tg_gradients(&total, 1, NULL, &x, 1, &result, 0) == TG_OK ? result : NULL;
-}
-
-/* ---- comparing ---- */
-
-/* What rounding to a dtype may have done to numbers that were computed in a few steps. */
-static double tolerance_of(tg_dtype dtype)
-{
-    return dtype == TG_F64 ? 1e-9 : dtype == TG_F32 ? 1e-5 : dtype == TG_F16 ? 4e-3 : dtype == TG_BF16 ? 3e-2 : 0;
-}
-
-static const char *shape_text(tg_shape s)
-{
-    static char text[2][160];
-    static int turn;
-    char *p = text[turn ^= 1];
-    int i, used = snprintf(p, 160, "[");
-    for (i = 0; i < s.ndim; ++i) used += snprintf(p + used, 20, i ? ", %lld" : "%lld", (long long)s.dim[i]);
-    snprintf(p + used, 3, "]");
-    return p;
-}
-
-static bool same_shape(tg_shape a, tg_shape b)
-{
-    return a.ndim == b.ndim && (a.ndim == 0 || memcmp(a.dim, b.dim, (size_t)a.ndim * sizeof a.dim[0]) == 0);
-}
-
-/* One check: t has the shape and elements of the literal, in which "-0." is a negative zero. */
-static bool match(tg_tensor *t, const char *wanted, const char *call, int line)
-{
-    static double value[MAX_LITERAL];
-    static int64_t integer[MAX_LITERAL];
-    char message[600];
-    literal l = read_literal(wanted);
-    tg_dtype dtype;
-    bool floats;
-    int i;
-    if (!t) return harness_check(false, call, __FILE__, line);
-    dtype = tg_dtype_of(t);
-    floats = tg_is_floating_point(dtype);
-    if (!same_shape(tg_shape_of(t), l.shape)) {
-        snprintf(message, sizeof message, "%s has shape %s, wanted %s", call, shape_text(tg_shape_of(t)),
-                 shape_text(l.shape));
-        return harness_check(false, message, __FILE__, line);
-    }
-    t = tg_detach(t);
-    if (floats)
-        tg_copy_out(tg_to_dtype(t, TG_F64), value, (size_t)l.n * sizeof value[0]);
-    else
-        tg_copy_out(tg_to_dtype(t, TG_I64), integer, (size_t)l.n * sizeof integer[0]);
-    for (i = 0; i < l.n; ++i) {
-        bool close = floats ? harness_close(value[i], l.value[i], tolerance_of(dtype)) : integer[i] == l.integer[i];
-        if (floats && l.value[i] == 0 && signbit(l.value[i]) && !signbit(value[i])) close = false;
-        if (close) continue;
-        if (floats)
-            snprintf(message, sizeof message, "%s: element %d is %.12g, wanted %s", call, i, value[i], wanted);
-        else
-            snprintf(message, sizeof message, "%s: element %d is %lld, wanted %s", call, i, (long long)integer[i],
-                     wanted);
-        return harness_check(false, message, __FILE__, line);
-    }
-    return harness_check(tg_ok(), call, __FILE__, line);
-}
-
-#define expect(call, wanted) match(call, wanted, #call, __LINE__)
+#define expect(call, wanted) match(call, wanted, true, #call, __FILE__, __LINE__)
 #define refuse(call, words) refused((tg_clear_error(), !(call)), words, #call, __LINE__)
 static void refused(bool nothing, const char *words, const char *call, int line)
 {
@@ -915,8 +792,8 @@ SAMPLES(gelu)
     edge(in("[-1, 0, 1, 2.5, nan]"), flag(true), gives("[-0.158808009392, 0, 0.841191990608, 2.48491573391, nan]"),
          grads("[-0.0829640838458, 0.5, 1.08296408385, 1.03795157621, nan]"));
     {
-        tg_tensor *x = tg_set_requires_grad(of_dtype(TG_F16, "[300, -300, 65504]"), true); /* their squares overflow */
-        expect(gradient(tg_gelu(x, true), x), "[1, 0, 1]");
+        tg_tensor *x = tg_set_requires_grad(of(TG_F16, "[300, -300, 65504]"), true); /* their squares overflow */
+        expect(gradient(tg_gelu(x, true), x, 0), "[1, 0, 1]");
     }
 }
 
@@ -1031,8 +908,8 @@ SAMPLES(atan2)
          grads("[0, 0, 0, nan, nan]"));
     {
         tg_tensor *a = leaf("[1e-320, 0, 1e200]"), *b = f64("[0, 1e-320, 1e200]");
-        expect(gradient(tg_atan2(a, b), a), "[0, 0, 0]");
-        expect(gradient(tg_atan2(b, a), a), "[0, 0, 0]");
+        expect(gradient(tg_atan2(a, b), a, 0), "[0, 0, 0]");
+        expect(gradient(tg_atan2(b, a), a, 0), "[0, 0, 0]");
     }
 }
 
@@ -1064,8 +941,8 @@ SAMPLES(where)
     {
         tg_tensor *x = leaf("[-1, 0, 4]"), *y = tg_where(tg_gt_scalar(x, 0), tg_sqrt(x), tg_zeros_like(x));
         expect(y, "[0, 0, 2]");
-        expect(gradient(y, x), "[nan, nan, 0.25]"); /* 2.74 */
-        expect(gradient(tg_where(boolean("[1, 0, 1]"), x, x), x), "[1, 1, 1]");
+        expect(gradient(y, x, 0), "[nan, nan, 0.25]"); /* 2.74 */
+        expect(gradient(tg_where(boolean("[1, 0, 1]"), x, x), x, 0), "[1, 1, 1]");
     }
     expect(tg_where(boolean("[1, 0]"), i64("[9007199254740993, 1]"), i64("0")), "[9007199254740993, 0]");
     refuse(tg_where(ones(2), ones(2), ones(2)), "bool");
@@ -1170,7 +1047,7 @@ static void numbers_of_integers(void)
     expect(tg_masked_fill(boolean("[0, 0]"), yes, 0.5), "[1, 0]");
     expect(tg_masked_fill_(boolean("[0, 0]"), yes, 300), "[1, 0]");
     expect(tg_masked_fill(boolean("[1, 1]"), yes, 0), "[0, 1]");
-    expect(tg_add_scalar(of_dtype(TG_U8, "[0]"), 300), "[44]"); /* arithmetic wraps around */
+    expect(tg_add_scalar(of(TG_U8, "[0]"), 300), "[44]"); /* arithmetic wraps around */
 }
 SAMPLES(fill_)
 {
@@ -1425,7 +1302,7 @@ SAMPLES(cat)
     sample(S(2), dim(0));
     edge(in("[1, 2]"), in("[3]"), dim(0), gives("[1, 2, 3]"), grads("[1, 1]"), grads("[1]"));
     pair[0] = pair[1] = leaf("[1, 2]");
-    expect(gradient(tg_mul(tg_cat(pair, 2, 0), f64("[1, 2, 3, 4]")), pair[0]), "[4, 6]");
+    expect(gradient(tg_mul(tg_cat(pair, 2, 0), f64("[1, 2, 3, 4]")), pair[0], 0), "[4, 6]");
     pair[0] = ones(0), pair[1] = ones(1, 2);
     expect(tg_cat(pair, 2, 0), "[[1, 1]]"); /* an empty vector is skipped */
     pair[0] = i64("[9007199254740993]"), pair[1] = f32("[1]");
@@ -1520,7 +1397,7 @@ SAMPLES(pad)
     refuse(tg_pad(ones(2), TG_DIMS(3, -3), 0), "narrow(): length must be non-negative.");
     expect(tg_pad(f64("[1, 2]"), TG_DIMS(-2, 2), 0), "[0, 0]");
     expect(tg_pad(f64("[1, 2]"), TG_DIMS(2, -2), 7), "[7, 7]");
-    refuse(tg_pad(of_dtype(TG_U8, "[1]"), TG_DIMS(1, 1), 300), "300 is no value of a tensor of u8");
+    refuse(tg_pad(of(TG_U8, "[1]"), TG_DIMS(1, 1), 300), "300 is no value of a tensor of u8");
     refuse(tg_pad(i64("[1]"), TG_DIMS(1, 1), 0.5), "0.5 is no value of a tensor of i64");
     expect(tg_pad(boolean("[0]"), TG_DIMS(1, 0), 0.5), "[1, 0]");
 }
@@ -1533,7 +1410,7 @@ SAMPLES(index_select)
     sample(S(3, 4), ids("[1]"), dim(-1));
     sample(S(3, 4), no_ids(), dim(0));
     edge(in("[1, 2, 3]"), ids("[2, 0, 2]"), dim(0), gives("[3, 1, 3]"), grads("[1, 0, 2]"));
-    expect(tg_index_select(i64("[1, 9007199254740993]"), 0, of_dtype(TG_I32, "[1]")), "[9007199254740993]");
+    expect(tg_index_select(i64("[1, 9007199254740993]"), 0, of(TG_I32, "[1]")), "[9007199254740993]");
     refuse(tg_index_select(ones(3), 0, i64("[0, 3]")),
            "index 3 at position 1 is outside [0, 3)"); /* on a device the words before it end in "(detected later)" */
     refuse(tg_index_select(ones(3), 0, i64("[-1]")), "index -1 at position 0 is outside [0, 3)");
@@ -1616,7 +1493,7 @@ SAMPLES(index)
            "[[[1, 5, 9], [14, 18, 22]], [[13, 17, 21], [2, 6, 10]]]");
     expect(picked(x, boolean("[1, 0]"), three, 2), "[[0, 4, 8], [1, 5, 9], [2, 6, 10]]");
     expect(picked(x, deep, NULL, 0), "[[0, 1, 2, 3], [16, 17, 18, 19], [20, 21, 22, 23]]");
-    expect(picked(x, of_dtype(TG_U8, "[1, 0]"), of_dtype(TG_I32, "[-1]"), 2), "[[3, 7, 11]]");
+    expect(picked(x, of(TG_U8, "[1, 0]"), of(TG_I32, "[-1]"), 2), "[[3, 7, 11]]");
     expect(tg_index(i64("[1, 9007199254740993]"), &some, 1), "[1, 9007199254740993]");
     refuse(tg_index(x, at_, 2), "shape mismatch: indexing tensors could not be broadcast together with shapes [2], [3]");
     refuse(tg_index(x, at_, 4), "too many indices for tensor of dimension 3 (got 4)");
@@ -1677,7 +1554,7 @@ SAMPLES(masked_select)
     sample(S0, mask("1"));
     sample(S(3), mask("[0, 0, 0]"));
     edge(in("[1, 2]"), mask("[[1], [0], [1]]"), gives("[1, 2, 1, 2]"), grads("[2, 2]"));
-    refuse(tg_masked_select(ones(2), of_dtype(TG_U8, "[1, 0]")), "masked_select: expected BoolTensor for mask");
+    refuse(tg_masked_select(ones(2), of(TG_U8, "[1, 0]")), "masked_select: expected BoolTensor for mask");
     refuse(tg_masked_select(ones(2), boolean("[1, 0, 1]")),
            "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
 }
@@ -1794,7 +1671,7 @@ SAMPLES(sum)
     expect(tg_sum(ones(0)), "0"); /* 2.80 */
     expect(tg_sum(i64("[9007199254740993, 4611686018427387904]")), "4620693217682128897");
     expect(tg_sum(boolean("[1, 1, 0, 1]")), "3");
-    CHECK(tg_dtype_of(tg_sum(of_dtype(TG_I32, "[1]"))) == TG_I64 && tg_dtype_of(tg_sum(boolean("[1]"))) == TG_I64);
+    CHECK(tg_dtype_of(tg_sum(of(TG_I32, "[1]"))) == TG_I64 && tg_dtype_of(tg_sum(boolean("[1]"))) == TG_I64);
 }
 SAMPLES(sum_dim)
 {
@@ -1842,7 +1719,7 @@ SAMPLES(prod)
         tg_tensor *x = leaf("[[2, 0, 3], [0, 0, 3]]"), *y = tg_sum(tg_prod_dim(x, 1, false)), *g;
         CHECK(tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK);
         expect(tg_detach(g), "[[0, 6, 0], [0, 0, 0]]");
-        expect(gradient(tg_mul(g, f64("[[1, 10, 100], [1, 10, 100]]")), x), "[[30, 203, 20], [30, 3, 0]]");
+        expect(gradient(tg_mul(g, f64("[[1, 10, 100], [1, 10, 100]]")), x, 0), "[[30, 203, 20], [30, 3, 0]]");
     }
     expect(tg_prod(ones(0)), "1");                         /* 2.80 */
     expect(tg_prod(i64("[3, 3002399751580331]")), "9007199254740993");
@@ -2043,7 +1920,7 @@ SAMPLES(var_dims)
 static tg_tensor *constant_std_slope(void)
 {
     tg_tensor *x = leaf("[[2, 2, 2], [1, 2, 3]]"), *y = tg_sum(tg_std_dim(x, 1, 1, false)), *g = NULL;
-    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x) : NULL;
+    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x, 0) : NULL;
 }
 SAMPLES(std)
 {
@@ -2149,7 +2026,7 @@ SAMPLES(softmax)
     edge(in("[1000, 999]"), dim(0), gives("[0.73105857863, 0.26894142137]"), grads("[0, 0]"));
     {
         tg_tensor *x = leaf("[1, 2, 4]");
-        expect(gradient(tg_mul(tg_softmax(x, 0), f64("[1, 2, 4]")), x),
+        expect(gradient(tg_mul(tg_softmax(x, 0), f64("[1, 2, 4]")), x, 0),
                "[-0.111140965676, -0.187917268009, 0.299058233685]");
     }
     refuse(tg_softmax(ones(2), 1), "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
@@ -2188,8 +2065,8 @@ SAMPLES(matmul)
          grads("[[4, 4], [6, 6]]"));
     {
         tg_tensor *x = leaf("[[1, 2], [3, 4]]");
-        expect(gradient(tg_matmul(x, tg_t(x)), x), "[[8, 12], [8, 12]]");
-        expect(gradient(tg_matmul(x, x), x), "[[7, 11], [9, 13]]");
+        expect(gradient(tg_matmul(x, tg_t(x)), x, 0), "[[8, 12], [8, 12]]");
+        expect(gradient(tg_matmul(x, x), x, 0), "[[7, 11], [9, 13]]");
     }
     expect(tg_matmul(ones(2, 0), ones(0, 2)), "[[0, 0], [0, 0]]"); /* 2.80: K = 0 */
     expect(tg_matmul(i64("[[9007199254740993]]"), i64("[[3]]")), "[[27021597764222979]]");
@@ -2417,7 +2294,7 @@ SAMPLES(dropout)
     CHECK(tg_dropout(x, 0.5, false) == x && tg_dropout(x, 0, true) == x);
     tg_seed(5);
     y = tg_dropout(x, 0.5, true);
-    g = gradient(y, x);
+    g = gradient(y, x, 0);
     CHECK(tg_equal(y, tg_mul(x, g)) && tg_equal(tg_mul(g, tg_sub_scalar(g, 2)), tg_zeros_like(g))); /* each 0 or 2 */
     tg_seed(5);
     CHECK(tg_equal(y, tg_dropout(x, 0.5, true)));
@@ -2455,7 +2332,7 @@ typedef tg_tensor *(*loss_function)(tg_tensor *, tg_tensor *, int);
 static tg_tensor *slope_of_slope(loss_function loss, const char *at_)
 {
     tg_tensor *x = leaf(at_), *y = tg_sum(loss(x, tg_zeros_like(x), TG_NONE)), *g = NULL;
-    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x) : NULL;
+    return tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK ? gradient(g, x, 0) : NULL;
 }
 static tg_tensor *smooth_half(tg_tensor *a, tg_tensor *b, int reduction)
 {
@@ -2466,8 +2343,8 @@ static tg_tensor *huber_half(tg_tensor *a, tg_tensor *b, int reduction) { return
 /* In f16, where the square of 40000 is infinite. */
 static tg_tensor *half_slope(loss_function loss, const char *at_)
 {
-    tg_tensor *x = tg_set_requires_grad(of_dtype(TG_F16, at_), true);
-    return gradient(loss(x, tg_zeros_like(x), TG_NONE), x);
+    tg_tensor *x = tg_set_requires_grad(of(TG_F16, at_), true);
+    return gradient(loss(x, tg_zeros_like(x), TG_NONE), x, 0);
 }
 
 SAMPLES(mse_loss)
@@ -2486,8 +2363,8 @@ SAMPLES(mse_loss)
          grads("[inf, -inf, nan, nan]"), grads("[-inf, inf, nan, nan]"));
     {
         tg_tensor *x = leaf("[1.5e308, 3e38]"); /* twice the difference is more than the largest number */
-        expect(gradient(tg_mse_loss(x, f64("[0, 0]"), TG_MEAN), x), "[1.5e308, 3e38]");
-        expect(gradient(tg_mse_loss(f64("[0, 0]"), x, TG_MEAN), x), "[1.5e308, 3e38]");
+        expect(gradient(tg_mse_loss(x, f64("[0, 0]"), TG_MEAN), x, 0), "[1.5e308, 3e38]");
+        expect(gradient(tg_mse_loss(f64("[0, 0]"), x, TG_MEAN), x, 0), "[1.5e308, 3e38]");
     }
     expect(slope_of_slope(tg_mse_loss, "[1, 1.5e308, -inf]"), "[2, 2, 2]");
     refuse(tg_mse_loss(i64("[1]"), i64("[2]"), TG_NONE), "\"mse_loss\" not implemented for 'i64'");
@@ -2677,7 +2554,7 @@ SAMPLES(binary_cross_entropy_with_logits)
         tg_tensor *x = tg_set_requires_grad(f32("[-20, 20, -90]"), true), *t = f32("[0, 1, 0]");
         tg_tensor *y = tg_binary_cross_entropy_with_logits(x, t, NULL, TG_NONE, NULL);
         expect(tg_mul_scalar(y, 1e9), "[2.06115362, 2.06115362, 0]"); /* in f32 1 - sigmoid(20) is 0 */
-        expect(tg_mul_scalar(gradient(y, x), 1e9), "[2.06115362, 0, 0]");
+        expect(tg_mul_scalar(gradient(y, x, 0), 1e9), "[2.06115362, 0, 0]");
     }
     refuse(tg_binary_cross_entropy_with_logits(ones(2), ones(3), NULL, TG_MEAN, NULL),
            "must be the same as input size");

@@ -9,7 +9,7 @@
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
-#include "values.h"
+#include "helpers.h"
 #include <pthread.h>
 
 /* cuda:0 and, where there are two, cuda:1. */
@@ -48,49 +48,49 @@ static int64_t waits(void)
 TEST(moves_that_change_nothing)
 {
     ON(1, 1.1) {
-        tg_tensor *x = there("1 2");
-        CHECK(tg_to(x, first) == x && tg_to_dtype(x, TG_F32) == x && tg_to_like(x, there("7")) == x);
+        tg_tensor *x = there("[1, 2]");
+        CHECK(tg_to(x, first) == x && tg_to_dtype(x, TG_F32) == x && tg_to_like(x, there("[7]")) == x);
         CHECK(tg_to_ex(x, first, TG_F32, TG_NON_BLOCKING) == x);
     }
     ON(1, 1.2) {
-        tg_tensor *x = there("1 2");
+        tg_tensor *x = there("[1, 2]");
         CHECK(tg_cuda(x) == x && tg_cpu(x) != x && tg_cpu(tg_cpu(x)) != x);
     }
     ON(2, 1.3) {
-        tg_tensor *x = there("1 2"), *y = tg_to(x, second);
+        tg_tensor *x = there("[1, 2]"), *y = tg_to(x, second);
         CHECK(tg_to(x, TG_CUDA(-1)) == x && y != x && is_on(tg_to(y, TG_CUDA(-1)), first));
         CHECK(tg_cuda_set_device(1) == TG_OK);
         CHECK(tg_to(y, TG_CUDA(-1)) == y && is_on(tg_cuda(x), second));
         CHECK(tg_cuda_set_device(0) == TG_OK);
     }
     ON(1, 1.4) {
-        tg_tensor *x = there("1 2; 3 4"), *y = tg_t(x);
+        tg_tensor *x = there("[[1, 2], [3, 4]]"), *y = tg_t(x);
         CHECK(tg_to_ex(x, first, TG_F64, 0) != x && tg_to_ex(x, TG_CPU, TG_F32, 0) != x);
         CHECK(tg_to_ex(x, first, TG_F32, TG_COPY) != x && tg_to(y, first) == y);
     }
     ON(1, 1.5) {
-        tg_tensor *x = leaf_there("1 2"), *y = tg_to_ex(x, first, TG_F32, TG_COPY);
+        tg_tensor *x = leaf_there("[1, 2]"), *y = tg_to_ex(x, first, TG_F32, TG_COPY);
         CHECK(y != x && tg_data(y) != tg_data(x) && tg_equal(x, y) && !tg_is_leaf(y) && is_on(y, first));
     }
     ON(1, 1.6) {
-        tg_tensor *x = there("1 2"), *same = tg_to(x, first), *copy = tg_to_ex(x, first, TG_F32, TG_COPY);
+        tg_tensor *x = there("[1, 2]"), *same = tg_to(x, first), *copy = tg_to_ex(x, first, TG_F32, TG_COPY);
         tg_add_scalar_(copy, 5);
-        HAS(x, "1 2");
+        HAS(x, "[1, 2]");
         tg_add_scalar_(same, 5);
-        HAS(x, "6 7");
+        HAS(x, "[6, 7]");
         CHECK(tg_version_of(x) == 1);
     }
     ON(1, 1.8) {
-        tg_tensor *x = leaf_there("1 2"), *y = tg_cuda(x);
+        tg_tensor *x = leaf_there("[1, 2]"), *y = tg_cuda(x);
         CHECK(tg_is_leaf(y) && backward_sum(y) == TG_OK && is_on(tg_grad(x), first));
     }
     ON(1, 1.10) {
-        tg_tensor *p = tg_pin_memory(f64("1 2"));
+        tg_tensor *p = tg_pin_memory(f64("[1, 2]"));
         CHECK(tg_is_pinned(p) && tg_pin_memory(p) == p);
     }
     BELIEF("002:133") /* ".to() creates copies" */
     {
-        tg_tensor *x = f64("1");
+        tg_tensor *x = f64("[1]");
         CHECK(tg_to(x, TG_CPU) == x);
     }
 }
@@ -108,7 +108,7 @@ static void layout(tg_tensor *x, tg_shape wanted)
 
 static void layouts_from(tg_device device)
 {
-    tg_tensor *m = tg_to(of(TG_F32, "0 1 2; 3 4 5"), device), *cube = tg_to(tg_zeros(TG_SHAPE(2, 3, 4)), device);
+    tg_tensor *m = tg_to(of(TG_F32, "[[0, 1, 2], [3, 4, 5]]"), device), *cube = tg_to(tg_zeros(TG_SHAPE(2, 3, 4)), device);
     tg_tensor *image = tg_to(tg_zeros(TG_SHAPE(2, 4, 5, 3)), device), *wide;
     ON(1, 1.13) layout(tg_t(m), TG_SHAPE(1, 3));
     ON(1, 1.14) {
@@ -135,15 +135,15 @@ static void layouts_from(tg_device device)
 TEST(moves_that_copy)
 {
     ON(1, 1.12) {
-        tg_tensor *x = of(TG_F32, "1 2; 3 4"), *row = tg_select(x, 0, 1), *y;
+        tg_tensor *x = of(TG_F32, "[[1, 2], [3, 4]]"), *row = tg_select(x, 0, 1), *y;
         tg_add_scalar_(x, 0);
         y = tg_to(row, first);
         CHECK(tg_version_of(y) == 0);
         tg_fill_(y, 9);
-        HAS(x, "1 2 3 4");
+        HAS(x, "[[1, 2], [3, 4]]");
         y = tg_cpu(tg_select(tg_to(x, first), 0, 1));
         CHECK(tg_numel(y) == 2 && tg_is_leaf(y));
-        HAS(y, "3 4");
+        HAS(y, "[3, 4]");
     }
     if (devices) layouts_from(TG_CPU);
     layouts_from(devices ? first : TG_CPU);
@@ -159,26 +159,26 @@ TEST(moves_that_copy)
         CHECK(tg_copy_out(tg_clone(x), half_back, sizeof half) == TG_OK && memcmp(half, half_back, sizeof half) == 0);
     }
     ON(1, 1.21) {
-        tg_tensor *x = of(TG_F32, "1 2"), *y = tg_to(x, first), *z;
+        tg_tensor *x = of(TG_F32, "[1, 2]"), *y = tg_to(x, first), *z;
         tg_fill_(x, 7);
-        HAS(y, "1 2");
+        HAS(y, "[1, 2]");
         z = tg_cpu(y);
         tg_fill_(y, 8);
-        HAS(z, "1 2");
+        HAS(z, "[1, 2]");
     }
     ON(1, 1.115) {
-        tg_tensor *x = tg_to_dtype(there("1 2"), TG_F16);
+        tg_tensor *x = tg_to_dtype(there("[1, 2]"), TG_F16);
         CHECK(is_on(tg_zeros_like(x), first) && is_on(tg_randn_like(x), first) && tg_dtype_of(tg_ones_like(x)) == TG_F16);
     }
     ON(1, 1.116) {
-        tg_tensor *y = tg_to_like(f64("1 2"), leaf_there("1"));
+        tg_tensor *y = tg_to_like(f64("[1, 2]"), leaf_there("[1]"));
         CHECK(is_on(y, first) && tg_dtype_of(y) == TG_F32 && !tg_requires_grad(y));
     }
     BELIEF("004:82") /* "the tensor object then points to GPU memory": the new one does */
     if (devices) {
-        tg_tensor *x = f64("1 2"), *y = tg_cuda(x);
+        tg_tensor *x = f64("[1, 2]"), *y = tg_cuda(x);
         CHECK(!tg_is_cuda(x) && tg_is_cuda(y));
-        HAS(x, "1 2");
+        HAS(x, "[1, 2]");
     }
 }
 
@@ -207,25 +207,25 @@ static void conversions(const char *text)
 
 TEST(dtype_conversion)
 {
-    ON(1, 1.22) conversions("65519 65520 1e-8 1.00390625 1.01171875 16777217 0.1 -0.0");
-    ON(1, 1.23) conversions("3.7 -3.7 0.5 -0.5 2.5 -2.5");
+    ON(1, 1.22) conversions("[65519, 65520, 1e-8, 1.00390625, 1.01171875, 16777217, 0.1, -0.0]");
+    ON(1, 1.23) conversions("[3.7, -3.7, 0.5, -0.5, 2.5, -2.5]");
     ON(1, 1.24) {
-        conversions("1e20 -1e20 inf -inf 256 300 -1 2147483648 -2147483649");
-        HAS(tg_to_dtype(there("1e20 -1e20 nan inf"), TG_I32), "2147483647 -2147483648 0 2147483647");
-        HAS(tg_to_dtype(there("256 -1 nan 255"), TG_U8), "255 0 0 255");
+        conversions("[1e20, -1e20, inf, -inf, 256, 300, -1, 2147483648, -2147483649]");
+        HAS(tg_to_dtype(there("[1e20, -1e20, nan, inf]"), TG_I32), "[2147483647, -2147483648, 0, 2147483647]");
+        HAS(tg_to_dtype(there("[256, -1, nan, 255]"), TG_U8), "[255, 0, 0, 255]");
     }
-    ON(1, 1.25) HAS(tg_to_dtype(there("nan -0.0 2 0 0.25"), TG_BOOL), "1 0 1 0 1");
-    ON(1, 1.26) conversions("0 1 -1 127 255");
+    ON(1, 1.25) HAS(tg_to_dtype(there("[nan, -0.0, 2, 0, 0.25]"), TG_BOOL), "[1, 0, 1, 0, 1]");
+    ON(1, 1.26) conversions("[0, 1, -1, 127, 255]");
     ON(1, 1.27) { /* wherever the conversion happens, and without waiting: the same numbers */
-        tg_tensor *x = f64("1.00390625 65520 -3.7 1e-8"), *want = tg_to_dtype(x, TG_BF16), *p = tg_pin_memory(x);
+        tg_tensor *x = f64("[1.00390625, 65520, -3.7, 1e-8]"), *want = tg_to_dtype(x, TG_BF16), *p = tg_pin_memory(x);
         CHECK(tg_equal(tg_cpu(tg_to_ex(x, first, TG_BF16, 0)), want));
         CHECK(tg_equal(tg_cpu(tg_to_ex(p, first, TG_BF16, TG_NON_BLOCKING)), want));
         CHECK(tg_equal(tg_to_ex(tg_to(x, first), TG_CPU, TG_BF16, TG_NON_BLOCKING), want));
         CHECK(tg_equal(tg_cpu(tg_to_ex(tg_to(x, first), second, TG_BF16, 0)), want));
-        CHECK(tg_equal(tg_to_ex(tg_t(tg_to(f64("1 2; 3 4"), first)), TG_CPU, TG_F16, 0), of(TG_F16, "1 3; 2 4")));
+        CHECK(tg_equal(tg_to_ex(tg_t(tg_to(f64("[[1, 2], [3, 4]]"), first)), TG_CPU, TG_F16, 0), of(TG_F16, "[[1, 3], [2, 4]]")));
     }
     ON(2, 1.30) {
-        tg_tensor *y = tg_to_dtype(tg_to(f64("1"), second), TG_I32);
+        tg_tensor *y = tg_to_dtype(tg_to(f64("[1]"), second), TG_I32);
         CHECK(is_on(y, second) && is_on(tg_to_ex(y, second, TG_F32, 0), second));
     }
 }
@@ -245,107 +245,107 @@ static tg_tensor *round_trip(tg_tensor *const *in, int n, void *user)
 {
     tg_tensor *y = tg_exp(tg_to(in[0], first));
     (void)n, (void)user;
-    return tg_mul(tg_cpu(tg_tanh(tg_to(tg_mul(y, number(0.5)), second))), in[0]);
+    return tg_mul(tg_cpu(tg_tanh(tg_to(tg_mul(y, scalar(0.5)), second))), in[0]);
 }
 
 TEST(gradients_come_home)
 {
     ON(1, 1.31) {
-        tg_tensor *y = tg_cuda(leaf("1 2"));
+        tg_tensor *y = tg_cuda(leaf("[1, 2]"));
         CHECK(!tg_is_leaf(y) && tg_requires_grad(y));
     }
     ON(1, 1.32) {
-        tg_tensor *x = leaf_of(TG_F64, "1 2"), *y = tg_to_ex(x, first, TG_F32, 0);
+        tg_tensor *x = leaf_of(TG_F64, "[1, 2]"), *y = tg_to_ex(x, first, TG_F32, 0);
         CHECK(backward_sum(tg_mul(y, y)) == TG_OK && is_on(tg_grad(x), TG_CPU) && tg_dtype_of(tg_grad(x)) == TG_F64);
-        HAS(tg_grad(x), "2 4");
+        HAS(tg_grad(x), "[2, 4]");
         CHECK(tg_grad(y) == NULL);
     }
     ON(1, 1.33) {
-        tg_tensor *x = leaf_of(TG_F32, "1 2"), *y = tg_retain_grad(tg_to_ex(x, first, TG_F64, 0));
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_retain_grad(tg_to_ex(x, first, TG_F64, 0));
         CHECK(backward_sum(y) == TG_OK && is_on(tg_grad(y), first) && is_on(tg_grad(x), TG_CPU));
         CHECK(tg_dtype_of(tg_grad(y)) == TG_F64 && tg_dtype_of(tg_grad(x)) == TG_F32);
     }
     ON(1, 1.34) {
-        tg_tensor *x = leaf_there("1 2"), *y = tg_to_ex(x, first, TG_F32, TG_COPY);
-        CHECK(backward_with(y, there("3 4"), 0) == TG_OK && is_on(tg_grad(x), first));
-        HAS(tg_grad(x), "3 4");
+        tg_tensor *x = leaf_there("[1, 2]"), *y = tg_to_ex(x, first, TG_F32, TG_COPY);
+        CHECK(backward_with(y, there("[3, 4]"), 0) == TG_OK && is_on(tg_grad(x), first));
+        HAS(tg_grad(x), "[3, 4]");
     }
     ON(2, 1.35) { /* cpu -> cuda:0 -> cuda:1 -> cpu, and through the narrowest dtype */
-        tg_tensor *x = leaf("1 2"), *y = tg_to_ex(x, first, TG_F32, 0), *z;
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_to_ex(x, first, TG_F32, 0), *z;
         z = tg_to(tg_mul_scalar(tg_to(tg_mul_scalar(y, 2), second), 3), TG_CPU);
         CHECK(backward_sum(z) == TG_OK && tg_dtype_of(tg_grad(x)) == TG_F64 && is_on(tg_grad(x), TG_CPU));
-        HAS(tg_grad(x), "6 6");
-        x = leaf_of(TG_F32, "1 2"), y = tg_cpu(tg_to_ex(tg_to_ex(x, first, TG_F16, 0), second, TG_F32, 0));
-        CHECK(backward_with(y, of(TG_F32, "1e-9 1"), 0) == TG_OK);
-        HAS(tg_grad(x), "0 1");
+        HAS(tg_grad(x), "[6, 6]");
+        x = leaf_of(TG_F32, "[1, 2]"), y = tg_cpu(tg_to_ex(tg_to_ex(x, first, TG_F16, 0), second, TG_F32, 0));
+        CHECK(backward_with(y, of(TG_F32, "[1e-9, 1]"), 0) == TG_OK);
+        HAS(tg_grad(x), "[0, 1]");
     }
     ON(2, 1.36) {
-        tg_tensor *x = leaf_of(TG_F32, "1 2"), *y = tg_to(tg_to(x, first), second);
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_to(tg_to(x, first), second);
         CHECK(backward_sum(tg_add(tg_to(x, second), y)) == TG_OK);
-        HAS(tg_grad(x), "2 2");
+        HAS(tg_grad(x), "[2, 2]");
     }
     ON(1, 1.37) {
-        tg_tensor *x = leaf("3"), *y = tg_cuda(x), *g = gradient(tg_mul(y, tg_mul(y, y)), x, TG_CREATE_GRAPH);
+        tg_tensor *x = leaf("[3]"), *y = tg_cuda(x), *g = gradient(tg_mul(y, tg_mul(y, y)), x, TG_CREATE_GRAPH);
         CHECK(tg_requires_grad(g) && is_on(g, TG_CPU));
-        HAS(g, "27");
-        HAS(gradient(g, x, 0), "18");
+        HAS(g, "[27]");
+        HAS(gradient(g, x, 0), "[18]");
     }
     ON(2, 1.37) {
-        tg_tensor *x = leaf("0.3 -1.2 2");
+        tg_tensor *x = leaf("[0.3, -1.2, 2]");
         CHECK(tg_gradcheck(round_trip, &x, 1, NULL) && tg_gradgradcheck(round_trip, &x, 1, NULL));
     }
     ON(1, 1.38) {
         TG_NO_GRAD;
-        tg_tensor *x = leaf_there("1"), *y = tg_cpu(x);
+        tg_tensor *x = leaf_there("[1]"), *y = tg_cpu(x);
         CHECK(!tg_requires_grad(y) && tg_is_leaf(y) && tg_to(x, first) == x && tg_requires_grad(x));
     }
     ON(1, 1.43) {
-        tg_tensor *x = leaf_of(TG_F32, "1 2"), *y = tg_to_ex(x, first, TG_F64, 0);
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_to_ex(x, first, TG_F64, 0);
         seen_at at_x, at_y;
         tg_hook(x, see, &at_x), tg_hook(y, see, &at_y);
         CHECK(backward_sum(y) == TG_OK && tg_device_equal(at_x.device, TG_CPU) && at_x.dtype == TG_F32);
         CHECK(tg_device_equal(at_y.device, first) && at_y.dtype == TG_F64);
     }
     ON(1, 1.44) {
-        tg_tensor *x = leaf("1 2"), *y = tg_cuda(x);
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_cuda(x);
         CHECK(tg_mul_scalar_(y, 3) == y && tg_version_of(y) == 1 && tg_version_of(x) == 0 && backward_sum(y) == TG_OK);
-        HAS(tg_grad(x), "3 3");
+        HAS(tg_grad(x), "[3, 3]");
     }
     ON(1, 1.45) {
-        tg_tensor *x = leaf("1 2 3 4"), *m = tg_set_requires_grad(tg_zeros(TG_SHAPE(2, 3)), true);
+        tg_tensor *x = leaf("[1, 2, 3, 4]"), *m = tg_set_requires_grad(tg_zeros(TG_SHAPE(2, 3)), true);
         CHECK(backward_sum(tg_cuda(tg_narrow(x, 0, 1, 2))) == TG_OK);
-        HAS(tg_grad(x), "0 1 1 0");
+        HAS(tg_grad(x), "[0, 1, 1, 0]");
         CHECK(backward_sum(tg_cuda(tg_t(m))) == TG_OK && strides(tg_grad(m), TG_SHAPE(3, 1)));
     }
     ON(1, 1.46) {
-        tg_tensor *x = leaf("1 2"), *y = tg_sum(tg_cpu(tg_cuda(x)));
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(tg_cpu(tg_cuda(x)));
         CHECK(tg_backward(y) == TG_OK && tg_backward(y) == TG_OK);
-        HAS(tg_grad(x), "2 2");
+        HAS(tg_grad(x), "[2, 2]");
     }
     ON(1, 1.49) {
-        tg_tensor *x = leaf_there("1 2"), *y = tg_mul_scalar(x, 2);
-        CHECK(backward_with(y, tg_to(f64("1 1"), first), 0) == TG_OK && tg_dtype_of(tg_grad(x)) == TG_F32);
-        HAS(tg_grad(x), "2 2");
+        tg_tensor *x = leaf_there("[1, 2]"), *y = tg_mul_scalar(x, 2);
+        CHECK(backward_with(y, tg_to(f64("[1, 1]"), first), 0) == TG_OK && tg_dtype_of(tg_grad(x)) == TG_F32);
+        HAS(tg_grad(x), "[2, 2]");
     }
     ON(1, 1.50) {
-        tg_tensor *x = leaf("1 2"), *y = tg_sum(tg_cuda(x)), *g;
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(tg_cuda(x)), *g;
         CHECK(tg_backward(y) == TG_OK);
         g = tg_grad(x);
         CHECK(tg_backward(y) == TG_OK && tg_grad(x) == g && is_on(g, TG_CPU));
-        HAS(g, "2 2");
+        HAS(g, "[2, 2]");
     }
     ON(2, 1.52) { /* one tape over three devices: as if on one */
-        tg_tensor *x = leaf("0.3 -1.2 2"), *a = tg_exp(tg_to(x, first)), *b = tg_mul(tg_to(x, second), tg_to(a, second));
+        tg_tensor *x = leaf("[0.3, -1.2, 2]"), *a = tg_exp(tg_to(x, first)), *b = tg_mul(tg_to(x, second), tg_to(a, second));
         tg_tensor *y = tg_add(tg_tanh(tg_cpu(b)), tg_mul(tg_cpu(a), x)), *g = gradient(y, x, 0), *e, *f;
         e = tg_exp(x), f = tg_add(tg_tanh(tg_mul(x, e)), tg_mul(e, x));
         CHECK(tg_allclose(y, f, 1e-12, 1e-12) && tg_allclose(g, gradient(f, x, 0), 1e-12, 1e-12));
     }
     BELIEF("000:43") /* "only the original tensor can collect the gradients" */
     if (devices) {
-        tg_tensor *x = leaf("1 2"), *w = tg_set_requires_grad(tg_to(f64("3 4"), first), true), *y = tg_cuda(x);
+        tg_tensor *x = leaf("[1, 2]"), *w = tg_set_requires_grad(tg_to(f64("[3, 4]"), first), true), *y = tg_cuda(x);
         CHECK(backward_sum(tg_mul(y, w)) == TG_OK);
-        HAS(tg_grad(w), "1 2");
-        HAS(gradient(tg_mul(y, w), y, 0), "3 4");
+        HAS(tg_grad(w), "[1, 2]");
+        HAS(gradient(tg_mul(y, w), y, 0), "[3, 4]");
     }
 }
 
@@ -364,15 +364,15 @@ TEST(a_moved_leaf_is_no_leaf)
               strstr(warned, "tg_set_requires_grad(tg_to(tg_detach(x), TG_CUDA(0)), true)"));
     }
     ON(1, 1.41) {
-        tg_tensor *x = leaf("1 2"), *a = tg_set_requires_grad(tg_cuda(tg_detach(x)), true);
+        tg_tensor *x = leaf("[1, 2]"), *a = tg_set_requires_grad(tg_cuda(tg_detach(x)), true);
         tg_tensor *b = tg_set_requires_grad(tg_detach(tg_cuda(x)), true);
         CHECK(tg_is_leaf(a) && tg_is_leaf(b) && backward_sum(tg_mul(a, b)) == TG_OK && tg_grad(x) == NULL);
-        HAS(tg_grad(a), "1 2");
+        HAS(tg_grad(a), "[1, 2]");
     }
-    ON(1, 1.42) CHECK(tg_is_leaf(tg_set_requires_grad(there("1"), true)));
-    ON(1, 1.120) CHECK_FAILS(tg_set_requires_grad(ids_there("1"), true), "only Tensors of floating point dtype");
+    ON(1, 1.42) CHECK(tg_is_leaf(tg_set_requires_grad(there("[1]"), true)));
+    ON(1, 1.120) CHECK_FAILS(tg_set_requires_grad(ids_there("[1]"), true), "only Tensors of floating point dtype");
     ON(1, 1.121) {
-        CHECK_FAILS(tg_set_requires_grad(tg_cuda(leaf("1")), false),
+        CHECK_FAILS(tg_set_requires_grad(tg_cuda(leaf("[1]")), false),
                     "you can only change requires_grad flags of leaf variables.");
     }
 }
@@ -382,45 +382,45 @@ TEST(a_moved_leaf_is_no_leaf)
 TEST(copy_into)
 {
     ON(1, 1.53) {
-        tg_tensor *dst = there("0 0 0; 0 0 0"), *here = f64("0 0 0; 0 0 0");
-        CHECK(tg_copy_(dst, f64("1 2 3")) == dst && is_on(dst, first));
-        HAS(dst, "1 2 3 1 2 3");
+        tg_tensor *dst = there("[[0, 0, 0], [0, 0, 0]]"), *here = f64("[[0, 0, 0], [0, 0, 0]]");
+        CHECK(tg_copy_(dst, f64("[1, 2, 3]")) == dst && is_on(dst, first));
+        HAS(dst, "[[1, 2, 3], [1, 2, 3]]");
         CHECK(tg_copy_(tg_t(here), tg_t(dst)) != NULL);
-        HAS(here, "1 2 3 1 2 3");
-        CHECK_FAILS(tg_copy_(there("0 0 0"), f64("0 0 0 0")), "The size of tensor a (3) must match the size of tensor b");
+        HAS(here, "[[1, 2, 3], [1, 2, 3]]");
+        CHECK_FAILS(tg_copy_(there("[0, 0, 0]"), f64("[0, 0, 0, 0]")), "The size of tensor a (3) must match the size of tensor b");
     }
     ON(1, 1.54) {
-        tg_tensor *x = there("1 2 3");
+        tg_tensor *x = there("[1, 2, 3]");
         CHECK(tg_copy_(x, tg_narrow(x, 0, 0, 3)) == x && tg_version_of(x) == 0);
         CHECK(tg_copy_(tg_narrow(x, 0, 1, 2), tg_narrow(x, 0, 0, 2)) != NULL);
-        HAS(x, "1 1 2");
+        HAS(x, "[1, 1, 2]");
     }
     ON(1, 1.55) {
-        tg_tensor *x = leaf_there("1 2");
-        CHECK_FAILS(tg_copy_(x, f64("3 4")), "a leaf Variable that requires grad is being used in an in-place operation.");
-        { TG_NO_GRAD; CHECK(tg_copy_(x, f64("3 4")) == x); }
+        tg_tensor *x = leaf_there("[1, 2]");
+        CHECK_FAILS(tg_copy_(x, f64("[3, 4]")), "a leaf Variable that requires grad is being used in an in-place operation.");
+        { TG_NO_GRAD; CHECK(tg_copy_(x, f64("[3, 4]")) == x); }
         CHECK(tg_is_leaf(x) && is_on(x, first));
-        HAS(x, "3 4");
+        HAS(x, "[3, 4]");
     }
     ON(1, 1.56) {
-        tg_tensor *src = leaf_of(TG_F64, "2"), *dst = there("0 0 0");
+        tg_tensor *src = leaf_of(TG_F64, "[2]"), *dst = there("[0, 0, 0]");
         CHECK(tg_copy_(dst, src) == dst && !tg_is_leaf(dst) && backward_sum(dst) == TG_OK);
         CHECK(is_on(tg_grad(src), TG_CPU) && tg_dtype_of(tg_grad(src)) == TG_F64);
-        HAS(tg_grad(src), "3");
+        HAS(tg_grad(src), "[3]");
     }
     ON(1, 1.57) {
-        tg_tensor *x = leaf_there("1 2 3"), *y = tg_mul_scalar(x, 2);
-        tg_copy_(tg_narrow(y, 0, 1, 1), f64("5"));
+        tg_tensor *x = leaf_there("[1, 2, 3]"), *y = tg_mul_scalar(x, 2);
+        tg_copy_(tg_narrow(y, 0, 1, 1), f64("[5]"));
         CHECK(backward_sum(y) == TG_OK);
-        HAS(tg_grad(x), "2 0 2");
+        HAS(tg_grad(x), "[2, 0, 2]");
     }
     ON(1, 1.58) {
-        CHECK_FAILS(tg_copy_(tg_expand(there("1"), TG_SHAPE(3)), f64("1 2 3")), "tg_clone(t)");
+        CHECK_FAILS(tg_copy_(tg_expand(there("[1]"), TG_SHAPE(3)), f64("[1, 2, 3]")), "tg_clone(t)");
     }
     ON(2, 1.59) { /* of what takes two tensors, only copy_ and scalars cross */
-        tg_tensor *a = there("1 2"), *b = tg_to(f64("3 4"), second);
+        tg_tensor *a = there("[1, 2]"), *b = tg_to(f64("[3, 4]"), second);
         CHECK(tg_copy_(a, b) == a && is_on(a, first));
-        HAS(a, "3 4");
+        HAS(a, "[3, 4]");
         CHECK_FAILS(tg_add_(a, b), "found at least two devices, cuda:0 and cuda:1!");
         CHECK_FAILS(tg_matmul(a, b), "got b is on cuda:1, different from other tensors on cuda:0");
     }
@@ -444,7 +444,7 @@ TEST(scalars_of_the_cpu)
     size_t i;
     ON(1, 1.60) {
         for (i = 0; i < sizeof elementwise / sizeof elementwise[0]; ++i) {
-            tg_tensor *x = of(TG_F32, "1 2 3"), *two = number(2), *y = elementwise[i].call(tg_to(x, first), two);
+            tg_tensor *x = of(TG_F32, "[1, 2, 3]"), *two = scalar(2), *y = elementwise[i].call(tg_to(x, first), two);
             harness.sample = elementwise[i].name;
             CHECK(is_on(y, first) && tg_dtype_of(y) == tg_dtype_of(elementwise[i].call(x, two)));
             CHECK(tg_allclose(tg_cpu(y), elementwise[i].call(x, two), 1e-6, 0));
@@ -452,47 +452,47 @@ TEST(scalars_of_the_cpu)
             CHECK(is_on(y, first) && tg_allclose(tg_cpu(y), elementwise[i].call(two, x), 1e-6, 0));
         }
         harness.sample = NULL;
-        CHECK(tg_dtype_of(tg_mul(ids_there("1 2"), number(0.5))) == TG_F64);
-        HAS(tg_lerp(there("1 2"), there("3 4"), tg_to_dtype(number(0.5), TG_F32)), "2 3");
-        HAS(tg_lerp_scalar(tg_to_dtype(number(1), TG_F32), there("3 4"), 0.5), "2 2.5");
-        HAS(tg_masked_fill(there("1 2"), tg_to_dtype(number(1), TG_BOOL), 9), "9 9");
-        CHECK_FAILS(tg_masked_fill(there("1 2"), of(TG_BOOL, "1 0"), 9), "x is on cuda:0, mask is on cpu");
+        CHECK(tg_dtype_of(tg_mul(ids_there("[1, 2]"), scalar(0.5))) == TG_F64);
+        HAS(tg_lerp(there("[1, 2]"), there("[3, 4]"), tg_to_dtype(scalar(0.5), TG_F32)), "[2, 3]");
+        HAS(tg_lerp_scalar(tg_to_dtype(scalar(1), TG_F32), there("[3, 4]"), 0.5), "[2, 2.5]");
+        HAS(tg_masked_fill(there("[1, 2]"), tg_to_dtype(scalar(1), TG_BOOL), 9), "[9, 9]");
+        CHECK_FAILS(tg_masked_fill(there("[1, 2]"), of(TG_BOOL, "[1, 0]"), 9), "x is on cuda:0, mask is on cpu");
     }
     ON(1, 1.48) { /* the gradient of a scalar finds its way home, and one of the wrong place is moved */
-        tg_tensor *s = number_leaf(3), *x = leaf_there("1 2"), *g, *root;
+        tg_tensor *s = scalar_leaf(3), *x = leaf_there("[1, 2]"), *g, *root;
         CHECK(backward_sum(tg_mul(x, s)) == TG_OK && is_on(tg_grad(s), TG_CPU) && tg_dtype_of(tg_grad(s)) == TG_F64);
         HAS(tg_grad(s), "3");
-        HAS(tg_grad(x), "3 3");
+        HAS(tg_grad(x), "[3, 3]");
         g = gradient(tg_mul(tg_mul(x, s), s), s, TG_CREATE_GRAPH);
         CHECK(is_on(g, TG_CPU));
         HAS(gradient(g, s, 0), "6");
         root = tg_sum(tg_mul_scalar(s, 5));
         tg_set_grad(s, NULL);
-        CHECK(backward_with(root, tg_cuda(number(2)), 0) == TG_OK && is_on(tg_grad(s), TG_CPU));
+        CHECK(backward_with(root, tg_cuda(scalar(2)), 0) == TG_OK && is_on(tg_grad(s), TG_CPU));
         HAS(tg_grad(s), "10");
     }
     ON(1, 1.63) {
         for (i = 0; i < sizeof in_place / sizeof in_place[0]; ++i) {
-            tg_tensor *x = there("1 2"), *here = of(TG_F32, "1 2");
+            tg_tensor *x = there("[1, 2]"), *here = of(TG_F32, "[1, 2]");
             harness.sample = in_place[i].name;
-            CHECK(in_place[i].call(x, number(2)) == x && is_on(x, first));
-            CHECK(in_place[i].call(here, number(2)) && tg_allclose(tg_cpu(x), here, 1e-6, 0));
-            CHECK_FAILS(in_place[i].call(number(1), tg_cuda(number(1))), "found at least two devices, cuda:0 and cpu!");
+            CHECK(in_place[i].call(x, scalar(2)) == x && is_on(x, first));
+            CHECK(in_place[i].call(here, scalar(2)) && tg_allclose(tg_cpu(x), here, 1e-6, 0));
+            CHECK_FAILS(in_place[i].call(scalar(1), tg_cuda(scalar(1))), "found at least two devices, cuda:0 and cpu!");
         }
         harness.sample = NULL;
-        CHECK_FAILS(tg_masked_fill_(number(1), tg_to(of(TG_BOOL, "1"), first), 2), "x is on cpu");
+        CHECK_FAILS(tg_masked_fill_(scalar(1), tg_to(of(TG_BOOL, "[1]"), first), 2), "x is on cpu");
     }
     ON(1, 1.66) {
-        tg_tensor *yes = tg_gt_scalar(there("1 -1"), 0), *s = number_leaf(7), *y = tg_where(yes, s, there("1 2"));
+        tg_tensor *yes = tg_gt_scalar(there("[1, -1]"), 0), *s = scalar_leaf(7), *y = tg_where(yes, s, there("[1, 2]"));
         CHECK(is_on(y, first) && tg_dtype_of(y) == TG_F32);
-        HAS(y, "7 2");
+        HAS(y, "[7, 2]");
         CHECK(backward_sum(y) == TG_OK && is_on(tg_grad(s), TG_CPU));
         HAS(tg_grad(s), "1");
-        HAS(tg_where(yes, there("1 2"), number(7)), "1 7");
-        HAS(tg_where(yes, number(5), number(7)), "5 7");
-        HAS(tg_where(tg_to_dtype(number(1), TG_BOOL), there("1 2"), there("3 4")), "1 2");
-        CHECK_FAILS(tg_where(tg_cpu(yes), there("1 2"), there("3 4")), "cond is on cpu");
-        CHECK_FAILS(tg_where(yes, f64("1"), there("3 4")), "a is on cpu");
+        HAS(tg_where(yes, there("[1, 2]"), scalar(7)), "[1, 7]");
+        HAS(tg_where(yes, scalar(5), scalar(7)), "[5, 7]");
+        HAS(tg_where(tg_to_dtype(scalar(1), TG_BOOL), there("[1, 2]"), there("[3, 4]")), "[1, 2]");
+        CHECK_FAILS(tg_where(tg_cpu(yes), there("[1, 2]"), there("[3, 4]")), "cond is on cpu");
+        CHECK_FAILS(tg_where(yes, f64("[1]"), there("[3, 4]")), "a is on cpu");
     }
 }
 
@@ -500,7 +500,7 @@ TEST(mixed_devices)
 {
     tg_tensor *a, *b;
     ON(1, 1.61) {
-        a = there("1 2"), b = f64("1");
+        a = there("[1, 2]"), b = f64("[1]");
         tg_set_name(b, "bias");
         CHECK_FAILS(tg_add(a, b), "tg_add: Expected all tensors to be on the same device, but found at least two devices, "
                                   "cuda:0 and cpu! (a is on cuda:0, b 'bias' is on cpu)");
@@ -511,32 +511,32 @@ TEST(mixed_devices)
         tg_clear_error();
     }
     if (devices) { /* who stays: what is written in place, a weight; else what is on a GPU already */
-        tg_tensor *here = of(TG_F32, "1 2; 3 4"), *w = leaf_there("1 2; 3 4"), *late = leaf("1 2; 3 4");
-        CHECK_FAILS(tg_add_(f64("1 2"), there("1 2")), "  hint: move b: tg_to(b, TG_CPU)");
-        CHECK_FAILS(tg_mul_(there("1 2"), f64("1 2")), "  hint: move b: tg_to(b, TG_CUDA(0))");
-        CHECK_FAILS(tg_linear(there("1 2; 3 4"), here, NULL), "  hint: move x: tg_to(x, TG_CPU)");
+        tg_tensor *here = of(TG_F32, "[[1, 2], [3, 4]]"), *w = leaf_there("[[1, 2], [3, 4]]"), *late = leaf("[[1, 2], [3, 4]]");
+        CHECK_FAILS(tg_add_(f64("[1, 2]"), there("[1, 2]")), "  hint: move b: tg_to(b, TG_CPU)");
+        CHECK_FAILS(tg_mul_(there("[1, 2]"), f64("[1, 2]")), "  hint: move b: tg_to(b, TG_CUDA(0))");
+        CHECK_FAILS(tg_linear(there("[[1, 2], [3, 4]]"), here, NULL), "  hint: move x: tg_to(x, TG_CPU)");
         CHECK_FAILS(tg_matmul(here, w), "  hint: move a: tg_to(a, TG_CUDA(0))");
         CHECK_FAILS(tg_matmul(w, here), "  hint: move b: tg_to(b, TG_CUDA(0))");
-        CHECK_FAILS(tg_matmul(there("1 2; 3 4"), late), "  hint: move a: tg_to(a, TG_CPU)");
-        CHECK_FAILS(tg_layer_norm(here, 1, there("1 2"), NULL, 1e-5), "  hint: move x: tg_to(x, TG_CUDA(0))");
-        CHECK_FAILS(tg_embedding(w, of(TG_I64, "1")), "  hint: move ids: tg_to(ids, TG_CUDA(0))");
+        CHECK_FAILS(tg_matmul(there("[[1, 2], [3, 4]]"), late), "  hint: move a: tg_to(a, TG_CPU)");
+        CHECK_FAILS(tg_layer_norm(here, 1, there("[1, 2]"), NULL, 1e-5), "  hint: move x: tg_to(x, TG_CUDA(0))");
+        CHECK_FAILS(tg_embedding(w, of(TG_I64, "[1]")), "  hint: move ids: tg_to(ids, TG_CUDA(0))");
         if (devices > 1) CHECK_FAILS(tg_linear(tg_to(here, second), w, NULL), "  hint: move x: tg_to(x, TG_CUDA(0))");
     }
-    ON(1, 1.62) CHECK_FAILS(tg_add(f64("1 2"), tg_cuda(number(1))), "found at least two devices, cuda:0 and cpu!");
-    ON(1, 1.64) CHECK_FAILS(tg_lerp(there("1 2"), number(1), number(1)), "found at least two devices, cuda:0 and cpu!");
+    ON(1, 1.62) CHECK_FAILS(tg_add(f64("[1, 2]"), tg_cuda(scalar(1))), "found at least two devices, cuda:0 and cpu!");
+    ON(1, 1.64) CHECK_FAILS(tg_lerp(there("[1, 2]"), scalar(1), scalar(1)), "found at least two devices, cuda:0 and cpu!");
     ON(1, 1.65) {
-        tg_tensor *m = there("1 2; 3 4"), *c = of(TG_F32, "1 2; 3 4"), *v = of(TG_F32, "1 2"), *both[2];
+        tg_tensor *m = there("[[1, 2], [3, 4]]"), *c = of(TG_F32, "[[1, 2], [3, 4]]"), *v = of(TG_F32, "[1, 2]"), *both[2];
         CHECK_FAILS(tg_mm(m, c), "tg_mm: Expected all tensors to be on the same device, but got b is on cpu, different "
                                  "from other tensors on cuda:0\n  hint: move b: tg_to(b, TG_CUDA(0))");
         CHECK_FAILS(tg_matmul(c, m), "but got b is on cuda:0, different from other tensors on cpu\n  hint: move a: tg_to");
         CHECK_FAILS(tg_linear(m, c, NULL), "tg_linear: Expected all tensors to be on the same device, but got weight is");
         CHECK_FAILS(tg_linear(m, m, v), "got bias is on cpu");
-        CHECK_FAILS(tg_linear(m, tg_select(m, 0, 0), number(1)), "got bias is on cpu");
-        CHECK_FAILS(tg_addmm(number(1), m, m, 1, 1), "got a is on cuda:0, different from other tensors on cpu");
+        CHECK_FAILS(tg_linear(m, tg_select(m, 0, 0), scalar(1)), "got bias is on cpu");
+        CHECK_FAILS(tg_addmm(scalar(1), m, m, 1, 1), "got a is on cuda:0, different from other tensors on cpu");
         CHECK_FAILS(tg_layer_norm(m, 1, v, NULL, 1e-5), "got weight is on cpu");
         CHECK_FAILS(tg_rms_norm(m, 1, v, 1e-5), "got weight is on cpu");
         CHECK_FAILS(tg_scaled_dot_product_attention(m, c, m, NULL, 0, false, 0), "got k is on cpu");
-        CHECK_FAILS(tg_mse_loss(m, number(1), TG_MEAN), "tg_mse_loss: Expected all tensors to be on the same device");
+        CHECK_FAILS(tg_mse_loss(m, scalar(1), TG_MEAN), "tg_mse_loss: Expected all tensors to be on the same device");
         CHECK_FAILS(tg_binary_cross_entropy_with_logits(m, c, NULL, TG_MEAN, NULL), "got target is on cpu");
         CHECK_FAILS(tg_binary_cross_entropy(tg_sigmoid(m), c, NULL, TG_MEAN), "got target is on cpu");
         CHECK_FAILS(tg_kl_div(m, c, TG_MEAN, false), "got target is on cpu");
@@ -547,7 +547,7 @@ TEST(mixed_devices)
     }
     ON(1, 1.67) {
         tg_tensor *in[2], *turned[2];
-        in[0] = turned[1] = there("1 2"), in[1] = turned[0] = of(TG_F32, "3 4");
+        in[0] = turned[1] = there("[1, 2]"), in[1] = turned[0] = of(TG_F32, "[3, 4]");
         CHECK_FAILS(tg_cat(in, 2, 0), "got tensors[1] is on cpu, different from other tensors on cuda:0\n  hint: move "
                                       "tensors[1]: tg_to(tensors[1], TG_CUDA(0))");
         CHECK_FAILS(tg_cat(turned, 2, 0), "got tensors[1] is on cuda:0, different from other tensors on cpu\n  hint: "
@@ -556,63 +556,63 @@ TEST(mixed_devices)
         CHECK_FAILS(tg_stack(turned, 2, 0), "tg_stack: Expected all tensors to be on the same device");
     }
     ON(1, 1.73) {
-        CHECK_FAILS(tg_eq(there("1 2"), f64("1 2")), "tg_eq: Expected all tensors to be on the same device, but found at");
-        HAS(tg_eq(there("1 2"), number(2)), "0 1");
+        CHECK_FAILS(tg_eq(there("[1, 2]"), f64("[1, 2]")), "tg_eq: Expected all tensors to be on the same device, but found at");
+        HAS(tg_eq(there("[1, 2]"), scalar(2)), "[0, 1]");
     }
     ON(2, 1.74) {
-        tg_tensor *x = tg_to(f64("1 2"), second), *ids = tg_to(of(TG_I64, "1"), second), *parts[2];
-        CHECK(is_on(tg_exp(x), second) && is_on(tg_sum(x), second) && is_on(tg_mul(x, number(2)), second));
+        tg_tensor *x = tg_to(f64("[1, 2]"), second), *ids = tg_to(of(TG_I64, "[1]"), second), *parts[2];
+        CHECK(is_on(tg_exp(x), second) && is_on(tg_sum(x), second) && is_on(tg_mul(x, scalar(2)), second));
         CHECK(is_on(tg_index_select(x, 0, ids), second) && is_on(tg_nonzero(x), second));
         CHECK(is_on(tg_one_hot(ids, 3), second) && tg_split(x, 1, 0, parts, 2) == 2 && is_on(parts[1], second));
         CHECK(is_on(tg_dropout(x, 0.5, true), second) && is_on(tg_cross_entropy(tg_unsqueeze(x, 0), ids), second));
     }
     BELIEF("002:40") /* "CPU input and CUDA weights: the output is typically on the CPU" */
     if (devices) {
-        tg_tensor *w = leaf_there("1 2; 3 4");
-        CHECK_FAILS(tg_linear(of(TG_F32, "1 2"), w, NULL), "hint: move x: tg_to(x, TG_CUDA(0))");
-        CHECK(tg_linear(there("1 2"), w, NULL) != NULL);
+        tg_tensor *w = leaf_there("[[1, 2], [3, 4]]");
+        CHECK_FAILS(tg_linear(of(TG_F32, "[1, 2]"), w, NULL), "hint: move x: tg_to(x, TG_CUDA(0))");
+        CHECK(tg_linear(there("[1, 2]"), w, NULL) != NULL);
     }
     BELIEF("002:8") /* "mixed devices give warnings or wrong results" */
     if (devices) {
         warnings = 0;
         tg_set_error_handler(keep_warning, NULL);
-        CHECK(tg_mul(there("1 2"), f64("1 2")) == NULL && tg_error_code() == TG_ERR_DEVICE && warnings == 0);
+        CHECK(tg_mul(there("[1, 2]"), f64("[1, 2]")) == NULL && tg_error_code() == TG_ERR_DEVICE && warnings == 0);
         tg_set_error_handler(NULL, NULL);
         tg_clear_error();
     }
     BELIEF("004:116") /* "the wrong index of a device fails silently" */
-    if (devices) CHECK_FAILS(tg_to(f64("1"), TG_CUDA(devices)), "invalid device ordinal");
+    if (devices) CHECK_FAILS(tg_to(f64("[1]"), TG_CUDA(devices)), "invalid device ordinal");
 }
 
 TEST(indices)
 {
     ON(1, 1.68) {
-        tg_tensor *x = leaf_there("1 2 3; 4 5 6"), *here = f64("1 2 3; 4 5 6"), *y, *i[2];
+        tg_tensor *x = leaf_there("[[1, 2, 3], [4, 5, 6]]"), *here = f64("[[1, 2, 3], [4, 5, 6]]"), *y, *i[2];
         int64_t before;
-        i[0] = of(TG_I64, "1 -2"), i[1] = ids_there("2 0");
+        i[0] = of(TG_I64, "[1, -2]"), i[1] = ids_there("[2, 0]");
         y = tg_index(x, i, 2);
         CHECK(is_on(y, first) && backward_sum(y) == TG_OK && is_on(tg_grad(x), first));
-        HAS(y, "6 1");
-        HAS(tg_grad(x), "1 0 0 0 0 1");
-        HAS(tg_index(x, i, 1), "4 5 6 1 2 3");
-        i[1] = of(TG_BOOL, "1 0 1; 0 1 0");
-        HAS(tg_index(x, i + 1, 1), "1 3 5");
+        HAS(y, "[6, 1]");
+        HAS(tg_grad(x), "[[1, 0, 0], [0, 0, 1]]");
+        HAS(tg_index(x, i, 1), "[[4, 5, 6], [1, 2, 3]]");
+        i[1] = of(TG_BOOL, "[[1, 0, 1], [0, 1, 0]]");
+        HAS(tg_index(x, i + 1, 1), "[1, 3, 5]");
         i[1] = tg_cuda(i[1]);
-        HAS(tg_index(x, i + 1, 1), "1 3 5");
+        HAS(tg_index(x, i + 1, 1), "[1, 3, 5]");
         CHECK_FAILS(tg_index(here, i + 1, 1), "indices should be either on cpu or on the same device as the indexed tensor "
                                               "(cpu)\n  hint: indices[0] is on cuda:0: tg_cpu(indices[0])");
-        i[0] = of(TG_I64, "5");
+        i[0] = of(TG_I64, "[5]");
         CHECK_FAILS(tg_index(x, i, 1), "index 5 is out of bounds for dimension 0 with size 2");
-        i[0] = ids_there("-3");
+        i[0] = ids_there("[-3]");
         tg_index(x, i, 1);
         CHECK_FAILS(tg_synchronize(first), "index -3 is out of bounds for dimension 0 with size 2 (detected later)");
         CHECK_FAILS(tg_masked_select(x, tg_cpu(i[1])), "got mask is on cpu");
-        i[0] = ids_there("1 0"), before = waits();
+        i[0] = ids_there("[1, 0]"), before = waits();
         CHECK(tg_index(x, i, 1) != NULL && waits() == before); /* only a mask has to see its values */
         CHECK(tg_index(x, i + 1, 1) != NULL && tg_op_waits("index") && !tg_op_waits("gather"));
     }
     ON(1, 1.69) {
-        tg_tensor *m = there("1 2; 3 4"), *ids = of(TG_I64, "1 0"), *c = of(TG_F32, "1 2");
+        tg_tensor *m = there("[[1, 2], [3, 4]]"), *ids = of(TG_I64, "[1, 0]"), *c = of(TG_F32, "[1, 2]");
         CHECK_FAILS(tg_gather(tg_select(m, 0, 0), 0, ids), "tg_gather: Expected all tensors to be on the same device, but "
                                                            "got index is on cpu");
         CHECK_FAILS(tg_index_select(m, 0, ids), "tg_index_select: Expected all tensors to be on the same device, but got "
@@ -620,22 +620,22 @@ TEST(indices)
         CHECK_FAILS(tg_take_along_dim(m, ids, 0), "got index is on cpu");
         CHECK_FAILS(tg_embedding(m, ids), "tg_embedding: Expected all tensors to be on the same device, but got ids is on");
         CHECK_FAILS(tg_cross_entropy(m, ids), "got targets is on cpu");
-        CHECK_FAILS(tg_nll_loss(m, ids_there("1 0"), c, -100, TG_MEAN), "got weight is on cpu");
-        CHECK_FAILS(tg_scatter(tg_select(m, 0, 0), 0, ids, there("1 2")), "got index is on cpu");
+        CHECK_FAILS(tg_nll_loss(m, ids_there("[1, 0]"), c, -100, TG_MEAN), "got weight is on cpu");
+        CHECK_FAILS(tg_scatter(tg_select(m, 0, 0), 0, ids, there("[1, 2]")), "got index is on cpu");
         CHECK_FAILS(tg_index_add(m, 0, ids, m), "got index is on cpu");
         CHECK_FAILS(tg_index_select(m, 0, tg_select(ids, 0, 0)), "got index is on cpu"); /* nor for 0-dim ones */
     }
     ON(1, 1.70) {
-        tg_tensor *x = there("1 2 3"), *i = of(TG_I64, "2 0"), *s = tg_to_dtype(number_leaf(9), TG_F32), *y;
-        CHECK(tg_copy_(tg_narrow(x, 0, 0, 2), f64("7 8")) != NULL); /* x[0:2] = v is a copy */
-        HAS(x, "7 8 3");
+        tg_tensor *x = there("[1, 2, 3]"), *i = of(TG_I64, "[2, 0]"), *s = tg_to_dtype(scalar_leaf(9), TG_F32), *y;
+        CHECK(tg_copy_(tg_narrow(x, 0, 0, 2), f64("[7, 8]")) != NULL); /* x[0:2] = v is a copy */
+        HAS(x, "[7, 8, 3]");
         y = tg_index_put(x, &i, 1, s, false);
         CHECK(is_on(y, first) && tg_requires_grad(y));
-        HAS(y, "9 8 9");
-        CHECK_FAILS(tg_index_put_(x, &i, 1, of(TG_F32, "7 8"), false),
+        HAS(y, "[9, 8, 9]");
+        CHECK_FAILS(tg_index_put_(x, &i, 1, of(TG_F32, "[7, 8]"), false),
                     "tg_index_put_: Expected all tensors to be on the same device, but got values is on cpu");
-        CHECK(tg_index_put_(x, &i, 1, there("4 5"), true) == x);
-        HAS(x, "12 8 7");
+        CHECK(tg_index_put_(x, &i, 1, there("[4, 5]"), true) == x);
+        HAS(x, "[12, 8, 7]");
     }
 }
 
@@ -659,45 +659,45 @@ static tg_tensor *astray(tg_tensor *x)
 TEST(gradients_of_the_wrong_device)
 {
     ON(1, 1.71) {
-        tg_tensor *x = leaf("1 2"), *y = tg_mul_scalar(x, 2);
-        CHECK_FAILS(backward_with(y, there("1 1"), TG_RETAIN_GRAPH),
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_mul_scalar(x, 2);
+        CHECK_FAILS(backward_with(y, there("[1, 1]"), TG_RETAIN_GRAPH),
                     "invalid gradient at index 0 - expected device cpu but got cuda:0");
-        CHECK(tg_grad(x) == NULL && backward_with(y, f64("1 1"), 0) == TG_OK);
-        x = leaf_there("1 2"); /* from inside a node; one without dims is moved */
+        CHECK(tg_grad(x) == NULL && backward_with(y, f64("[1, 1]"), 0) == TG_OK);
+        x = leaf_there("[1, 2]"); /* from inside a node; one without dims is moved */
         CHECK_FAILS(backward_sum(astray(x)), "Function astrayBackward returned an invalid gradient at index 0 - expected "
                                              "device cuda:0 but got cpu");
-        x = tg_set_requires_grad(tg_cuda(number(3)), true);
+        x = tg_set_requires_grad(tg_cuda(scalar(3)), true);
         CHECK(tg_backward(astray(x)) == TG_OK && is_on(tg_grad(x), first) && tg_item(tg_grad(x)) == 2);
     }
     ON(2, 1.72) {
-        tg_tensor *x = leaf_of(TG_F32, "1 2"), *z = leaf_there("1 2");
-        CHECK_FAILS(tg_set_grad(x, there("1 1")),
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *z = leaf_there("[1, 2]");
+        CHECK_FAILS(tg_set_grad(x, there("[1, 1]")),
                     "attempting to assign a gradient with device type 'cuda' to a tensor with device type 'cpu'. Please "
                     "ensure that the gradient and the tensor are on the same device");
-        CHECK_FAILS(tg_set_grad(z, tg_to(of(TG_F32, "1 1"), second)),
+        CHECK_FAILS(tg_set_grad(z, tg_to(of(TG_F32, "[1, 1]"), second)),
                     "located on device with index '1' to a tensor located on device with index '0'");
-        CHECK(tg_grad(x) == NULL && tg_set_grad(z, there("3 4")) == TG_OK);
-        HAS(tg_grad(z), "3 4");
+        CHECK(tg_grad(x) == NULL && tg_set_grad(z, there("[3, 4]")) == TG_OK);
+        HAS(tg_grad(z), "[3, 4]");
     }
 }
 
 TEST(values_seen_by_the_host)
 {
     ON(1, 1.75) {
-        tg_tensor *x = leaf_there("1 2");
+        tg_tensor *x = leaf_there("[1, 2]");
         double value = 0;
         CHECK_NEAR(tg_item(tg_sum(x)), 3, 0);
-        CHECK(tg_item_i64(tg_sum(ids_there("1 2"))) == 3 && tg_get(x, TG_INDEX(1)) == 2);
+        CHECK(tg_item_i64(tg_sum(ids_there("[1, 2]"))) == 3 && tg_get(x, TG_INDEX(1)) == 2);
         CHECK(tg_copy_out(tg_to_dtype(tg_select(x, 0, 1), TG_F64), &value, sizeof value) == TG_OK && value == 2);
         CHECK_FAILS(tg_data_f32(x), "cuda:0");
         CHECK_FAILS(tg_data_f32(x), "tg_cpu");
         CHECK(tg_set(tg_detach(x), TG_INDEX(0), 5) == TG_OK);
-        HAS(x, "5 2");
+        HAS(x, "[5, 2]");
     }
     ON(1, 1.119) {
         FILE *file = tmpfile();
         char text[200] = "";
-        CHECK(file && tg_fprint(file, tg_cuda(leaf_of(TG_F32, "1 2"))) == TG_OK);
+        CHECK(file && tg_fprint(file, tg_cuda(leaf_of(TG_F32, "[1, 2]"))) == TG_OK);
         if (file) rewind(file), text[fread(text, 1, sizeof text - 1, file)] = 0, fclose(file);
         CHECK(strstr(text, "device='cuda:0'") && strstr(text, "grad_fn=<ToBackward0>"));
     }
@@ -725,51 +725,51 @@ TEST(devices_as_values)
     tg_device d = TG_CPU;
     ROW(1.81) {
         d.type = TG_DEV_CUDA, d.index = -2;
-        CHECK_FAILS(tg_to(f64("1"), d), "Device index must not be negative");
+        CHECK_FAILS(tg_to(f64("[1]"), d), "Device index must not be negative");
         CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), TG_F32, d), "Device index must not be negative");
     }
     ROW(1.88) CHECK(tg_cuda_is_available() == (devices > 0) && tg_ok());
     ROW(1.86) {
         if (!with_cuda) {
-            CHECK_FAILS(tg_cuda(f64("1")), "not compiled with CUDA enabled");
+            CHECK_FAILS(tg_cuda(f64("[1]")), "not compiled with CUDA enabled");
             CHECK_FAILS(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)), "not compiled with CUDA enabled");
         }
-        HAS(tg_add_scalar(f64("1"), 1), "2"); /* the CPU goes on */
+        HAS(tg_add_scalar(f64("[1]"), 1), "[2]"); /* the CPU goes on */
     }
     ROW(1.87) {
-        if (with_cuda && devices == 0) CHECK(no_gpu(tg_cuda(f64("1"))) && no_gpu(tg_pin_memory(f64("1"))));
+        if (with_cuda && devices == 0) CHECK(no_gpu(tg_cuda(f64("[1]"))) && no_gpu(tg_pin_memory(f64("[1]"))));
         if (devices) {
-            CHECK_FAILS(tg_to(f64("1"), TG_CUDA(devices)), "CUDA error: invalid device ordinal\n  hint: GPU device may be "
+            CHECK_FAILS(tg_to(f64("[1]"), TG_CUDA(devices)), "CUDA error: invalid device ordinal\n  hint: GPU device may be "
                                                            "out of range, do you have enough GPUs?");
             CHECK_FAILS(tg_cuda_set_device(99), "invalid device ordinal");
         }
     }
     ON(1, 1.83) {
-        CHECK(tg_device_of(there("1")).index == 0 && strcmp(tg_device_str(tg_device_of(there("1"))), "cuda:0") == 0);
+        CHECK(tg_device_of(there("[1]")).index == 0 && strcmp(tg_device_str(tg_device_of(there("[1]"))), "cuda:0") == 0);
     }
     ON(2, 1.84) { /* "cuda" is the current device, at the call */
         tg_device cuda = TG_CPU;
-        CHECK(tg_device_parse("cuda", &cuda) == TG_OK && is_on(tg_to(f64("1"), cuda), first));
-        CHECK(tg_cuda_set_device(1) == TG_OK && is_on(tg_to(f64("1"), cuda), second));
+        CHECK(tg_device_parse("cuda", &cuda) == TG_OK && is_on(tg_to(f64("[1]"), cuda), first));
+        CHECK(tg_cuda_set_device(1) == TG_OK && is_on(tg_to(f64("[1]"), cuda), second));
         CHECK(tg_cuda_set_device(0) == TG_OK);
     }
     ON(2, 1.89) {
-        tg_tensor *x = there("1 2");
+        tg_tensor *x = there("[1, 2]");
         CHECK(tg_cuda_set_device(1) == TG_OK && tg_cuda_current_device() == 1);
-        CHECK(is_on(tg_cuda(f64("1")), second) && is_on(tg_zeros_on(TG_SHAPE(1), TG_F32, TG_CUDA(-1)), second));
+        CHECK(is_on(tg_cuda(f64("[1]")), second) && is_on(tg_zeros_on(TG_SHAPE(1), TG_F32, TG_CUDA(-1)), second));
         CHECK(is_on(tg_exp(x), first) && is_on(tg_mul(x, x), first)); /* ops follow their inputs */
         CHECK(tg_set_default_device(TG_CUDA(-1)) == TG_OK && is_on(tg_ones(TG_SHAPE(1)), second));
         CHECK(tg_set_default_device(TG_CPU) == TG_OK && tg_cuda_set_device(0) == TG_OK);
     }
     BELIEF("001:64") /* "to("cuda") is the first GPU, if there is one": the current one, or an error */
-    if (devices == 0) CHECK_FAILS(tg_cuda(f64("1")), "CUDA");
+    if (devices == 0) CHECK_FAILS(tg_cuda(f64("[1]")), "CUDA");
     BELIEF("001:71") /* the same of .cuda() */
     if (devices > 1) {
-        CHECK(tg_cuda_set_device(1) == TG_OK && is_on(tg_cuda(f64("1")), second) && tg_cuda_set_device(0) == TG_OK);
+        CHECK(tg_cuda_set_device(1) == TG_OK && is_on(tg_cuda(f64("[1]")), second) && tg_cuda_set_device(0) == TG_OK);
     }
     BELIEF("004:53") /* ".cuda() is GPU 0" */
     if (devices > 1) {
-        CHECK(tg_cuda_set_device(1) == TG_OK && !is_on(tg_cuda(f64("1")), first) && tg_cuda_set_device(0) == TG_OK);
+        CHECK(tg_cuda_set_device(1) == TG_OK && !is_on(tg_cuda(f64("[1]")), first) && tg_cuda_set_device(0) == TG_OK);
     }
 }
 
@@ -787,11 +787,11 @@ static tg_tensor *pinned_square(tg_tensor *const *in, int n, void *user)
 TEST(pinned_memory)
 {
     ROW(1.91) {
-        if (!devices) CHECK_FAILS(tg_pin_memory(f64("1 2")), "CUDA");
+        if (!devices) CHECK_FAILS(tg_pin_memory(f64("[1, 2]")), "CUDA");
         if (devices) {
-            tg_tensor *m = of(TG_F32, "0 1 2; 3 4 5"), *p = tg_pin_memory(tg_t(m));
+            tg_tensor *m = of(TG_F32, "[[0, 1, 2], [3, 4, 5]]"), *p = tg_pin_memory(tg_t(m));
             CHECK(tg_is_pinned(p) && strides(p, TG_SHAPE(1, 3)) && tg_equal(p, tg_t(m)) && tg_data(p) != tg_data(m));
-            CHECK_FAILS(tg_pin_memory(there("1")), "only dense CPU tensors can be pinned");
+            CHECK_FAILS(tg_pin_memory(there("[1]")), "only dense CPU tensors can be pinned");
         }
     }
     ON(1, 1.90) {
@@ -800,9 +800,9 @@ TEST(pinned_memory)
         CHECK(tg_is_pinned(tg_narrow(p, 0, 7, 9)) && !tg_is_pinned(tg_clone(p)));
     }
     ON(1, 1.47) {
-        tg_tensor *x = leaf("1 2 3"), *y = tg_pin_memory(x);
+        tg_tensor *x = leaf("[1, 2, 3]"), *y = tg_pin_memory(x);
         CHECK(!tg_is_leaf(y) && tg_requires_grad(y) && backward_sum(tg_mul(y, y)) == TG_OK && !tg_is_pinned(tg_grad(x)));
-        HAS(tg_grad(x), "2 4 6");
+        HAS(tg_grad(x), "[2, 4, 6]");
         CHECK(tg_gradcheck(pinned_square, &x, 1, NULL) && tg_gradgradcheck(pinned_square, &x, 1, NULL));
     }
     ON(1, 1.97) { /* memory given back is not used again while a copy still reads it */
@@ -848,13 +848,13 @@ TEST(moves_and_waiting)
         CHECK(tg_equal(tg_cpu(y), many(0)));
     }
     ON(1, 1.98) {
-        tg_tensor *x = of(TG_F32, "1.5 2"), *y = tg_pin_memory(x);
-        HAS(tg_cpu(tg_to_ex(x, first, TG_F64, TG_NON_BLOCKING)), "1.5 2");
+        tg_tensor *x = of(TG_F32, "[1.5, 2]"), *y = tg_pin_memory(x);
+        HAS(tg_cpu(tg_to_ex(x, first, TG_F64, TG_NON_BLOCKING)), "[1.5, 2]");
         CHECK(tg_to_ex(y, TG_CPU, TG_F32, TG_NON_BLOCKING) == y);
-        HAS(tg_to_ex(y, TG_CPU, TG_F64, TG_NON_BLOCKING), "1.5 2");
+        HAS(tg_to_ex(y, TG_CPU, TG_F64, TG_NON_BLOCKING), "[1.5, 2]");
     }
     ON(1, 1.103) {
-        tg_tensor *x = there("1 2; 3 4"), *bad = ids_there("0 1 7");
+        tg_tensor *x = there("[[1, 2], [3, 4]]"), *bad = ids_there("[0, 1, 7]");
         CHECK(tg_index_select(x, 0, bad) != NULL && tg_ok());
         CHECK_FAILS(tg_synchronize(first), "tg_index_select: index out of range in self (detected later): "
                                              "index 7 at position 2 is outside [0, 2)");
@@ -885,8 +885,8 @@ TEST(from_device_to_device)
         y = tg_add_scalar(y, 1);
         CHECK(waits() == before && is_on(y, second));
         CHECK(tg_equal(tg_cpu(y), tg_add_scalar(tg_mul_scalar(many(0), 2), 1)));
-        y = tg_to(tg_to(tg_to(tg_exp(tg_to(of(TG_F32, "0 1"), second)), first), second), first);
-        CHECK(tg_allclose(tg_cpu(y), tg_exp(of(TG_F32, "0 1")), 1e-6, 0));
+        y = tg_to(tg_to(tg_to(tg_exp(tg_to(of(TG_F32, "[0, 1]"), second)), first), second), first);
+        CHECK(tg_allclose(tg_cpu(y), tg_exp(of(TG_F32, "[0, 1]")), 1e-6, 0));
     }
     ON(2, 1.100) {
         tg_tensor *m = tg_to(tg_view(many(0), TG_SHAPE(50, 100)), first), *y = tg_to_ex(tg_t(m), second, TG_F64, 0);
@@ -897,7 +897,7 @@ TEST(from_device_to_device)
         CHECK(tg_get(y, TG_INDEX(3, 5)) == 105 && tg_is_contiguous(y));
     }
     ON(1, 1.101) {
-        tg_tensor *x = there("1 2");
+        tg_tensor *x = there("[1, 2]");
         CHECK(tg_copy_(x, tg_view(x, TG_SHAPE(2))) == x && tg_version_of(x) == 0);
     }
     ON(2, 1.102) { /* gradients of every device are there when backward returns */
@@ -919,7 +919,7 @@ static tg_tensor *trained(tg_device a, tg_device b)
     tg_tensor *p[2], *in[2], *y;
     tg_optim *opt;
     int step;
-    p[0] = tg_param(tg_to(f64("1 -2 3"), a)), p[1] = tg_param(tg_to(f64("0.5 4"), b));
+    p[0] = tg_param(tg_to(f64("[1, -2, 3]"), a)), p[1] = tg_param(tg_to(f64("[0.5, 4]"), b));
     opt = tg_adamw(p, 2, 0.1);
     for (step = 0; step < 3; ++step) {
         TG_SCOPE;
@@ -939,15 +939,15 @@ TEST(training_over_devices)
 {
     ON(2, 1.125) {
         tg_tensor *p[2], *norm;
-        p[0] = leaf_there("1 2"), p[1] = tg_set_requires_grad(tg_to(of(TG_F32, "3"), second), true);
-        CHECK(tg_set_grad(p[0], there("3 0")) == TG_OK && tg_set_grad(p[1], tg_to(of(TG_F32, "4"), second)) == TG_OK);
+        p[0] = leaf_there("[1, 2]"), p[1] = tg_set_requires_grad(tg_to(of(TG_F32, "[3]"), second), true);
+        CHECK(tg_set_grad(p[0], there("[3, 0]")) == TG_OK && tg_set_grad(p[1], tg_to(of(TG_F32, "[4]"), second)) == TG_OK);
         norm = tg_clip_grad_norm(p, 2, 1);
         CHECK(is_on(norm, first) && is_on(tg_grad(p[0]), first) && is_on(tg_grad(p[1]), second));
         CHECK_NEAR(tg_item(norm), 5, 1e-6);
-        HAS(tg_grad(p[0]), "0.6 0");
-        HAS(tg_grad(p[1]), "0.8");
+        HAS(tg_grad(p[0]), "[0.6, 0]");
+        HAS(tg_grad(p[1]), "[0.8]");
         CHECK(tg_clip_grad_value(p, 2, 0.5) == TG_OK);
-        HAS(tg_grad(p[1]), "0.5");
+        HAS(tg_grad(p[1]), "[0.5]");
         CHECK(tg_allclose(trained(first, second), trained(TG_CPU, TG_CPU), 1e-9, 1e-9));
         CHECK(tg_allclose(trained(TG_CPU, second), trained(TG_CPU, TG_CPU), 1e-9, 1e-9));
     }
@@ -978,7 +978,7 @@ static void *work(void *user)
 TEST(threads_on_one_device)
 {
     if (there_are(1)) {
-        tg_tensor *w = tg_param(tg_to(f64("2 3"), first)), *mine = tg_to(f64("1"), first);
+        tg_tensor *w = tg_param(tg_to(f64("[2, 3]"), first)), *mine = tg_to(f64("[1]"), first);
         part parts[2];
         pthread_t thread[2];
         int i;
@@ -994,7 +994,7 @@ TEST(threads_on_one_device)
             CHECK_NEAR(parts[i].gradient[0], 4 * (i + 1), 0);
             CHECK_NEAR(parts[i].gradient[1], 6 * (i + 10), 0);
         }
-        HAS(tg_exp(tg_sub(mine, mine)), "1");
+        HAS(tg_exp(tg_sub(mine, mine)), "[1]");
         tg_release(w);
     }
 }

@@ -631,12 +631,12 @@ static void check_wanted(outcome plain)
     int i, k = 0;
     if (at.gives) {
         snprintf(what, sizeof what, "output at line %d", at.line);
-        match(plain.y, at.gives, what, at.line);
+        match(plain.y, at.gives, true, what, __FILE__, at.line);
     }
     for (i = 0; i < at.n && k < at.grads; ++i) {
         if (!at.differentiable[i]) continue;
         snprintf(what, sizeof what, "gradient %d at line %d", k, at.line);
-        match(plain.grad[i], at.grad[k++], what, at.line);
+        match(plain.grad[i], at.grad[k++], true, what, __FILE__, at.line);
     }
     harness_check(k == at.grads, "as many gradients as are wanted", __FILE__, at.line);
 }
@@ -793,9 +793,6 @@ static bool is_word(const char *list, int k, const char *word)
     return strncmp(list, word, n) == 0 && (list[n] == ' ' || list[n] == 0);
 }
 
-/* Numbers that say which tensor they come from, as the dtype holds them. */
-static tg_tensor *of(tg_dtype dtype, const char *text_) { return tg_to_dtype(f64(text_), dtype); }
-
 TEST(promotion)
 {
     static const char *const floats = "f32 f64 bf16 f16 f32 f32 f32 f32";
@@ -829,7 +826,7 @@ TEST(promotion)
 /* Gradients come in the dtype of their input. */
 TEST(mixed_dtype_gradients)
 {
-    tg_tensor *h = tg_set_requires_grad(of_dtype(TG_F16, "[2, 3]"), true),
+    tg_tensor *h = tg_set_requires_grad(of(TG_F16, "[2, 3]"), true),
               *x = tg_set_requires_grad(f32("[5, 7]"), true);
     tg_tensor *number = tg_set_requires_grad(f64("3"), true), *y = tg_mul(h, x), *mixed[2], *g[2];
     ROW(2.61)
@@ -845,7 +842,7 @@ TEST(mixed_dtype_gradients)
     {
         y = tg_mul(number, x);
         CHECK(tg_dtype_of(y) == TG_F32);
-        g[0] = gradient(y, number);
+        g[0] = gradient(y, number, 0);
         CHECK(tg_dtype_of(g[0]) == TG_F64);
         expect(g[0], "12");
     }
@@ -855,7 +852,7 @@ TEST(mixed_dtype_gradients)
 TEST(integers)
 {
     tg_tensor *big = i64("[9007199254740993, 4611686018427387904, -9007199254740993]");
-    tg_tensor *i32 = of_dtype(TG_I32, "[2147483647, -2147483648]"), *u8 = of_dtype(TG_U8, "[255, 0, 200]");
+    tg_tensor *i32 = of(TG_I32, "[2147483647, -2147483648]"), *u8 = of(TG_U8, "[255, 0, 200]");
     tg_tensor *last = i64("[9223372036854775807, -9223372036854775808]");
     expect(tg_add(big, i64("1")), "[9007199254740994, 4611686018427387905, -9007199254740992]");
     expect(tg_add_scalar(big, 1), "[9007199254740994, 4611686018427387905, -9007199254740992]");
@@ -917,9 +914,9 @@ TEST(integers)
     expect(tg_div_scalar(i64("[1, 2]"), 4), "[0.25, 0.5]");
     /* functions whose values are not integers */
     expect(tg_sqrt(i64("[4, 9]")), "[2, 3]");
-    expect(tg_exp(of_dtype(TG_I32, "[0, 1]")), "[1, 2.71828]");
+    expect(tg_exp(of(TG_I32, "[0, 1]")), "[1, 2.71828]");
     expect(tg_sigmoid(boolean("[0, 1]")), "[0.5, 0.731059]");
-    expect(tg_reciprocal(of_dtype(TG_U8, "[4]")), "[0.25]");
+    expect(tg_reciprocal(of(TG_U8, "[4]")), "[0.25]");
     expect(tg_atan2(i64("[1]"), i64("[1]")), "[0.785398]");
     /* bool */
     expect(tg_add(boolean("[1, 0, 1]"), boolean("[1, 1, 0]")), "[1, 1, 1]");
@@ -941,7 +938,7 @@ TEST(halves)
         tg_matmul(tg_full_on(TG_SHAPE(1, 4096), 1, TG_BF16, HERE), tg_full_on(TG_SHAPE(4096, 1), 1, TG_BF16, HERE)),
         "[[4096]]");
     CHECK(tg_item(tg_norm(tg_full_on(TG_SHAPE(4), 30000, TG_F16, HERE))) == 60000); /* squares in f32 */
-    CHECK(tg_item(tg_prod(of_dtype(TG_F16, "[256, 256, 0.0625]"))) == 4096);
+    CHECK(tg_item(tg_prod(of(TG_F16, "[256, 256, 0.0625]"))) == 4096);
 }
 
 /* ---- in place ---- */

@@ -1,0 +1,221 @@
+/* What the tests share beyond the harness: tensors written as text, comparisons with such text, gradients, warnings and
+ * hooks.  Include it after tensorgrad.h.  C99 and C++11.
+ *
+ *     tg_tensor *x = leaf("[[1, 2], [3, 4]]");            f64, requires grad; f64("2") is a tensor without dims
+ *     CHECK(backward_sum(tg_mul(x, x)) == TG_OK);
+ *     HAS(tg_grad(x), "[[2, 4], [6, 8]]");                a check of shape and elements */
+#ifndef HELPERS_H
+#define HELPERS_H
+
+#include "harness.h"
+
+/* ---- tensors from text ---- */
+
+enum { MAX_LITERAL = 512 };
+typedef struct {
+    tg_shape shape;
+    int n;
+    bool whole; /* every element is written as an integer */
+    double value[MAX_LITERAL];
+    int64_t integer[MAX_LITERAL];
+} literal;
+
+/* Nested lists of numbers, "[[1, 2], [nan, -0.]]"; without brackets a 0-dim tensor. */
+static inline literal read_literal(const char *text)
+{
+    static literal l;
+    int64_t count[TG_MAX_DIMS + 1] = {0};
+    int depth = 0, deepest = 0, product = 1;
+    memset(&l, 0, sizeof l);
+    l.whole = true;
+    while (*text) {
+        if (*text == '[') {
+            count[++depth] = 0;
+            if (depth > deepest) deepest = depth;
+            ++text;
+        } else if (*text == ']') {
+            l.shape.dim[depth - 1] = count[depth];
+            count[--depth]++;
+            ++text;
+        } else if (*text == ',' || *text == ' ') {
+            ++text;
+        } else {
+            char *end, *integer_end;
+            l.value[l.n] = strtod(text, &end);
+            l.integer[l.n] = strtoll(text, &integer_end, 10);
+            if (integer_end != end) l.whole = false;
+            if (end == text || ++l.n == MAX_LITERAL) abort(); /* a mistake in the text of a test */
+            count[depth]++;
+            text = end;
+        }
+    }
+    l.shape.ndim = deepest;
+    for (int i = 0; i < deepest; ++i) product *= (int)l.shape.dim[i];
+    if (depth || product != l.n) abort();
+    return l;
+}
+
+/* On HERE.  Integers are read exactly; "3.7" and "nan" become an integer as tg_to_dtype converts an f64. */
+static inline tg_tensor *of(tg_dtype dtype, const char *text)
+{
+    const literal l = read_literal(text);
+    const bool integers = l.whole && !tg_is_floating_point(dtype);
+    const tg_dtype written = integers ? TG_I64 : TG_F64;
+    tg_tensor *t = tg_from_on(integers ? (const void *)l.integer : (const void *)l.value, l.shape, written, HERE);
+    return dtype == written ? t : tg_to_dtype(t, dtype);
+}
+
+static inline tg_tensor *leaf_of(tg_dtype dtype, const char *text) { return tg_set_requires_grad(of(dtype, text), true); }
+static inline tg_tensor *f64(const char *text) { return of(TG_F64, text); }
+static inline tg_tensor *f32(const char *text) { return of(TG_F32, text); }
+static inline tg_tensor *i64(const char *text) { return of(TG_I64, text); }
+static inline tg_tensor *boolean(const char *text) { return of(TG_BOOL, text); }
+static inline tg_tensor *leaf(const char *text) { return leaf_of(TG_F64, text); }
+static inline tg_tensor *scalar(double value) { return tg_full_on(TG_SCALAR, value, TG_F64, HERE); }
+static inline tg_tensor *scalar_leaf(double value) { return tg_set_requires_grad(scalar(value), true); }
+
+/* ---- comparing ---- */
+
+static inline const char *shape_text(tg_shape s)
+{
+    static char text[2][160];
+    static int turn;
+    char *p = text[turn ^= 1];
+    int used = snprintf(p, 160, "[");
+    for (int i = 0; i < s.ndim; ++i) used += snprintf(p + used, 20, i ? ", %lld" : "%lld", (long long)s.dim[i]);
+    snprintf(p + used, 3, "]");
+    return p;
+}
+
+static inline bool same_shape(tg_shape a, tg_shape b)
+{
+    return a.ndim == b.ndim && (a.ndim == 0 || memcmp(a.dim, b.dim, (size_t)a.ndim * sizeof a.dim[0]) == 0);
+}
+
+/* Rounding of exact numbers to a dtype, and with `computed` what a few steps of computing may add. */
+static inline double tolerance_of(tg_dtype dtype, bool computed)
+{
+    switch (dtype) {
+    case TG_F64: return computed ? 1e-9 : 1e-12;
+    case TG_F32: return computed ? 1e-5 : 1e-6;
+    case TG_F16: return computed ? 4e-3 : 1e-3;
+    case TG_BF16: return computed ? 3e-2 : 1e-2;
+    default: return 0;
+    }
+}
+
+/* Whether t has the shape and elements of the literal, in which "-0." is a negative zero.  If not, why is a message. */
+static inline bool like_literal(tg_tensor *t, const char *wanted, bool computed, char *why, size_t size)
+{
+    static double value[MAX_LITERAL];
+    static int64_t integer[MAX_LITERAL];
+    const literal l = read_literal(wanted);
+    if (!t) return snprintf(why, size, " is NULL"), false;
+    const tg_dtype dtype = tg_dtype_of(t);
+    const bool floats = tg_is_floating_point(dtype);
+    if (!same_shape(tg_shape_of(t), l.shape)) {
+        snprintf(why, size, " has shape %s, wanted %s", shape_text(tg_shape_of(t)), shape_text(l.shape));
+        return false;
+    }
+    TG_SCOPE;
+    TG_NO_GRAD;
+    if (floats)
+        tg_copy_out(tg_to_dtype(t, TG_F64), value, (size_t)l.n * sizeof value[0]);
+    else
+        tg_copy_out(tg_to_dtype(t, TG_I64), integer, (size_t)l.n * sizeof integer[0]);
+    for (int i = 0; i < l.n; ++i) {
+        bool close = floats ? harness_close(value[i], l.value[i], tolerance_of(dtype, computed))
+                            : integer[i] == l.integer[i];
+        if (floats && l.value[i] == 0 && signbit(l.value[i]) && !signbit(value[i])) close = false;
+        if (close) continue;
+        if (floats)
+            snprintf(why, size, ": element %d is %.17g, wanted %s", i, value[i], wanted);
+        else
+            snprintf(why, size, ": element %d is %lld, wanted %s", i, (long long)integer[i], wanted);
+        return false;
+    }
+    return tg_ok();
+}
+
+/* One check: the tensor that the call gives is the literal. */
+static inline bool match(tg_tensor *t, const char *wanted, bool computed, const char *call, const char *file, int line)
+{
+    char why[400] = "", message[600];
+    const bool same = like_literal(t, wanted, computed, why, sizeof why);
+    snprintf(message, sizeof message, "%s%s", call, why);
+    return harness_check(same, message, file, line);
+}
+#define HAS(t, text) match(t, text, false, #t, __FILE__, __LINE__)
+
+/* The same as a condition, for functions that a CHECK calls. */
+static inline bool has(tg_tensor *t, const char *wanted)
+{
+    char why[400] = "";
+    const bool same = like_literal(t, wanted, false, why, sizeof why);
+    if (!same) printf("    the tensor%s\n", why);
+    return same;
+}
+
+/* ---- gradients ---- */
+
+/* The gradient of sum(y) with respect to x. */
+static inline tg_tensor *gradient(tg_tensor *y, tg_tensor *x, int flags)
+{
+    tg_tensor *sum = tg_sum(y), *g = NULL;
+    return tg_gradients(&sum, 1, NULL, &x, 1, &g, flags) == TG_OK ? g : NULL;
+}
+
+static inline tg_status backward_sum(tg_tensor *y) { return tg_backward(tg_sum(y)); }
+
+static inline tg_status backward_flags(tg_tensor *y, int flags)
+{
+    tg_tensor *sum = tg_sum(y);
+    return tg_backward_ex(&sum, 1, NULL, flags);
+}
+
+static inline tg_status backward_with(tg_tensor *y, tg_tensor *g, int flags) { return tg_backward_ex(&y, 1, &g, flags); }
+
+/* ---- what is alive ---- */
+
+/* Whether tensors, nodes, bytes or saved tensors have become more or fewer. */
+static inline bool alive_changed(const tg_stats_info *before)
+{
+    const tg_stats_info now = tg_stats();
+    return now.tensors != before->tensors || now.nodes != before->nodes || now.bytes != before->bytes ||
+           now.saved != before->saved;
+}
+
+/* ---- warnings ---- */
+
+/* The last warning and their number, after tg_set_error_handler(keep_warning, NULL). */
+static char warned[1024];
+static int warnings;
+static inline void keep_warning(tg_status code, const char *message, void *user)
+{
+    (void)user;
+    if (code != TG_OK) return;
+    ++warnings;
+    strncpy(warned, message, sizeof warned - 1);
+}
+
+/* ---- hooks ---- */
+
+/* user: double *, the factor */
+static inline tg_tensor *hook_times(tg_tensor *g, void *user) { return tg_mul_scalar(g, *(double *)user); }
+
+/* user: int *, incremented by each call */
+static inline tg_tensor *hook_count(tg_tensor *g, void *user)
+{
+    (void)g;
+    ++*(int *)user;
+    return NULL;
+}
+
+/* user: double *, becomes the sum of the gradient */
+static inline tg_tensor *hook_see(tg_tensor *g, void *user)
+{
+    *(double *)user = tg_item(tg_sum(g));
+    return NULL;
+}
+
+#endif
