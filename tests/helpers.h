@@ -198,6 +198,73 @@ static inline void keep_warning(tg_status code, const char *message, void *user)
     strncpy(warned, message, sizeof warned - 1);
 }
 
+/* ---- what is printed ---- */
+
+/* What was written to a temporary file, which is closed.  The text stays until the next call. */
+static char printed[65536];
+static inline const char *text_of(FILE *file)
+{
+    rewind(file);
+    printed[fread(printed, 1, sizeof printed - 1, file)] = 0;
+    fclose(file);
+    return printed;
+}
+
+/* Whether that is the text.  If not, both are printed. */
+static inline bool prints(FILE *file, const char *wanted)
+{
+    const bool same = strcmp(text_of(file), wanted) == 0;
+    if (!same) printf("---- wanted ----\n%s---- printed ----\n%s----\n", wanted, printed);
+    return same;
+}
+
+/* ---- allocations that fail ---- */
+
+static int64_t allocations_left; /* until one fails: that one, or all from then on */
+static bool fails_once;
+static inline void *alloc_some(size_t bytes, void *user)
+{
+    const int64_t left = allocations_left--;
+    (void)user;
+    return left > 0 || (left < 0 && fails_once) ? malloc(bytes) : NULL;
+}
+static inline void free_some(void *p, size_t bytes, void *user)
+{
+    (void)bytes, (void)user;
+    free(p);
+}
+
+/* Runs a scenario until no allocation of it fails: in run n the n-th one does, in a second pass all from then on.  Nothing
+ * may stay alive.  For main, before the tests: the allocator changes while nothing is alive. */
+static inline void out_of_memory(bool (*scenario)(void))
+{
+    const tg_allocator some = {alloc_some, free_some, NULL};
+    const int64_t enough = 1000000;
+    harness.test = "out_of_memory";
+    for (int pass = 0; pass < 2; ++pass) {
+        bool done = false;
+        fails_once = pass == 1;
+        allocations_left = enough;
+        CHECK(tg_set_allocator(&some) == TG_OK);
+        tg_set_cache_limit(0);
+        for (int n = 0; n < 2000 && !done; ++n) {
+            const tg_mark mark = tg_scope_begin();
+            allocations_left = n;
+            done = scenario() && allocations_left >= 0;
+            allocations_left = enough;
+            tg_clear_error();
+            tg_scope_end(mark);
+            const tg_stats_info after = tg_stats();
+            CHECK(after.tensors == 0 && after.nodes == 0 && after.bytes == 0 && after.saved == 0);
+        }
+        CHECK(done);
+        tg_clear_error();
+        tg_shutdown();
+        tg_set_default_device(HERE);
+    }
+    CHECK(tg_set_allocator(NULL) == TG_OK);
+}
+
 /* ---- hooks ---- */
 
 /* user: double *, the factor */

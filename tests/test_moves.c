@@ -12,6 +12,12 @@
 #include "helpers.h"
 #include <pthread.h>
 
+#ifdef TG_ENABLE_CUDA
+static const bool with_cuda = true;
+#else
+static const bool with_cuda = false;
+#endif
+
 /* cuda:0 and, where there are two, cuda:1. */
 static tg_device first, second;
 static int devices, waiting;
@@ -37,6 +43,18 @@ static bool strides(tg_tensor *t, tg_shape wanted)
     return same;
 }
 
+/* Runs checks that need one device with the CPU as HERE and, where there is one, with cuda:0. */
+static void on_each_device(void (*checks)(void))
+{
+    checks();
+    if (!devices) return;
+    HERE = first;
+    CHECK(tg_set_default_device(HERE) == TG_OK);
+    checks();
+    HERE = TG_CPU;
+    CHECK(tg_set_default_device(HERE) == TG_OK);
+}
+
 /* How often this thread has waited for a device. */
 static int64_t waits(void)
 {
@@ -45,8 +63,50 @@ static int64_t waits(void)
 
 /* ---- 1.1: nothing to do ---- */
 
+static void no_change_within_a_device(void)
+{
+    tg_tensor *x = leaf("[1, 2]"), *y;
+    tg_device zero;
+    ROW(1.1) {
+        CHECK(tg_to(x, HERE) == x && tg_to_dtype(x, TG_F64) == x && tg_to_like(x, f64("[7]")) == x);
+        CHECK(tg_to_ex(x, HERE, TG_F64, TG_NON_BLOCKING) == x);
+    }
+    ROW(1.2) CHECK((tg_is_cuda(x) ? tg_cuda(x) : tg_cpu(x)) == x && tg_to_dtype(x, tg_dtype_of(x)) == x);
+    ROW(1.4) { /* dtype, device and TG_COPY decide, each alone */
+        CHECK(tg_to_ex(x, HERE, TG_F64, 0) == x);
+        CHECK(tg_to_ex(x, HERE, TG_F32, 0) != x);
+        CHECK(tg_to_ex(x, HERE, TG_F64, TG_COPY) != x);
+        y = tg_t(f64("[[1, 2], [3, 4]]")); /* its layout does not */
+        CHECK(tg_to_ex(y, HERE, TG_F64, 0) == y);
+    }
+    ROW(1.5) {
+        y = tg_to_ex(x, HERE, TG_F64, TG_COPY);
+        CHECK(y != x && tg_data(y) != tg_data(x) && tg_equal(x, y) && !tg_is_leaf(y) && tg_requires_grad(y));
+    }
+    ROW(1.6) {
+        tg_tensor *a = f64("[1, 2]"), *same = tg_to(a, HERE), *copy = tg_to_ex(a, HERE, TG_F64, TG_COPY);
+        tg_add_scalar_(copy, 5);
+        HAS(a, "[1, 2]");
+        CHECK(tg_version_of(a) == 0);
+        tg_add_scalar_(same, 5);
+        HAS(a, "[6, 7]");
+        CHECK(tg_version_of(a) == 1);
+    }
+    ROW(1.8) {
+        y = tg_to(x, HERE);
+        CHECK(tg_is_leaf(y) && tg_requires_grad(y));
+        CHECK(backward_sum(y) == TG_OK);
+        HAS(tg_grad(x), "[1, 1]");
+    }
+    ROW(1.9) {
+        tg_tensor *there = tg_cpu(x);
+        CHECK(tg_device_parse("cpu:0", &zero) == TG_OK && tg_device_equal(zero, TG_CPU) && tg_to(there, zero) == there);
+    }
+}
+
 TEST(moves_that_change_nothing)
 {
+    on_each_device(no_change_within_a_device);
     ON(1, 1.1) {
         tg_tensor *x = there("[1, 2]");
         CHECK(tg_to(x, first) == x && tg_to_dtype(x, TG_F32) == x && tg_to_like(x, there("[7]")) == x);
@@ -132,8 +192,99 @@ static void layouts_from(tg_device device)
     }
 }
 
+static void copies_within_a_device(void)
+{
+    ROW(1.12) {
+        tg_tensor *a = f64("[[1, 2], [3, 4]]"), *view = tg_select(a, 0, 1), *y = tg_to_dtype(view, TG_F32);
+        tg_add_scalar_(a, 0);
+        y = tg_to_dtype(view, TG_F32);
+        CHECK(tg_version_of(y) == 0 && tg_data(y) != tg_data(view));
+        tg_fill_(a, 9);
+        HAS(y, "[3, 4]");
+    }
+    ROW(1.13) {
+        tg_tensor *y = tg_to_dtype(tg_t(tg_zeros(TG_SHAPE(6, 1))), TG_F64);
+        CHECK(tg_dim(y, 0) == 1 && tg_stride(y, 1) == 1);
+        y = tg_to_dtype(tg_t(f64("[[0, 1, 2], [3, 4, 5]]")), TG_F32);
+        CHECK(tg_stride(y, 0) == 1 && tg_stride(y, 1) == 3);
+        HAS(y, "[[0, 3], [1, 4], [2, 5]]");
+    }
+    ROW(1.14) {
+        tg_tensor *gaps = tg_slice(tg_zeros(TG_SHAPE(2, 6)), 1, 0, 6, 2), *y = tg_to_dtype(gaps, TG_F64);
+        CHECK(tg_stride(y, 0) == 3 && tg_stride(y, 1) == 1);
+        y = tg_slice(tg_permute(tg_zeros(TG_SHAPE(2, 3, 4)), TG_DIMS(2, 0, 1)), 2, 0, 3, 2); /* PyTorch: (1, 8, 4) */
+        y = tg_to_dtype(y, TG_F64);
+        CHECK(tg_stride(y, 0) == 1 && tg_stride(y, 1) == 8 && tg_stride(y, 2) == 4);
+    }
+    ROW(1.15) {
+        tg_tensor *wide = tg_expand(tg_ones(TG_SHAPE(3, 1)), TG_SHAPE(3, 4)), *y = tg_to_dtype(wide, TG_F64);
+        CHECK(tg_stride(y, 0) == 4 && tg_stride(y, 1) == 1);
+        y = tg_to_ex(wide, HERE, TG_F32, TG_COPY);
+        CHECK(tg_stride(y, 0) == 4 && tg_stride(y, 1) == 1);
+        y = tg_clone(wide);
+        CHECK(tg_stride(y, 0) == 4 && tg_stride(y, 1) == 1);
+    }
+    ROW(1.16) {
+        tg_tensor *image = tg_permute(tg_zeros(TG_SHAPE(2, 4, 5, 3)), TG_DIMS(0, 3, 1, 2)),
+                  *y = tg_to_dtype(image, TG_F64);
+        CHECK(tg_stride(y, 0) == 60 && tg_stride(y, 1) == 1 && tg_stride(y, 2) == 15 && tg_stride(y, 3) == 3);
+    }
+    ROW(1.17) {
+        tg_tensor *y = tg_contiguous(tg_t(f64("[[0, 1, 2], [3, 4, 5]]")));
+        CHECK(tg_is_contiguous(y) && tg_stride(y, 0) == 2);
+        HAS(y, "[[0, 3], [1, 4], [2, 5]]");
+    }
+    ROW(1.18) {
+        int dims[7] = {0, 1, 2, 3, 4, 5, 6}, i, k, times;
+        uint32_t random = 12345;
+        for (times = 0; times < 10; ++times) {
+            tg_tensor *x, *y;
+            bool same = true;
+            for (i = 6; i > 0; --i) {
+                int swap = dims[i];
+                random = random * 1664525u + 1013904223u;
+                k = (int)((random >> 8) % (uint32_t)(i + 1));
+                dims[i] = dims[k], dims[k] = swap;
+            }
+            x = tg_permute(tg_reshape(tg_arange(0, 768, 1), TG_SHAPE(2, 3, 2, 4, 2, 4, 2)),
+                           TG_DIMS(dims[0], dims[1], dims[2], dims[3], dims[4], dims[5], dims[6]));
+            y = tg_to_dtype(x, TG_F64);
+            for (i = 0; i < 7; ++i) same = same && tg_stride(x, i) == tg_stride(y, i);
+            CHECK(same && tg_equal(x, y));
+        }
+    }
+    ROW(1.19) {
+        tg_tensor *empty = tg_to_dtype(tg_zeros(TG_SHAPE(0, 3)), TG_F64), *y = tg_to_dtype(scalar(2), TG_F32);
+        CHECK(tg_numel(empty) == 0 && tg_dim(empty, 1) == 3 && tg_dtype_of(empty) == TG_F64);
+        CHECK(tg_ndim(y) == 0 && tg_dtype_of(y) == TG_F32);
+    }
+    ROW(1.20) { /* a NaN with a payload, -0, a denormal: bit for bit */
+        uint32_t bits[4] = {0x7fc12345u, 0x80000000u, 1u, 0xffa00001u}, back[4];
+        tg_tensor *y = tg_to_ex(tg_from(bits, TG_SHAPE(4), TG_F32), HERE, TG_F32, TG_COPY);
+        CHECK(tg_copy_out(y, back, sizeof back) == TG_OK && memcmp(bits, back, sizeof bits) == 0);
+        y = tg_clone(tg_slice(tg_from(bits, TG_SHAPE(4), TG_F32), 0, 0, 4, 3));
+        CHECK(tg_copy_out(y, back, 8) == TG_OK && back[0] == bits[0] && back[1] == bits[3]);
+    }
+    ROW(1.21) {
+        tg_tensor *a = f64("[1, 2]"), *y = tg_to_dtype(a, TG_F32);
+        tg_fill_(a, 7);
+        HAS(y, "[1, 2]");
+    }
+    ROW(1.98) HAS(tg_to_ex(f64("[1.5, 2]"), HERE, TG_F32, TG_NON_BLOCKING), "[1.5, 2]");
+    ROW(1.115) {
+        tg_tensor *x = leaf("[1, 2]"), *z = tg_zeros_like(x);
+        CHECK(tg_dtype_of(z) == TG_F64 && !tg_requires_grad(z) && tg_dtype_of(tg_randn_like(x)) == TG_F64);
+        CHECK(tg_dtype_of(tg_ones_like(of(TG_I64, "[1, 2]"))) == TG_I64);
+    }
+    ROW(1.116) {
+        tg_tensor *x = f64("[1, 2]"), *other = leaf_of(TG_F32, "[1]"), *y = tg_to_like(x, other);
+        CHECK(tg_dtype_of(y) == TG_F32 && !tg_requires_grad(y));
+    }
+}
+
 TEST(moves_that_copy)
 {
+    on_each_device(copies_within_a_device);
     ON(1, 1.12) {
         tg_tensor *x = of(TG_F32, "[[1, 2], [3, 4]]"), *row = tg_select(x, 0, 1), *y;
         tg_add_scalar_(x, 0);
@@ -205,8 +356,40 @@ static void conversions(const char *text)
     }
 }
 
+static void conversions_within_a_device(void)
+{
+    ROW(1.22) {
+        HAS(tg_to_dtype(of(TG_F16, "[65519, 65520, 1e-8]"), TG_F64), "[65504, inf, 0]");
+        HAS(tg_to_dtype(of(TG_BF16, "[1.00390625, 1.01171875, nan]"), TG_F64), "[1, 1.015625, nan]");
+        CHECK_NEAR(tg_item(of(TG_F32, "[0.1]")), (double)0.1f, 0);
+        CHECK_NEAR(tg_item(tg_to_dtype(f64("[16777217]"), TG_F32)), 16777216, 0); /* half to even */
+        CHECK_NEAR(tg_item(tg_to_dtype(f64("[16777219]"), TG_F32)), 16777220, 0);
+    }
+    ROW(1.23) HAS(of(TG_I32, "[3.7, -3.7, 0.5, -0.5]"), "[3, -3, 0, 0]");
+    ROW(1.24) { /* saturates, NaN to 0: a rule of our own, where C has undefined behaviour */
+        int64_t back[3];
+        HAS(of(TG_I32, "[1e20, -1e20, nan, inf, -inf]"), "[2147483647, -2147483648, 0, 2147483647, -2147483648]");
+        HAS(of(TG_U8, "[256, 300, -1, nan, 255]"), "[255, 255, 0, 0, 255]");
+        CHECK(tg_copy_out(of(TG_I64, "[1e300, -1e300, nan]"), back, sizeof back) == TG_OK);
+        CHECK(back[0] == INT64_MAX && back[1] == INT64_MIN && back[2] == 0);
+        HAS(tg_to_dtype(of(TG_BF16, "[1e30, -1e30]"), TG_I32), "[2147483647, -2147483648]");
+    }
+    ROW(1.25) HAS(of(TG_BOOL, "[nan, -0.0, 2, 0, 0.25]"), "[1, 0, 1, 0, 1]");
+    ROW(1.26) {
+        int64_t big[2] = {9007199254740993, -9007199254740993};
+        HAS(tg_to_dtype(of(TG_BOOL, "[3, 0]"), TG_F32), "[1, 0]");
+        HAS(tg_to_dtype(of(TG_BOOL, "[3, 0]"), TG_I64), "[1, 0]");
+        CHECK_NEAR(tg_get(tg_to_dtype(tg_from_i64(big, TG_SHAPE(2)), TG_F64), TG_INDEX(0)), 9007199254740992.0, 0);
+    }
+    ROW(1.28) {
+        tg_tensor *y = tg_to_dtype(leaf("[1, 2]"), TG_I64);
+        CHECK(!tg_requires_grad(y) && tg_is_leaf(y));
+    }
+}
+
 TEST(dtype_conversion)
 {
+    on_each_device(conversions_within_a_device);
     ON(1, 1.22) conversions("[65519, 65520, 1e-8, 1.00390625, 1.01171875, 16777217, 0.1, -0.0]");
     ON(1, 1.23) conversions("[3.7, -3.7, 0.5, -0.5, 2.5, -2.5]");
     ON(1, 1.24) {
@@ -231,6 +414,114 @@ TEST(dtype_conversion)
 }
 
 /* ---- 1.4: gradients ---- */
+
+static tg_tensor *hook_dtype(tg_tensor *g, void *user)
+{
+    *(tg_dtype *)user = tg_dtype_of(g);
+    return NULL;
+}
+
+static void gradients_within_a_device(void)
+{
+    ROW(1.31) {
+        tg_tensor *y = tg_to_dtype(leaf_of(TG_F32, "[1, 2]"), TG_F64);
+        CHECK(!tg_is_leaf(y) && tg_requires_grad(y));
+    }
+    ROW(1.32) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_to_dtype(x, TG_F64);
+        warnings = 0;
+        tg_set_error_handler(keep_warning, NULL);
+        CHECK(backward_sum(tg_mul(y, y)) == TG_OK && tg_dtype_of(tg_grad(x)) == TG_F32);
+        CHECK(tg_grad(y) == NULL && warnings == 1 && strstr(warned, "not a leaf Tensor is being accessed"));
+        tg_set_error_handler(NULL, NULL);
+        HAS(tg_grad(x), "[2, 4]");
+    }
+    ROW(1.33) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_retain_grad(tg_to_dtype(x, TG_F64));
+        CHECK(backward_sum(y) == TG_OK);
+        CHECK(tg_dtype_of(tg_grad(y)) == TG_F64 && tg_dtype_of(tg_grad(x)) == TG_F32);
+    }
+    ROW(1.34) { /* the backward of a move is a move, or nothing where nothing changes */
+        tg_tensor *x = leaf("[1, 2]"), *g = f64("[3, 4]"), *y = tg_to_ex(x, HERE, TG_F64, TG_COPY);
+        CHECK(backward_with(y, g, 0) == TG_OK);
+        HAS(tg_grad(x), "[3, 4]");
+    }
+    ROW(1.35) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *narrow = tg_to_dtype(tg_to_dtype(x, TG_F64), TG_F16);
+        tg_tensor *y = tg_to_dtype(narrow, TG_F32);
+        CHECK(backward_with(y, of(TG_F32, "[1e-9, 1]"), 0) == TG_OK && tg_dtype_of(tg_grad(x)) == TG_F32);
+        HAS(tg_grad(x), "[0, 1]");
+    }
+    ROW(1.36) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]");
+        CHECK(backward_sum(tg_add(tg_to_dtype(x, TG_F64), tg_to_dtype(x, TG_F64))) == TG_OK);
+        HAS(tg_grad(x), "[2, 2]");
+    }
+    ROW(1.37) {
+        tg_tensor *x = leaf_of(TG_F32, "[3]"), *y = tg_to_dtype(x, TG_F64), *g;
+        g = gradient(tg_mul(y, tg_mul(y, y)), x, TG_CREATE_GRAPH);
+        CHECK(tg_requires_grad(g) && tg_dtype_of(g) == TG_F32);
+        HAS(gradient(g, x, 0), "[18]");
+    }
+    ROW(1.38) {
+        TG_NO_GRAD;
+        tg_tensor *x = leaf_of(TG_F32, "[1]"), *y = tg_to_dtype(x, TG_F64);
+        CHECK(!tg_requires_grad(y) && tg_is_leaf(y) && tg_to(x, HERE) == x && tg_requires_grad(x));
+    }
+    ROW(1.40) {
+        tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(3), TG_F64, HERE), true);
+        tg_tensor *moved = tg_to_dtype(tg_set_requires_grad(tg_ones(TG_SHAPE(3)), true), TG_F64);
+        CHECK(tg_is_leaf(x) && !tg_is_leaf(moved));
+    }
+    ROW(1.41) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *a, *b;
+        a = tg_set_requires_grad(tg_to_dtype(tg_detach(x), TG_F64), true);
+        b = tg_set_requires_grad(tg_detach(tg_to_dtype(x, TG_F64)), true);
+        CHECK(tg_is_leaf(a) && tg_is_leaf(b) && backward_sum(tg_mul(a, b)) == TG_OK && tg_grad(x) == NULL);
+        HAS(tg_grad(a), "[1, 2]");
+    }
+    ROW(1.42) CHECK(tg_is_leaf(tg_set_requires_grad(tg_to_dtype(of(TG_F32, "[1]"), TG_F64), true)));
+    ROW(1.43) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_to_dtype(x, TG_F64);
+        tg_dtype seen[2] = {TG_BOOL, TG_BOOL};
+        tg_hook(x, hook_dtype, &seen[0]);
+        tg_hook(y, hook_dtype, &seen[1]);
+        CHECK(backward_sum(y) == TG_OK && seen[0] == TG_F32 && seen[1] == TG_F64);
+    }
+    ROW(1.44) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_to_dtype(x, TG_F64);
+        CHECK(tg_mul_scalar_(y, 3) == y && tg_version_of(y) == 1 && tg_version_of(x) == 0);
+        CHECK(backward_sum(y) == TG_OK);
+        HAS(tg_grad(x), "[3, 3]");
+    }
+    ROW(1.45) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2, 3, 4]"), *m = tg_set_requires_grad(tg_zeros(TG_SHAPE(2, 3)), true);
+        CHECK(backward_sum(tg_to_dtype(tg_narrow(x, 0, 1, 2), TG_F64)) == TG_OK);
+        HAS(tg_grad(x), "[0, 1, 1, 0]");
+        CHECK(backward_sum(tg_to_dtype(tg_t(m), TG_F64)) == TG_OK && tg_stride(tg_grad(m), 0) == 3);
+        CHECK(tg_stride(tg_grad(m), 1) == 1);
+    }
+    ROW(1.46) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_sum(tg_to_dtype(x, TG_F64));
+        CHECK(tg_backward(y) == TG_OK && tg_backward(y) == TG_OK);
+        HAS(tg_grad(x), "[2, 2]");
+    }
+    ROW(1.49) {
+        tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *y = tg_mul_scalar(x, 2);
+        CHECK(backward_with(y, f64("[1, 1]"), TG_RETAIN_GRAPH) == TG_OK && tg_dtype_of(tg_grad(x)) == TG_F32);
+        CHECK(backward_with(y, of(TG_I64, "[1, 2]"), 0) == TG_OK);
+        HAS(tg_grad(x), "[4, 6]");
+    }
+    ROW(1.50) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(x), *g;
+        CHECK(tg_backward(y) == TG_OK);
+        g = tg_grad(x);
+        CHECK(tg_backward(y) == TG_OK && tg_grad(x) == g);
+        HAS(g, "[2, 2]");
+    }
+}
+
+TEST(gradients_through_moves) { on_each_device(gradients_within_a_device); }
 
 typedef struct { tg_device device; tg_dtype dtype; } seen_at;
 static tg_tensor *see(tg_tensor *g, void *user)
@@ -379,8 +670,66 @@ TEST(a_moved_leaf_is_no_leaf)
 
 /* ---- 1.5: copy_ ---- */
 
+static void copy_into_the_same_device(void)
+{
+    ROW(1.53) {
+        tg_tensor *dst = of(TG_F32, "[[0, 0, 0], [0, 0, 0]]");
+        CHECK(tg_copy_(dst, f64("[1, 2, 3]")) == dst);
+        HAS(dst, "[[1, 2, 3], [1, 2, 3]]");
+        CHECK(tg_copy_(dst, scalar(7)) == dst);
+        HAS(dst, "[[7, 7, 7], [7, 7, 7]]");
+        CHECK_FAILS(tg_copy_(f64("[0, 0, 0]"), f64("[0, 0, 0, 0]")),
+                    "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0");
+        CHECK_FAILS(tg_copy_(f64("[1]"), f64("[[1, 2], [3, 4]]")), "");
+    }
+    ROW(1.54) {
+        tg_tensor *x = f64("[1, 2, 3]");
+        CHECK(tg_copy_(x, x) == x && tg_copy_(x, tg_narrow(x, 0, 0, 3)) == x);
+        HAS(x, "[1, 2, 3]");
+        CHECK(tg_copy_(tg_narrow(x, 0, 1, 2), tg_narrow(x, 0, 0, 2)) != NULL); /* overlapping: as if read first */
+        HAS(x, "[1, 1, 2]");
+    }
+    ROW(1.55) {
+        tg_tensor *x = leaf("[1, 2]");
+        CHECK_FAILS(tg_copy_(x, f64("[3, 4]")),
+                    "a leaf Variable that requires grad is being used in an in-place operation.");
+        HAS(x, "[1, 2]");
+        {
+            TG_NO_GRAD;
+            CHECK(tg_copy_(x, f64("[3, 4]")) == x);
+        }
+        CHECK(tg_version_of(x) == 1 && tg_is_leaf(x) && tg_requires_grad(x));
+        HAS(x, "[3, 4]");
+    }
+    ROW(1.56) {
+        tg_tensor *src = leaf_of(TG_F32, "[2]"), *dst = f64("[0, 0, 0]"), *integers = of(TG_I64, "[0, 0]");
+        CHECK(tg_copy_(dst, src) == dst && tg_requires_grad(dst) && !tg_is_leaf(dst));
+        CHECK(backward_sum(dst) == TG_OK && tg_dtype_of(tg_grad(src)) == TG_F32);
+        HAS(tg_grad(src), "[3]");
+        CHECK(tg_copy_(integers, src) == integers && !tg_requires_grad(integers));
+    }
+    ROW(1.57) {
+        tg_tensor *x = leaf("[1, 2, 3]"), *y = tg_mul_scalar(x, 2);
+        tg_copy_(y, f64("[7, 8, 9]"));
+        CHECK(backward_sum(y) == TG_OK);
+        HAS(tg_grad(x), "[0, 0, 0]");
+        y = tg_mul_scalar(x, 1);
+        tg_copy_(tg_narrow(y, 0, 1, 1), f64("[5]"));
+        CHECK(backward_sum(y) == TG_OK);
+        HAS(tg_grad(x), "[1, 0, 1]");
+    }
+    ROW(1.58) {
+        tg_tensor *wide = tg_expand(f64("[1]"), TG_SHAPE(3));
+        CHECK_FAILS(tg_copy_(wide, f64("[1, 2, 3]")),
+                    "unsupported operation: more than one element of the written-to tensor "
+                    "refers to a single memory location.\n  hint: write to a copy of its own: tg_clone(t)");
+        HAS(wide, "[1, 1, 1]");
+    }
+}
+
 TEST(copy_into)
 {
+    on_each_device(copy_into_the_same_device);
     ON(1, 1.53) {
         tg_tensor *dst = there("[[0, 0, 0], [0, 0, 0]]"), *here = f64("[[0, 0, 0], [0, 0, 0]]");
         CHECK(tg_copy_(dst, f64("[1, 2, 3]")) == dst && is_on(dst, first));
@@ -705,12 +1054,6 @@ TEST(values_seen_by_the_host)
 
 /* ---- 1.7: devices ---- */
 
-#ifdef TG_ENABLE_CUDA
-static const bool with_cuda = true;
-#else
-static const bool with_cuda = false;
-#endif
-
 /* Whether the call failed because there is no GPU to be had. */
 static bool no_gpu(const tg_tensor *result)
 {
@@ -722,19 +1065,64 @@ static bool no_gpu(const tg_tensor *result)
 
 TEST(devices_as_values)
 {
-    tg_device d = TG_CPU;
+    static const char *const bad[] = {"cuda:00", "cuda:01", "cuda:-1", "cuda:",   "cuda:1x", "cuda 0",
+                                      "cuda:0 ", ":0",      "1",       "cuda:2.", "cuda:2?", "cuda: 2"};
+    tg_device d = TG_CPU, e = TG_CPU;
+    size_t i;
+    ROW(1.76) {
+        CHECK(tg_device_parse("cpu", &d) == TG_OK && tg_device_equal(d, TG_CPU));
+        CHECK(tg_device_parse("cuda", &d) == TG_OK && tg_device_equal(d, TG_CUDA(-1)));
+        CHECK(tg_device_parse("cuda:0", &d) == TG_OK && tg_device_equal(d, TG_CUDA(0)));
+        CHECK(tg_device_parse("cuda:90", &d) == TG_OK && d.type == TG_DEV_CUDA && d.index == 90);
+        CHECK(tg_device_parse("cuda:10", &d) == TG_OK && strcmp(tg_device_str(d), "cuda:10") == 0);
+        CHECK(strcmp(tg_device_str(TG_CUDA(-1)), "cuda") == 0 && strcmp(tg_device_str(TG_CPU), "cpu") == 0);
+    }
+    ROW(1.77) {
+        for (i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
+            char text[80];
+            snprintf(text, sizeof text, "Invalid device string: '%s'", bad[i]);
+            d = TG_CUDA(5);
+            CHECK_FAILS(tg_device_parse(bad[i], &d), text);
+            CHECK(d.index == 5); /* a failing call changes nothing */
+        }
+        CHECK_FAILS(tg_device_parse("cuda0", &d), "Invalid device string: 'cuda0'");
+    }
+    ROW(1.78) CHECK_FAILS(tg_device_parse("", &d), "Device string must not be empty");
+    ROW(1.79) {
+        CHECK_FAILS(tg_device_parse("gpu", &d), "Expected one of cpu, cuda device type at start of device string: gpu");
+        CHECK_FAILS(tg_device_parse("CUDA", &d), "device type at start of device string: CUDA");
+        CHECK_FAILS(tg_device_parse("cudaa:1", &d), "device type at start of device string: cudaa");
+    }
+    ROW(1.80) {
+        CHECK_FAILS(tg_device_parse("cuda:999999999999", &d),
+                    "Could not parse device index '999999999999' in device string 'cuda:999999999999'");
+        CHECK_FAILS(tg_device_parse("cuda:128", &d), "Could not parse device index '128'");
+    }
+    ROW(1.82) {
+        CHECK(!tg_device_equal(TG_CUDA(-1), TG_CUDA(0)) && !tg_device_equal(TG_CUDA(0), TG_CUDA(1)));
+        CHECK(!tg_device_equal(TG_CPU, TG_CUDA(0)) && tg_device_equal(TG_CPU, TG_CPU));
+    }
+    ROW(1.83) CHECK(tg_device_equal(tg_device_of(f64("[1]")), HERE));
+    ROW(1.88) CHECK(tg_cuda_is_available() == (tg_cuda_device_count() > 0) && tg_ok());
+    ROW(1.86)
+        if (!with_cuda) {
+            tg_tensor *x = f64("[1, 2]");
+            CHECK_FAILS(tg_cuda(x), "not compiled with CUDA enabled");
+            CHECK_FAILS(tg_to(x, TG_CUDA(0)), "not compiled with CUDA enabled");
+            CHECK_FAILS(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)), "not compiled with CUDA enabled");
+            CHECK_FAILS(tg_set_default_device(TG_CUDA(0)), "CUDA");
+            CHECK_FAILS(tg_synchronize(TG_CUDA(0)), "CUDA");
+            CHECK_FAILS(tg_cuda_set_device(0), "CUDA");
+            HAS(tg_add_scalar(x, 1), "[2, 3]"); /* the CPU goes on */
+        }
+    d.type = 9, d.index = 0;
+    CHECK_FAILS(tg_to(f64("[1]"), d), "unknown device type 9");
+    CHECK_FAILS(tg_device_parse(NULL, &e), "NULL");
+    CHECK_FAILS(tg_device_parse("cpu", NULL), "NULL");
     ROW(1.81) {
         d.type = TG_DEV_CUDA, d.index = -2;
         CHECK_FAILS(tg_to(f64("[1]"), d), "Device index must not be negative");
         CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), TG_F32, d), "Device index must not be negative");
-    }
-    ROW(1.88) CHECK(tg_cuda_is_available() == (devices > 0) && tg_ok());
-    ROW(1.86) {
-        if (!with_cuda) {
-            CHECK_FAILS(tg_cuda(f64("[1]")), "not compiled with CUDA enabled");
-            CHECK_FAILS(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)), "not compiled with CUDA enabled");
-        }
-        HAS(tg_add_scalar(f64("[1]"), 1), "[2]"); /* the CPU goes on */
     }
     ROW(1.87) {
         if (with_cuda && devices == 0) CHECK(no_gpu(tg_cuda(f64("[1]"))) && no_gpu(tg_pin_memory(f64("[1]"))));
@@ -1007,6 +1395,7 @@ int main(int argc, char **argv)
     RUN(moves_that_change_nothing);
     RUN(moves_that_copy);
     RUN(dtype_conversion);
+    RUN(gradients_through_moves);
     RUN(gradients_come_home);
     RUN(a_moved_leaf_is_no_leaf);
     RUN(copy_into);
@@ -1021,7 +1410,7 @@ int main(int argc, char **argv)
     RUN(from_device_to_device);
     RUN(training_over_devices);
     RUN(threads_on_one_device);
-    if (!harness.only || !harness.only[0]) check_rows(argc > 2 ? argv[2] : "tests/semantics.txt", "test_moves");
+    check_rows("test_moves");
     tg_shutdown();
     printf("%d devices; %d rows wait for more\n", devices, waiting);
     return harness_end();

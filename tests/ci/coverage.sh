@@ -36,7 +36,7 @@ for path in tests/test_*.c; do
     name=$(basename "$path" .c)
     run "$name" "$name" "$B/$name"
 done
-run test_lifetimes test_lifetimes-debug env TG_DEBUG=1 "$B/test_lifetimes"
+run test_use_after_end test_use_after_end-debug env TG_DEBUG=1 "$B/test_use_after_end"
 run test_ops test_ops-small env SMALL=1 "$B/test_ops"
 wait
 
@@ -49,19 +49,17 @@ on_sim() { run "sim-$1" "sim-$2" env SMALL=1 TG_SIM_DEVICES=2 TG_SIM_STREAMS=laz
 
 if have c++; then
     one sim-build-test_ops sim_build test_ops # makes what all are linked with
-    for name in test_moves test_streams cuda/test_faults test_lifetimes test_callbacks test_engine test_check_optim_show \
-        test_oom; do
+    for name in $ON_DEVICE test_moves test_streams cuda/test_faults test_use_after_end test_callbacks test_oom; do
         job "sim-build-${name##*/}" sim_build $name
     done
     wait
     on_sim test_ops ops TG_TEST_DEVICE=cuda:0 "$B/sim-test_ops"
     on_sim test_ops memory TG_TEST_DEVICE=cuda:0 TG_TEST_MEMORY=1 "$B/sim-test_ops"
-    on_sim test_engine engine TG_TEST_DEVICE=cuda:0 "$B/sim-test_engine"
-    on_sim test_check_optim_show check-optim-show TG_TEST_DEVICE=cuda:0 "$B/sim-test_check_optim_show"
+    for name in $ON_DEVICE; do on_sim $name ${name#test_} TG_TEST_DEVICE=cuda:0 "$B/sim-$name"; done
     on_sim test_oom oom TG_TEST_DEVICE=cuda:0 "$B/sim-test_oom" --part 0/32
     for devices in 0 1 2; do on_sim test_moves moves-$devices TG_SIM_DEVICES=$devices "$B/sim-test_moves"; done
     on_sim test_moves moves-debug TG_DEBUG=1 "$B/sim-test_moves"
-    for name in test_streams test_faults test_lifetimes test_callbacks; do on_sim $name $name "$B/sim-$name"; done
+    for name in test_streams test_faults test_use_after_end test_callbacks; do on_sim $name $name "$B/sim-$name"; done
     wait
 else
     skip simulator "no c++"

@@ -78,6 +78,9 @@ short_tests()
     done
 }
 
+# tests whose tensors are where TG_TEST_DEVICE says; beside them test_ops and test_oom
+ON_DEVICE='test_autograd test_gradients test_hooks test_inplace test_custom test_memory test_gradcheck test_optim test_show'
+
 # rotation N: this commit's turn among N
 rotation() { echo $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % $1)); }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # valgrind.sh FOLDER: parts of the tests under valgrind, with SMALL set and freed blocks given back at once.
 passed=0 failed=0
-for part in ops:matmul ops:softmax ops:layer_norm ops:index_add ops:cat ops:sort engine:hook engine:view engine:checkpoint \
-    engine:custom engine:scope check_optim_show:optim check_optim_show:print; do
+for part in ops:matmul ops:softmax ops:layer_norm ops:index_add ops:cat ops:sort hooks:hook inplace:view custom:checkpoint \
+    custom:custom memory:scope optim:optim show:print; do
     name=test_${part%:*}
     [ -f "tests/$name.c" ] || continue
     if [ ! -x "$1/$name-valgrind" ] || [ tensorgrad.h -nt "$1/$name-valgrind" ] || [ "tests/$name.c" -nt "$1/$name-valgrind" ]; then

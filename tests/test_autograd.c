@@ -1,0 +1,722 @@
+/* The graph and its backward: section 2.1, 2.2 and 2.4 of the semantics list.  Leaves and their gradients, retained graphs,
+ * several roots, tg_gradients, gradient modes, anomaly mode, runs one step at a time, graphs of unusual shape, and
+ * mistakes that other libraries have made.  Values of gradients op by op are in test_gradients.c and test_ops.c. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "semantics.h"
+#include "helpers.h"
+#include <time.h>
+
+TEST(gradient_assignment_and_legality)
+{
+    ROW(1.72) {
+        tg_tensor *x = leaf("[1, 2, 3]"), *g = f64("[4, 5, 6]");
+        CHECK_FAILS(tg_set_grad(x, of(TG_F32, "[1, 2, 3]")),
+                    "attempting to assign a gradient with dtype 'f32' to a tensor with "
+                    "dtype 'f64'. Please ensure that the gradient and the tensor");
+        CHECK_FAILS(tg_set_grad(x, f64("[1, 2, 3, 4]")), "of size '[4]' to a tensor of size '[3]'. Please ensure");
+        CHECK_FAILS(tg_set_grad(x, x), "can't assign Variable as its own grad");
+        CHECK(tg_grad(x) == NULL);
+        CHECK(tg_set_grad(x, g) == TG_OK && tg_grad(x) == g);
+        CHECK(backward_sum(tg_mul_scalar(x, 2)) == TG_OK);
+        HAS(tg_grad(x), "[6, 7, 8]");
+        CHECK(tg_set_grad(x, NULL) == TG_OK && tg_grad(x) == NULL);
+    }
+    ROW(1.120) {
+        CHECK_FAILS(tg_set_requires_grad(of(TG_I64, "[1]"), true),
+                    "only Tensors of floating point dtype can require gradients");
+        CHECK_FAILS(tg_set_requires_grad(of(TG_BOOL, "[1]"), true), "only Tensors of floating point dtype");
+        CHECK_FAILS(tg_param(of(TG_I32, "[1]")), "only Tensors of floating point dtype");
+        CHECK(tg_set_requires_grad(of(TG_I64, "[1]"), false) != NULL && tg_ok());
+    }
+    ROW(1.121) {
+        tg_tensor *x = leaf("[1]"), *y = tg_mul_scalar(x, 2);
+        CHECK_FAILS(tg_set_requires_grad(y, false), "you can only change requires_grad flags of leaf variables.");
+        CHECK(tg_set_requires_grad(y, true) == y && !tg_is_leaf(y) && tg_set_requires_grad(x, false) == x);
+        CHECK(!tg_requires_grad(x) && tg_requires_grad(y));
+    }
+}
+
+/* ---- section 2.1: the graph ---- */
+
+TEST(graph_basics)
+{
+    ROW(2.1) {
+        tg_tensor *x = leaf("[1, 2]"), *c = f64("[1, 2]");
+        CHECK(tg_requires_grad(tg_add(x, c)) && tg_requires_grad(tg_add(c, x)) && !tg_requires_grad(tg_add(c, c)));
+        CHECK(!tg_requires_grad(tg_eq(x, c)) && !tg_requires_grad(tg_argmax(x, 0, false)));
+        {
+            TG_NO_GRAD;
+            CHECK(!tg_requires_grad(tg_add(x, c)));
+        }
+    }
+    ROW(2.2) {
+        tg_tensor *x = leaf("[1, 2]"), *c = f64("[1, 2]");
+        CHECK(tg_is_leaf(x) && tg_is_leaf(c) && tg_is_leaf(tg_mul(c, c)) && !tg_is_leaf(tg_mul(c, x)));
+    }
+    ROW(2.3) {
+        tg_tensor *x = scalar_leaf(3);
+        CHECK(tg_backward(x) == TG_OK);
+        HAS(tg_grad(x), "1");
+    }
+    ROW(2.4) {
+        tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(1, 1)), true);
+        CHECK(tg_backward(scalar_leaf(1)) == TG_OK && tg_backward(leaf("[1]")) == TG_OK && tg_backward(x) == TG_OK);
+        CHECK(tg_ndim(tg_grad(x)) == 2);
+        CHECK_FAILS(tg_backward(tg_mul_scalar(leaf("[1, 2]"), 2)),
+                    "grad can be implicitly created only for scalar outputs");
+    }
+    ROW(2.5) {
+        tg_tensor *roots[2];
+        CHECK_FAILS(tg_backward(scalar(1)), "element 0 of tensors does not require grad and does not have a grad_fn");
+        roots[0] = scalar_leaf(1), roots[1] = scalar(1);
+        CHECK_FAILS(tg_backward_ex(roots, 2, NULL, 0), "element 1 of tensors does not require grad");
+        CHECK(tg_grad(roots[0]) == NULL);
+    }
+    ROW(2.6) {
+        tg_tensor *y = tg_mul_scalar(leaf("[1, 2, 3]"), 2);
+        CHECK_FAILS(backward_with(y, f64("[1, 2, 3, 4]"), 0), "Mismatch in shape: grad_output[0] has a shape of ");
+        CHECK_FAILS(backward_with(y, f64("[1, 2, 3, 4]"), 0), "[4] and output[0] has a shape of ");
+    }
+    ROW(2.7) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_retain_grad(tg_mul_scalar(x, 3)), *sum = tg_sum(y);
+        CHECK(tg_backward(sum) == TG_OK && tg_backward(sum) == TG_OK);
+        HAS(tg_grad(x), "[6, 6]");
+        HAS(tg_grad(y), "[2, 2]");
+    }
+    ROW(2.8) {
+        tg_tensor *x = leaf("[1, 2]"), *a = leaf("[1, 2]"), *b = leaf("[1, 2]"), *g = f64("[5, 6]");
+        CHECK(backward_with(tg_add(a, b), g, 0) == TG_OK);
+        CHECK(tg_data(tg_grad(a)) != tg_data(tg_grad(b)) && tg_data(tg_grad(a)) != tg_data(g));
+        CHECK(backward_with(x, g, 0) == TG_OK && tg_grad(x) != g && tg_data(tg_grad(x)) != tg_data(g));
+        tg_fill_(g, 0);
+        tg_fill_(tg_grad(a), 0);
+        HAS(tg_grad(x), "[5, 6]");
+        HAS(tg_grad(b), "[5, 6]");
+    }
+    ROW(2.9) {
+        tg_tensor *x = leaf("[1, 2]"), *first;
+        CHECK(backward_sum(tg_mul(x, x)) == TG_OK);
+        first = tg_grad(x);
+        CHECK(backward_sum(tg_mul(x, x)) == TG_OK && tg_grad(x) == first);
+        HAS(first, "[4, 8]");
+        tg_retain(first);
+        CHECK(backward_flags(tg_mul(x, x), TG_CREATE_GRAPH) == TG_OK && tg_grad(x) != first);
+        HAS(first, "[4, 8]");
+        HAS(tg_grad(x), "[6, 12]");
+        tg_release(first);
+    }
+    ROW(2.10) {
+        tg_tensor *dense = tg_set_requires_grad(tg_t(f64("[[0, 1, 2], [3, 4, 5]]")), true);
+        tg_tensor *gaps = tg_set_requires_grad(tg_slice(f64("[[0, 1, 2, 3], [4, 5, 6, 7]]"), 1, 0, 4, 2), true), *x = leaf("[1, 2]");
+        CHECK(backward_sum(tg_mul_scalar(dense, 2)) == TG_OK && backward_sum(tg_mul_scalar(gaps, 2)) == TG_OK);
+        CHECK(tg_stride(tg_grad(dense), 0) == 1 && tg_stride(tg_grad(dense), 1) == 3);
+        CHECK(tg_stride(tg_grad(gaps), 0) == 2 && tg_stride(tg_grad(gaps), 1) == 1);
+        CHECK(backward_sum(x) == TG_OK && tg_stride(tg_grad(x), 0) == 1); /* sum's gradient is an expanded 1 */
+        tg_set(tg_grad(x), TG_INDEX(0), 9);
+        HAS(tg_grad(x), "[9, 1]");
+    }
+    ROW(2.11) {
+        tg_tensor *x = leaf("[2, 3]"), *y = tg_mul(tg_mul(x, x), x);
+        int calls = 0;
+        double sum = 0;
+        tg_hook(x, hook_count, &calls);
+        tg_hook(x, hook_see, &sum);
+        CHECK(backward_sum(y) == TG_OK && calls == 1);
+        CHECK_NEAR(sum, 12 + 27, 1e-12);
+        HAS(tg_grad(x), "[12, 27]");
+    }
+    ROW(2.12) {
+        tg_tensor *x = leaf("[1, 1]"), *y = tg_mul_scalar(x, 2), *a = tg_mul_scalar(y, 3), *b = tg_mul(y, y);
+        tg_tensor *sum = tg_sum(tg_add(tg_mul(a, b), y));
+        int calls = 0, steps = 0;
+        tg_step_info info;
+        tg_backward_run *run;
+        int64_t last = INT64_MAX;
+        bool falling = true;
+        tg_hook(y, hook_count, &calls);
+        run = tg_backward_begin(&sum, 1, NULL, 0);
+        while (tg_backward_step(run, &info)) {
+            falling = falling && info.node < last;
+            last = info.node;
+            ++steps;
+        }
+        CHECK(tg_backward_end(run) == TG_OK && calls == 1 && steps == 6 && falling);
+        HAS(tg_grad(x), "[74, 74]"); /* 6x * 4x^2 + 2x */
+    }
+    ROW(2.13) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(tg_exp(x));
+        CHECK(tg_backward(y) == TG_OK);
+        CHECK_FAILS(tg_backward(y),
+                    "Trying to backward through the graph a second time (or directly access saved tensors after "
+                    "they have already been freed). Saved intermediate values of the graph are freed by tg_backward "
+                    "and tg_gradients. (at node ");
+        CHECK_FAILS(tg_backward(y), "\n  hint: pass TG_RETAIN_GRAPH to the first backward");
+        CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), exp(1.0), 1e-12);
+    }
+    ROW(2.14) {
+        tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *y = tg_sum(tg_view(tg_add(tg_t(x), x), TG_SHAPE(4))), *trunk, *one, *two;
+        CHECK(tg_backward(y) == TG_OK && tg_backward(y) == TG_OK);
+        HAS(tg_grad(x), "[[4, 4], [4, 4]]");
+        trunk = tg_exp(x), one = tg_sum(trunk), two = tg_sum(tg_mul_scalar(trunk, 2));
+        CHECK(tg_backward(one) == TG_OK);
+        CHECK_FAILS(tg_backward(two), "second time"); /* the shared part was freed */
+        CHECK(tg_backward(tg_sum(tg_mul_scalar(x, 2))) == TG_OK);
+    }
+    ROW(2.15) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(tg_mul(x, x)), *z = tg_sum(tg_mul(x, x));
+        CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK &&
+              tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK);
+        HAS(tg_grad(x), "[4, 8]");
+        CHECK(tg_backward(y) == TG_OK);
+        CHECK_FAILS(tg_backward(y), "second time");
+        CHECK(tg_backward_ex(&z, 1, NULL, TG_CREATE_GRAPH) == TG_OK && tg_backward(z) == TG_OK);
+        HAS(tg_grad(x), "[10, 20]");
+        tg_set_grad(x, NULL);
+    }
+    ROW(2.16) { /* a million nodes in a small stack: test_deep */
+        tg_tensor *x = tg_set_requires_grad(tg_cpu(f64("[1]")), true), *y = x;
+        int i;
+        for (i = 0; i < 200000; ++i) y = tg_add_scalar(y, 1);
+        CHECK(backward_sum(y) == TG_OK);
+        HAS(tg_grad(x), "[1]");
+        HAS(y, "[200001]");
+    }
+    ROW(2.17) {
+        tg_tensor *x = leaf("[1, 2]"), *roots[2];
+        roots[0] = roots[1] = tg_sum(tg_mul_scalar(x, 3));
+        CHECK(tg_backward_ex(roots, 2, NULL, 0) == TG_OK);
+        HAS(tg_grad(x), "[6, 6]");
+        roots[1] = tg_sum(tg_mul(x, x));
+        CHECK(tg_backward_ex(roots, 2, NULL, 0) == TG_OK);
+        HAS(tg_grad(x), "[11, 13]");
+    }
+    ROW(2.18) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_mul(x, x);
+        {
+            TG_NO_GRAD;
+            CHECK(backward_sum(x) != TG_OK); /* a new op under no_grad has no graph */
+            tg_clear_error();
+            CHECK(backward_with(y, f64("[1, 1]"), TG_RETAIN_GRAPH) == TG_OK);
+        }
+        HAS(tg_grad(x), "[2, 4]");
+    }
+    ROW(2.19) { /* tg_backward has no inputs argument: tg_gradients with tg_set_grad is its form here */
+        tg_tensor *a = leaf("[1, 2]"), *b = leaf("[3, 4]"), *product = tg_mul(a, b), *y = tg_sum(product), *g = NULL;
+        CHECK(tg_gradients(&y, 1, NULL, &a, 1, &g, TG_RETAIN_GRAPH) == TG_OK && tg_set_grad(a, g) == TG_OK);
+        HAS(tg_grad(a), "[3, 4]");
+        CHECK(tg_grad(b) == NULL);
+        CHECK(tg_gradients(&y, 1, NULL, &product, 1, &g, 0) == TG_OK);
+        HAS(g, "[1, 1]");
+        CHECK_FAILS(tg_gradients(&y, 1, NULL, &a, 0, &g, 0), "grad requires non-empty inputs.");
+    }
+    ROW(2.20) {
+        tg_tensor *x = leaf("[1, 2]"), *i = NULL;
+        CHECK(!tg_requires_grad(tg_to_dtype(x, TG_I32)) && tg_requires_grad(tg_max_dim(x, 0, false, &i)));
+        CHECK(!tg_requires_grad(i) && tg_is_leaf(i) && tg_dtype_of(i) == TG_I64);
+    }
+    ROW(2.21) {
+        tg_tensor *x = leaf("[1, 2]"), *other = leaf("[1, 2]"), *unused = tg_mul(other, x);
+        CHECK(unused != NULL && backward_sum(tg_mul_scalar(x, 2)) == TG_OK && tg_grad(other) == NULL);
+        HAS(tg_grad(x), "[2, 2]");
+    }
+}
+
+static int grad_modes[2]; /* hooks called with grad mode off and on */
+static tg_tensor *hook_grad_mode(tg_tensor *g, void *user)
+{
+    (void)g, (void)user;
+    grad_modes[tg_is_grad_enabled()]++;
+    return NULL;
+}
+
+TEST(grad_mode_inside_backward)
+{
+    ROW(2.18) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_mul(x, x);
+        grad_modes[0] = grad_modes[1] = 0;
+        tg_hook(y, hook_grad_mode, NULL);
+        tg_hook(x, hook_grad_mode, NULL);
+        CHECK(backward_flags(y, TG_RETAIN_GRAPH) == TG_OK && grad_modes[0] == 2 && grad_modes[1] == 0);
+        CHECK(backward_flags(y, TG_CREATE_GRAPH) == TG_OK && grad_modes[0] == 2 && grad_modes[1] == 2);
+        CHECK(tg_is_grad_enabled());
+        {
+            TG_NO_GRAD;
+            CHECK(backward_with(y, f64("[1, 1]"), 0) == TG_OK && !tg_is_grad_enabled());
+        }
+        tg_set_grad(x, NULL);
+    }
+}
+
+/* ---- section 2.2: tg_gradients ---- */
+
+TEST(gradients_of_chosen_inputs)
+{
+    ROW(2.22) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_mul(x, x), *z = tg_sum(tg_exp(y)), *in[2], *g[2] = {NULL, NULL};
+        in[0] = x, in[1] = y;
+        CHECK(tg_gradients(&z, 1, NULL, in, 2, g, 0) == TG_OK && tg_grad(x) == NULL && tg_is_leaf(g[0]));
+        CHECK_NEAR(tg_get(g[1], TG_INDEX(0)), exp(1.0), 1e-12);
+        CHECK_NEAR(tg_get(g[0], TG_INDEX(1)), 4 * exp(4.0), 1e-12);
+    }
+    ROW(2.23) {
+        tg_tensor *x = leaf("[1, 2]"), *u = leaf("[[7], [8]]"), *y = tg_sum(x), *in[2], *g[2] = {NULL, NULL};
+        in[0] = x, in[1] = u;
+        CHECK_FAILS(
+            tg_gradients(&y, 1, NULL, in, 2, g, 0),
+            "One of the differentiated Tensors appears to not have been used in the graph. (input 1)\n"
+            "  hint: pass TG_ALLOW_UNUSED");
+        CHECK(g[0] == NULL && g[1] == NULL);
+        CHECK(tg_gradients(&y, 1, NULL, in, 2, g, TG_ALLOW_UNUSED) == TG_OK && g[1] == NULL);
+        HAS(g[0], "[1, 1]");
+        CHECK(tg_gradients(&y, 1, NULL, in, 2, g, TG_MATERIALIZE_GRADS) == TG_OK);
+        HAS(g[1], "[[0], [0]]");
+        CHECK(tg_ndim(g[1]) == 2);
+    }
+    ROW(2.24) {
+        tg_tensor *x = leaf("[1, 2]"), *c = f64("[1, 2]"), *y = tg_sum(tg_mul(x, c)), *g = NULL;
+        CHECK_FAILS(tg_gradients(&y, 1, NULL, &c, 1, &g, 0), "One of the differentiated Tensors does not require grad");
+    }
+    ROW(2.25) {
+        tg_tensor *y = tg_sum(leaf("[1]")), *g = NULL;
+        CHECK_FAILS(tg_gradients(&y, 1, NULL, NULL, 0, &g, 0), "grad requires non-empty inputs.");
+    }
+    ROW(2.26) {
+        tg_tensor *x = leaf("[2, 3]"), *y = tg_mul(x, x), *z = tg_sum(tg_mul(y, y)), *in[2], *g[2] = {NULL, NULL};
+        int calls = 0, on_y = 0;
+        in[0] = in[1] = x;
+        CHECK(tg_gradients(&z, 1, NULL, in, 2, g, TG_RETAIN_GRAPH) == TG_OK);
+        HAS(g[0], "[32, 108]");
+        HAS(g[1], "[32, 108]");
+        tg_fill_(g[0], 0);
+        HAS(g[1], "[32, 108]");
+        tg_hook(x, hook_count, &calls);
+        tg_hook(y, hook_count, &on_y);
+        CHECK(tg_gradients(&z, 1, NULL, &y, 1, g, TG_RETAIN_GRAPH) == TG_OK && calls == 0 && on_y == 1);
+        HAS(g[0], "[8, 18]");
+        /* nodes before the intermediate were not run: nothing of theirs was freed */
+        CHECK(tg_gradients(&z, 1, NULL, &y, 1, g, 0) == TG_OK && backward_sum(y) == TG_OK);
+    }
+    ROW(2.26) { /* a leaf that is not asked for: its hooks rest, though a node that runs has an edge to it */
+        tg_tensor *a = leaf("[2]"), *b = leaf("[3]"), *y = tg_sum(tg_mul(a, b));
+        int calls = 0;
+        tg_hook(b, hook_count, &calls);
+        HAS(gradient(y, a, 0), "[3]");
+        CHECK(calls == 0);
+    }
+    ROW(2.27) {
+        tg_tensor *x = leaf("[3]"), *g = gradient(tg_mul(x, tg_mul(x, x)), x, TG_CREATE_GRAPH);
+        CHECK(tg_requires_grad(g) && !tg_is_leaf(g));
+        HAS(g, "[27]");
+        g = gradient(g, x, TG_CREATE_GRAPH);
+        HAS(g, "[18]");
+        HAS(gradient(g, x, 0), "[6]");
+    }
+    ROW(2.28) {
+        tg_stats_info before = tg_stats();
+        {
+            TG_SCOPE;
+            tg_tensor *x = leaf("[3]"), *y = tg_mul(x, tg_mul(x, x));
+            CHECK(backward_flags(y, TG_CREATE_GRAPH) == TG_OK && tg_requires_grad(tg_grad(x)));
+            HAS(gradient(tg_grad(x), x, 0), "[18]");
+        }
+        CHECK(!alive_changed(&before)); /* PyTorch warns of a reference cycle here; there is none */
+    }
+    ROW(2.29) {
+        tg_tensor *x = leaf("[3, 1, 2]"), *parts[3], *i = NULL, *values;
+        CHECK(tg_unbind(x, 0, parts, 3) == 3 && tg_backward(tg_mul_scalar(parts[1], 5)) == TG_OK);
+        HAS(tg_grad(x), "[0, 5, 0]");
+        values = tg_sort(x, 0, false, &i);
+        CHECK(tg_backward(tg_select(values, 0, 2)) == TG_OK);
+        HAS(tg_grad(x), "[1, 5, 0]");
+    }
+}
+
+TEST(gradients_of_several_outputs)
+{
+    tg_tensor *x = leaf("[1, 2]"), *out[2], *grads[2], *g = NULL;
+    out[0] = tg_mul(x, x), out[1] = tg_mul_scalar(x, 3);
+    grads[0] = f64("[1, 10]"), grads[1] = f64("[2, 0]");
+    CHECK(tg_gradients(out, 2, grads, &x, 1, &g, TG_RETAIN_GRAPH) == TG_OK);
+    HAS(g, "[8, 40]");
+    grads[1] = NULL;
+    CHECK_FAILS(tg_gradients(out, 2, grads, &x, 1, &g, TG_RETAIN_GRAPH),
+                "grad can be implicitly created only for scalar");
+    out[1] = tg_sum(out[1]);
+    CHECK(tg_gradients(out, 2, grads, &x, 1, &g, TG_RETAIN_GRAPH) == TG_OK);
+    HAS(g, "[5, 43]");
+    out[1] = out[0]; /* an output that is an input, too */
+    CHECK(tg_gradients(out, 2, grads, out, 1, &g, TG_RETAIN_GRAPH) != TG_OK);
+    tg_clear_error();
+    grads[1] = f64("[1, 1]");
+    CHECK(tg_gradients(out, 2, grads, out, 1, &g, TG_RETAIN_GRAPH) == TG_OK);
+    HAS(g, "[2, 11]");
+    CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK);
+    HAS(g, "[1, 10]");
+    CHECK(g != grads[0] && tg_data(g) != tg_data(grads[0]));
+    grads[0] = tg_param(f64("[3, 4]")); /* in no scope's list: it must not be given to one */
+    CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK && g != grads[0]);
+    HAS(g, "[3, 4]");
+    tg_release(grads[0]);
+    CHECK_FAILS(tg_gradients(NULL, 1, NULL, &x, 1, &g, 0), "NULL");
+    CHECK_FAILS(tg_gradients(out, 1, NULL, &x, 1, NULL, 0), "NULL");
+}
+
+/* ---- section 2.4: modes ---- */
+
+TEST(modes)
+{
+    ROW(2.39) {
+        tg_tensor *x = leaf("[1, 2]"), *inside, *again;
+        {
+            TG_NO_GRAD;
+            tg_tensor *y = tg_mul(x, x);
+            CHECK(!tg_is_grad_enabled() && !tg_requires_grad(y) && tg_is_leaf(y));
+            {
+                TG_ENABLE_GRAD;
+                CHECK(tg_is_grad_enabled() && tg_requires_grad(tg_mul(x, x)));
+            }
+            CHECK(!tg_is_grad_enabled());
+            inside = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true);
+        }
+        CHECK(tg_is_grad_enabled() && tg_requires_grad(inside) && tg_is_leaf(inside));
+        CHECK(tg_set_grad_enabled(false) == true);
+        again = tg_mul(x, x);
+        CHECK(tg_set_grad_enabled(true) == false && !tg_requires_grad(again));
+        {
+            tg_mark mark = tg_scope_begin();
+            tg_set_grad_enabled(false);
+            tg_scope_end(mark);
+            CHECK(tg_is_grad_enabled()); /* a scope's end restores the mode */
+        }
+    }
+    ROW(2.40) {
+        tg_tensor *x = leaf("[1, 2]");
+        TG_NO_GRAD;
+        CHECK(tg_sub_(x, f64("[0.5, 0.5]")) == x && tg_version_of(x) == 1 && tg_is_leaf(x) && tg_requires_grad(x));
+        HAS(x, "[0.5, 1.5]");
+    }
+    ROW(2.42) {
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_exp(x), *d = tg_detach(y);
+        CHECK(!tg_requires_grad(d) && tg_is_leaf(d) && tg_data(d) == tg_data(y));
+        tg_add_scalar_(d, 1);
+        CHECK(tg_version_of(y) == 1 && tg_version_of(d) == 1);
+        CHECK_FAILS(backward_sum(y), "modified by an inplace operation");
+    }
+    ROW(2.39) { /* no_grad builds no node */
+        tg_tensor *x = leaf("[1, 2]");
+        int64_t nodes = tg_stats().nodes;
+        TG_NO_GRAD;
+        CHECK(tg_sum(tg_exp(tg_mul(x, x))) != NULL && tg_stats().nodes == nodes);
+    }
+}
+
+TEST(anomaly_mode)
+{
+    ROW(2.89) {
+        tg_tensor *x = leaf("[-1, 1]"), *y;
+        tg_set_anomaly(true);
+        y = tg_sqrt(x);
+        tg_set_name(y, "root");
+        CHECK(backward_sum(y) != TG_OK);
+        CHECK(strstr(tg_error_message(), "Function 'SqrtBackward0' returned nan values in its 0th output.") != NULL);
+        CHECK(strstr(tg_error_message(), "sqrt") != NULL);
+        tg_clear_error();
+        CHECK(tg_grad(x) == NULL && backward_sum(tg_sqrt(tg_abs(x))) == TG_OK);
+        tg_set_anomaly(false);
+        tg_set_grad(x, NULL);
+        CHECK(backward_sum(tg_sqrt(x)) == TG_OK);
+        HAS(tg_grad(x), "[nan, 0.5]");
+    }
+}
+
+/* ---- the run, a step at a time ---- */
+
+TEST(backward_step_by_step)
+{
+    tg_tensor *x = leaf("[1, 2]"), *e = tg_exp(x), *y = tg_mul(e, x), *sum;
+    tg_backward_run *run;
+    tg_step_info info;
+    const char *ops[3] = {"sum", "mul", "exp"};
+    int k;
+    tg_set_name(y, "product");
+    sum = tg_sum(y);
+    memset(&info, 0, sizeof info);
+    run = tg_backward_begin(&sum, 1, NULL, 0);
+    for (k = 0; k < 3; ++k) {
+        CHECK(tg_backward_step(run, &info) && strcmp(info.op, ops[k]) == 0 && info.formula != NULL && info.formula[0]);
+        CHECK(tg_grad(x) == NULL); /* nothing is committed before the end */
+        if (k == 1) {
+            CHECK(info.inputs == 2 && strcmp(info.name, "product") == 0);
+            HAS(info.grad, "[1, 1]");
+        }
+        if (k == 2) HAS(info.grad, "[1, 2]");
+    }
+    CHECK(!tg_backward_step(run, &info) && tg_backward_end(run) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), 3 * exp(2.0), 1e-12);
+    tg_set_grad(x, NULL);
+
+    sum = tg_sum(tg_mul(tg_exp(x), x));
+    run = tg_backward_begin(&sum, 1, NULL, TG_RETAIN_GRAPH);
+    CHECK(tg_backward_step(run, NULL) && tg_backward_end(run) == TG_OK && tg_grad(x) == NULL); /* abandoned */
+    CHECK(tg_backward(sum) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), 3 * exp(2.0), 1e-12);
+    CHECK(tg_backward_begin(&y, 1, NULL, 0) == NULL && !tg_ok());
+    tg_clear_error();
+    CHECK(tg_backward_step(NULL, &info) == false);
+    CHECK_FAILS(tg_backward_end(NULL), "NULL");
+}
+
+TEST(live_runs_interleaved)
+{
+    tg_tensor *x = leaf("[0.5, 0.5]"), *y = tg_exp(x), *z = tg_mul(y, y), *l = tg_sum(z), *k = tg_sum(tg_mul(z, x));
+    double v = exp(0.5), in_a = 2 * v * v, in_b = v * v + 0.5 * 2 * v * v;
+    tg_backward_run *a = tg_backward_begin(&l, 1, NULL, TG_RETAIN_GRAPH),
+                    *b = tg_backward_begin(&k, 1, NULL, TG_RETAIN_GRAPH);
+    bool more_a = true, more_b = true;
+    CHECK(tg_backward_step(a, NULL) && tg_backward_step(b, NULL) && tg_backward_step(b, NULL)); /* z waits in both */
+    CHECK(tg_backward_ex(&l, 1, NULL, TG_RETAIN_GRAPH) == TG_OK); /* and a third, from end to end */
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), in_a, 1e-12);
+    while (more_a || more_b) {
+        if (more_b) more_b = tg_backward_step(b, NULL);
+        if (more_a) more_a = tg_backward_step(a, NULL);
+    }
+    CHECK(tg_backward_end(a) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), 2 * in_a, 1e-12);
+    CHECK(tg_backward_end(b) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), 2 * in_a + in_b, 1e-12);
+}
+
+TEST(a_backward_that_fails_changes_no_gradient)
+{
+    tg_tensor *a = leaf("[1, 2]"), *b = leaf("[3, 4]"), *q = tg_mul_scalar(a, 2), *y;
+    CHECK(backward_sum(tg_mul(a, b)) == TG_OK);
+    y = tg_add(tg_mul(b, b), tg_exp(q));
+    q = tg_exp(q);
+    y = tg_add(y, tg_mul(q, q));
+    tg_add_scalar_(q, 1);
+    CHECK_FAILS(backward_sum(y), "modified by an inplace operation");
+    HAS(tg_grad(a), "[3, 4]");
+    HAS(tg_grad(b), "[1, 2]");
+}
+
+/* ---- the shape of graphs ---- */
+
+TEST(sixty_doublings)
+{
+    tg_tensor *x = scalar_leaf(1), *y = x;
+    int i;
+    for (i = 0; i < 60; ++i) y = tg_add(y, y);
+    CHECK(tg_backward(y) == TG_OK);
+    CHECK_NEAR(tg_item(tg_grad(x)), 1152921504606846976.0, 0);
+}
+
+/* Seconds for backward of n losses over one trunk that stays alive, each freed after. */
+static double seconds_of_losses(int n)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_set_requires_grad(tg_cpu(f64("[1]")), true), *trunk = x; /* on the CPU: the graph is timed */
+    clock_t start;
+    int i;
+    for (i = 0; i < 10; ++i) trunk = tg_mul_scalar(trunk, 1);
+    {
+        tg_tensor *total = tg_mul_scalar(trunk, 0);
+        start = clock();
+        for (i = 0; i < n; ++i) total = tg_add(total, tg_mul_scalar(trunk, 1));
+        CHECK(backward_sum(total) == TG_OK);
+    }
+    CHECK_NEAR(tg_item(tg_grad(x)), n, 0);
+    for (i = 0; i < n; ++i) {
+        TG_SCOPE;
+        tg_backward_ex(&trunk, 1, NULL, TG_RETAIN_GRAPH);
+    }
+    return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+TEST(twenty_thousand_losses_over_one_trunk)
+{
+    double single[5], twofold[5];
+    int i;
+    for (i = 0; i < 5; ++i) {
+        single[i] = seconds_of_losses(20000);
+        twofold[i] = seconds_of_losses(40000);
+    }
+    qsort(single, 5, sizeof(double), by_size);
+    qsort(twofold, 5, sizeof(double), by_size);
+    printf("20000 losses over one trunk: %.0f ms; 40000: %.0f ms, %.2f times as long\n", 1e3 * single[2],
+           1e3 * twofold[2], twofold[2] / single[2]);
+    CHECK(twofold[2] < 3 * single[2]); /* linear is 2; a graph walked per loss would be 4 */
+}
+
+TEST(unrelated_graphs_cost_nothing)
+{
+    tg_tensor *x = leaf("[1]"), *far = leaf("[1]"), *other = far;
+    int i, calls = 0;
+    for (i = 0; i < 100; ++i) other = tg_mul_scalar(other, 1);
+    tg_hook(other, hook_count, &calls);
+    CHECK(backward_sum(tg_mul(x, x)) == TG_OK && calls == 0 && tg_grad(far) == NULL);
+    CHECK(backward_sum(other) == TG_OK && calls == 1);
+}
+
+/* ---- properties that hold for any graph ---- */
+
+static tg_tensor *mixture(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *y = tg_matmul(tg_tanh(in[0]), tg_exp(in[1]));
+    (void)n, (void)user;
+    return tg_sum(tg_mul(tg_softmax(y, 1), tg_mul(y, tg_t(y))));
+}
+
+TEST(backward_repeats_to_the_bit)
+{
+    tg_tensor *in[2], *y, *first[2], *g[2];
+    int times;
+    tg_seed(8);
+    in[0] = tg_set_requires_grad(tg_randn(TG_SHAPE(4, 6)), true);
+    in[1] = tg_set_requires_grad(tg_randn(TG_SHAPE(6, 4)), true);
+    for (times = 0; times < 3; ++times) {
+        y = mixture(in, 2, NULL);
+        CHECK(tg_gradients(&y, 1, NULL, in, 2, times ? g : first, TG_RETAIN_GRAPH) == TG_OK);
+        if (times) CHECK(tg_equal(g[0], first[0]) && tg_equal(g[1], first[1]));
+        CHECK(tg_backward(y) == TG_OK && tg_equal(tg_grad(in[0]), first[0]) && tg_equal(tg_grad(in[1]), first[1]));
+        tg_set_grad(in[0], NULL), tg_set_grad(in[1], NULL);
+    }
+}
+
+TEST(hessian_is_symmetric)
+{
+    tg_tensor *x = leaf("[[0.3, -0.5], [0.7, 0.2]]"), *in[2], *y, *g;
+    double h[4][4];
+    int i, k;
+    in[0] = x, in[1] = tg_t(x);
+    y = mixture(in, 2, NULL);
+    g = tg_view(gradient(y, x, TG_CREATE_GRAPH), TG_SHAPE(4));
+    for (i = 0; i < 4; ++i) {
+        tg_tensor *row = gradient(tg_select(g, 0, i), x, TG_RETAIN_GRAPH);
+        for (k = 0; k < 4; ++k) h[i][k] = tg_get(row, TG_INDEX(k / 2, k % 2));
+    }
+    for (i = 0; i < 4; ++i) {
+        for (k = 0; k < i; ++k) CHECK_NEAR(h[i][k], h[k][i], 1e-12);
+        CHECK(h[i][i] != 0);
+    }
+}
+
+TEST(order_of_building_does_not_matter)
+{
+    tg_tensor *x = leaf("[0.5, 2]"), *a = tg_exp(x), *b = tg_sin(x), *one = gradient(tg_add(a, b), x, 0), *other;
+    b = tg_sin(x), a = tg_exp(x);
+    other = gradient(tg_add(b, a), x, 0);
+    CHECK(tg_equal(one, other));
+    CHECK(tg_equal(gradient(tg_add(tg_detach(a), tg_sin(x)), x, 0), tg_cos(tg_detach(x)))); /* detach: nothing */
+}
+
+/* ---- what has broken others: each of these was wrong in at least one library of this kind ---- */
+
+TEST(x_plus_x)
+{
+    tg_tensor *x = leaf("[3]");
+    CHECK(backward_sum(tg_add(x, x)) == TG_OK);
+    HAS(tg_grad(x), "[2]");
+    CHECK(backward_sum(tg_sub(x, x)) == TG_OK);
+    HAS(tg_grad(x), "[2]");
+    CHECK(backward_sum(tg_div(x, x)) == TG_OK);
+    HAS(tg_grad(x), "[2]");
+    CHECK(backward_sum(tg_mul(x, x)) == TG_OK);
+    HAS(tg_grad(x), "[8]");
+    x = leaf("[[1, 2], [3, 4]]");
+    CHECK(backward_sum(tg_matmul(x, tg_t(x))) == TG_OK);
+    HAS(tg_grad(x), "[[8, 12], [8, 12]]");
+}
+
+TEST(shared_nonleaf_diamond)
+{
+    tg_tensor *x = leaf("[2]"), *a = leaf("[3]"), *b = leaf("[5]"), *y = tg_mul(x, x);
+    CHECK(backward_sum(tg_mul(tg_mul(y, a), tg_mul(y, b))) == TG_OK); /* 15 x^4 */
+    HAS(tg_grad(x), "[480]");
+    HAS(tg_grad(a), "[80]");
+    HAS(tg_grad(b), "[48]");
+}
+
+TEST(same_relu_input_twice)
+{
+    tg_tensor *x = leaf("[-1, 2]"), *y = tg_mul_scalar(x, 1);
+    CHECK(backward_sum(tg_add(tg_relu(y), tg_relu(y))) == TG_OK);
+    HAS(tg_grad(x), "[0, 2]");
+    CHECK(backward_sum(tg_mul(tg_relu(y), y)) == TG_OK);
+    HAS(tg_grad(x), "[0, 6]");
+}
+
+TEST(consumer_not_on_the_loss_path)
+{
+    tg_tensor *x = leaf("[2]"), *y = tg_mul(x, x), *aside = tg_exp(y), *loss = tg_mul_scalar(y, 3);
+    CHECK(backward_sum(loss) == TG_OK);
+    HAS(tg_grad(x), "[12]");
+    CHECK(backward_sum(aside) != TG_OK); /* y's product was freed */
+    tg_clear_error();
+}
+
+TEST(backward_twice_with_and_without_zero_grad)
+{
+    tg_tensor *x = leaf("[2]"), *y = tg_sum(tg_mul(tg_mul(x, x), x));
+    int i;
+    for (i = 1; i <= 3; ++i) {
+        CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK);
+        CHECK_NEAR(tg_item(tg_grad(x)), 12.0 * i, 1e-12);
+    }
+    for (i = 1; i <= 3; ++i) {
+        tg_set_grad(x, NULL);
+        CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK);
+        CHECK_NEAR(tg_item(tg_grad(x)), 12, 1e-12);
+    }
+}
+
+TEST(shape_error_then_three_more_ops)
+{
+    tg_tensor *x = leaf("[1, 2]"), *bad = tg_mul(x, f64("[1, 2, 3]"));
+    CHECK(bad == NULL && !tg_ok() && tg_error_count() == 1);
+    bad = tg_sum(tg_exp(tg_matmul(bad, x)));
+    CHECK(bad == NULL && tg_error_count() == 1); /* the first error is the one that is kept */
+    CHECK(strstr(tg_error_message(), "tg_mul") != NULL && tg_backward(bad) != TG_OK);
+    CHECK(strstr(tg_error_message(), "tg_mul") != NULL);
+    tg_clear_error();
+    CHECK(backward_sum(tg_mul(x, x)) == TG_OK);
+    HAS(tg_grad(x), "[2, 4]");
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    RUN(gradient_assignment_and_legality);
+    RUN(graph_basics);
+    RUN(grad_mode_inside_backward);
+    RUN(gradients_of_chosen_inputs);
+    RUN(gradients_of_several_outputs);
+    RUN(modes);
+    RUN(anomaly_mode);
+    RUN(backward_step_by_step);
+    RUN(live_runs_interleaved);
+    RUN(a_backward_that_fails_changes_no_gradient);
+    RUN(sixty_doublings);
+    RUN(twenty_thousand_losses_over_one_trunk);
+    RUN(unrelated_graphs_cost_nothing);
+    RUN(backward_repeats_to_the_bit);
+    RUN(hessian_is_symmetric);
+    RUN(order_of_building_does_not_matter);
+    RUN(x_plus_x);
+    RUN(shared_nonleaf_diamond);
+    RUN(same_relu_input_twice);
+    RUN(consumer_not_on_the_loss_path);
+    RUN(backward_twice_with_and_without_zero_grad);
+    RUN(shape_error_then_three_more_ops);
+    check_rows("test_autograd");
+    check_semantics_form();
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}

@@ -1,0 +1,440 @@
+/* Gradients by value: their shapes, at kinks and edges of ops and losses, at the limits of dtypes, through broadcasting,
+ * reductions and views.  Sections 2.6 to 2.8 of the semantics list; each op in all its forms is in test_ops.c. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "semantics.h"
+#include "helpers.h"
+
+/* ---- helpers ---- */
+
+/* Values and gradients of fn at the numbers of a text. */
+static bool slope(tg_tensor *(*fn)(tg_tensor *), const char *at, const char *values, const char *gradients)
+{
+    TG_SCOPE;
+    tg_tensor *x = leaf(at), *y = fn(x);
+    bool ok = has(y, values);
+    return backward_sum(y) == TG_OK && has(tg_grad(x), gradients) && ok;
+}
+#define SLOPE(fn, at, values, gradients) CHECK(slope(fn, at, values, gradients))
+
+static bool slope2(tg_tensor *(*fn)(tg_tensor *, tg_tensor *), const char *a_at, const char *b_at, const char *values,
+                   const char *a_gradients, const char *b_gradients)
+{
+    TG_SCOPE;
+    tg_tensor *a = leaf(a_at), *b = leaf(b_at), *y = fn(a, b);
+    bool ok = has(y, values);
+    return backward_sum(y) == TG_OK && has(tg_grad(a), a_gradients) && has(tg_grad(b), b_gradients) && ok;
+}
+#define SLOPE2(fn, a, b, values, a_gradients, b_gradients) CHECK(slope2(fn, a, b, values, a_gradients, b_gradients))
+
+
+/* ---- section 2.6: shapes of gradients ---- */
+
+static tg_status wide_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    return (out[0] = tg_mul_scalar(in[0], 2)) ? TG_OK : tg_error_code();
+}
+static tg_status wide_backward(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in) /* user: the shape to return */
+{
+    (void)g;
+    return (grad_in[0] = tg_ones_on(*(tg_shape *)tg_ctx_user(ctx), TG_F64, HERE)) ? TG_OK : tg_error_code();
+}
+
+TEST(shapes_of_gradients)
+{
+    ROW(2.58) {
+        tg_tensor *a = tg_set_requires_grad(tg_view(f64("[1, 2]"), TG_SHAPE(2, 1)), true), *b = leaf("[1, 1, 1]");
+        CHECK(backward_sum(tg_mul(a, b)) == TG_OK && tg_ndim(tg_grad(a)) == 2 && tg_dim(tg_grad(a), 1) == 1);
+        HAS(tg_grad(a), "[[3], [3]]");
+        HAS(tg_grad(b), "[3, 3, 3]");
+    }
+    ROW(2.59) {
+        tg_tensor *s = scalar_leaf(2), *t = leaf_of(TG_F32, "[1, 2, 3]"), *y = tg_mul(s, t);
+        CHECK(tg_dtype_of(y) == TG_F32 && backward_sum(y) == TG_OK);
+        CHECK(tg_ndim(tg_grad(s)) == 0 && tg_dtype_of(tg_grad(s)) == TG_F64 && tg_dtype_of(tg_grad(t)) == TG_F32);
+        HAS(tg_grad(s), "6");
+        HAS(tg_grad(t), "[2, 2, 2]");
+    }
+    ROW(2.60) {
+        tg_tensor *x = leaf("[1, 2]"), *y = NULL;
+        tg_shape shape = TG_SHAPE(3, 2);
+        CHECK(tg_custom("wide", wide_forward, wide_backward, &shape, &x, 1, &y, 1) == TG_OK &&
+              backward_sum(y) == TG_OK);
+        HAS(tg_grad(x), "[3, 3]");
+        shape = TG_SHAPE(3);
+        CHECK(tg_custom("wide", wide_forward, wide_backward, &shape, &x, 1, &y, 1) == TG_OK);
+        CHECK_FAILS(backward_sum(y),
+                    "returned an invalid gradient at index 0 - got [3] but expected shape compatible with [2]");
+        HAS(tg_grad(x), "[3, 3]");
+    }
+    ROW(2.61) {
+        tg_tensor *a = leaf_of(TG_F16, "[1, 2]"), *b = leaf_of(TG_F32, "[3, 4]"), *y = tg_mul(a, b);
+        CHECK(tg_dtype_of(y) == TG_F32 && backward_sum(y) == TG_OK);
+        CHECK(tg_dtype_of(tg_grad(a)) == TG_F16 && tg_dtype_of(tg_grad(b)) == TG_F32);
+        HAS(tg_grad(a), "[3, 4]");
+        HAS(tg_grad(b), "[1, 2]");
+    }
+}
+
+/* ---- section 2.7: values and gradients at kinks and edges ---- */
+
+static tg_tensor *leaky_tenth(tg_tensor *x) { return tg_leaky_relu(x, 0.1); }
+static tg_tensor *elu_one(tg_tensor *x) { return tg_elu(x, 1); }
+static tg_tensor *softplus_one(tg_tensor *x) { return tg_softplus(x, 1, 20); }
+static tg_tensor *clamp_one(tg_tensor *x) { return tg_clamp(x, -1, 1); }
+static tg_tensor *clamp_crossed(tg_tensor *x) { return tg_clamp(x, 1, -1); }
+static tg_tensor *power_half(tg_tensor *x) { return tg_pow_scalar(x, 0.5); }
+static tg_tensor *power_0(tg_tensor *x) { return tg_pow_scalar(x, 0); }
+static tg_tensor *power_1(tg_tensor *x) { return tg_pow_scalar(x, 1); }
+static tg_tensor *power_2(tg_tensor *x) { return tg_pow_scalar(x, 2); }
+static tg_tensor *power_minus_1(tg_tensor *x) { return tg_pow_scalar(x, -1); }
+static tg_tensor *norm_half(tg_tensor *x) { return tg_norm_dim(x, 0.5, 0, false); }
+static tg_tensor *norm_1(tg_tensor *x) { return tg_norm_dim(x, 1, 0, false); }
+static tg_tensor *norm_3_halves(tg_tensor *x) { return tg_norm_dim(x, 1.5, 0, false); }
+static tg_tensor *norm_3(tg_tensor *x) { return tg_norm_dim(x, 3, 0, false); }
+static tg_tensor *norm_inf(tg_tensor *x) { return tg_norm_dim(x, (double)INFINITY, 0, false); }
+static tg_tensor *norm_0(tg_tensor *x) { return tg_norm_dim(x, 0, 0, false); }
+static tg_tensor *variance_0(tg_tensor *x) { return tg_var_dim(x, 0, 0, false); }
+static tg_tensor *max_first(tg_tensor *x) { return tg_max_dim(x, 0, false, NULL); }
+static tg_tensor *min_first(tg_tensor *x) { return tg_min_dim(x, 0, false, NULL); }
+static tg_tensor *guarded_sqrt(tg_tensor *x) { return tg_where(tg_gt_scalar(x, 0), tg_sqrt(x), tg_zeros_like(x)); }
+static tg_tensor *filled(tg_tensor *x) { return tg_masked_fill(x, tg_gt_scalar(x, 1), 9); }
+static tg_tensor *softmax_1(tg_tensor *x) { return tg_select(tg_softmax(x, 0), 0, 1); }
+static tg_tensor *log_softmax_1(tg_tensor *x) { return tg_select(tg_log_softmax(x, 0), 0, 1); }
+
+TEST(gradients_at_kinks)
+{
+    ROW(2.62) {
+        SLOPE(tg_relu, "[0, -0, nan, 1, -1]", "[0, 0, nan, 1, 0]", "[0, 0, 1, 1, 0]");
+        CHECK(signbit(tg_item(tg_relu(scalar(-0.0)))) != 0);
+    }
+    ROW(2.63) { /* the other activations come with the wider set of ops */
+        SLOPE(leaky_tenth, "[0, -1, 1]", "[0, -0.1, 1]", "[0.1, 0.1, 1]");
+        SLOPE(elu_one, "[0, -1, 1]", "[0, -0.6321205588285577, 1]", "[1, 0.36787944117144233, 1]");
+    }
+    ROW(2.65) {
+        SLOPE(tg_abs, "[0, -2, 2, nan]", "[0, 2, 2, nan]", "[0, -1, 1, 0]");
+        SLOPE(tg_sign, "[0, -2, 2, nan]", "[0, -1, 1, 0]", "[0, 0, 0, 0]");
+    }
+    ROW(2.66) {
+        SLOPE(tg_max, "[1, 3, 3]", "3", "[0, 0.5, 0.5]");
+        SLOPE(tg_min, "[1, 1, 3]", "1", "[0.5, 0.5, 0]");
+        SLOPE(tg_amax, "[3, 3, 3, 1]", "3", "[0.33333333333333331, 0.33333333333333331, 0.33333333333333331, 0]");
+        SLOPE(tg_amin, "[1, 1, 3]", "1", "[0.5, 0.5, 0]");
+        SLOPE(tg_max, "[nan, nan]", "nan", "[0.5, 0.5]");
+        SLOPE(tg_max, "[nan, 1]", "nan", "[1, 0]");
+        SLOPE(max_first, "[1, 3, 3]", "3", "[0, 1, 0]");
+        SLOPE(min_first, "[1, 1, 3]", "1", "[1, 0, 0]");
+    }
+    ROW(2.67) {
+        tg_tensor *index = NULL, *x = f64("[2, 5, nan, 5, nan, 1]"), *t = f64("[2, 5, 1, 5]");
+        CHECK(tg_item_i64(tg_argmax(x, 0, false)) == 2 && tg_item_i64(tg_argmin(x, 0, false)) == 2);
+        CHECK(tg_item_i64(tg_argmax(t, 0, false)) == 1 && tg_max_dim(t, 0, false, &index) && tg_item_i64(index) == 1);
+        HAS(tg_topk(x, 3, 0, true, &index), "[nan, nan, 5]");
+        HAS(index, "[2, 4, 1]");
+        HAS(tg_sort(x, 0, false, &index), "[1, 2, 5, 5, nan, nan]");
+        HAS(index, "[5, 0, 1, 3, 2, 4]");
+    }
+    ROW(2.68) {
+        SLOPE2(tg_maximum, "[1, 2, nan, 1]", "[1, 1, 1, nan]", "[1, 2, nan, nan]", "[0.5, 1, 1, 1]", "[0.5, 0, 1, 1]");
+        SLOPE2(tg_minimum, "[1, 2, nan, 1]", "[1, 1, 1, nan]", "[1, 1, nan, nan]", "[0.5, 0, 1, 1]", "[0.5, 1, 1, 1]");
+    }
+    ROW(2.69) {
+        SLOPE(clamp_one, "[-2, -1, 0, 1, 2, nan]", "[-1, -1, 0, 1, 1, nan]", "[0, 0, 1, 0, 0, 0]");
+        SLOPE(clamp_crossed, "[-2, 0, 2]", "[-1, -1, -1]", "[0, 0, 0]");
+    }
+    ROW(2.70) {
+        SLOPE(tg_sqrt, "[0, -1, 4]", "[0, nan, 2]", "[inf, nan, 0.25]");
+        SLOPE(tg_rsqrt, "[0, 4]", "[inf, 0.5]", "[-inf, -0.0625]");
+        SLOPE(power_half, "[0, 4]", "[0, 2]", "[inf, 0.25]");
+        SLOPE(tg_reciprocal, "[0, 2]", "[inf, 0.5]", "[-inf, -0.25]");
+        SLOPE(tg_log, "[0, -1, 2]", "[-inf, nan, 0.69314718055994529]", "[inf, -1, 0.5]");
+        SLOPE(tg_log1p, "[-1, 0]", "[-inf, 0]", "[inf, 1]");
+        SLOPE(tg_acos, "[1, 0]", "[0, 1.5707963267948966]", "[-inf, -1]");
+        SLOPE2(tg_atan2, "[0, 1]", "[0, 1]", "[0, 0.78539816339744828]", "[0, 0.5]", "[0, -0.5]");
+    }
+    ROW(2.71) {
+        SLOPE(norm_half, "[0, 1]", "1", "[0, 1]");
+        SLOPE(norm_1, "[0, 0]", "0", "[0, 0]");
+        SLOPE(norm_3_halves, "[0, 0]", "0", "[0, 0]");
+        SLOPE(tg_norm, "[0, 0]", "0", "[0, 0]");
+        SLOPE(tg_norm, "[3, 4]", "5", "[0.6, 0.8]");
+        SLOPE(norm_3, "[0, 0]", "0", "[0, 0]");
+        SLOPE(norm_inf, "[0, 0]", "0", "[0, 0]");
+        SLOPE(norm_inf, "[3, -3, 1]", "3", "[0.5, -0.5, 0]");
+        HAS(norm_0(leaf("[0, 2, 3]")), "2");
+    }
+    ROW(2.72) {
+        SLOPE(power_0, "[0, 3, nan]", "[1, 1, 1]", "[0, 0, 0]");
+        SLOPE(power_1, "[0, -2]", "[0, -2]", "[1, 1]");
+        SLOPE(power_2, "[0, -2]", "[0, 4]", "[0, -4]");
+        SLOPE(power_minus_1, "[0, 2]", "[inf, 0.5]", "[-inf, -0.25]");
+        SLOPE2(tg_pow, "[0, 0, 0, 0, -2, 2]", "[0, 1, 2, -1, 2, 0]", "[1, 0, 0, inf, 4, 1]", "[0, 1, 0, -inf, -4, 0]",
+               "[0, 0, 0, -inf, nan, 0.69314718055994529]");
+        CHECK_FAILS(tg_pow_scalar(of(TG_I64, "[2]"), -1), "Integers to negative integer powers are not allowed.");
+    }
+    ROW(2.73) SLOPE2(tg_div, "[1, 0, 1]", "[0, 0, 2]", "[inf, nan, 0.5]", "[inf, inf, 0.5]", "[-inf, nan, -0.25]");
+    ROW(2.74) {
+        SLOPE(guarded_sqrt, "[-1, 0, 4]", "[0, 0, 2]", "[nan, nan, 0.25]");
+        SLOPE(filled, "[0, 1, 2]", "[0, 1, 9]", "[1, 1, 0]");
+    }
+    ROW(2.75) {
+        SLOPE(tg_floor, "[-0.5, 1.5]", "[-1, 1]", "[0, 0]");
+        SLOPE(tg_ceil, "[-0.5, 1.5]", "[0, 2]", "[0, 0]");
+        SLOPE(tg_trunc, "[-1.5, 1.5]", "[-1, 1]", "[0, 0]");
+        SLOPE(tg_round, "[0.5, 1.5, 2.5, -0.5]", "[0, 2, 2, 0]", "[0, 0, 0, 0]");
+        CHECK(signbit(tg_item(tg_round(scalar(-0.5)))) != 0);
+    }
+    ROW(2.76) {
+        SLOPE(tg_prod, "[0, 2, 3]", "0", "[6, 0, 0]");
+        SLOPE(tg_prod, "[0, 0, 3]", "0", "[0, 0, 0]");
+        SLOPE(tg_prod, "[2, 3, 4]", "24", "[12, 8, 6]");
+    }
+    ROW(2.77) {
+        SLOPE(tg_std, "[2, 2, 2]", "0", "[0, 0, 0]");
+        SLOPE(tg_var, "[5]", "nan", "[nan]");
+        SLOPE(tg_std, "[5]", "nan", "[nan]");
+        SLOPE(variance_0, "[5]", "0", "[0]");
+    }
+    ROW(2.78) {
+        SLOPE(tg_logsumexp, "[-inf, -inf]", "-inf", "[nan, nan]");
+        SLOPE(tg_logsumexp, "[inf, 1]", "inf", "[nan, 0]");
+        SLOPE(tg_logsumexp, "[-inf, 1]", "1", "[0, 1]");
+        HAS(tg_softmax(f64("[-inf, -inf]"), 0), "[nan, nan]");
+        SLOPE(softmax_1, "[-inf, 1, 2]", "0.26894142136999516", "[0, 0.19661193324148185, -0.19661193324148185]");
+        SLOPE(log_softmax_1, "[-inf, 1, 2]", "-1.3132616875182228", "[0, 0.731058578630005, -0.731058578630005]");
+    }
+    ROW(2.79) {
+        SLOPE(tg_sigmoid, "[1000, -1000, 0]", "[1, 0, 0.5]", "[0, 0, 0.25]");
+        SLOPE(tg_logsigmoid, "[-1000, 1000, 0]", "[-1000, 0, -0.69314718055994529]", "[1, 0, 0.5]");
+        SLOPE(softplus_one, "[25, 0, -1000]", "[25, 0.69314718055994529, 0]", "[1, 0.5, 0]");
+        HAS(tg_binary_cross_entropy_with_logits(f64("[1000, 1000, -1000]"), f64("[1, 0, 1]"), NULL, TG_NONE, NULL),
+            "[0, 1000, 1000]");
+        HAS(tg_binary_cross_entropy(f64("[0]"), f64("[1]"), NULL, TG_NONE), "[100]");
+    }
+    ROW(2.80) {
+        tg_tensor *none = f64("[]"), *columns = tg_zeros_on(TG_SHAPE(0, 3), TG_F64, HERE);
+        HAS(tg_sum(none), "0");
+        HAS(tg_prod(none), "1");
+        HAS(tg_mean(none), "nan");
+        HAS(tg_var(none), "nan");
+        HAS(tg_norm(none), "0");
+        HAS(tg_logsumexp(none), "-inf");
+        HAS(tg_any(none), "0");
+        HAS(tg_all(none), "1");
+        CHECK_FAILS(tg_max(none),
+                    "Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with "
+                    "the 'dim' argument.");
+        CHECK_FAILS(tg_amax(none), "Expected reduction dim to be specified for input.numel() == 0.");
+        CHECK_FAILS(tg_argmax(columns, 0, false), "Expected reduction dim 0 to have non-zero size.");
+        CHECK_FAILS(tg_max_dim(columns, 0, false, NULL), "Expected reduction dim 0 to have non-zero size.");
+        CHECK(tg_numel(tg_max_dim(columns, 1, false, NULL)) == 0);
+        HAS(tg_matmul(tg_zeros_on(TG_SHAPE(2, 0), TG_F64, HERE), columns), "[[0, 0, 0], [0, 0, 0]]");
+        CHECK(backward_sum(tg_mul(leaf("[]"), leaf("[]"))) == TG_OK);
+    }
+    ROW(2.81) {
+        CHECK_FAILS(tg_mean(of(TG_I64, "[1, 2]")),
+                    "could not infer output dtype. Input dtype must be either a floating point or complex dtype.");
+    }
+}
+
+/* ---- section 2.8: losses ---- */
+
+static tg_tensor *logits; /* of the losses below, a leaf [2, 3] */
+static bool loss_is(tg_tensor *loss, const char *value, const char *gradient_of_logits)
+{
+    bool ok = has(loss, value) && backward_sum(loss) == TG_OK && has(tg_grad(logits), gradient_of_logits);
+    tg_set_grad(logits, NULL);
+    return ok;
+}
+
+TEST(losses_at_edges)
+{
+    double third = 1.0 / 3;
+    tg_tensor *ignored = of(TG_I64, "[-100, -100]"), *targets = of(TG_I64, "[0, 2]"), *y;
+    logits = leaf("[[0, 0, 0], [0, 0, 0]]");
+    ROW(2.82) {
+        CHECK(loss_is(tg_cross_entropy(logits, ignored), "nan", "[[0, 0, 0], [0, 0, 0]]"));
+        CHECK(loss_is(tg_cross_entropy_ex(logits, ignored, NULL, -100, 0, TG_SUM), "0", "[[0, 0, 0], [0, 0, 0]]"));
+        CHECK(loss_is(tg_cross_entropy_ex(logits, ignored, NULL, -100, 0, TG_NONE), "[0, 0]", "[[0, 0, 0], [0, 0, 0]]"));
+        CHECK(isnan(tg_item(tg_cross_entropy_ex(logits, targets, f64("[0, 0, 0]"), -100, 0, TG_MEAN))));
+        CHECK(isnan(tg_item(tg_cross_entropy(tg_zeros(TG_SHAPE(0, 3)), of(TG_I64, "[]")))));
+    }
+    ROW(2.83) {
+        y = tg_cross_entropy_ex(logits, of(TG_I64, "[0, -100]"), f64("[2, 1, 1]"), -100, 0, TG_MEAN);
+        CHECK_NEAR(tg_item(y), log(3.0), 1e-12); /* 2 log 3 / 2 */
+        y = tg_cross_entropy_ex(leaf("[[0, 1, 0], [0, 0, 0]]"), targets, f64("[2, 1, 3]"), -100, 0.3, TG_SUM);
+        {
+            double l = log(2 + exp(1.0)), first = 0.7 * 2 * l + 0.1 * (2 * l + (l - 1) + 3 * l),
+                   second = 0.7 * 3 * log(3.0) + 0.1 * 6 * log(3.0);
+            CHECK_NEAR(tg_item(y), first + second, 1e-12);
+        }
+        y = tg_cross_entropy_ex(logits, of(TG_I64, "[1, -100]"), NULL, -100, 0.3, TG_SUM);
+        CHECK_NEAR(tg_item(y), log(3.0), 1e-12); /* the smoothing term of an ignored row does not count */
+    }
+    ROW(2.84) {
+        y = tg_cross_entropy(logits, f64("[[1, 0, 0], [0, 0, 2]]"));
+        CHECK_NEAR(tg_item(y), 3 * log(3.0) / 2, 1e-12); /* divided by N, not by the mass */
+        CHECK_FAILS(tg_cross_entropy(logits, of(TG_I64, "[3, 0]")), "Target 3 is out of bounds.");
+        CHECK_FAILS(tg_cross_entropy(logits, of(TG_I64, "[0, -1]")), "Target -1 is out of bounds.");
+        CHECK_FAILS(tg_cross_entropy(logits, of(TG_I64, "[0, 1, 2]")),
+                    "Expected input batch_size (2) to match target batch_size (3).");
+        CHECK_NEAR(tg_item(tg_cross_entropy_ex(logits, of(TG_I64, "[7, 1]"), NULL, 7, 0, TG_MEAN)), log(3.0), 1e-12);
+        tg_backward(tg_cross_entropy(logits, targets));
+        CHECK_NEAR(tg_get(tg_grad(logits), TG_INDEX(0, 0)), (third - 1) / 2, 1e-12);
+        CHECK_NEAR(tg_get(tg_grad(logits), TG_INDEX(0, 1)), third / 2, 1e-12);
+    }
+    ROW(2.85) {
+        tg_tensor *x = leaf("[1, 2, 4]"), *zero = f64("[1, 1, 1]");
+        warnings = 0, warned[0] = 0;
+        tg_set_error_handler(keep_warning, NULL);
+        HAS(tg_mse_loss(x, f64("[1]"), TG_SUM), "10");
+        CHECK(warnings == 1 && strstr(warned, "Using a target size"));
+        CHECK(tg_mse_loss(x, f64("[1]"), TG_SUM) != NULL && warnings == 1); /* once for each loss */
+        CHECK(tg_l1_loss(x, f64("[1]"), TG_SUM) && tg_l1_loss(x, f64("[1]"), TG_SUM) && warnings == 2);
+        tg_set_error_handler(NULL, NULL);
+        CHECK(backward_sum(tg_l1_loss(x, zero, TG_NONE)) == TG_OK);
+        HAS(tg_grad(x), "[0, 1, 1]");
+        tg_set_grad(x, NULL);
+        CHECK(backward_sum(tg_smooth_l1_loss(x, zero, TG_NONE, 1)) == TG_OK);
+        HAS(tg_grad(x), "[0, 1, 1]");
+        tg_set_grad(x, NULL);
+        CHECK(backward_sum(tg_smooth_l1_loss(x, zero, TG_NONE, 0)) == TG_OK);
+        HAS(tg_grad(x), "[0, 1, 1]");
+        tg_set_grad(x, NULL);
+        CHECK(backward_sum(tg_huber_loss(x, zero, TG_NONE, 2)) == TG_OK);
+        HAS(tg_grad(x), "[0, 1, 2]");
+        HAS(tg_kl_div(f64("[-1, -2]"), f64("[0, 1]"), TG_NONE, false), "[0, 2]");
+        HAS(tg_kl_div(f64("[[-1, -2], [-1, -2]]"), f64("[[0, 1], [0, 1]]"), TG_BATCHMEAN, false), "2");
+        HAS(tg_kl_div(f64("[[-1, -2], [-1, -2]]"), f64("[[0, 1], [0, 1]]"), TG_MEAN, false), "1");
+    }
+}
+
+TEST(accumulation_and_items)
+{
+    ROW(2.92) {
+        tg_tensor *p = leaf_of(TG_BF16, "[0]");
+        int i;
+        for (i = 0; i < 300; ++i) {
+            TG_SCOPE;
+            tg_backward(tg_sum(tg_mul_scalar(p, 1)));
+        }
+        CHECK(tg_dtype_of(tg_grad(p)) == TG_BF16);
+        HAS(tg_grad(p), "[256]"); /* 256 + 1 is not a bf16 */
+        CHECK(isinf(tg_item(tg_sum(tg_ones_on(TG_SHAPE(70000), TG_F16, HERE)))));
+        CHECK_NEAR(tg_item(tg_sum(tg_full_on(TG_SHAPE(5000), 0.1, TG_BF16, HERE))), 500, 0);
+    }
+    ROW(2.93) {
+        CHECK_FAILS(tg_item(f64("[1, 2]")), "a Tensor with 2 elements cannot be converted to Scalar");
+        CHECK_FAILS(tg_item_i64(f64("[]")), "a Tensor with 0 elements cannot be converted to Scalar");
+        CHECK(isnan(tg_item(NULL)));
+        tg_clear_error();
+        CHECK_NEAR(tg_item(leaf("[7]")), 7, 0);
+        CHECK_FAILS(tg_get(f64("[1, 2]"), TG_INDEX(2)), "index 2 is out of bounds for dimension 0 with size 2");
+        CHECK_FAILS(tg_get(f64("[1, 2]"), TG_INDEX(0, 0)), "index");
+        CHECK_NEAR(tg_get(f64("[1, 2]"), TG_INDEX(-1)), 2, 0);
+    }
+}
+
+TEST(broadcast_on_either_side)
+{
+    tg_tensor *small = leaf("[2, 4]"), *wide = leaf("[[1, 2], [4, 8]]"),
+              *column = tg_set_requires_grad(tg_view(f64("[1, 2]"), TG_SHAPE(2, 1)), true);
+    CHECK(backward_sum(tg_add(small, wide)) == TG_OK && backward_sum(tg_add(wide, small)) == TG_OK);
+    HAS(tg_grad(small), "[4, 4]");
+    HAS(tg_grad(wide), "[[2, 2], [2, 2]]");
+    CHECK(backward_sum(tg_sub(small, wide)) == TG_OK && backward_sum(tg_sub(wide, small)) == TG_OK);
+    HAS(tg_grad(small), "[4, 4]");
+    HAS(tg_grad(wide), "[[2, 2], [2, 2]]");
+    CHECK(backward_sum(tg_mul(small, wide)) == TG_OK && backward_sum(tg_mul(wide, small)) == TG_OK);
+    HAS(tg_grad(small), "[14, 24]");
+    HAS(tg_grad(wide), "[[6, 10], [6, 10]]");
+    tg_set_grad(small, NULL), tg_set_grad(wide, NULL);
+    CHECK(backward_sum(tg_div(wide, small)) == TG_OK);
+    HAS(tg_grad(small), "[-1.25, -0.625]");
+    HAS(tg_grad(wide), "[[0.5, 0.25], [0.5, 0.25]]");
+    tg_set_grad(small, NULL), tg_set_grad(wide, NULL);
+    CHECK(backward_sum(tg_div(small, wide)) == TG_OK);
+    HAS(tg_grad(small), "[1.25, 0.625]");
+    HAS(tg_grad(wide), "[[-2, -1], [-0.125, -0.0625]]");
+    tg_set_grad(small, NULL);
+    CHECK(backward_sum(tg_mul(column, small)) == TG_OK);
+    HAS(tg_grad(column), "[[6], [6]]");
+    HAS(tg_grad(small), "[3, 3]");
+}
+
+static tg_tensor *matmul_of(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_matmul(in[0], in[1]);
+}
+
+TEST(broadcast_batched_matmul)
+{
+    tg_tensor *in[2];
+    tg_seed(3);
+    in[0] = tg_set_requires_grad(tg_randn_on(TG_SHAPE(3, 1, 2, 4), TG_F64, HERE), true);
+    in[1] = tg_set_requires_grad(tg_randn_on(TG_SHAPE(2, 4, 3), TG_F64, HERE), true);
+    CHECK(tg_gradcheck(matmul_of, in, 2, NULL) && tg_gradgradcheck(matmul_of, in, 2, NULL));
+    in[1] = tg_set_requires_grad(tg_randn_on(TG_SHAPE(4), TG_F64, HERE), true);
+    CHECK(tg_gradcheck(matmul_of, in, 2, NULL));
+    in[0] = in[1], in[1] = tg_set_requires_grad(tg_randn_on(TG_SHAPE(5, 4, 2), TG_F64, HERE), true);
+    CHECK(tg_gradcheck(matmul_of, in, 2, NULL));
+}
+
+TEST(mean_and_sum_over_each_axis)
+{
+    tg_tensor *x = leaf("[[1, 2, 3], [4, 5, 6]]"),
+              *empty = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(2, 0), TG_F64, HERE), true);
+    HAS(tg_sum_dim(x, 0, false), "[5, 7, 9]");
+    HAS(tg_mean_dim(x, 1, true), "[[2], [5]]");
+    CHECK(tg_dim(tg_mean_dim(x, 1, true), 1) == 1 && tg_ndim(tg_mean_dim(x, -1, false)) == 1);
+    CHECK(backward_sum(tg_mul(tg_sum_dim(x, 0, false), f64("[1, 2, 3]"))) == TG_OK);
+    HAS(tg_grad(x), "[[1, 2, 3], [1, 2, 3]]");
+    CHECK(backward_sum(tg_mul(tg_mean_dim(x, 1, false), f64("[3, 6]"))) == TG_OK);
+    HAS(tg_grad(x), "[[2, 3, 4], [3, 4, 5]]");
+    CHECK(backward_sum(tg_mul(tg_sum_dims(x, TG_DIMS(0, 1), true), f64("[2]"))) == TG_OK);
+    HAS(tg_grad(x), "[[4, 5, 6], [5, 6, 7]]");
+    HAS(tg_sum_dim(empty, 1, false), "[0, 0]");
+    HAS(tg_mean_dim(empty, 1, false), "[nan, nan]");
+    CHECK(tg_numel(tg_sum_dim(empty, 0, false)) == 0 && backward_sum(tg_sum_dim(empty, 1, false)) == TG_OK);
+    CHECK(tg_numel(tg_grad(empty)) == 0 && tg_dim(tg_grad(empty), 0) == 2);
+}
+
+TEST(view_of_a_view)
+{
+    tg_tensor *x = leaf("[[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]"), *v = tg_narrow(tg_t(tg_slice(x, 1, 0, 4, 2)), 1, 1, 2);
+    HAS(v, "[[5, 9], [7, 11]]");
+    CHECK(backward_sum(tg_mul(v, f64("[[1, 2], [3, 4]]"))) == TG_OK);
+    HAS(tg_grad(x), "[[0, 0, 0, 0], [1, 0, 3, 0], [2, 0, 4, 0]]");
+    v = tg_select(tg_view(tg_unsqueeze(x, 0), TG_SHAPE(2, 6)), 0, 1);
+    CHECK(backward_sum(tg_squeeze(tg_unsqueeze(v, 1), 1)) == TG_OK);
+    HAS(tg_grad(x), "[[0, 0, 0, 0], [1, 0, 4, 1], [3, 1, 5, 1]]");
+}
+
+TEST(transpose_then_matmul)
+{
+    tg_tensor *a = leaf("[[1, 2], [3, 4]]"), *b = leaf("[[5, 6], [7, 8]]");
+    CHECK(backward_sum(tg_mul(tg_matmul(tg_t(a), tg_t(b)), f64("[[1, 2], [3, 4]]"))) == TG_OK);
+    HAS(tg_grad(a), "[[19, 43], [22, 50]]");
+    HAS(tg_grad(b), "[[7, 15], [10, 22]]");
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    RUN(shapes_of_gradients);
+    RUN(gradients_at_kinks);
+    RUN(losses_at_edges);
+    RUN(accumulation_and_items);
+    RUN(broadcast_on_either_side);
+    RUN(broadcast_batched_matmul);
+    RUN(mean_and_sum_over_each_axis);
+    RUN(view_of_a_view);
+    RUN(transpose_then_matmul);
+    check_rows("test_gradients");
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}

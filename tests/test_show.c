@@ -1,0 +1,300 @@
+/* tg_print of tensors, which prints what PyTorch prints but for the names of dtypes, and prints of the tape, as text and
+ * for graphviz. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "semantics.h"
+#include "helpers.h"
+
+static bool prints_tensor(tg_tensor *t, const char *wanted)
+{
+    FILE *file = tmpfile();
+    return CHECK(tg_fprint(file, t) == TG_OK) && prints(file, wanted);
+}
+
+/* ---- prints: what PyTorch 2.15 prints, but for the names of dtypes ---- */
+
+/* 0, 1, 2, ... in a shape. */
+static tg_tensor *counted(tg_dtype dtype, tg_shape shape)
+{
+    double n = 1;
+    int i;
+    for (i = 0; i < shape.ndim; ++i) n *= (double)shape.dim[i];
+    return tg_reshape(tg_arange_on(0, n, 1, dtype, HERE), shape);
+}
+
+TEST(print_numbers)
+{
+    CHECK(prints_tensor(f32("[[1, 2], [3, 4]]"), "tensor([[1., 2.],\n        [3., 4.]])\n"));
+    CHECK(prints_tensor(f32("[[1, 2.5], [3, 4]]"),
+                        "tensor([[1.0000, 2.5000],\n        [3.0000, 4.0000]])\n"));
+    CHECK(prints_tensor(tg_scalar(3.5), "tensor(3.5000)\n"));
+    CHECK(prints_tensor(f32("[-1.25, 2, 1000]"), "tensor([  -1.2500,    2.0000, 1000.0000])\n"));
+    CHECK(prints_tensor(f32("[1e-5, 1, -2000]"), "tensor([ 1.0000e-05,  1.0000e+00, -2.0000e+03])\n"));
+    CHECK(prints_tensor(f32("[1e9, 1]"), "tensor([1.0000e+09, 1.0000e+00])\n"));
+    CHECK(prints_tensor(f32("[1, inf, -inf, nan]"),
+                        "tensor([1., inf, -inf, nan])\n"));
+    CHECK(prints_tensor(f32("[0.5, inf, -inf, nan]"),
+                        "tensor([0.5000,    inf,   -inf,    nan])\n"));
+    CHECK(prints_tensor(tg_zeros(TG_SHAPE(3)), "tensor([0., 0., 0.])\n"));
+    CHECK(prints_tensor(f32("[nan, -inf]"), "tensor([nan, -inf])\n"));
+    CHECK(prints_tensor(f32("[-0.0, 0]"), "tensor([-0., 0.])\n"));
+}
+
+TEST(print_dtypes)
+{
+    const int64_t whole[4] = {1, -20, 300, 4}, big[1] = {9007199254740993};
+    CHECK(prints_tensor(tg_from_i64(whole, TG_SHAPE(2, 2)), "tensor([[  1, -20],\n        [300,   4]])\n"));
+    CHECK(prints_tensor(tg_from_i64(big, TG_SHAPE(1)), "tensor([9007199254740993])\n"));
+    CHECK(prints_tensor(counted(TG_I32, TG_SHAPE(2)), "tensor([0, 1], dtype=i32)\n"));
+    CHECK(prints_tensor(tg_full_on(TG_SHAPE(1), 255, TG_U8, HERE), "tensor([255], dtype=u8)\n"));
+    CHECK(prints_tensor(tg_gt_scalar(f32("[1, -1]"), 0), "tensor([ True, False])\n"));
+    CHECK(prints_tensor(tg_gt_scalar(tg_scalar(1), 0), "tensor(True)\n"));
+    CHECK(prints_tensor(tg_full_on(TG_SHAPE(1), 1.5, TG_F64, HERE), "tensor([1.5000], dtype=f64)\n"));
+    CHECK(prints_tensor(tg_to_dtype(f32("[1.5, 2]"), TG_BF16), "tensor([1.5000, 2.0000], dtype=bf16)\n"));
+    CHECK(prints_tensor(tg_zeros(TG_SHAPE(0, 5)), "tensor([], size=(0, 5))\n"));
+    CHECK(prints_tensor(tg_zeros(TG_SHAPE(0)), "tensor([])\n"));
+    CHECK(prints_tensor(tg_zeros_on(TG_SHAPE(0), TG_I64, HERE), "tensor([], dtype=i64)\n"));
+    CHECK(prints_tensor(tg_zeros_on(TG_SHAPE(2, 0, 3), TG_F64, HERE), "tensor([], size=(2, 0, 3), dtype=f64)\n"));
+    tg_set_default_dtype(TG_F64);
+    CHECK(prints_tensor(tg_scalar(1.5), "tensor(1.5000)\n"));
+    tg_set_default_dtype(TG_F32);
+    CHECK(prints_tensor(tg_full_on(TG_SCALAR, 1.5, TG_F64, HERE), "tensor(1.5000, dtype=f64)\n"));
+}
+
+TEST(print_shapes)
+{
+    tg_tensor *line = tg_div_scalar(counted(TG_F32, TG_SHAPE(30)), 4);
+    CHECK(prints_tensor(counted(TG_F32, TG_SHAPE(2, 2, 2)), "tensor([[[0., 1.],\n"
+                                                            "         [2., 3.]],\n"
+                                                            "\n"
+                                                            "        [[4., 5.],\n"
+                                                            "         [6., 7.]]])\n"));
+    CHECK(prints_tensor(tg_transpose(counted(TG_F32, TG_SHAPE(2, 2, 2)), 0, 2), "tensor([[[0., 4.],\n"
+                                                                                "         [2., 6.]],\n"
+                                                                                "\n"
+                                                                                "        [[1., 5.],\n"
+                                                                                "         [3., 7.]]])\n"));
+    CHECK(prints_tensor(counted(TG_F32, TG_SHAPE(2, 1, 2, 1)), "tensor([[[[0.],\n"
+                                                               "          [1.]]],\n"
+                                                               "\n"
+                                                               "\n"
+                                                               "        [[[2.],\n"
+                                                               "          [3.]]]])\n"));
+    CHECK(prints_tensor(tg_to_dtype(line, TG_F64),
+                        "tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000, 1.2500, 1.5000, 1.7500, 2.0000,\n"
+                        "        2.2500, 2.5000, 2.7500, 3.0000, 3.2500, 3.5000, 3.7500, 4.0000, 4.2500,\n"
+                        "        4.5000, 4.7500, 5.0000, 5.2500, 5.5000, 5.7500, 6.0000, 6.2500, 6.5000,\n"
+                        "        6.7500, 7.0000, 7.2500], dtype=f64)\n"));
+    CHECK(prints_tensor(counted(TG_F32, TG_SHAPE(1001)), "tensor([   0.,    1.,    2.,  ...,  998.,  999., 1000.])\n"));
+    CHECK(prints_tensor(counted(TG_I64, TG_SHAPE(7, 200)), "tensor([[   0,    1,    2,  ...,  197,  198,  199],\n"
+                                                           "        [ 200,  201,  202,  ...,  397,  398,  399],\n"
+                                                           "        [ 400,  401,  402,  ...,  597,  598,  599],\n"
+                                                           "        ...,\n"
+                                                           "        [ 800,  801,  802,  ...,  997,  998,  999],\n"
+                                                           "        [1000, 1001, 1002,  ..., 1197, 1198, 1199],\n"
+                                                           "        [1200, 1201, 1202,  ..., 1397, 1398, 1399]])\n"));
+    CHECK(prints_tensor(counted(TG_F32, TG_SHAPE(3, 400)),
+                        "tensor([[0.0000e+00, 1.0000e+00, 2.0000e+00,  ..., 3.9700e+02, 3.9800e+02,\n"
+                        "         3.9900e+02],\n"
+                        "        [4.0000e+02, 4.0100e+02, 4.0200e+02,  ..., 7.9700e+02, 7.9800e+02,\n"
+                        "         7.9900e+02],\n"
+                        "        [8.0000e+02, 8.0100e+02, 8.0200e+02,  ..., 1.1970e+03, 1.1980e+03,\n"
+                        "         1.1990e+03]])\n"));
+    CHECK(prints_tensor(tg_sub_scalar(counted(TG_I64, TG_SHAPE(8, 1, 200)), 10),
+                        "tensor([[[ -10,   -9,   -8,  ...,  187,  188,  189]],\n"
+                        "\n"
+                        "        [[ 190,  191,  192,  ...,  387,  388,  389]],\n"
+                        "\n"
+                        "        [[ 390,  391,  392,  ...,  587,  588,  589]],\n"
+                        "\n"
+                        "        ...,\n"
+                        "\n"
+                        "        [[ 990,  991,  992,  ..., 1187, 1188, 1189]],\n"
+                        "\n"
+                        "        [[1190, 1191, 1192,  ..., 1387, 1388, 1389]],\n"
+                        "\n"
+                        "        [[1390, 1391, 1392,  ..., 1587, 1588, 1589]]])\n"));
+}
+
+static tg_status copy_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)c;
+    out[0] = tg_clone(in[0]);
+    return out[0] ? TG_OK : tg_error_code();
+}
+
+static tg_status copy_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
+{
+    (void)c;
+    gin[0] = g[0];
+    return TG_OK;
+}
+
+TEST(print_history)
+{
+    tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true), *y = NULL, *many;
+    FILE *file = tmpfile();
+    ROW(1.119)
+    {
+        CHECK(prints_tensor(x, "tensor([1., 1.], requires_grad=True)\n"));
+        CHECK(prints_tensor(tg_exp(x), "tensor([2.7183, 2.7183], grad_fn=<ExpBackward0>)\n"));
+        CHECK(prints_tensor(tg_detach(x), "tensor([1., 1.])\n"));
+    }
+    CHECK(tg_custom("Copy", copy_forward, copy_backward, NULL, &x, 1, &y, 1) == TG_OK);
+    CHECK(prints_tensor(y, "tensor([1., 1.], grad_fn=<CopyBackward>)\n"));
+    many = tg_set_requires_grad(tg_div_scalar(counted(TG_F32, TG_SHAPE(12)), 8), true);
+    CHECK(prints_tensor(tg_exp(many),
+                        "tensor([1.0000, 1.1331, 1.2840, 1.4550, 1.6487, 1.8682, 2.1170, 2.3989, 2.7183,\n"
+                        "        3.0802, 3.4903, 3.9551], grad_fn=<ExpBackward0>)\n"));
+    many = tg_set_requires_grad(tg_to_dtype(tg_detach(many), TG_F64), true);
+    CHECK(prints_tensor(tg_exp(tg_cat(&many, 1, 0)),
+                        "tensor([1.0000, 1.1331, 1.2840, 1.4550, 1.6487, 1.8682, 2.1170, 2.3989, 2.7183,\n"
+                        "        3.0802, 3.4903, 3.9551], dtype=f64, grad_fn=<ExpBackward0>)\n"));
+    CHECK(prints_tensor(tg_gt_scalar(tg_exp(many), 2),
+                        "tensor([False, False, False, False, False, False,  True,  True,  True,  True,\n"
+                        "         True,  True])\n"));
+    many = tg_narrow(many, 0, 0, 7);
+    CHECK(prints_tensor(tg_logsigmoid(many), "tensor([-0.6931, -0.6326, -0.5759, -0.5231, -0.4741, -0.4287, -0.3869],\n"
+                                             "       dtype=f64, grad_fn=<LogsigmoidBackward0>)\n"));
+    CHECK_FAILS(tg_fprint(file, NULL), "argument t is NULL");
+    CHECK_FAILS(tg_fprint(NULL, x), "argument file is NULL");
+    CHECK_FAILS(tg_print(NULL), "argument t is NULL");
+    fclose(file);
+    file = fopen("/dev/full", "w");
+    if (file) {
+        setvbuf(file, NULL, _IONBF, 0);
+        CHECK_FAILS(tg_fprint(file, x), "could not be written");
+        CHECK_FAILS(tg_tape_print(file, x), "could not be written");
+        CHECK_FAILS(tg_tape_dot(file, x), "could not be written");
+        fclose(file);
+    }
+}
+
+/* ---- the tape: on the CPU, which is in the text ---- */
+
+static tg_tensor *named_leaf(const char *name, double value)
+{
+    tg_tensor *t = tg_set_requires_grad(tg_full_on(TG_SCALAR, value, TG_F64, TG_CPU), true);
+    tg_set_name(t, name);
+    return t;
+}
+
+/* L = (a*b + c) * f, of the lecture. */
+TEST(tape_print)
+{
+    tg_tensor *a = named_leaf("a", 2), *b = named_leaf("b", -3), *c = named_leaf("c", 10), *f = named_leaf("f", -2);
+    tg_tensor *e = tg_mul(a, b), *d = tg_add(e, c), *L = tg_mul(d, f), *m, *loss, *all[40];
+    FILE *file = tmpfile();
+    int i;
+    tg_set_name(e, "e"), tg_set_name(d, "d"), tg_set_name(L, "L");
+    tg_retain_grad(e), tg_retain_grad(d), tg_retain_grad(L);
+    tg_backward_ex(&L, 1, NULL, TG_RETAIN_GRAPH);
+    CHECK(tg_tape_print(file, L) == TG_OK);
+    CHECK(prints(file, "tape: 4 leaves, 3 ops, 32 bytes saved for backward\n"
+                       "  id  op     name  shape  dtype dev   in        data      grad   saved\n"
+                       "   0  leaf   a     []     f64   cpu   -       2.0000    6.0000   -\n"
+                       "   1  leaf   b     []     f64   cpu   -      -3.0000   -4.0000   -\n"
+                       "   2  leaf   c     []     f64   cpu   -      10.0000   -2.0000   -\n"
+                       "   3  leaf   f     []     f64   cpu   -      -2.0000    4.0000   -\n"
+                       "   4  mul    e     []     f64   cpu   0 1    -6.0000   -2.0000   a b\n"
+                       "   5  add    d     []     f64   cpu   4 2     4.0000   -2.0000   -\n"
+                       "   6  mul    L     []     f64   cpu   5 3    -8.0000    1.0000   d f\n"));
+    tg_set_default_device(TG_CPU);
+    m = tg_set_requires_grad(tg_ones(TG_SHAPE(2, 3)), true);
+    for (i = 0; i < 40; ++i) all[i] = m;
+    file = tmpfile();
+    CHECK(tg_tape_print(file, tg_cat(all, 40, 0)) == TG_OK); /* a long list is cut */
+    CHECK(strstr(text_of(file), "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 .."));
+    loss = tg_sum(tg_exp(tg_mul(m, tg_full(TG_SHAPE(3), 2))));
+    file = tmpfile();
+    CHECK(tg_tape_print(file, loss) == TG_OK);
+    CHECK(prints(file, "tape: 1 leaf, 3 ops, 36 bytes saved for backward\n"
+                       "  id  op     name  shape   dtype dev   in        data      grad   saved\n"
+                       "   0  leaf   -     [2, 3]  f32   cpu   -          ...         -   -\n"
+                       "   1  mul    -     [2, 3]  f32   cpu   0 .        ...         -   .\n"
+                       "   2  exp    -     [2, 3]  f32   cpu   1          ...         -   2\n"
+                       "   3  sum    -     []      f32   cpu   2      44.3343         -   -\n"));
+    tg_backward(loss);
+    file = tmpfile();
+    CHECK(tg_tape_print(file, loss) == TG_OK);
+    CHECK(strstr(text_of(file), "   2  exp    -     [2, 3]  f32   cpu   1          ...         -   freed\n"));
+    file = tmpfile();
+    CHECK(tg_tape_print(file, a) == TG_OK); /* a leaf is its own tape */
+    CHECK(prints(file, "tape: 1 leaf, 0 ops, 0 bytes saved for backward\n"
+                       "  id  op     name  shape  dtype dev   in        data      grad   saved\n"
+                       "   0  leaf   a     []     f64   cpu   -       2.0000    6.0000   -\n"));
+    file = tmpfile();
+    CHECK(tg_tape_print(file, tg_to(a, HERE)) == TG_OK);
+    CHECK(strstr(text_of(file), tg_device_str(HERE)) && strstr(printed, "2.0000    6.0000   -"));
+}
+
+/* A long chain beside a small graph: nothing recurses, and only what root reaches is shown. */
+TEST(tape_deep)
+{
+    tg_tensor *x = named_leaf("x", 1), *y = x, *z;
+    FILE *file = tmpfile();
+    int i;
+    for (i = 0; i < 200000; ++i) y = tg_neg(y);
+    z = tg_exp(x);
+    CHECK(tg_tape_print(file, z) == TG_OK);
+    CHECK(strncmp(text_of(file), "tape: 1 leaf, 1 op, 8 bytes", 27) == 0);
+    file = tmpfile();
+    CHECK(tg_tape_print(file, y) == TG_OK);
+    CHECK(strncmp(text_of(file), "tape: 1 leaf, 200000 ops, 0 bytes", 33) == 0);
+    file = tmpfile();
+    CHECK(tg_tape_dot(file, y) == TG_OK);
+    CHECK(strstr(text_of(file), "... 199801 nodes hidden") && strstr(printed, "hidden -> n"));
+}
+
+TEST(tape_dot)
+{
+    tg_tensor *a = named_leaf("a|b", 2), *y = tg_exp(tg_reshape(tg_to_dtype(tg_mul(a, a), TG_F32), TG_SHAPE(1)));
+    FILE *file = tmpfile();
+    CHECK(tg_tape_dot(file, y) == TG_OK);
+    CHECK(prints(file, "digraph tape {\n"
+                       "    rankdir=LR;\n"
+                       "    node [shape=record, style=filled, fillcolor=white];\n"
+                       "    n0 [fillcolor=lightblue, label=\"{ leaf a\\|b | [] f64 cpu | data 2.0000 | grad - }\"];\n"
+                       "    n1 [fillcolor=white, label=\"{ mul | [] f64 cpu | data 4.0000 | grad - }\"];\n"
+                       "    n2 [fillcolor=orange, label=\"{ to | [] f32 cpu | data 4.0000 | grad - }\"];\n"
+                       "    n3 [fillcolor=palegreen, label=\"{ reshape | [1] f32 cpu | data 4.0000 | grad - }\"];\n"
+                       "    n4 [fillcolor=white, label=\"{ exp | [1] f32 cpu | data 54.5981 | grad - }\"];\n"
+                       "    n0 -> n1;\n"
+                       "    n0 -> n1;\n"
+                       "    n1 -> n2;\n"
+                       "    n2 -> n3;\n"
+                       "    n3 -> n4;\n"
+                       "}\n"));
+    file = tmpfile();
+    CHECK_FAILS(tg_tape_dot(file, NULL), "argument root is NULL");
+    CHECK_FAILS(tg_tape_print(NULL, y), "argument file is NULL");
+    fclose(file);
+}
+
+static bool scenario_show(void)
+{
+    tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(3)), true), *y = x ? tg_sum(tg_exp(x)) : NULL;
+    FILE *file = tmpfile();
+    bool ok = y && tg_print(NULL) != TG_OK;
+    tg_clear_error();
+    ok = ok && tg_fprint(file, y) == TG_OK && tg_tape_print(file, y) == TG_OK && tg_tape_dot(file, y) == TG_OK;
+    fclose(file);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    out_of_memory(scenario_show);
+    RUN(print_numbers);
+    RUN(print_dtypes);
+    RUN(print_shapes);
+    RUN(print_history);
+    RUN(tape_print);
+    RUN(tape_deep);
+    RUN(tape_dot);
+    check_rows("test_show");
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}
