@@ -23,7 +23,7 @@ typedef struct {
 /* Nested lists of numbers, "[[1, 2], [nan, -0.]]"; without brackets a 0-dim tensor. */
 static inline literal read_literal(const char *text)
 {
-    static literal l;
+    literal l;
     int64_t count[TG_MAX_DIMS + 1] = {0};
     int depth = 0, deepest = 0, product = 1;
     memset(&l, 0, sizeof l);
@@ -107,8 +107,8 @@ static inline double tolerance_of(tg_dtype dtype, bool computed)
 /* Whether t has the shape and elements of the literal, in which "-0." is a negative zero.  If not, why is a message. */
 static inline bool like_literal(tg_tensor *t, const char *wanted, bool computed, char *why, size_t size)
 {
-    static double value[MAX_LITERAL];
-    static int64_t integer[MAX_LITERAL];
+    double value[MAX_LITERAL];
+    int64_t integer[MAX_LITERAL];
     const literal l = read_literal(wanted);
     if (!t) return snprintf(why, size, " is NULL"), false;
     const tg_dtype dtype = tg_dtype_of(t);

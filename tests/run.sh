@@ -31,6 +31,7 @@ run_test()
     name=$(basename "$1")
     "$1" >"$log/$name.txt" 2>&1
     status=$?
+    skipped=$(sed -n 's/^skipped: /      skipped: /p' "$log/$name.txt")
     counts=$(sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*/\1 \2/p' "$log/$name.txt" | tail -n 1)
     if [ -z "$counts" ]; then
         verdict "$name" 0 1 "ended without 'N passed, N failed' (exit code $status)" "$log/$name.txt"
@@ -39,6 +40,7 @@ run_test()
     else
         verdict "$name" "${counts% *}" "${counts#* }" "${counts% *} passed, ${counts#* } failed" "$log/$name.txt"
     fi
+    [ -z "$skipped" ] || echo "$skipped"
 }
 
 # check NAME COMMAND...: one test, passed when the command succeeds

@@ -6,8 +6,7 @@
 #endif
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "harness.h"
-#include <stdlib.h>
+#include "helpers.h"
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/resource.h>
 #include <unistd.h>
@@ -19,20 +18,9 @@
 /* A memory checker keeps what was freed: a tenth is enough for it. */
 enum { DEEP = HARNESS_MEMORY_CHECKER ? 100000 : 1000000, WIDE = 100000 };
 
-static tg_tensor *number_leaf(double value)
-{
-    return tg_set_requires_grad(tg_full_on(TG_SCALAR, value, TG_F64, TG_CPU), true);
-}
-
-static bool alive_beyond(const tg_stats_info *before)
-{
-    tg_stats_info now = tg_stats();
-    return now.tensors != before->tensors || now.nodes != before->nodes || now.saved != before->saved;
-}
-
 TEST(chain_forward_backward_and_freed)
 {
-    tg_tensor *x = number_leaf(1), *y = x;
+    tg_tensor *x = scalar_leaf(1), *y = x;
     int64_t nodes = tg_stats().nodes;
     int i;
     for (i = 0; i < DEEP; ++i) y = i % 2 ? tg_add_scalar(y, 1e-6) : tg_mul_scalar(y, 1);
@@ -45,7 +33,7 @@ TEST(chain_forward_backward_and_freed)
 TEST(chain_behind_one_handle)
 {
     tg_stats_info before = tg_stats();
-    tg_tensor *x = number_leaf(0.5), *y = tg_retain(x), *z;
+    tg_tensor *x = scalar_leaf(0.5), *y = tg_retain(x), *z;
     int i;
     for (i = 0; i < DEEP; ++i) {
         TG_SCOPE;
@@ -61,7 +49,7 @@ TEST(chain_behind_one_handle)
 
 TEST(chain_behind_one_handle_differentiated)
 {
-    tg_tensor *x = number_leaf(1), *y = tg_retain(x), *z, *g = NULL;
+    tg_tensor *x = scalar_leaf(1), *y = tg_retain(x), *z, *g = NULL;
     int i;
     for (i = 0; i < DEEP; ++i) {
         TG_SCOPE;
@@ -79,7 +67,7 @@ TEST(chain_behind_one_handle_differentiated)
 /* The gradient's own graph is as deep, and so is the second backward. */
 TEST(chain_differentiated_twice)
 {
-    tg_tensor *x = number_leaf(1), *y = x, *g = NULL;
+    tg_tensor *x = scalar_leaf(1), *y = x, *g = NULL;
     int i;
     for (i = 0; i < DEEP / 10; ++i) y = i % 2 ? tg_sqrt(y) : tg_mul(y, y);
     CHECK(tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK);
@@ -118,7 +106,7 @@ static tg_tensor *half_sine(tg_tensor *const *in, int n, void *user)
 
 TEST(chain_of_checkpoints)
 {
-    tg_tensor *x = number_leaf(0), *y = x;
+    tg_tensor *x = scalar_leaf(0), *y = x;
     int i;
     for (i = 0; i < DEEP / 100; ++i) y = tg_mul_scalar(tg_checkpoint(half_sine, &y, 1, NULL), 2);
     CHECK(tg_backward(y) == TG_OK);
@@ -131,22 +119,22 @@ TEST(chain_of_gradients)
     tg_stats_info before = tg_stats();
     {
         TG_SCOPE;
-        tg_tensor *first = number_leaf(0), *t = first;
+        tg_tensor *first = scalar_leaf(0), *t = first;
         int i;
         for (i = 0; i < DEEP; ++i) {
-            tg_tensor *g = number_leaf(i);
+            tg_tensor *g = scalar_leaf(i);
             if (tg_set_grad(t, g) != TG_OK) break;
             tg_drop(g); /* t holds it now */
             t = g;
         }
         CHECK(i == DEEP && tg_stats().tensors == before.tensors + DEEP + 1);
     }
-    CHECK(!alive_beyond(&before));
+    CHECK(!alive_changed(&before));
 }
 
 TEST(fan_out_and_in)
 {
-    tg_tensor *x = number_leaf(1), **list = (tg_tensor **)malloc(WIDE * sizeof *list), *y;
+    tg_tensor *x = scalar_leaf(1), **list = (tg_tensor **)malloc(WIDE * sizeof *list), *y;
     int i;
     CHECK(list != NULL);
     if (!list) return;
@@ -154,7 +142,7 @@ TEST(fan_out_and_in)
     y = tg_stack(list, WIDE, 0);
     CHECK(y != NULL && tg_numel(y) == WIDE && tg_backward(tg_sum(y)) == TG_OK);
     CHECK_NEAR(tg_item(tg_grad(x)), 2.0 * (double)WIDE, 0);
-    for (i = 0; i < WIDE; ++i) list[i] = number_leaf(i); /* as many leaves */
+    for (i = 0; i < WIDE; ++i) list[i] = scalar_leaf(i); /* as many leaves */
     y = tg_stack(list, WIDE, 0);
     CHECK(y != NULL && tg_backward(tg_sum(tg_mul(y, y))) == TG_OK);
     CHECK_NEAR(tg_item(tg_grad(list[WIDE - 1])), 2.0 * (WIDE - 1), 0);
@@ -183,7 +171,7 @@ TEST(custom_function_of_many)
     int i;
     CHECK(list != NULL);
     if (!list) return;
-    for (i = 0; i < WIDE; ++i) list[i] = number_leaf(3);
+    for (i = 0; i < WIDE; ++i) list[i] = scalar_leaf(3);
     CHECK(tg_custom("many", keep_all_forward, keep_all_backward, NULL, list, WIDE, &y, 1) == TG_OK);
     CHECK(tg_backward(y) == TG_OK && tg_grad(list[0]) == NULL);
     CHECK_NEAR(tg_item(tg_grad(list[WIDE - 1])), 3, 0);
@@ -192,7 +180,7 @@ TEST(custom_function_of_many)
 
 TEST(sums_waiting_at_one_node)
 {
-    tg_tensor *x = number_leaf(1), *trunk = tg_mul_scalar(x, 1), *sum = trunk;
+    tg_tensor *x = scalar_leaf(1), *trunk = tg_mul_scalar(x, 1), *sum = trunk;
     int i;
     for (i = 0; i < WIDE; ++i) sum = tg_add(sum, trunk); /* every sum gives to the trunk and to the sum before */
     CHECK(tg_backward(sum) == TG_OK);
@@ -211,12 +199,12 @@ TEST(scopes_a_hundred_thousand_deep)
     }
     CHECK(tg_stats().tensors == before.tensors + WIDE);
     tg_scope_end(outer);
-    CHECK(!alive_beyond(&before) && tg_is_grad_enabled());
+    CHECK(!alive_changed(&before) && tg_is_grad_enabled());
 }
 
 TEST(printed_tape_of_a_long_chain)
 {
-    tg_tensor *x = number_leaf(1), *y = x;
+    tg_tensor *x = scalar_leaf(1), *y = x;
     FILE *file = tmpfile();
     int i;
     for (i = 0; i < DEEP / 50; ++i) y = tg_mul_scalar(y, 1);

@@ -29,7 +29,7 @@ static bool there_are(int n)
 }
 #define ON(n, number) ROW(number) if (there_are(n))
 /* A claim of the tutorials (file:line), refuted. */
-#define BELIEF(place) if (harness_row(place))
+#define BELIEF(place) ROW_NAMED(place)
 
 static bool is_on(tg_tensor *t, tg_device device) { return t && tg_device_equal(tg_device_of(t), device); }
 static tg_tensor *there(const char *text) { return tg_to(of(TG_F32, text), first); }

@@ -12,6 +12,7 @@
 #include "tensorgrad.h"
 #include "harness.h"
 #include "samples.h"
+#include "semantics.h"
 #include <ctype.h>
 #include <limits.h>
 #ifdef CUDASIM
@@ -1636,6 +1637,7 @@ static void run_tests(void)
         RUN(ops_that_wait);
     }
     RUN(every_public_op_has_samples);
+    check_rows("test_ops");
 }
 
 int main(int argc, char **argv)

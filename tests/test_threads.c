@@ -5,7 +5,7 @@
 #endif
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "harness.h"
+#include "semantics.h"
 #include <pthread.h>
 
 enum { THREADS = 4, STEPS = 25, ROWS = 8, INPUTS = 6, HIDDEN = 16, CLASSES = 3, WEIGHTS = 4 };
@@ -462,6 +462,7 @@ int main(int argc, char **argv)
     RUN(gradients_of_several_threads_add_up);
     RUN(a_gradient_that_cannot_be_shared);
     RUN(handlers_change_beside_errors);
+    check_rows("test_threads");
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

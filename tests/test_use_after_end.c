@@ -5,17 +5,10 @@
 #define _POSIX_C_SOURCE 200112L
 #endif
 #define TENSORGRAD_IMPLEMENTATION
-#include "harness.h"
+#include "tensorgrad.h"
+#include "helpers.h"
 #include <pthread.h>
 #include <time.h>
-
-static tg_tensor *f64(double a, double b)
-{
-    const double values[2] = {a, b};
-    return tg_from_on(values, TG_SHAPE(2), TG_F64, HERE);
-}
-
-static tg_tensor *leaf(double a, double b) { return tg_set_requires_grad(f64(a, b), true); }
 
 /* Whether the pending error has all of these words; clears it. */
 static bool says(const char *a, const char *b, const char *c)
@@ -33,7 +26,7 @@ static void make_others(void)
 {
     int i;
     TG_SCOPE;
-    for (i = 0; debug && i < 50; ++i) CHECK(f64(i, i) != NULL);
+    for (i = 0; debug && i < 50; ++i) CHECK(scalar(i) != NULL);
 }
 
 /* ---- the mistakes ---- */
@@ -48,7 +41,7 @@ static tg_tensor *forgets_keep(tg_tensor *x)
 
 static void forgotten_keep(void)
 {
-    tg_tensor *b = f64(1, 2), *h = forgets_keep(f64(0, 0));
+    tg_tensor *b = f64("[1, 2]"), *h = forgets_keep(f64("[0, 0]"));
     make_others();
     CHECK(!tg_mul(h, b) && says("tg_mul: argument a ended with its scope: tg_keep hands it out, tg_param owns it",
                                 debug ? "made by tg_exp" : "", debug ? "'h'" : ""));
@@ -68,9 +61,9 @@ static void carried_out_of_a_scope(void)
     int step;
     for (step = 0; step < 3; ++step) {
         TG_SCOPE;
-        best = tg_mul_scalar(f64(1, 2), step);
+        best = tg_mul_scalar(f64("[1, 2]"), step);
     }
-    list[0] = f64(1, 2), list[1] = best;
+    list[0] = f64("[1, 2]"), list[1] = best;
     if (!debug) tg_drop(list[0]), list[0] = tg_scalar(1); /* what is the newest gets the newest memory */
     make_others();
     CHECK(debug || list[0] != best);
@@ -80,7 +73,7 @@ static void carried_out_of_a_scope(void)
 /* What a node has saved stays in memory, and is no less ended. */
 static void saved_by_the_tape(void)
 {
-    tg_tensor *x = leaf(1, 2), *h, *y;
+    tg_tensor *x = leaf("[1, 2]"), *h, *y;
     tg_mark mark = tg_scope_begin();
     h = tg_exp(x);
     y = tg_keep(tg_sum(h));
@@ -95,7 +88,7 @@ static void saved_by_the_tape(void)
 
 static void after_release(void)
 {
-    tg_tensor *p = tg_param(f64(3, 4)), *b = f64(1, 1);
+    tg_tensor *p = tg_param(f64("[3, 4]")), *b = f64("[1, 1]");
     tg_set_name(p, "w1");
     tg_release(p);
     make_others();
@@ -105,7 +98,7 @@ static void after_release(void)
 
 static void after_drop(void)
 {
-    tg_tensor *t = f64(3, 4);
+    tg_tensor *t = f64("[3, 4]");
     tg_drop(t);
     make_others();
     CHECK(!tg_exp(t) && says("tg_exp: argument x was ended by tg_drop", "", ""));
@@ -113,7 +106,7 @@ static void after_drop(void)
 
 static void old_gradient(void)
 {
-    tg_tensor *x = leaf(1, 2), *g, *y = tg_sum(tg_mul(x, x));
+    tg_tensor *x = leaf("[1, 2]"), *g, *y = tg_sum(tg_mul(x, x));
     CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK);
     g = tg_grad(x);
     CHECK(tg_set_grad(x, NULL) == TG_OK);
@@ -121,14 +114,14 @@ static void old_gradient(void)
     CHECK(!tg_neg(g) && says("tg_neg: argument x ended as a gradient", "", ""));
     CHECK(tg_backward(y) == TG_OK);
     g = tg_grad(x);
-    CHECK(tg_set_grad(x, f64(0, 0)) == TG_OK);
+    CHECK(tg_set_grad(x, f64("[0, 0]")) == TG_OK);
     make_others();
     CHECK(!tg_neg(g) && says("tg_neg: argument x ended as a gradient", "", ""));
 }
 
 static void root_of_backward(void)
 {
-    tg_tensor *x = leaf(1, 2), *loss, *result = x;
+    tg_tensor *x = leaf("[1, 2]"), *loss, *result = x;
     tg_mark mark = tg_scope_begin();
     loss = tg_sum(x);
     tg_scope_end(mark);
@@ -157,7 +150,7 @@ static tg_status use_stale(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **
 
 static void inside_a_custom_rule(void)
 {
-    tg_tensor *x = leaf(0, 0), *y;
+    tg_tensor *x = leaf("[0, 0]"), *y;
     stale = NULL;
     CHECK(tg_custom("stale", save_input, use_stale, NULL, &x, 1, &y, 1) == TG_OK);
     y = tg_sum(y);
@@ -256,7 +249,7 @@ TEST(bytes_are_poisoned)
 TEST(of_another_thread)
 {
     pthread_t thread;
-    alive_there = f64(1, 2), ended_there = f64(3, 4);
+    alive_there = f64("[1, 2]"), ended_there = f64("[3, 4]");
     tg_drop(ended_there);
     CHECK(pthread_create(&thread, NULL, uses_both, NULL) == 0 && pthread_join(thread, NULL) == 0);
     setenv("TG_DEBUG", "1", 1); /* then the memory outlives its thread */
@@ -269,10 +262,10 @@ TEST(of_another_thread)
    where x was there already. */
 TEST(drop_acts_on_the_innermost_scope)
 {
-    tg_tensor *p = tg_param(f64(1, 2)), *outer = f64(3, 4), *inner;
+    tg_tensor *p = tg_param(f64("[1, 2]")), *outer = f64("[3, 4]"), *inner;
     {
         TG_SCOPE;
-        inner = f64(5, 6);
+        inner = f64("[5, 6]");
         tg_drop(tg_to(p, HERE)), tg_drop(tg_to(outer, HERE)), tg_drop(tg_contiguous(outer));
         CHECK(tg_ok() && tg_get(p, TG_INDEX(0)) == 1 && tg_get(outer, TG_INDEX(0)) == 3);
         tg_drop(inner);
@@ -286,7 +279,7 @@ TEST(drop_acts_on_the_innermost_scope)
 /* To carry a tensor from turn to turn: retain the new one, release the old one.  Nothing piles up. */
 TEST(carried_from_turn_to_turn)
 {
-    tg_tensor *h = tg_retain(f64(1, 1));
+    tg_tensor *h = tg_retain(f64("[1, 1]"));
     int64_t alive = 0;
     int turn;
     for (turn = 0; turn < 5; ++turn) {
@@ -305,7 +298,7 @@ TEST(carried_from_turn_to_turn)
 TEST(results_are_no_hidden_views)
 {
     const int64_t ids[2] = {1, 0};
-    tg_tensor *w = leaf(3, 4), *x = tg_ones_on(TG_SHAPE(2, 2), TG_F64, HERE), *index, *mask, *made[12], *list[2], *loss;
+    tg_tensor *w = leaf("[3, 4]"), *x = tg_ones_on(TG_SHAPE(2, 2), TG_F64, HERE), *index, *mask, *made[12], *list[2], *loss;
     tg_tensor *batch = tg_ones_on(TG_SHAPE(3, 2, 2), TG_F64, HERE);
     int i, n = 0;
     index = tg_from_on(ids, TG_SHAPE(2), TG_I64, HERE);
@@ -350,7 +343,7 @@ TEST(results_are_no_hidden_views)
 /* The gradient of y is that of all that is made of it, y = mv(W, p) written through a view included. */
 TEST(gradient_of_a_result_that_is_written)
 {
-    tg_tensor *p = leaf(1, 2), *w = tg_ones_on(TG_SHAPE(2, 2), TG_F64, HERE), *y, *u, *loss, *g = NULL;
+    tg_tensor *p = leaf("[1, 2]"), *w = tg_ones_on(TG_SHAPE(2, 2), TG_F64, HERE), *y, *u, *loss, *g = NULL;
     y = tg_mv(w, p), u = tg_unsqueeze(y, 0);
     CHECK(tg_mul_scalar_(y, 2) == y);
     loss = tg_add(tg_sum(y), tg_mul_scalar(tg_sum(u), 10));
