@@ -157,7 +157,7 @@ static snapshot take_snapshot(const state *s)
     int64_t version;
     int k;
     memory.armed = false;
-    now.tracked = 14695981039346656037u;
+    now.tracked = HARNESS_HASH;
     for (k = 0; k < INPUTS; ++k) {
         version = tg_version_of(s->t[k]);
         now.tracked = harness_mix(mix_tensor(now.tracked, s->t[k]), &version, sizeof version);
