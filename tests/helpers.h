@@ -65,7 +65,10 @@ static inline tg_tensor *of(tg_dtype dtype, const char *text)
     return dtype == written ? t : tg_to_dtype(t, dtype);
 }
 
-static inline tg_tensor *leaf_of(tg_dtype dtype, const char *text) { return tg_set_requires_grad(of(dtype, text), true); }
+static inline tg_tensor *leaf_of(tg_dtype dtype, const char *text)
+{
+    return tg_set_requires_grad(of(dtype, text), true);
+}
 static inline tg_tensor *f64(const char *text) { return of(TG_F64, text); }
 static inline tg_tensor *f32(const char *text) { return of(TG_F32, text); }
 static inline tg_tensor *i64(const char *text) { return of(TG_I64, text); }
@@ -173,7 +176,10 @@ static inline tg_status backward_flags(tg_tensor *y, int flags)
     return tg_backward_ex(&sum, 1, NULL, flags);
 }
 
-static inline tg_status backward_with(tg_tensor *y, tg_tensor *g, int flags) { return tg_backward_ex(&y, 1, &g, flags); }
+static inline tg_status backward_with(tg_tensor *y, tg_tensor *g, int flags)
+{
+    return tg_backward_ex(&y, 1, &g, flags);
+}
 
 /* ---- what is alive ---- */
 

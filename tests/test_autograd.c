@@ -108,7 +108,8 @@ TEST(graph_basics)
     }
     ROW(2.10) {
         tg_tensor *dense = tg_set_requires_grad(tg_t(f64("[[0, 1, 2], [3, 4, 5]]")), true);
-        tg_tensor *gaps = tg_set_requires_grad(tg_slice(f64("[[0, 1, 2, 3], [4, 5, 6, 7]]"), 1, 0, 4, 2), true), *x = leaf("[1, 2]");
+        tg_tensor *gaps = tg_set_requires_grad(tg_slice(f64("[[0, 1, 2, 3], [4, 5, 6, 7]]"), 1, 0, 4, 2), true),
+                  *x = leaf("[1, 2]");
         CHECK(backward_sum(tg_mul_scalar(dense, 2)) == TG_OK && backward_sum(tg_mul_scalar(gaps, 2)) == TG_OK);
         CHECK(tg_stride(tg_grad(dense), 0) == 1 && tg_stride(tg_grad(dense), 1) == 3);
         CHECK(tg_stride(tg_grad(gaps), 0) == 2 && tg_stride(tg_grad(gaps), 1) == 1);
@@ -155,7 +156,8 @@ TEST(graph_basics)
         CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), exp(1.0), 1e-12);
     }
     ROW(2.14) {
-        tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *y = tg_sum(tg_view(tg_add(tg_t(x), x), TG_SHAPE(4))), *trunk, *one, *two;
+        tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *y = tg_sum(tg_view(tg_add(tg_t(x), x), TG_SHAPE(4))), *trunk, *one,
+                  *two;
         CHECK(tg_backward(y) == TG_OK && tg_backward(y) == TG_OK);
         HAS(tg_grad(x), "[[4, 4], [4, 4]]");
         trunk = tg_exp(x), one = tg_sum(trunk), two = tg_sum(tg_mul_scalar(trunk, 2));

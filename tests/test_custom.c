@@ -379,7 +379,8 @@ TEST(checkpoint_equals_plain)
 
 TEST(checkpoint_lifetimes)
 {
-    tg_tensor *x = leaf("[[0.1, 0.2, 0.3], [-0.4, 0.5, 0.6]]"), *w = leaf("[[1, 2, 3], [4, -5, 6], [0.7, 0.8, -0.9]]"), *y, *sum, *g = NULL;
+    tg_tensor *x = leaf("[[0.1, 0.2, 0.3], [-0.4, 0.5, 0.6]]"), *w = leaf("[[1, 2, 3], [4, -5, 6], [0.7, 0.8, -0.9]]"),
+              *y, *sum, *g = NULL;
     closure c;
     int64_t nodes = tg_stats().nodes;
     c.w = w, c.u = w, c.nested = false;

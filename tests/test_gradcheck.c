@@ -247,7 +247,8 @@ TEST(gradcheck_finds_planted_bugs)
         CHECK(tg_error_code() == TG_ERR_GRAPH);
         tg_clear_error();
         text_of(report);
-        if (p.bug != OFFSET && p.bug != UNSTEADY) CHECK(strstr(printed, "FAIL  hint: ") && strstr(printed, bugs[i].hint));
+        if (p.bug != OFFSET && p.bug != UNSTEADY)
+            CHECK(strstr(printed, "FAIL  hint: ") && strstr(printed, bugs[i].hint));
     }
     harness.sample = NULL;
     p.bug = ONCE; /* right, but its own gradient is lost */

@@ -257,7 +257,8 @@ TEST(losses_at_edges)
     ROW(2.82) {
         CHECK(loss_is(tg_cross_entropy(logits, ignored), "nan", "[[0, 0, 0], [0, 0, 0]]"));
         CHECK(loss_is(tg_cross_entropy_ex(logits, ignored, NULL, -100, 0, TG_SUM), "0", "[[0, 0, 0], [0, 0, 0]]"));
-        CHECK(loss_is(tg_cross_entropy_ex(logits, ignored, NULL, -100, 0, TG_NONE), "[0, 0]", "[[0, 0, 0], [0, 0, 0]]"));
+        CHECK(
+            loss_is(tg_cross_entropy_ex(logits, ignored, NULL, -100, 0, TG_NONE), "[0, 0]", "[[0, 0, 0], [0, 0, 0]]"));
         CHECK(isnan(tg_item(tg_cross_entropy_ex(logits, targets, f64("[0, 0, 0]"), -100, 0, TG_MEAN))));
         CHECK(isnan(tg_item(tg_cross_entropy(tg_zeros(TG_SHAPE(0, 3)), of(TG_I64, "[]")))));
     }
@@ -404,7 +405,8 @@ TEST(mean_and_sum_over_each_axis)
 
 TEST(view_of_a_view)
 {
-    tg_tensor *x = leaf("[[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]"), *v = tg_narrow(tg_t(tg_slice(x, 1, 0, 4, 2)), 1, 1, 2);
+    tg_tensor *x = leaf("[[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]"),
+              *v = tg_narrow(tg_t(tg_slice(x, 1, 0, 4, 2)), 1, 1, 2);
     HAS(v, "[[5, 9], [7, 11]]");
     CHECK(backward_sum(tg_mul(v, f64("[[1, 2], [3, 4]]"))) == TG_OK);
     HAS(tg_grad(x), "[[0, 0, 0, 0], [1, 0, 3, 0], [2, 0, 4, 0]]");

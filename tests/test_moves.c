@@ -168,7 +168,8 @@ static void layout(tg_tensor *x, tg_shape wanted)
 
 static void layouts_from(tg_device device)
 {
-    tg_tensor *m = tg_to(of(TG_F32, "[[0, 1, 2], [3, 4, 5]]"), device), *cube = tg_to(tg_zeros(TG_SHAPE(2, 3, 4)), device);
+    tg_tensor *m = tg_to(of(TG_F32, "[[0, 1, 2], [3, 4, 5]]"), device),
+              *cube = tg_to(tg_zeros(TG_SHAPE(2, 3, 4)), device);
     tg_tensor *image = tg_to(tg_zeros(TG_SHAPE(2, 4, 5, 3)), device), *wide;
     ON(1, 1.13) layout(tg_t(m), TG_SHAPE(1, 3));
     ON(1, 1.14) {
@@ -319,7 +320,8 @@ TEST(moves_that_copy)
     }
     ON(1, 1.115) {
         tg_tensor *x = tg_to_dtype(there("[1, 2]"), TG_F16);
-        CHECK(is_on(tg_zeros_like(x), first) && is_on(tg_randn_like(x), first) && tg_dtype_of(tg_ones_like(x)) == TG_F16);
+        CHECK(is_on(tg_zeros_like(x), first) && is_on(tg_randn_like(x), first) &&
+              tg_dtype_of(tg_ones_like(x)) == TG_F16);
     }
     ON(1, 1.116) {
         tg_tensor *y = tg_to_like(f64("[1, 2]"), leaf_there("[1]"));
@@ -405,7 +407,8 @@ TEST(dtype_conversion)
         CHECK(tg_equal(tg_cpu(tg_to_ex(p, first, TG_BF16, TG_NON_BLOCKING)), want));
         CHECK(tg_equal(tg_to_ex(tg_to(x, first), TG_CPU, TG_BF16, TG_NON_BLOCKING), want));
         CHECK(tg_equal(tg_cpu(tg_to_ex(tg_to(x, first), second, TG_BF16, 0)), want));
-        CHECK(tg_equal(tg_to_ex(tg_t(tg_to(f64("[[1, 2], [3, 4]]"), first)), TG_CPU, TG_F16, 0), of(TG_F16, "[[1, 3], [2, 4]]")));
+        CHECK(tg_equal(tg_to_ex(tg_t(tg_to(f64("[[1, 2], [3, 4]]"), first)), TG_CPU, TG_F16, 0),
+                       of(TG_F16, "[[1, 3], [2, 4]]")));
     }
     ON(2, 1.30) {
         tg_tensor *y = tg_to_dtype(tg_to(f64("[1]"), second), TG_I32);
@@ -626,7 +629,8 @@ TEST(gradients_come_home)
         HAS(g, "[2, 2]");
     }
     ON(2, 1.52) { /* one tape over three devices: as if on one */
-        tg_tensor *x = leaf("[0.3, -1.2, 2]"), *a = tg_exp(tg_to(x, first)), *b = tg_mul(tg_to(x, second), tg_to(a, second));
+        tg_tensor *x = leaf("[0.3, -1.2, 2]"), *a = tg_exp(tg_to(x, first)),
+                  *b = tg_mul(tg_to(x, second), tg_to(a, second));
         tg_tensor *y = tg_add(tg_tanh(tg_cpu(b)), tg_mul(tg_cpu(a), x)), *g = gradient(y, x, 0), *e, *f;
         e = tg_exp(x), f = tg_add(tg_tanh(tg_mul(x, e)), tg_mul(e, x));
         CHECK(tg_allclose(y, f, 1e-12, 1e-12) && tg_allclose(g, gradient(f, x, 0), 1e-12, 1e-12));
@@ -736,7 +740,8 @@ TEST(copy_into)
         HAS(dst, "[[1, 2, 3], [1, 2, 3]]");
         CHECK(tg_copy_(tg_t(here), tg_t(dst)) != NULL);
         HAS(here, "[[1, 2, 3], [1, 2, 3]]");
-        CHECK_FAILS(tg_copy_(there("[0, 0, 0]"), f64("[0, 0, 0, 0]")), "The size of tensor a (3) must match the size of tensor b");
+        CHECK_FAILS(tg_copy_(there("[0, 0, 0]"), f64("[0, 0, 0, 0]")),
+                    "The size of tensor a (3) must match the size of tensor b");
     }
     ON(1, 1.54) {
         tg_tensor *x = there("[1, 2, 3]");
@@ -746,7 +751,8 @@ TEST(copy_into)
     }
     ON(1, 1.55) {
         tg_tensor *x = leaf_there("[1, 2]");
-        CHECK_FAILS(tg_copy_(x, f64("[3, 4]")), "a leaf Variable that requires grad is being used in an in-place operation.");
+        CHECK_FAILS(tg_copy_(x, f64("[3, 4]")),
+                    "a leaf Variable that requires grad is being used in an in-place operation.");
         { TG_NO_GRAD; CHECK(tg_copy_(x, f64("[3, 4]")) == x); }
         CHECK(tg_is_leaf(x) && is_on(x, first));
         HAS(x, "[3, 4]");
@@ -851,8 +857,9 @@ TEST(mixed_devices)
     ON(1, 1.61) {
         a = there("[1, 2]"), b = f64("[1]");
         tg_set_name(b, "bias");
-        CHECK_FAILS(tg_add(a, b), "tg_add: Expected all tensors to be on the same device, but found at least two devices, "
-                                  "cuda:0 and cpu! (a is on cuda:0, b 'bias' is on cpu)");
+        CHECK_FAILS(tg_add(a, b),
+                    "tg_add: Expected all tensors to be on the same device, but found at least two devices, "
+                    "cuda:0 and cpu! (a is on cuda:0, b 'bias' is on cpu)");
         CHECK_FAILS(tg_add(b, a), "found at least two devices, cuda:0 and cpu! (b is on cuda:0, a 'bias' is on cpu)");
         CHECK_FAILS(tg_add(b, a), "  hint: move a: tg_to(a, TG_CUDA(0))");
         tg_add(a, b);
@@ -860,7 +867,8 @@ TEST(mixed_devices)
         tg_clear_error();
     }
     if (devices) { /* who stays: what is written in place, a weight; else what is on a GPU already */
-        tg_tensor *here = of(TG_F32, "[[1, 2], [3, 4]]"), *w = leaf_there("[[1, 2], [3, 4]]"), *late = leaf("[[1, 2], [3, 4]]");
+        tg_tensor *here = of(TG_F32, "[[1, 2], [3, 4]]"), *w = leaf_there("[[1, 2], [3, 4]]"),
+                  *late = leaf("[[1, 2], [3, 4]]");
         CHECK_FAILS(tg_add_(f64("[1, 2]"), there("[1, 2]")), "  hint: move b: tg_to(b, TG_CPU)");
         CHECK_FAILS(tg_mul_(there("[1, 2]"), f64("[1, 2]")), "  hint: move b: tg_to(b, TG_CUDA(0))");
         CHECK_FAILS(tg_linear(there("[[1, 2], [3, 4]]"), here, NULL), "  hint: move x: tg_to(x, TG_CPU)");
@@ -872,13 +880,18 @@ TEST(mixed_devices)
         if (devices > 1) CHECK_FAILS(tg_linear(tg_to(here, second), w, NULL), "  hint: move x: tg_to(x, TG_CUDA(0))");
     }
     ON(1, 1.62) CHECK_FAILS(tg_add(f64("[1, 2]"), tg_cuda(scalar(1))), "found at least two devices, cuda:0 and cpu!");
-    ON(1, 1.64) CHECK_FAILS(tg_lerp(there("[1, 2]"), scalar(1), scalar(1)), "found at least two devices, cuda:0 and cpu!");
+    ON(1, 1.64) {
+        CHECK_FAILS(tg_lerp(there("[1, 2]"), scalar(1), scalar(1)), "found at least two devices, cuda:0 and cpu!");
+    }
     ON(1, 1.65) {
-        tg_tensor *m = there("[[1, 2], [3, 4]]"), *c = of(TG_F32, "[[1, 2], [3, 4]]"), *v = of(TG_F32, "[1, 2]"), *both[2];
+        tg_tensor *m = there("[[1, 2], [3, 4]]"), *c = of(TG_F32, "[[1, 2], [3, 4]]"), *v = of(TG_F32, "[1, 2]"),
+                  *both[2];
         CHECK_FAILS(tg_mm(m, c), "tg_mm: Expected all tensors to be on the same device, but got b is on cpu, different "
                                  "from other tensors on cuda:0\n  hint: move b: tg_to(b, TG_CUDA(0))");
-        CHECK_FAILS(tg_matmul(c, m), "but got b is on cuda:0, different from other tensors on cpu\n  hint: move a: tg_to");
-        CHECK_FAILS(tg_linear(m, c, NULL), "tg_linear: Expected all tensors to be on the same device, but got weight is");
+        CHECK_FAILS(tg_matmul(c, m),
+                    "but got b is on cuda:0, different from other tensors on cpu\n  hint: move a: tg_to");
+        CHECK_FAILS(tg_linear(m, c, NULL),
+                    "tg_linear: Expected all tensors to be on the same device, but got weight is");
         CHECK_FAILS(tg_linear(m, m, v), "got bias is on cpu");
         CHECK_FAILS(tg_linear(m, tg_select(m, 0, 0), scalar(1)), "got bias is on cpu");
         CHECK_FAILS(tg_addmm(scalar(1), m, m, 1, 1), "got a is on cuda:0, different from other tensors on cpu");
@@ -905,7 +918,8 @@ TEST(mixed_devices)
         CHECK_FAILS(tg_stack(turned, 2, 0), "tg_stack: Expected all tensors to be on the same device");
     }
     ON(1, 1.73) {
-        CHECK_FAILS(tg_eq(there("[1, 2]"), f64("[1, 2]")), "tg_eq: Expected all tensors to be on the same device, but found at");
+        CHECK_FAILS(tg_eq(there("[1, 2]"), f64("[1, 2]")),
+                    "tg_eq: Expected all tensors to be on the same device, but found at");
         HAS(tg_eq(there("[1, 2]"), scalar(2)), "[0, 1]");
     }
     ON(2, 1.74) {
@@ -948,8 +962,9 @@ TEST(indices)
         HAS(tg_index(x, i + 1, 1), "[1, 3, 5]");
         i[1] = tg_cuda(i[1]);
         HAS(tg_index(x, i + 1, 1), "[1, 3, 5]");
-        CHECK_FAILS(tg_index(here, i + 1, 1), "indices should be either on cpu or on the same device as the indexed tensor "
-                                              "(cpu)\n  hint: indices[0] is on cuda:0: tg_cpu(indices[0])");
+        CHECK_FAILS(tg_index(here, i + 1, 1),
+                    "indices should be either on cpu or on the same device as the indexed tensor "
+                    "(cpu)\n  hint: indices[0] is on cuda:0: tg_cpu(indices[0])");
         i[0] = of(TG_I64, "[5]");
         CHECK_FAILS(tg_index(x, i, 1), "index 5 is out of bounds for dimension 0 with size 2");
         i[0] = ids_there("[-3]");
@@ -962,12 +977,15 @@ TEST(indices)
     }
     ON(1, 1.69) {
         tg_tensor *m = there("[[1, 2], [3, 4]]"), *ids = of(TG_I64, "[1, 0]"), *c = of(TG_F32, "[1, 2]");
-        CHECK_FAILS(tg_gather(tg_select(m, 0, 0), 0, ids), "tg_gather: Expected all tensors to be on the same device, but "
-                                                           "got index is on cpu");
-        CHECK_FAILS(tg_index_select(m, 0, ids), "tg_index_select: Expected all tensors to be on the same device, but got "
-                                                "index is on cpu");
+        CHECK_FAILS(tg_gather(tg_select(m, 0, 0), 0, ids),
+                    "tg_gather: Expected all tensors to be on the same device, but "
+                    "got index is on cpu");
+        CHECK_FAILS(tg_index_select(m, 0, ids),
+                    "tg_index_select: Expected all tensors to be on the same device, but got "
+                    "index is on cpu");
         CHECK_FAILS(tg_take_along_dim(m, ids, 0), "got index is on cpu");
-        CHECK_FAILS(tg_embedding(m, ids), "tg_embedding: Expected all tensors to be on the same device, but got ids is on");
+        CHECK_FAILS(tg_embedding(m, ids),
+                    "tg_embedding: Expected all tensors to be on the same device, but got ids is on");
         CHECK_FAILS(tg_cross_entropy(m, ids), "got targets is on cpu");
         CHECK_FAILS(tg_nll_loss(m, ids_there("[1, 0]"), c, -100, TG_MEAN), "got weight is on cpu");
         CHECK_FAILS(tg_scatter(tg_select(m, 0, 0), 0, ids, there("[1, 2]")), "got index is on cpu");
@@ -1013,16 +1031,18 @@ TEST(gradients_of_the_wrong_device)
                     "invalid gradient at index 0 - expected device cpu but got cuda:0");
         CHECK(tg_grad(x) == NULL && backward_with(y, f64("[1, 1]"), 0) == TG_OK);
         x = leaf_there("[1, 2]"); /* from inside a node; one without dims is moved */
-        CHECK_FAILS(backward_sum(astray(x)), "Function astrayBackward returned an invalid gradient at index 0 - expected "
-                                             "device cuda:0 but got cpu");
+        CHECK_FAILS(backward_sum(astray(x)),
+                    "Function astrayBackward returned an invalid gradient at index 0 - expected "
+                    "device cuda:0 but got cpu");
         x = tg_set_requires_grad(tg_cuda(scalar(3)), true);
         CHECK(tg_backward(astray(x)) == TG_OK && is_on(tg_grad(x), first) && tg_item(tg_grad(x)) == 2);
     }
     ON(2, 1.72) {
         tg_tensor *x = leaf_of(TG_F32, "[1, 2]"), *z = leaf_there("[1, 2]");
-        CHECK_FAILS(tg_set_grad(x, there("[1, 1]")),
-                    "attempting to assign a gradient with device type 'cuda' to a tensor with device type 'cpu'. Please "
-                    "ensure that the gradient and the tensor are on the same device");
+        CHECK_FAILS(
+            tg_set_grad(x, there("[1, 1]")),
+            "attempting to assign a gradient with device type 'cuda' to a tensor with device type 'cpu'. Please "
+            "ensure that the gradient and the tensor are on the same device");
         CHECK_FAILS(tg_set_grad(z, tg_to(of(TG_F32, "[1, 1]"), second)),
                     "located on device with index '1' to a tensor located on device with index '0'");
         CHECK(tg_grad(x) == NULL && tg_set_grad(z, there("[3, 4]")) == TG_OK);
@@ -1127,13 +1147,15 @@ TEST(devices_as_values)
     ROW(1.87) {
         if (with_cuda && devices == 0) CHECK(no_gpu(tg_cuda(f64("[1]"))) && no_gpu(tg_pin_memory(f64("[1]"))));
         if (devices) {
-            CHECK_FAILS(tg_to(f64("[1]"), TG_CUDA(devices)), "CUDA error: invalid device ordinal\n  hint: GPU device may be "
-                                                           "out of range, do you have enough GPUs?");
+            CHECK_FAILS(tg_to(f64("[1]"), TG_CUDA(devices)),
+                        "CUDA error: invalid device ordinal\n  hint: GPU device may be "
+                        "out of range, do you have enough GPUs?");
             CHECK_FAILS(tg_cuda_set_device(99), "invalid device ordinal");
         }
     }
     ON(1, 1.83) {
-        CHECK(tg_device_of(there("[1]")).index == 0 && strcmp(tg_device_str(tg_device_of(there("[1]"))), "cuda:0") == 0);
+        CHECK(tg_device_of(there("[1]")).index == 0 &&
+              strcmp(tg_device_str(tg_device_of(there("[1]"))), "cuda:0") == 0);
     }
     ON(2, 1.84) { /* "cuda" is the current device, at the call */
         tg_device cuda = TG_CPU;
@@ -1189,7 +1211,8 @@ TEST(pinned_memory)
     }
     ON(1, 1.47) {
         tg_tensor *x = leaf("[1, 2, 3]"), *y = tg_pin_memory(x);
-        CHECK(!tg_is_leaf(y) && tg_requires_grad(y) && backward_sum(tg_mul(y, y)) == TG_OK && !tg_is_pinned(tg_grad(x)));
+        CHECK(!tg_is_leaf(y) && tg_requires_grad(y) && backward_sum(tg_mul(y, y)) == TG_OK &&
+              !tg_is_pinned(tg_grad(x)));
         HAS(tg_grad(x), "[2, 4, 6]");
         CHECK(tg_gradcheck(pinned_square, &x, 1, NULL) && tg_gradgradcheck(pinned_square, &x, 1, NULL));
     }
@@ -1328,7 +1351,8 @@ TEST(training_over_devices)
     ON(2, 1.125) {
         tg_tensor *p[2], *norm;
         p[0] = leaf_there("[1, 2]"), p[1] = tg_set_requires_grad(tg_to(of(TG_F32, "[3]"), second), true);
-        CHECK(tg_set_grad(p[0], there("[3, 0]")) == TG_OK && tg_set_grad(p[1], tg_to(of(TG_F32, "[4]"), second)) == TG_OK);
+        CHECK(tg_set_grad(p[0], there("[3, 0]")) == TG_OK &&
+              tg_set_grad(p[1], tg_to(of(TG_F32, "[4]"), second)) == TG_OK);
         norm = tg_clip_grad_norm(p, 2, 1);
         CHECK(is_on(norm, first) && is_on(tg_grad(p[0]), first) && is_on(tg_grad(p[1]), second));
         CHECK_NEAR(tg_item(norm), 5, 1e-6);
