@@ -52,7 +52,8 @@ static struct {
 #define HERE harness.device
 #define TEST(name) static void test_##name(void)
 #define RUN(name) harness_run(#name, test_##name)
-/* A loop of one pass: at the end of its block the row is over, and later failures are not reported as failures of it. */
+/* A loop of one pass: at the end of its block the row is over, and later failures are not reported as failures of
+ * it. */
 #define ROW_NAMED(name) for (harness_row_begins(name); harness.row; harness.row = NULL)
 #define ROW(number) ROW_NAMED(#number)
 

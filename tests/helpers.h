@@ -240,8 +240,8 @@ static inline void free_some(void *p, size_t bytes, void *user)
     free(p);
 }
 
-/* Runs a scenario until no allocation of it fails: in run n the n-th one does, in a second pass all from then on.  Nothing
- * may stay alive.  For main, before the tests: the allocator changes while nothing is alive. */
+/* Runs a scenario until no allocation of it fails: in run n the n-th one does, in a second pass all from then on.
+ * Nothing may stay alive.  For main, before the tests: the allocator changes while nothing is alive. */
 static inline void out_of_memory(bool (*scenario)(void))
 {
     const tg_allocator some = {alloc_some, free_some, NULL};

@@ -1,6 +1,6 @@
-/* The graph and its backward: section 2.1, 2.2 and 2.4 of the semantics list.  Leaves and their gradients, retained graphs,
- * several roots, tg_gradients, gradient modes, anomaly mode, runs one step at a time, graphs of unusual shape, and
- * mistakes that other libraries have made.  Values of gradients op by op are in test_gradients.c and test_ops.c. */
+/* The graph and its backward: section 2.1, 2.2 and 2.4 of the semantics list.  Leaves and their gradients, retained
+ * graphs, several roots, tg_gradients, gradient modes, anomaly mode, runs one step at a time, graphs of unusual shape,
+ * and mistakes that other libraries have made.  Values of gradients op by op are in test_gradients.c and test_ops.c. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
@@ -113,7 +113,7 @@ TEST(graph_basics)
         CHECK(backward_sum(tg_mul_scalar(dense, 2)) == TG_OK && backward_sum(tg_mul_scalar(gaps, 2)) == TG_OK);
         CHECK(tg_stride(tg_grad(dense), 0) == 1 && tg_stride(tg_grad(dense), 1) == 3);
         CHECK(tg_stride(tg_grad(gaps), 0) == 2 && tg_stride(tg_grad(gaps), 1) == 1);
-        CHECK(backward_sum(x) == TG_OK && tg_stride(tg_grad(x), 0) == 1); /* sum's gradient is an expanded 1 */
+        CHECK(backward_sum(x) == TG_OK && tg_stride(tg_grad(x), 0) == 1); /* the gradient of sum is an expanded 1 */
         tg_set(tg_grad(x), TG_INDEX(0), 9);
         HAS(tg_grad(x), "[9, 1]");
     }
@@ -299,7 +299,7 @@ TEST(gradients_of_chosen_inputs)
         /* nodes before the intermediate were not run: nothing of theirs was freed */
         CHECK(tg_gradients(&z, 1, NULL, &y, 1, g, 0) == TG_OK && backward_sum(y) == TG_OK);
     }
-    ROW(2.26) { /* a leaf that is not asked for: its hooks rest, though a node that runs has an edge to it */
+    ROW(2.26) { /* hooks of a leaf that is not an input do not run, though a node that runs has an edge to it */
         tg_tensor *a = leaf("[2]"), *b = leaf("[3]"), *y = tg_sum(tg_mul(a, b));
         int calls = 0;
         tg_hook(b, hook_count, &calls);
@@ -356,7 +356,7 @@ TEST(gradients_of_several_outputs)
     CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK);
     HAS(g, "[1, 10]");
     CHECK(g != grads[0] && tg_data(g) != tg_data(grads[0]));
-    grads[0] = tg_param(f64("[3, 4]")); /* in no scope's list: it must not be given to one */
+    grads[0] = tg_param(f64("[3, 4]")); /* a parameter belongs to no scope, and stays so */
     CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK && g != grads[0]);
     HAS(g, "[3, 4]");
     tg_release(grads[0]);
@@ -389,7 +389,7 @@ TEST(modes)
             tg_mark mark = tg_scope_begin();
             tg_set_grad_enabled(false);
             tg_scope_end(mark);
-            CHECK(tg_is_grad_enabled()); /* a scope's end restores the mode */
+            CHECK(tg_is_grad_enabled()); /* the end of a scope restores the mode */
         }
     }
     ROW(2.40) {
@@ -476,8 +476,9 @@ TEST(live_runs_interleaved)
     tg_backward_run *a = tg_backward_begin(&l, 1, NULL, TG_RETAIN_GRAPH),
                     *b = tg_backward_begin(&k, 1, NULL, TG_RETAIN_GRAPH);
     bool more_a = true, more_b = true;
-    CHECK(tg_backward_step(a, NULL) && tg_backward_step(b, NULL) && tg_backward_step(b, NULL)); /* z waits in both */
-    CHECK(tg_backward_ex(&l, 1, NULL, TG_RETAIN_GRAPH) == TG_OK); /* and a third, from end to end */
+    /* both runs have a gradient for z that has not been used */
+    CHECK(tg_backward_step(a, NULL) && tg_backward_step(b, NULL) && tg_backward_step(b, NULL));
+    CHECK(tg_backward_ex(&l, 1, NULL, TG_RETAIN_GRAPH) == TG_OK); /* a third run, from start to end */
     CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), in_a, 1e-12);
     while (more_a || more_b) {
         if (more_b) more_b = tg_backward_step(b, NULL);
@@ -553,7 +554,7 @@ TEST(twenty_thousand_losses_over_one_trunk)
     qsort(twofold, 5, sizeof(double), by_size);
     printf("20000 losses over one trunk: %.0f ms; 40000: %.0f ms, %.2f times as long\n", 1e3 * single[2],
            1e3 * twofold[2], twofold[2] / single[2]);
-    CHECK(twofold[2] < 3 * single[2]); /* linear is 2; a graph walked per loss would be 4 */
+    CHECK(twofold[2] < 3 * single[2]); /* 2 is linear time; 4 would mean that each loss walks the graph */
 }
 
 /* What the backward of one small graph over x takes. */
@@ -649,7 +650,8 @@ TEST(order_of_building_does_not_matter)
     b = tg_sin(x), a = tg_exp(x);
     other = gradient(tg_add(b, a), x, 0);
     CHECK(tg_equal(one, other));
-    CHECK(tg_equal(gradient(tg_add(tg_detach(a), tg_sin(x)), x, 0), tg_cos(tg_detach(x)))); /* detach: nothing */
+    /* no gradient flows through tg_detach */
+    CHECK(tg_equal(gradient(tg_add(tg_detach(a), tg_sin(x)), x, 0), tg_cos(tg_detach(x))));
 }
 
 /* ---- what has broken others: each of these was wrong in at least one library of this kind ---- */

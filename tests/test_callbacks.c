@@ -2,15 +2,8 @@
  * deleters.  Whatever they do, the call around them fails with an error or goes on, nothing is freed under the library,
  * and the thread is as usable as before. */
 #define TENSORGRAD_IMPLEMENTATION
-#include "harness.h"
-
-static tg_tensor *f64(double a, double b)
-{
-    const double values[2] = {a, b};
-    return tg_from_on(values, TG_SHAPE(2), TG_F64, HERE);
-}
-
-static tg_tensor *leaf(double a, double b) { return tg_set_requires_grad(f64(a, b), true); }
+#include "tensorgrad.h"
+#include "helpers.h"
 
 static bool says(const char *text)
 {
@@ -46,7 +39,7 @@ static tg_tensor *misbehave(tg_tensor *t)
 static tg_tensor *bad_hook(tg_tensor *g, void *user) { return (void)user, misbehave(g); }
 static void bad_post_hook(tg_tensor *t, void *user) { (void)user, (void)misbehave(t); }
 
-static bool in_backward; /* of the custom function: that is where it misbehaves */
+static bool in_backward; /* of the custom function, which misbehaves there */
 static tg_status bad_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
 {
     (void)ctx;
@@ -68,18 +61,18 @@ static void bad_handler(tg_status code, const char *text, void *user)
 {
     (void)code, (void)text;
     ++*(int *)user;
-    (void)misbehave(f64(1, 2));
+    (void)misbehave(f64("[1, 2]"));
 }
 static void bad_deleter(void *user)
 {
     ++*(int *)user;
-    (void)misbehave(f64(1, 2));
+    (void)misbehave(f64("[1, 2]"));
 }
 
 /* Each returns whether its call succeeded. */
 static bool by_hook(void)
 {
-    tg_tensor *x = leaf(1, 2), *y = tg_mul_scalar(x, 3);
+    tg_tensor *x = leaf("[1, 2]"), *y = tg_mul_scalar(x, 3);
     bool ok;
     tg_hook(y, bad_hook, NULL);
     ok = tg_backward(tg_sum(y)) == TG_OK;
@@ -88,7 +81,7 @@ static bool by_hook(void)
 }
 static bool by_leaf_hook(void)
 {
-    tg_tensor *x = leaf(1, 2);
+    tg_tensor *x = leaf("[1, 2]");
     bool ok;
     tg_hook(x, bad_hook, NULL);
     ok = tg_backward(tg_sum(x)) == TG_OK;
@@ -97,16 +90,16 @@ static bool by_leaf_hook(void)
 }
 static bool by_post_hook(void)
 {
-    tg_tensor *x = leaf(1, 2);
+    tg_tensor *x = leaf("[1, 2]");
     bool ok;
     tg_hook_post_accumulate(x, bad_post_hook, NULL);
     ok = tg_backward(tg_sum(x)) == TG_OK;
-    CHECK(tg_grad(x) != NULL); /* it was accumulated before */
+    CHECK(tg_grad(x) != NULL); /* the gradient was accumulated before the hook */
     return ok;
 }
 static bool by_forward(void)
 {
-    tg_tensor *x = leaf(1, 2), *y = x;
+    tg_tensor *x = leaf("[1, 2]"), *y = x;
     bool ok;
     in_backward = false;
     ok = tg_custom("bad", bad_forward, bad_backward, NULL, &x, 1, &y, 1) == TG_OK;
@@ -116,26 +109,26 @@ static bool by_forward(void)
 }
 static bool by_backward(void)
 {
-    tg_tensor *x = leaf(1, 2), *y = x;
+    tg_tensor *x = leaf("[1, 2]"), *y = x;
     in_backward = true;
     CHECK(tg_custom("bad", bad_forward, bad_backward, NULL, &x, 1, &y, 1) == TG_OK);
     return tg_backward(tg_sum(y)) == TG_OK;
 }
 static bool by_checkpoint(void)
 {
-    tg_tensor *x = leaf(1, 2), *y = tg_checkpoint(bad_function, &x, 1, NULL);
+    tg_tensor *x = leaf("[1, 2]"), *y = tg_checkpoint(bad_function, &x, 1, NULL);
     return y && tg_backward(tg_sum(y)) == TG_OK;
 }
 static bool by_checkpoint_without_grad(void)
 {
     TG_NO_GRAD;
-    tg_tensor *x = leaf(1, 2);
+    tg_tensor *x = leaf("[1, 2]");
     return tg_checkpoint(bad_function, &x, 1, NULL) != NULL;
 }
-static bool by_checkpoint_again(void) /* only when it runs again */
+static bool by_checkpoint_again(void) /* in backward, when the function runs again */
 {
     const int deed = misdeed;
-    tg_tensor *x = leaf(1, 2), *y;
+    tg_tensor *x = leaf("[1, 2]"), *y;
     misdeed = NOTHING;
     y = tg_checkpoint(bad_function, &x, 1, NULL);
     misdeed = deed;
@@ -143,19 +136,19 @@ static bool by_checkpoint_again(void) /* only when it runs again */
 }
 static bool by_gradcheck(void)
 {
-    tg_tensor *x = leaf(1, 2);
+    tg_tensor *x = leaf("[1, 2]");
     return tg_gradcheck(bad_function, &x, 1, NULL);
 }
 static bool by_gradgradcheck(void)
 {
-    tg_tensor *x = leaf(1, 2);
+    tg_tensor *x = leaf("[1, 2]");
     return tg_gradgradcheck(bad_function, &x, 1, NULL);
 }
-static bool by_handler(void) /* in the middle of an op; what it does wrong is one more error */
+static bool by_handler(void) /* the handler runs within an op; its own mistake is another error */
 {
     int calls = 0;
     tg_set_error_handler(bad_handler, &calls);
-    CHECK(tg_add(f64(1, 2), tg_ones_on(TG_SHAPE(3), TG_F64, HERE)) == NULL && calls == 1);
+    CHECK(tg_add(f64("[1, 2]"), tg_ones_on(TG_SHAPE(3), TG_F64, HERE)) == NULL && calls == 1);
     CHECK(strstr(tg_error_message(), "must match the size") != NULL);
     tg_set_error_handler(NULL, NULL);
     if (tg_error_count() == 1) return tg_clear_error(), true;
@@ -192,7 +185,7 @@ TEST(every_misdeed_of_every_callback)
             CHECK(tg_error_count() <= 3);
             tg_clear_error();
             CHECK(tg_is_grad_enabled() == grad);
-            tg_scope_end(mark); /* it is still open, and the innermost one */
+            tg_scope_end(mark); /* the scope is still open, and the innermost one */
             CHECK(tg_ok());
             harness.sample = NULL;
         }
@@ -211,11 +204,11 @@ static void release_leaf_post(tg_tensor *t, void *user) { (void)user, tg_release
 
 TEST(hook_releases_the_last_reference_of_its_leaf)
 {
-    tg_tensor *x = tg_param(f64(1, 2)), *y = tg_sum(tg_mul(x, x));
+    tg_tensor *x = tg_param(f64("[1, 2]")), *y = tg_sum(tg_mul(x, x));
     tg_hook(x, release_leaf, x);
     CHECK(tg_backward(y) == TG_OK);
     CHECK_FAILS(tg_neg(x), "ended by tg_release");
-    x = tg_param(f64(1, 2)), y = tg_sum(tg_mul(x, x));
+    x = tg_param(f64("[1, 2]")), y = tg_sum(tg_mul(x, x));
     tg_hook_post_accumulate(x, release_leaf_post, NULL);
     CHECK(tg_backward(y) == TG_OK);
     CHECK_FAILS(tg_neg(x), "ended by tg_release");
@@ -245,20 +238,20 @@ static tg_tensor *release_in_function(tg_tensor *const *in, int n, void *user)
 
 TEST(function_releases_its_input)
 {
-    tg_tensor *x = tg_param(f64(1, 2)), *y = NULL;
+    tg_tensor *x = tg_param(f64("[1, 2]")), *y = NULL;
     bool first = true;
     CHECK(tg_custom("releases", release_input, double_it, NULL, &x, 1, &y, 1) == TG_OK);
-    CHECK(tg_backward(tg_sum(y)) == TG_OK); /* its gradient has nowhere to go */
-    x = tg_param(f64(1, 2));
+    CHECK(tg_backward(tg_sum(y)) == TG_OK); /* x was freed within forward, so that no leaf takes the gradient */
+    x = tg_param(f64("[1, 2]"));
     y = tg_checkpoint(release_in_function, &x, 1, &first);
     CHECK_FAILS(tg_neg(x), "ended by tg_release");
     if (y) CHECK(tg_backward(tg_sum(y)) == TG_OK);
-    x = tg_param(f64(1, 2)), first = true;
+    x = tg_param(f64("[1, 2]")), first = true;
     tg_retain(x);
     CHECK(tg_gradcheck(release_in_function, &x, 1, &first));
     tg_release(x);
-    x = tg_param(f64(1, 2)), first = true;
-    CHECK(tg_gradcheck(release_in_function, &x, 1, &first)); /* it holds what it checks */
+    x = tg_param(f64("[1, 2]")), first = true;
+    CHECK(tg_gradcheck(release_in_function, &x, 1, &first)); /* gradcheck holds references to its inputs */
     CHECK_FAILS(tg_neg(x), "ended by tg_release");
 }
 
@@ -278,7 +271,7 @@ static tg_status count_only(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
 /* The input requires grad and no output is differentiable, or there is none: there is nothing to record. */
 TEST(custom_without_a_differentiable_output)
 {
-    tg_tensor *x = leaf(1.5, 2), *y[2];
+    tg_tensor *x = leaf("[1.5, 2]"), *y[2];
     int64_t nodes = tg_stats().nodes;
     int user;
     tg_set_cache_limit(0); /* a memory checker sees a use after free */
@@ -291,7 +284,7 @@ TEST(custom_without_a_differentiable_output)
 TEST(custom_with_hostile_arguments)
 {
     static char name[3000];
-    tg_tensor *x = leaf(1, 2), *none = NULL, *y[2] = {x, x};
+    tg_tensor *x = leaf("[1, 2]"), *none = NULL, *y[2] = {x, x};
     memset(name, 'n', sizeof name - 1);
     CHECK_FAILS(tg_custom(name, count_only, double_it, NULL, &none, 1, y, 2), "tg_custom: argument in is NULL");
     CHECK(!y[0] && !y[1]);
@@ -324,7 +317,7 @@ static tg_status looks_at_both(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tenso
 
 TEST(zeros_stand_for_the_gradient_of_an_integer_output)
 {
-    tg_tensor *x = leaf(1, 2), *y[2];
+    tg_tensor *x = leaf("[1, 2]"), *y[2];
     CHECK(tg_custom("both", sum_and_count, looks_at_both, NULL, &x, 1, y, 2) == TG_OK);
     CHECK(tg_backward(tg_sum(y[0])) == TG_OK && zeros_came && tg_get(tg_grad(x), TG_INDEX(0)) == 3);
 }
@@ -369,7 +362,7 @@ static tg_status ended_gradient(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tens
 
 TEST(results_that_have_ended)
 {
-    tg_tensor *x = leaf(1, 2), *y = tg_sum(tg_mul(x, x));
+    tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(tg_mul(x, x));
     CHECK_FAILS(tg_checkpoint(returns_null, &x, 1, NULL), "the function returned NULL");
     CHECK_FAILS(tg_checkpoint(returns_ended, &x, 1, NULL), "ended with its scope");
     CHECK_FAILS(tg_gradcheck(returns_null, &x, 1, NULL), "the function returned NULL");
@@ -382,7 +375,7 @@ TEST(results_that_have_ended)
     }
     tg_hook(x, ended_hook, NULL);
     CHECK_FAILS(tg_backward(y), "ended with its scope");
-    x = leaf(1, 2);
+    x = leaf("[1, 2]");
     CHECK_FAILS(tg_custom("ended", ended_output, double_it, NULL, &x, 1, &y, 1), "ended with its scope");
     CHECK(tg_custom("ended", plain_output, ended_gradient, NULL, &x, 1, &y, 1) == TG_OK);
     CHECK_FAILS(tg_backward(tg_sum(y)), "ended with its scope");
@@ -433,11 +426,11 @@ TEST(handler_that_clears_the_record)
     int calls = 0, i;
     tg_set_error_handler(clears, &calls);
     for (i = 0; i < 3; ++i) {
-        x = leaf(1, 2);
+        x = leaf("[1, 2]");
         tg_hook(x, hooks[i], NULL);
         CHECK(tg_backward(tg_sum(x)) != TG_OK && calls == i + 1 && !tg_grad(x) && tg_ok());
     }
-    x = leaf(1, 2);
+    x = leaf("[1, 2]");
     CHECK(tg_custom("quiet", fails_quietly, double_it, NULL, &x, 1, &y, 1) == TG_ERR_FORMAT && !y && calls == 4);
     CHECK(!tg_gradcheck(returns_null, &x, 1, NULL) && calls == 5);
     CHECK(!tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(77)) && calls == 6);
@@ -448,12 +441,13 @@ TEST(handler_that_clears_the_record)
 
 TEST(hook_that_forgives_its_own_error)
 {
-    tg_tensor *x = leaf(1, 2);
+    tg_tensor *x = leaf("[1, 2]");
     tg_hook(x, raises_and_forgives, NULL);
     CHECK(tg_backward(tg_sum(x)) == TG_OK && tg_ok() && tg_get(tg_grad(x), TG_INDEX(0)) == 2);
-    CHECK_FAILS(tg_add(x, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)), "must match"); /* an error that was there before */
+    /* an error that was pending before the call */
+    CHECK_FAILS(tg_add(x, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)), "must match");
     CHECK(!tg_add(x, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)));
-    x = leaf(1, 2);
+    x = leaf("[1, 2]");
     CHECK(tg_backward(tg_sum(x)) == TG_OK && tg_error_count() == 1);
     tg_clear_error();
 }
@@ -484,7 +478,7 @@ static void releases_operands(tg_status code, const char *text, void *user)
 TEST(handler_that_releases_operands)
 {
     tg_tensor *list[2];
-    list[0] = tg_param(f64(1, 2)), list[1] = tg_param(tg_ones_on(TG_SHAPE(3), TG_F64, HERE));
+    list[0] = tg_param(f64("[1, 2]")), list[1] = tg_param(tg_ones_on(TG_SHAPE(3), TG_F64, HERE));
     tg_set_error_handler(releases_operands, list);
     CHECK(!tg_add(list[0], list[1]));
     tg_set_error_handler(NULL, NULL);
@@ -494,31 +488,24 @@ TEST(handler_that_releases_operands)
 
 /* ---- what outlives tg_shutdown ---- */
 
-static tg_tensor *count_calls(tg_tensor *g, void *user)
-{
-    (void)g;
-    ++*(int *)user;
-    return NULL;
-}
-
 TEST(graph_and_scope_across_tg_shutdown)
 {
     tg_tensor *x = tg_param(tg_ones_on(TG_SHAPE(2), TG_F64, TG_CPU)), *y = tg_retain(tg_mul(x, x)), *z, *unrelated;
     int calls = 0, hook;
     tg_mark inside, after;
-    hook = tg_hook(y, count_calls, &calls);
+    hook = tg_hook(y, hook_count, &calls);
     {
         TG_SCOPE;
         inside = tg_scope_begin();
         CHECK(tg_shutdown() == TG_OK);
-        after = tg_scope_begin(); /* the brace must not close it */
+        after = tg_scope_begin(); /* the end of this block must not close that scope */
         unrelated = tg_ones_on(TG_SHAPE(2), TG_F64, TG_CPU);
     }
     CHECK(tg_ndim(unrelated) == 1 && tg_ok());
     CHECK_FAILS(tg_scope_end(inside), "this scope is not open");
     z = tg_add(tg_mul_scalar(y, 2), tg_mul_scalar(y, 3));
-    CHECK(tg_hook(z, count_calls, &calls) != hook);
-    CHECK(tg_backward(tg_sum(z)) == TG_OK && calls == 2); /* each once, with the whole gradient */
+    CHECK(tg_hook(z, hook_count, &calls) != hook);
+    CHECK(tg_backward(tg_sum(z)) == TG_OK && calls == 2); /* each hook ran once, with the whole gradient */
     CHECK(tg_get(tg_grad(x), TG_INDEX(0)) == 10);
     tg_scope_end(after);
     tg_release(x), tg_release(y);

@@ -1,5 +1,5 @@
-/* Custom functions and checkpoints: what they save, their contexts, outputs that are views, closures, and functions that
- * fail.  Functions that misbehave are in test_callbacks.c. */
+/* Custom functions and checkpoints: what they save, their contexts, outputs that are views, closures, and functions
+ * that fail.  Functions that misbehave are in test_callbacks.c. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
@@ -88,7 +88,7 @@ static tg_status wrong_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **ou
     tg_save(ctx, in[0]);
     return (out[0] = tg_mul(in[0], in[0])) ? TG_OK : tg_error_code();
 }
-/* user: 0: a sign too many; 1: does not use g; 2: right once, but not made of ops, so not again */
+/* user: 0: a wrong sign; 1: g is not used; 2: a right gradient that has no history, so that the second one is wrong */
 static tg_status wrong_backward(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
 {
     tg_tensor *x = tg_saved(ctx, 0);
@@ -124,7 +124,7 @@ TEST(custom_functions)
         tg_tensor *x = leaf("[0.5, 1]"), *y;
         exp_user user = {SAVE_INPUT | NO_GRADIENT, NULL};
         y = custom_exp(x, &user);
-        CHECK(backward_sum(y) == TG_OK && tg_grad(x) == NULL); /* no gradient given: none arrives */
+        CHECK(backward_sum(y) == TG_OK && tg_grad(x) == NULL); /* without a gradient from the function, x has none */
         CHECK_FAILS(tg_custom("half", exp_forward, NULL, &user, &x, 1, &y, 1), "argument backward is NULL");
         CHECK_FAILS(tg_custom("half", NULL, exp_backward, &user, &x, 1, &y, 1), "argument forward is NULL");
         CHECK_FAILS(tg_custom(NULL, exp_forward, exp_backward, &user, &x, 1, &y, 1), "argument name is NULL");
@@ -146,10 +146,10 @@ TEST(custom_functions)
         user.what = SAVE_INPUT | TWO_OUTPUTS;
         x = leaf("[0.5, 1]");
         CHECK(tg_custom("two", exp_forward, exp_backward, &user, &x, 1, out, 2) == TG_OK);
-        CHECK(backward_sum(out[1]) == TG_OK); /* g[0] is zeros then */
+        CHECK(backward_sum(out[1]) == TG_OK); /* g[0] is zeros in this case */
         HAS(tg_grad(x), "[1, 1]");
     }
-    { /* every way to save gives the right gradient, and the right gradient of it */
+    { /* the first and second derivative are right whichever tensor is saved */
         static const int ways[] = {SAVE_INPUT,
                                    SAVE_OUTPUT,
                                    SAVE_OTHER,
@@ -163,7 +163,7 @@ TEST(custom_functions)
             exp_user user = {0, NULL};
             user.what = ways[i];
             CHECK(tg_gradcheck(custom_exp_sum, &x, 1, &user));
-            /* what is neither input nor output has no history: saved by itself it ends the second derivative */
+            /* a saved tensor that is neither input nor output has no history: the second derivative does not see it */
             if (ways[i] != SAVE_OTHER) CHECK(tg_gradgradcheck(custom_exp_sum, &x, 1, &user));
         }
     }
@@ -174,7 +174,7 @@ TEST(custom_functions)
         CHECK(y != x && !tg_is_leaf(y) && tg_is_leaf(x) && backward_sum(y) == TG_OK);
         CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), exp(1.0), 1e-12);
     }
-    { /* failures: nothing is left, the error says who */
+    { /* failures leave nothing alive, and the error names the function */
         tg_tensor *x = leaf("[0.5, 1]"), *y = x;
         exp_user user = {FAIL_FORWARD, NULL};
         tg_stats_info before = tg_stats();
@@ -201,7 +201,7 @@ static tg_status probe_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **ou
     ctx_probe *probe = (ctx_probe *)tg_ctx_user(ctx);
     int i;
     for (i = 0; i < 100; ++i)
-        tg_save(ctx, i % 2 ? in[0] : tg_full_like(in[0], i)); /* more than fits in any first guess */
+        tg_save(ctx, i % 2 ? in[0] : tg_full_like(in[0], i)); /* more tensors than may have room at first */
     for (i = 0; i < 50; ++i) memset(tg_ctx_alloc(ctx, (size_t)(1 + i * 7)), i, (size_t)(1 + i * 7));
     probe->alloc = tg_ctx_alloc(ctx, SIZE_MAX - 8) == NULL && tg_error_code() == TG_ERR_MEMORY;
     tg_clear_error();
@@ -243,7 +243,7 @@ TEST(custom_context)
     }
     CHECK(users_freed == 1); /* with the node */
     CHECK(tg_custom_ex("probe", probe_forward, probe_backward, &probe, free_user, &c, 1, &y, 1) == TG_OK);
-    CHECK(users_freed == 2 && !tg_requires_grad(y)); /* there is no node: at once */
+    CHECK(users_freed == 2 && !tg_requires_grad(y)); /* there is no node, so user is freed at once */
     {
         exp_user user = {FAIL_FORWARD, NULL};
         CHECK_FAILS(tg_custom_ex("bad", exp_forward, exp_backward, &user, free_user, &x, 1, &y, 1), "failed");
@@ -280,7 +280,7 @@ TEST(custom_outputs_that_are_views)
     CHECK(tg_gradcheck(flat_exp, &x, 1, &shape) && tg_gradgradcheck(flat_exp, &x, 1, &shape));
 }
 
-/* More saved tensors than any one machine word has bits, their handles gone, differentiated twice. */
+/* More saved tensors than a machine word has bits, with their handles dropped, differentiated twice. */
 enum { MANY = 70 };
 static tg_status many_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
 {
@@ -357,7 +357,7 @@ TEST(checkpoint_equals_plain)
     int way, i;
     in[0] = x, in[1] = w, in[2] = u;
     c.w = w, c.u = u;
-    for (way = 0; way < 3; ++way) { /* plain, a checkpoint, one within another */
+    for (way = 0; way < 3; ++way) { /* plain; a checkpoint; a checkpoint within a checkpoint */
         tg_rng after;
         tg_tensor *sum;
         c.nested = way == 2;
@@ -365,7 +365,8 @@ TEST(checkpoint_equals_plain)
         y[way] = way ? tg_checkpoint(two_layers, &x, 1, &c) : two_layers(&x, 1, &c);
         after = tg_rng_state();
         sum = tg_sum(tg_mul(y[way], y[way]));
-        CHECK(tg_gradients(&sum, 1, NULL, in, 3, g[way], TG_RETAIN_GRAPH) == TG_OK); /* closure weights, too */
+        /* weights of the closure get a gradient, too */
+        CHECK(tg_gradients(&sum, 1, NULL, in, 3, g[way], TG_RETAIN_GRAPH) == TG_OK);
         CHECK(tg_rng_state().offset == after.offset && tg_rng_state().seed == after.seed);
         CHECK(tg_backward(sum) == TG_OK);
         for (i = 0; i < 3; ++i) {
@@ -385,7 +386,7 @@ TEST(checkpoint_lifetimes)
     int64_t nodes = tg_stats().nodes;
     c.w = w, c.u = w, c.nested = false;
     y = tg_checkpoint(dropped_layer, &x, 1, &c);
-    CHECK(tg_stats().nodes == nodes + 1); /* the inside is not kept */
+    CHECK(tg_stats().nodes == nodes + 1); /* the ops inside are not kept */
     sum = tg_sum(y);
     CHECK(tg_gradients(&sum, 1, NULL, &w, 1, &g, 0) == TG_OK && tg_grad(w) == NULL && tg_grad(x) == NULL);
     CHECK(g != NULL && tg_dim(g, 0) == 3);
@@ -393,7 +394,7 @@ TEST(checkpoint_lifetimes)
         TG_NO_GRAD;
         CHECK(!tg_requires_grad(tg_checkpoint(dropped_layer, &x, 1, &c)));
     }
-    { /* an intermediate that died, and one that the closure alone knows */
+    { /* an input whose handle is dropped, and a tensor that only the closure refers to */
         tg_tensor *h;
         {
             TG_SCOPE;
@@ -443,7 +444,7 @@ TEST(checkpoint_of_odd_functions)
     y = tg_checkpoint(what_user_is, &x, 1, f64("[7, 8]"));
     CHECK(!tg_requires_grad(y));
     HAS(y, "[7, 8]");
-    y = tg_checkpoint(records_inside, &w, 1, NULL); /* a mode of its own does not lose the gradient */
+    y = tg_checkpoint(records_inside, &w, 1, NULL); /* the function may switch the gradient mode by itself */
     CHECK(backward_sum(y) == TG_OK);
     CHECK_NEAR(tg_get(tg_grad(w), TG_INDEX(0)), 6 * exp(9.0), 1e-12);
 }

@@ -15,7 +15,7 @@
 #define CAN_LIMIT_STACK 0
 #endif
 
-/* A memory checker keeps what was freed: a tenth is enough for it. */
+/* A memory checker keeps freed memory, so under one the graphs have a tenth of the size. */
 enum { DEEP = HARNESS_MEMORY_CHECKER ? 100000 : 1000000, WIDE = 100000 };
 
 TEST(chain_forward_backward_and_freed)
@@ -142,11 +142,11 @@ TEST(fan_out_and_in)
     y = tg_stack(list, WIDE, 0);
     CHECK(y != NULL && tg_numel(y) == WIDE && tg_backward(tg_sum(y)) == TG_OK);
     CHECK_NEAR(tg_item(tg_grad(x)), 2.0 * (double)WIDE, 0);
-    for (i = 0; i < WIDE; ++i) list[i] = scalar_leaf(i); /* as many leaves */
+    for (i = 0; i < WIDE; ++i) list[i] = scalar_leaf(i); /* the same number of leaves */
     y = tg_stack(list, WIDE, 0);
     CHECK(y != NULL && tg_backward(tg_sum(tg_mul(y, y))) == TG_OK);
     CHECK_NEAR(tg_item(tg_grad(list[WIDE - 1])), 2.0 * (WIDE - 1), 0);
-    CHECK(tg_backward_ex(list, WIDE, NULL, 0) == TG_OK); /* as many roots */
+    CHECK(tg_backward_ex(list, WIDE, NULL, 0) == TG_OK); /* the same number of roots */
     CHECK_NEAR(tg_item(tg_grad(list[1])), 3, 0);
     free(list);
 }

@@ -1,7 +1,8 @@
-/* Results are the same to the bit: run after run, on any number of threads, and for a row whether it is computed alone or
- * with others.  Every kernel that splits its work is here, at a size where it does.  Without OpenMP there is one thread, and
- * the program says that it skips the second of the three.  On a device (TG_TEST_DEVICE) the printed hash must be the one of
- * every other order in which its threads can run: whoever runs several orders compares the hashes. */
+/* Results are the same to the bit: run after run, on any number of threads, and for a row whether it is computed
+ * alone or with others.  Every kernel that splits its work is here, at a size where it does.  Without OpenMP there
+ * is one thread, and the program says that it skips the second of the three.  On a device (TG_TEST_DEVICE) the
+ * printed hash must be the one of every other order in which its threads can run: whoever runs several orders
+ * compares the hashes. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "harness.h"

@@ -1,5 +1,5 @@
-/* tg_gradcheck and tg_gradgradcheck: what passes, the mistakes of a backward that they find and name, the report, and what
- * they refuse. */
+/* tg_gradcheck and tg_gradgradcheck: what passes, the mistakes of a backward that they find and name, the report, and
+ * what they refuse. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
@@ -175,7 +175,8 @@ TEST(gradcheck_passes)
         CHECK(tg_gradgradcheck(layer, in, 3, NULL));
         CHECK(tg_gradgradcheck(dropped, in, 1, NULL) && tg_gradgradcheck(itself, in, 1, NULL));
     }
-    in[1] = tg_set_requires_grad(tg_detach(in[1]), false); /* not checked, but taken */
+    /* an input that does not require grad is passed on, and not checked */
+    in[1] = tg_set_requires_grad(tg_detach(in[1]), false);
     CHECK(tg_gradcheck(layer, in, 3, NULL) && tg_gradgradcheck(layer, in, 3, NULL));
     in[1] = tg_transpose(random_f64(TG_SHAPE(2, 4)), 0, 1); /* a view, not contiguous and not a leaf */
     CHECK(tg_gradcheck(layer, in, 3, NULL) && tg_gradgradcheck(layer, in, 3, NULL));
@@ -251,7 +252,7 @@ TEST(gradcheck_finds_planted_bugs)
             CHECK(strstr(printed, "FAIL  hint: ") && strstr(printed, bugs[i].hint));
     }
     harness.sample = NULL;
-    p.bug = ONCE; /* right, but its own gradient is lost */
+    p.bug = ONCE; /* the gradient is right, but has no history */
     CHECK(tg_gradcheck(product, in, 2, &p));
     CHECK_FAILS(tg_gradgradcheck(product, in, 2, &p), "gradgradcheck: Jacobian mismatch");
     in[0] = random_f64(TG_SHAPE(4, 3)), in[1] = random_f64(TG_SHAPE(1, 3));

@@ -5,7 +5,7 @@
 #include "semantics.h"
 #include "helpers.h"
 
-/* A log of letters that hooks write. */
+/* A string to which hooks append letters, to record their order. */
 static char journal[64];
 static void note(char c)
 {
@@ -73,7 +73,8 @@ TEST(hooks_and_retained_gradients)
         HAS(tg_grad(x), "[6, 6]");
         CHECK_FAILS(tg_retain_grad(f64("[1]")), "can't retain_grad on Tensor that has requires_grad=False");
         y = tg_mul_scalar(x, 3);
-        CHECK(backward_sum(y) == TG_OK && tg_retain_grad(y) == y && tg_grad(y) == NULL); /* too late for the past */
+        /* has no effect on a backward that has run */
+        CHECK(backward_sum(y) == TG_OK && tg_retain_grad(y) == y && tg_grad(y) == NULL);
     }
     ROW(2.31) {
         tg_tensor *x = leaf("[1, 2]"), *y = leaf("[1]");
@@ -87,7 +88,7 @@ TEST(hooks_and_retained_gradients)
         CHECK(backward_sum(y) == TG_OK);
         HAS(tg_grad(y), "[20]");
     }
-    ROW(2.31) { /* each sees what the one before returned */
+    ROW(2.31) { /* each hook sees what the one before returned */
         tg_tensor *x = leaf("[1]");
         double before = 0, after = 0;
         tg_hook(x, hook_see, &before);
@@ -153,7 +154,7 @@ TEST(hooks_and_retained_gradients)
         tg_unhook(y, hook);
         CHECK(tg_grad(x) == NULL && backward_sum(y) == TG_OK);
     }
-    ROW(2.37) { /* PyTorch forbids it and says nothing of what follows; here other runs do not see it */
+    ROW(2.37) { /* PyTorch forbids it without saying what happens; here other runs do not see the change */
         tg_tensor *x = leaf("[1, 2]"), *y = tg_mul_scalar(x, 2), *g = f64("[1, 1]"), *z = tg_mul_scalar(x, 2);
         tg_hook(y, hook_writes, NULL);
         CHECK(backward_with(y, tg_clone(g), 0) == TG_OK);
@@ -212,7 +213,8 @@ TEST(hook_removed_after_a_write)
     HAS(tg_grad(x), "[2]");
 }
 
-/* What hooks do to modes ends with them.  (Scopes that they leave open, or try to end: tests/test_callbacks.c.) */
+/* Modes that a hook changes are restored after it.  Scopes that hooks leave open or try to end are in
+ * test_callbacks.c. */
 static tg_tensor *hook_changes_modes(tg_tensor *g, void *user)
 {
     tg_mark mark = tg_scope_begin();
@@ -235,7 +237,7 @@ TEST(hooks_and_modes)
     HAS(tg_grad(x), "[12, 12]");
 }
 
-/* Backward inside backward: a hook differentiates something else, and the very graph that is running. */
+/* A backward within a backward: a hook differentiates another graph, and then the graph that is running. */
 static tg_tensor *inner_loss, *inner_leaf;
 static tg_tensor *hook_runs_backward(tg_tensor *g, void *user)
 {

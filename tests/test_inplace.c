@@ -30,7 +30,7 @@ static tg_tensor *outer_product(tg_tensor *t)
 
 typedef tg_tensor *(*function1)(tg_tensor *);
 
-/* Whether backward through fn refuses after its input, or its output, was written. */
+/* Whether backward through fn fails after its input, or its output, was written. */
 static bool notices(function1 fn, bool output)
 {
     TG_SCOPE;
@@ -75,7 +75,8 @@ TEST(writes_in_place)
                      "operation: [") != NULL);
         CHECK(strstr(tg_error_message(), "[2]], which is output 0 of ") != NULL);
         CHECK(strstr(tg_error_message(), "is at version 1; expected version 0 instead.") != NULL);
-        CHECK(strstr(tg_error_message(), "backward of mul") != NULL); /* who needs it, and who wrote it */
+        /* the error names the op that needs the value and the op that wrote it */
+        CHECK(strstr(tg_error_message(), "backward of mul") != NULL);
         CHECK(strstr(tg_error_message(), "written by add_scalar") != NULL);
         tg_clear_error();
         CHECK(tg_grad(x) == NULL);
@@ -161,7 +162,8 @@ TEST(views_and_writes)
         tg_tensor *x = leaf("[1, 2, 3, 4]"), *y = tg_mul_scalar(x, 1), *v = tg_narrow(y, 0, 1, 2);
         CHECK(tg_mul_scalar_(v, 10) == v && !tg_is_leaf(y));
         nodes = tg_stats().nodes;
-        CHECK(tg_neg(v) != NULL && tg_stats().nodes == nodes + 1); /* v is up to date: only the new op's node */
+        /* v has the history of the write already: only the node of the new op is added */
+        CHECK(tg_neg(v) != NULL && tg_stats().nodes == nodes + 1);
         HAS(y, "[1, 20, 30, 4]");
         CHECK(backward_sum(y) == TG_OK);
         HAS(tg_grad(x), "[1, 10, 10, 1]");
@@ -201,7 +203,7 @@ TEST(views_and_writes)
         CHECK_FAILS(tg_add_scalar_(parts[3], 1), text);
         HAS(y, "[1, 2, 3, 4]");
         CHECK(tg_unbind(data, 0, parts, 4) == 4 &&
-              tg_add_scalar_(parts[3], 1) == parts[3]); /* no graph: no objection */
+              tg_add_scalar_(parts[3], 1) == parts[3]); /* allowed, as there is no graph */
         HAS(data, "[1, 2, 3, 5]");
     }
     ROW(2.53) {
@@ -223,7 +225,7 @@ TEST(views_and_writes)
         CHECK(tg_mul_scalar_(of_leaf, 2) == NULL && tg_error_code() == TG_ERR_GRAPH); /* its base is a leaf */
         tg_clear_error();
         HAS(x, "[1, 2]");
-        CHECK(tg_mul_scalar_(w, 2) == w); /* without gradients there is nothing ambiguous */
+        CHECK(tg_mul_scalar_(w, 2) == w); /* allowed where no gradient is recorded */
         {
             TG_NO_GRAD;
             CHECK(tg_mul_scalar_(v, 2) == v);

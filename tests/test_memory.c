@@ -1,5 +1,5 @@
-/* What is alive, and for how long: the memory of a graph, scopes, tg_keep and tg_drop, tg_retain and tg_release, and the
- * library after tg_shutdown.  Tensors that are used after they ended are in test_use_after_end.c. */
+/* What is alive, and for how long: the memory of a graph, scopes, tg_keep and tg_drop, tg_retain and tg_release, and
+ * the library after tg_shutdown.  Tensors that are used after they ended are in test_use_after_end.c. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
@@ -25,7 +25,8 @@ static tg_tensor *has_outputs(tg_tensor *x)
     return tg_add(tg_sort(x, 0, true, &index), parts[1]);
 }
 
-/* exp(x) and x + 1, by a function that saves an input, an output and a tensor of its own, and has memory in its node. */
+/* exp(x) and x + 1, by a function that saves an input, an output and a tensor of its own, and has memory in its
+ * node. */
 static tg_status saving_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
 {
     out[0] = tg_exp(in[0]), out[1] = tg_add_scalar(in[0], 1);
@@ -96,7 +97,7 @@ TEST(nothing_is_left_at_the_end_of_a_scope)
     harness.sample = NULL;
 }
 
-TEST(what_backward_gives_back)
+TEST(memory_after_backward)
 {
     tg_tensor *x = leaf("[0.5, 1]"), *loss;
     tg_stats_info before = tg_stats(), now;
@@ -107,14 +108,14 @@ TEST(what_backward_gives_back)
     CHECK(tg_stats().saved > before.saved);
     CHECK(tg_backward(loss) == TG_OK);
     now = tg_stats();
-    CHECK(now.saved == before.saved);         /* a loss kept after backward holds nothing saved */
-    CHECK(now.nodes > before.nodes);          /* the edges stay, */
-    CHECK(now.tensors == before.tensors + 2); /* and the loss and one gradient */
+    CHECK(now.saved == before.saved);         /* after backward the loss holds no saved tensor */
+    CHECK(now.nodes > before.nodes);          /* the nodes and edges stay, */
+    CHECK(now.tensors == before.tensors + 2); /* and so do the loss and one gradient */
     tg_drop(loss);
     CHECK(tg_stats().nodes == before.nodes);
 }
 
-TEST(activations_nobody_saved_die_early)
+TEST(activations_that_no_node_saved_are_freed)
 {
     tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(1000)), true), *y;
     int64_t bytes = tg_stats().bytes;
@@ -129,11 +130,11 @@ TEST(activations_nobody_saved_die_early)
         TG_SCOPE;
         tg_tensor *a = tg_exp(x), *b = tg_mul_scalar(a, 2);
         bytes = tg_stats().bytes;
-        tg_drop(b); /* nobody needs it */
+        tg_drop(b); /* no node has saved it */
         CHECK(tg_stats().bytes == bytes - 4000);
         b = tg_mul(a, a);
         bytes = tg_stats().bytes;
-        tg_drop(a); /* its handle goes, its bytes are saved */
+        tg_drop(a); /* the handle is freed; the bytes stay, as a node has saved them */
         CHECK(tg_stats().bytes == bytes && backward_sum(b) == TG_OK);
     }
 }
@@ -163,7 +164,7 @@ static int64_t peak_of_blocks(int blocks)
     return tg_stats().peak_bytes - bytes;
 }
 
-/* The same, each block's result taking the place of its input. */
+/* The same, where the result of each block replaces its input. */
 static int64_t peak_of_chain(int blocks)
 {
     TG_SCOPE;
@@ -185,7 +186,7 @@ TEST(peak_without_gradients)
     double few = (double)peak_of_chain(2), many = (double)peak_of_chain(24);
     CHECK(few > 0 && many <= 1.2 * few);
     few = (double)peak_of_blocks(2),
-    many = (double)peak_of_blocks(24); /* 22 results of 8 KB more are kept to the end */
+    many = (double)peak_of_blocks(24); /* 22 more results of 8 KB stay alive to the end */
     CHECK(many - few <= 22 * 64 * 32 * 4);
 }
 
@@ -260,9 +261,9 @@ TEST(scopes_keep_and_drop)
             outer = tg_mul(x, x);
             {
                 TG_SCOPE;
-                CHECK(tg_keep(outer) == outer); /* not the innermost scope's: stays where it is */
+                CHECK(tg_keep(outer) == outer); /* the tensor is not of the innermost scope, so it stays in its own */
                 kept = tg_keep(tg_sum(outer));
-                TG_NO_GRAD; /* a mode is no scope */
+                TG_NO_GRAD; /* a gradient mode is not a scope */
                 CHECK(tg_keep(kept) == kept && tg_keep(x) == x);
             }
             CHECK(tg_stats().tensors == before.tensors + 3);
@@ -307,7 +308,7 @@ TEST(scopes_keep_and_drop)
     tg_clear_error();
     tg_drop(NULL), tg_release(NULL);
     CHECK(tg_ok());
-    { /* thousands, nested */
+    { /* thousands of nested scopes */
         tg_mark first = tg_scope_begin(), mark;
         tg_tensor *t = tg_mul(x, x);
         for (k = 0; k < 5000; ++k) {
@@ -316,7 +317,7 @@ TEST(scopes_keep_and_drop)
         }
         (void)mark;
         CHECK(tg_stats().tensors == before.tensors + 2 + 5001);
-        tg_scope_end(first); /* closes all that was left open */
+        tg_scope_end(first); /* this also closes the scopes within it */
         CHECK(tg_stats().tensors == before.tensors + 2);
     }
 }
@@ -345,7 +346,7 @@ TEST(scopes_left_open_and_stale_marks)
         (void)open;
         late = tg_exp(x);
     }
-    CHECK(tg_stats().nodes == before.nodes + 2); /* late's first value and the product above */
+    CHECK(tg_stats().nodes == before.nodes + 2); /* the first value of late, and the product above */
 }
 
 TEST(retain_and_release)
@@ -370,7 +371,7 @@ TEST(retain_and_release)
     tg_release(p);
     {
         TG_SCOPE;
-        CHECK(tg_keep(p) == p && backward_sum(tg_mul(p, p)) == TG_OK); /* tg_keep leaves it: it is in no scope */
+        CHECK(tg_keep(p) == p && backward_sum(tg_mul(p, p)) == TG_OK); /* tg_keep has no effect: p is in no scope */
     }
     HAS(tg_grad(p), "[6]");
     CHECK_FAILS(tg_param(tg_mul_scalar(p, 2)), "tg_detach");
@@ -381,7 +382,7 @@ TEST(retain_and_release)
     tg_drop(t);
     p = tg_retain(tg_param(f64("[1]")));
     tg_release(p);
-    tg_drop(p); /* leaves it: it is in no scope */
+    tg_drop(p); /* has no effect: p is in no scope */
     HAS(p, "[1]");
     tg_release(p);
 }
@@ -419,7 +420,7 @@ static void tensors_in_no_scope(void) /* not a TEST: those run in a scope */
         CHECK(tg_scalar(1) != NULL && tg_stats().unscoped == 10001);
     }
     tg_set_error_handler(NULL, NULL);
-    tg_release(tg_param(list[0])); /* as a parameter it belongs to its caller */
+    tg_release(tg_param(list[0])); /* a parameter belongs to its caller */
     for (i = 1; i < 10001; ++i) tg_release(list[i]);
     CHECK(tg_stats().unscoped == 0 && tg_stats().tensors == 0 && tg_ok());
 }
@@ -453,7 +454,7 @@ static void shutdown_and_reuse(void) /* not a TEST: it ends the scope that a tes
     CHECK(tg_stats().tensors == 1 && tg_stats().unscoped == 0);
     {
         TG_SCOPE;
-        CHECK(backward_sum(tg_mul(t, t)) == TG_OK); /* what is retained stays its owner's */
+        CHECK(backward_sum(tg_mul(t, t)) == TG_OK); /* retained tensors stay valid */
         HAS(tg_grad(t), "[2, 4]");
     }
     tg_release(t);
@@ -466,8 +467,8 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     harness_take_device();
     RUN(nothing_is_left_at_the_end_of_a_scope);
-    RUN(what_backward_gives_back);
-    RUN(activations_nobody_saved_die_early);
+    RUN(memory_after_backward);
+    RUN(activations_that_no_node_saved_are_freed);
     RUN(peak_without_gradients);
     RUN(memory_of_the_graph);
     RUN(no_allocation_after_the_second_step);

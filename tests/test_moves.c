@@ -18,7 +18,7 @@ static const bool with_cuda = true;
 static const bool with_cuda = false;
 #endif
 
-/* cuda:0 and, where there are two, cuda:1. */
+/* cuda:0, and cuda:1 where there are two devices, else cuda:0 again. */
 static tg_device first, second;
 static int devices, waiting;
 
@@ -28,7 +28,7 @@ static bool there_are(int n)
     return devices >= n;
 }
 #define ON(n, number) ROW(number) if (there_are(n))
-/* A claim of the tutorials (file:line), refuted. */
+/* A wrong claim of a tutorial (file:line): the block shows what is true. */
 #define BELIEF(place) ROW_NAMED(place)
 
 static bool is_on(tg_tensor *t, tg_device device) { return t && tg_device_equal(tg_device_of(t), device); }
@@ -76,7 +76,7 @@ static void no_change_within_a_device(void)
         CHECK(tg_to_ex(x, HERE, TG_F64, 0) == x);
         CHECK(tg_to_ex(x, HERE, TG_F32, 0) != x);
         CHECK(tg_to_ex(x, HERE, TG_F64, TG_COPY) != x);
-        y = tg_t(f64("[[1, 2], [3, 4]]")); /* its layout does not */
+        y = tg_t(f64("[[1, 2], [3, 4]]")); /* the layout does not matter */
         CHECK(tg_to_ex(y, HERE, TG_F64, 0) == y);
     }
     ROW(1.5) {
@@ -259,7 +259,7 @@ static void copies_within_a_device(void)
         CHECK(tg_numel(empty) == 0 && tg_dim(empty, 1) == 3 && tg_dtype_of(empty) == TG_F64);
         CHECK(tg_ndim(y) == 0 && tg_dtype_of(y) == TG_F32);
     }
-    ROW(1.20) { /* a NaN with a payload, -0, a denormal: bit for bit */
+    ROW(1.20) { /* a NaN with a payload, -0 and a denormal are copied bit for bit */
         uint32_t bits[4] = {0x7fc12345u, 0x80000000u, 1u, 0xffa00001u}, back[4];
         tg_tensor *y = tg_to_ex(tg_from(bits, TG_SHAPE(4), TG_F32), HERE, TG_F32, TG_COPY);
         CHECK(tg_copy_out(y, back, sizeof back) == TG_OK && memcmp(bits, back, sizeof bits) == 0);
@@ -542,7 +542,7 @@ static tg_tensor *round_trip(tg_tensor *const *in, int n, void *user)
     return tg_mul(tg_cpu(tg_tanh(tg_to(tg_mul(y, scalar(0.5)), second))), in[0]);
 }
 
-TEST(gradients_come_home)
+TEST(gradients_across_devices)
 {
     ON(1, 1.31) {
         tg_tensor *y = tg_cuda(leaf("[1, 2]"));
@@ -813,7 +813,7 @@ TEST(scalars_of_the_cpu)
         HAS(tg_masked_fill(there("[1, 2]"), tg_to_dtype(scalar(1), TG_BOOL), 9), "[9, 9]");
         CHECK_FAILS(tg_masked_fill(there("[1, 2]"), of(TG_BOOL, "[1, 0]"), 9), "x is on cuda:0, mask is on cpu");
     }
-    ON(1, 1.48) { /* the gradient of a scalar finds its way home, and one of the wrong place is moved */
+    ON(1, 1.48) { /* the gradient of a 0-dim tensor is moved to its device, and so is one that is given on another */
         tg_tensor *s = scalar_leaf(3), *x = leaf_there("[1, 2]"), *g, *root;
         CHECK(backward_sum(tg_mul(x, s)) == TG_OK && is_on(tg_grad(s), TG_CPU) && tg_dtype_of(tg_grad(s)) == TG_F64);
         HAS(tg_grad(s), "3");
@@ -866,7 +866,8 @@ TEST(mixed_devices)
         CHECK(tg_error_code() == TG_ERR_DEVICE);
         tg_clear_error();
     }
-    if (devices) { /* who stays: what is written in place, a weight; else what is on a GPU already */
+    /* the hint moves the other operand, and not what is written in place, a weight, or what is on a GPU already */
+    if (devices) {
         tg_tensor *here = of(TG_F32, "[[1, 2], [3, 4]]"), *w = leaf_there("[[1, 2], [3, 4]]"),
                   *late = leaf("[[1, 2], [3, 4]]");
         CHECK_FAILS(tg_add_(f64("[1, 2]"), there("[1, 2]")), "  hint: move b: tg_to(b, TG_CPU)");
@@ -972,7 +973,7 @@ TEST(indices)
         CHECK_FAILS(tg_synchronize(first), "index -3 is out of bounds for dimension 0 with size 2 (detected later)");
         CHECK_FAILS(tg_masked_select(x, tg_cpu(i[1])), "got mask is on cpu");
         i[0] = ids_there("[1, 0]"), before = waits();
-        CHECK(tg_index(x, i, 1) != NULL && waits() == before); /* only a mask has to see its values */
+        CHECK(tg_index(x, i, 1) != NULL && waits() == before); /* only a mask of bools is read by the host */
         CHECK(tg_index(x, i + 1, 1) != NULL && tg_op_waits("index") && !tg_op_waits("gather"));
     }
     ON(1, 1.69) {
@@ -1030,7 +1031,7 @@ TEST(gradients_of_the_wrong_device)
         CHECK_FAILS(backward_with(y, there("[1, 1]"), TG_RETAIN_GRAPH),
                     "invalid gradient at index 0 - expected device cpu but got cuda:0");
         CHECK(tg_grad(x) == NULL && backward_with(y, f64("[1, 1]"), 0) == TG_OK);
-        x = leaf_there("[1, 2]"); /* from inside a node; one without dims is moved */
+        x = leaf_there("[1, 2]"); /* a gradient that a node gives; one without dims is moved */
         CHECK_FAILS(backward_sum(astray(x)),
                     "Function astrayBackward returned an invalid gradient at index 0 - expected "
                     "device cuda:0 but got cpu");
@@ -1074,7 +1075,7 @@ TEST(values_seen_by_the_host)
 
 /* ---- 1.7: devices ---- */
 
-/* Whether the call failed because there is no GPU to be had. */
+/* Whether the call failed because there is no GPU. */
 static bool no_gpu(const tg_tensor *result)
 {
     bool said = !result && (strstr(tg_error_message(), "No CUDA GPUs are available") ||
@@ -1133,7 +1134,7 @@ TEST(devices_as_values)
             CHECK_FAILS(tg_set_default_device(TG_CUDA(0)), "CUDA");
             CHECK_FAILS(tg_synchronize(TG_CUDA(0)), "CUDA");
             CHECK_FAILS(tg_cuda_set_device(0), "CUDA");
-            HAS(tg_add_scalar(x, 1), "[2, 3]"); /* the CPU goes on */
+            HAS(tg_add_scalar(x, 1), "[2, 3]"); /* the CPU can still be used */
         }
     d.type = 9, d.index = 0;
     CHECK_FAILS(tg_to(f64("[1]"), d), "unknown device type 9");
@@ -1216,7 +1217,7 @@ TEST(pinned_memory)
         HAS(tg_grad(x), "[2, 4, 6]");
         CHECK(tg_gradcheck(pinned_square, &x, 1, NULL) && tg_gradgradcheck(pinned_square, &x, 1, NULL));
     }
-    ON(1, 1.97) { /* memory given back is not used again while a copy still reads it */
+    ON(1, 1.97) { /* freed memory is not used again while a copy still reads it */
         tg_tensor *there_[8];
         int i;
         for (i = 0; i < 8; ++i) {
@@ -1232,7 +1233,7 @@ TEST(moves_and_waiting)
     ON(1, 1.93) {
         tg_tensor *x = many(0), *y = tg_to(x, first), *z;
         int64_t before = waits();
-        tg_fill_(x, 7); /* the bytes are there */
+        tg_fill_(x, 7); /* the copy has been made when tg_to returns */
         z = tg_cpu(y);
         CHECK(waits() <= before + 1 && !tg_is_pinned(z) && tg_equal(z, many(0)));
     }
@@ -1241,7 +1242,7 @@ TEST(moves_and_waiting)
         int64_t before = waits();
         y = tg_mul_scalar(tg_to_ex(p, first, TG_F32, TG_NON_BLOCKING), 2);
         CHECK(waits() == before && tg_equal(tg_cpu(y), tg_mul_scalar(many(0), 2)));
-        y = tg_to_ex(many(3), first, TG_F32, TG_NON_BLOCKING); /* from ordinary memory: right, too */
+        y = tg_to_ex(many(3), first, TG_F32, TG_NON_BLOCKING); /* right from ordinary memory, too */
         CHECK(tg_equal(tg_cpu(y), many(3)));
     }
     ON(1, 1.95) { /* here reading it early waits, where PyTorch gives garbage */
@@ -1420,7 +1421,7 @@ int main(int argc, char **argv)
     RUN(moves_that_copy);
     RUN(dtype_conversion);
     RUN(gradients_through_moves);
-    RUN(gradients_come_home);
+    RUN(gradients_across_devices);
     RUN(a_moved_leaf_is_no_leaf);
     RUN(copy_into);
     RUN(scalars_of_the_cpu);

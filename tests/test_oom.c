@@ -20,7 +20,7 @@
 
 static struct {
     int64_t calls, fail_at; /* since armed; 0: never */
-    bool persistent, fired, armed, again; /* again: what was refused on the device will be asked for once more */
+    bool persistent, fired, armed, again; /* the device's allocation is tried once more after a failure */
     int64_t live, wrong_sizes, injected, on_device;
 } memory;
 
@@ -225,7 +225,7 @@ static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t 
             bool lost = strstr(tg_error_message(), "cannot be repeated") != NULL;
             handled = true;
             check_failed_call(&s, made, ok, &before);
-            memory.fail_at = 0; /* memory is back */
+            memory.fail_at = 0; /* from here on no allocation fails */
             tg_clear_error();
             if (lost) CHECK((made->flags & UNREPEATABLE) != 0);
             ended = lost;
@@ -471,7 +471,7 @@ static tg_tensor *checkpointed(tg_tensor *a, tg_tensor *b)
 
 static tg_tensor *without_grad(tg_tensor *a, tg_tensor *b)
 {
-    bool was = tg_set_grad_enabled(false); /* which cannot fail */
+    bool was = tg_set_grad_enabled(false); /* this call cannot fail */
     tg_tensor *y = checkpointed(a, b);
     tg_set_grad_enabled(was);
     return y;
@@ -743,7 +743,7 @@ int main(int argc, char **argv)
     harness_take_device();
     allocator.alloc = failing_alloc, allocator.free = failing_free, allocator.user = NULL;
     CHECK(tg_set_allocator(&allocator) == TG_OK);
-    tg_set_cache_limit(0); /* every allocation comes here */
+    tg_set_cache_limit(0); /* without a cache every block comes from the failing allocator */
 #ifdef CUDASIM
     cudasim_ask_allocation(device_memory_is_left);
 #endif

@@ -20,7 +20,7 @@
 #endif
 
 static bool small;
-static FILE *hashes; /* NULL: not asked for */
+static FILE *hashes; /* NULL: not used */
 static uint64_t hash = HARNESS_HASH;
 static bool seen[TGI_OP_COUNT]; /* ops whose rule a backward has run */
 static bool waited[OP_ROWS];    /* rows whose call has waited for the device */
@@ -30,7 +30,7 @@ static bool waited[OP_ROWS];    /* rows whose call has waited for the device */
 enum { CONTIGUOUS, TRANSPOSED, SLICED, OFFSET, LAYOUTS };
 static const char *const layout_names[] = {"contiguous", "transposed", "sliced", "offset"};
 
-/* What must never be read: NaN, or 1 where integers live. */
+/* Elements that no op may read: NaN, or 1 in tensors of integers. */
 static tg_tensor *filler(tg_tensor *x)
 {
     return tg_is_floating_point(tg_dtype_of(x)) ? tg_full_like(x, NAN) : tg_ones_like(x);
@@ -96,7 +96,7 @@ static tg_tensor *aliased_call(tg_tensor *const *in_, int n, void *user)
 
 /* ---- running and comparing ---- */
 
-enum { MOST = 4096 }; /* elements of a tensor that is compared */
+enum { MOST = 4096 }; /* elements of a tensor to compare */
 
 typedef struct {
     tg_tensor *y, *grad[MAX_INPUTS];
@@ -238,7 +238,8 @@ static void agree_all(const char *what, outcome a, outcome b, int n, double tole
 
 /* ---- a device against the CPU ---- */
 
-/* One check: the squared error over the square of what the CPU gives is rounding alone; what is not finite is the same. */
+/* One check: the squared error over the square of what the CPU gives is rounding alone; what is not finite is the
+ * same. */
 static bool agree_with_cpu_in(const char *what, tg_tensor *a, tg_tensor *b)
 {
     static double x[MOST], y[MOST];
@@ -699,7 +700,7 @@ static void check_edge(void)
     }
 }
 
-static void (*check)(void) = check_sample; /* what a sample goes through */
+static void (*check)(void) = check_sample; /* the checks of a sample */
 
 static void drive_sample(void)
 {
@@ -1632,7 +1633,7 @@ static void run_tests(void)
     RUN(long_inputs);
     RUN(accuracy);
     RUN(rows_of_nothing);
-    if (!harness.only && harness.parts == 1) { /* these look back on all rows */
+    if (!harness.only && harness.parts == 1) { /* these need all rows to have run */
         RUN(every_row_of_the_op_table_has_samples);
         RUN(ops_that_wait);
     }

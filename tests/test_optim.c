@@ -147,7 +147,7 @@ TEST(optim_narrow_dtypes)
     const double start[3] = {1, 2, -0.5};
     int i, d, j, k;
     for (i = 0; i < COUNT(trajectories); ++i) {
-        if (strcmp(trajectories[i].kind, "rmsprop") == 0) continue; /* divides by what f16 rounds away */
+        if (strcmp(trajectories[i].kind, "rmsprop") == 0) continue; /* divides by a number that f16 rounds to 0 */
         for (d = 0; d < COUNT(dtypes); ++d) {
             TG_SCOPE;
             tg_tensor *p = tg_param(tg_to_dtype(tg_from_f64(start, TG_SHAPE(3)), dtypes[d]));
@@ -162,7 +162,7 @@ TEST(optim_narrow_dtypes)
     }
 }
 
-TEST(optim_manners)
+TEST(optim_options_and_errors)
 {
     const double start[2] = {1, 2};
     tg_tensor *p[2], *w, *twice[2], *saved;
@@ -185,9 +185,9 @@ TEST(optim_manners)
     o->lr = 0.1, o->beta1 = 1;
     CHECK_FAILS(tg_step(o), "Invalid beta parameter at index 0: 1");
     CHECK(tg_version_of(p[1]) == 0);
-    o->beta1 = 0.9, o->amsgrad = true; /* switched on later: its state begins then */
+    o->beta1 = 0.9, o->amsgrad = true; /* an option that is switched on later: its state begins with the next step */
     CHECK(tg_step(o) == TG_OK);
-    tg_release(p[1]); /* the optimizer keeps it */
+    tg_release(p[1]); /* the optimizer holds a reference */
     CHECK(tg_step(o) == TG_OK);
     tg_optim_free(o);
     tg_optim_free(NULL);
@@ -230,7 +230,7 @@ TEST(optim_manners)
     o = tg_sgd(&w, 1, 0.1);
     CHECK_FAILS(tg_step(o), "refers to a single memory");
     tg_optim_free(o);
-    twice[0] = twice[1] = p[0]; /* a warning only: moved twice */
+    twice[0] = twice[1] = p[0]; /* only a warning: the parameter is updated twice */
     o = tg_sgd(twice, 2, 0.25);
     tg_set(tg_detach(p[0]), TG_INDEX(0), 1);
     tg_set_grad(p[0], tg_ones_like(p[0]));
@@ -239,7 +239,8 @@ TEST(optim_manners)
     tg_release(p[0]);
 }
 
-/* One tensor twice among many is found, and an optimizer of many takes no longer than the making of the tensors. */
+/* A tensor that is listed twice among many is found, and making the optimizer takes no longer than making the
+ * tensors. */
 TEST(optim_of_many)
 {
     enum { MANY = 60000 };
@@ -339,7 +340,7 @@ TEST(integers_are_not_optimized)
 {
     tg_tensor *p = tg_zeros_on(TG_SHAPE(2), TG_I64, HERE);
     tg_optim *o = tg_sgd(&p, 1, 0.1);
-    CHECK(o && tg_step(o) == TG_OK); /* without a gradient it is passed over */
+    CHECK(o && tg_step(o) == TG_OK); /* a parameter without a gradient is skipped */
     CHECK(tg_set_grad(p, tg_ones_on(TG_SHAPE(2), TG_I64, HERE)) == TG_OK);
     CHECK_FAILS(tg_step(o), "parameter 0 is i64: only floating point can be optimized");
     CHECK(tg_set_name(p, "counts") == TG_OK);
@@ -348,7 +349,7 @@ TEST(integers_are_not_optimized)
     tg_optim_free(o);
 }
 
-/* PyTorch refuses it, too: several elements in one place cannot be scaled one by one. */
+/* As in PyTorch: several elements that share one place in memory cannot be scaled one by one. */
 TEST(clipping_refuses_an_expanded_gradient)
 {
     tg_tensor *p[2], *one = tg_ones_on(TG_SHAPE(1), TG_F64, HERE);
@@ -384,7 +385,7 @@ int main(int argc, char **argv)
     RUN(optim_golden);
     RUN(optim_trajectories);
     RUN(optim_narrow_dtypes);
-    RUN(optim_manners);
+    RUN(optim_options_and_errors);
     RUN(optim_of_many);
     RUN(clipping);
     RUN(schedules);

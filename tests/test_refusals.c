@@ -1,5 +1,5 @@
-/* What the library refuses: each required argument that is NULL, by name, and the sizes, dims, dtypes and numbers that no
- * other test tries.  A refused call returns NULL (or a status, false, 0), leaves nothing alive, and says why. */
+/* What the library refuses: each required argument that is NULL, by name, and the sizes, dims, dtypes and numbers that
+ * no other test tries.  A refused call returns NULL (or a status, false, 0), leaves nothing alive, and says why. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "harness.h"
@@ -265,7 +265,7 @@ TEST(dims_and_shapes_of_views)
     CHECK_FAILS(tg_pad(t, TG_DIMS(INT64_MIN, 1), 0), "tg_pad: The input size 3");
     CHECK_FAILS(tg_repeat(t, TG_SHAPE(2)), "tg_repeat: ");
     CHECK_FAILS(tg_slice(scalar, 0, 0, 1, 1), "0-dim");
-    for (i = 0; i < 17; ++i) parts[i] = tg_zeros(TG_SHAPE(0, INT64_MAX / 16)); /* no elements, so no bytes */
+    for (i = 0; i < 17; ++i) parts[i] = tg_zeros(TG_SHAPE(0, INT64_MAX / 16)); /* no elements, hence no bytes */
     CHECK_FAILS(tg_cat(parts, 17, 1), "the joined size overflows");
 }
 
@@ -348,7 +348,7 @@ static void *plain_alloc(size_t bytes, void *user)
     return malloc(bytes);
 }
 
-/* While nothing is alive, so outside RUN. */
+/* Called outside RUN, as no tensor may be alive. */
 static void half_an_allocator(void)
 {
     tg_allocator half = {NULL, NULL, NULL};
@@ -378,7 +378,7 @@ TEST(hostile_shapes)
     CHECK_FAILS(tg_get(x, tg_make_shape(9, p)), "tg_get: argument index");
 }
 
-/* What is to be written is checked before the first write. */
+/* All that is to be written is checked before the first write. */
 TEST(clipping_is_all_or_nothing)
 {
     tg_tensor *a = tg_param(tg_ones(TG_SHAPE(2))), *b = tg_param(tg_ones(TG_SHAPE(2))), *both[2];

@@ -1,5 +1,5 @@
-/* tg_print of tensors, which prints what PyTorch prints but for the names of dtypes, and prints of the tape, as text and
- * for graphviz. */
+/* tg_print of tensors, which prints what PyTorch prints but for the names of dtypes, and prints of the tape, as text
+ * and for graphviz. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
@@ -219,7 +219,7 @@ TEST(tape_print)
     CHECK(tg_tape_print(file, loss) == TG_OK);
     CHECK(strstr(text_of(file), "   2  exp    -     [2, 3]  f32   cpu   1          ...         -   freed\n"));
     file = tmpfile();
-    CHECK(tg_tape_print(file, a) == TG_OK); /* a leaf is its own tape */
+    CHECK(tg_tape_print(file, a) == TG_OK); /* the tape of a leaf is the leaf */
     CHECK(prints(file, "tape: 1 leaf, 0 ops, 0 bytes saved for backward\n"
                        "  id  op     name  shape  dtype dev   in        data      grad   saved\n"
                        "   0  leaf   a     []     f64   cpu   -       2.0000    6.0000   -\n"));
@@ -228,7 +228,7 @@ TEST(tape_print)
     CHECK(strstr(text_of(file), tg_device_str(HERE)) && strstr(printed, "2.0000    6.0000   -"));
 }
 
-/* A long chain beside a small graph: nothing recurses, and only what root reaches is shown. */
+/* A long chain beside a small graph: no function recurses over it, and only nodes that the root reaches are shown. */
 TEST(tape_deep)
 {
     tg_tensor *x = named_leaf("x", 1), *y = x, *z;

@@ -42,11 +42,11 @@ TEST(up_without_waiting)
         CHECK_NEAR(sum(y), 3 * SUM_TO_N, 1e-6);
         before = waits();
     }
-    { TG_SCOPE; tg_to_ex(tg_pin_memory(p), first, TG_F32, TG_NON_BLOCKING); } /* given up before anyone used it */
+    { TG_SCOPE; tg_to_ex(tg_pin_memory(p), first, TG_F32, TG_NON_BLOCKING); } /* freed before it was used */
     { TG_SCOPE; x = tg_keep(tg_to_ex(tg_pin_memory(numbers()), last, TG_F32, TG_NON_BLOCKING)); }
-    CHECK_NEAR(sum(x), SUM_TO_N, 1e-6); /* the source has gone */
+    CHECK_NEAR(sum(x), SUM_TO_N, 1e-6); /* the source has been freed */
     x = tg_to_ex(p, first, TG_F32, TG_NON_BLOCKING), y = tg_to_ex(p, last, TG_F32, TG_NON_BLOCKING);
-    tg_fill_(p, 9); /* waits for both */
+    tg_fill_(p, 9); /* this waits for both */
     CHECK_NEAR(sum(x), SUM_TO_N, 1e-6);
     CHECK_NEAR(sum(y), SUM_TO_N, 1e-6);
     CHECK_NEAR(sum(p), 9.0 * N, 0);
@@ -66,7 +66,7 @@ TEST(down_without_waiting)
     CHECK_NEAR(sum(h), 2 * SUM_TO_N, 1e-6);
     { TG_SCOPE; h = tg_keep(tg_to_ex(tg_mul_scalar(x, 3), TG_CPU, TG_F64, TG_NON_BLOCKING)); }
     CHECK_NEAR(tg_data_f64(h)[10], 30, 0);
-    for (i = 0; i < 3; ++i) { /* one after the other, into memory that is free again or not yet */
+    for (i = 0; i < 3; ++i) { /* one after the other, into memory that may still be in use */
         TG_SCOPE;
         tg_to_ex(x, TG_CPU, TG_F32, TG_NON_BLOCKING);
     }
@@ -89,7 +89,7 @@ TEST(from_device_to_device)
     CHECK_NEAR(sum(tg_grad(x)), 2.0 * N, 0);
 }
 
-/* Ordinary copies go in parts by way of page-locked memory. */
+/* Copies of ordinary memory go in parts through page-locked memory. */
 TEST(copies_of_every_size)
 {
     static const int64_t size[] = {0, 1, 2, 262144, 262145, 524288, 700001};
@@ -132,7 +132,8 @@ TEST(lists_move_as_one)
     CHECK_FAILS(tg_to_all(NULL, 1, last), "NULL");
 }
 
-/* Two threads take turns at the weights; a lock orders the calls, and the library the device. */
+/* Two threads take turns in updating the weights; a lock orders the calls, and the library orders the work of the
+ * device. */
 enum { STEPS = 4 };
 static tg_tensor *weights;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;

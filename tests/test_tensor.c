@@ -55,7 +55,7 @@ TEST(wrapped_memory_is_borrowed)
         CHECK(tg_data_f64(t) == d && tg_data(row) == (void *)(d + 2) && tg_data_f64(row) == d + 2);
         CHECK(tg_mul_scalar_(row, 10) == row);
         CHECK_NEAR(d[3], 40, 0);
-        CHECK(tg_stats().bytes == 0 && deleted == 0); /* its bytes are not the library's */
+        CHECK(tg_stats().bytes == 0 && deleted == 0); /* its bytes do not belong to the library */
     }
     CHECK(deleted == 1);
     CHECK_FAILS(tg_wrap(NULL, TG_SHAPE(1), TG_F64, count_deletion, &deleted), "argument data is NULL");
@@ -79,17 +79,17 @@ TEST(out_of_memory_names_device_and_figures)
 {
     TG_SCOPE;
     tg_tensor *kept = tg_empty(TG_SHAPE(300000)), *dropped = tg_empty(TG_SHAPE(2048)), *row;
-    tg_drop(dropped); /* kept for reuse, and given back when memory is short: but for handles */
+    tg_drop(dropped); /* its memory is kept for reuse, and freed when an allocation fails, except the memory of handles */
     CHECK(!tg_empty(TG_SHAPE((int64_t)1 << 42)));
     CHECK(strstr(tg_error_message(), "tg_empty: cpu is out of memory: tried to allocate 16.00 TiB, 1.14 MiB in use, "));
-    if (sizeof(size_t) == 8) { /* else nothing is tried, and nothing given back */
+    if (sizeof(size_t) == 8) { /* with 32 bits the size is refused before the cache is emptied */
         CHECK(strstr(tg_error_message(), " bytes kept for reuse") && tg_stats().cached_bytes < 2048);
     }
     tg_clear_error();
     CHECK(tg_error_code() == TG_OK && tg_numel(kept) == 300000);
     dropped = tg_empty(TG_SHAPE(2048));
     tg_drop(dropped);
-    CHECK_FAILS(tg_empty_on(TG_SHAPE((int64_t)1 << 58), TG_F64, TG_CPU), /* not even tried */
+    CHECK_FAILS(tg_empty_on(TG_SHAPE((int64_t)1 << 58), TG_F64, TG_CPU), /* the allocator is not called */
                 "tried to allocate 2097152.00 TiB, 1.14 MiB in use, ");
     CHECK(strstr(tgi_text_of_size(1023).text, "1023 bytes") && strstr(tgi_text_of_size(1536).text, "1.50 KiB"));
     CHECK(strstr(tgi_text_of_size(3e9).text, "2.79 GiB"));
@@ -178,12 +178,12 @@ TEST(the_default_handler_prints_a_text_once_in_a_row)
     text = printed(mistake, 3);
     found = strstr(text, once);
     CHECK(found == text && !strstr(found + 1, "tensorgrad: "));
-    text = printed(other_mistake, 2); /* not in a row: each is printed again */
+    text = printed(other_mistake, 2); /* different errors in turn: each is printed */
     found = strstr(text, once);
     CHECK(found && strstr(found + 1, once));
     tg_set_error_handler(count_errors, NULL);
     mistake(), mistake(), mistake();
-    CHECK(times_handled == 3); /* a handler of one's own gets all */
+    CHECK(times_handled == 3); /* a handler of the program gets every message */
     tg_set_error_handler(NULL, NULL);
     tg_clear_error();
 }
@@ -247,7 +247,7 @@ TEST(aborting_is_the_users_choice)
 {
     tg_set_error_handler(tg_abort_on_error, NULL);
     CHECK(tg_add(tg_ones(TG_SHAPE(2)), tg_ones(TG_SHAPE(3))) == NULL && aborted == 1);
-    CHECK(tg_relu(NULL) == NULL && aborted == 1); /* what only passes through is not raised again */
+    CHECK(tg_relu(NULL) == NULL && aborted == 1); /* an error that is passed on is not recorded again */
     tg_clear_error();
     tg_set_error_handler(NULL, NULL);
 }

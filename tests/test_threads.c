@@ -145,7 +145,7 @@ TEST(four_threads_train)
         }
         network_release(&serial);
         network_release(&together);
-        tg_release(together.x), tg_release(together.targets); /* tg_share took them out of their scope */
+        tg_release(together.x), tg_release(together.targets); /* tg_share has removed them from their scope */
     }
 }
 
@@ -180,7 +180,7 @@ static void *alone_worker(void *argument)
     worker_state *w = (worker_state *)argument;
     tg_set_grad_enabled(true);
     alone_result[w->thread] = alone();
-    if (w->thread % 2) tg_set_grad_enabled(false); /* modes and errors are a thread's own */
+    if (w->thread % 2) tg_set_grad_enabled(false); /* each thread has modes and errors of its own */
     tg_add(tg_ones(TG_SHAPE(2)), tg_ones(TG_SHAPE(3)));
     w->ok = !tg_ok() && tg_error_count() == 1 && tg_is_grad_enabled() == (w->thread % 2 == 0);
     w->end = tg_stats();
@@ -266,7 +266,7 @@ static void *intruder(void *argument)
     refused((tg_drop(theirs), true));
     refused(tg_checkpoint(first_of, &theirs, 1, NULL) == NULL);
     refused(tg_custom("exp", exp_forward, no_backward, NULL, &theirs, 1, &g, 1) != TG_OK);
-    tg_shutdown(); /* the other thread holds state */
+    tg_shutdown(); /* the other thread still has state */
     w->ok = !tg_ok() && strstr(tg_error_message(), "other threads hold state") != NULL;
     tg_clear_error();
     tg_set_allocator(NULL);
@@ -298,7 +298,7 @@ TEST(what_can_be_shared)
     CHECK_FAILS(tg_share(NULL), "NULL");
     {
         TG_SCOPE;
-        c = tg_share(tg_ones(TG_SHAPE(2, 2))); /* taken out of its scope: another thread may release it last */
+        c = tg_share(tg_ones(TG_SHAPE(2, 2))); /* removed from its scope, so that another thread may release it last */
     }
     CHECK_NEAR(tg_get(c, TG_INDEX(1, 1)), 1, 0);
     tg_release(c);
@@ -389,7 +389,7 @@ TEST(gradients_of_several_threads_add_up)
     tg_release(passed_on);
 }
 
-/* What cannot be shared is refused, and the gradient is not lost without a word. */
+/* A gradient that cannot be shared is an error, and not lost silently. */
 static void *meets_an_unshared_gradient(void *argument)
 {
     worker_state *w = (worker_state *)argument;

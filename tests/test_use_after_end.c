@@ -64,13 +64,13 @@ static void carried_out_of_a_scope(void)
         best = tg_mul_scalar(f64("[1, 2]"), step);
     }
     list[0] = f64("[1, 2]"), list[1] = best;
-    if (!debug) tg_drop(list[0]), list[0] = tg_scalar(1); /* what is the newest gets the newest memory */
+    if (!debug) tg_drop(list[0]), list[0] = tg_scalar(1); /* the newest tensor gets the memory that was freed last */
     make_others();
     CHECK(debug || list[0] != best);
     if (debug) CHECK(!tg_cat(list, 2, 0) && says("tg_cat: argument tensors[1] ended with its scope", "mul_scalar", ""));
 }
 
-/* What a node has saved stays in memory, and is no less ended. */
+/* The memory of a saved tensor stays; its handle has ended all the same. */
 static void saved_by_the_tape(void)
 {
     tg_tensor *x = leaf("[1, 2]"), *h, *y;
@@ -80,7 +80,7 @@ static void saved_by_the_tape(void)
     tg_scope_end(mark);
     make_others();
     CHECK(!tg_add(h, h) && says("tg_add: argument a ended with its scope", debug ? "made by tg_exp" : "", ""));
-    CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK); /* the rule of exp uses it */
+    CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK); /* the backward of exp uses it */
     CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), exp(2), 1e-12);
     CHECK(!tg_add(h, h) && says("tg_add: argument a ended with its scope", debug ? "made by tg_exp" : "", ""));
     CHECK(tg_gradients(&y, 1, NULL, &x, 1, &h, TG_CREATE_GRAPH) == TG_OK && tg_requires_grad(h));
@@ -134,7 +134,7 @@ static void root_of_backward(void)
     CHECK(tg_backward(loss) == TG_OK);
 }
 
-/* A rule that keeps a temporary of its last run. */
+/* A backward function that keeps a temporary of its last call. */
 static tg_tensor *stale;
 static tg_status save_input(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
 {
@@ -252,7 +252,7 @@ TEST(of_another_thread)
     alive_there = f64("[1, 2]"), ended_there = f64("[3, 4]");
     tg_drop(ended_there);
     CHECK(pthread_create(&thread, NULL, uses_both, NULL) == 0 && pthread_join(thread, NULL) == 0);
-    setenv("TG_DEBUG", "1", 1); /* then the memory outlives its thread */
+    setenv("TG_DEBUG", "1", 1); /* in this case the memory outlives its thread */
     CHECK(pthread_create(&thread, NULL, ends_one, NULL) == 0 && pthread_join(thread, NULL) == 0);
     setenv("TG_DEBUG", "0", 1);
     CHECK(!tg_neg(ended_there) && says("ended with its thread's tensors, by tg_shutdown or tg_thread_end", "ones", ""));
@@ -276,7 +276,7 @@ TEST(drop_acts_on_the_innermost_scope)
     tg_release(p);
 }
 
-/* To carry a tensor from turn to turn: retain the new one, release the old one.  Nothing piles up. */
+/* To carry a tensor through a loop: retain the new one, release the old one.  Memory does not grow. */
 TEST(carried_from_turn_to_turn)
 {
     tg_tensor *h = tg_retain(f64("[1, 1]"));
@@ -396,7 +396,7 @@ TEST(pieces_are_outputs_of_one_node)
     CHECK(n == 3 && tg_dim(piece[2], 0) == 0 && tg_dim(piece[2], 1) == 4);
     CHECK(tg_unbind(tg_zeros_on(TG_SHAPE(0, 4), TG_F64, HERE), 0, piece, 12) == 0 && tg_ok() && !piece[0]);
     {
-        TG_NO_GRAD; /* a base that is written gives its pieces a new history */
+        TG_NO_GRAD; /* writing the base gives its views a new history */
         x = tg_ones_on(TG_SHAPE(4), TG_F64, HERE);
         CHECK(tg_chunk(x, 2, 0, piece, 2) == 2);
     }
@@ -419,7 +419,7 @@ TEST(failed_calls_leave_null)
         if (k == 6) CHECK_FAILS(tg_gradients(NULL, 1, NULL, &w, 1, out, 0), "argument outputs is NULL");
         if (k == 7) CHECK_FAILS(tg_split(x, INT64_MAX, 3, out, 4), "Dimension out of range");
         if (k == 8) CHECK(tg_split(x, INT64_MAX, 0, out, 4) == 1 && tg_dim(out[0], 0) == 4), out[0] = NULL;
-        for (i = k == 6 ? 1 : k == 0 ? 3 : 4; i < 4; ++i) out[i] = NULL; /* out of the room that was given */
+        for (i = k == 6 ? 1 : k == 0 ? 3 : 4; i < 4; ++i) out[i] = NULL; /* more than there is room for */
         for (i = 0; i < 4; ++i) CHECK(out[i] == NULL);
     }
     CHECK_FAILS(tg_max_dim(x, 5, false, &index), "Dimension out of range");

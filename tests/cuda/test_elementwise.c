@@ -311,8 +311,8 @@ TEST(optimizers_in_one_launch)
     }
 }
 
-/* Against the CPU: more parameters than one launch takes, of two dtypes and on both devices; one of them listed twice, which
-   is moved twice; some have no gradient at first, and have other numbers from then on. */
+/* Against the CPU: more parameters than one launch takes, of two dtypes and on both devices; one of them listed twice,
+ * which is moved twice; some have no gradient at first, and have other numbers from then on. */
 TEST(optimizers_with_a_mixture_of_parameters)
 {
     enum { N = 100 };

@@ -56,9 +56,9 @@ static double step(void)
         x = tg_to_ex(tg_pin_memory(tg_from_f32(data, TG_SHAPE(3, 4))), first, TG_F32, TG_NON_BLOCKING);
         ids = tg_from_on(rows, TG_SHAPE(3), TG_I64, first);
         h = tg_tanh(tg_to(tg_matmul(tg_index_select(x, 0, ids), w), last));
-        ids = tg_from_i64(rows, TG_SHAPE(3)); /* on the CPU, as is the number */
+        ids = tg_from_i64(rows, TG_SHAPE(3)); /* on the CPU, and so is the number */
         h = tg_mul(tg_index(h, &ids, 1), tg_scalar(0.5));
-        h = tg_mul_(h, tg_tanh(h)); /* keeps a copy of what it writes over */
+        h = tg_mul_(h, tg_tanh(h)); /* the op keeps a copy of the old values */
         mask = tg_gt_scalar(h, 0.4999);
         h = tg_index_put_(h, &mask, 1, tg_scalar(0.25), true);
         shared = tg_share(tg_ones_on(TG_SHAPE(3, 2), TG_F32, last));
@@ -173,7 +173,7 @@ int main(int argc, char **argv)
                 CHECK(value == right);
                 break;
             }
-            CHECK(tg_ok() ? value == right : says(faults[k].call)); /* it may have done without */
+            CHECK(tg_ok() ? value == right : says(faults[k].call)); /* the step may have succeeded without this call */
             tg_clear_error();
             CHECK(step() == right);
             CHECK(faults[k].frees || cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == before);
