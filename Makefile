@@ -23,13 +23,13 @@ help:
 	@echo 'make demo TEXT=file  the same on a text of yours; ARGS="--steps 500 --seed 2" for its other options'
 	@echo 'make demo DEVICE=cuda    on an NVIDIA GPU, with nvcc (also cuda:1); make test CUDA=1 the tests; NVCC, NVCCFLAGS'
 	@echo 'make test            builds and runs every test and checks the examples'
-	@echo 'make check-deep      everything there is, with what tools there are: sanitizers, valgrind, mutants; an hour'
-	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; SECONDS=60 SEED=7 otherwise'
+	@echo 'make check-deep      all checks, with the tools that are installed: sanitizers, valgrind, mutants; an hour'
+	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; or SECONDS=60 SEED=7'
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
 	@echo 'make bench           what an op costs, and what the header costs to compile; with DEVICE=cuda the GPU, too'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
-	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on pretend CUDA devices (tests/cudasim)'
+	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make clean           removes $(BUILD)/ and out/'
 	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
 
@@ -93,7 +93,7 @@ $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
 $(BUILD)/device: tests/bench/device.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
-# The declarations of the header as a table of calls, which these two programs fill with arguments.
+# The declarations of the header as a table of calls; two programs include it and draw the arguments.
 $(BUILD)/declarations: tests/api/declarations.c $(BUILD)/flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) -o $@ $< $(LDFLAGS)
 

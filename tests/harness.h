@@ -46,7 +46,7 @@ static struct {
     tg_device device;
     const char *only, *test, *row, *sample; /* sample: what a table-driven test is at, or NULL */
     int row_count;
-    struct { const char *row, *test; } rows[HARNESS_ROWS]; /* the rows that ran, and in which test */
+    struct { const char *row, *test; } rows[HARNESS_ROWS]; /* the rows that ran, each with its test */
 } harness;
 
 #define HERE harness.device
@@ -92,8 +92,8 @@ static inline bool harness_near(double value, double wanted, double tolerance, c
     return harness_check(harness_close(value, wanted, tolerance), message, file, line);
 }
 
-/* After a call that had to fail: the record must hold the text, and is cleared.  A device meets a bad index only when
-   it comes to it. */
+/* After a call that must fail: the error must contain the text, and is cleared.  A device reports a bad index only when
+ * its kernel has run. */
 static inline bool harness_fails(const char *wanted, const char *call, const char *file, int line)
 {
     char message[800];
@@ -106,7 +106,7 @@ static inline bool harness_fails(const char *wanted, const char *call, const cha
     return holds;
 }
 
-/* FNV-1a of the bits of a tensor, or of there being none, added to a hash: from device to device, or run to run. */
+/* Adds the bits of a tensor, or the word none for NULL, to a hash (FNV-1a), to compare devices or runs. */
 #define HARNESS_HASH 14695981039346656037u
 static inline uint64_t harness_mix(uint64_t hash, const void *data, size_t bytes)
 {
@@ -135,7 +135,7 @@ static inline void harness_row_begins(const char *row)
     harness.rows[harness.row_count++].test = harness.test;
 }
 
-/* Whether the next test, or group of samples, is to run. */
+/* Whether this test, or group of samples, runs: by its name or by --part. */
 static inline bool harness_takes_turn(const char *name)
 {
     if (harness.only) return strstr(name, harness.only) != NULL;

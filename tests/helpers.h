@@ -216,7 +216,7 @@ static inline const char *text_of(FILE *file)
     return printed;
 }
 
-/* Whether that is the text.  If not, both are printed. */
+/* Whether the file has this text.  If not, both are printed. */
 static inline bool prints(FILE *file, const char *wanted)
 {
     const bool same = strcmp(text_of(file), wanted) == 0;

@@ -153,7 +153,7 @@ static void grads(const char *wanted) { at.grad[at.grads++] = wanted; }
 
 /* ---- calls that are more than one call ---- */
 
-/* Every piece times a number of its own, joined again, so that a mixed-up piece shows. */
+/* Every piece times another number, joined again, so that an exchanged piece is noticed. */
 static tg_tensor *joined(tg_tensor **pieces, int n, int dim_of_pieces)
 {
     int i;
@@ -264,7 +264,7 @@ static tg_tensor *custom_call(tg_tensor *a)
 
 enum {
     EXACT = 1,              /* element by element, or data moved: the same bits in every layout */
-    TESTS = 2,              /* no gradient: bool or integers come out */
+    TESTS = 2,              /* no gradient: the output is bool or integers */
     QUIET = 4,              /* NaN in need not be NaN out */
     TIES = 8,               /* equal elements are kinks: not checked numerically on expanded inputs */
     GUARDED = 16,           /* NaN inputs are refused */
@@ -738,7 +738,7 @@ SAMPLES(clamp)
     edge(in("[0, 0.5, 1]"), num(0.5), num2(0.5), gives("[0.5, 0.5, 0.5]"), grads("[0, 0, 0]"));
     edge(in("[-0., 0, 2]"), num(0), num2(1), gives("[-0., 0, 1]"), grads("[0, 0, 0]"));
     edge(in("[-inf, -1, inf, nan]"), num(-INFINITY), num2(INFINITY), gives("[-inf, -1, inf, nan]"),
-         grads("[1, 1, 1, 0]")); /* infinite bounds are none; PyTorch, where None says that, has 0 at them */
+         grads("[1, 1, 1, 0]")); /* infinite bounds mean no bound; PyTorch, which has None for that, gives 0 for them */
     edge(in("[-1, 2, nan]"), num(NAN), num2(1), gives("[nan, nan, nan]"), grads("[0, 0, 0]"));
     edge(in("[-1, 2, nan]"), num(0), num2(NAN), gives("[nan, nan, nan]"), grads("[0, 0, 0]"));
     expect(tg_clamp_(f64("[-1, 2]"), NAN, INFINITY), "[nan, nan]");
@@ -1013,7 +1013,7 @@ SAMPLES(copy_)
     }
     refuse(tg_copy_(ones(1), ones(3)), "output with shape [1] doesn't match the broadcast shape [3]");
 }
-/* What writes a number into integers refuses one that they cannot hold, and bool takes any as true or false. */
+/* Writing a number into a tensor of integers fails if they cannot represent it; a bool takes every number. */
 static void numbers_of_integers(void)
 {
     static const struct {
@@ -1460,7 +1460,7 @@ SAMPLES(one_hot)
 {
     sample(ids("[1, 0, 2]"), count(4));
     edge(ids("[[1], [0]]"), count(3), gives("[[[0, 1, 0]], [[1, 0, 0]]]"));
-    edge(ids("[0, 2]"), count(-1), gives("[[1, 0, 0], [0, 0, 1]]")); /* it has to see how many there are */
+    edge(ids("[0, 2]"), count(-1), gives("[[1, 0, 0], [0, 0, 1]]")); /* the op must know how many elements there are */
     CHECK(tg_dtype_of(tg_one_hot(i64("[0]"), 2)) == TG_I64);
     refuse(tg_one_hot(i64("[0, 3]"), 2), "Class values must be smaller than num_classes.");
     refuse(tg_one_hot(i64("[-1]"), 2), "Class values must be non-negative.");
@@ -2582,7 +2582,8 @@ static const op_row op_rows[] = {
     ALL_ROWS(TABLE_ROW)};
 enum { OP_ROWS = (int)(sizeof op_rows / sizeof op_rows[0]) };
 
-/* Here, while the default device is another: what an op makes for itself must be where its inputs are. */
+/* The samples are on HERE, while the default device is the CPU: tensors that an op makes must be where its inputs
+ * are. */
 static void run_samples(void)
 {
     int i;

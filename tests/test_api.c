@@ -17,7 +17,8 @@
 
 /* ---- good arguments ---- */
 
-/* What is not said here is said by `usual`, and if not there, is a tensor f32 of [2, 3], a number 1, a bool false. */
+/* Arguments that are not here are in `usual`; those that are not there either are a tensor f32 [2, 3], a number 1, a
+ * bool false. */
 static const struct {
     const char *function, *arguments;
 } recipes[] = {
@@ -510,7 +511,7 @@ static void verdict(bool holds, const char *how)
     }
 }
 
-/* The record names the function and then says the text. */
+/* Whether the error names the function and then contains the text. */
 static bool error_says(const char *text)
 {
     char start[100];
@@ -584,7 +585,7 @@ TEST(arguments)
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
-    setenv("TG_DEBUG", "1", 1); /* the memory of an ended handle is given to no other one */
+    setenv("TG_DEBUG", "1", 1); /* so that the memory of an ended handle is not used again */
     pthread_mutex_init(&other.lock, NULL);
     pthread_cond_init(&other.changed, NULL);
     CHECK(pthread_create(&other.thread, NULL, other_thread, NULL) == 0);

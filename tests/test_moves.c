@@ -1,8 +1,7 @@
-/* Moves between devices: the rows of section 1 of the semantics list that need a device, and what is widely believed
- * about moves and wrong.  ON(2, 1.36) marks what row 1.36 asks for and how many devices that takes; on a machine with
- * fewer the row waits, and the end says so.  Built plainly it holds what there is to hold without CUDA; with
- * tensorgrad_cuda.cu it runs on GPUs, or on the pretend devices of tests/cudasim (TG_SIM_DEVICES=0, 1, 2).
- *     test_moves [part of a test's name] [path of semantics.txt] */
+/* Moves, copies and conversions within a device and between devices: section 1 of the semantics list, and what is widely
+ * believed about moves and wrong.  ON(2, 1.36) marks what row 1.36 requires and how many devices its checks need; with
+ * fewer they are skipped, and the end of the output says how many were.  It runs without CUDA, and with
+ * tensorgrad_cuda.cu on GPUs or on the simulated devices of tests/cudasim (TG_SIM_DEVICES=0, 1, 2). */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -1437,6 +1436,6 @@ int main(int argc, char **argv)
     RUN(threads_on_one_device);
     check_rows("test_moves");
     tg_shutdown();
-    printf("%d devices; %d rows wait for more\n", devices, waiting);
+    printf("%d devices; %d rows need more\n", devices, waiting);
     return harness_end();
 }

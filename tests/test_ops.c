@@ -721,7 +721,7 @@ static long refusal = -1; /* allocations until the one that fails */
 static bool refused_once;
 static int64_t refusals;
 
-/* What is refused is asked for once more, when the pool has given back what it kept. */
+/* An allocation that fails is tried once more after the pool has been emptied. */
 static int memory_is_left(void)
 {
     if (refusal == 0 && refused_once) {
@@ -733,8 +733,8 @@ static int memory_is_left(void)
     return 1;
 }
 
-/* Forward and backward, with the n-th allocation of device memory failing: it is said, nothing stays behind, and in the
-   end, when all of them have failed once, the results have the bits that they had. */
+/* Forward and backward, with the n-th allocation of device memory failing: there is an error, nothing stays alive, and
+ * in the end, when each has failed once, the results have the same bits as without failures. */
 static void check_memory(void)
 {
     outcome plain = run(at.row->call, at.in, at.n, &at.p, NULL), again;
@@ -778,7 +778,8 @@ static void run_memory(void)
 enum { DTYPES = 8 };
 static const tg_dtype all_dtypes[DTYPES] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL};
 
-/* What a row's dtype makes with a column's: f32 f64 bf16 f16 i32 i64 u8 bool.  torch.promote_types; a 0-dim column. */
+/* The result dtypes of two operands: rows and columns are f32 f64 bf16 f16 i32 i64 u8 bool.  torch.promote_types; a
+ * 0-dim column. */
 static const char *const promoted[DTYPES] = {
     "f32 f64 f32 f32 f32 f32 f32 f32", "f64 f64 f64 f64 f64 f64 f64 f64",  "f32 f64 bf16 f32 bf16 bf16 bf16 bf16",
     "f32 f64 f32 f16 f16 f16 f16 f16", "f32 f64 bf16 f16 i32 i64 i32 i32", "f32 f64 bf16 f16 i64 i64 i64 i64",
@@ -907,7 +908,7 @@ TEST(integers)
     /* in place */
     expect(tg_add_(tg_clone(big), i64("1")), "[9007199254740994, 4611686018427387905, -9007199254740992]");
     expect(tg_mul_scalar_(tg_clone(i32), 2), "[-2, 0]");
-    /* a number that is no integer */
+    /* a number that is not an integer */
     refuse(tg_add_scalar(big, 0.5), "tg_to_dtype");
     refuse(tg_mul_scalar(i32, 1.5), "tg_to_dtype");
     refuse(tg_add_scalar(big, 9223372036854775808.0), "tg_to_dtype");
@@ -1366,7 +1367,7 @@ TEST(large_reductions)
                small ? 1e4 : 1e5, 1e-6);
 }
 
-/* Rows and tables of some size, against other ops that come to the same. */
+/* Larger rows and tables, against other ops with the same result. */
 TEST(large_rows)
 {
     tg_tensor *x = (tg_seed(4), tg_randn_on(TG_SHAPE(7, 1300), TG_F64, HERE)), *at_ = NULL, *mean, *y, *q, *k, *v;
@@ -1574,7 +1575,7 @@ static bool waits(tg_tensor *(*move)(tg_tensor *), tg_tensor *t)
     return move(t) != NULL && waits_for_device() > before;
 }
 
-/* On a device, a call waits for it if and only if the library says so.  Moves only do when they leave it. */
+/* A call waits for the device if and only if tg_op_waits says so.  Moves wait only when they leave the device. */
 TEST(ops_that_wait)
 {
     tg_tensor *x = ones(2, 3);

@@ -1,4 +1,5 @@
-/* Creation and access: what makes tensors of host memory, says what they are, and hands their bytes back. */
+/* Creation and access: tensors made of host memory, their properties, and copies of their bytes; the allocator, the
+ * default error handler and random numbers. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* dup, fileno */
 #endif
@@ -79,7 +80,8 @@ TEST(out_of_memory_names_device_and_figures)
 {
     TG_SCOPE;
     tg_tensor *kept = tg_empty(TG_SHAPE(300000)), *dropped = tg_empty(TG_SHAPE(2048)), *row;
-    tg_drop(dropped); /* its memory is kept for reuse, and freed when an allocation fails, except the memory of handles */
+    /* its memory is kept for reuse, and freed when an allocation fails, except the memory of handles */
+    tg_drop(dropped);
     CHECK(!tg_empty(TG_SHAPE((int64_t)1 << 42)));
     CHECK(strstr(tg_error_message(), "tg_empty: cpu is out of memory: tried to allocate 16.00 TiB, 1.14 MiB in use, "));
     if (sizeof(size_t) == 8) { /* with 32 bits the size is refused before the cache is emptied */

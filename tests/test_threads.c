@@ -1,5 +1,5 @@
-/* Threads: four of them train shared weights, each with a tape of its own, to the last bit like one; what is not shared
- * stays with its thread.  Build with -pthread; must be clean under -fsanitize=thread. */
+/* Four threads train shared weights, each with a tape of its own, with the same bits as one thread; a tensor that is
+ * not shared can only be used by its thread.  Build with -pthread; must be clean under -fsanitize=thread. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif

@@ -12,9 +12,9 @@
  *     }
  *     {"tg_add_scalar", call_tg_add_scalar, "tensor", 2, {{"tensor", "x"}, {"double", "s"}}},
  *
- * A program defines the draw_ and check_ functions and includes the file that was written: tests/api/fuzz_api.c draws at
- * random, tests/test_api.c good arguments but for one.  What a parameter is drawn as follows from its type and
- * name by the tables below; a type that is not there stops the build, so that no function is forgotten. */
+ * A program defines the draw_ and check_ functions and includes the file that was written: fuzz_api.c draws random
+ * arguments, test_api.c good ones and a wrong one.  What a parameter is drawn as follows from its type and
+ * name by the tables below; a type that is not there stops the build, so that every function is called. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"tgi_hold *", NULL, NULL},
 };
 
-/* What a result is checked as. */
+/* The check for a result of this type. */
 static const struct { const char *type, *kind; } result_kinds[] = {
     {"void", "void"},
     {"tg_tensor *", "tensor"},

@@ -74,7 +74,7 @@ static struct {
 
 static struct {
     size_t bytes;
-    bool paused;             /* while the fuzzer itself checks or makes something: callbacks behave, too */
+    bool paused;             /* while the fuzzer itself makes calls: callbacks do nothing wrong */
     int every;               /* one in so many fails; 0: none */
     int64_t count, from, to; /* allocations from `from` to `to` fail */
 } memory;
@@ -131,7 +131,7 @@ struct call {
     uint64_t before;  /* a hash of its first operand */
     bool has_deleted; /* it ran a deleter of tg_wrap */
     bool succeeded;   /* it recorded no error */
-    bool disturbed;   /* a callback did what it liked: what is on record says nothing */
+    bool disturbed;   /* a callback has made calls of its own, so the error record is not checked */
     bool failed;
 };
 
@@ -245,7 +245,7 @@ static void pool_remove(entry *e, bool has_ended)
     *e = pool[--pool_count];
 }
 
-/* After what owned it let it go. */
+/* For a tensor whose owner has released it. */
 static void pool_unowned(entry *e)
 {
     e->home = NOWHERE;
@@ -282,7 +282,7 @@ static int home_now(void)
     return i;
 }
 
-/* After the thread's state ended: what is retained stays. */
+/* After the end of the thread's state: retained tensors stay. */
 static void all_ended(void)
 {
     int i;
@@ -291,7 +291,7 @@ static void all_ended(void)
     frame_count = 0;
 }
 
-/* Gives back what the fuzzer has of the tensor. */
+/* Releases the fuzzer's references to the tensor. */
 static void pool_evict(entry *e)
 {
     tg_tensor *t = e->t;
@@ -321,7 +321,7 @@ static void pool_add(tg_tensor *t, bool is_borrowed)
     int i;
     if (!t || entry_of(t) || is_foreign(t)) return;
     for (i = 0; i < ended_count && i < COUNT(ended); ++i)
-        if (ended[i] == t) return; /* a view holds it, nobody owns it */
+        if (ended[i] == t) return; /* a view refers to it, no frame owns it */
     for (i = 0; now && now->disturbed && i < now->n; ++i)
         if (now->tensor[i] == t) return; /* it may have ended */
     memory.paused = true;
@@ -471,7 +471,7 @@ static void say_tensor(call *c, const tg_tensor *t)
     }
 }
 
-/* Whether a tensor is what a parameter of this name is likely to want. */
+/* Whether a tensor suits a parameter of this name. */
 static bool suits(const tg_tensor *t, const char *name)
 {
     static const char *const of_integers[] = {"index", "indices", "ids", "targets"}, *const of_bool[] = {"mask",
@@ -691,7 +691,7 @@ static tg_rng draw_rng(const char *name)
     return rng;
 }
 
-/* One that is open, mostly the innermost; or none that is. */
+/* An open frame, mostly the innermost; or one that is not open. */
 static tg_mark draw_mark(const char *name)
 {
     tg_mark mark;
@@ -803,7 +803,7 @@ static void run_function(const api_function *f)
 
 /* ---- checking what came back ---- */
 
-/* Functions whose NULL is no failure, or whose failure is none to speak of. */
+/* Functions that return NULL without an error, that return 0 only with one, and whose result belongs to another. */
 static const char *const null_is_no_error[] = {"tg_grad", "tg_data", "tg_data_f32", "tg_data_f64", "tg_data_i64"};
 static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_hook", "tg_hook_post_accumulate"};
 static const char *const borrows[] = {"tg_grad", "tg_saved"};
@@ -1008,7 +1008,7 @@ static outside callback_begins(void)
     mark = tg_scope_begin();
     tg_scope_end(mark);
     disturb();
-    if (frame_count == MOST_FRAMES) frames_close(frame_count - 1); /* forgets what it may still use */
+    if (frame_count == MOST_FRAMES) frames_close(frame_count - 1); /* may end tensors that are in use */
     o.frames = frame_count;
     frames[frame_count].serial = mark.serial ? mark.serial : UINT64_MAX;
     frames[frame_count].keeps = false;
@@ -1020,7 +1020,7 @@ static outside callback_begins(void)
 static void callback_ends(outside o)
 {
     if (frame_count > o.frames) frames_close(o.frames);
-    if (now) now->errors += tg_error_count() - o.errors; /* what is around it is within a callback, too */
+    if (now) now->errors += tg_error_count() - o.errors; /* the call around it runs within a callback, too */
 }
 
 /* A tensor for a callback to return, made of what it was given, or NULL. */
@@ -1085,7 +1085,7 @@ static void any_handler(tg_status code, const char *message, void *user)
     (void)code, (void)user;
     if (memory.paused) return;
     o = callback_begins();
-    frames[frame_count - 1].keeps = true; /* what the handler makes ends with it */
+    frames[frame_count - 1].keeps = true; /* tensors that the handler makes end with it */
     if (!message) fail("the error handler got no message");
     misbehave();
     callback_ends(o);
@@ -1247,7 +1247,7 @@ static void hand_retain(void)
         tg_release(t);
 }
 
-/* What another thread made and shared is that thread's to release. */
+/* A tensor that another thread made and shared is released by that thread. */
 static void hand_release(void)
 {
     tg_tensor *t = draw_tensor("t");
@@ -1273,7 +1273,8 @@ static void hand_drop(void)
     tg_drop(t);
     check_void();
     e = entry_of(t);
-    if (e && e->home == home_now() && was_done()) pool_unowned(e); /* it leaves what another scope owns */
+    /* tg_drop has no effect on a tensor of another scope */
+    if (e && e->home == home_now() && was_done()) pool_unowned(e);
 }
 
 /* After tg_param or tg_share: the reference of t's scope is the user's, or, by tg_param, there is one more. */
@@ -1309,7 +1310,7 @@ static void hand_share(void)
 static void hand_thread_end(void)
 {
     tg_status status;
-    if (!now->outer && percent(80)) return; /* an epoch would be all beginnings */
+    if (!now->outer && percent(80)) return; /* else most of an epoch would be starts */
     call_starts();
     status = is("tg_shutdown") ? tg_shutdown() : tg_thread_end();
     check_status(status);
@@ -1341,7 +1342,7 @@ static void hand_set_grad(void)
     pool_add(fresh, false);
 }
 
-/* Mostly of a hook that is there. */
+/* Mostly a hook that exists. */
 static void hand_unhook(void)
 {
     tg_tensor *t = draw_tensor("t");
@@ -1565,7 +1566,7 @@ static const struct {
     {"tg_thread_end", hand_thread_end},
     {"tg_shutdown", hand_thread_end},
     {"tg_set_allocator", hand_set_allocator},
-    {"tg_abort_on_error", hand_nothing}, /* it does what its name says */
+    {"tg_abort_on_error", hand_nothing}, /* it would end the program */
     {"tg_set_grad", hand_set_grad},
     {"tg_unhook", hand_unhook},
     {"tg_optim_free", hand_optim_free},

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo_device.sh BUILD FOLDER: the demo on a pretend GPU, and on a machine that has none.
+# demo_device.sh BUILD FOLDER: the demo on a simulated GPU, and on a machine that has none.
 set -e
 make -s "$1/check_output" BUILD="$1"
 make -s sim MAIN=examples/04_chargpt.c OUT="$2/chargpt-sim" BUILD="$1"

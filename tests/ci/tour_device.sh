@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tour_device.sh BUILD FOLDER: the device tour on one and on two pretend GPUs, whichever stream runs first.
+# tour_device.sh BUILD FOLDER: the device tour on one and on two simulated GPUs, whichever stream runs first.
 set -e
 make -s "$1/check_output" BUILD="$1"
 make -s sim MAIN=examples/05_device_tour.c OUT="$2/tour-sim" BUILD="$1"

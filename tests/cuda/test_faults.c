@@ -7,7 +7,7 @@
 #include "../cudasim/cudasim_test.h"
 #include "../harness.h"
 
-/* Functions, what they say (cuBLAS has its own codes), and whether memory stays behind when they fail. */
+/* Functions, their error codes (cuBLAS has its own), and whether memory is not freed when they fail. */
 enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 };
 static const struct { const char *call; int error; bool frees; } faults[] = {
     {"cudaGetDeviceCount", 999, false},
@@ -76,15 +76,15 @@ static double step(void)
     return tg_ok() ? value : (double)NAN;
 }
 
-/* Whether the error names the call and its line, or is the library's own for memory that is not there. */
+/* Whether the error names the call and its line, or is the library's own error for memory. */
 static bool says(const char *call)
 {
     const char *text = tg_error_message();
     return strstr(text, "out of memory") || (strstr(text, call) && strstr(text, "tensorgrad_cuda.cu:"));
 }
 
-/* Memory that is refused once is had after the pool has given back what it keeps; what the device does not have is an
-   ordinary error, and the thread goes on. */
+/* An allocation that fails once succeeds after the pool has been emptied; one that is too large for the device is an
+ * ordinary error, and the thread can go on. */
 static void memory_of_a_device(void)
 {
     TG_SCOPE;
@@ -116,7 +116,8 @@ static void plain_free(void *p, size_t bytes, void *user)
     free(p);
 }
 
-/* A write of a shared tensor is noted for other threads; where there is no memory for the note, it waits instead. */
+/* A write of a shared tensor is recorded for other threads; where there is no memory for the record, the write is
+ * waited for instead. */
 static void memory_of_the_host(void)
 {
     const tg_allocator allocator = {failing_alloc, plain_free, NULL};

@@ -139,13 +139,13 @@ typedef struct {
 
 typedef struct row row;
 typedef struct {
-    const row *row; /* how its op is asked of the library; NULL when it cannot be */
+    const row *row; /* the adapter that calls the library; NULL when there is none */
     const char *op;
     argument args[MAX_ARGUMENTS];
     int n_args, n_leaves, n_out;
     int leaf_id[MAX_TENSORS];
     tg_tensor *leaf[MAX_TENSORS], *out[MAX_TENSORS];
-    const char *left_out; /* why this case cannot be asked of the C API; NULL when it can */
+    const char *left_out; /* why the C API cannot run this case; NULL when it can */
 } call;
 
 static void leave_out(call *c, const char *why)
@@ -299,7 +299,7 @@ static tg_tensor *second(call *c) { return tensor(c, 1, "other"); }
 
 /* ---- the mapping: one row per op of PyTorch, its adapter above --------------------------------------------------- */
 
-/* How to ask for an op: the adapter, and the function it calls, in the field of its type. */
+/* How an op is called: the adapter, and the function that it calls, in the field of its type. */
 struct row {
     const char *op;
     void (*run)(call *c);
@@ -739,7 +739,7 @@ static void *grown(void *list, int n, size_t item)
     return list;
 }
 
-/* Counts the text, which is taken over. */
+/* Counts the text, and owns it from here on. */
 static void note(notes *list, char *text)
 {
     for (int k = 0; k < list->n; ++k)
@@ -929,7 +929,7 @@ static const char *run_error(call *c, const char *regex)
     check_arguments(c);
     if (c->left_out) return NULL;
     if (tg_ok() && !*regex)
-        return leave_out(c, wrong_type), NULL; /* Python's TypeError: the types say it in C, or accept */
+        return leave_out(c, wrong_type), NULL; /* a TypeError of Python: in C the types prevent it or allow it */
     if (tg_ok()) return say("was accepted; PyTorch: %s", regex);
     if (!has_words(tg_error_message(), regex))
         note(&wordings, format("%s\n      PyTorch: %s\n      here:    %.300s", c->op, regex, tg_error_message()));
@@ -980,7 +980,7 @@ static void run_line(char *text)
     const char *wrong = NULL;
     count->known = c.row != NULL;
     if (c.row) wrong = run_case(&c, field, false);
-    /* view refuses most strided inputs, rightly */
+    /* tg_view rightly fails for most strided inputs */
     if (c.row && value && !wrong && !c.left_out && strncmp(c.op, "view", 4)) wrong = run_case(&c, field, true);
     if (!c.row || c.left_out) {
         count->left_out++;
@@ -1026,7 +1026,7 @@ int main(int argc, char **argv)
     read_tensors(folder);
     tg_set_error_handler(NULL, NULL);
     tg_set_default_dtype(TG_F64);
-    tg_set_cache_limit(0); /* a memory checker then sees every use after free */
+    tg_set_cache_limit(0); /* so that a memory checker sees every use after free */
     char *cases = read_file(folder, "cases.txt", &bytes);
     for (char *at = cases, *next; at && *at; at = next) {
         if ((next = strchr(at, '\n'))) *next++ = 0;
