@@ -5,7 +5,7 @@
 #include "semantics.h"
 #include "helpers.h"
 
-/* ---- section 2.9: custom functions and checks ---- */
+/* ---- section 2.9: custom functions ---- */
 
 /* y = exp(x), by saving what `user` says: an input, an output, a tensor that is neither, or two of them; z = x + 1 when
    there is a second output. */
@@ -81,41 +81,6 @@ static tg_tensor *custom_exp_sum(tg_tensor *const *in, int n, void *user)
     tg_custom("my_exp", exp_forward, exp_backward, user, in, 1, out, 1 + two);
     y = tg_mul(out[0], out[0]);
     return tg_sum(two ? tg_add(y, tg_mul(out[1], out[1])) : y);
-}
-
-static tg_status wrong_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
-{
-    tg_save(ctx, in[0]);
-    return (out[0] = tg_mul(in[0], in[0])) ? TG_OK : tg_error_code();
-}
-/* user: 0: a wrong sign; 1: g is not used; 2: a right gradient that has no history, so that the second one is wrong */
-static tg_status wrong_backward(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
-{
-    tg_tensor *x = tg_saved(ctx, 0);
-    switch (*(int *)tg_ctx_user(ctx)) {
-    case 0: grad_in[0] = tg_mul(g[0], tg_mul_scalar(x, -2)); break;
-    case 1: grad_in[0] = tg_mul_scalar(x, 2); break;
-    default: grad_in[0] = tg_mul(tg_detach(g[0]), tg_mul_scalar(tg_detach(x), 2)); break;
-    }
-    return grad_in[0] ? TG_OK : tg_error_code();
-}
-static tg_tensor *square_wrong(tg_tensor *const *in, int n, void *user)
-{
-    tg_tensor *y = NULL;
-    (void)n;
-    tg_custom("square", wrong_forward, wrong_backward, user, in, 1, &y, 1);
-    return tg_sum(y);
-}
-
-static tg_tensor *smooth(tg_tensor *const *in, int n, void *user)
-{
-    (void)n, (void)user;
-    return tg_mul(tg_exp(in[0]), tg_sin(in[1]));
-}
-static tg_tensor *noisy(tg_tensor *const *in, int n, void *user)
-{
-    (void)n;
-    return tg_mul_scalar(tg_sum(in[0]), (double)++*(int *)user);
 }
 
 TEST(custom_functions)

@@ -367,7 +367,8 @@ TEST(gradcheck_refuses)
     CHECK_FAILS(tg_gradcheck(nothing, &x, 1, NULL), "returned NULL");
     CHECK_FAILS(tg_gradcheck(unended, &x, 1, NULL), "left a scope open");
     CHECK_FAILS(tg_gradcheck(growing, &x, 1, &calls), "returned shape");
-    CHECK_FAILS(tg_gradcheck(noisy, &x, 1, &calls), "");
+    /* another function in each call */
+    CHECK_FAILS(tg_gradcheck(noisy, &x, 1, &calls), "Jacobian mismatch");
     CHECK_FAILS(tg_gradcheck(NULL, &x, 1, NULL), "argument fn is NULL");
     CHECK_FAILS(tg_gradcheck(cube, NULL, 1, NULL), "argument inputs is NULL");
     memset(&options, 0, sizeof options);
