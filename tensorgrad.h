@@ -332,10 +332,10 @@ typedef struct { uint64_t serial; } tg_mark;
 /* The plain form: what begin returned goes to end. */
 TG_API tg_mark tg_scope_begin(void);
 TG_API void tg_scope_end(tg_mark mark);
-typedef struct { const void *self; uint64_t serial; } tgi_hold;
-TG_API tgi_hold tgi_hold_open(void *self, int kind, int value);
-TG_API void tgi_hold_close(tgi_hold *hold);
-enum { TGI_HOLD_SCOPE, TGI_HOLD_GRAD };
+typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
+TG_API tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value);
+TG_API void tgi_scope_guard_close(tgi_scope_guard *hold);
+enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD };
 #define TGI_PASTE_(a, b) a##b
 #define TGI_PASTE(a, b) TGI_PASTE_(a, b)
 #ifdef __COUNTER__
@@ -346,25 +346,26 @@ enum { TGI_HOLD_SCOPE, TGI_HOLD_GRAD };
 #ifdef __cplusplus
 }
 struct tgi_block {
-    tgi_hold hold;
-    tgi_block(int kind, int value) : hold(tgi_hold_open(&hold, kind, value)) {}
-    ~tgi_block() { tgi_hold_close(&hold); }
+    tgi_scope_guard hold;
+    tgi_block(int kind, int value) : hold(tgi_scope_guard_open(&hold, kind, value)) {}
+    ~tgi_block() { tgi_scope_guard_close(&hold); }
 
   private:
     tgi_block(const tgi_block &);
     tgi_block &operator=(const tgi_block &);
 };
 extern "C" {
-#define TGI_HOLD_(name, kind, value) tgi_block name(kind, value)
+#define TGI_SCOPE_GUARD_(name, kind, value) tgi_block name(kind, value)
 #elif defined(__GNUC__) || defined(__clang__)
-#define TGI_HOLD_(name, kind, value)                                                                                   \
-    __attribute__((__cleanup__(tgi_hold_close), __unused__)) tgi_hold name = tgi_hold_open(&name, kind, value)
+#define TGI_SCOPE_GUARD_(name, kind, value)                                                \
+    __attribute__((__cleanup__(tgi_scope_guard_close), __unused__)) tgi_scope_guard name = \
+        tgi_scope_guard_open(&name, kind, value)
 #else
-#define TGI_HOLD_(name, kind, value)                                                                                   \
+#define TGI_SCOPE_GUARD_(name, kind, value) \
     char this_compiler_has_no_cleanup_attribute_use_tg_scope_begin_and_tg_scope_end_instead[-1]
 #endif
-#define TGI_HOLD(name, kind, value) TGI_HOLD_(name, kind, value)
-#define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
+#define TGI_HOLD(name, kind, value) TGI_SCOPE_GUARD_(name, kind, value)
+#define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_GUARD_SCOPE, 0)
 
 /* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
    a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing
@@ -463,8 +464,8 @@ TG_API bool tg_is_leaf(const tg_tensor *t);
 
 /* TG_NO_GRAD; switches recording off to the end of the enclosing block, TG_ENABLE_GRAD; on.  Per thread.
    torch.no_grad */
-#define TG_NO_GRAD TGI_HOLD(TGI_UNIQUE(tgi_no_grad_), TGI_HOLD_GRAD, 0)
-#define TG_ENABLE_GRAD TGI_HOLD(TGI_UNIQUE(tgi_enable_grad_), TGI_HOLD_GRAD, 1)
+#define TG_NO_GRAD TGI_HOLD(TGI_UNIQUE(tgi_no_grad_), TGI_GUARD_GRAD, 0)
+#define TG_ENABLE_GRAD TGI_HOLD(TGI_UNIQUE(tgi_enable_grad_), TGI_GUARD_GRAD, 1)
 /* Whether ops are recorded now. */
 TG_API bool tg_is_grad_enabled(void);
 TG_API bool tg_set_grad_enabled(bool on); /* the plain form; returns what it was; a scope's end restores it */
@@ -1429,16 +1430,16 @@ struct tgi_thread {
     /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
        own, and memory for new handles: it serves nothing else, so that an ended one can be told */
     tgi_cause cause;
-    bool burying;
-    tg_tensor *dying_handles;
+    bool releasing_tensors;
+    tg_tensor *ended_tensors;
     tgi_link *free_handles;
     size_t handle_bytes; /* of each of them */
 
     /* tape: the worklist of dying nodes, and how many hooks are running within each other */
-    tgi_node *dying;
-    bool draining;
+    tgi_node *ended_nodes;
+    bool releasing_nodes;
     int hooking;
-    struct tgi_watch *watch; /* a checkpoint's forward, noting the tensors it depends on */
+    struct tgi_capture_list *captures; /* a checkpoint's forward, noting the tensors it depends on */
 };
 
 static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
@@ -1544,11 +1545,11 @@ typedef struct tgi_guard {
     const char *what;       /* "the hook", for messages */
     const char *composite;  /* what messages spoke of before */
     tgi_frame *frame;       /* the innermost frame then */
-    uint64_t floor;         /* the last serial given out then: frames up to it cannot be closed */
+    uint64_t frame_limit;   /* the last serial given out then: frames up to it cannot be closed */
     uint64_t raised;        /* errors raised until then */
     bool grad_off, misused;
     /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
-    bool midway, burying;
+    bool midway, releasing_tensors;
     tgi_link made, *scope;
     uint64_t scope_serial;
 } tgi_guard;
@@ -1737,7 +1738,7 @@ static bool tgi_may_cache(const tgi_thread *S, size_t bytes)
 }
 
 /* A block of at least this many bytes, uninitialised; NULL without an error record when there is none. */
-static void *tgi_take(tgi_thread *S, size_t bytes)
+static void *tgi_alloc(tgi_thread *S, size_t bytes)
 {
     size_t rounded = 0;
     int k = tgi_size_class(bytes, &rounded);
@@ -1752,8 +1753,8 @@ static void *tgi_take(tgi_thread *S, size_t bytes)
     return tgi_alloc_or_trim(S, rounded);
 }
 
-/* Gives back what tgi_take gave for this many bytes. */
-static void tgi_give_back(tgi_thread *S, void *block, size_t bytes)
+/* Gives back what tgi_alloc gave for this many bytes. */
+static void tgi_free(tgi_thread *S, void *block, size_t bytes)
 {
     size_t rounded = 0;
     int k;
@@ -2231,16 +2232,16 @@ typedef struct tgi_backend {
     bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
     bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
     bool (*put_element)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*exchange)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
+    bool (*peer_copy)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
 
     /* waiting: for this thread's work; for that of all threads */
     bool (*synchronize)(tgi_thread *S, int index);
-    bool (*drain)(tgi_thread *S, int index);
+    bool (*device_sync)(tgi_thread *S, int index);
 
     /* For devices alone; NULL where host is true.  Page-locked host memory (NULL: there is none); unpin takes an event
        over, or NULL, before which the memory is still in use */
-    void *(*pin)(tgi_thread *S, size_t bytes);
-    void (*unpin)(tgi_thread *S, void *data, size_t bytes, void *event);
+    void *(*alloc_pinned)(tgi_thread *S, size_t bytes);
+    void (*free_pinned)(tgi_thread *S, void *data, size_t bytes, void *event);
 
     /* copies from and to page-locked memory by the device's copy stream, which overtakes other work: an upload goes to
        memory allocated for that stream, a download comes after what was asked before it */
@@ -2249,10 +2250,10 @@ typedef struct tgi_backend {
 
     /* events: the end of what was asked of the device, or of its copy stream, so far; the device's further work waits
        for it; the host waits for it; it is needed no more */
-    bool (*record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
-    bool (*wait)(tgi_thread *S, int index, void *event);
-    bool (*wait_here)(tgi_thread *S, int index, void *event);
-    void (*forget)(tgi_thread *S, void *event);
+    bool (*event_record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
+    bool (*event_wait)(tgi_thread *S, int index, void *event);
+    bool (*event_sync)(tgi_thread *S, int index, void *event);
+    void (*event_destroy)(tgi_thread *S, void *event);
 
     /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
        scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
@@ -2405,7 +2406,7 @@ TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 /* ---- For every backend: loops over strided operands ---- */
 
 /* The column of a compute dtype in tables of kernels. */
-static inline int tgi_column(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
+static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
 
 static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
@@ -2418,32 +2419,32 @@ typedef struct {
     char *data[TGI_MAX_ARGS];
     tg_dtype dtype[TGI_MAX_ARGS];
     int64_t stride[TGI_MAX_ARGS][TG_MAX_DIMS];
-} tgi_nest;
+} tgi_iter;
 
-static TGI_UNUSED void tgi_nest_swap(tgi_nest *nest, int d, int e)
+static TGI_UNUSED void tgi_iter_swap(tgi_iter *iter, int d, int e)
 {
-    const int64_t size = nest->dim[d];
-    nest->dim[d] = nest->dim[e];
-    nest->dim[e] = size;
-    for (int k = 0; k < nest->nargs; ++k) {
-        const int64_t stride = nest->stride[k][d];
-        nest->stride[k][d] = nest->stride[k][e];
-        nest->stride[k][e] = stride;
+    const int64_t size = iter->dim[d];
+    iter->dim[d] = iter->dim[e];
+    iter->dim[e] = size;
+    for (int k = 0; k < iter->nargs; ++k) {
+        const int64_t stride = iter->stride[k][d];
+        iter->stride[k][d] = iter->stride[k][e];
+        iter->stride[k][e] = stride;
     }
 }
 
 /* Merges dim d + 1 into dim d wherever all operands allow it. */
-static TGI_UNUSED void tgi_nest_merge(tgi_nest *nest)
+static TGI_UNUSED void tgi_iter_merge(tgi_iter *iter)
 {
     int last = 0;
-    for (int d = 1; d < nest->ndim; ++d) {
+    for (int d = 1; d < iter->ndim; ++d) {
         bool one = true;
-        for (int k = 0; k < nest->nargs; ++k) one = one && nest->stride[k][last] == nest->stride[k][d] * nest->dim[d];
+        for (int k = 0; k < iter->nargs; ++k) one = one && iter->stride[k][last] == iter->stride[k][d] * iter->dim[d];
         if (!one) last++;
-        nest->dim[last] = one ? nest->dim[last] * nest->dim[d] : nest->dim[d];
-        for (int k = 0; k < nest->nargs; ++k) nest->stride[k][last] = nest->stride[k][d];
+        iter->dim[last] = one ? iter->dim[last] * iter->dim[d] : iter->dim[d];
+        for (int k = 0; k < iter->nargs; ++k) iter->stride[k][last] = iter->stride[k][d];
     }
-    nest->ndim = last + 1;
+    iter->ndim = last + 1;
 }
 
 /* Whether every operand lies in memory as the loop goes, without a gap. */
@@ -2460,61 +2461,61 @@ static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_ope
 
 /* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first
    operand. */
-static void tgi_nest_begin(tgi_nest *nest, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
-                           bool any_order)
+static void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
+                          bool any_order)
 {
-    nest->ndim = 0;
-    nest->nargs = nargs;
-    nest->numel = 1;
+    iter->ndim = 0;
+    iter->nargs = nargs;
+    iter->numel = 1;
     for (int k = 0; k < nargs; ++k) {
-        nest->data[k] = (char *)arg[k].data;
-        nest->dtype[k] = arg[k].dtype;
+        iter->data[k] = (char *)arg[k].data;
+        iter->dtype[k] = arg[k].dtype;
     }
-    for (int d = 0; d < ndim; ++d) nest->numel *= dim[d];
+    for (int d = 0; d < ndim; ++d) iter->numel *= dim[d];
     const bool dense = tgi_all_dense(ndim, dim, nargs, arg);
     for (int d = 0; d < ndim && !dense; ++d) {
         if (dim[d] == 1) continue;
-        nest->dim[nest->ndim] = dim[d];
-        for (int k = 0; k < nargs; ++k) nest->stride[k][nest->ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
-        nest->ndim++;
+        iter->dim[iter->ndim] = dim[d];
+        for (int k = 0; k < nargs; ++k) iter->stride[k][iter->ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
+        iter->ndim++;
     }
-    if (nest->ndim == 0) { /* one dim, of all elements or one */
-        nest->dim[0] = nest->numel;
-        for (int k = 0; k < nargs; ++k) nest->stride[k][0] = tgi_bytes_of(arg[k].dtype);
-        nest->ndim = 1;
+    if (iter->ndim == 0) { /* one dim, of all elements or one */
+        iter->dim[0] = iter->numel;
+        for (int k = 0; k < nargs; ++k) iter->stride[k][0] = tgi_bytes_of(arg[k].dtype);
+        iter->ndim = 1;
         return;
     }
-    for (int d = 1; any_order && d < nest->ndim; ++d) { /* insertion sort: stable */
-        for (int e = d; e > 0 && llabs(nest->stride[0][e - 1]) < llabs(nest->stride[0][e]); --e)
-            tgi_nest_swap(nest, e - 1, e);
+    for (int d = 1; any_order && d < iter->ndim; ++d) { /* insertion sort: stable */
+        for (int e = d; e > 0 && llabs(iter->stride[0][e - 1]) < llabs(iter->stride[0][e]); --e)
+            tgi_iter_swap(iter, e - 1, e);
     }
-    tgi_nest_merge(nest);
+    tgi_iter_merge(iter);
 }
 
 /* Whether operand k lies in memory as the loop goes, without a gap. */
-static bool tgi_is_flat(const tgi_nest *nest, int k)
+static bool tgi_is_flat(const tgi_iter *iter, int k)
 {
-    int64_t stride = tgi_bytes_of(nest->dtype[k]);
-    for (int d = nest->ndim - 1; d >= 0; stride *= nest->dim[d], --d) {
-        if (nest->stride[k][d] != stride) return false;
+    int64_t stride = tgi_bytes_of(iter->dtype[k]);
+    for (int d = iter->ndim - 1; d >= 0; stride *= iter->dim[d], --d) {
+        if (iter->stride[k][d] != stride) return false;
     }
     return true;
 }
 
 /* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones
    reach.  (May say false of some that do not meet.) */
-static bool tgi_no_overlap(const tgi_nest *nest)
+static bool tgi_no_overlap(const tgi_iter *iter)
 {
     bool seen[TG_MAX_DIMS] = {false};
-    int64_t reach = tgi_bytes_of(nest->dtype[0]);
-    for (int k = 0; k < nest->ndim; ++k) {
+    int64_t reach = tgi_bytes_of(iter->dtype[0]);
+    for (int k = 0; k < iter->ndim; ++k) {
         int next = -1;
-        for (int d = 0; d < nest->ndim; ++d) {
-            if (!seen[d] && (next < 0 || llabs(nest->stride[0][d]) < llabs(nest->stride[0][next]))) next = d;
+        for (int d = 0; d < iter->ndim; ++d) {
+            if (!seen[d] && (next < 0 || llabs(iter->stride[0][d]) < llabs(iter->stride[0][next]))) next = d;
         }
         seen[next] = true;
-        if (llabs(nest->stride[0][next]) < reach) return false;
-        reach += (nest->dim[next] - 1) * llabs(nest->stride[0][next]);
+        if (llabs(iter->stride[0][next]) < reach) return false;
+        reach += (iter->dim[next] - 1) * llabs(iter->stride[0][next]);
     }
     return true;
 }
@@ -2610,41 +2611,41 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 /* Optimizers, PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see
    tgi_optim_step), in f32 or f64. */
 
-#define TGI_OPTIMIZERS(OP, suffix, type)                       \
-    OP(sgd, suffix, type, {                                    \
-        g += decay * p;                                        \
-        if (step->momentum != 0) {                             \
-            a = step->first ? g : momentum * a + undamped * g; \
-            g = step->nesterov ? g + momentum * a : a;         \
-        }                                                      \
-        p -= lr * g;                                           \
-    })                                                         \
-    OP(adam, suffix, type, {                                   \
-        g += decay * p;                                        \
-        TGI_ADAM_STEP                                          \
-    })                                                         \
-    OP(adamw, suffix, type, {                                  \
-        p -= lr * decay * p;                                   \
-        TGI_ADAM_STEP                                          \
-    })                                                         \
-    OP(rmsprop, suffix, type, {                                \
-        g += decay * p;                                        \
-        a = alpha * a + (1 - alpha) * g * g;                   \
-        if (step->centered) b += (1 - alpha) * (g - b);        \
-        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;   \
-        if (step->momentum > 0) g = c = momentum * c + g;      \
-        p -= lr * g;                                           \
-    })                                                         \
-    OP(adagrad, suffix, type, {                                \
-        g += decay * p;                                        \
-        a += g * g;                                            \
-        p -= lr * g / (tgi_sqrt(a) + eps);                     \
+#define TGI_OPTIMIZERS(OP, suffix, type)                                  \
+    OP(sgd, suffix, type, {                                               \
+        g += decay * p;                                                   \
+        if (step->momentum != 0) {                                        \
+            a = step->first ? g : momentum * a + one_minus_dampening * g; \
+            g = step->nesterov ? g + momentum * a : a;                    \
+        }                                                                 \
+        p -= lr * g;                                                      \
+    })                                                                    \
+    OP(adam, suffix, type, {                                              \
+        g += decay * p;                                                   \
+        TGI_ADAM_STEP                                                     \
+    })                                                                    \
+    OP(adamw, suffix, type, {                                             \
+        p -= lr * decay * p;                                              \
+        TGI_ADAM_STEP                                                     \
+    })                                                                    \
+    OP(rmsprop, suffix, type, {                                           \
+        g += decay * p;                                                   \
+        a = alpha * a + (1 - alpha) * g * g;                              \
+        if (step->centered) b += (1 - alpha) * (g - b);                   \
+        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;              \
+        if (step->momentum > 0) g = c = momentum * c + g;                 \
+        p -= lr * g;                                                      \
+    })                                                                    \
+    OP(adagrad, suffix, type, {                                           \
+        g += decay * p;                                                   \
+        a += g * g;                                                       \
+        p -= lr * g / (tgi_sqrt(a) + eps);                                \
     })
-#define TGI_ADAM_STEP                     \
-    a += rest1 * (g - a);                 \
-    b = beta2 * b + rest2 * g * g;        \
-    if (step->amsgrad) c = b > c ? b : c; \
-    p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + eps);
+#define TGI_ADAM_STEP                        \
+    a += one_minus_beta1 * (g - a);          \
+    b = beta2 * b + one_minus_beta2 * g * g; \
+    if (step->amsgrad) c = b > c ? b : c;    \
+    p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / sqrt_bias_correction2 + eps);
 
 /* What a sort moves. */
 typedef struct {
@@ -2693,10 +2694,10 @@ typedef union {
     int64_t i64[TGI_TILE];
 } tgi_tile;
 
-/* tgi_take_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_put_f32_as_bf16: the way
+/* tgi_load_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_store_f32_as_bf16: the way
    back; and so for every pair of an element type and a compute dtype. */
-#define TGI_TAKE(from, type, to, compute, value)                                               \
-    static void tgi_take_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
+#define TGI_LOAD(from, type, to, compute, value)                                               \
+    static void tgi_load_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
     {                                                                                          \
         compute *const y = (compute *)tile;                                                    \
         for (int64_t i = 0; i < n; ++i) {                                                      \
@@ -2704,41 +2705,41 @@ typedef union {
             y[i] = (compute)(value);                                                           \
         }                                                                                      \
     }
-#define TGI_PUT(from, compute, to, type, value)                                               \
-    static void tgi_put_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
-    {                                                                                         \
-        for (int64_t i = 0; i < n; ++i) {                                                     \
-            const compute x = ((const compute *)tile)[i];                                     \
-            *(type *)(void *)(at + i * step) = (type)(value);                                 \
-        }                                                                                     \
+#define TGI_STORE(from, compute, to, type, value)                                               \
+    static void tgi_store_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
+    {                                                                                           \
+        for (int64_t i = 0; i < n; ++i) {                                                       \
+            const compute x = ((const compute *)tile)[i];                                       \
+            *(type *)(void *)(at + i * step) = (type)(value);                                   \
+        }                                                                                       \
     }
-#define TGI_TAKE_AND_PUT(name, type, value, whole, from_f32, from_f64, from_i64) \
-    TGI_TAKE(name, type, f32, float, value)                                      \
-    TGI_TAKE(name, type, f64, double, value)                                     \
-    TGI_TAKE(name, type, i64, int64_t, whole)                                    \
-    TGI_PUT(f32, float, name, type, from_f32)                                    \
-    TGI_PUT(f64, double, name, type, from_f64)                                   \
-    TGI_PUT(i64, int64_t, name, type, from_i64)
-TGI_ELEMENTS(TGI_TAKE_AND_PUT)
+#define TGI_LOAD_AND_STORE(name, type, value, whole, from_f32, from_f64, from_i64) \
+    TGI_LOAD(name, type, f32, float, value)                                        \
+    TGI_LOAD(name, type, f64, double, value)                                       \
+    TGI_LOAD(name, type, i64, int64_t, whole)                                      \
+    TGI_STORE(f32, float, name, type, from_f32)                                    \
+    TGI_STORE(f64, double, name, type, from_f64)                                   \
+    TGI_STORE(i64, int64_t, name, type, from_i64)
+TGI_ELEMENTS(TGI_LOAD_AND_STORE)
 
-typedef void (*tgi_taker)(void *tile, const char *at, int64_t step, int64_t n);
-typedef void (*tgi_putter)(const void *tile, char *at, int64_t step, int64_t n);
-#define TGI_TAKERS(name, ...) {tgi_take_##name##_as_f32, tgi_take_##name##_as_f64, tgi_take_##name##_as_i64},
-#define TGI_PUTTERS(name, ...) {tgi_put_f32_as_##name, tgi_put_f64_as_##name, tgi_put_i64_as_##name},
-static const tgi_taker tgi_takers[][3] = {TGI_ELEMENTS(TGI_TAKERS)};
-static const tgi_putter tgi_putters[][3] = {TGI_ELEMENTS(TGI_PUTTERS)};
+typedef void (*tgi_load_fn)(void *tile, const char *at, int64_t step, int64_t n);
+typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n);
+#define TGI_LOADERS(name, ...) {tgi_load_##name##_as_f32, tgi_load_##name##_as_f64, tgi_load_##name##_as_i64},
+#define TGI_STORERS(name, ...) {tgi_store_f32_as_##name, tgi_store_f64_as_##name, tgi_store_i64_as_##name},
+static const tgi_load_fn tgi_loaders[][3] = {TGI_ELEMENTS(TGI_LOADERS)};
+static const tgi_store_fn tgi_storers[][3] = {TGI_ELEMENTS(TGI_STORERS)};
 
 /* n elements of `dtype`, step bytes apart at `at`, into a tile of `compute`; and from one. */
-static inline void tgi_take_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
+static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
                                      int64_t n)
 {
-    tgi_takers[dtype][tgi_column(compute)](tile, at, step, n);
+    tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
 }
 
-static inline void tgi_put_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
-                                    int64_t n)
+static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
+                                      int64_t n)
 {
-    tgi_putters[dtype][tgi_column(compute)](tile, at, step, n);
+    tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
 }
 
 /* n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
@@ -2766,60 +2767,60 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
 
 /* ---- The CPU's row: loops over strided operands ---- */
 
-/* The number of elements if they are dense and few, so that neither a nest nor threads are worth their while; else
+/* The number of elements if they are dense and few, so that neither an iterator nor threads are worth their while; else
    -1. */
-static int64_t tgi_few_dense(const tgi_loop *loop, int nargs)
+static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
 {
     int64_t n = 1;
     for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
     return n < 4096 && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
 }
 
-/* Where a walk through a nest stands: an index, and where that is in each operand. */
+/* A position in an iteration: an index, and where that is in each operand. */
 typedef struct {
     int64_t index[TG_MAX_DIMS];
     char *at[TGI_MAX_ARGS];
-} tgi_walk;
+} tgi_cursor;
 
-static tgi_walk tgi_walk_from(const tgi_nest *nest, int64_t element)
+static tgi_cursor tgi_cursor_at(const tgi_iter *iter, int64_t element)
 {
-    tgi_walk walk;
-    for (int k = 0; k < nest->nargs; ++k) walk.at[k] = nest->data[k];
-    for (int d = nest->ndim - 1; d >= 0; --d) {
-        walk.index[d] = 0;
+    tgi_cursor cursor;
+    for (int k = 0; k < iter->nargs; ++k) cursor.at[k] = iter->data[k];
+    for (int d = iter->ndim - 1; d >= 0; --d) {
+        cursor.index[d] = 0;
         if (element == 0) continue; /* the usual start, without divisions */
-        walk.index[d] = d ? element % nest->dim[d] : element;
-        element /= nest->dim[d];
-        for (int k = 0; k < nest->nargs; ++k) walk.at[k] += walk.index[d] * nest->stride[k][d];
+        cursor.index[d] = d ? element % iter->dim[d] : element;
+        element /= iter->dim[d];
+        for (int k = 0; k < iter->nargs; ++k) cursor.at[k] += cursor.index[d] * iter->stride[k][d];
     }
-    return walk;
+    return cursor;
 }
 
 /* Elements left in the innermost dim, at most `most`. */
-static inline int64_t tgi_walk_run(const tgi_walk *walk, const tgi_nest *nest, int64_t most)
+static inline int64_t tgi_cursor_run(const tgi_cursor *cursor, const tgi_iter *iter, int64_t most)
 {
-    const int64_t left = nest->dim[nest->ndim - 1] - walk->index[nest->ndim - 1];
+    const int64_t left = iter->dim[iter->ndim - 1] - cursor->index[iter->ndim - 1];
     return left < most ? left : most;
 }
 
 /* Goes n elements on, not beyond the end of the innermost dim. */
-static void tgi_walk_on(tgi_walk *walk, const tgi_nest *nest, int64_t n)
+static void tgi_cursor_advance(tgi_cursor *cursor, const tgi_iter *iter, int64_t n)
 {
-    int d = nest->ndim - 1;
-    walk->index[d] += n;
-    for (int k = 0; k < nest->nargs; ++k) walk->at[k] += n * nest->stride[k][d];
-    for (; d > 0 && walk->index[d] == nest->dim[d]; --d) {
-        walk->index[d] = 0;
-        walk->index[d - 1]++;
-        for (int k = 0; k < nest->nargs; ++k) {
-            walk->at[k] += nest->stride[k][d - 1] - nest->dim[d] * nest->stride[k][d];
+    int d = iter->ndim - 1;
+    cursor->index[d] += n;
+    for (int k = 0; k < iter->nargs; ++k) cursor->at[k] += n * iter->stride[k][d];
+    for (; d > 0 && cursor->index[d] == iter->dim[d]; --d) {
+        cursor->index[d] = 0;
+        cursor->index[d - 1]++;
+        for (int k = 0; k < iter->nargs; ++k) {
+            cursor->at[k] += iter->stride[k][d - 1] - iter->dim[d] * iter->stride[k][d];
         }
     }
 }
 
 /* Does job for [0, n) in as many parts as there are threads for this much work; thread numbers count from 0.  What a
    part computes must not depend on where it begins and ends. */
-typedef void (*tgi_part)(const void *job, int thread, int64_t first, int64_t end);
+typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t end);
 #ifdef _OPENMP
 #define TGI_PRAGMA(text) _Pragma(#text)
 #define TGI_PARALLEL_FOR(threads) TGI_PRAGMA(omp parallel for num_threads(threads) schedule(static, 1))
@@ -2833,7 +2834,7 @@ static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
     return n < threads ? (int)n : threads;
 }
 
-static void tgi_split(int parts, int64_t n, tgi_part part, const void *job)
+static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
 {
     if (parts <= 1) {
         part(job, 0, 0, n);
@@ -2853,14 +2854,14 @@ typedef struct {
     size_t bytes, total; /* per thread; in all */
 } tgi_scratch;
 
-static bool tgi_scratch_take(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
+static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
 {
     scratch->each = NULL;
     scratch->bytes = (bytes + 63) / 64 * 64;
     scratch->total = 0;
     if (bytes <= TGI_STACK_SCRATCH) return true;
     if (!tgi_mul_size(scratch->bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
-    scratch->each = (char *)tgi_take(S, scratch->total);
+    scratch->each = (char *)tgi_alloc(S, scratch->total);
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
@@ -2885,13 +2886,13 @@ static bool tgi_cpu_set_current(tgi_thread *S, int index)
 static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
 {
     (void)index, (void)for_copy_stream;
-    return tgi_take(S, bytes);
+    return tgi_alloc(S, bytes);
 }
 
 static void tgi_cpu_release(tgi_thread *S, int index, void *data, size_t bytes)
 {
     (void)index;
-    tgi_give_back(S, data, bytes);
+    tgi_free(S, data, bytes);
 }
 
 static int64_t tgi_cpu_cached(tgi_thread *S, int index)
@@ -2907,7 +2908,7 @@ static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *sr
     return true;
 }
 
-static bool tgi_cpu_exchange(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     (void)from;
     return tgi_cpu_transfer(S, to, dst, src, bytes);
@@ -2978,7 +2979,7 @@ static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR
 /* ---- The CPU's row: elementwise loops ---- */
 
 typedef struct {
-    tgi_nest nest;
+    tgi_iter iter;
     tgi_map_kernel kernel;
     double scalar[2];
     tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
@@ -2987,44 +2988,44 @@ typedef struct {
     int64_t most;             /* elements at a time */
 } tgi_map_job;
 
-/* n elements of operand k into a tile, walking from `walk`. */
-static void tgi_take_tile(const tgi_nest *nest, int k, tgi_walk walk, tg_dtype compute, tgi_tile *tile, int64_t n)
+/* n elements of operand k into a tile, from `cursor` on. */
+static void tgi_load_tile(const tgi_iter *iter, int k, tgi_cursor cursor, tg_dtype compute, tgi_tile *tile, int64_t n)
 {
-    const int64_t size = tgi_bytes_of(compute), step = nest->stride[k][nest->ndim - 1];
+    const int64_t size = tgi_bytes_of(compute), step = iter->stride[k][iter->ndim - 1];
     for (int64_t done = 0, run; done < n; done += run) {
-        run = tgi_walk_run(&walk, nest, n - done);
-        tgi_take_elements(compute, (char *)tile + done * size, nest->dtype[k], walk.at[k], step, run);
-        tgi_walk_on(&walk, nest, run);
+        run = tgi_cursor_run(&cursor, iter, n - done);
+        tgi_load_elements(compute, (char *)tile + done * size, iter->dtype[k], cursor.at[k], step, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
 /* And operand 0 from one, of bytes 0 and 1 if result is bool. */
-static void tgi_put_tile(const tgi_nest *nest, tgi_walk walk, tg_dtype result, const tgi_tile *tile, int64_t n)
+static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype result, const tgi_tile *tile, int64_t n)
 {
-    const int64_t size = tgi_bytes_of(result), step = nest->stride[0][nest->ndim - 1];
+    const int64_t size = tgi_bytes_of(result), step = iter->stride[0][iter->ndim - 1];
     for (int64_t done = 0, run; done < n; done += run) {
         const char *from = (const char *)tile + done * size;
-        run = tgi_walk_run(&walk, nest, n - done);
-        if (nest->dtype[0] == result)
-            tgi_copy_run(walk.at[0], step, from, size, run, size);
+        run = tgi_cursor_run(&cursor, iter, n - done);
+        if (iter->dtype[0] == result)
+            tgi_copy_run(cursor.at[0], step, from, size, run, size);
         else if (result == TG_BOOL) {
             tgi_tile wide;
-            tgi_take_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
-            tgi_put_elements(TG_I64, &wide, nest->dtype[0], walk.at[0], step, run);
+            tgi_load_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
+            tgi_store_elements(TG_I64, &wide, iter->dtype[0], cursor.at[0], step, run);
         } else {
-            tgi_put_elements(result, from, nest->dtype[0], walk.at[0], step, run);
+            tgi_store_elements(result, from, iter->dtype[0], cursor.at[0], step, run);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
 static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
-    const tgi_nest *nest = &job->nest;
-    const int inner = nest->ndim - 1;
-    const bool long_runs = nest->dim[inner] >= TGI_TILE / 4; /* then a tile is of one run; else of several */
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->iter;
+    const int inner = iter->ndim - 1;
+    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4; /* then a tile is of one run; else of several */
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile[4];
     bool filled[4] = {false, false, false, false};
     (void)thread;
@@ -3032,26 +3033,26 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
         void *at[4] = {NULL, NULL, NULL, NULL};
         bool in_tile = false;
         n = tgi_at_most(end - first, job->most);
-        if (long_runs) n = tgi_walk_run(&walk, nest, n);
-        for (int k = nest->nargs - 1; k >= 0; --k) {
+        if (long_runs) n = tgi_cursor_run(&cursor, iter, n);
+        for (int k = iter->nargs - 1; k >= 0; --k) {
             const tg_dtype dtype = k ? job->compute : job->result;
-            at[k] = walk.at[k];
+            at[k] = cursor.at[k];
             if (job->flat[k]) continue;
-            if (long_runs && nest->dtype[k] == dtype && nest->stride[k][inner] == tgi_bytes_of(dtype)) continue;
+            if (long_runs && iter->dtype[k] == dtype && iter->stride[k][inner] == tgi_bytes_of(dtype)) continue;
             at[k] = &tile[k];
             if (k == 0)
                 in_tile = true;
             else if (!job->same[k])
-                tgi_take_tile(nest, k, walk, dtype, &tile[k], n);
+                tgi_load_tile(iter, k, cursor, dtype, &tile[k], n);
             else if (!filled[k])
-                tgi_take_elements(dtype, &tile[k], nest->dtype[k], walk.at[k], 0, TGI_TILE);
+                tgi_load_elements(dtype, &tile[k], iter->dtype[k], cursor.at[k], 0, TGI_TILE);
             filled[k] = job->same[k];
         }
         job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
-        if (in_tile) tgi_put_tile(nest, walk, job->result, &tile[0], n);
+        if (in_tile) tgi_store_tile(iter, cursor, job->result, &tile[0], n);
         for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_walk_run(&walk, nest, n - done);
-            tgi_walk_on(&walk, nest, run);
+            run = tgi_cursor_run(&cursor, iter, n - done);
+            tgi_cursor_advance(&cursor, iter, run);
         }
     }
 }
@@ -3059,10 +3060,10 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const int64_t few = tgi_few_dense(loop, loop->nargs);
+    const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
     bool direct = true, all_flat = true;
-    job.kernel = row->kernel[tgi_column(loop->compute)];
+    job.kernel = row->kernel[tgi_compute_index(loop->compute)];
     job.compute = loop->compute;
     job.result = row->test ? TG_BOOL : loop->compute;
     if (!job.kernel)
@@ -3075,18 +3076,18 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
         job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
         return true;
     }
-    tgi_nest_begin(&job.nest, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
-    if (job.nest.numel == 0) return true;
+    tgi_iter_init(&job.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    if (job.iter.numel == 0) return true;
     job.scalar[0] = loop->scalar[0];
     job.scalar[1] = loop->scalar[1];
-    for (int k = 0; k < job.nest.nargs; ++k) {
-        job.flat[k] = job.nest.dtype[k] == (k ? job.compute : job.result) && tgi_is_flat(&job.nest, k);
+    for (int k = 0; k < job.iter.nargs; ++k) {
+        job.flat[k] = job.iter.dtype[k] == (k ? job.compute : job.result) && tgi_is_flat(&job.iter, k);
         job.same[k] = k > 0;
-        for (int d = 0; d < job.nest.ndim; ++d) job.same[k] = job.same[k] && job.nest.stride[k][d] == 0;
+        for (int d = 0; d < job.iter.ndim; ++d) job.same[k] = job.same[k] && job.iter.stride[k][d] == 0;
         all_flat = all_flat && job.flat[k];
     }
     job.most = all_flat ? INT64_MAX : (int64_t)TGI_TILE;
-    tgi_split(tgi_parts_for(S, (double)job.nest.numel, job.nest.numel), job.nest.numel, tgi_map_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, job.iter.numel), job.iter.numel, tgi_map_part, &job);
     return true;
 }
 
@@ -3094,23 +3095,23 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
    values. */
 static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
 {
-    const tgi_nest *nest = (const tgi_nest *)job;
-    const int inner = nest->ndim - 1;
-    const tg_dtype compute = tgi_compute_dtype(nest->dtype[1]);
-    const int64_t step0 = nest->stride[0][inner], step1 = nest->stride[1][inner];
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = (const tgi_iter *)job;
+    const int inner = iter->ndim - 1;
+    const tg_dtype compute = tgi_compute_dtype(iter->dtype[1]);
+    const int64_t step0 = iter->stride[0][inner], step1 = iter->stride[1][inner];
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     (void)thread;
     for (int64_t run; first < end; first += run) {
-        if (nest->dtype[0] == nest->dtype[1]) {
-            run = tgi_walk_run(&walk, nest, end - first);
-            tgi_copy_run(walk.at[0], step0, walk.at[1], step1, run, tgi_bytes_of(nest->dtype[0]));
+        if (iter->dtype[0] == iter->dtype[1]) {
+            run = tgi_cursor_run(&cursor, iter, end - first);
+            tgi_copy_run(cursor.at[0], step0, cursor.at[1], step1, run, tgi_bytes_of(iter->dtype[0]));
         } else {
-            run = tgi_walk_run(&walk, nest, tgi_at_most(end - first, TGI_TILE));
-            tgi_take_elements(compute, &tile, nest->dtype[1], walk.at[1], step1, run);
-            tgi_put_elements(compute, &tile, nest->dtype[0], walk.at[0], step0, run);
+            run = tgi_cursor_run(&cursor, iter, tgi_at_most(end - first, TGI_TILE));
+            tgi_load_elements(compute, &tile, iter->dtype[1], cursor.at[1], step1, run);
+            tgi_store_elements(compute, &tile, iter->dtype[0], cursor.at[0], step0, run);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
@@ -3119,21 +3120,21 @@ static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t en
 enum { TGI_SQUARE = 16 };
 static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
 {
-    const tgi_nest *nest = (const tgi_nest *)job; /* dims: others.., rows, columns */
-    const int r = nest->ndim - 2, c = nest->ndim - 1;
-    const int64_t size = tgi_bytes_of(nest->dtype[0]), columns = nest->dim[c];
-    const int64_t bands = (nest->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
+    const tgi_iter *iter = (const tgi_iter *)job; /* dims: others.., rows, columns */
+    const int r = iter->ndim - 2, c = iter->ndim - 1;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]), columns = iter->dim[c];
+    const int64_t bands = (iter->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
     (void)thread;
     for (; first < end; ++first) {
         const int64_t row = first % bands * TGI_SQUARE;
-        const int64_t rows = tgi_at_most(nest->dim[r] - row, TGI_SQUARE);
-        const tgi_walk walk = tgi_walk_from(nest, (first / bands * nest->dim[r] + row) * columns);
+        const int64_t rows = tgi_at_most(iter->dim[r] - row, TGI_SQUARE);
+        const tgi_cursor cursor = tgi_cursor_at(iter, (first / bands * iter->dim[r] + row) * columns);
         for (int64_t column = 0; column < columns; column += TGI_SQUARE) {
             const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
             for (int64_t i = 0; i < rows; ++i) {
-                tgi_copy_run(walk.at[0] + i * nest->stride[0][r] + column * nest->stride[0][c], nest->stride[0][c],
-                             walk.at[1] + i * nest->stride[1][r] + column * nest->stride[1][c], nest->stride[1][c], run,
-                             size);
+                tgi_copy_run(cursor.at[0] + i * iter->stride[0][r] + column * iter->stride[0][c], iter->stride[0][c],
+                             cursor.at[1] + i * iter->stride[1][r] + column * iter->stride[1][c], iter->stride[1][c],
+                             run, size);
             }
         }
     }
@@ -3141,45 +3142,45 @@ static void tgi_transpose_part(const void *job, int thread, int64_t first, int64
 
 static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
-    const int64_t few = tgi_few_dense(loop, 2);
-    tgi_nest nest;
+    const int64_t few = tgi_small_contiguous(loop, 2);
+    tgi_iter iter;
     if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
         if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
         return true;
     }
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, true);
-    const int parts = tgi_parts_for(S, (double)nest.numel, nest.numel);
-    int closest = nest.ndim - 1;
-    if (nest.numel == 0) return true;
-    for (int d = 0; d < nest.ndim; ++d) {
-        if (llabs(nest.stride[1][d]) < llabs(nest.stride[1][closest])) closest = d;
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, true);
+    const int parts = tgi_parts_for(S, (double)iter.numel, iter.numel);
+    int closest = iter.ndim - 1;
+    if (iter.numel == 0) return true;
+    for (int d = 0; d < iter.ndim; ++d) {
+        if (llabs(iter.stride[1][d]) < llabs(iter.stride[1][closest])) closest = d;
     }
-    if (closest == nest.ndim - 1 || nest.stride[1][closest] == 0 || nest.dtype[0] != nest.dtype[1]) {
-        tgi_split(parts, nest.numel, tgi_copy_part, &nest);
+    if (closest == iter.ndim - 1 || iter.stride[1][closest] == 0 || iter.dtype[0] != iter.dtype[1]) {
+        tgi_parallel_for(parts, iter.numel, tgi_copy_part, &iter);
         return true;
     }
-    for (; closest < nest.ndim - 2; ++closest) tgi_nest_swap(&nest, closest, closest + 1);
-    const int64_t rows = nest.dim[nest.ndim - 2], others = nest.numel / rows / nest.dim[nest.ndim - 1];
-    tgi_split(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, &nest);
+    for (; closest < iter.ndim - 2; ++closest) tgi_iter_swap(&iter, closest, closest + 1);
+    const int64_t rows = iter.dim[iter.ndim - 2], others = iter.numel / rows / iter.dim[iter.ndim - 1];
+    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, &iter);
     return true;
 }
 
 /* The number as a tile of one element's bits, and then copies of that. */
 typedef struct {
-    tgi_nest nest;
+    tgi_iter iter;
     tgi_tile tile;
 } tgi_fill_job;
 
 static void tgi_fill_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_fill_job *job = (const tgi_fill_job *)job_;
-    const int64_t size = tgi_bytes_of(job->nest.dtype[0]), step = job->nest.stride[0][job->nest.ndim - 1];
-    tgi_walk walk = tgi_walk_from(&job->nest, first);
+    const int64_t size = tgi_bytes_of(job->iter.dtype[0]), step = job->iter.stride[0][job->iter.ndim - 1];
+    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
     (void)thread;
     for (int64_t run; first < end; first += run) {
-        run = tgi_walk_run(&walk, &job->nest, tgi_at_most(end - first, TGI_TILE));
-        tgi_copy_run(walk.at[0], step, (const char *)&job->tile, size, run, size);
-        tgi_walk_on(&walk, &job->nest, run);
+        run = tgi_cursor_run(&cursor, &job->iter, tgi_at_most(end - first, TGI_TILE));
+        tgi_copy_run(cursor.at[0], step, (const char *)&job->tile, size, run, size);
+        tgi_cursor_advance(&cursor, &job->iter, run);
     }
 }
 
@@ -3188,12 +3189,12 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
     tgi_fill_job job;
     tgi_tile value;
     const tg_dtype dtype = loop->arg[0].dtype;
-    tgi_nest_begin(&job.nest, loop->ndim, loop->dim, 1, loop->arg, true);
-    const int64_t n = job.nest.numel, copies = tgi_at_most(n, TGI_TILE);
+    tgi_iter_init(&job.iter, loop->ndim, loop->dim, 1, loop->arg, true);
+    const int64_t n = job.iter.numel, copies = tgi_at_most(n, TGI_TILE);
     if (n == 0) return true;
     for (int64_t i = 0; i < copies; ++i) value.f64[i] = loop->scalar[0];
-    tgi_put_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
-    tgi_split(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
+    tgi_store_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
     return true;
 }
 
@@ -3201,7 +3202,7 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
 static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
 {
     const tg_dtype compute = tgi_compute_dtype(dtype);
-    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_column(compute)];
+    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_compute_index(compute)];
     const double no_scalar[2] = {0, 0};
     const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
     if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
@@ -3211,33 +3212,33 @@ static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, 
     for (int64_t run; n > 0; n -= run, y += run * y_step, x += run * x_step) {
         tgi_tile sum, term;
         run = tgi_at_most(n, most);
-        tgi_take_elements(compute, &sum, dtype, y, y_step, run);
-        tgi_take_elements(compute, &term, dtype, x, x_step, run);
+        tgi_load_elements(compute, &sum, dtype, y, y_step, run);
+        tgi_load_elements(compute, &term, dtype, x, x_step, run);
         add(run, no_scalar, &sum, &sum, &term, NULL);
-        tgi_put_elements(compute, &sum, dtype, y, y_step, run);
+        tgi_store_elements(compute, &sum, dtype, y, y_step, run);
     }
 }
 
 static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
-    const int64_t few = tgi_few_dense(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
-    tgi_nest nest;
+    const int64_t few = tgi_small_contiguous(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
+    tgi_iter iter;
     if (few >= 0) {
         tgi_add_run(loop->arg[0].dtype, (char *)loop->arg[0].data, size, (const char *)loop->arg[1].data, size, few);
         return true;
     }
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, false);
-    const int inner = nest.ndim - 1;
-    if (nest.numel == 0) return true;
-    if (tgi_no_overlap(&nest)) {
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
+    const int inner = iter.ndim - 1;
+    if (iter.numel == 0) return true;
+    if (tgi_no_overlap(&iter)) {
         const tgi_loop add = tgi_as_addition(loop);
         return tgi_cpu_map(S, &add);
     }
-    tgi_walk walk = tgi_walk_from(&nest, 0);
-    for (int64_t done = 0; done < nest.numel; done += nest.dim[inner]) {
-        tgi_add_run(nest.dtype[0], walk.at[0], nest.stride[0][inner], walk.at[1], nest.stride[1][inner],
-                    nest.dim[inner]);
-        tgi_walk_on(&walk, &nest, nest.dim[inner]);
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t done = 0; done < iter.numel; done += iter.dim[inner]) {
+        tgi_add_run(iter.dtype[0], cursor.at[0], iter.stride[0][inner], cursor.at[1], iter.stride[1][inner],
+                    iter.dim[inner]);
+        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
     }
     return true;
 }
@@ -3256,8 +3257,8 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
             else
                 tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
         }
-        tgi_put_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
-                         run);
+        tgi_store_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
+                           run);
     }
     return true;
 }
@@ -3324,7 +3325,7 @@ typedef struct {
     const tgi_reduction_row *row;
     int column;
     tg_dtype compute, sum; /* of elements and of accumulators */
-    tgi_nest kept, reduced;
+    tgi_iter kept, reduced;
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
     int64_t width, blocks;    /* outputs side by side per item (1: not across), and items in the innermost kept dim */
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
@@ -3345,25 +3346,25 @@ static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, i
 /* Elements [first, end) of the reduced dims, at offset `base` from their first, into one accumulator. */
 static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
 {
-    const tgi_nest *nest = &job->reduced;
-    const int inner = nest->ndim - 1;
-    const bool direct = nest->dtype[0] == job->compute && nest->stride[0][inner] == tgi_bytes_of(job->compute);
-    const bool long_runs = nest->dim[inner] >= TGI_TILE / 4;
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->reduced;
+    const int inner = iter->ndim - 1;
+    const bool direct = iter->dtype[0] == job->compute && iter->stride[0][inner] == tgi_bytes_of(job->compute);
+    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4;
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     for (int64_t n; first < end; first += n) {
         n = tgi_at_most(end - first, TGI_TILE);
-        if (long_runs || nest->ndim == 1) n = tgi_walk_run(&walk, nest, n);
-        if (direct && (long_runs || nest->ndim == 1)) {
-            job->row->fold[job->column](sum, walk.at[0] + base, n);
-            tgi_walk_on(&walk, nest, n);
+        if (long_runs || iter->ndim == 1) n = tgi_cursor_run(&cursor, iter, n);
+        if (direct && (long_runs || iter->ndim == 1)) {
+            job->row->fold[job->column](sum, cursor.at[0] + base, n);
+            tgi_cursor_advance(&cursor, iter, n);
             continue;
         }
         for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_walk_run(&walk, nest, n - done);
-            tgi_take_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), nest->dtype[0],
-                              walk.at[0] + base, nest->stride[0][inner], run);
-            tgi_walk_on(&walk, nest, run);
+            run = tgi_cursor_run(&cursor, iter, n - done);
+            tgi_load_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), iter->dtype[0],
+                              cursor.at[0] + base, iter->stride[0][inner], run);
+            tgi_cursor_advance(&cursor, iter, run);
         }
         job->row->fold[job->column](sum, &tile, n);
     }
@@ -3373,18 +3374,18 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
 static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
                             int64_t end, tgi_accumulator *sums)
 {
-    const tgi_nest *nest = &job->reduced;
-    const bool direct = nest->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->reduced;
+    const bool direct = iter->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     for (; first < end; ++first) {
-        const void *x = walk.at[0] + base;
+        const void *x = cursor.at[0] + base;
         if (!direct) {
-            tgi_take_elements(job->compute, &tile, nest->dtype[0], walk.at[0] + base, step, width);
+            tgi_load_elements(job->compute, &tile, iter->dtype[0], cursor.at[0] + base, step, width);
             x = &tile;
         }
         job->row->across[job->column](sums, x, width);
-        tgi_walk_on(&walk, nest, 1);
+        tgi_cursor_advance(&cursor, iter, 1);
     }
 }
 
@@ -3392,17 +3393,17 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
 static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
-    const tgi_nest *kept = &job->kept;
+    const tgi_iter *kept = &job->kept;
     const int inner = kept->ndim - 1;
     const int64_t items = kept->numel / kept->dim[inner] * job->blocks; /* per piece */
     int64_t piece = first / items,
             output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * job->width;
-    tgi_walk walk = tgi_walk_from(kept, output);
+    tgi_cursor cursor = tgi_cursor_at(kept, output);
     (void)thread;
     for (; first < end; ++first) {
         tgi_accumulator sums[TGI_ACROSS_WIDTH];
         const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
-        const int64_t width = tgi_walk_run(&walk, kept, job->width), base = walk.at[1] - kept->data[1];
+        const int64_t width = tgi_cursor_run(&cursor, kept, job->width), base = cursor.at[1] - kept->data[1];
         tgi_set_identity(job, sums, width);
         if (job->width > 1 && from < to)
             tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
@@ -3411,13 +3412,13 @@ static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t
         if (job->partial)
             memcpy(job->partial + piece * kept->numel + output, sums, (size_t)width * sizeof *sums);
         else
-            tgi_put_elements(job->sum, sums, kept->dtype[0], walk.at[0], kept->stride[0][inner], width);
+            tgi_store_elements(job->sum, sums, kept->dtype[0], cursor.at[0], kept->stride[0][inner], width);
         output += width;
-        tgi_walk_on(&walk, kept, width);
+        tgi_cursor_advance(&cursor, kept, width);
         if (output == kept->numel) {
             output = 0;
             piece++;
-            walk = tgi_walk_from(kept, 0);
+            cursor = tgi_cursor_at(kept, 0);
         }
     }
 }
@@ -3425,20 +3426,20 @@ static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t
 /* The pieces of every output, combined by twos, fours, ... */
 static void tgi_reduce_pieces(const tgi_reduce_job *job)
 {
-    const tgi_nest *kept = &job->kept;
+    const tgi_iter *kept = &job->kept;
     const int inner = kept->ndim - 1;
     const int64_t outputs = kept->numel;
     for (int64_t step = 1; step < job->pieces; step *= 2) {
         for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
-            job->row->across[tgi_column(job->sum)](job->partial + p * outputs, job->partial + (p + step) * outputs,
-                                                   outputs);
+            job->row->across[tgi_compute_index(job->sum)](job->partial + p * outputs,
+                                                          job->partial + (p + step) * outputs, outputs);
         }
     }
-    tgi_walk walk = tgi_walk_from(kept, 0);
+    tgi_cursor cursor = tgi_cursor_at(kept, 0);
     for (int64_t i = 0; i < outputs; i += kept->dim[inner]) {
-        tgi_put_elements(job->sum, job->partial + i, kept->dtype[0], walk.at[0], kept->stride[0][inner],
-                         kept->dim[inner]);
-        tgi_walk_on(&walk, kept, kept->dim[inner]);
+        tgi_store_elements(job->sum, job->partial + i, kept->dtype[0], cursor.at[0], kept->stride[0][inner],
+                           kept->dim[inner]);
+        tgi_cursor_advance(&cursor, kept, kept->dim[inner]);
     }
 }
 
@@ -3449,10 +3450,10 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     job.row = &tgi_reduction_rows[reduce->kind];
     job.compute = tgi_compute_dtype(in.dtype);
-    job.column = tgi_column(job.compute);
+    job.column = tgi_compute_index(job.compute);
     job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
-    tgi_nest_begin(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
-    tgi_nest_begin(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
+    tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
+    tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     job.partial = NULL;
     if (job.kept.numel == 0) return true;
     const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
@@ -3466,13 +3467,14 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     if (job.pieces == 0) job.pieces = 1;
     const size_t bytes = (size_t)(job.pieces * outputs) * sizeof *job.partial;
     if (job.pieces > 1) {
-        job.partial = (tgi_accumulator *)tgi_take(S, bytes);
+        job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
     const int64_t items = outputs / columns * job.blocks * job.pieces;
-    tgi_split(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part,
+                     &job);
     if (job.partial) tgi_reduce_pieces(&job);
-    tgi_give_back(S, job.partial, bytes);
+    tgi_free(S, job.partial, bytes);
     return true;
 }
 
@@ -3483,7 +3485,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 
 typedef struct tgi_row_job {
     void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
-    tgi_nest nest;                      /* the other dims */
+    tgi_iter iter;                      /* the other dims */
     int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
     bool flag;                          /* log, rms, descending: the kernel's */
     double eps;
@@ -3495,10 +3497,10 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
     const tgi_row_job *job = (const tgi_row_job *)job_;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    tgi_walk walk = tgi_walk_from(&job->nest, first);
+    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
     for (; first < end; ++first) {
-        job->row(job, walk.at, scratch);
-        tgi_walk_on(&walk, &job->nest, 1);
+        job->row(job, cursor.at, scratch);
+        tgi_cursor_advance(&cursor, &job->iter, 1);
     }
 }
 
@@ -3506,26 +3508,26 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
 static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
 {
     size_t scratch;
-    tgi_nest_begin(&job->nest, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    tgi_iter_init(&job->iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
     job->length = rows->length;
     for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
-    if (job->nest.numel == 0) return true;
-    const int parts = tgi_parts_for(S, (double)job->nest.numel * (double)rows->length, job->nest.numel);
+    if (job->iter.numel == 0) return true;
+    const int parts = tgi_parts_for(S, (double)job->iter.numel * (double)rows->length, job->iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_take(S, op, &job->scratch, scratch, parts)) return false;
-    tgi_split(parts, job->nest.numel, tgi_row_part, job);
-    tgi_give_back(S, job->scratch.each, job->scratch.total);
+    if (!tgi_scratch_alloc(S, op, &job->scratch, scratch, parts)) return false;
+    tgi_parallel_for(parts, job->iter.numel, tgi_row_part, job);
+    tgi_free(S, job->scratch.each, job->scratch.total);
     return true;
 }
 
-static void tgi_take_row(const tgi_row_job *job, int k, char *const *at, double *x)
+static void tgi_load_row(const tgi_row_job *job, int k, char *const *at, double *x)
 {
-    tgi_take_elements(TG_F64, x, job->nest.dtype[k], at[k], job->step[k], job->length);
+    tgi_load_elements(TG_F64, x, job->iter.dtype[k], at[k], job->step[k], job->length);
 }
 
-static void tgi_put_row(const tgi_row_job *job, int k, char *const *at, const double *y)
+static void tgi_store_row(const tgi_row_job *job, int k, char *const *at, const double *y)
 {
-    tgi_put_elements(TG_F64, y, job->nest.dtype[k], at[k], job->step[k], job->length);
+    tgi_store_elements(TG_F64, y, job->iter.dtype[k], at[k], job->step[k], job->length);
 }
 
 static double tgi_row_sum(const double *x, int64_t n)
@@ -3539,9 +3541,9 @@ static double tgi_row_sum(const double *x, int64_t n)
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    const bool single = job->nest.dtype[1] != TG_F64;
+    const bool single = job->iter.dtype[1] != TG_F64;
     double *x = (double *)(void *)scratch, *power = x + n, most = -HUGE_VAL;
-    tgi_take_row(job, 1, at, x);
+    tgi_load_row(job, 1, at, x);
     for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= most;
@@ -3549,7 +3551,7 @@ static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scrat
     }
     const double sum = tgi_row_sum(power, n), scale = 1 / sum, shift = log(sum);
     for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : power[i] * scale;
-    tgi_put_row(job, 0, at, x);
+    tgi_store_row(job, 0, at, x);
 }
 
 /* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g). */
@@ -3557,12 +3559,12 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
-    tgi_take_row(job, 1, at, g);
-    tgi_take_row(job, 2, at, y);
+    tgi_load_row(job, 1, at, g);
+    tgi_load_row(job, 2, at, y);
     for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
     const double sum = tgi_row_sum(terms, n);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
-    tgi_put_row(job, 0, at, g);
+    tgi_store_row(job, 0, at, g);
 }
 
 /* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays. */
@@ -3570,7 +3572,7 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
 {
     const int64_t n = job->length;
     double *x = (double *)(void *)scratch, *squares = x + n;
-    tgi_take_row(job, 2, at, x);
+    tgi_load_row(job, 2, at, x);
     const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= mean;
@@ -3578,8 +3580,8 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     }
     const double rstd = 1 / sqrt(tgi_row_sum(squares, n) / (double)n + job->eps);
     for (int64_t i = 0; i < n; ++i) x[i] *= rstd;
-    tgi_put_row(job, 0, at, x);
-    tgi_put_elements(TG_F64, &rstd, job->nest.dtype[1], at[1], 0, 1);
+    tgi_store_row(job, 0, at, x);
+    tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
 /* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g). */
@@ -3587,46 +3589,46 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
-    tgi_take_row(job, 1, at, g);
-    tgi_take_row(job, 2, at, y);
-    tgi_take_elements(TG_F64, &rstd, job->nest.dtype[3], at[3], 0, 1);
+    tgi_load_row(job, 1, at, g);
+    tgi_load_row(job, 2, at, y);
+    tgi_load_elements(TG_F64, &rstd, job->iter.dtype[3], at[3], 0, 1);
     for (int64_t i = 0; i < n; ++i) gy[i] = g[i] * y[i];
     const double mean_g = job->flag ? 0 : tgi_row_sum(g, n) / (double)n, mean_gy = tgi_row_sum(gy, n) / (double)n;
     for (int64_t i = 0; i < n; ++i) g[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
-    tgi_put_row(job, 0, at, g);
+    tgi_store_row(job, 0, at, g);
 }
 
 /* y[i] = x[0] + .. + x[i]; the sum in double for floats, in int64_t else. */
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const tg_dtype compute = tgi_dtypes[job->nest.dtype[1]].floating ? TG_F64 : TG_I64;
+    const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
     tgi_tile tile;
     double sum = 0;
     int64_t sum_i64 = 0;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_take_elements(compute, &tile, job->nest.dtype[1], at[1] + i * job->step[1], job->step[1], run);
+        tgi_load_elements(compute, &tile, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
         for (int64_t j = 0; j < run; ++j) {
             if (compute == TG_F64)
                 tile.f64[j] = sum += tile.f64[j];
             else
                 tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
         }
-        tgi_put_elements(compute, &tile, job->nest.dtype[0], at[0] + i * job->step[0], job->step[0], run);
+        tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
     }
 }
 
 /* n elements as unsigned keys in the same order: a float's bits are a number in sign and magnitude, so flip all of a
    negative one and the sign of others.  0 and -0 are equal, every NaN is the largest. */
-static void tgi_take_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
+static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
 {
     const uint64_t sign = (uint64_t)1 << 63;
     tgi_tile tile;
     for (int64_t i = 0, run; i < n; i += run) {
         const bool floating = tgi_dtypes[dtype].floating;
         run = tgi_at_most(n - i, TGI_TILE);
-        tgi_take_elements(floating ? TG_F64 : TG_I64, &tile, dtype, at + i * step, step, run);
+        tgi_load_elements(floating ? TG_F64 : TG_I64, &tile, dtype, at + i * step, step, run);
         for (int64_t j = 0; j < run; ++j) {
             const double x = floating ? tile.f64[j] + 0.0 : 0; /* -0 + 0 is 0 */
             uint64_t bits = floating ? 0 : (uint64_t)tile.i64[j] ^ sign;
@@ -3643,14 +3645,14 @@ static void tgi_take_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
    if they are wanted, indices, in. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const int in = job->nest.nargs - 1;
-    const tg_dtype dtype = job->nest.dtype[in];
+    const int in = job->iter.nargs - 1;
+    const tg_dtype dtype = job->iter.dtype[in];
     uint64_t key[TGI_TILE], best = 0;
     int64_t found = 0;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_take_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
+        tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
         for (int64_t j = 0; j < run; ++j) {
             const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
             if (job->flag && !nan) key[j] = ~key[j]; /* the smallest is the largest turned round; NaN wins either way */
@@ -3660,7 +3662,7 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
             }
         }
     }
-    tgi_put_elements(TG_I64, &found, job->nest.dtype[in - 1], at[in - 1], 0, 1);
+    tgi_store_elements(TG_I64, &found, job->iter.dtype[in - 1], at[in - 1], 0, 1);
     if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
 }
 
@@ -3703,12 +3705,12 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
 
 static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const int64_t n = job->length, size = tgi_bytes_of(job->nest.dtype[2]);
+    const int64_t n = job->length, size = tgi_bytes_of(job->iter.dtype[2]);
     tgi_sort_pair *pairs = (tgi_sort_pair *)(void *)scratch;
     for (int64_t i = 0, run; i < n; i += run) {
         uint64_t key[TGI_TILE];
         run = tgi_at_most(n - i, TGI_TILE);
-        tgi_take_keys(key, job->nest.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+        tgi_load_keys(key, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
         for (int64_t j = 0; j < run; ++j) {
             pairs[i + j].key = job->flag ? ~key[j] : key[j];
             pairs[i + j].index = i + j;
@@ -3717,7 +3719,7 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
     pairs = tgi_sort_pairs(pairs, pairs + n, n);
     for (int64_t i = 0; i < n; ++i) {
         tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
-        tgi_put_elements(TG_I64, &pairs[i].index, job->nest.dtype[1], at[1] + i * job->step[1], 0, 1);
+        tgi_store_elements(TG_I64, &pairs[i].index, job->iter.dtype[1], at[1] + i * job->step[1], 0, 1);
     }
 }
 
@@ -3795,21 +3797,21 @@ static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
                                 int64_t size, tgi_index_message message, int axis, bool now)
 {
-    tgi_nest nest;
-    tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
-    const int inner = nest.ndim - 1;
+    tgi_iter iter;
+    tgi_iter_init(&iter, ndim, dim, 1, &index, false);
+    const int inner = iter.ndim - 1;
     const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
     (void)now;
-    if (nest.numel == 0) return true;
-    tgi_walk walk = tgi_walk_from(&nest, 0);
-    for (int64_t row = 0; row < nest.numel; row += nest.dim[inner]) {
-        for (int64_t i = 0; i < nest.dim[inner]; ++i) {
-            const int64_t at = tgi_index_at(walk.at[0] + i * nest.stride[0][inner], index.dtype);
+    if (iter.numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t row = 0; row < iter.numel; row += iter.dim[inner]) {
+        for (int64_t i = 0; i < iter.dim[inner]; ++i) {
+            const int64_t at = tgi_index_at(cursor.at[0] + i * iter.stride[0][inner], index.dtype);
             if (at >= least && at < size) continue;
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
                             tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
         }
-        tgi_walk_on(&walk, &nest, nest.dim[inner]);
+        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
     }
     return true;
 }
@@ -3818,7 +3820,7 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
    of an embedding) are then copied or added as runs.  Elements of one row keep their order.  Operands: the one like
    index, x (which stands still along the row's dim: the index moves it), index. */
 typedef struct {
-    tgi_nest nest;
+    tgi_iter iter;
     int64_t step; /* of x along the row's dim, in bytes */
 } tgi_index_job;
 
@@ -3835,7 +3837,7 @@ static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int 
         arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
         memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
     }
-    tgi_nest_begin(&job.nest, rows->ndim + 1, dim, 3, arg, false);
+    tgi_iter_init(&job.iter, rows->ndim + 1, dim, 3, arg, false);
     job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
     return job;
 }
@@ -3843,70 +3845,71 @@ static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int 
 static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_index_job *job = (const tgi_index_job *)job_;
-    const tgi_nest *nest = &job->nest;
-    const int inner = nest->ndim - 1;
-    const int64_t y_step = nest->stride[0][inner], x_step = nest->stride[1][inner], index_step = nest->stride[2][inner];
-    const int64_t size = tgi_bytes_of(nest->dtype[0]);
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->iter;
+    const int inner = iter->ndim - 1;
+    const int64_t y_step = iter->stride[0][inner], x_step = iter->stride[1][inner], index_step = iter->stride[2][inner];
+    const int64_t size = tgi_bytes_of(iter->dtype[0]);
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     (void)thread;
     for (int64_t run; first < end; first += run) {
-        run = tgi_walk_run(&walk, nest, end - first);
+        run = tgi_cursor_run(&cursor, iter, end - first);
         const int64_t same = index_step == 0 ? run : 1;
         for (int64_t i = 0; i < run; i += same) {
-            const int64_t at = tgi_index_at(walk.at[2] + i * index_step, nest->dtype[2]);
-            tgi_copy_run(walk.at[0] + i * y_step, y_step, walk.at[1] + i * x_step + at * job->step, x_step, same, size);
+            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
+            tgi_copy_run(cursor.at[0] + i * y_step, y_step, cursor.at[1] + i * x_step + at * job->step, x_step, same,
+                         size);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
 static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 {
     const tgi_index_job job = tgi_index_job_of(rows, 0, 1);
-    const int64_t n = job.nest.numel;
-    if (n > 0) tgi_split(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
+    const int64_t n = job.iter.numel;
+    if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
     return true;
 }
 
 static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
 {
     const tgi_index_job job = tgi_index_job_of(rows, 1, 0);
-    const tgi_nest *nest = &job.nest;
-    const int inner = nest->ndim - 1;
-    const int64_t src_step = nest->stride[0][inner], x_step = nest->stride[1][inner],
-                  index_step = nest->stride[2][inner];
-    const int64_t run = nest->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(nest->dtype[1]);
+    const tgi_iter *iter = &job.iter;
+    const int inner = iter->ndim - 1;
+    const int64_t src_step = iter->stride[0][inner], x_step = iter->stride[1][inner],
+                  index_step = iter->stride[2][inner];
+    const int64_t run = iter->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(iter->dtype[1]);
     (void)S;
-    if (nest->numel == 0) return true;
-    tgi_walk walk = tgi_walk_from(nest, 0);
-    for (int64_t done = 0; done < nest->numel; done += run) {
+    if (iter->numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(iter, 0);
+    for (int64_t done = 0; done < iter->numel; done += run) {
         for (int64_t i = 0; i < run; i += same) {
-            const int64_t at = tgi_index_at(walk.at[2] + i * index_step, nest->dtype[2]);
-            char *x = walk.at[1] + i * x_step + at * job.step;
-            const char *src = walk.at[0] + i * src_step;
+            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
+            char *x = cursor.at[1] + i * x_step + at * job.step;
+            const char *src = cursor.at[0] + i * src_step;
             if (add)
-                tgi_add_run(nest->dtype[1], x, x_step, src, src_step, same);
+                tgi_add_run(iter->dtype[1], x, x_step, src, src_step, same);
             else
                 tgi_copy_run(x, x_step, src, src_step, same, size);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
     return true;
 }
 
 static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
 {
-    tgi_nest nest;
-    tgi_nest_begin(&nest, in->ndim, in->dim, 1, in->arg, false);
+    tgi_iter iter;
+    tgi_iter_init(&iter, in->ndim, in->dim, 1, in->arg, false);
     const tg_dtype compute = tgi_dtypes[in->arg[0].dtype].floating ? TG_F64 : TG_I64;
     (void)S;
     *count = 0;
-    if (nest.numel == 0) return true;
-    tgi_walk walk = tgi_walk_from(&nest, 0);
-    for (int64_t i = 0, run; i < nest.numel; i += run) {
+    if (iter.numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t i = 0, run; i < iter.numel; i += run) {
         tgi_tile tile;
-        run = tgi_walk_run(&walk, &nest, TGI_TILE);
-        tgi_take_elements(compute, &tile, nest.dtype[0], walk.at[0], nest.stride[0][nest.ndim - 1], run);
+        run = tgi_cursor_run(&cursor, &iter, TGI_TILE);
+        tgi_load_elements(compute, &tile, iter.dtype[0], cursor.at[0], iter.stride[0][iter.ndim - 1], run);
         for (int64_t j = 0; j < run; ++j) {
             int64_t element = i + j;
             if (compute == TG_F64 ? tile.f64[j] == 0 : tile.i64[j] == 0) continue;
@@ -3914,7 +3917,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
             if (out) out += in->ndim;
             ++*count;
         }
-        tgi_walk_on(&walk, &nest, run);
+        tgi_cursor_advance(&cursor, &iter, run);
     }
     return true;
 }
@@ -3933,9 +3936,9 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
             for (int64_t k = 0, run; k < gemm->k; k += run) {
                 tgi_tile x, y;
                 run = tgi_at_most(gemm->k - k, TGI_TILE);
-                tgi_take_elements(compute, &x, gemm->a.dtype, a + (i * gemm->a_row + k * gemm->a_col) * a_size,
+                tgi_load_elements(compute, &x, gemm->a.dtype, a + (i * gemm->a_row + k * gemm->a_col) * a_size,
                                   gemm->a_col * a_size, run);
-                tgi_take_elements(compute, &y, gemm->b.dtype, b + (k * gemm->b_row + j * gemm->b_col) * b_size,
+                tgi_load_elements(compute, &y, gemm->b.dtype, b + (k * gemm->b_row + j * gemm->b_col) * b_size,
                                   gemm->b_row * b_size, run);
                 for (int64_t l = 0; l < run; ++l) {
                     if (compute == TG_F64)
@@ -3944,8 +3947,8 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
                         sum.i64 = tgi_wrap_add(sum.i64, tgi_wrap_mul(x.i64[l], y.i64[l]));
                 }
             }
-            tgi_put_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype), 0,
-                             1);
+            tgi_store_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype),
+                               0, 1);
         }
     }
 }
@@ -4051,7 +4054,7 @@ TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, double, tgi_vector_f64, TGI_LANES_F64)
                 const real *values = (const real *)(const void *)x + i;                                       \
                 run = tgi_at_most(n - i, TGI_TILE);                                                           \
                 if (dtype != (compute) || step != 1) {                                                        \
-                    tgi_take_elements(compute, &tile, dtype, x + i * step * size, step * size, run);          \
+                    tgi_load_elements(compute, &tile, dtype, x + i * step * size, step * size, run);          \
                     values = (const real *)(const void *)&tile;                                               \
                 }                                                                                             \
                 for (int64_t j = 0; j < run; ++j) panel[(i + j) * width + lane] = values[j];                  \
@@ -4080,7 +4083,7 @@ typedef struct {
     const tgi_gemm *gemm;
     tg_dtype compute;
     int nr;
-    tgi_nest batch;       /* operands out, a, b */
+    tgi_iter batch;       /* operands out, a, b */
     int64_t m, n, k;      /* after a possible swap of the sides */
     int64_t c_row, c_col; /* steps in out */
     tgi_matrix a, b;
@@ -4158,11 +4161,11 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
         const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
         const int64_t i0 = block / job->n_blocks * TGI_GEMM_M, j0 = block % job->n_blocks * TGI_GEMM_N;
         const int64_t i1 = tgi_at_most(job->m, i0 + TGI_GEMM_M), j1 = tgi_at_most(job->n, j0 + TGI_GEMM_N);
-        const tgi_walk walk = tgi_walk_from(&job->batch, batch);
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
         tgi_matrix a = job->a, b = job->b;
-        a.data = walk.at[job->a_operand];
-        b.data = walk.at[3 - job->a_operand];
-        char *c = walk.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
+        a.data = cursor.at[job->a_operand];
+        b.data = cursor.at[3 - job->a_operand];
+        char *c = cursor.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
         if (!job->widen) {
             tgi_gemm_block(job, a, b, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
             continue;
@@ -4170,8 +4173,8 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
         char *const sums = scratch + job->a_bytes + job->b_bytes;
         tgi_gemm_block(job, a, b, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
         for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
-            tgi_put_elements(job->compute, sums + (i - i0) * (j1 - j0) * tgi_bytes_of(job->compute), out, c,
-                             job->c_col * tgi_bytes_of(out), j1 - j0);
+            tgi_store_elements(job->compute, sums + (i - i0) * (j1 - j0) * tgi_bytes_of(job->compute), out, c,
+                               job->c_col * tgi_bytes_of(out), j1 - j0);
         }
     }
 }
@@ -4181,8 +4184,8 @@ static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int
     const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
     (void)thread;
     for (; first < end; ++first) {
-        const tgi_walk walk = tgi_walk_from(&job->batch, first);
-        tgi_gemm_plain(job->gemm, walk.at[0], walk.at[1], walk.at[2]);
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first);
+        tgi_gemm_plain(job->gemm, cursor.at[0], cursor.at[1], cursor.at[2]);
     }
 }
 
@@ -4221,7 +4224,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job)
 /* out = matrix [outputs, k] times vector [k], all f32 or all f64. */
 enum { TGI_GEMV_BLOCK = 512 };
 typedef struct {
-    tgi_nest batch; /* operands out, a, b */
+    tgi_iter batch; /* operands out, a, b */
     int matrix;     /* which of them: a, or b transposed */
     int64_t outputs, row, col, vector_step, k;
 } tgi_gemv_job;
@@ -4293,10 +4296,10 @@ static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t e
     const bool dot = job->col == 1 && job->vector_step == 1;
     (void)thread;
     for (; first < end; ++first) {
-        const tgi_walk walk = tgi_walk_from(&job->batch, first / blocks);
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
         const int64_t from = first % blocks * TGI_GEMV_BLOCK, n = tgi_at_most(job->outputs - from, TGI_GEMV_BLOCK);
-        void *y = walk.at[0] + from * size;
-        const void *x = walk.at[3 - job->matrix], *a = walk.at[job->matrix] + from * job->row * size;
+        void *y = cursor.at[0] + from * size;
+        const void *x = cursor.at[3 - job->matrix], *a = cursor.at[job->matrix] + from * job->row * size;
         if (job->batch.dtype[0] == TG_F32)
             tgi_gemv_f32(job, dot, (float *)y, n, (const float *)x, (const float *)a);
         else
@@ -4312,25 +4315,25 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     tgi_gemv_job gemv;
     job.gemm = gemm;
     job.compute = tgi_compute_dtype(gemm->out.dtype);
-    tgi_nest_begin(&job.batch, gemm->ndim, gemm->dim, 3, arg, false);
+    tgi_iter_init(&job.batch, gemm->ndim, gemm->dim, 3, arg, false);
     const int64_t batches = job.batch.numel;
     if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (job.compute == TG_I64) {
-        tgi_split(tgi_parts_for(S, work * (double)batches, batches), batches, tgi_gemm_plain_part, &job);
+        tgi_parallel_for(tgi_parts_for(S, work * (double)batches, batches), batches, tgi_gemm_plain_part, &job);
         return true;
     }
     if (tgi_is_gemv(gemm, &gemv)) {
         const int64_t items = batches * ((gemv.outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK);
         gemv.batch = job.batch;
-        tgi_split(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
+        tgi_parallel_for(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
         return true;
     }
     tgi_gemm_plan(&job);
     const int64_t items = batches * job.m_blocks * job.n_blocks;
     const int parts = tgi_parts_for(S, work * (double)batches, items);
-    if (!tgi_scratch_take(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
-    tgi_split(parts, items, tgi_gemm_part, &job);
-    tgi_give_back(S, job.scratch.each, job.scratch.total);
+    if (!tgi_scratch_alloc(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
+    tgi_parallel_for(parts, items, tgi_gemm_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
 
@@ -4349,8 +4352,8 @@ static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double l
 {
     const int64_t size = tgi_bytes_of(dtype);
     tgi_tile rounded, again;
-    tgi_put_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
-    tgi_take_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
+    tgi_store_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
+    tgi_load_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
     for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
 }
 
@@ -4387,8 +4390,8 @@ static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t
         tgi_tile tile;
         tgi_random_tile(job, &tile, start, n);
         if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
-        tgi_put_elements(job->kind == TGI_RANDINT ? TG_I64 : TG_F64, &tile, job->out.dtype,
-                         (char *)job->out.data + start * size, size, n);
+        tgi_store_elements(job->kind == TGI_RANDINT ? TG_I64 : TG_F64, &tile, job->out.dtype,
+                           (char *)job->out.data + start * size, size, n);
     }
 }
 
@@ -4402,32 +4405,32 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     job.lo = lo;
     job.hi = hi;
     job.rng = rng;
-    tgi_split(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
     return true;
 }
 
 /* ---- The CPU's row: optimizers ---- */
 
-#define TGI_OPTIMIZER(name, suffix, type, update)                                                         \
-    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,      \
-                                      void *const *state)                                                 \
-    {                                                                                                     \
-        typedef type real;                                                                                \
-        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];       \
-        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;          \
-        const real momentum = (real)step->momentum, undamped = (real)(1 - step->dampening);               \
-        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, rest1 = (real)(1 - step->beta1); \
-        const real rest2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
-        const real root_bias2 = (real)sqrt(step->bias2);                                                  \
-        (void)eps, (void)momentum, (void)undamped, (void)alpha, (void)beta2, (void)rest1, (void)rest2;    \
-        (void)lr, (void)rate, (void)root_bias2;                                                           \
-        for (int64_t i = 0; i < n; ++i) {                                                                 \
-            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                      \
-            real a = A[i], b = B[i], c = C[i];                                                            \
-            update                                                                                        \
-            ((real *)P)[i] = p;                                                                           \
-            A[i] = a, B[i] = b, C[i] = c;                                                                 \
-        }                                                                                                 \
+#define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
+    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
+                                      void *const *state)                                                           \
+    {                                                                                                               \
+        typedef type real;                                                                                          \
+        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                 \
+        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;                    \
+        const real momentum = (real)step->momentum, one_minus_dampening = (real)(1 - step->dampening);              \
+        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
+        const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
+        const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
+        (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2, (void)one_minus_beta1,      \
+            (void)one_minus_beta2;                                                                                  \
+        (void)lr, (void)rate, (void)sqrt_bias_correction2;                                                          \
+        for (int64_t i = 0; i < n; ++i) {                                                                           \
+            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
+            real a = A[i], b = B[i], c = C[i];                                                                      \
+            update((real *)P)[i] = p;                                                                               \
+            A[i] = a, B[i] = b, C[i] = c;                                                                           \
+        }                                                                                                           \
     }
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32, float)
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
@@ -4444,7 +4447,7 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
 {
     const tgi_optim_step *step = (const tgi_optim_step *)job;
     const tg_dtype compute = tgi_compute_dtype(step->dtype);
-    const tgi_optimizer_kernel kernel = tgi_optimizer_kernels[step->kind][tgi_column(compute)];
+    const tgi_optimizer_kernel kernel = tgi_optimizer_kernels[step->kind][tgi_compute_index(compute)];
     const int64_t size = tgi_bytes_of(step->dtype);
     tgi_tile tile[5];
     memset(tile, 0, sizeof tile);
@@ -4457,11 +4460,11 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
             at[k] = k == 0 ? (char *)step->p : k == 1 ? (char *)(uintptr_t)step->g : (char *)step->s[k - 2];
             if (at[k]) at[k] += first * size;
             x[k] = at[k] && step->dtype == compute ? (void *)at[k] : (void *)&tile[k];
-            if (at[k] && step->dtype != compute) tgi_take_elements(compute, &tile[k], step->dtype, at[k], size, n);
+            if (at[k] && step->dtype != compute) tgi_load_elements(compute, &tile[k], step->dtype, at[k], size, n);
         }
         kernel(step, n, x[0], x[1], x + 2);
         for (int k = 0; k < 5 && step->dtype != compute; ++k) {
-            if (k != 1 && at[k]) tgi_put_elements(compute, &tile[k], step->dtype, at[k], size, n);
+            if (k != 1 && at[k]) tgi_store_elements(compute, &tile[k], step->dtype, at[k], size, n);
         }
     }
 }
@@ -4469,7 +4472,7 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
 static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
 {
     for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
-        if (step->n > 0) tgi_split(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
+        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
     }
     return true;
 }
@@ -4488,7 +4491,7 @@ static const tgi_backend tgi_cpu = {
     tgi_cpu_transfer,
     tgi_cpu_transfer,
     tgi_cpu_transfer,
-    tgi_cpu_exchange,
+    tgi_cpu_peer_copy,
     tgi_cpu_synchronize,
     tgi_cpu_synchronize,
     NULL,
@@ -4529,8 +4532,7 @@ static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail,       tgi_no_memory_on, tgi_fail_later,
-                                  tgi_count_wait, tgi_take,         tgi_give_back};
+    static const tgi_host host = {tgi_fail, tgi_no_memory_on, tgi_fail_later, tgi_count_wait, tgi_alloc, tgi_free};
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
@@ -4678,13 +4680,13 @@ tg_device_stats tg_stats_on(tg_device device)
 
 /* Work on a storage's bytes that its device's ordinary order knows nothing of: a copy by the copy stream, or what
    another thread has asked for. */
-typedef struct tgi_mark {
-    struct tgi_mark *next;
+typedef struct tgi_pending_event {
+    struct tgi_pending_event *next;
     const tgi_backend *backend; /* whose event, on which of its devices */
     int index;
     bool reading; /* the work only reads them: others may, too */
     void *event;  /* its end */
-} tgi_mark;
+} tgi_pending_event;
 
 /* Bytes on one device, counted.  Small host data stands behind the struct in the same block. */
 typedef struct tgi_storage {
@@ -4695,7 +4697,7 @@ typedef struct tgi_storage {
     int index;        /* of the device */
     const tgi_backend *backend;
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
-    tgi_mark *marks;           /* what is still to come, or NULL; only a writer changes those of a shared storage */
+    tgi_pending_event *pending; /* what is still to come, or NULL; only a writer changes those of a shared storage */
     const char *writer; /* the op that last wrote in place, for messages */
     size_t block;       /* bytes of this block */
     size_t bytes;       /* of data */
@@ -4705,7 +4707,7 @@ typedef struct tgi_storage {
 } tgi_storage;
 
 typedef struct tgi_hook_entry tgi_hook_entry;
-typedef struct tgi_record tgi_record;
+typedef struct tgi_grad_slot tgi_grad_slot;
 
 enum {
     TGI_REQUIRES_GRAD = 1,
@@ -4713,17 +4715,17 @@ enum {
     TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
     TGI_SHARED = 8,       /* usable from other threads: counts are atomic */
     TGI_RETAINS_GRAD = 16,
-    TGI_GRAVE = 32, /* its memory, a tgi_grave, stays for good when it ends */
-    TGI_DYING = 64  /* waits in dying_handles */
+    TGI_DEBUG_HANDLE = 32, /* its memory, a tgi_debug_handle, stays for good when it ends */
+    TGI_RELEASING = 64     /* waits in ended_tensors */
 };
 
-/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  pins: saved slots and leaf edges of
-   nodes, plus one while refs is not 0.  At refs 0 the tensor has ended: it gives up node, gradient and base, and no
-   public function takes it any more; at pins 0 its bytes go.  While a rule runs, the ended tensors that its node saved
-   are lent to it: they count as alive. */
+/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  saved_refs: saved slots and leaf edges
+   of nodes, plus one while refs is not 0.  At refs 0 the tensor has ended: it gives up node, gradient and base, and no
+   public function takes it any more; at saved_refs 0 its bytes go.  While a rule runs, the ended tensors that its node
+   saved are lent to it: they count as alive. */
 struct tg_tensor {
     tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
-    int32_t refs, pins;
+    int32_t refs, saved_refs;
     int32_t retains;  /* how many of refs the user holds */
     uint32_t history; /* a base: how often it was rewritten in place; a view: what that was when its node was made */
     uint8_t dtype, ndim;
@@ -4738,19 +4740,19 @@ struct tg_tensor {
     uint64_t scope, owner; /* serial of its scope; id of its thread */
     char *name;
     tgi_hook_entry *hooks; /* of a leaf */
-    tgi_record *record;    /* of a leaf in a running backward */
-    tg_tensor *next_dying; /* in dying_handles */
+    tgi_grad_slot *slot;   /* of a leaf in a running backward */
+    tg_tensor *next_ended; /* in ended_tensors */
     const char *maker;     /* with TG_DEBUG: the function that made it */
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS];
 };
 
 /* With TG_DEBUG: the memory of a handle, which stays where it is, and the name that it had. */
-typedef struct tgi_grave {
-    struct tgi_grave *next;
+typedef struct tgi_debug_handle {
+    struct tgi_debug_handle *next;
     char name[64];
     tg_tensor t;
-} tgi_grave;
-static tgi_grave *tgi_graveyard; /* all of them, of all threads: a leak checker finds them here */
+} tgi_debug_handle;
+static tgi_debug_handle *tgi_debug_handles; /* all of them, of all threads: a leak checker finds them here */
 
 /* What is no shape is refused by the function that gets it: -1 dims stand for numbers that are not there. */
 tg_shape tg_make_shape(int ndim, const int64_t *dims)
@@ -4805,26 +4807,26 @@ static inline int32_t tgi_refs(const tg_tensor *t)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
 }
 
-static void tgi_mark_free(tgi_thread *S, tgi_mark *m)
+static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *m)
 {
-    m->backend->forget(S, m->event);
-    tgi_give_back(S, m, sizeof *m);
+    m->backend->event_destroy(S, m->event);
+    tgi_free(S, m, sizeof *m);
 }
 
 /* Before the bytes are used, or written: their device's further work waits for what is to come; the host does, if they
    are the host's.  A writer of what other threads use waits for the work of them all. */
-static bool tgi_settle(tgi_thread *S, tgi_storage *s, bool writing)
+static bool tgi_wait_pending(tgi_thread *S, tgi_storage *s, bool writing)
 {
-    tgi_mark **at = &s->marks;
-    if (writing && s->shared && !s->backend->drain(S, s->index)) return false;
+    tgi_pending_event **at = &s->pending;
+    if (writing && s->shared && !s->backend->device_sync(S, s->index)) return false;
     while (*at) {
-        tgi_mark *m = *at;
+        tgi_pending_event *m = *at;
         if (m->reading && !writing) {
             at = &m->next;
             continue;
         }
-        if (!(s->backend->host ? m->backend->wait_here(S, m->index, m->event)
-                               : m->backend->wait(S, s->index, m->event))) {
+        if (!(s->backend->host ? m->backend->event_sync(S, m->index, m->event)
+                               : m->backend->event_wait(S, s->index, m->event))) {
             return false;
         }
         if (s->shared && !writing) { /* others wait for it, too */
@@ -4832,70 +4834,72 @@ static bool tgi_settle(tgi_thread *S, tgi_storage *s, bool writing)
             continue;
         }
         *at = m->next;
-        tgi_mark_free(S, m);
+        tgi_pending_event_free(S, m);
     }
     return true;
 }
 
 /* The same before the bytes go: where an event fails, the device has to be idle. */
-static void tgi_settle_for_ever(tgi_thread *S, tgi_storage *s)
+static void tgi_wait_before_free(tgi_thread *S, tgi_storage *s)
 {
-    if (tgi_settle(S, s, true)) return;
-    if (s->shared) s->backend->drain(S, s->index);
-    while (s->marks) {
-        tgi_mark *m = s->marks;
-        m->backend->drain(S, m->index);
-        s->marks = m->next;
-        tgi_mark_free(S, m);
+    if (tgi_wait_pending(S, s, true)) return;
+    if (s->shared) s->backend->device_sync(S, s->index);
+    while (s->pending) {
+        tgi_pending_event *m = s->pending;
+        m->backend->device_sync(S, m->index);
+        s->pending = m->next;
+        tgi_pending_event_free(S, m);
     }
 }
 
 /* Notes that the bytes are in use up to here, by the device or its copy stream; in place of what was noted before of
    the same use, for a stream does its work in order.  False after recording an error, which names op; without op the
    caller has another way where there is no memory, and nothing is recorded of that. */
-static bool tgi_mark_use(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
-                         bool copy_stream, bool reading)
+static bool tgi_add_pending_event(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
+                                  bool copy_stream, bool reading)
 {
-    tgi_mark *m = s->marks;
+    tgi_pending_event *m = s->pending;
     void *event;
     while (m && (m->backend != backend || m->index != index || m->reading != reading)) m = m->next;
-    if (!backend->record(S, index, copy_stream, &event)) return false;
+    if (!backend->event_record(S, index, copy_stream, &event)) return false;
     if (m) {
-        backend->forget(S, m->event);
+        backend->event_destroy(S, m->event);
         m->event = event;
         return true;
     }
-    m = (tgi_mark *)tgi_take(S, sizeof *m);
+    m = (tgi_pending_event *)tgi_alloc(S, sizeof *m);
     if (!m) {
-        backend->forget(S, event);
+        backend->event_destroy(S, event);
         return op && tgi_no_memory(S, op, sizeof *m);
     }
     m->backend = backend;
     m->index = index;
     m->reading = reading;
     m->event = event;
-    m->next = s->marks;
-    s->marks = m;
+    m->next = s->pending;
+    s->pending = m;
     return true;
 }
 
 /* After a write in place: tape and other threads learn of it. */
-static void tgi_wrote(tgi_thread *S, tgi_storage *s, const char *writer)
+static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
     s->writer = writer;
-    if (s->shared && !s->backend->host && !tgi_mark_use(S, NULL, s, s->backend, s->index, false, false))
-        s->backend->drain(S, s->index);
+    if (s->shared && !s->backend->host && !tgi_add_pending_event(S, NULL, s, s->backend, s->index, false, false))
+        s->backend->device_sync(S, s->index);
 }
 
 /* Page-locked memory goes back with the event before which a copy still uses it. */
-static void tgi_storage_unpin(tgi_thread *S, tgi_storage *s)
+static void tgi_free_pinned_storage(tgi_thread *S, tgi_storage *s)
 {
-    tgi_mark *m = s->marks;
+    tgi_pending_event *m = s->pending;
     void *event = m && !m->next && m->backend == s->pinned ? m->event : NULL;
-    if (event) tgi_give_back(S, m, sizeof *m);
-    else tgi_settle_for_ever(S, s);
-    s->pinned->unpin(S, s->data, s->bytes, event);
+    if (event)
+        tgi_free(S, m, sizeof *m);
+    else
+        tgi_wait_before_free(S, s);
+    s->pinned->free_pinned(S, s->data, s->bytes, event);
 }
 
 /* With TG_DEBUG: the bytes of an ended tensor become NaN, or -1, so that a pointer to them that is still used shows. */
@@ -4928,13 +4932,13 @@ static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
         tgi_guard_close(&guard);
     }
     if (s->pinned) {
-        tgi_storage_unpin(S, s);
+        tgi_free_pinned_storage(S, s);
     } else {
-        if (s->marks || s->shared) tgi_settle_for_ever(S, s);
+        if (s->pending || s->shared) tgi_wait_before_free(S, s);
         if (S->debug && !s->borrowed && s->bytes) tgi_poison(S, s);
         if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
     }
-    tgi_give_back(S, s, s->block);
+    tgi_free(S, s, s->block);
 }
 
 static void tgi_link_last(tgi_link *list, tgi_link *item)
@@ -4979,15 +4983,15 @@ static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t 
 
 static void tgi_free_name(tgi_thread *S, char *name)
 {
-    if (name) tgi_give_back(S, name, strlen(name) + 1);
+    if (name) tgi_free(S, name, strlen(name) + 1);
 }
 
 /* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended;
    with TG_DEBUG it serves one handle alone. */
-static tg_tensor *tgi_take_handle(tgi_thread *S)
+static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
     tgi_link *block = S->free_handles;
-    tgi_grave *grave;
+    tgi_debug_handle *grave;
     if (!S->debug) {
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
@@ -4996,24 +5000,24 @@ static tg_tensor *tgi_take_handle(tgi_thread *S)
         return (tg_tensor *)(void *)block;
     }
     S->stats.allocations++;
-    grave = (tgi_grave *)malloc(sizeof *grave); /* it outlives every allocator that the program sets */
+    grave = (tgi_debug_handle *)malloc(sizeof *grave); /* it outlives every allocator that the program sets */
     if (!grave) return NULL;
-    grave->next = (tgi_grave *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_graveyard, grave);
+    grave->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, grave);
     grave->name[0] = 0;
     return &grave->t;
 }
 
-static void tgi_give_back_handle(tgi_thread *S, tg_tensor *t)
+static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
 {
-    tgi_grave *grave;
+    tgi_debug_handle *grave;
     t->storage = NULL;
-    if (t->flags & TGI_GRAVE) {
-        grave = (tgi_grave *)(void *)((char *)t - offsetof(tgi_grave, t));
+    if (t->flags & TGI_DEBUG_HANDLE) {
+        grave = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
         if (t->name) snprintf(grave->name, sizeof grave->name, "%.63s", t->name);
     }
     tgi_free_name(S, t->name);
     t->name = NULL;
-    if (t->flags & TGI_GRAVE) return;
+    if (t->flags & TGI_DEBUG_HANDLE) return;
     if (!tgi_may_cache(S, sizeof *t)) {
         tgi_raw_free(S, t, sizeof *t);
         return;
@@ -5023,12 +5027,12 @@ static void tgi_give_back_handle(tgi_thread *S, tg_tensor *t)
     S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 
-static void tgi_unpin(tgi_thread *S, tg_tensor *t)
+static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
 {
-    if (tgi_count(t, &t->pins, -1) != 0) return;
+    if (tgi_count(t, &t->saved_refs, -1) != 0) return;
     if (t->storage) tgi_storage_unref(S, t->storage);
     S->stats.tensors--;
-    tgi_give_back_handle(S, t);
+    tgi_free_handle(S, t);
 }
 
 /* What a tensor knows of its history is how to let go of it. */
@@ -5041,26 +5045,26 @@ static const struct {
 
 /* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
    list (by their links), so that no chain of gradients, however long, recurses. */
-static void tgi_bury(tgi_thread *S);
+static void tgi_release_tensors(tgi_thread *S);
 
-static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
+static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
 {
     tgi_leave_list(S, t);
     t->ended = t->cause ? t->cause : (uint8_t)S->cause;
     t->cause = TGI_ALIVE;
-    if (t->flags & TGI_DYING) { /* it had come back to life while it waited */
-        tgi_unpin(S, t);
+    if (t->flags & TGI_RELEASING) { /* it had come back to life while it waited */
+        tgi_saved_unref(S, t);
         return;
     }
-    t->flags |= TGI_DYING;
-    t->next_dying = S->dying_handles;
-    S->dying_handles = t;
-    if (!S->burying) tgi_bury(S);
+    t->flags |= TGI_RELEASING;
+    t->next_ended = S->ended_tensors;
+    S->ended_tensors = t;
+    if (!S->releasing_tensors) tgi_release_tensors(S);
 }
 
 static void tgi_unref(tgi_thread *S, tg_tensor *t)
 {
-    if (t && tgi_count(t, &t->refs, -1) == 0) tgi_handle_dies(S, t);
+    if (t && tgi_count(t, &t->refs, -1) == 0) tgi_release_tensor(S, t);
 }
 
 /* The same, for a reference whose end the user is told of by this cause. */
@@ -5072,15 +5076,15 @@ static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
     S->cause = was;
 }
 
-static void tgi_bury(tgi_thread *S)
+static void tgi_release_tensors(tgi_thread *S)
 {
-    S->burying = true;
-    while (S->dying_handles) {
-        tg_tensor *t = S->dying_handles, *grad, *base;
-        S->dying_handles = t->next_dying;
-        t->flags &= (uint16_t)~TGI_DYING;
+    S->releasing_tensors = true;
+    while (S->ended_tensors) {
+        tg_tensor *t = S->ended_tensors, *grad, *base;
+        S->ended_tensors = t->next_ended;
+        t->flags &= (uint16_t)~TGI_RELEASING;
         if (tgi_refs(t) > 0) { /* it has come back to life */
-            tgi_unpin(S, t);
+            tgi_saved_unref(S, t);
             continue;
         }
         if (t->node || t->hooks) tgi_history.release(S, t);
@@ -5088,19 +5092,19 @@ static void tgi_bury(tgi_thread *S)
         t->grad = t->base = NULL;
         tgi_unref_by(S, grad, TGI_BY_GRADIENT);
         tgi_unref_by(S, base, TGI_BY_OWNER);
-        tgi_unpin(S, t);
+        tgi_saved_unref(S, t);
     }
-    S->burying = false;
+    S->releasing_tensors = false;
 }
 
-static void tgi_pin(tg_tensor *t) { tgi_count(t, &t->pins, 1); }
+static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
 
-/* One more handle.  A tensor that only pins kept (a rule takes a view of what it saved) comes back to life, and pins
-   again. */
+/* One more handle.  A tensor that was only saved (a rule takes a view of it) is alive again, and saved_refs counts that
+   once more. */
 static void tgi_ref(tg_tensor *t)
 {
     if (tgi_count(t, &t->refs, 1) != 1) return;
-    tgi_pin(t);
+    tgi_saved_ref(t);
     if (t->ended) t->cause = t->ended;
     t->ended = TGI_ALIVE;
 }
@@ -5144,7 +5148,7 @@ static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
 /* Opens a frame and returns its serial, or 0 after recording an error. */
 static uint64_t tgi_frame_open(tgi_thread *S, int kind)
 {
-    tgi_frame *f = (tgi_frame *)tgi_take(S, sizeof *f);
+    tgi_frame *f = (tgi_frame *)tgi_alloc(S, sizeof *f);
     if (!f) {
         tgi_no_memory(S, "scope_begin", sizeof *f);
         return 0;
@@ -5155,7 +5159,7 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     f->grad_off = S->grad_off;
     f->scope = S->scope;
     f->scope_serial = S->scope_serial;
-    if (kind == TGI_HOLD_SCOPE) {
+    if (kind == TGI_GUARD_SCOPE) {
         f->list.prev = f->list.next = &f->list;
         S->scope = &f->list;
         S->scope_serial = f->serial;
@@ -5173,8 +5177,8 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
         S->scope = f->scope;
         S->scope_serial = f->scope_serial;
         S->grad_off = f->grad_off;
-        if (f->kind == TGI_HOLD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
-        tgi_give_back(S, f, sizeof *f);
+        if (f->kind == TGI_GUARD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
+        tgi_free(S, f, sizeof *f);
     }
 }
 
@@ -5183,7 +5187,7 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
 static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 {
     tgi_frame *f = S->frame;
-    if (S->guard && serial <= S->guard->floor) {
+    if (S->guard && serial <= S->guard->frame_limit) {
         S->guard->misused = true;
         return false;
     }
@@ -5209,7 +5213,7 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->what = what;
     g->composite = S->composite;
     g->frame = S->frame;
-    g->floor = S->serials;
+    g->frame_limit = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
     g->misused = g->midway = false;
@@ -5221,12 +5225,12 @@ static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what)
 {
     tgi_guard_open(g, S, what);
     g->midway = true;
-    g->burying = S->burying;
+    g->releasing_tensors = S->releasing_tensors;
     g->scope = S->scope;
     g->scope_serial = S->scope_serial;
     g->made.prev = g->made.next = &g->made;
-    g->floor = ++S->serials;
-    S->burying = true;
+    g->frame_limit = ++S->serials;
+    S->releasing_tensors = true;
     S->scope = &g->made;
     S->scope_serial = S->serials;
 }
@@ -5241,8 +5245,8 @@ static bool tgi_guard_close(tgi_guard *g)
         tgi_end_list(S, &g->made, TGI_BY_SCOPE);
         S->scope = g->scope;
         S->scope_serial = g->scope_serial;
-        S->burying = g->burying;
-        if (!S->burying) tgi_bury(S);
+        S->releasing_tensors = g->releasing_tensors;
+        if (!S->releasing_tensors) tgi_release_tensors(S);
     }
     S->guard = g->outer;
     S->composite = g->composite;
@@ -5263,7 +5267,7 @@ static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S,
 tg_mark tg_scope_begin(void)
 {
     tg_mark mark;
-    mark.serial = tgi_frame_open(tgi_self(), TGI_HOLD_SCOPE);
+    mark.serial = tgi_frame_open(tgi_self(), TGI_GUARD_SCOPE);
     return mark;
 }
 
@@ -5272,7 +5276,7 @@ void tg_scope_end(tg_mark mark)
     tgi_thread *S = tgi_self();
     if (mark.serial == 0) return; /* the begin failed and has said so */
     if (tgi_frame_close(S, mark.serial)) return;
-    if (S->guard && mark.serial <= S->guard->floor) {
+    if (S->guard && mark.serial <= S->guard->frame_limit) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "%s cannot end a scope that was opened before it was called",
                  S->guard->what);
         return;
@@ -5281,18 +5285,18 @@ void tg_scope_end(tg_mark mark)
              "this scope is not open: it was ended before, by its own mark or an outer one");
 }
 
-tgi_hold tgi_hold_open(void *self, int kind, int value)
+tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
 {
     tgi_thread *S = tgi_self();
-    tgi_hold hold;
+    tgi_scope_guard hold;
     hold.self = self;
     hold.serial = tgi_frame_open(S, kind);
-    if (kind == TGI_HOLD_GRAD && hold.serial) S->grad_off = !value;
+    if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
     return hold;
 }
 
 /* Acts only if the hold is the one that was opened: a jump past its declaration leaves garbage in it. */
-void tgi_hold_close(tgi_hold *hold)
+void tgi_scope_guard_close(tgi_scope_guard *hold)
 {
     if (hold->self == (const void *)hold && hold->serial) tgi_frame_close(tgi_self(), hold->serial);
     hold->serial = 0;
@@ -5302,7 +5306,7 @@ void tgi_hold_close(tgi_hold *hold)
 static tgi_frame *tgi_innermost_scope(tgi_thread *S)
 {
     tgi_frame *f = S->frame;
-    while (f && f->kind != TGI_HOLD_SCOPE) f = f->below;
+    while (f && f->kind != TGI_GUARD_SCOPE) f = f->below;
     return f && f->serial == S->scope_serial ? f : NULL;
 }
 
@@ -5330,9 +5334,11 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
         "ended with the optimizer, graph or view that held it last"};
-    const tgi_grave *grave = (const tgi_grave *)(const void *)((const char *)t - offsetof(tgi_grave, t));
+    const tgi_debug_handle *grave =
+        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
     const char *name;
-    if (!(t->flags & TGI_GRAVE)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
+    if (!(t->flags & TGI_DEBUG_HANDLE))
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
     name = t->name ? t->name : grave->name;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
                     t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
@@ -5461,8 +5467,8 @@ static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
 {
     tgi_storage *s = t->storage;
     if (t->flags & TGI_SHARED) return true;
-    if (s->marks && !tgi_settle(S, s, true)) return false;
-    if (!s->backend->host && !tgi_mark_use(S, "share", s, s->backend, s->index, false, false)) return false;
+    if (s->pending && !tgi_wait_pending(S, s, true)) return false;
+    if (!s->backend->host && !tgi_add_pending_event(S, "share", s, s->backend, s->index, false, false)) return false;
     t->flags |= TGI_SHARED;
     s->shared = true;
     return true;
@@ -5566,14 +5572,14 @@ static int64_t tgi_numel(const tg_tensor *t)
 /* A handle without shape or storage, in the current scope; NULL after recording an error. */
 static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
-    tg_tensor *t = tgi_take_handle(S);
+    tg_tensor *t = tgi_alloc_handle(S);
     if (!t) return tgi_no_memory(S, op, sizeof *t), t;
     memset(t, 0, offsetof(tg_tensor, dim));
     if (S->debug) {
-        t->flags = TGI_GRAVE;
+        t->flags = TGI_DEBUG_HANDLE;
         t->maker = S->composite ? S->composite : op;
     }
-    t->refs = t->pins = 1;
+    t->refs = t->saved_refs = 1;
     t->dtype = (uint8_t)dtype;
     t->owner = S->id;
     if (++S->stats.tensors > S->stats.peak_tensors) S->stats.peak_tensors = S->stats.tensors;
@@ -5593,14 +5599,15 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
 {
     bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
     size_t block = sizeof(tgi_storage) + (inside ? bytes : 0);
-    tgi_storage *s = (tgi_storage *)tgi_take(S, block);
+    tgi_storage *s = (tgi_storage *)tgi_alloc(S, block);
     void *data = NULL;
-    if (s && memory == TGI_PINNED) data = pinning->pin(S, bytes);
+    if (s && memory == TGI_PINNED)
+        data = pinning->alloc_pinned(S, bytes);
     else if (s && !inside) data = backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
     if (!s || (!inside && !data)) {
         if (!s) tgi_no_memory(S, op, block);
         else tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
-        tgi_give_back(S, s, block);
+        tgi_free(S, s, block);
         return NULL;
     }
     memset(s, 0, sizeof *s);
@@ -5675,15 +5682,15 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
 }
 
 /* Whether a kernel may read t, or write it, which waits in its device's order for what is still to come there.  An op's
-   inputs are so from tgi_begin on, and what it writes from tgi_begin_write on; others ask here. */
-static bool tgi_ready(tgi_thread *S, const tg_tensor *t, bool writing)
+   inputs are so from tgi_op_begin on, and what it writes from tgi_op_begin_in_place on; others ask here. */
+static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
 {
     tgi_storage *s = t->storage;
-    return TGI_LIKELY(!s->marks && !(writing && s->shared)) || tgi_settle(S, s, writing);
+    return TGI_LIKELY(!s->pending && !(writing && s->shared)) || tgi_wait_pending(S, s, writing);
 }
 
 /* An operand for a kernel: t, which is ready, over its own dims. */
-static inline void tgi_point_at(tgi_operand *o, const tg_tensor *t)
+static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
 {
     int i;
     o->dtype = (tg_dtype)t->dtype;
@@ -5695,7 +5702,7 @@ static inline void tgi_point_at(tgi_operand *o, const tg_tensor *t)
 static tgi_operand tgi_operand_of(const tg_tensor *t)
 {
     tgi_operand o;
-    tgi_point_at(&o, t);
+    tgi_operand_init(&o, t);
     return o;
 }
 
@@ -5708,7 +5715,7 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     loop.ndim = t->ndim;
     memcpy(loop.dim, t->dim, sizeof(int64_t) * t->ndim);
     loop.nargs = 1;
-    tgi_point_at(&loop.arg[0], t);
+    tgi_operand_init(&loop.arg[0], t);
     loop.scalar[0] = loop.scalar[1] = 0;
     return loop;
 }
@@ -5716,7 +5723,7 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
 /* t's memory from its element `at` on, ready to be read or written; NULL after recording an error. */
 static void *tgi_bytes_at(tgi_thread *S, const tg_tensor *t, int64_t at, bool writing)
 {
-    if (!tgi_ready(S, t, writing)) return NULL;
+    if (!tgi_wait_ready(S, t, writing)) return NULL;
     return (char *)t->storage->data + (t->offset + at) * (int64_t)tgi_dtypes[t->dtype].size;
 }
 
@@ -5750,7 +5757,7 @@ static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *ho
 static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     tgi_loop loop = tgi_loop_over(y);
-    if (!tgi_ready(S, y, true) || !tgi_ready(S, x, false)) return false;
+    if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(x);
     return y->storage->backend->copy(S, &loop);
@@ -5782,13 +5789,13 @@ static bool tgi_holds(tgi_thread *S, const char *op, tg_dtype dtype, double valu
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
 {
     tgi_loop loop = tgi_loop_over(y);
-    if (!tgi_ready(S, y, true)) return false;
+    if (!tgi_wait_ready(S, y, true)) return false;
     loop.scalar[0] = value;
     return y->storage->backend->fill(S, &loop);
 }
 
 /* t, if a kernel could fill it; else nothing is left of it. */
-static tg_tensor *tgi_made(tgi_thread *S, tg_tensor *t, bool ok)
+static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
 {
     if (t && !ok) tgi_unref(S, t);
     return ok ? t : NULL;
@@ -5813,7 +5820,7 @@ static tg_tensor *tgi_full(tgi_thread *S, const char *op, tg_shape shape, double
                            tg_device device)
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
-    return t ? tgi_made(S, t, tgi_holds(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
+    return t ? tgi_or_release(S, t, tgi_holds(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
 }
 
 static tg_tensor *tgi_full_default(const char *op, tg_shape shape, double value)
@@ -5826,7 +5833,8 @@ static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 {
     tgi_thread *S = tgi_self();
     tg_tensor *y = tgi_argument(S, op, "t", t) ? tgi_new_like(S, op, t) : NULL;
-    return y ? tgi_made(S, y, tgi_holds(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value)) : NULL;
+    return y ? tgi_or_release(S, y, tgi_holds(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value))
+             : NULL;
 }
 
 tg_tensor *tg_empty(tg_shape shape)
@@ -5889,7 +5897,7 @@ static tg_tensor *tgi_arange(tgi_thread *S, const char *op, double start, double
     if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count), (tg_tensor *)NULL;
     n = (int64_t)count;
     t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
-    return t ? tgi_made(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
+    return t ? tgi_or_release(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
 }
 
 tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device)
@@ -5917,12 +5925,12 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
         return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
     t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
     if (!t) return NULL;
-    if (n <= 1) return tgi_made(S, t, tgi_fill_elements(S, t, a));
+    if (n <= 1) return tgi_or_release(S, t, tgi_fill_elements(S, t, a));
     out = tgi_operand_of(t); /* from both ends, so that the last one is b to the last bit */
-    if (!backend->arange(S, out, half, a, step)) return tgi_made(S, t, false);
+    if (!backend->arange(S, out, half, a, step)) return tgi_or_release(S, t, false);
     out.data = (char *)out.data + (n - 1) * (int64_t)tgi_dtypes[t->dtype].size;
     out.stride[0] = -1;
-    return tgi_made(S, t, backend->arange(S, out, rest, b, -step));
+    return tgi_or_release(S, t, backend->arange(S, out, rest, b, -step));
 }
 
 tg_tensor *tg_eye(int64_t n)
@@ -5940,7 +5948,7 @@ tg_tensor *tg_eye(int64_t n)
     loop.ndim = 1;
     loop.arg[0].stride[0] = n + 1;
     loop.scalar[0] = 1;
-    return tgi_made(S, t, t->storage->backend->fill(S, &loop));
+    return tgi_or_release(S, t, t->storage->backend->fill(S, &loop));
 }
 
 static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_shape shape, tg_dtype dtype,
@@ -5948,8 +5956,8 @@ static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_s
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
-    if (!data && t->storage->bytes) return tgi_null_argument(S, op, "data"), tgi_made(S, t, false);
-    return tgi_made(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
+    if (!data && t->storage->bytes) return tgi_null_argument(S, op, "data"), tgi_or_release(S, t, false);
+    return tgi_or_release(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
 }
 
 tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device)
@@ -5988,7 +5996,7 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
     if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
     t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    s = (tgi_storage *)tgi_take(S, sizeof *s);
+    s = (tgi_storage *)tgi_alloc(S, sizeof *s);
     if (!s) {
         tgi_no_memory(S, "wrap", sizeof *s);
         tgi_unref(S, t);
@@ -6030,18 +6038,18 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 }
 
 /* Whether the argument t of a getter can be used.  A getter does not begin the state of a thread. */
-static bool tgi_gets(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
+static bool tgi_check_tensor(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
 
 int tg_ndim(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "ndim")) return 0;
+    if (!tgi_check_tensor(t, "ndim")) return 0;
     return t->ndim;
 }
 
 static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, const int64_t *list)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_gets(t, op)) return 0;
+    if (!tgi_check_tensor(t, op)) return 0;
     if (t->ndim == 0) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension specified as %d but tensor has no dimensions", dim), 0;
     }
@@ -6053,19 +6061,19 @@ int64_t tg_stride(const tg_tensor *t, int dim) { return tgi_size_at(t, "stride",
 
 int64_t tg_numel(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "numel")) return 0;
+    if (!tgi_check_tensor(t, "numel")) return 0;
     return tgi_numel(t);
 }
 
 tg_shape tg_shape_of(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "shape_of")) return TG_SCALAR;
+    if (!tgi_check_tensor(t, "shape_of")) return TG_SCALAR;
     return tg_make_shape(t->ndim, t->dim);
 }
 
 tg_dtype tg_dtype_of(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "dtype_of")) return TG_F32;
+    if (!tgi_check_tensor(t, "dtype_of")) return TG_F32;
     return (tg_dtype)t->dtype;
 }
 
@@ -6080,13 +6088,13 @@ static tg_device tgi_device_of(const tg_tensor *t)
 tg_device tg_device_of(const tg_tensor *t)
 {
     static const tg_device cpu = TG_CPU_INIT;
-    if (!tgi_gets(t, "device_of")) return cpu;
+    if (!tgi_check_tensor(t, "device_of")) return cpu;
     return tgi_device_of(t);
 }
 
 bool tg_is_cuda(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "is_cuda")) return false;
+    if (!tgi_check_tensor(t, "is_cuda")) return false;
     return t->storage->backend->type == TG_DEV_CUDA;
 }
 
@@ -6104,13 +6112,13 @@ static bool tgi_is_contiguous(const tg_tensor *t)
 
 bool tg_is_contiguous(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "is_contiguous")) return false;
+    if (!tgi_check_tensor(t, "is_contiguous")) return false;
     return tgi_is_contiguous(t);
 }
 
 int64_t tg_version_of(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "version_of")) return 0;
+    if (!tgi_check_tensor(t, "version_of")) return 0;
     return t->storage->version;
 }
 
@@ -6118,7 +6126,7 @@ static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
 {
     *copy = NULL;
     if (!name || !*name) return true;
-    *copy = (char *)tgi_take(S, strlen(name) + 1);
+    *copy = (char *)tgi_alloc(S, strlen(name) + 1);
     if (!*copy) return tgi_no_memory(S, "set_name", strlen(name) + 1);
     strcpy(*copy, name);
     return true;
@@ -6143,7 +6151,7 @@ tg_status tg_set_name(tg_tensor *t, const char *name)
 
 const char *tg_name(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "name")) return "";
+    if (!tgi_check_tensor(t, "name")) return "";
     return t->name ? t->name : "";
 }
 
@@ -6225,7 +6233,7 @@ double tg_get(tg_tensor *t, tg_shape index)
 
 void *tg_data(tg_tensor *t)
 {
-    if (!tgi_gets(t, "data")) return NULL;
+    if (!tgi_check_tensor(t, "data")) return NULL;
     return tgi_bytes_at(tgi_self(), t, 0, true); /* its user may write */
 }
 
@@ -6233,7 +6241,7 @@ static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
     bool other, far, gaps;
-    if (!tgi_gets(t, op)) return NULL;
+    if (!tgi_check_tensor(t, op)) return NULL;
     other = t->dtype != (uint8_t)dtype;
     far = !t->storage->backend->host;
     gaps = !tgi_is_contiguous(t);
@@ -6260,9 +6268,9 @@ int64_t *tg_data_i64(tg_tensor *t) { return (int64_t *)tgi_host_data(t, "data_i6
 
 tg_tensor *tg_touch_(tg_tensor *t)
 {
-    if (!tgi_gets(t, "touch_")) return NULL;
-    if (!tgi_ready(tgi_self(), t, true)) return NULL;
-    tgi_wrote(tgi_self(), t->storage, "touch_");
+    if (!tgi_check_tensor(t, "touch_")) return NULL;
+    if (!tgi_wait_ready(tgi_self(), t, true)) return NULL;
+    tgi_bump_version(tgi_self(), t->storage, "touch_");
     return t;
 }
 
@@ -6295,7 +6303,7 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
 /* ======== @@TAPE ==================================================================================================
 
    Every recorded op makes one node, numbered as it is made; edges go from newer nodes to older ones, always. A
-   tensor owns the node that made it; a node owns older nodes through its edges and pins the tensors that its rule
+   tensor owns the node that made it; a node owns older nodes through its edges and saved_refs the tensors that its rule
    saved, never their handles: so nothing can form a cycle. Backward runs the newest node that has a gradient until
    none is left. */
 
@@ -6306,27 +6314,32 @@ typedef struct {
     int64_t i, j;
     int dim, flag, listed;
     const int64_t *list;
-} tgi_attr;
+} tgi_op_params;
 
 /* Where a view lies in its base: both relative to the base's first element. */
 typedef struct {
     int base_ndim, ndim;
     int64_t base_dim[TG_MAX_DIMS], base_stride[TG_MAX_DIMS];
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS], offset;
-} tgi_geometry;
+} tgi_view_info;
 
 typedef struct { tgi_node *node; tg_tensor *leaf; int output; } tgi_edge; /* both NULL: no gradient is wanted */
 
-/* A saved tensor: which >= 0 is the input of that number, -1 - k is output k, TGI_EXTRA neither. */
-enum { TGI_EXTRA = INT_MIN };
+/* A saved tensor: which >= 0 is the input of that number, -1 - k is output k, TGI_SAVED_OTHER neither. */
+enum { TGI_SAVED_OTHER = INT_MIN };
 typedef struct { tg_tensor *t; uint32_t version; int which; } tgi_saved;
 
 /* What an output was like: a gradient for it must be the same. */
-typedef struct { const tgi_backend *backend; int index; uint8_t dtype, ndim; const int64_t *dim; } tgi_meta;
+typedef struct {
+    const tgi_backend *backend;
+    int index;
+    uint8_t dtype, ndim;
+    const int64_t *dim;
+} tgi_output_info;
 
 enum {
-    TGI_FREED = 1, /* a backward has dropped what was saved */
-    TGI_SLICES = 2 /* the op wrote in place through a view: the rule sees the view of g, its base gets the rest */
+    TGI_FREED = 1,     /* a backward has dropped what was saved */
+    TGI_WROTE_VIEW = 2 /* the op wrote in place through a view: the rule sees the view of g, its base gets the rest */
 };
 
 struct tgi_node {
@@ -6336,23 +6349,23 @@ struct tgi_node {
     uint16_t flags;
     const struct tgi_op *op;
     uint64_t number;
-    tgi_record *record; /* in a running backward */
+    tgi_grad_slot *slot; /* in a running backward */
     tgi_hook_entry *hooks;
-    tgi_geometry *view;
+    tgi_view_info *view;
     tg_ctx *ctx; /* of a custom op or a checkpoint */
     size_t block;
     char *name;          /* of output 0, or NULL */
     tgi_edge *edge;      /* [inputs]; in the tail, as all below */
     tgi_saved *saved;    /* [saves] */
-    tgi_meta *meta;      /* [outputs] */
-    tgi_attr *attr;
+    tgi_output_info *meta; /* [outputs] */
+    tgi_op_params *params;
 };
 
 /* A node or leaf that has received a gradient in a run, and waits. */
-struct tgi_record {
-    tgi_record *outer;           /* the same node's record in another live run */
-    tgi_record *child, *sibling; /* in the queue */
-    tgi_record *all;             /* the run's other records */
+struct tgi_grad_slot {
+    tgi_grad_slot *outer;           /* the same node's record in another live run */
+    tgi_grad_slot *child, *sibling; /* in the queue */
+    tgi_grad_slot *all;             /* the run's other records */
     uint64_t run, number;
     tgi_node *node;
     tg_tensor *leaf;
@@ -6385,7 +6398,7 @@ struct tg_ctx {
     int n_in, n_out;
     tg_tensor *const *in;
     tg_tensor **out;
-    uint64_t differentiable_not; /* a bit per output */
+    uint64_t non_differentiable; /* a bit per output */
     int saves, room;
     tg_tensor **save;             /* while forward runs; then they are in the node */
     struct tgi_ctx_block *blocks; /* of tg_ctx_alloc, and the name */
@@ -6398,7 +6411,7 @@ typedef struct {
     tgi_thread *S;
     tg_backward_run *run;
     tgi_node *node;
-    const tgi_attr *attr;
+    const tgi_op_params *params;
     tg_tensor **grad;   /* [outputs] */
     uint64_t received;  /* a bit per output: not only zeros that stand for none */
     tg_tensor **result; /* [inputs] */
@@ -6459,8 +6472,8 @@ static const tgi_op *tgi_op_row(int op)
 
 /* The tape knows no op: these few it reaches through pointers. */
 static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims);
-static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_geometry *view);
-static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_geometry *view);
+static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *view);
+static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_view_info *view);
 static const struct {
     tg_tensor *(*add)(tg_tensor *, tg_tensor *);
     tg_tensor *(*add_)(tg_tensor *, tg_tensor *);
@@ -6469,25 +6482,25 @@ static const struct {
     tg_tensor *(*any)(tg_tensor *);
     tg_tensor *(*to)(tg_tensor *, tg_device, tg_dtype, int);
     tg_tensor *(*sum_to)(tg_tensor *, int, const int64_t *);
-    tg_tensor *(*as_strided)(tg_tensor *, const tgi_geometry *);
-    tg_tensor *(*scatter_view)(tg_tensor *, tg_tensor *, const tgi_geometry *);
+    tg_tensor *(*as_strided)(tg_tensor *, const tgi_view_info *);
+    tg_tensor *(*scatter_view)(tg_tensor *, tg_tensor *, const tgi_view_info *);
 } tgi_reach = {tg_add, tg_add_, tg_clone, tg_isnan, tg_any, tg_to_ex, tgi_sum_to, tgi_as_strided, tgi_scatter_view};
 
 /* ---- nodes ---- */
 
 /* A node with room for its tail, not yet on the tape; NULL after recording an error. */
 static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
-                              tg_tensor *const *out, const tgi_attr *attr, const tgi_geometry *view)
+                              tg_tensor *const *out, const tgi_op_params *params, const tgi_view_info *view)
 {
-    size_t list_bytes = attr ? sizeof(int64_t) * (size_t)attr->listed : 0,
-           attr_bytes = attr ? sizeof *attr + list_bytes : 0;
+    size_t list_bytes = params ? sizeof(int64_t) * (size_t)params->listed : 0,
+           params_bytes = params ? sizeof *params + list_bytes : 0;
     size_t bytes = sizeof(tgi_node) + sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_saved) * (size_t)saves +
-                   sizeof(tgi_meta) * (size_t)outputs + attr_bytes;
+                   sizeof(tgi_output_info) * (size_t)outputs + params_bytes;
     tgi_node *n;
     char *tail;
     int i;
     for (i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
-    n = (tgi_node *)tgi_take(S, bytes);
+    n = (tgi_node *)tgi_alloc(S, bytes);
     if (!n) return tgi_no_memory(S, op->name, bytes), n;
     memset(n, 0, sizeof *n + sizeof(tgi_edge) * (size_t)inputs);
     n->refs = 1;
@@ -6498,16 +6511,16 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
     tail = (char *)(n + 1);
     n->edge = (tgi_edge *)(void *)tail, tail += sizeof(tgi_edge) * (size_t)inputs;
     n->saved = (tgi_saved *)(void *)tail, tail += sizeof(tgi_saved) * (size_t)saves;
-    n->meta = (tgi_meta *)(void *)tail, tail += sizeof(tgi_meta) * (size_t)outputs;
-    if (attr) {
-        n->attr = (tgi_attr *)(void *)tail;
-        *n->attr = *attr;
-        n->attr->list = (const int64_t *)(void *)(tail + sizeof *attr);
-        if (list_bytes) memcpy(tail + sizeof *attr, attr->list, list_bytes);
-        tail += attr_bytes;
+    n->meta = (tgi_output_info *)(void *)tail, tail += sizeof(tgi_output_info) * (size_t)outputs;
+    if (params) {
+        n->params = (tgi_op_params *)(void *)tail;
+        *n->params = *params;
+        n->params->list = (const int64_t *)(void *)(tail + sizeof *params);
+        if (list_bytes) memcpy(tail + sizeof *params, params->list, list_bytes);
+        tail += params_bytes;
     }
     for (i = 0; i < outputs; ++i) {
-        tgi_meta *m = &n->meta[i];
+        tgi_output_info *m = &n->meta[i];
         m->backend = out[i]->storage->backend;
         m->index = out[i]->storage->index;
         m->dtype = out[i]->dtype;
@@ -6517,9 +6530,9 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
         tail += sizeof(int64_t) * m->ndim;
     }
     if (view) {
-        n->view = (tgi_geometry *)tgi_take(S, sizeof *view);
+        n->view = (tgi_view_info *)tgi_alloc(S, sizeof *view);
         if (!n->view) {
-            tgi_give_back(S, n, bytes);
+            tgi_free(S, n, bytes);
             tgi_no_memory(S, op->name, sizeof *view);
             return NULL;
         }
@@ -6539,7 +6552,7 @@ static void tgi_node_link(tgi_thread *S, tgi_node *n)
 static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
 {
     int i;
-    for (i = 0; i < n->saves; ++i) tgi_unpin(S, n->saved[i].t);
+    for (i = 0; i < n->saves; ++i) tgi_saved_unref(S, n->saved[i].t);
     S->stats.saved -= n->saves;
     n->saves = 0;
 }
@@ -6548,19 +6561,19 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx);
 static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
 static void tgi_node_unref(tgi_thread *S, tgi_node *n);
 
-static void tgi_node_bury(tgi_thread *S, tgi_node *n)
+static void tgi_node_free(tgi_thread *S, tgi_node *n)
 {
     int i;
     tgi_drop_saved(S, n);
     for (i = 0; i < n->inputs; ++i) {
         if (n->edge[i].node) tgi_node_unref(S, n->edge[i].node);
-        if (n->edge[i].leaf) tgi_unpin(S, n->edge[i].leaf);
+        if (n->edge[i].leaf) tgi_saved_unref(S, n->edge[i].leaf);
     }
     if (n->hooks) tgi_hooks_free(S, &n->hooks);
     if (n->ctx) tgi_ctx_free(S, n->ctx);
     tgi_free_name(S, n->name);
-    tgi_give_back(S, n->view, sizeof *n->view);
-    tgi_give_back(S, n, n->block);
+    tgi_free(S, n->view, sizeof *n->view);
+    tgi_free(S, n, n->block);
 }
 
 /* Nodes die through a worklist: a chain of any length is freed without recursion. */
@@ -6571,15 +6584,15 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n)
         tgi_unlink(&n->link);
         S->stats.nodes--;
     }
-    n->link.next = (tgi_link *)(void *)S->dying;
-    S->dying = n;
-    if (S->draining) return;
-    S->draining = true;
-    while ((n = S->dying) != NULL) {
-        S->dying = (tgi_node *)(void *)n->link.next;
-        tgi_node_bury(S, n);
+    n->link.next = (tgi_link *)(void *)S->ended_nodes;
+    S->ended_nodes = n;
+    if (S->releasing_nodes) return;
+    S->releasing_nodes = true;
+    while ((n = S->ended_nodes) != NULL) {
+        S->ended_nodes = (tgi_node *)(void *)n->link.next;
+        tgi_node_free(S, n);
     }
-    S->draining = false;
+    S->releasing_nodes = false;
 }
 
 /* Where gradients for t go. */
@@ -6591,7 +6604,7 @@ static void tgi_set_edge(tgi_edge *e, tg_tensor *t)
         t->node->refs++;
     } else {
         e->leaf = t;
-        tgi_pin(t);
+        tgi_saved_ref(t);
     }
 }
 
@@ -6601,7 +6614,7 @@ static void tgi_save_tensor(tgi_thread *S, tgi_node *n, tg_tensor *t, int which,
     s->t = t;
     s->which = which;
     s->version = version;
-    tgi_pin(t);
+    tgi_saved_ref(t);
     S->stats.saved++;
 }
 
@@ -6625,7 +6638,7 @@ static void tgi_set_node(tgi_thread *S, tg_tensor *t, tgi_node *n, int output)
     if (old) tgi_node_unref(S, old);
 }
 
-static void tgi_geometry_of(tgi_geometry *g, const tg_tensor *base, const tg_tensor *view)
+static void tgi_view_info_of(tgi_view_info *g, const tg_tensor *base, const tg_tensor *view)
 {
     g->base_ndim = base->ndim;
     g->ndim = view->ndim;
@@ -6638,14 +6651,14 @@ static void tgi_geometry_of(tgi_geometry *g, const tg_tensor *base, const tg_ten
 
 /* A view whose base was rewritten in place gets a new node on the base's new history.  False after recording an
    error. */
-static bool tgi_sync(tgi_thread *S, tg_tensor *t)
+static bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
 {
     tg_tensor *base = t->base;
-    tgi_geometry view;
+    tgi_view_info view;
     tgi_node *n;
     if (TGI_LIKELY(!base || t->history == base->history)) return true;
     if (base->flags & TGI_REQUIRES_GRAD) {
-        tgi_geometry_of(&view, base, t);
+        tgi_view_info_of(&view, base, t);
         n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &view);
         if (!n) return false;
         tgi_set_edge(&n->edge[0], base);
@@ -6668,15 +6681,15 @@ typedef struct {
     bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
     int nin, nout;
     tg_tensor *const *in;
-    tg_tensor *held[3], **out, *made[2]; /* out is made, or the user's list */
-    bool has_attr;
-    tgi_attr attr;
-    int64_t numbers[TGI_NUMBERS]; /* room for attr.list */
-    tgi_geometry *view;
+    tg_tensor *in_storage[3], **out, *out_storage[2]; /* out is made, or the user's list */
+    bool has_params;
+    tgi_op_params params;
+    int64_t numbers[TGI_NUMBERS]; /* room for params.list */
+    tgi_view_info *view;
     /* in place */
     tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
     tgi_node *node, *view_node;
-    tgi_geometry target_view;
+    tgi_view_info target_view;
 } tgi_call;
 
 static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
@@ -6703,7 +6716,7 @@ static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
 }
 
 /* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))". */
-static tgi_text tgi_mending_move(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
+static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
 {
     const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
     const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
@@ -6725,7 +6738,7 @@ static bool tgi_other_device(tgi_thread *S, const char *op, const char *argument
                     "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
                     "on %s\n%s",
                     tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                    tg_device_str(tgi_device_of(in[k])), tgi_mending_move(arguments, i, k, in, nin, in_place).text);
+                    tg_device_str(tgi_device_of(in[k])), tgi_move_hint(arguments, i, k, in, nin, in_place).text);
 }
 
 /* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
@@ -6750,10 +6763,10 @@ static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, i
     return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
 }
 
-static bool tgi_watch_note(tgi_thread *S, tg_tensor *t);
+static bool tgi_capture_note(tgi_thread *S, tg_tensor *t);
 
 /* A call of an op by a public function of that name. */
-static bool tgi_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
+static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
 {
     tgi_thread *S = tgi_self();
     int i, elsewhere = 0; /* an input that is not where the first is */
@@ -6764,10 +6777,10 @@ static bool tgi_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const
     c->in = in;
     c->nin = nin;
     c->nout = 0;
-    c->out = c->made;
-    c->records = c->has_attr = c->mixed = false;
-    memset(&c->attr, 0, sizeof c->attr);
-    c->attr.list = c->numbers;
+    c->out = c->out_storage;
+    c->records = c->has_params = c->mixed = false;
+    memset(&c->params, 0, sizeof c->params);
+    c->params.list = c->numbers;
     c->view = NULL;
     c->target = c->before = NULL;
     c->node = c->view_node = NULL;
@@ -6775,11 +6788,11 @@ static bool tgi_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const
         tg_tensor *t = in[i];
         if (!TGI_LIKELY(tgi_usable(S, t)))
             return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
-        if (!tgi_sync(S, t)) return false;
-        if (!TGI_LIKELY(!t->storage->marks) && !tgi_settle(S, t->storage, false)) return false;
+        if (!tgi_refresh_view(S, t)) return false;
+        if (!TGI_LIKELY(!t->storage->pending) && !tgi_wait_pending(S, t->storage, false)) return false;
         if (t->flags & TGI_REQUIRES_GRAD) {
             if (!S->grad_off) c->records = true;
-            if (S->watch && !tgi_watch_note(S, t)) return false;
+            if (S->captures && !tgi_capture_note(S, t)) return false;
         }
         if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
     }
@@ -6790,32 +6803,32 @@ static bool tgi_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const
     return true;
 }
 
-static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
+static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
 {
-    return tgi_begin_as(c, NULL, op, in, nin);
+    return tgi_op_begin_as(c, NULL, op, in, nin);
 }
 
-static bool tgi_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
+static bool tgi_op_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
 {
-    c->held[0] = a;
-    return tgi_begin_as(c, name, op, c->held, 1);
+    c->in_storage[0] = a;
+    return tgi_op_begin_as(c, name, op, c->in_storage, 1);
 }
 
-static bool tgi_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_begin1_as(c, NULL, op, a); }
+static bool tgi_op_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_op_begin1_as(c, NULL, op, a); }
 
-static bool tgi_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
+static bool tgi_op_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
 {
-    c->held[0] = a;
-    c->held[1] = b;
-    return tgi_begin(c, op, c->held, 2);
+    c->in_storage[0] = a;
+    c->in_storage[1] = b;
+    return tgi_op_begin(c, op, c->in_storage, 2);
 }
 
-static bool tgi_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
+static bool tgi_op_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
 {
-    c->held[0] = a;
-    c->held[1] = b;
-    c->held[2] = d;
-    return tgi_begin(c, op, c->held, 3);
+    c->in_storage[0] = a;
+    c->in_storage[1] = b;
+    c->in_storage[2] = d;
+    return tgi_op_begin(c, op, c->in_storage, 3);
 }
 
 /* One more output: a new tensor where the inputs live. */
@@ -6847,13 +6860,13 @@ static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
     int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
     for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
     if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
-    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_attr ? &c->attr : NULL,
+    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
 
 /* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
    did. */
-static tg_tensor *tgi_finish(tgi_call *c, bool ok)
+static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
@@ -6946,17 +6959,17 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
     return true;
 }
 
-/* After tgi_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
-static bool tgi_begin_write(tgi_call *c)
+/* After tgi_op_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
+static bool tgi_op_begin_in_place(tgi_call *c)
 {
     tgi_thread *S = c->S;
     tg_tensor *t = c->in[0];
     if (!tgi_may_write(c, t)) return false;
-    if (!tgi_ready(S, t, true)) return false;
+    if (!tgi_wait_ready(S, t, true)) return false;
     c->target = t;
     if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
     if (t->base) {
-        tgi_geometry_of(&c->target_view, t->base, t);
+        tgi_view_info_of(&c->target_view, t->base, t);
         c->view_node = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &c->target_view);
         if (!c->view_node) return false;
     }
@@ -6976,7 +6989,7 @@ static bool tgi_begin_write(tgi_call *c)
 }
 
 /* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
-static tg_tensor *tgi_finish_write(tgi_call *c, bool ok)
+static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
     tg_tensor *t = c->target, *base = t->base ? t->base : t;
@@ -6989,7 +7002,7 @@ static tg_tensor *tgi_finish_write(tgi_call *c, bool ok)
         tgi_unref(S, c->before);
         return NULL;
     }
-    tgi_wrote(S, t->storage, c->name);
+    tgi_bump_version(S, t->storage, c->name);
     if (!n) return t;
     if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
     for (i = 1; i < c->nin; ++i) {
@@ -7006,7 +7019,7 @@ static tg_tensor *tgi_finish_write(tgi_call *c, bool ok)
     if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
     tgi_node_link(S, n);
     if (base != t) {
-        n->flags |= TGI_SLICES;
+        n->flags |= TGI_WROTE_VIEW;
         tgi_set_node(S, base, n, 0);
         base->history++;
         tgi_set_edge(&c->view_node->edge[0], base);
@@ -7035,19 +7048,22 @@ bool tg_set_grad_enabled(bool on)
 void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
 
 /* Whether t can be used; brings a view's history up to date, which the getters that take const need, too. */
-static bool tgi_synced(const tg_tensor *t, const char *op)
+static bool tgi_check_refreshed(const tg_tensor *t, const char *op)
 {
     tgi_thread *S = tgi_self();
-    return tgi_argument(S, op, "t", t) && tgi_sync(S, (tg_tensor *)(uintptr_t)t);
+    return tgi_argument(S, op, "t", t) && tgi_refresh_view(S, (tg_tensor *)(uintptr_t)t);
 }
 
-bool tg_requires_grad(const tg_tensor *t) { return tgi_synced(t, "requires_grad") && (t->flags & TGI_REQUIRES_GRAD); }
-bool tg_is_leaf(const tg_tensor *t) { return tgi_synced(t, "is_leaf") && !t->node; }
+bool tg_requires_grad(const tg_tensor *t)
+{
+    return tgi_check_refreshed(t, "requires_grad") && (t->flags & TGI_REQUIRES_GRAD);
+}
+bool tg_is_leaf(const tg_tensor *t) { return tgi_check_refreshed(t, "is_leaf") && !t->node; }
 
 tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_synced(t, "set_requires_grad")) return NULL;
+    if (!tgi_check_refreshed(t, "set_requires_grad")) return NULL;
     if (on && !tgi_dtypes[t->dtype].floating) {
         tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad",
                  "only Tensors of floating point dtype can require gradients, not %s",
@@ -7067,7 +7083,7 @@ tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
 tg_tensor *tg_param(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_synced(t, "param")) return NULL;
+    if (!tgi_check_refreshed(t, "param")) return NULL;
     if (t->node) {
         tgi_fail(S, TG_ERR_GRAPH, "param",
                  "a parameter is a leaf, but this tensor was computed from others that require grad\n"
@@ -7101,7 +7117,7 @@ static void tgi_warn_of_no_grad(const tg_tensor *t)
 
 tg_tensor *tg_grad(tg_tensor *t)
 {
-    if (!tgi_gets(t, "grad")) return NULL;
+    if (!tgi_check_tensor(t, "grad")) return NULL;
     if (t->grad || !t->node || (t->flags & TGI_RETAINS_GRAD)) return t->grad;
     tgi_warn_of_no_grad(t);
     return NULL;
@@ -7158,7 +7174,7 @@ static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks)
         tgi_hook_entry *e = *hooks;
         *hooks = e->next;
         if (e->retain) e->retain->flags &= (uint16_t)~TGI_RETAINS_GRAD;
-        tgi_give_back(S, e, sizeof *e);
+        tgi_free(S, e, sizeof *e);
     }
 }
 
@@ -7170,7 +7186,7 @@ static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t)
     if (*at) {
         tgi_hook_entry *e = *at;
         *at = e->next;
-        tgi_give_back(S, e, sizeof *e);
+        tgi_free(S, e, sizeof *e);
     }
 }
 
@@ -7195,7 +7211,7 @@ static void tgi_sweep_hooks(tgi_thread *S, tgi_hook_entry **at)
             at = &e->next;
         } else {
             *at = e->next;
-            tgi_give_back(S, e, sizeof *e);
+            tgi_free(S, e, sizeof *e);
         }
     }
 }
@@ -7205,14 +7221,14 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     tgi_hook_entry *e, **at;
-    if (!tgi_synced(t, op)) return NULL;
+    if (!tgi_check_refreshed(t, op)) return NULL;
     if (!(t->flags & TGI_REQUIRES_GRAD)) {
         tgi_fail(S, TG_ERR_GRAPH, op,
                  strcmp(op, "retain_grad") ? "cannot register a hook on a tensor that doesn't require gradient"
                                            : "can't retain_grad on Tensor that has requires_grad=False");
         return NULL;
     }
-    e = (tgi_hook_entry *)tgi_take(S, sizeof *e);
+    e = (tgi_hook_entry *)tgi_alloc(S, sizeof *e);
     if (!e) return tgi_no_memory(S, op, sizeof *e), e;
     memset(e, 0, sizeof *e);
     for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {}
@@ -7237,7 +7253,7 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 {
     tgi_thread *S = tgi_self();
     tgi_hook_entry *e;
-    if (!tgi_synced(t, "hook_post_accumulate")) return 0;
+    if (!tgi_check_refreshed(t, "hook_post_accumulate")) return 0;
     if (!hook) return tgi_null_argument(S, "hook_post_accumulate", "hook"), 0;
     if (t->node) {
         tgi_fail(S, TG_ERR_GRAPH, "hook_post_accumulate",
@@ -7254,7 +7270,7 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 tg_tensor *tg_retain_grad(tg_tensor *t)
 {
     tgi_hook_entry *e;
-    if (!tgi_synced(t, "retain_grad")) return NULL;
+    if (!tgi_check_refreshed(t, "retain_grad")) return NULL;
     if ((t->flags & TGI_RETAINS_GRAD) || (!t->node && (t->flags & TGI_REQUIRES_GRAD))) return t;
     e = tgi_add_hook("retain_grad", t);
     if (!e) return NULL;
@@ -7297,21 +7313,21 @@ struct tg_backward_run {
     const char *op;  /* the function that was called */
     uint64_t raised; /* errors ever raised when it began */
     bool failed, partial;
-    tgi_record *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
-    tgi_record *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
-    tgi_record *discovered;         /* tg_gradients: every node that the outputs reach, oldest first */
+    tgi_grad_slot *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
+    tgi_grad_slot *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
+    tgi_grad_slot *discovered;         /* tg_gradients: every node that the outputs reach, oldest first */
     tg_tensor *const *wanted;       /* tg_gradients: inputs and results */
     tg_tensor **results;
     int wants;
     tg_tensor *shown; /* the gradient that the last tg_step_info has */
 };
 
-static tgi_record *tgi_meld(tgi_record *a, tgi_record *b)
+static tgi_grad_slot *tgi_meld(tgi_grad_slot *a, tgi_grad_slot *b)
 {
     if (!a) return b;
     if (!b) return a;
     if (a->number < b->number) {
-        tgi_record *swap = a;
+        tgi_grad_slot *swap = a;
         a = b;
         b = swap;
     }
@@ -7321,11 +7337,11 @@ static tgi_record *tgi_meld(tgi_record *a, tgi_record *b)
 }
 
 /* The heap without its first record: children are melded in pairs, then the pairs from last to first. */
-static tgi_record *tgi_heap_rest(tgi_record *top)
+static tgi_grad_slot *tgi_heap_rest(tgi_grad_slot *top)
 {
-    tgi_record *list = top->child, *pairs = NULL, *heap = NULL;
+    tgi_grad_slot *list = top->child, *pairs = NULL, *heap = NULL;
     while (list) {
-        tgi_record *a = list, *b = a->sibling;
+        tgi_grad_slot *a = list, *b = a->sibling;
         list = b ? b->sibling : NULL;
         a->sibling = NULL;
         if (b) b->sibling = NULL;
@@ -7334,7 +7350,7 @@ static tgi_record *tgi_heap_rest(tgi_record *top)
         pairs = a;
     }
     while (pairs) {
-        tgi_record *next = pairs->sibling;
+        tgi_grad_slot *next = pairs->sibling;
         pairs->sibling = NULL;
         heap = tgi_meld(heap, pairs);
         pairs = next;
@@ -7342,7 +7358,7 @@ static tgi_record *tgi_heap_rest(tgi_record *top)
     return heap;
 }
 
-static void tgi_enqueue(tg_backward_run *run, tgi_record *r)
+static void tgi_enqueue(tg_backward_run *run, tgi_grad_slot *r)
 {
     r->queued = true;
     r->child = r->sibling = NULL;
@@ -7356,9 +7372,9 @@ static void tgi_enqueue(tg_backward_run *run, tgi_record *r)
     }
 }
 
-static tgi_record *tgi_dequeue(tg_backward_run *run)
+static tgi_grad_slot *tgi_dequeue(tg_backward_run *run)
 {
-    tgi_record *r = run->head;
+    tgi_grad_slot *r = run->head;
     if (run->heap && (!r || run->heap->number > r->number)) {
         r = run->heap;
         run->heap = tgi_heap_rest(r);
@@ -7370,11 +7386,11 @@ static tgi_record *tgi_dequeue(tg_backward_run *run)
     return r;
 }
 
-static tgi_record *tgi_record_new(tg_backward_run *run, const char *op, int outputs)
+static tgi_grad_slot *tgi_grad_slot_new(tg_backward_run *run, const char *op, int outputs)
 {
     tgi_thread *S = run->S;
     size_t more = outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0;
-    tgi_record *r = (tgi_record *)tgi_take(S, sizeof *r + more);
+    tgi_grad_slot *r = (tgi_grad_slot *)tgi_alloc(S, sizeof *r + more);
     if (!r) return tgi_no_memory(S, op, sizeof *r + more), r;
     memset(r, 0, sizeof *r + more);
     r->grad = more ? (tg_tensor **)(void *)(r + 1) : &r->first;
@@ -7383,80 +7399,82 @@ static tgi_record *tgi_record_new(tg_backward_run *run, const char *op, int outp
     return r;
 }
 
-static tgi_record *tgi_find_record(tgi_record *r, uint64_t run)
+static tgi_grad_slot *tgi_find_grad_slot(tgi_grad_slot *r, uint64_t run)
 {
     while (r && r->run != run) r = r->outer;
     return r;
 }
 
-static void tgi_remove_record(tgi_record **chain, tgi_record *r)
+static void tgi_remove_grad_slot(tgi_grad_slot **chain, tgi_grad_slot *r)
 {
     while (*chain != r) chain = &(*chain)->outer;
     *chain = r->outer;
 }
 
 /* The run's record of a node, made if there is none. */
-static tgi_record *tgi_node_record(tg_backward_run *run, tgi_node *n)
+static tgi_grad_slot *tgi_node_grad_slot(tg_backward_run *run, tgi_node *n)
 {
-    tgi_record *r = tgi_find_record(n->record, run->id);
+    tgi_grad_slot *r = tgi_find_grad_slot(n->slot, run->id);
     if (r) return r;
-    r = tgi_record_new(run, n->op->name, n->outputs);
+    r = tgi_grad_slot_new(run, n->op->name, n->outputs);
     if (!r) return NULL;
     r->node = n;
     r->number = n->number;
-    r->outer = n->record;
-    n->record = r;
+    r->outer = n->slot;
+    n->slot = r;
     n->refs++;
     return r;
 }
 
 /* The run's record of a leaf (or a tensor that retains its gradient), or NULL.  One that other threads can reach is
    found by search, because a run writes nothing into it. */
-static tgi_record *tgi_find_leaf(const tg_backward_run *run, const tg_tensor *t)
+static tgi_grad_slot *tgi_find_leaf(const tg_backward_run *run, const tg_tensor *t)
 {
     bool shared = (t->flags & TGI_SHARED) != 0;
-    tgi_record *r = shared ? run->leaves : tgi_find_record(t->record, run->id);
+    tgi_grad_slot *r = shared ? run->leaves : tgi_find_grad_slot(t->slot, run->id);
     while (shared && r && r->leaf != t) r = r->all;
     return r;
 }
 
 /* The same, made if there is none. */
-static tgi_record *tgi_leaf_record(tg_backward_run *run, tg_tensor *t, bool retained)
+static tgi_grad_slot *tgi_leaf_grad_slot(tg_backward_run *run, tg_tensor *t, bool retained)
 {
     bool shared = (t->flags & TGI_SHARED) != 0;
-    tgi_record *r = tgi_find_leaf(run, t);
+    tgi_grad_slot *r = tgi_find_leaf(run, t);
     if (r) return r;
-    r = tgi_record_new(run, "backward", 1);
+    r = tgi_grad_slot_new(run, "backward", 1);
     if (!r) return NULL;
     r->leaf = t;
     r->retained = retained;
-    tgi_pin(t);
+    tgi_saved_ref(t);
     if (!shared) {
-        r->outer = t->record;
-        t->record = r;
+        r->outer = t->slot;
+        t->slot = r;
     }
     r->all = run->leaves;
     run->leaves = r;
     return r;
 }
 
-static void tgi_record_free(tgi_thread *S, tgi_record *r)
+static void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *r)
 {
     tgi_node *n = r->node;
     int i, outputs = n ? n->outputs : 1;
     size_t bytes = sizeof *r + (outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0);
     for (i = 0; i < outputs; ++i) tgi_unref(S, r->grad[i]);
-    if (n) tgi_remove_record(&n->record, r);
-    else if (!(r->leaf->flags & TGI_SHARED)) tgi_remove_record(&r->leaf->record, r);
-    if (r->leaf) tgi_unpin(S, r->leaf);
-    tgi_give_back(S, r, bytes);
+    if (n)
+        tgi_remove_grad_slot(&n->slot, r);
+    else if (!(r->leaf->flags & TGI_SHARED))
+        tgi_remove_grad_slot(&r->leaf->slot, r);
+    if (r->leaf) tgi_saved_unref(S, r->leaf);
+    tgi_free(S, r, bytes);
     if (n) tgi_node_unref(S, n);
 }
 
 /* Whether nobody but the run can see this gradient, so that it may be written or become a .grad as it is. */
 static bool tgi_only_ours(const tg_tensor *g)
 {
-    return !(g->flags & TGI_SHARED) && !g->storage->shared && g->refs == 1 && g->pins == 1 && !g->base &&
+    return !(g->flags & TGI_SHARED) && !g->storage->shared && g->refs == 1 && g->saved_refs == 1 && !g->base &&
            g->storage->refs == 1;
 }
 
@@ -7482,16 +7500,16 @@ static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
 }
 
 /* Hands g to where an edge points. */
-static bool tgi_deliver(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
+static bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
-    tgi_record *r;
+    tgi_grad_slot *r;
     if (e->leaf) {
         if (tgi_refs(e->leaf) == 0) return true; /* nobody can see it */
         if (run->wants && !tgi_find_leaf(run, e->leaf)) return true; /* its hooks must not run either */
-        r = tgi_leaf_record(run, e->leaf, false);
+        r = tgi_leaf_grad_slot(run, e->leaf, false);
         return r && tgi_accumulate(run, &r->grad[0], g);
     }
-    r = tgi_node_record(run, e->node);
+    r = tgi_node_grad_slot(run, e->node);
     if (!r) return false;
     if (!r->needed && !r->captured) return true;
     if (!tgi_accumulate(run, &r->grad[e->output], g)) return false;
@@ -7542,7 +7560,7 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
     for (i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         const tg_tensor *t = s->t;
-        const tgi_node *maker = s->which == TGI_EXTRA ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+        const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
         if (t->storage->version == s->version) continue;
         return tgi_fail(
             S, TG_ERR_GRAPH, "backward",
@@ -7558,13 +7576,13 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
 }
 
 /* A tensor like output 0 of a SLICES node (or what it was before), as a view of node `base`'s output. */
-static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base, const tgi_geometry *view)
+static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base, const tgi_view_info *view)
 {
     tgi_node *n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, view);
     if (!n) return NULL;
     n->edge[0] = *base;
     if (base->node) base->node->refs++;
-    if (base->leaf) tgi_pin(base->leaf);
+    if (base->leaf) tgi_saved_ref(base->leaf);
     tgi_node_link(S, n);
     return n;
 }
@@ -7582,14 +7600,14 @@ static bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
         memset(&maker, 0, sizeof maker);
         if (s->which >= 0) {
             maker = n->edge[s->which];
-        } else if (s->which != TGI_EXTRA) {
+        } else if (s->which != TGI_SAVED_OTHER) {
             maker.node = n;
             maker.output = -1 - s->which;
         }
         tgi_ref(t);
         tgi_join_list(S, t, S->scope, S->scope_serial);
         if (!maker.node || !with_history || t->node) continue; /* one that waits to be freed still has its history */
-        if ((n->flags & TGI_SLICES) && s->which <= 0 && s->which != TGI_EXTRA) {
+        if ((n->flags & TGI_WROTE_VIEW) && s->which <= 0 && s->which != TGI_SAVED_OTHER) {
             tgi_node *view = tgi_view_node(S, t, &maker, n->view);
             if (!view) return false;
             t->node = view;
@@ -7622,7 +7640,7 @@ static bool tgi_expandable_to(const tg_tensor *t, int ndim, const int64_t *dim)
 
 /* A gradient made fit for what it is the gradient of: summed over broadcast dims, in its dtype, on its device (0-dim
    only).  It is number i of what the node gave, or of the roots' if that is NULL. */
-static tg_tensor *tgi_fit(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g, const tgi_meta *m)
+static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g, const tgi_output_info *m)
 {
     const bool moves = g->storage->backend != m->backend || g->storage->index != m->index;
     tg_device device;
@@ -7651,9 +7669,9 @@ static tg_tensor *tgi_fit(tgi_thread *S, const tgi_node *node, int i, tg_tensor 
     return tgi_reach.to(g, device, (tg_dtype)m->dtype, 0);
 }
 
-static tgi_meta tgi_meta_of(const tg_tensor *t)
+static tgi_output_info tgi_output_info_of(const tg_tensor *t)
 {
-    tgi_meta m;
+    tgi_output_info m;
     m.backend = t->storage->backend;
     m.index = t->storage->index;
     m.dtype = t->dtype;
@@ -7663,10 +7681,10 @@ static tgi_meta tgi_meta_of(const tg_tensor *t)
 }
 
 /* What input i of a node was like. */
-static tgi_meta tgi_input_meta(const tgi_node *n, int i)
+static tgi_output_info tgi_input_info(const tgi_node *n, int i)
 {
     const tgi_edge *e = &n->edge[i];
-    return e->node ? e->node->meta[e->output] : tgi_meta_of(e->leaf);
+    return e->node ? e->node->meta[e->output] : tgi_output_info_of(e->leaf);
 }
 
 static bool tgi_wanted(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
@@ -7686,7 +7704,7 @@ static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const 
 /* Calls one hook with the gradient in *slot, in a scope that only its result leaves. */
 static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **slot)
 {
-    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     tgi_guard guard;
     tg_tensor *g;
     bool ok;
@@ -7759,7 +7777,7 @@ static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
 
 /* The gradients of a record, ready for the rule: hooks have seen them, retained ones are noted, zeros stand for
    none. */
-static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
+static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *r)
 {
     tgi_thread *S = run->S;
     tgi_node *n = r->node;
@@ -7770,9 +7788,9 @@ static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
         if (r->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &r->grad[i])) return false;
     }
     for (e = n->hooks; e; e = e->next) {
-        tgi_record *kept;
+        tgi_grad_slot *kept;
         if (!e->retain || !r->grad[e->output]) continue;
-        kept = tgi_leaf_record(run, e->retain, true);
+        kept = tgi_leaf_grad_slot(run, e->retain, true);
         if (!kept || !tgi_accumulate(run, &kept->grad[0], r->grad[e->output])) return false;
     }
     for (i = 0; r->captured && i < run->wants; ++i) {
@@ -7799,7 +7817,7 @@ static bool tgi_run_rule(tgi_step *step)
 {
     tgi_node *n = step->node;
     tg_tensor *g = step->grad[0], *part;
-    if (!(n->flags & TGI_SLICES)) return n->op->rule(step, g);
+    if (!(n->flags & TGI_WROTE_VIEW)) return n->op->rule(step, g);
     part = tgi_reach.as_strided(g, n->view);
     if (!part || !n->op->rule(step, part)) return false;
     if (!tgi_wanted(n, 0)) return true;
@@ -7814,7 +7832,7 @@ static bool tgi_run_rule(tgi_step *step)
 enum { TGI_STEP_RESULTS = 8 };
 
 /* Runs the rule of r's node and hands its results on, last input first (which keeps the queue's FIFO falling). */
-static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
+static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *r)
 {
     tgi_thread *S = run->S;
     tgi_node *n = r->node;
@@ -7824,27 +7842,27 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
     tgi_step step;
     int i;
     if (ok && n->inputs > TGI_STEP_RESULTS) {
-        result = (tg_tensor **)tgi_take(S, bytes);
+        result = (tg_tensor **)tgi_alloc(S, bytes);
         if (!result) return tgi_no_memory(S, n->op->name, bytes);
     }
     for (i = 0; ok && i < n->inputs; ++i) result[i] = NULL;
     step.S = S;
     step.run = run;
     step.node = n;
-    step.attr = n->attr;
+    step.params = n->params;
     step.grad = r->grad;
     step.received = r->received;
     step.result = result;
     ok = ok && tgi_revive(S, n, (run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint));
     ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
     for (i = n->inputs - 1; ok && i >= 0; --i) {
-        tgi_meta m;
+        tgi_output_info m;
         if (!result[i] || !tgi_wanted(n, i)) continue;
-        m = tgi_input_meta(n, i);
-        result[i] = tgi_fit(S, n, i, result[i], &m);
-        ok = result[i] && tgi_deliver(run, &n->edge[i], result[i]);
+        m = tgi_input_info(n, i);
+        result[i] = tgi_validate_grad(S, n, i, result[i], &m);
+        ok = result[i] && tgi_send_grad(run, &n->edge[i], result[i]);
     }
-    if (result != few) tgi_give_back(S, result, bytes);
+    if (result != few) tgi_free(S, result, bytes);
     return ok;
 }
 
@@ -7864,7 +7882,7 @@ static void tgi_run_fail(tg_backward_run *run)
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 {
     tgi_thread *S;
-    tgi_record *r;
+    tgi_grad_slot *r;
     tgi_frame *frame;
     tgi_link list, *scope;
     uint64_t serial;
@@ -7902,7 +7920,7 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
     S->scope = scope;
     S->scope_serial = serial;
     S->grad_off = was_off;
-    if (!r->listed) tgi_record_free(S, r);
+    if (!r->listed) tgi_grad_slot_free(S, r);
     if (!ok) tgi_run_fail(run);
     return ok;
 }
@@ -7912,7 +7930,7 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 /* The gradient a root starts with, fit for it; NULL after recording an error. */
 static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor *root, tg_tensor *g)
 {
-    tgi_meta m = tgi_meta_of(root);
+    tgi_output_info m = tgi_output_info_of(root);
     if (!(root->flags & TGI_REQUIRES_GRAD)) {
         tgi_fail(S, TG_ERR_GRAPH, op,
                  "element %d of tensors does not require grad and does not have a grad_fn\n"
@@ -7943,16 +7961,16 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor 
                  tg_device_str(tgi_device_of(root)), tg_device_str(tgi_device_of(g)));
         return NULL;
     }
-    return tgi_fit(S, NULL, i, g, &m);
+    return tgi_validate_grad(S, NULL, i, g, &m);
 }
 
 /* Visits what the roots reach, newest first, then decides oldest first which nodes lead to a wanted input. */
 static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
 {
-    tgi_record *r;
+    tgi_grad_slot *r;
     int i, k;
     for (i = 0; i < n; ++i) {
-        r = roots[i]->node ? tgi_node_record(run, roots[i]->node) : NULL;
+        r = roots[i]->node ? tgi_node_grad_slot(run, roots[i]->node) : NULL;
         if (roots[i]->node && !r) return false;
         if (r && !r->queued) tgi_enqueue(run, r);
     }
@@ -7962,14 +7980,14 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
         r->queued = r->listed = true; /* visited: not to be queued again */
         for (k = r->node->inputs - 1; k >= 0; --k) {
             tgi_node *to = r->node->edge[k].node;
-            tgi_record *next = to ? tgi_node_record(run, to) : NULL;
+            tgi_grad_slot *next = to ? tgi_node_grad_slot(run, to) : NULL;
             if (to && !next) return false;
             if (next && !next->queued) tgi_enqueue(run, next);
         }
     }
     for (i = 0; i < run->wants; ++i) {
         tgi_node *maker = run->wanted[i]->node;
-        r = maker ? tgi_find_record(maker->record, run->id) : NULL;
+        r = maker ? tgi_find_grad_slot(maker->slot, run->id) : NULL;
         if (r) r->captured = true;
     }
     for (r = run->discovered; r; r = r->all) {
@@ -7977,7 +7995,7 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
         r->queued = false;
         for (k = 0; k < r->node->inputs && !needed; ++k) {
             const tgi_edge *e = &r->node->edge[k];
-            tgi_record *to = e->node ? tgi_find_record(e->node->record, run->id) : NULL;
+            tgi_grad_slot *to = e->node ? tgi_find_grad_slot(e->node->slot, run->id) : NULL;
             needed = to ? to->needed || to->captured : e->leaf && tgi_find_leaf(run, e->leaf);
         }
         r->needed = needed;
@@ -7996,9 +8014,9 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     if (!roots && n > 0) return tgi_null_argument(S, op, list), (tg_backward_run *)NULL;
     if (!tgi_argument_list(S, op, list, roots, n, n)) return NULL;
     for (i = 0; i < n; ++i) {
-        if (!tgi_sync(S, roots[i])) return NULL;
+        if (!tgi_refresh_view(S, roots[i])) return NULL;
     }
-    run = (tg_backward_run *)tgi_take(S, sizeof *run);
+    run = (tg_backward_run *)tgi_alloc(S, sizeof *run);
     if (!run) return tgi_no_memory(S, op, sizeof *run), run;
     memset(run, 0, sizeof *run);
     run->S = S;
@@ -8010,10 +8028,10 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     run->wants = wants;
     run->results = results;
     for (i = 0; i < wants && !run->failed; ++i) { /* a record tells a leaf that is wanted */
-        if (!wanted[i]->node && !tgi_leaf_record(run, wanted[i], false)) tgi_run_fail(run);
+        if (!wanted[i]->node && !tgi_leaf_grad_slot(run, wanted[i], false)) tgi_run_fail(run);
     }
     if (wants && !run->failed && !tgi_discover(run, roots, n)) tgi_run_fail(run);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) tgi_run_fail(run);
     for (i = 0; i < n && !run->failed; ++i) {
         tg_tensor *g = tgi_root_grad(S, op, i, roots[i], grads ? grads[i] : NULL);
@@ -8021,7 +8039,7 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
         e.node = roots[i]->node;
         e.leaf = e.node ? NULL : roots[i];
         e.output = roots[i]->output;
-        if (!g || !tgi_deliver(run, &e, g)) tgi_run_fail(run);
+        if (!g || !tgi_send_grad(run, &e, g)) tgi_run_fail(run);
     }
     if (scope) tgi_frame_close(S, scope);
     return run;
@@ -8073,7 +8091,7 @@ static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
 
 /* The tensor that will be the leaf's .grad: the gradient itself if nobody else has it and it is laid out like the leaf,
    else a copy that is; a sum if there is a .grad that must not be written. */
-static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_record *r)
+static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *r)
 {
     tg_tensor *leaf = r->leaf, *g = r->grad[0], *y;
     bool dense = tgi_is_dense(leaf);
@@ -8090,7 +8108,7 @@ static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_record *r)
 static bool tgi_commit(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
-    tgi_record *r;
+    tgi_grad_slot *r;
     for (r = run->leaves; r; r = r->all) {
         bool ok;
         if (r->retained || !r->grad[0] || !r->leaf->hooks) continue;
@@ -8138,7 +8156,7 @@ static bool tgi_commit(tg_backward_run *run)
 /* After the commit: the hooks that see what was committed. */
 static bool tgi_announce(tg_backward_run *run)
 {
-    tgi_record *r;
+    tgi_grad_slot *r;
     bool ok = true;
     for (r = run->wants ? NULL : run->leaves; r; r = r->all) {
         tg_tensor *leaf = r->leaf;
@@ -8155,8 +8173,8 @@ static bool tgi_end_run(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
     bool done = !run->failed && !run->head && !run->heap, was_off = S->grad_off;
-    tgi_record *r;
-    uint64_t scope = done ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    tgi_grad_slot *r;
+    uint64_t scope = done ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
     if (done && !(scope && tgi_commit(run))) {
         done = false;
@@ -8165,19 +8183,19 @@ static bool tgi_end_run(tg_backward_run *run)
     if (done) done = tgi_announce(run); /* .grad stays as committed */
     S->grad_off = was_off;
     while ((r = tgi_dequeue(run)) != NULL) {
-        if (!r->listed) tgi_record_free(S, r);
+        if (!r->listed) tgi_grad_slot_free(S, r);
     }
     while ((r = run->discovered) != NULL) {
         run->discovered = r->all;
-        tgi_record_free(S, r);
+        tgi_grad_slot_free(S, r);
     }
     while ((r = run->leaves) != NULL) {
         run->leaves = r->all;
-        tgi_record_free(S, r);
+        tgi_grad_slot_free(S, r);
     }
     tgi_unref(S, run->shown);
     if (scope) tgi_frame_close(S, scope);
-    tgi_give_back(S, run, sizeof *run);
+    tgi_free(S, run, sizeof *run);
     return done;
 }
 
@@ -8226,7 +8244,7 @@ static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
     if (!inputs) return tgi_null_argument(S, "gradients", "inputs");
     if (!tgi_argument_list(S, "gradients", "inputs", inputs, m, m)) return false;
     for (i = 0; i < m; ++i) {
-        if (!tgi_sync(S, inputs[i])) return false;
+        if (!tgi_refresh_view(S, inputs[i])) return false;
         if (!(inputs[i]->flags & TGI_REQUIRES_GRAD)) {
             return tgi_fail(S, TG_ERR_GRAPH, "gradients",
                             "One of the differentiated Tensors does not require grad (input %d)", i);
@@ -8295,7 +8313,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
 static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
 {
     size_t all = sizeof(tgi_ctx_block) + bytes;
-    tgi_ctx_block *b = bytes <= SIZE_MAX - sizeof *b ? (tgi_ctx_block *)tgi_take(ctx->S, all) : NULL;
+    tgi_ctx_block *b = bytes <= SIZE_MAX - sizeof *b ? (tgi_ctx_block *)tgi_alloc(ctx->S, all) : NULL;
     if (!b) return tgi_no_memory(ctx->S, "custom", bytes), (void *)NULL;
     b->next = ctx->blocks;
     b->bytes = all;
@@ -8308,22 +8326,22 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
     while (ctx->blocks) {
         tgi_ctx_block *b = ctx->blocks;
         ctx->blocks = b->next;
-        tgi_give_back(S, b, b->bytes);
+        tgi_free(S, b, b->bytes);
     }
     while (ctx->saves > 0) tgi_unref(S, ctx->save[--ctx->saves]);
-    tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
+    tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
     if (ctx->free_user) {
         tgi_guard guard;
         tgi_guard_open_midway(&guard, S, "free_user of a custom function");
         ctx->free_user(ctx->user);
         tgi_guard_close(&guard);
     }
-    tgi_give_back(S, ctx, sizeof *ctx);
+    tgi_free(S, ctx, sizeof *ctx);
 }
 
 static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)
 {
-    tg_ctx *ctx = (tg_ctx *)tgi_take(S, sizeof *ctx);
+    tg_ctx *ctx = (tg_ctx *)tgi_alloc(S, sizeof *ctx);
     char *copy;
     if (!ctx) return tgi_no_memory(S, "custom", sizeof *ctx), ctx;
     memset(ctx, 0, sizeof *ctx);
@@ -8343,10 +8361,10 @@ tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
     if (!ctx->forward) return tgi_fail(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors"), TG_ERR_ARGUMENT;
     if (ctx->saves == ctx->room) {
         int room = ctx->room ? 2 * ctx->room : 4;
-        tg_tensor **more = (tg_tensor **)tgi_take(S, sizeof(tg_tensor *) * (size_t)room);
+        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
         if (!more) return tgi_no_memory(S, "save", sizeof(tg_tensor *) * (size_t)room), TG_ERR_MEMORY;
         if (ctx->saves) memcpy(more, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->saves);
-        tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
+        tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
         ctx->save = more;
         ctx->room = room;
     }
@@ -8387,7 +8405,7 @@ tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
     if (!ctx) return tgi_null_argument(S, "mark_non_differentiable", "ctx"), tgi_failed(S);
     if (!tgi_argument(S, "mark_non_differentiable", "out", out)) return tgi_failed(S);
     for (i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
-        if (ctx->out[i] == out) return ctx->differentiable_not |= (uint64_t)1 << i, TG_OK;
+        if (ctx->out[i] == out) return ctx->non_differentiable |= (uint64_t)1 << i, TG_OK;
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "mark_non_differentiable", "only an output that forward has filled in can be marked");
     return TG_ERR_ARGUMENT;
@@ -8403,12 +8421,12 @@ static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
     for (i = 0; i < ctx->n_out; ++i) {
         if (ctx->out[i] == t) return -1 - i;
     }
-    return TGI_EXTRA;
+    return TGI_SAVED_OTHER;
 }
 
 static bool tgi_differentiable_output(const tg_ctx *ctx, int i)
 {
-    return !(i < 64 && (ctx->differentiable_not >> i & 1)) && tgi_dtypes[ctx->out[i]->dtype].floating;
+    return !(i < 64 && (ctx->non_differentiable >> i & 1)) && tgi_dtypes[ctx->out[i]->dtype].floating;
 }
 
 /* Links a node for the call of ctx, which then belongs to it, if an output is differentiable.  Edges go to in[0..n_in)
@@ -8476,8 +8494,8 @@ static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const 
     if (!in && n > 0) return tgi_null_argument(S, op, "in");
     if (!tgi_argument_list(S, op, "in", in, n, n)) return false;
     for (i = 0; i < n; ++i) {
-        if (!tgi_sync(S, in[i])) return false;
-        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->watch && !tgi_watch_note(S, in[i])) return false;
+        if (!tgi_refresh_view(S, in[i])) return false;
+        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->captures && !tgi_capture_note(S, in[i])) return false;
     }
     return true;
 }
@@ -8523,7 +8541,7 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
     if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
     for (i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
     ctx = tgi_ctx_new(S, name);
-    scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     if (!scope) {
         if (ctx) tgi_ctx_free(S, ctx);
         return tgi_failed(S);
@@ -8583,21 +8601,24 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
 /* ---- checkpoints ---- */
 
 /* The tensors that require grad and that ops met while nothing is recorded: what a checkpoint depends on. */
-typedef struct tgi_watch { tg_tensor **list; int n, room; } tgi_watch;
+typedef struct tgi_capture_list {
+    tg_tensor **list;
+    int n, room;
+} tgi_capture_list;
 
-static bool tgi_watch_note(tgi_thread *S, tg_tensor *t)
+static bool tgi_capture_note(tgi_thread *S, tg_tensor *t)
 {
-    tgi_watch *w = S->watch;
+    tgi_capture_list *w = S->captures;
     int i;
     for (i = 0; i < w->n; ++i) {
         if (w->list[i] == t) return true;
     }
     if (w->n == w->room) {
         int room = w->room ? 2 * w->room : 8;
-        tg_tensor **more = (tg_tensor **)tgi_take(S, sizeof(tg_tensor *) * (size_t)room);
+        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
         if (!more) return tgi_no_memory(S, "checkpoint", sizeof(tg_tensor *) * (size_t)room);
         if (w->n) memcpy(more, w->list, sizeof(tg_tensor *) * (size_t)w->n);
-        tgi_give_back(S, w->list, sizeof(tg_tensor *) * (size_t)w->room);
+        tgi_free(S, w->list, sizeof(tg_tensor *) * (size_t)w->room);
         w->list = more;
         w->room = room;
     }
@@ -8614,7 +8635,7 @@ static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *
     tgi_guard_open(&guard, S, "the checkpointed function");
     y = fn(in, n, user);
     if (!tgi_guard_close(&guard)) return NULL;
-    if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_sync(S, y) ? y : NULL;
+    if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_refresh_view(S, y) ? y : NULL;
     if (!tgi_guard_failed(&guard)) tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "the function returned NULL");
     return NULL;
 }
@@ -8622,7 +8643,7 @@ static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *
 tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_thread *S = tgi_self();
-    struct tgi_watch watch = {NULL, 0, 0}, *outer = S->watch;
+    struct tgi_capture_list watch = {NULL, 0, 0}, *outer = S->captures;
     tg_tensor *y = NULL;
     tg_ctx *ctx;
     uint64_t scope;
@@ -8633,7 +8654,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n), y;
     if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
     if (S->grad_off) { /* nothing to save */
-        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         if (!scope) return NULL;
         y = tgi_checkpoint_call(S, fn, in, n, user);
         if (y) tg_keep(y);
@@ -8642,7 +8663,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
         return y;
     }
     ctx = tgi_ctx_new(S, "checkpoint");
-    scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     if (!scope) {
         if (ctx) tgi_ctx_free(S, ctx);
         return NULL;
@@ -8650,7 +8671,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     ctx->function = fn;
     ctx->user = user;
     ctx->rng = S->rng;
-    S->watch = &watch;
+    S->captures = &watch;
     S->grad_off = true;
     ctx->scope = scope;
     tgi_ref_all(in, n);
@@ -8659,20 +8680,20 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     ctx->out = &y, ctx->n_out = 1;
     ctx->forward = true;
     ok = y && tgi_own_outputs(S, ctx); /* notes a result that is an input, or fn's own */
-    S->watch = outer;
+    S->captures = outer;
     for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
     ctx->forward = false;
     tgi_unref_all(S, in, n);
     if (ok && watch.n) { /* its inputs are all that it met, not only those it was given */
         ctx->in = watch.list, ctx->n_in = watch.n;
         ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
-        for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_watch_note(S, watch.list[i]);
+        for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_capture_note(S, watch.list[i]);
     }
     if (ok) tg_keep(y);
     else S->rng = rng;
     if (!ctx->node) tgi_ctx_free(S, ctx);
     tgi_unref_all(S, watch.list, watch.n);
-    tgi_give_back(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
+    tgi_free(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
     tgi_frame_close(S, scope);
     return ok ? y : NULL;
 }
@@ -8690,7 +8711,7 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     tg_rng rng = S->rng;
     tgi_edge e;
     if (n > TGI_STEP_RESULTS) {
-        in = (tg_tensor **)tgi_take(S, bytes);
+        in = (tg_tensor **)tgi_alloc(S, bytes);
         if (!in) return tgi_no_memory(S, "checkpoint", bytes);
     }
     for (i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
@@ -8699,7 +8720,7 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
     S->grad_off = was_off;
     S->rng = rng;
-    if (in != few) tgi_give_back(S, in, bytes);
+    if (in != few) tgi_free(S, in, bytes);
     if (!y) return false;
     if (!tgi_same_shape(y, g->ndim, g->dim)) {
         return tgi_fail(S, TG_ERR_GRAPH, "checkpoint", "the function made shape %s when run again, but %s before",
@@ -8709,7 +8730,7 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     e.node = y->node;
     e.leaf = y->node ? NULL : y;
     e.output = y->output;
-    return tgi_deliver(step->run, &e, g);
+    return tgi_send_grad(step->run, &e, g);
 }
 
 /* ======== @@MOVE ================================================================================================== */
@@ -8718,10 +8739,10 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 
 typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
-static bool tgi_compose(tgi_composite *c, const char *op)
+static bool tgi_composite_begin(tgi_composite *c, const char *op)
 {
     c->S = tgi_self();
-    c->scope = tgi_frame_open(c->S, TGI_HOLD_SCOPE);
+    c->scope = tgi_frame_open(c->S, TGI_GUARD_SCOPE);
     c->outer = c->S->composite;
     c->rng = c->S->rng;
     if (!c->scope) return false;
@@ -8735,14 +8756,14 @@ static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
 {
     tg_tensor *base = y->base;
     if (!base || !base->link.next || base->scope != c->scope) return true;
-    if (!tgi_sync(c->S, y)) return false;
+    if (!tgi_refresh_view(c->S, y)) return false;
     y->base = NULL;
     y->flags &= (uint16_t)~TGI_NO_GRAD_VIEW;
     tgi_unref(c->S, base);
     return true;
 }
 
-static tg_tensor *tgi_composed(tgi_composite *c, tg_tensor *y)
+static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 {
     if (y && !tgi_own_base(c, y)) y = NULL;
     if (y && y->link.next) tg_keep(y);
@@ -8764,17 +8785,17 @@ static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 }
 
 /* A rule's result for input i; false when it could not be computed. */
-static bool tgi_give(tgi_step *step, int i, tg_tensor *g)
+static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 {
     step->result[i] = g;
     return g != NULL;
 }
 
-static bool tgi_wants(const tgi_step *step, int i) { return tgi_wanted(step->node, i); }
+static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_wanted(step->node, i); }
 
 static tg_shape tgi_input_shape(const tgi_step *step, int i)
 {
-    tgi_meta m = tgi_input_meta(step->node, i);
+    tgi_output_info m = tgi_input_info(step->node, i);
     return tg_make_shape(m.ndim, m.dim);
 }
 
@@ -8812,12 +8833,12 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
     if (to->host) return tgi_download(S, x, 0, target, bytes);
     if (to == from) {
         tgi_count_moved(S, y->storage, x->storage, bytes);
-        return to->exchange(S, y->storage->index, target, x->storage->index, source, bytes);
+        return to->peer_copy(S, y->storage->index, target, x->storage->index, source, bytes);
     }
-    host = tgi_take(S, bytes);
+    host = tgi_alloc(S, bytes);
     if (!host) return tgi_no_memory(S, "to", bytes);
     ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
-    tgi_give_back(S, host, bytes);
+    tgi_free(S, host, bytes);
     return ok;
 }
 
@@ -8833,11 +8854,11 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
     tgi_count_moved(S, y->storage, x->storage, bytes);
     if ((up ? device->backend->start_upload(S, device->index, to, from, bytes)
             : device->backend->start_download(S, device->index, to, from, bytes)) &&
-        tgi_mark_use(S, "to", y->storage, device->backend, device->index, true, false) &&
-        tgi_mark_use(S, "to", x->storage, device->backend, device->index, true, true)) {
+        tgi_add_pending_event(S, "to", y->storage, device->backend, device->index, true, false) &&
+        tgi_add_pending_event(S, "to", x->storage, device->backend, device->index, true, true)) {
         return true;
     }
-    device->backend->drain(S, device->index); /* what is not marked must be over before the memory goes */
+    device->backend->device_sync(S, device->index); /* what is not marked must be over before the memory goes */
     return false;
 }
 
@@ -8872,7 +8893,7 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
     bool same_place = t->storage->backend == to && t->storage->index == index;
     tg_tensor *y;
-    if (!tgi_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
     non_blocking = non_blocking && tgi_may_overtake(t, to, dtype);
     if (non_blocking) {
         memory = to->host ? TGI_PINNED : TGI_FOR_COPY_STREAM;
@@ -8884,7 +8905,7 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     if (!y) return NULL;
     c.out[c.nout++] = y;
     tgi_preserve_strides(y, t);
-    return tgi_finish(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
+    return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
 /* t, which can be used, on a device and in a dtype. */
@@ -8908,11 +8929,11 @@ tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 
 static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
 {
-    tgi_meta m = tgi_input_meta(step->node, 0);
+    tgi_output_info m = tgi_input_info(step->node, 0);
     tg_device device;
     device.type = m.backend->type;
     device.index = m.index;
-    return tgi_give(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
+    return tgi_set_input_grad(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
 }
 
 static tg_tensor *tgi_to_device(const char *name, tg_tensor *t, int type, int index)
@@ -8949,13 +8970,13 @@ tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
     int i, made = 0;
     if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
     if (!tgi_argument_list(S, "to_all", "list", list, n, n)) return tgi_failed(S);
-    if (!tgi_compose(&c, "to_all")) return tgi_failed(S);
-    moved = (tg_tensor **)tgi_take(S, bytes);
+    if (!tgi_composite_begin(&c, "to_all")) return tgi_failed(S);
+    moved = (tg_tensor **)tgi_alloc(S, bytes);
     if (!moved) tgi_no_memory(S, "to_all", bytes);
     while (moved && made < n && (moved[made] = tg_to(list[made], device)) != NULL) made++;
     for (i = 0; moved && made >= n && i < n; ++i) list[i] = tg_keep(moved[i]);
-    tgi_give_back(S, moved, bytes);
-    tgi_composed(&c, NULL);
+    tgi_free(S, moved, bytes);
+    tgi_composite_end(&c, NULL);
     return moved && made >= n ? TG_OK : tgi_failed(S);
 }
 
@@ -8975,14 +8996,14 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
     gpu.type = TG_DEV_CUDA;
     gpu.index = -1;
     pinning = tgi_backend_for(S, "pin_memory", &gpu);
-    if (!pinning || !tgi_compose(&c, "pin_memory")) return NULL;
+    if (!pinning || !tgi_composite_begin(&c, "pin_memory")) return NULL;
     t = tgi_moved("pin_memory", t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
-    return tgi_composed(&c, t);
+    return tgi_composite_end(&c, t);
 }
 
 bool tg_is_pinned(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "is_pinned")) return false;
+    if (!tgi_check_tensor(t, "is_pinned")) return false;
     return t->storage->pinned != NULL;
 }
 
@@ -9000,13 +9021,13 @@ tg_tensor *tg_clone(tg_tensor *t)
 {
     tgi_call c;
     tg_tensor *y;
-    if (!tgi_begin1(&c, TGI_OP_clone, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (y) tgi_preserve_strides(y, t);
-    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
 
-static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, g); }
+static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
 
 tg_tensor *tg_contiguous(tg_tensor *t)
 {
@@ -9014,9 +9035,9 @@ tg_tensor *tg_contiguous(tg_tensor *t)
     tg_tensor *y;
     if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
     if (tgi_is_contiguous(t)) return t;
-    if (!tgi_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
+    if (!tgi_op_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
 
 /* ======== @@OPS =================================================================================================== */
@@ -9074,15 +9095,15 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
 }
 
 /* t as an operand over ndim dims that it broadcasts to. */
-static inline void tgi_point_at_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
+static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
 {
     int i, lead = ndim - t->ndim;
-    tgi_point_at(o, t);
+    tgi_operand_init(o, t);
     for (i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
 /* Whether writing t element by element could change elements of x before they are read. */
-static bool tgi_collides(const tg_tensor *t, const tg_tensor *x)
+static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
 {
     int64_t t_last = t->offset, x_last = x->offset;
     int i;
@@ -9141,12 +9162,12 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     loop.nargs = c->nin + 1;
     for (i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
-        if (c->target && x != c->target && tgi_collides(c->target, x)) {
+        if (c->target && x != c->target && tgi_overlaps(c->target, x)) {
             x = tgi_new_like(S, c->name, x);
             ok = x && tgi_copy_elements(S, x, c->in[i]);
             if (x) copies[copied++] = x;
         }
-        if (ok) tgi_point_at_broadcast(&loop.arg[i + 1], x, y->ndim);
+        if (ok) tgi_operand_broadcast(&loop.arg[i + 1], x, y->ndim);
     }
     ok = ok && c->backend->map(S, &loop);
     while (copied > 0) tgi_unref(S, copies[--copied]);
@@ -9193,13 +9214,13 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
                  tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
                  tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
                  tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                 tgi_mending_move(row->arguments, i, k, in, n, in_place).text);
+                 tgi_move_hint(row->arguments, i, k, in, n, in_place).text);
         return NULL;
     }
-    if (!tgi_compose(&c, name)) return NULL;
+    if (!tgi_composite_begin(&c, name)) return NULL;
     for (i = 0; i < n && (moved[i] = tg_to(in[i], tgi_device_of(in[k]))) != NULL; ++i) {}
     if (i == n) y = tgi_elementwise(name, op, in_place, moved, n, s, t);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* The op by a public function of that name; NULL stands for the op's own, or that of its twin in place. */
@@ -9213,7 +9234,7 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     bool has_number = op > TGI_SCALAR_OPS_BEGIN && op < TGI_SCALAR_OPS_END;
     int64_t dims[TG_MAX_DIMS];
     if (!name && in_place) name = tgi_op_row(op)->in_place;
-    if (!tgi_begin_as(&c, name, op, in, n))
+    if (!tgi_op_begin_as(&c, name, op, in, n))
         return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
     if (values < n && op != TGI_OP_lerp && in[values]->dtype != TG_BOOL) {
         tgi_fail(c.S, TG_ERR_DTYPE, c.name, "expected a condition of dtype bool, but got %s",
@@ -9233,15 +9254,15 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     for (i = 1; i < n; ++i) {
         if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
     }
-    c.attr.s = s;
-    c.attr.t = t;
-    c.has_attr = has_number || op > TGI_MASK_OPS_BEGIN; /* the last elementwise rows: they have numbers, too */
+    c.params.s = s;
+    c.params.t = t;
+    c.has_params = has_number || op > TGI_MASK_OPS_BEGIN; /* the last elementwise rows: they have numbers, too */
     if (in_place) {
-        if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_begin_write(&c)) return NULL;
-        return tgi_finish_write(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
+        if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_op_begin_in_place(&c)) return NULL;
+        return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
     }
     y = tgi_output(&c, ndim, dims, kind == TGI_KIND_TEST ? TG_BOOL : dtype);
-    return tgi_finish(&c, y && tgi_map_elements(&c, op, y, tgi_compute_dtype(dtype), s, t));
+    return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, tgi_compute_dtype(dtype), s, t));
 }
 
 static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
@@ -9295,18 +9316,18 @@ static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta,
 }
 
 /* Sixteen-bit floats are reduced in f32, and the result rounded once. */
-static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
+static bool tgi_is_half(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
 
 /* t for the inner steps of a composite: in f32 if it has sixteen bits. */
-static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
+static tg_tensor *tgi_upcast(tg_tensor *t) { return t && tgi_is_half(t) ? tg_to_dtype(t, TG_F32) : t; }
 
 /* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
     tg_tensor *half, *slope, *x2;
-    if (tanh_approx && tgi_is_short(x)) /* in f16 x^2 would be infinite from 256 on */
-        return tg_to_dtype(tgi_gelu_gradient(tgi_wide(g), tgi_wide(x), true), (tg_dtype)x->dtype);
+    if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
+        return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
     x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
@@ -9356,29 +9377,29 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 #define TGI_RULE1(name, kind, f, fi, needs, rule, formula) TGI_RULE1_##kind(name, rule)
 #define TGI_RULE1_TEST(name, rule)
 #define TGI_RULE1_ANY(name, rule) TGI_RULE1_FLOATS(name, rule)
-#define TGI_RULE1_FLOATS(name, rule)                                                                                   \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
-    {                                                                                                                  \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
-        double s = step->attr ? step->attr->s : 0, t = step->attr ? step->attr->t : 0;                                 \
-        (void)x, (void)y, (void)s, (void)t;                                                                            \
-        return tgi_give(step, 0, rule);                                                                                \
+#define TGI_RULE1_FLOATS(name, rule)                                                           \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                  \
+    {                                                                                          \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);             \
+        double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0; \
+        (void)x, (void)y, (void)s, (void)t;                                                    \
+        return tgi_set_input_grad(step, 0, rule);                                              \
     }
 #define TGI_RULE2(name, kind, f, fi, needs, rule_a, rule_b, formula) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
 #define TGI_RULE3(name, kind, f, fi, needs, rule_a, rule_b, rule_c, formula) \
     TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
 #define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
 #define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
-    {                                                                                                                  \
-        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
-        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
-        double s = step->attr ? step->attr->s : 0;                                                                     \
-        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                   \
-        return (!tgi_wants(step, 0) || tgi_give(step, 0, rule_a)) &&                                                   \
-               (step->node->inputs < 2 || !tgi_wants(step, 1) || tgi_give(step, 1, rule_b)) &&                         \
-               (step->node->inputs < 3 || !tgi_wants(step, 2) || tgi_give(step, 2, rule_c));                           \
+#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                              \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                       \
+    {                                                                                                               \
+        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);   \
+        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                  \
+        double s = step->params ? step->params->s : 0;                                                              \
+        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                \
+        return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                           \
+               (step->node->inputs < 2 || !tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) && \
+               (step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));   \
     }
 TGI_UNARY_OPS(TGI_RULE1)
 TGI_SCALAR_OPS(TGI_RULE1)
@@ -9454,9 +9475,9 @@ tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
     ends[0] = a, ends[1] = b;
     dtype = tgi_result_dtype(ends, 2);
     if (!tgi_needs_floats(tgi_self(), "lerp_scalar", TGI_OP_lerp, dtype)) return NULL;
-    if (!tgi_compose(&c, "lerp_scalar")) return NULL;
+    if (!tgi_composite_begin(&c, "lerp_scalar")) return NULL;
     where = tgi_device_of(a->storage->backend->host ? b : a);
-    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
+    return tgi_composite_end(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
 }
 
 tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
@@ -9474,12 +9495,12 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
 static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
     tgi_call c;
-    if (!tgi_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
-    if (!tgi_begin_write(&c)) return NULL;
-    return tgi_finish_write(&c, tgi_fill_elements(c.S, t, value));
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
+    if (!tgi_op_begin_in_place(&c)) return NULL;
+    return tgi_op_end_in_place(&c, tgi_fill_elements(c.S, t, value));
 }
 
-static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_zeros_like(g)); }
+static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, tg_zeros_like(g)); }
 
 tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
 tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
@@ -9498,13 +9519,13 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
                        tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
         return dst;
     }
-    if (!tgi_compose(&outer, "copy_")) return NULL;
+    if (!tgi_composite_begin(&outer, "copy_")) return NULL;
     if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
         from = tg_to(src, tgi_device_of(dst));
-    } else if (tgi_collides(dst, src)) {
+    } else if (tgi_overlaps(dst, src)) {
         from = tg_clone(src);
     }
-    ok = from && tgi_begin2(&c, TGI_OP_copy_, dst, from);
+    ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
     ndim = dst->ndim;
     memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
     ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
@@ -9512,22 +9533,22 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
         ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
                       tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
     }
-    if (ok && tgi_begin_write(&c)) {
+    if (ok && tgi_op_begin_in_place(&c)) {
         loop = tgi_loop_over(dst);
         loop.nargs = 2;
-        tgi_point_at_broadcast(&loop.arg[1], from, ndim);
-        ok = tgi_finish_write(&c, c.backend->copy(c.S, &loop)) != NULL;
+        tgi_operand_broadcast(&loop.arg[1], from, ndim);
+        ok = tgi_op_end_in_place(&c, c.backend->copy(c.S, &loop)) != NULL;
     } else {
         ok = false;
     }
-    tgi_composed(&outer, NULL);
+    tgi_composite_end(&outer, NULL);
     return ok ? dst : NULL;
 }
 
 static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
 {
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_zeros_like(g))) &&
-           (!tgi_wants(step, 1) || tgi_give(step, 1, g));
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_zeros_like(g))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, g));
 }
 
 tg_status tg_set(tg_tensor *t, tg_shape index, double value)
@@ -9536,10 +9557,10 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
     tgi_composite c;
     int64_t at;
     int i;
-    if (!tgi_locate(S, "set", t, index, &at) || !tgi_compose(&c, "set")) return tgi_failed(S);
+    if (!tgi_locate(S, "set", t, index, &at) || !tgi_composite_begin(&c, "set")) return tgi_failed(S);
     for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
     t = tg_fill_(t, value);
-    tgi_composed(&c, NULL);
+    tgi_composite_end(&c, NULL);
     return t ? TG_OK : tgi_failed(S);
 }
 
@@ -9567,7 +9588,7 @@ static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, co
 }
 
 /* The view's part of a tensor laid out as its base. */
-static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_geometry *v)
+static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_view_info *v)
 {
     tgi_operand o = tgi_operand_of(base);
     o.data = (char *)o.data + v->offset * (int64_t)tgi_dtypes[base->dtype].size;
@@ -9594,37 +9615,37 @@ static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t
 }
 
 /* t with the layout of the geometry's base: itself, or a copy. */
-static tg_tensor *tgi_laid_out(tg_tensor *t, const tgi_geometry *v)
+static tg_tensor *tgi_with_layout(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
     tg_tensor *y;
     int i;
     bool same = t != NULL;
     for (i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
-    if (same || !tgi_begin1(&c, TGI_OP_clone, t)) return t;
+    if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
     y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
-    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
 
 /* t [base dims] -> the elements at the view [view dims].  torch.as_strided */
-static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_geometry *v)
+static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_geometry copy = *v;
-    t = tgi_laid_out(t, v);
-    if (!tgi_begin1(&c, TGI_OP_as_strided, t)) return NULL;
+    tgi_view_info copy = *v;
+    t = tgi_with_layout(t, v);
+    if (!tgi_op_begin1(&c, TGI_OP_as_strided, t)) return NULL;
     c.view = &copy;
-    return tgi_finish(&c, tgi_view_of(&c, t, v->ndim, v->dim, v->stride, t->offset + v->offset) != NULL);
+    return tgi_op_end(&c, tgi_view_of(&c, t, v->ndim, v->dim, v->stride, t->offset + v->offset) != NULL);
 }
 
 /* t [view dims] -> zeros [base dims] with t added at the view; elements that the view has twice get both. */
-static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_geometry *v)
+static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_geometry copy = *v;
+    tgi_view_info copy = *v;
     tg_tensor *y;
     tgi_loop loop;
-    if (!tgi_begin1(&c, TGI_OP_strided_add, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_strided_add, t)) return NULL;
     c.view = &copy;
     y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
     if (!y) return NULL;
@@ -9632,26 +9653,26 @@ static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_geometry *v)
     loop.nargs = 2;
     loop.arg[1] = loop.arg[0];
     loop.arg[0] = tgi_view_operand(y, v);
-    return tgi_finish(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
+    return tgi_op_end(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
 }
 
 static bool tgi_rule_as_strided(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tgi_strided_add(g, step->node->view));
+    return tgi_set_input_grad(step, 0, tgi_strided_add(g, step->node->view));
 }
 static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tgi_as_strided(g, step->node->view));
+    return tgi_set_input_grad(step, 0, tgi_as_strided(g, step->node->view));
 }
 
 /* base with the view replaced by src. */
-static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_geometry *v)
+static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_geometry copy = *v;
+    tgi_view_info copy = *v;
     tg_tensor *y;
     tgi_loop loop;
-    if (!tgi_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
+    if (!tgi_op_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
     c.view = &copy;
     y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)base->dtype);
     if (!y) return NULL;
@@ -9659,15 +9680,16 @@ static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_ge
     loop.nargs = 2;
     loop.arg[1] = loop.arg[0];
     loop.arg[0] = tgi_view_operand(y, v);
-    return tgi_finish(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
 }
 
 static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *part = tgi_as_strided(g, step->node->view);
     return part &&
-           (!tgi_wants(step, 0) || tgi_give(step, 0, tgi_scatter_view(g, tg_zeros_like(part), step->node->view))) &&
-           (!tgi_wants(step, 1) || tgi_give(step, 1, part));
+           (!tgi_input_needs_grad(step, 0) ||
+            tgi_set_input_grad(step, 0, tgi_scatter_view(g, tg_zeros_like(part), step->node->view))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, part));
 }
 
 /* ---- views that keep every element: reshape, permute ---- */
@@ -9747,13 +9769,13 @@ static tg_tensor *tgi_reshape_view(const char *name, tg_tensor *t, int ndim, con
                                    const int64_t *strides)
 {
     tgi_call c;
-    if (!tgi_begin1_as(&c, name, TGI_OP_reshape, t)) return NULL;
-    return tgi_finish(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_reshape, t)) return NULL;
+    return tgi_op_end(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
 }
 
 static bool tgi_rule_reshape(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_reshape(g, tgi_input_shape(step, 0)));
+    return tgi_set_input_grad(step, 0, tg_reshape(g, tgi_input_shape(step, 0)));
 }
 
 tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
@@ -9779,8 +9801,8 @@ static tg_tensor *tgi_reshape(const char *name, tg_tensor *t, tg_shape shape)
     if (!tgi_infer_shape(S, name, t, &shape)) return NULL;
     if (tgi_view_strides(t, shape.ndim, shape.dim, strides))
         return tgi_reshape_view(name, t, shape.ndim, shape.dim, strides);
-    if (!tgi_compose(&c, name)) return NULL;
-    return tgi_composed(&c, tg_view(tg_contiguous(t), shape));
+    if (!tgi_composite_begin(&c, name)) return NULL;
+    return tgi_composite_end(&c, tg_view(tg_contiguous(t), shape));
 }
 
 tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshape", t, shape); }
@@ -9843,22 +9865,22 @@ static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
     int i;
-    if (!tgi_begin1(&c, TGI_OP_permute, t)) return NULL;
-    c.has_attr = true;
-    c.attr.listed = t->ndim;
+    if (!tgi_op_begin1(&c, TGI_OP_permute, t)) return NULL;
+    c.has_params = true;
+    c.params.listed = t->ndim;
     for (i = 0; i < t->ndim; ++i) {
         dims[i] = t->dim[order[i]];
         strides[i] = t->stride[order[i]];
         c.numbers[i] = order[i];
     }
-    return tgi_finish(&c, tgi_view_of(&c, t, t->ndim, dims, strides, t->offset) != NULL);
+    return tgi_op_end(&c, tgi_view_of(&c, t, t->ndim, dims, strides, t->offset) != NULL);
 }
 
 static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
 {
     int back[TG_MAX_DIMS], i;
-    for (i = 0; i < step->attr->listed; ++i) back[step->attr->list[i]] = i;
-    return tgi_give(step, 0, tgi_permute(g, back));
+    for (i = 0; i < step->params->listed; ++i) back[step->params->list[i]] = i;
+    return tgi_set_input_grad(step, 0, tgi_permute(g, back));
 }
 
 /* A list of dims of t, each once, made non-negative in place. */
@@ -9943,7 +9965,7 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
     tgi_call c;
     int64_t strides[TG_MAX_DIMS], numel;
     int i, lead;
-    if (!tgi_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
     lead = shape.ndim - t->ndim;
     if (lead < 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, "expand",
@@ -9971,13 +9993,13 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
         strides[i] = i < lead || (have == 1 && shape.dim[i] != 1) ? 0 : t->stride[i - lead];
     }
     if (!tgi_check_shape(c.S, "expand", shape.ndim, shape.dim, &numel)) return NULL;
-    return tgi_finish(&c, tgi_view_of(&c, t, shape.ndim, shape.dim, strides, t->offset) != NULL);
+    return tgi_op_end(&c, tgi_view_of(&c, t, shape.ndim, shape.dim, strides, t->offset) != NULL);
 }
 
 static bool tgi_rule_expand(tgi_step *step, tg_tensor *g)
 {
     tg_shape shape = tgi_input_shape(step, 0);
-    return tgi_give(step, 0, tgi_sum_to(g, shape.ndim, shape.dim));
+    return tgi_set_input_grad(step, 0, tgi_sum_to(g, shape.ndim, shape.dim));
 }
 
 /* The reduction of t over the dims whose bit is set in mask, into y: t's other dims in order, contiguous. */
@@ -10014,7 +10036,7 @@ static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
     tgi_reduce r;
     int mask = 0, i, lead;
     if (!t || tgi_same_shape(t, ndim, dims)) return t;
-    if (!tgi_begin1(&c, TGI_OP_sum_to, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_sum_to, t)) return NULL;
     y = tgi_output(&c, ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
     lead = t->ndim - ndim;
@@ -10022,19 +10044,19 @@ static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
         if (i < lead || (dims[i - lead] == 1 && t->dim[i] != 1)) mask |= 1 << i;
     }
     r = tgi_reduce_over(TGI_SUM, y, t, mask);
-    return tgi_finish(&c, c.backend->reduce(c.S, &r));
+    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
 }
 
 static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
+    return tgi_set_input_grad(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
 }
 
-/* ---- views of a part: slice, select, diagonal, unfold.  attr: dim, i start, j step; diagonal: dim, flag second dim
+/* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag second dim
    ---- */
 
 /* Strides and offset of the view over a tensor whose strides are `in`; the same for t's own and for index space. */
-static int64_t tgi_part_strides(int op, const tgi_attr *a, int ndim, const int64_t *in, int64_t *out)
+static int64_t tgi_part_strides(int op, const tgi_op_params *a, int ndim, const int64_t *in, int64_t *out)
 {
     int i, n = 0;
     for (i = 0; i < ndim; ++i) {
@@ -10052,16 +10074,16 @@ static int64_t tgi_part_strides(int op, const tgi_attr *a, int ndim, const int64
 
 static tg_tensor *tgi_part_view(tgi_call *c, int op, tg_tensor *t, int ndim, const int64_t *dims)
 {
-    int64_t strides[TG_MAX_DIMS], offset = tgi_part_strides(op, &c->attr, t->ndim, t->stride, strides);
-    c->has_attr = true;
-    return tgi_finish(c, tgi_view_of(c, t, ndim, dims, strides, t->offset + offset) != NULL);
+    int64_t strides[TG_MAX_DIMS], offset = tgi_part_strides(op, &c->params, t->ndim, t->stride, strides);
+    c->has_params = true;
+    return tgi_op_end(c, tgi_view_of(c, t, ndim, dims, strides, t->offset + offset) != NULL);
 }
 
 /* g goes to its place among zeros. */
 static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
 {
     tg_shape in = tgi_input_shape(step, 0);
-    tgi_geometry v;
+    tgi_view_info v;
     int64_t stride = 1;
     int i;
     v.base_ndim = in.ndim;
@@ -10073,8 +10095,8 @@ static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
     v.ndim = g->ndim;
     memcpy(v.dim, g->dim, sizeof(int64_t) * g->ndim);
     memset(v.stride, 0, sizeof v.stride); /* what they stay where there are no elements */
-    v.offset = tgi_numel(g) ? tgi_part_strides(op, step->attr, in.ndim, v.base_stride, v.stride) : 0;
-    return tgi_give(step, 0, tgi_strided_add(g, &v));
+    v.offset = tgi_numel(g) ? tgi_part_strides(op, step->params, in.ndim, v.base_stride, v.stride) : 0;
+    return tgi_set_input_grad(step, 0, tgi_strided_add(g, &v));
 }
 
 static bool tgi_rule_slice(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_slice); }
@@ -10093,7 +10115,7 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], size;
-    if (!tgi_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"), (tg_tensor *)NULL;
     size = t->dim[dim];
     start = start < 0 ? start + size : start;
@@ -10102,9 +10124,9 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
     end = end < start ? start : end > size ? size : end;
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = (end - start) / step + ((end - start) % step != 0);
-    c.attr.dim = dim;
-    c.attr.i = start;
-    c.attr.j = dims[dim] > 1 ? step : 1;
+    c.params.dim = dim;
+    c.params.i = start;
+    c.params.j = dims[dim] > 1 ? step : 1;
     return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
 }
 
@@ -10112,7 +10134,7 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    if (!tgi_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
+    if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."),
                (tg_tensor *)NULL;
@@ -10134,9 +10156,9 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
     }
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = length;
-    c.attr.dim = dim;
-    c.attr.i = start;
-    c.attr.j = 1;
+    c.params.dim = dim;
+    c.params.i = start;
+    c.params.j = 1;
     return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
 }
 
@@ -10145,7 +10167,7 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
-    if (!tgi_begin1(&c, TGI_OP_select, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."),
                (tg_tensor *)NULL;
@@ -10159,8 +10181,8 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     for (i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
     }
-    c.attr.dim = dim;
-    c.attr.i = index < 0 ? index + t->dim[dim] : index;
+    c.params.dim = dim;
+    c.params.i = index < 0 ? index + t->dim[dim] : index;
     return tgi_part_view(&c, TGI_OP_select, t, n, dims);
 }
 
@@ -10169,7 +10191,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], rows, cols, length;
     int i, n = 0;
-    if (!tgi_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
+    if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
         !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
         return NULL;
     }
@@ -10184,9 +10206,9 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
     dims[n++] = length;
-    c.attr.dim = dim0;
-    c.attr.flag = dim1;
-    c.attr.i = length ? offset : 0;
+    c.params.dim = dim0;
+    c.params.flag = dim1;
+    c.params.i = length ? offset : 0;
     return tgi_part_view(&c, TGI_OP_diagonal, t, n, dims);
 }
 
@@ -10196,11 +10218,11 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     tgi_composite inner;
     int64_t dims[TG_MAX_DIMS + 1], numel;
     if (tgi_usable(tgi_self(), t) && t->ndim == 0 && dim >= -1 && dim <= 0) { /* as one of size 1: its only window */
-        if (!tgi_compose(&inner, "unfold")) return NULL;
+        if (!tgi_composite_begin(&inner, "unfold")) return NULL;
         t = tg_unfold(tg_unsqueeze(t, 0), 0, size, step);
-        return tgi_composed(&inner, t ? tg_select(t, 0, 0) : NULL);
+        return tgi_composite_end(&inner, t ? tg_select(t, 0, 0) : NULL);
     }
-    if (!tgi_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS)
         return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
     if (size < 0)
@@ -10218,9 +10240,9 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     dims[dim] = (t->dim[dim] - size) / step + 1;
     dims[t->ndim] = size;
     if (!tgi_check_shape(c.S, "unfold", t->ndim + 1, dims, &numel)) return NULL;
-    c.attr.dim = dim;
-    c.attr.j = dims[dim] > 1 ? step : 1;
-    c.attr.i = 0;
+    c.params.dim = dim;
+    c.params.j = dims[dim] > 1 ? step : 1;
+    c.params.i = 0;
     return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
 }
 
@@ -10231,7 +10253,7 @@ static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t
 {
     int i;
     for (i = 0; out && i < max; ++i) out[i] = NULL;
-    if (!tgi_begin1_as(c, name, op, t)) return false;
+    if (!tgi_op_begin1_as(c, name, op, t)) return false;
     if (!out) return tgi_null_argument(c->S, name, "out");
     if (t->ndim == 0) {
         return tgi_fail(c->S, TG_ERR_SHAPE, name,
@@ -10258,8 +10280,8 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
     }
-    c->has_attr = true;
-    c->attr.dim = dim;
+    c->has_params = true;
+    c->params.dim = dim;
     c->out = out;
     for (k = 0; ok && k < count; ++k, start += size) {
         const int64_t rest = t->dim[dim] - start;
@@ -10270,20 +10292,20 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
         ok = piece != NULL;
     }
     if (count == 0) return 0;
-    return tgi_finish(c, ok) ? (int)count : 0;
+    return tgi_op_end(c, ok) ? (int)count : 0;
 }
 
 /* The pieces' gradients beside each other: zeros stand for pieces that have none. */
 static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
 {
     (void)g;
-    return tgi_give(step, 0, tg_cat(step->grad, step->node->outputs, step->attr->dim));
+    return tgi_set_input_grad(step, 0, tg_cat(step->grad, step->node->outputs, step->params->dim));
 }
 
 static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
 {
     (void)g;
-    return tgi_give(step, 0, tg_stack(step->grad, step->node->outputs, step->attr->dim));
+    return tgi_set_input_grad(step, 0, tg_stack(step->grad, step->node->outputs, step->params->dim));
 }
 
 int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
@@ -10377,13 +10399,13 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
         tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors");
         return NULL;
     }
-    if (!tgi_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
-    sizes = (int64_t *)tgi_take(c.S, sizeof *sizes * (size_t)n);
+    if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
+    sizes = (int64_t *)tgi_alloc(c.S, sizeof *sizes * (size_t)n);
     if (!sizes) return tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n), (tg_tensor *)NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
-    c.attr.list = sizes;
-    c.attr.listed = n;
+    c.has_params = true;
+    c.params.dim = dim;
+    c.params.list = sizes;
+    c.params.listed = n;
     y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
     for (i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
         tgi_loop loop = tgi_loop_over(tensors[i]);
@@ -10396,21 +10418,21 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
         ok = c.backend->copy(c.S, &loop);
         start += sizes[i];
     }
-    y = tgi_finish(&c, y && ok);
-    tgi_give_back(c.S, sizes, sizeof *sizes * (size_t)n);
+    y = tgi_op_end(&c, y && ok);
+    tgi_free(c.S, sizes, sizeof *sizes * (size_t)n);
     return y;
 }
 
 static bool tgi_rule_cat(tgi_step *step, tg_tensor *g)
 {
-    const tgi_attr *a = step->attr;
+    const tgi_op_params *a = step->params;
     int64_t start = 0;
     int i;
     for (i = 0; i < a->listed; ++i) {
         int64_t size = a->list[i];
-        if (tgi_wants(step, i)) {
+        if (tgi_input_needs_grad(step, i)) {
             tg_tensor *part = size < 0 ? tg_slice(tg_flatten(g, 0, -1), 0, 0, 0, 1) : tg_narrow(g, a->dim, start, size);
-            if (!tgi_give(step, i, part)) return false;
+            if (!tgi_set_input_grad(step, i, part)) return false;
         }
         start += size < 0 ? 0 : size;
     }
@@ -10437,15 +10459,15 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
         }
     }
     if (!tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
-    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_take(S, bytes))) {
+    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes))) {
         return tgi_no_memory(S, "stack", bytes), (tg_tensor *)NULL;
     }
     y = NULL;
-    if (tgi_compose(&c, "stack")) {
+    if (tgi_composite_begin(&c, "stack")) {
         for (i = 0; i < n && (in[i] = tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
-        y = tgi_composed(&c, i == n ? tg_cat(in, n, dim) : NULL);
+        y = tgi_composite_end(&c, i == n ? tg_cat(in, n, dim) : NULL);
     }
-    tgi_give_back(S, in, bytes);
+    tgi_free(S, in, bytes);
     return y;
 }
 
@@ -10457,9 +10479,9 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
     tgi_loop loop;
     tg_tensor *y;
     int i;
-    if (!tgi_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
-    c.has_attr = true;
-    c.attr.listed = dims.ndim;
+    if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
+    c.has_params = true;
+    c.params.listed = dims.ndim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
     loop = tgi_loop_over(y);
@@ -10473,12 +10495,12 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
             (char *)loop.arg[1].data + (t->dim[d] - 1) * t->stride[d] * (int64_t)tgi_dtypes[t->dtype].size;
         loop.arg[1].stride[d] = -t->stride[d];
     }
-    return tgi_finish(&c, c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, c.backend->copy(c.S, &loop));
 }
 
 static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_flip(g, tg_make_shape(step->attr->listed, step->attr->list)));
+    return tgi_set_input_grad(step, 0, tg_flip(g, tg_make_shape(step->params->listed, step->params->list)));
 }
 
 /* Where t lies in its padded form: y over [to, to + size) of a dim is t over [from, from + size). */
@@ -10526,12 +10548,12 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tgi_loop loop;
     tg_tensor *y;
     int i, k;
-    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
+    if (!tgi_op_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
         !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_holds(c.S, "pad", (tg_dtype)t->dtype, value)) {
         return NULL;
     }
-    c.has_attr = true;
-    c.attr.listed = pads.ndim;
+    c.has_params = true;
+    c.params.listed = pads.ndim;
     for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
     y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
@@ -10545,16 +10567,16 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
                                                               (int64_t)tgi_dtypes[t->dtype].size;
         }
     }
-    return tgi_finish(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
 }
 
 /* The gradient is cropped where t was padded, and padded where it was cropped. */
 static bool tgi_rule_pad(tgi_step *step, tg_tensor *g)
 {
-    tg_shape back = tg_make_shape(step->attr->listed, step->attr->list);
+    tg_shape back = tg_make_shape(step->params->listed, step->params->list);
     int i;
     for (i = 0; i < back.ndim; ++i) back.dim[i] = -back.dim[i];
-    return tgi_give(step, 0, tg_pad(g, back, 0));
+    return tgi_set_input_grad(step, 0, tg_pad(g, back, 0));
 }
 
 tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
@@ -10580,7 +10602,7 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     }
     if (!tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel)) return NULL;
     for (i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
-    if (!tgi_compose(&c, "repeat")) return NULL;
+    if (!tgi_composite_begin(&c, "repeat")) return NULL;
     y = tg_reshape(y, shape);
     for (i = 0; y && i < counts.ndim;
          ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
@@ -10598,7 +10620,7 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
         y = tg_reshape(y, shape);
     }
     if (y && (y == t || y->storage == t->storage)) y = tg_clone(y);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
@@ -10616,7 +10638,7 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
                  dims.ndim);
         return NULL;
     }
-    if (!tgi_compose(&c, "roll")) return NULL;
+    if (!tgi_composite_begin(&c, "roll")) return NULL;
     for (i = 0; y && i < dims.ndim; ++i) {
         int dim = dims.dim[i] < INT_MIN || dims.dim[i] > INT_MAX ? INT_MAX : (int)dims.dim[i];
         int64_t n, by;
@@ -10635,7 +10657,7 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
         y = tg_cat(part, 2, dim);
     }
     if (y == t) y = tg_clone(t);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* t [.., rows, cols] with 0 where the column is right (or left) of the diagonal */
@@ -10649,18 +10671,18 @@ static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const
         return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
     if (diagonal > t->dim[t->ndim - 1]) diagonal = t->dim[t->ndim - 1];
     if (diagonal < -t->dim[t->ndim - 2] - 1) diagonal = -t->dim[t->ndim - 2] - 1;
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     rows = tg_arange_on(0, (double)t->dim[t->ndim - 2], 1, TG_I64, tgi_device_of(t));
     cols = tg_arange_on(0, (double)t->dim[t->ndim - 1], 1, TG_I64, tgi_device_of(t));
     right = tg_sub(cols, tg_unsqueeze(rows, 1));
     right = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
-    return tgi_composed(&c, tg_masked_fill(t, right, 0));
+    return tgi_composite_end(&c, tg_masked_fill(t, right, 0));
 }
 
 tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, true, "tril"); }
 tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, false, "triu"); }
 
-/* ---- reductions.  attr: dim is the mask of the dims reduced over ---- */
+/* ---- reductions.  params: dim is the mask of the dims reduced over ---- */
 
 /* The dims of a list as a mask; an empty list is all of them. */
 static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *mask)
@@ -10677,8 +10699,8 @@ static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, 
 {
     int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
-    c->has_attr = true;
-    c->attr.dim = mask;
+    c->has_params = true;
+    c->params.dim = mask;
     for (i = 0; i < t->ndim; ++i) {
         if (!(mask >> i & 1)) dims[n++] = t->dim[i];
         else if (keepdim) dims[n++] = 1;
@@ -10706,7 +10728,7 @@ static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 
 static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
 {
-    return tgi_with_dims(t, tgi_input_shape(step, 0), step->attr->dim);
+    return tgi_with_dims(t, tgi_input_shape(step, 0), step->params->dim);
 }
 
 static tg_dtype tgi_sum_dtype(const tg_tensor *t)
@@ -10723,7 +10745,7 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
     tg_tensor *y;
     tg_dtype dtype;
     int mask;
-    if (!tgi_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, c.name,
                  dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
@@ -10739,7 +10761,7 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
     y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
     if (!y) return NULL;
     r = tgi_reduce_over(kind, y, t, mask);
-    return tgi_finish(&c, c.backend->reduce(c.S, &r));
+    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
 }
 
 #define TGI_REDUCTION(name, kind)                                                                                      \
@@ -10764,7 +10786,7 @@ TGI_REDUCTION(all, TGI_ALL)
 
 static bool tgi_rule_sum(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_expand(tgi_step_dims(step, g), tgi_input_shape(step, 0)));
+    return tgi_set_input_grad(step, 0, tg_expand(tgi_step_dims(step, g), tgi_input_shape(step, 0)));
 }
 
 /* t [.., dims of the mask last, as one dim] */
@@ -10830,18 +10852,18 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *zero, *rows, *number, *others;
     tg_shape in = tgi_input_shape(step, 0);
-    int mask = step->attr->dim;
+    int mask = step->params->dim;
     int64_t n = tgi_reduced_count(in.dim, in.ndim, mask);
     g = tgi_step_dims(step, g);
-    if (!tg_is_grad_enabled()) return tgi_give(step, 0, tgi_prod_gradient(g, x, mask));
+    if (!tg_is_grad_enabled()) return tgi_set_input_grad(step, 0, tgi_prod_gradient(g, x, mask));
     zero = tg_any(tg_eq_scalar(x, 0));
     if (!zero || !g) return false;
-    if (tg_item(zero) == 0) return tgi_give(step, 0, tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
+    if (tg_item(zero) == 0) return tgi_set_input_grad(step, 0, tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
     rows = tg_unsqueeze(tgi_rows_last(x, mask), -2); /* [.., 1, n] */
     number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(x));
     others = tg_masked_fill(rows, tg_eq(number, tg_unsqueeze(number, 1)), 1); /* [.., n, n] */
     others = tgi_rows_back(tg_prod_dim(others, -1, false), in, mask);
-    return tgi_give(step, 0, tg_mul(g, others));
+    return tgi_set_input_grad(step, 0, tg_mul(g, others));
 }
 
 /* g shared among the elements that are the extreme one.  If that is NaN, all get NaN, or those that are NaN share g. */
@@ -10851,8 +10873,8 @@ static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g, bool nan_shares)
     hit = tg_eq(x, y);
     if (nan_shares) hit = tg_logical_or(hit, tg_logical_and(tg_isnan(x), tg_isnan(y)));
     hit = hit ? tg_to_dtype(hit, (tg_dtype)g->dtype) : NULL;
-    count = hit ? tgi_step_dims(step, tg_sum_dims(tgi_rows_last(hit, step->attr->dim), TG_DIMS(-1), false)) : NULL;
-    return tgi_give(step, 0, tg_mul(hit, tg_div(tgi_step_dims(step, g), count)));
+    count = hit ? tgi_step_dims(step, tg_sum_dims(tgi_rows_last(hit, step->params->dim), TG_DIMS(-1), false)) : NULL;
+    return tgi_set_input_grad(step, 0, tg_mul(hit, tg_div(tgi_step_dims(step, g), count)));
 }
 
 static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, false); }
@@ -10872,12 +10894,12 @@ static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
                     tg_dtype_name((tg_dtype)t->dtype));
 }
 
-/* Begins an op that reduces floating point over dims; attr.dim is their mask from here on. */
+/* Begins an op that reduces floating point over dims; params.dim is their mask from here on. */
 static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, tg_tensor *t, tg_shape dims)
 {
-    if (!tgi_begin1_as(c, name, op, t) || !tgi_need_floating(c->S, name, t)) return false;
-    c->has_attr = true;
-    return tgi_dims_mask(c, t, dims, &c->attr.dim);
+    if (!tgi_op_begin1_as(c, name, op, t) || !tgi_need_floating(c->S, name, t)) return false;
+    c->has_params = true;
+    return tgi_dims_mask(c, t, dims, &c->params.dim);
 }
 
 static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
@@ -10888,26 +10910,26 @@ static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool k
     tg_tensor *y, *sum;
     bool ok;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_mean, t, dims)) return NULL;
-    c.attr.i = tgi_reduced_count(t->dim, t->ndim, c.attr.dim);
-    y = tgi_reduced_output(&c, t, c.attr.dim, keepdim, (tg_dtype)t->dtype);
-    sum = y && tgi_is_short(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
-    if (!y || !sum) return tgi_finish(&c, false);
-    r = tgi_reduce_over(TGI_SUM, sum, t, c.attr.dim);
+    c.params.i = tgi_reduced_count(t->dim, t->ndim, c.params.dim);
+    y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
+    sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
+    if (!y || !sum) return tgi_op_end(&c, false);
+    r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
     loop = tgi_loop_over(y); /* y = sum / n */
     loop.kernel = TGI_OP_div_scalar;
     loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(sum);
-    loop.scalar[0] = (double)c.attr.i;
+    loop.scalar[0] = (double)c.params.i;
     ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
     if (sum != y) tgi_unref(c.S, sum);
-    return tgi_finish(&c, ok);
+    return tgi_op_end(&c, ok);
 }
 
 static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *part = tg_div_scalar(tgi_step_dims(step, g), (double)step->attr->i);
-    return tgi_give(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
+    tg_tensor *part = tg_div_scalar(tgi_step_dims(step, g), (double)step->params->i);
+    return tgi_set_input_grad(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
 }
 
 tg_tensor *tg_mean(tg_tensor *t) { return tgi_mean("mean", t, TG_SCALAR, false); }
@@ -10923,12 +10945,12 @@ static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool
 }
 
 /* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
-static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
+static tg_tensor *tgi_op_end_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
 {
-    y = tgi_composed(inner, y); /* which puts grad mode back */
+    y = tgi_composite_end(inner, y); /* which puts grad mode back */
     if (!y) return NULL;
     c->out[c->nout++] = y;
-    return tgi_finish(c, true);
+    return tgi_op_end(c, true);
 }
 
 /* var, and std, its root. */
@@ -10938,22 +10960,22 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, tg_shape di
     tgi_composite inner;
     tg_tensor *y;
     if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
-    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, c.attr.dim) - (double)correction;
-    if (!tgi_compose(&inner, name)) return NULL;
+    c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
+    if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    y = tgi_variance(t, dims, c.attr.s, keepdim);
-    return tgi_finish_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
+    y = tgi_variance(t, dims, c.params.s, keepdim);
+    return tgi_op_end_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
 }
 
 /* g * 2 (x - mean) / (n - correction) */
 static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *x = tgi_wide(tgi_saved_tensor(step, 0)), *mean;
+    tg_tensor *x = tgi_upcast(tgi_saved_tensor(step, 0)), *mean;
     tg_dtype dtype = (tg_dtype)g->dtype;
-    g = tg_div_scalar(tg_mul_scalar(tgi_step_dims(step, tgi_wide(g)), 2), step->attr->s);
-    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
+    g = tg_div_scalar(tg_mul_scalar(tgi_step_dims(step, tgi_upcast(g)), 2), step->params->s);
+    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->params->dim), -1, false));
     g = tg_mul(g, tg_sub(x, mean));
-    return tgi_give(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
+    return tgi_set_input_grad(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
 tg_tensor *tg_var(tg_tensor *t) { return tgi_spread("var", TGI_OP_var, t, TG_SCALAR, 1, false); }
@@ -10970,10 +10992,10 @@ tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
-    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
+    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->params->dim), -1, false));
     y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
-    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, step->attr->s));
-    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), slope));
+    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, step->params->s));
+    return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), slope));
 }
 
 tg_tensor *tg_std(tg_tensor *t) { return tgi_spread("std", TGI_OP_std, t, TG_SCALAR, 1, false); }
@@ -10992,14 +11014,14 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     tgi_composite inner;
     tg_tensor *a, *y;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
-    if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.attr.dim) == 0) {
+    if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, name,
                  "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
                  "an identity (shape %s)", p, tgi_shape_text(t).text);
         return NULL;
     }
-    c.attr.s = p;
-    if (!tgi_compose(&inner, name)) return NULL;
+    c.params.s = p;
+    if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
     a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
@@ -11007,23 +11029,23 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
     else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
     else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), dims, keepdim), 1 / p);
-    return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
+    return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
 /* By p: 0; sign(x); x / y; shared among the largest; sign(x) |x|^(p-1) / y^(p-1).  0 where y is 0 (or x, for p < 2). */
 static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *power;
-    double p = step->attr->s;
+    double p = step->params->s;
     g = tgi_step_dims(step, g);
-    if (p == 0) return tgi_give(step, 0, tg_zeros_like(x));
-    if (p == 1) return tgi_give(step, 0, tg_mul(g, tg_sign(x)));
+    if (p == 0) return tgi_set_input_grad(step, 0, tg_zeros_like(x));
+    if (p == 1) return tgi_set_input_grad(step, 0, tg_mul(g, tg_sign(x)));
     if (tgi_is_infinite(p)) {
         tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
         hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
-        count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->attr->dim), -1, false)) : NULL;
+        count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->params->dim), -1, false)) : NULL;
         count = tg_clamp_min(count, 1); /* none where y is NaN */
-        return tgi_give(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
+        return tgi_set_input_grad(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
     }
     if (p == 2) {
         slope = tg_div(x, y);
@@ -11031,7 +11053,7 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
         power = tg_masked_fill(tg_pow_scalar(tg_abs(x), p - 1), tg_eq_scalar(x, 0), 0);
         slope = tg_div(tg_mul(tg_sign(x), power), tg_pow_scalar(y, p - 1));
     }
-    return tgi_give(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
+    return tgi_set_input_grad(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
 }
 
 tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, TG_SCALAR, false); }
@@ -11051,15 +11073,13 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
     tg_tensor *x, *shift, *y;
     int mask;
     if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
-        if (!tgi_compose(&inner, name)) return NULL;
-        return tgi_composed(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
+        if (!tgi_composite_begin(&inner, name)) return NULL;
+        return tgi_composite_end(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
     }
-    if (!tgi_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) {
-        return NULL;
-    }
-    c.has_attr = true;
-    c.attr.dim = mask;
-    if (!tgi_compose(&inner, name)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) { return NULL; }
+    c.has_params = true;
+    c.params.dim = mask;
+    if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
     x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
@@ -11070,13 +11090,13 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
         y = tg_log(tg_sum_dims(tg_exp(tg_sub(x, shift)), dims, keepdim));
         y = y ? tg_add(y, tg_reshape(shift, tg_make_shape(y->ndim, y->dim))) : NULL;
     }
-    return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
+    return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
 static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1));
-    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
+    return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
 }
 
 tg_tensor *tg_logsumexp(tg_tensor *t) { return tgi_logsumexp("logsumexp", t, TG_SCALAR, false); }
@@ -11144,25 +11164,25 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
     tgi_rows r;
     tg_tensor *y = NULL, *at;
     if (indices) *indices = NULL;
-    if (!tgi_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
     if (t->ndim && t->dim[dim] == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
                  kind == TGI_AMAX ? (values ? "max" : "argmax") : values ? "min" : "argmin", dim);
         return NULL;
     }
-    c.has_attr = true;
-    c.attr.dim = dim;
+    c.has_params = true;
+    c.params.dim = dim;
     if (values) y = tgi_output_kept(&c, t, dim, (tg_dtype)t->dtype);
     at = !values || y ? tgi_output_kept(&c, t, dim, TG_I64) : NULL;
-    if (!at) return tgi_finish(&c, false);
+    if (!at) return tgi_op_end(&c, false);
     r = tgi_rows_along(dim, 3, values ? y : at, at, t);
     if (!values) r.arg[0].data = NULL;
-    if (!c.backend->arg_reduce(c.S, kind, &r)) return tgi_finish(&c, false);
+    if (!c.backend->arg_reduce(c.S, kind, &r)) return tgi_op_end(&c, false);
     if (!keepdim) {
         if (y) tgi_drop_dim(y, dim);
         tgi_drop_dim(at, dim);
     }
-    y = tgi_finish(&c, true);
+    y = tgi_op_end(&c, true);
     if (!values || !y) return y;
     if (indices) *indices = at;
     else tg_drop(at);
@@ -11175,10 +11195,10 @@ static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
     tg_tensor *index = tgi_saved_tensor(step, -2);
     tg_shape in = tgi_input_shape(step, 0);
     tg_tensor *zeros = tg_zeros_on(in, (tg_dtype)g->dtype, tgi_device_of(g));
-    int dim = step->attr->dim;
+    int dim = step->params->dim;
     if (index->ndim < in.ndim) index = tg_unsqueeze(index, dim);
     if (g->ndim < in.ndim) g = tg_unsqueeze(g, dim);
-    return tgi_give(step, 0, tg_scatter_add(zeros, dim, index, g));
+    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, dim, index, g));
 }
 
 static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
@@ -11209,19 +11229,19 @@ tg_tensor *tg_cumsum(tg_tensor *t, int dim)
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
-    if (!tgi_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
+    if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
+    c.has_params = true;
+    c.params.dim = dim;
     y = tgi_output_like(&c, t, tgi_sum_dtype(t));
     if (!y) return NULL;
     r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_finish(&c, c.backend->cumsum(c.S, &r));
+    return tgi_op_end(&c, c.backend->cumsum(c.S, &r));
 }
 
 static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
 {
-    int dim = step->attr->dim;
-    return tgi_give(step, 0, tg_flip(tg_cumsum(tg_flip(g, TG_DIMS(dim)), dim), TG_DIMS(dim)));
+    int dim = step->params->dim;
+    return tgi_set_input_grad(step, 0, tg_flip(tg_cumsum(tg_flip(g, TG_DIMS(dim)), dim), TG_DIMS(dim)));
 }
 
 tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
@@ -11230,14 +11250,14 @@ tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
     tgi_rows r;
     tg_tensor *y, *at;
     if (indices) *indices = NULL;
-    if (!tgi_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
+    if (!tgi_op_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
+    c.has_params = true;
+    c.params.dim = dim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
-    if (!at) return tgi_finish(&c, false);
+    if (!at) return tgi_op_end(&c, false);
     r = tgi_rows_along(dim, 3, y, at, t);
-    y = tgi_finish(&c, c.backend->sort(c.S, descending, &r));
+    y = tgi_op_end(&c, c.backend->sort(c.S, descending, &r));
     if (!y) return NULL;
     if (indices) *indices = at;
     else tg_drop(at);
@@ -11257,14 +11277,14 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
     if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"), (tg_tensor *)NULL;
     }
-    if (!tgi_compose(&c, "topk")) return NULL;
+    if (!tgi_composite_begin(&c, "topk")) return NULL;
     y = tg_sort(t, dim, largest, &at);
     if (t->ndim) {
         y = tg_clone(tg_narrow(y, dim, 0, k));
         at = tg_clone(tg_narrow(at, dim, 0, k));
     }
     if (y && at && indices) *indices = tg_keep(at);
-    return tgi_composed(&c, at ? y : NULL);
+    return tgi_composite_end(&c, at ? y : NULL);
 }
 
 /* ---- softmax ---- */
@@ -11274,15 +11294,14 @@ static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
-    if (!tgi_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) ||
-        !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
+    if (!tgi_op_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
         return NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
+    c.has_params = true;
+    c.params.dim = dim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
     r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_finish(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
+    return tgi_op_end(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
 }
 
 tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
@@ -11295,28 +11314,28 @@ static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
     tgi_rows r;
     if (!dx) return false;
-    r = tgi_rows_along(step->attr->dim, 3, dx, g, y);
-    return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_give(step, 0, dx);
+    r = tgi_rows_along(step->params->dim, 3, dx, g, y);
+    return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_set_input_grad(step, 0, dx);
 }
 
 static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *gy;
     if (step->S->grad_off) return tgi_softmax_fused(step, g, false);
-    gy = tg_sum_dim(tg_mul(g, y), step->attr->dim, true);
-    return tgi_give(step, 0, tg_mul(y, tg_sub(g, gy)));
+    gy = tg_sum_dim(tg_mul(g, y), step->params->dim, true);
+    return tgi_set_input_grad(step, 0, tg_mul(y, tg_sub(g, gy)));
 }
 
 static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1);
     if (step->S->grad_off) return tgi_softmax_fused(step, g, true);
-    return tgi_give(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->attr->dim, true))));
+    return tgi_set_input_grad(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->params->dim, true))));
 }
 
 /* ---- normalisation: one op makes (x - mean) / sqrt(variance + eps) of rows; weight and bias are ordinary ops ---- */
 
-/* x [outer.., inner..] -> y like x, rstd [outer.., 1..].  attr: i inner dims, flag rms, s eps */
+/* x [outer.., inner..] -> y like x, rstd [outer.., 1..].  params: i inner dims, flag rms, s eps */
 static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
 {
     tgi_call c;
@@ -11324,18 +11343,18 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
     tg_tensor *y, *rstd;
     int64_t dims[TG_MAX_DIMS], size = 1;
     int i;
-    if (!tgi_begin1(&c, TGI_OP_normalize, x)) return NULL;
-    c.has_attr = true;
-    c.attr.i = inner;
-    c.attr.flag = rms;
-    c.attr.s = eps;
+    if (!tgi_op_begin1(&c, TGI_OP_normalize, x)) return NULL;
+    c.has_params = true;
+    c.params.i = inner;
+    c.params.flag = rms;
+    c.params.s = eps;
     for (i = 0; i < x->ndim; ++i) {
         dims[i] = i < x->ndim - inner ? x->dim[i] : 1;
         if (i >= x->ndim - inner) size *= x->dim[i];
     }
     y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
     rstd = y ? tgi_output(&c, x->ndim, dims, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
-    if (!rstd) return tgi_finish(&c, false);
+    if (!rstd) return tgi_op_end(&c, false);
     r.ndim = x->ndim - inner; /* x and y are contiguous: the inner dims are one row */
     r.length = size;
     r.nargs = 3;
@@ -11344,7 +11363,7 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
     r.arg[2] = tgi_operand_of(x);
     r.step[0] = r.step[1] = r.step[2] = 1;
     memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
-    if (!tgi_finish(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
+    if (!tgi_op_end(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
     tg_drop(rstd);
     return y;
 }
@@ -11353,7 +11372,7 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
 static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y, tg_tensor *rstd)
 {
     tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
-    int inner = (int)step->attr->i;
+    int inner = (int)step->params->i;
     tgi_rows r;
     g = tg_contiguous(g);
     if (!dx || !g) return NULL;
@@ -11366,14 +11385,14 @@ static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y
     r.arg[3] = tgi_operand_of(rstd);
     r.step[0] = r.step[1] = r.step[2] = r.step[3] = 1;
     memcpy(r.dim, y->dim, sizeof(int64_t) * (size_t)r.ndim);
-    return y->storage->backend->layer_norm_backward(step->S, step->attr->flag != 0, &r) ? dx : NULL;
+    return y->storage->backend->layer_norm_backward(step->S, step->params->flag != 0, &r) ? dx : NULL;
 }
 
 /* y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms; rstd: g (-rstd^2 y / n) */
 static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx, *more;
-    int inner = (int)step->attr->i, i;
+    int inner = (int)step->params->i, i;
     tg_shape dims = TG_SCALAR;
     int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
     for (i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
@@ -11381,14 +11400,14 @@ static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
         dx = tgi_normalize_fused(step, g, y, rstd);
     } else {
         dx = tg_sub(g, tg_mul(y, tg_mean_dims(tg_mul(g, y), dims, true)));
-        if (!step->attr->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
+        if (!step->params->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
         dx = tg_mul(rstd, dx);
     }
     if (step->received & 2) { /* a gradient of the gradient comes through rstd, too */
         more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
         dx = tg_add(dx, more);
     }
-    return tgi_give(step, 0, dx);
+    return tgi_set_input_grad(step, 0, dx);
 }
 
 static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w,
@@ -11414,13 +11433,14 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
     tg_tensor *y;
     if (!tgi_operands(S, "layer_norm", "x,weight,bias", 1, x, weight, bias, NULL)) return NULL;
     if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
-        !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") || !tgi_compose(&c, "layer_norm")) {
+        !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") ||
+        !tgi_composite_begin(&c, "layer_norm")) {
         return NULL;
     }
     y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
     if (weight) y = tg_mul(y, weight);
     if (bias) y = tg_add(y, bias);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
@@ -11429,11 +11449,12 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     tgi_composite c;
     tg_tensor *y;
     if (!tgi_operands(S, "rms_norm", "x,weight", 1, x, weight, NULL, NULL)) return NULL;
-    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") || !tgi_compose(&c, "rms_norm"))
+    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") ||
+        !tgi_composite_begin(&c, "rms_norm"))
         return NULL;
     y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
     if (weight) y = tg_mul(y, weight);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* ---- matmul ---- */
@@ -11491,7 +11512,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     int64_t dims[TG_MAX_DIMS];
     tg_tensor batch[2];
     int ndim;
-    if (!tgi_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
+    if (!tgi_op_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
     if (!tgi_multiplies(c.S, "matmul", "a", a, "b", b)) return NULL;
     gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
     if (gemm.k != b->dim[b->ndim - 2]) {
@@ -11512,18 +11533,18 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
     if (!y) return NULL;
     gemm.out = tgi_operand_of(y);
-    tgi_point_at_broadcast(&gemm.a, &batch[0], ndim);
-    tgi_point_at_broadcast(&gemm.b, &batch[1], ndim);
+    tgi_operand_broadcast(&gemm.a, &batch[0], ndim);
+    tgi_operand_broadcast(&gemm.b, &batch[1], ndim);
     gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
     gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
-    return tgi_finish(&c, c.backend->gemm(c.S, &gemm));
+    return tgi_op_end(&c, c.backend->gemm(c.S, &gemm));
 }
 
 static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_matmul(g, tg_transpose(b, -2, -1)))) &&
-           (!tgi_wants(step, 1) || tgi_give(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_matmul(g, tg_transpose(b, -2, -1)))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
 }
 
 /* x [.., m, k] with a plain matrix [k, n]: one product of [.. m, k], rather than one for each of .. */
@@ -11551,13 +11572,13 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     }
     row = a->ndim == 1, column = b->ndim == 1;
     if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
-    if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_compose(&c, "matmul")) return NULL;
+    if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
     y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
     if (column) y = y ? tg_squeeze(y, -1) : NULL;
     if (row) y = y ? tg_squeeze(y, column ? -1 : -2) : NULL;
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* A product whose operands must have just these numbers of dims. */
@@ -11586,8 +11607,8 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
                  (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
         return NULL;
     }
-    if (!tgi_compose(&c, op)) return NULL;
-    return tgi_composed(&c, tg_matmul(a, b));
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    return tgi_composite_end(&c, tg_matmul(a, b));
 }
 
 tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mm", a, b, 2, 2); }
@@ -11605,8 +11626,8 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
                         b->ndim),
                (tg_tensor *)NULL;
     }
-    if (!tgi_compose(&c, "outer")) return NULL;
-    return tgi_composed(&c, tg_mul(tg_unsqueeze(a, 1), b));
+    if (!tgi_composite_begin(&c, "outer")) return NULL;
+    return tgi_composite_end(&c, tg_mul(tg_unsqueeze(a, 1), b));
 }
 
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
@@ -11621,10 +11642,10 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
                  tgi_shape_text(x).text, tgi_shape_text(weight).text);
         return NULL;
     }
-    if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_compose(&c, "linear")) return NULL;
+    if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_composite_begin(&c, "linear")) return NULL;
     y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
     if (bias) y = tg_add(y, bias);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
@@ -11633,13 +11654,13 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
     tgi_composite inner;
     tg_tensor *y;
     if (!tgi_operands(S, "addmm", "c,a,b", 3, c, a, b, NULL)) return NULL;
-    if (!tgi_compose(&inner, "addmm")) return NULL;
+    if (!tgi_composite_begin(&inner, "addmm")) return NULL;
     y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
     if (y && beta == 0) c = tg_zeros_like(c); /* its NaN must not count */
     if (y && beta != 1 && beta != 0) c = tg_mul_scalar(c, beta);
     if (y && c) c = tg_expand(c, tg_make_shape(y->ndim, y->dim));
-    return tgi_composed(&inner, tg_add(c, y));
+    return tgi_composite_end(&inner, tg_add(c, y));
 }
 
 /* ---- einsum: two operands at a time, as one batched product ---- */
@@ -11936,10 +11957,10 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
         return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
     if (!tgi_argument_list(S, "einsum", "tensors", tensors, n, n)) return NULL;
     if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
-    if (!tgi_compose(&c, "einsum")) return NULL;
+    if (!tgi_composite_begin(&c, "einsum")) return NULL;
     y = tgi_einsum(S, equation, tensors, n);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* ---- indexing ---- */
@@ -11951,7 +11972,7 @@ static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor
                     "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
 }
 
-/* index over its dims may walk t (and src): no larger than they, outside dim for t. */
+/* index over its dims may run through t (and src): no larger than they, outside dim for t. */
 static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
                                   int dim)
 {
@@ -11990,18 +12011,18 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
-    if (!tgi_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
+    if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
         !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
         return NULL;
     }
-    c.has_attr = true;
-    c.attr.dim = dim;
+    c.has_params = true;
+    c.params.dim = dim;
     y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
     if (!y) return NULL;
     r = tgi_rows_along(dim, 3, y, t, index);
     r.size = t->ndim ? t->dim[dim] : 1;
-    return tgi_finish(&c, c.backend->gather(c.S, &r));
+    return tgi_op_end(&c, c.backend->gather(c.S, &r));
 }
 
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
@@ -12009,15 +12030,15 @@ tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
     tgi_composite c;
     tg_tensor *y;
     if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
-    if (!tgi_compose(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
+    if (!tgi_composite_begin(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
     y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
-    return tgi_composed(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
+    return tgi_composite_end(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
 }
 
 static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
-    return tgi_give(step, 0, tg_scatter_add(zeros, step->attr->dim, tgi_saved_tensor(step, 1), g));
+    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
 }
 
 /* t with src written or added at index; in place, t itself. */
@@ -12027,7 +12048,7 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
     tgi_rows r;
     tg_tensor *y;
     bool ok;
-    if (!tgi_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
+    if (!tgi_op_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, c.name, index)) {
         return NULL;
     }
@@ -12040,14 +12061,14 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
         !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
         return NULL;
     }
-    c.has_attr = true;
-    c.attr.dim = dim;
-    if (in_place ? !tgi_begin_write(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
+    c.has_params = true;
+    c.params.dim = dim;
+    if (in_place ? !tgi_op_begin_in_place(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
     y = in_place ? t : c.out[0];
     r = tgi_rows_along(dim, 3, y, src, index);
     r.size = t->ndim ? t->dim[dim] : 1;
     ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
-    return in_place ? tgi_finish_write(&c, ok) : tgi_finish(&c, ok);
+    return in_place ? tgi_op_end_in_place(&c, ok) : tgi_op_end(&c, ok);
 }
 
 tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -12063,7 +12084,7 @@ tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *sr
 /* src may be larger than index: what index does not reach gets 0. */
 static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *part = tg_gather(g, step->attr->dim, tgi_saved_tensor(step, 1));
+    tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
     tg_shape src = tgi_input_shape(step, 2), pads;
     int i;
     if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
@@ -12087,21 +12108,21 @@ static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
 static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
-    if (tgi_wants(step, 0)) {
+    if (tgi_input_needs_grad(step, 0)) {
         zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
-        if (!tgi_give(step, 0, tg_scatter(g, step->attr->dim, index, zeros))) return false;
+        if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
     }
-    return !tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g));
+    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g));
 }
 
 static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
 {
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, g)) &&
-           (!tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g)));
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, g)) &&
+           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g)));
 }
 
 /* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
-static tg_tensor *tgi_spread_index(tg_tensor *index, tg_shape shape, int dim)
+static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
 {
     tg_shape one = shape;
     int i;
@@ -12129,9 +12150,9 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
                         (long long)tgi_numel(index)),
                (tg_tensor *)NULL;
     }
-    if (!tgi_compose(&c, "index_select")) return NULL;
-    return tgi_composed(
-        &c, tgi_gather_op(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
+    if (!tgi_composite_begin(&c, "index_select")) return NULL;
+    return tgi_composite_end(
+        &c, tgi_gather_op(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
 }
 
 tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
@@ -12156,13 +12177,13 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
         if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
     }
     if (a.ndim) b.dim[dim] = along;
-    if (!tgi_compose(&c, "take_along_dim")) return NULL;
+    if (!tgi_composite_begin(&c, "take_along_dim")) return NULL;
     t = tg_expand(t, a);
     index = tg_expand(index, b);
     if (index && t && t->ndim) { /* negative ones count from the end */
         index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
     }
-    return tgi_composed(&c, tg_gather(t, dim, index));
+    return tgi_composite_end(&c, tg_gather(t, dim, index));
 }
 
 tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
@@ -12178,9 +12199,9 @@ tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
     if (shape.ndim == TG_MAX_DIMS)
         return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
     shape.dim[shape.ndim++] = weight->dim[1];
-    if (!tgi_compose(&c, "embedding")) return NULL;
+    if (!tgi_composite_begin(&c, "embedding")) return NULL;
     rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
-    return tgi_composed(&c, rows ? tg_reshape(rows, shape) : NULL);
+    return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
 }
 
 tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -12202,8 +12223,9 @@ tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
                  i == dim && src->ndim == t->ndim ? dim : src->ndim);
         return NULL;
     }
-    if (!tgi_compose(&c, "index_add")) return NULL;
-    return tgi_composed(&c, tg_scatter_add(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
+    if (!tgi_composite_begin(&c, "index_add")) return NULL;
+    return tgi_composite_end(&c,
+                             tg_scatter_add(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
 }
 
 /* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
@@ -12367,16 +12389,16 @@ tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
     tg_tensor *y = NULL;
     tg_shape flat;
     if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
-        !tgi_compose(&c, "index")) {
+        !tgi_composite_begin(&c, "index")) {
         return NULL;
     }
     if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
         flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
-        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_spread_index(x.places, flat, x.first),
+        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_expand_index(x.places, flat, x.first),
                           TGI_INDEX_OUT_OF_BOUNDS);
         y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
     }
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* values may be written to what an index of this shape picks. */
@@ -12404,13 +12426,13 @@ static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place
 {
     const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
     tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
-    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_spread_index(x->places, shape, x->first), *y;
+    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first), *y;
     int i, back[TG_MAX_DIMS];
     if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
     like.dim[x->first] = tgi_numel(x->places);
     values = tg_reshape(tg_expand(values, picked), like);
     if (in_place && flat->storage == t->storage) {
-        if (values && tgi_collides(flat, values)) values = tg_clone(values);
+        if (values && tgi_overlaps(flat, values)) values = tg_clone(values);
         return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
     }
     y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
@@ -12428,16 +12450,16 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
     tgi_indexing x;
     tg_tensor *y = NULL;
     if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
-        !tgi_compose(&c, op)) {
+        !tgi_composite_begin(&c, op)) {
         return NULL;
     }
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
     if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
-        (!in_place || (tgi_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
+        (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
         tgi_indexing_of(S, op, t, indices, n, &x)) {
         y = tgi_put_at(S, &x, in_place, t, values, accumulate);
     }
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
@@ -12464,10 +12486,10 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
     in[0] = t, in[1] = mask;
     shape = tg_make_shape(t->ndim, t->dim);
     if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
-    if (!tgi_compose(&c, "masked_select")) return NULL;
+    if (!tgi_composite_begin(&c, "masked_select")) return NULL;
     t = tg_expand(t, shape), mask = tg_expand(mask, shape);
     if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
-    return tgi_composed(&c, mask ? tg_index(t, &mask, 1) : NULL);
+    return tgi_composite_end(&c, mask ? tg_index(t, &mask, 1) : NULL);
 }
 
 tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
@@ -12476,19 +12498,19 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
     tgi_composite c;
     tg_tensor *range, *y;
     if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
-    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_compose(&c, "one_hot")) return NULL;
+    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_composite_begin(&c, "one_hot")) return NULL;
     if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
         tg_tensor *most = tg_max(ids);
-        if (!most) return tgi_composed(&c, NULL);
+        if (!most) return tgi_composite_end(&c, NULL);
         classes = tgi_wrap_add(tg_item_i64(most), 1);
     } else if (classes <= 0 && tgi_numel(ids) == 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
-        return tgi_composed(&c, NULL);
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composed(&c, NULL);
+    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
     range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
     y = tg_eq(tg_unsqueeze(ids, -1), range);
-    return tgi_composed(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
 }
 
 tg_tensor *tg_nonzero(tg_tensor *t)
@@ -12497,13 +12519,13 @@ tg_tensor *tg_nonzero(tg_tensor *t)
     tgi_loop loop;
     tg_tensor *y;
     int64_t dims[2], count = 0;
-    if (!tgi_begin1(&c, TGI_OP_nonzero, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_nonzero, t)) return NULL;
     loop = tgi_loop_over(t);
     if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
     dims[0] = count;
     dims[1] = t->ndim;
     y = tgi_output(&c, 2, dims, TG_I64);
-    return tgi_finish(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
+    return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
 
 /* ---- random numbers ---- */
@@ -12523,7 +12545,7 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
     t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
     n = tgi_numel(t);
-    if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_made(S, t, false);
+    if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_or_release(S, t, false);
     S->rng.offset += tgi_random_counters(kind, dtype, n);
     return t;
 }
@@ -12593,9 +12615,9 @@ tg_tensor *tg_randperm(int64_t n)
     if (n < 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n),
                (tg_tensor *)NULL;
-    if (!tgi_compose(&c, "randperm")) return NULL;
+    if (!tgi_composite_begin(&c, "randperm")) return NULL;
     if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
-    return tgi_composed(&c, order);
+    return tgi_composite_end(&c, order);
 }
 
 tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device)
@@ -12619,10 +12641,10 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
                (tg_tensor *)NULL;
     }
     if (!training || p == 0) return x;
-    if (!tgi_need_floating(S, "dropout", x) || !tgi_compose(&c, "dropout")) return NULL;
+    if (!tgi_need_floating(S, "dropout", x) || !tgi_composite_begin(&c, "dropout")) return NULL;
     mask = tg_bernoulli_on(tg_make_shape(x->ndim, x->dim), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
     if (p < 1) mask = tg_div_scalar(mask, 1 - p);
-    return tgi_composed(&c, tg_mul(x, mask));
+    return tgi_composite_end(&c, tg_mul(x, mask));
 }
 
 /* ---- attention ---- */
@@ -12670,9 +12692,9 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
                  tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
         return NULL;
     }
-    if (!tgi_compose(&c, "scaled_dot_product_attention")) return NULL;
+    if (!tgi_composite_begin(&c, "scaled_dot_product_attention")) return NULL;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
-    q = tgi_wide(q), k = tgi_wide(k), v = tgi_wide(v);
+    q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
     scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
     if (scores && is_causal) {
         hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
@@ -12684,7 +12706,7 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     scores = tg_softmax(scores, -1);
     if (scores && dropout_p > 0) scores = tg_dropout(scores, dropout_p, true);
     scores = tg_matmul(scores, v);
-    return tgi_composed(&c, scores ? tg_to_dtype(scores, dtype) : NULL);
+    return tgi_composite_end(&c, scores ? tg_to_dtype(scores, dtype) : NULL);
 }
 
 /* ---- losses ---- */
@@ -12715,10 +12737,10 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
         return NULL;
     }
     warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
-    if (!tgi_compose(&c, name)) return NULL;
+    if (!tgi_composite_begin(&c, name)) return NULL;
     loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);
-    loss = tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    loss = tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
     if (warns) { /* last, since the handler may release a and b */
         S->warned_sizes |= warned;
         tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to "
@@ -12826,10 +12848,10 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
     tgi_composite c;
     if (!tgi_operands(S, "nll_loss", "log_probs,targets,weight", 2, log_probs, targets, weight, NULL)) return NULL;
     if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
-        !tgi_compose(&c, "nll_loss")) {
+        !tgi_composite_begin(&c, "nll_loss")) {
         return NULL;
     }
-    return tgi_composed(&c, tgi_nll(S, "nll_loss", log_probs, targets, weight, ignore_index, 0, reduction));
+    return tgi_composite_end(&c, tgi_nll(S, "nll_loss", log_probs, targets, weight, ignore_index, 0, reduction));
 }
 
 /* Targets that are probabilities: -sum_c weight_c target_c log p_c, the target smoothed towards 1 / C. */
@@ -12873,13 +12895,13 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
     if (logits->ndim == 0)
         return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
     if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
-    if (!logp) return tgi_composed(&c, NULL);
+    if (!logp) return tgi_composite_end(&c, NULL);
     if (tgi_dtypes[targets->dtype].floating) {
-        return tgi_composed(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
+        return tgi_composite_end(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
     }
-    return tgi_composed(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
+    return tgi_composite_end(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
 }
 
 tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
@@ -12907,12 +12929,12 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
     if (outside && !tgi_check_index_values(S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
     loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
     if (weight) loss = tg_mul(loss, weight);
-    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
 /* (1 - t) x - log sigmoid(x), and (1 - pos_weight) t log sigmoid(x) */
@@ -12930,15 +12952,15 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
-    input = tgi_wide(input), target = tgi_wide(target);
+    input = tgi_upcast(input), target = tgi_upcast(target);
     loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
     if (pos_weight)
         loss = tg_add(loss, tg_mul(tg_mul(tg_rsub_scalar(pos_weight, 1), target), tg_logsigmoid(input)));
     if (weight) loss = tg_mul(loss, weight);
     loss = tgi_reduce_loss(S, loss, reduction);
-    return tgi_composed(&c, loss ? tg_to_dtype(loss, dtype) : NULL);
+    return tgi_composite_end(&c, loss ? tg_to_dtype(loss, dtype) : NULL);
 }
 
 tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
@@ -12947,7 +12969,7 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     tgi_composite c;
     tg_tensor *loss, *zero;
     if (!tgi_operands(S, "kl_div", "input,target", 2, input, target, NULL, NULL)) return NULL;
-    if (!tgi_compose(&c, "kl_div")) return NULL;
+    if (!tgi_composite_begin(&c, "kl_div")) return NULL;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
     } else { /* 0 log 0 is 0 */
@@ -12956,9 +12978,9 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     }
     if (reduction == TG_BATCHMEAN) {
         loss = tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1);
-        return tgi_composed(&c, loss);
+        return tgi_composite_end(&c, loss);
     }
-    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
 /* ---- comparing whole tensors ---- */
@@ -12971,10 +12993,10 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
     bool same;
     if (!tgi_operands(S, "equal", "a,b", 2, a, b, NULL, NULL)) return false;
     if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
-    if (!tgi_compose(&c, "equal")) return false;
+    if (!tgi_composite_begin(&c, "equal")) return false;
     all = tg_all(tg_eq(a, b));
     same = all && tg_item(all) != 0;
-    tgi_composed(&c, NULL);
+    tgi_composite_end(&c, NULL);
     return same;
 }
 
@@ -12985,7 +13007,7 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     tg_tensor *x, *y, *near, *all;
     bool close = false;
     if (!tgi_operands(S, "allclose", "a,b", 2, a, b, NULL, NULL)) return false;
-    if (!tgi_compose(&c, "allclose")) return false;
+    if (!tgi_composite_begin(&c, "allclose")) return false;
     S->grad_off = true; /* the frame puts it back */
     x = tg_to_dtype(a, TG_F64);
     y = tg_to_dtype(b, TG_F64);
@@ -12993,7 +13015,7 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     near = tg_logical_and(near, tg_isfinite(y)); /* infinities are close only to themselves */
     all = tg_all(tg_logical_or(tg_eq(x, y), near));
     close = all && tg_item(all) != 0;
-    tgi_composed(&c, NULL);
+    tgi_composite_end(&c, NULL);
     return close;
 }
 
@@ -13061,7 +13083,7 @@ static bool tgi_check_inputs(tgi_check *c)
     if (!tgi_argument_list(S, c->op, "inputs", c->in, c->n, c->n)) return false;
     for (i = 0; i < c->n; ++i) {
         tg_tensor *t = c->in[i];
-        if (!tgi_sync(S, t)) return false;
+        if (!tgi_refresh_view(S, t)) return false;
         if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
         if (tgi_overlaps_itself(t)) {
             return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
@@ -13096,7 +13118,7 @@ static tg_tensor *tgi_check_call(tgi_check *c)
                  tgi_shape_text(y).text);
         return NULL;
     }
-    return tgi_sync(S, y) ? y : NULL;
+    return tgi_refresh_view(S, y) ? y : NULL;
 }
 
 /* The elements of t as f64, row-major; zeros for NULL. */
@@ -13218,7 +13240,7 @@ static bool tgi_check_analytic(tgi_check *c)
         return true;
     }
     for (k = -1; k < c->m; ++k) {
-        uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         bool ok = scope && tgi_check_row(c, k);
         if (scope) tgi_frame_close(S, scope);
         if (!ok) return false;
@@ -13242,7 +13264,7 @@ static bool tgi_check_move(tgi_check *c, tg_tensor *t, int64_t number, double *a
     if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
     h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
     for (ok = true, side = 0; ok && side < 2; ++side) {
-        uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         double target = side ? x - h : x + h;
         tg_tensor *y;
         ok = scope && tgi_convert_element(S, moved, dtype, &target, TG_F64) &&
@@ -13580,15 +13602,15 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
     c.rng = S->rng;
     if (!tgi_check_options(&c, options) || !tgi_check_inputs(&c)) return false;
     bytes = 2 * sizeof(tg_tensor *) * (size_t)c.wants;
-    c.wanted = (tg_tensor **)tgi_take(S, bytes);
+    c.wanted = (tg_tensor **)tgi_alloc(S, bytes);
     if (!c.wanted) return tgi_no_memory(S, op, bytes);
     c.result = c.wanted + c.wants;
     tgi_ref_all(in, n);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
     if (scope) tgi_frame_close(S, scope); /* puts grad mode back, too */
     tgi_unref_all(S, in, n);
-    tgi_give_back(S, c.wanted, bytes);
+    tgi_free(S, c.wanted, bytes);
     S->rng = c.rng;
     return ok;
 }
@@ -13693,14 +13715,14 @@ static bool tgi_gradgradcheck_by(const char *op, tg_function fn, tg_tensor *cons
     c.rng = S->rng;
     if (!tgi_check_inputs(&c)) return false;
     bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
-    list = (tg_tensor **)tgi_take(S, bytes);
+    list = (tg_tensor **)tgi_alloc(S, bytes);
     if (!list) return tgi_no_memory(S, c.op, bytes);
     tgi_ref_all(inputs, n);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     ok = scope && tgi_gradgradcheck(&c, list, options);
     if (scope) tgi_frame_close(S, scope);
     tgi_unref_all(S, inputs, n);
-    tgi_give_back(S, list, bytes);
+    tgi_free(S, list, bytes);
     S->rng = c.rng;
     return ok;
 }
@@ -13764,7 +13786,7 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
     if (!params) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
     for (i = 0; i < n; ++i) {
-        if (!tgi_sync(S, params[i])) return false;
+        if (!tgi_refresh_view(S, params[i])) return false;
         if (params[i]->node) {
             return tgi_fail(S, TG_ERR_GRAPH, op, "can't optimize a non-leaf Tensor (parameter %d)\n"
                             "tg_param(tg_detach(t)) makes a leaf of its values", i);
@@ -13805,7 +13827,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     bool twice;
     int i;
     if (!tgi_optim_takes(S, op, params, n)) return NULL;
-    o = (tg_optim *)tgi_take(S, tgi_optim_bytes(n));
+    o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
     if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
     twice = tgi_any_twice(params, n, (const tg_tensor **)(void *)o);
     memset(o, 0, tgi_optim_bytes(n));
@@ -13819,7 +13841,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     o->eps = kind == TGI_ADAGRAD ? 1e-10 : 1e-8;
     o->alpha = 0.99;
     if (!tgi_optim_valid(S, op, o)) {
-        tgi_give_back(S, o, tgi_optim_bytes(n));
+        tgi_free(S, o, tgi_optim_bytes(n));
         return NULL;
     }
     for (i = 0; i < n; ++i) {
@@ -13848,7 +13870,7 @@ void tg_optim_free(tg_optim *opt)
         for (k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
         tgi_unref(S, opt->param[i].t);
     }
-    tgi_give_back(S, opt, tgi_optim_bytes(opt->count));
+    tgi_free(S, opt, tgi_optim_bytes(opt->count));
 }
 
 tg_status tg_optim_zero_grad(tg_optim *opt)
@@ -13935,10 +13957,10 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
     for (k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, k) && !tgi_ready(S, e->state[k], true)) return false;
+        if (tgi_optim_has(o, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
     }
-    e->p = tgi_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
-    e->g = e->p && tgi_ready(S, g, false) ? tgi_optim_dense(S, g) : NULL;
+    e->p = tgi_wait_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
+    e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_dense(S, g) : NULL;
     return e->g != NULL;
 }
 
@@ -13979,7 +14001,7 @@ static bool tgi_optim_moved(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
     if (o->kind == TGI_SGD && o->momentum != 0) e->moving = true;
     e->steps++;
-    tgi_wrote(S, e->t->storage, "step");
+    tgi_bump_version(S, e->t->storage, "step");
     e->p = NULL; /* done */
     return true;
 }
@@ -13992,7 +14014,7 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
     int n = 0;
     for (e = first; e < end; ++e) {
         if (!e->p || !tgi_same_place(e->t, first->t)) continue;
-        if (!tgi_ready(S, e->t, true)) return false;
+        if (!tgi_wait_ready(S, e->t, true)) return false;
         tgi_optim_describe(o, e, &steps[n++]);
     }
     if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
@@ -14010,7 +14032,7 @@ tg_status tg_step(tg_optim *opt)
     int i;
     if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
     if (!tgi_optim_valid(S, "step", opt)) return tgi_failed(S);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
     S->grad_off = true; /* the frame puts it back */
     for (i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
@@ -14081,9 +14103,9 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
     uint64_t scope;
     bool ok;
     if (!tgi_clip_checked(S, op, params, n)) return NULL;
-    norms = (tg_tensor **)tgi_take(S, bytes);
+    norms = (tg_tensor **)tgi_alloc(S, bytes);
     if (!norms) return tgi_no_memory(S, op, bytes), total;
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (scope) {
         S->grad_off = true;
         total = tgi_clip_total(params, n, norm_type, norms);
@@ -14098,7 +14120,7 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
         total = ok && tgi_clip_scale(params, n, max_norm, total, norms) ? tg_keep(total) : NULL;
         tgi_frame_close(S, scope);
     }
-    tgi_give_back(S, norms, bytes);
+    tgi_free(S, norms, bytes);
     return total;
 }
 
@@ -14400,14 +14422,14 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
     tgi_printer p;
     uint64_t scope = 0;
     bool ok = true;
-    if (!tgi_argument(S, op, "t", t) || !tgi_sync(S, t)) return tgi_failed(S);
+    if (!tgi_argument(S, op, "t", t) || !tgi_refresh_view(S, t)) return tgi_failed(S);
     if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
     memset(&p, 0, sizeof p);
     p.S = S;
     p.file = file;
     p.t = t;
     if (!t->storage->backend->host) {
-        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         if (!scope) return tgi_failed(S);
         S->grad_off = true;
         p.t = tg_to_ex(t, cpu, (tg_dtype)t->dtype, 0);
@@ -14458,12 +14480,12 @@ static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
 {
     m->room = 8;
     while (m->room < 2 * (size_t)entries) m->room *= 2;
-    m->slot = (tgi_map_slot *)tgi_take(S, m->room * sizeof *m->slot);
+    m->slot = (tgi_map_slot *)tgi_alloc(S, m->room * sizeof *m->slot);
     if (m->slot) memset(m->slot, 0, m->room * sizeof *m->slot);
     return m->slot != NULL;
 }
 
-static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_give_back(S, m->slot, m->room * sizeof *m->slot); }
+static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->room * sizeof *m->slot); }
 
 /* The slot of a key, or the empty one where it belongs. */
 static tgi_map_slot *tgi_map_at(const tgi_map *m, const void *key)
@@ -14490,7 +14512,7 @@ static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *
     tape->row[id].shown = false;
 }
 
-/* Marks what root reaches: edges go from newer nodes to older ones, so one walk back over the live nodes is enough.
+/* Marks what root reaches: edges go from newer nodes to older ones, so one pass back over the live nodes is enough.
    Counts nodes, leaf edges and saved tensors. */
 static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
 {
@@ -14558,18 +14580,18 @@ static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
         const tgi_node *n = tape->row[id].node;
         for (k = 0; k < n->saves; ++k) {
             const tgi_saved *s = &n->saved[k];
-            const tgi_node *maker = s->which == TGI_EXTRA ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+            const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
             int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
             tgi_map_slot *slot = tgi_map_at(&tape->saved, s->t);
             if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
             slot->key = s->t;
-            if (!maker || output != 0 || (n->flags & TGI_SLICES) || s->t->storage->version != s->version) continue;
+            if (!maker || output != 0 || (n->flags & TGI_WROTE_VIEW) || s->t->storage->version != s->version) continue;
             tape->row[tgi_tape_id(tape, maker)].t = s->t;
         }
     }
     tgi_tape_note_list(tape, &tape->S->unscoped);
     for (f = tape->S->frame; f; f = f->below) {
-        if (f->kind == TGI_HOLD_SCOPE) tgi_tape_note_list(tape, &f->list);
+        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_note_list(tape, &f->list);
     }
     tgi_tape_note(tape, root);
 }
@@ -14578,7 +14600,7 @@ static void tgi_tape_close(tgi_tape *tape)
 {
     tgi_map_close(tape->S, &tape->ids);
     tgi_map_close(tape->S, &tape->saved);
-    tgi_give_back(tape->S, tape->row, tape->row_bytes);
+    tgi_free(tape->S, tape->row, tape->row_bytes);
 }
 
 /* False after recording an error. */
@@ -14587,14 +14609,14 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
     tgi_thread *S = tgi_self();
     int64_t ops = 0, leaf_edges = 1, saves = 0;
     bool ok;
-    if (!tgi_argument(S, op, "root", root) || !tgi_sync(S, root)) return false;
+    if (!tgi_argument(S, op, "root", root) || !tgi_refresh_view(S, root)) return false;
     if (!file) return tgi_null_argument(S, op, "file");
     memset(tape, 0, sizeof *tape);
     tape->S = S;
     tape->op = op;
     if (root->node) tgi_tape_mark(S, root->node, &ops, &leaf_edges, &saves);
     tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
-    tape->row = (tgi_tape_row *)tgi_take(S, tape->row_bytes);
+    tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
     ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
     if (ok && root->node) tgi_tape_rows(tape, root->node);
     if (root->node) tgi_tape_unmark(S, root->node);
@@ -14681,7 +14703,8 @@ static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_t
     for (i = 0; n && i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         int64_t from = s->which < 0 ? id : tgi_edge_id(tape, &n->edge[s->which]);
-        if (s->which == TGI_EXTRA || from < 0) tgi_list_word(saved, s->t->name ? s->t->name : ".");
+        if (s->which == TGI_SAVED_OTHER || from < 0)
+            tgi_list_word(saved, s->t->name ? s->t->name : ".");
         else tgi_list_row(tape, saved, from, true);
     }
     if (!in->text[0]) strcpy(in->text, "-");
@@ -14691,7 +14714,7 @@ static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_t
 static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_CELLS])
 {
     const tgi_tape_row *row = &tape->row[id];
-    const tgi_meta m = row->node ? row->node->meta[0] : tgi_meta_of(row->t);
+    const tgi_output_info m = row->node ? row->node->meta[0] : tgi_output_info_of(row->t);
     tg_device device;
     device.type = m.backend->type;
     device.index = m.index;
