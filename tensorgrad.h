@@ -76,19 +76,36 @@
    To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of yours (tg_set_error_handler).
    tg_set_name gives a tensor a name for messages, which tells it from others of its shape.
 
-   CONTENTS (search for the tag: the first hit is the promise, the second its fulfilment)
+   CONTENTS (search for a tag: it stands here, above the declarations, and above the implementation; those marked *
+   have no declarations)
 
-       @@BASE      configuration, errors, allocator, statistics, threads
-       @@DTYPE     element types and promotion
-       @@RANDOM    the seed and state of the random numbers (Philox4x32-10)
-       @@BACKEND   devices
-       @@TENSOR    shapes, scopes, creation, access
-       @@TAPE      gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
-       @@MOVE      moves between devices and dtypes
-       @@OPS       every op: elementwise, views, reductions, matmul, indexing, normalisation, attention, losses, random
-       @@CHECK     gradcheck and gradgradcheck
-       @@OPTIM     optimizers, clipping, schedules
-       @@SHOW      printing tensors and the tape
+       @@BASE          configuration, errors, allocator, statistics
+       @@DTYPE         element types, promotion and conversion
+       @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
+       @@TABLE       * every op with its formula and its gradient
+       @@BACKEND     * what a device must be able to do; loops and formulas that every device uses
+       @@CPU         * the CPU's kernels
+       @@DEVICES       device names, counts, and which calls wait
+       @@TENSOR        shapes, scopes, threads, creation, access
+       @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
+       @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
+       @@MOVE          moves between devices and dtypes
+       @@OPS           every op, by kind:
+       @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices, writing in place
+       @@VIEWS         reshape, transpose, slice, expand, split: other views of the same elements
+       @@JOIN          cat, stack, repeat, flip, pad: copies in another order
+       @@REDUCE        sum, mean, prod, amax, any, var, norm, logsumexp
+       @@SORT          along one dim: max, argmax, cumsum, sort, topk
+       @@NORM          softmax, layer_norm, rms_norm
+       @@MATMUL        products of matrices, linear, einsum
+       @@INDEX         gather, scatter, embedding, indexing by tensors
+       @@SAMPLE        random tensors, dropout
+       @@ATTENTION     scaled_dot_product_attention
+       @@LOSS          mse_loss, cross_entropy and the other losses
+       @@COMPARE       equal, allclose
+       @@CHECK         gradcheck and gradgradcheck
+       @@OPTIM         optimizers, clipping, schedules
+       @@SHOW          printing tensors and the tape
 */
 #ifndef TENSORGRAD_H
 #define TENSORGRAD_H
@@ -959,7 +976,6 @@ TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_d
 TG_API bool tg_equal(tg_tensor *a, tg_tensor *b);
 TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
 
-
 /* ======== @@CHECK ================================================================================================= */
 
 /* Holds the gradients of fn(inputs, n, user) against differences (f(x+h) - f(x-h)) / 2h: the whole Jacobian of its
@@ -1105,211 +1121,6 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ======== The op table ============================================================================================
-
-   Everything about ops that can be enumerated, once. The rows are expanded below into op numbers, names, kernels
-   (here and in the CUDA companion), backward rules, public functions and tests.
-
-   Elementwise ops are rows entirely. Columns: name; kind; y for floats; y for integers; what the gradient needs;
-   its rule in public ops; the rule as text for the step player. In the expressions x (or a, b, c) are the inputs, y
-   the output, s and t the op's numbers, g the incoming gradient. kind: FLOATS computes in floating point (integers
-   become the default dtype), ANY keeps the dtype, TEST makes bool. needs: NOTHING, or a sum of A, B, C (inputs), Y
-   (the output), A_FOR_B (input a, if b wants a gradient), B_FOR_A. */
-
-#define TGI_UNARY_OPS(OP)                                                                                              \
-    OP(neg, ANY, -x, tgi_wrap_sub(0, x), NOTHING, tg_neg(g), "-g")                                                     \
-    OP(abs, ANY, tgi_fabs(x), (x < 0 ? tgi_wrap_sub(0, x) : x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
-    OP(sign, ANY, (real)((x > 0) - (x < 0)), (x > 0) - (x < 0), NOTHING, tg_zeros_like(g), "0")                        \
-    OP(square, ANY, x * x, tgi_wrap_mul(x, x), A, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")                         \
-    OP(exp, FLOATS, tgi_exp(x), x, Y, tg_mul(g, y), "g * y")                                                           \
-    OP(expm1, FLOATS, tgi_expm1(x), x, Y, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                               \
-    OP(log, FLOATS, tgi_log(x), x, A, tg_div(g, x), "g / x")                                                           \
-    OP(log2, FLOATS, tgi_log2(x), x, A, tg_div(g, tg_mul_scalar(x, 0.69314718055994531)), "g / (x * ln 2)")            \
-    OP(log10, FLOATS, tgi_log10(x), x, A, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)), "g / (x * ln 10)")         \
-    OP(log1p, FLOATS, tgi_log1p(x), x, A, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                               \
-    OP(sqrt, FLOATS, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                 \
-    OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)), "g * -y^3 / 2")      \
-    OP(reciprocal, FLOATS, 1 / x, x, Y, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                                 \
-    OP(sin, FLOATS, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                              \
-    OP(cos, FLOATS, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                     \
-    OP(tan, FLOATS, tgi_tan(x), x, Y, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")                      \
-    OP(asin, FLOATS, tgi_asin(x), x, A, tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1))), "g / sqrt(1 - x*x)")     \
-    OP(acos, FLOATS, tgi_acos(x), x, A, tg_neg(tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1)))),                  \
-       "-g / sqrt(1 - x*x)")                                                                                           \
-    OP(atan, FLOATS, tgi_atan(x), x, A, tg_div(g, tg_add_scalar(tg_mul(x, x), 1)), "g / (1 + x*x)")                    \
-    OP(sinh, FLOATS, tgi_sinh(x), x, A, tg_mul(g, tg_cosh(x)), "g * cosh(x)")                                          \
-    OP(cosh, FLOATS, tgi_cosh(x), x, A, tg_mul(g, tg_sinh(x)), "g * sinh(x)")                                          \
-    OP(tanh, FLOATS, tgi_tanh(x), x, Y, tg_mul(g, tg_rsub_scalar(tg_mul(y, y), 1)), "g * (1 - y*y)")                   \
-    OP(sigmoid, FLOATS, 1 / (1 + tgi_exp(-x)), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")    \
-    OP(erf, FLOATS, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
-       "g * 2/sqrt(pi) * exp(-x*x)")                                                                                   \
-    OP(floor, ANY, tgi_floor(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
-    OP(ceil, ANY, tgi_ceil(x), x, NOTHING, tg_zeros_like(g), "0")                                                      \
-    OP(round, ANY, tgi_rint(x), x, NOTHING, tg_zeros_like(g), "0")                                                     \
-    OP(trunc, ANY, tgi_trunc(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
-    OP(relu, ANY, x < 0 ? 0 : x, x < 0 ? 0 : x, Y, tg_masked_fill(g, tg_le_scalar(y, 0), 0), "g, 0 where y <= 0")      \
-    OP(silu, FLOATS, x / (1 + tgi_exp(-x)), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")  \
-    OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
-       tg_mul(g, tg_sigmoid(tg_neg(x))), "g * sigmoid(-x)")                                                            \
-    OP(isnan, TEST, x != x, ((void)x, 0), NOTHING, NULL, NULL)                                                         \
-    OP(isinf, TEST, x - x != 0 && x == x, ((void)x, 0), NOTHING, NULL, NULL)                                           \
-    OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                  \
-    OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)
-
-/* The same with numbers s and t. */
-#define TGI_SCALAR_OPS(OP)                                                                                             \
-    OP(add_scalar, ANY, x + s, tgi_wrap_add(x, s), NOTHING, g, "g")                                                    \
-    OP(sub_scalar, ANY, x - s, tgi_wrap_sub(x, s), NOTHING, g, "g")                                                    \
-    OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), NOTHING, tg_neg(g), "-g")                                          \
-    OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
-    OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
-    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s),                 \
-       "g * s * x^(s-1)")                                                                                              \
-    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
-       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
-    OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A,                                                                    \
-       tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
-    OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
-       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
-       "g * alpha * exp(x) where x <= 0, else g")                                                                      \
-    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
-       tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
-    OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
-       "g * (Phi(x) + x * phi(x))")                                                                                    \
-    OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL)                                                           \
-    OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL)                                                           \
-    OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL)                                                             \
-    OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL)                                                           \
-    OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL)                                                             \
-    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL)
-
-/* Two inputs, a and b; one rule for each. */
-#define TGI_BINARY_OPS(OP)                                                                                             \
-    OP(add, ANY, a + b, tgi_wrap_add(a, b), NOTHING, g, g, "a: g, b: g")                                               \
-    OP(sub, ANY, a - b, tgi_wrap_sub(a, b), NOTHING, g, tg_neg(g), "a: g, b: -g")                                      \
-    OP(mul, ANY, a * b, tgi_wrap_mul(a, b), A_FOR_B | B_FOR_A, tg_mul(g, b), tg_mul(g, a), "a: g * b, b: g * a")       \
-    OP(div, FLOATS, a / b, a, A_FOR_B | B, tg_div(g, b), tg_neg(tg_mul(g, tg_div(tg_div(a, b), b))),                   \
-       "a: g / b, b: -g * a / b^2")                                                                                    \
-    OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
-       tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)")                                 \
-    OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
-       tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
-    OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
-       tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
-    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, b, a, b),                                       \
-       tgi_atan2_gradient(g, tg_neg(a), a, b),                                                                         \
-       "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
-    OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
-    OP(le, TEST, a <= b, a <= b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(gt, TEST, a > b, a > b, NOTHING, NULL, NULL, NULL)                                                              \
-    OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL)                               \
-    OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL)                                \
-    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL)
-
-/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b. */
-#define TGI_TERNARY_OPS(OP)                                                                                            \
-    OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
-       tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
-    OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                            \
-       tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
-
-/* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
-#define TGI_MASK_OPS(OP)                                                                                               \
-    OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
-    OP(binary_cross_entropy, FLOATS,                                                                                   \
-       (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)), a, A | B,                       \
-       tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),                                   \
-       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)")                                                        \
-    OP(binary_cross_entropy_with_logits, FLOATS,                                                                       \
-       ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))), a, A | B,                                  \
-       tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x")                \
-    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),                       \
-       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)")                            \
-    OP(smooth_l1_loss, FLOATS,                                                                                         \
-       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a, A | B,            \
-       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                                     \
-       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(b, a), s), -1, 1)),                                                     \
-       "a: g * clamp((a - b) / beta, -1, 1), b: minus that")                                                           \
-    OP(huber_loss, FLOATS,                                                                                             \
-       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a, A | B,         \
-       tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                             \
-       "a: g * clamp(a - b, -delta, delta), b: minus that")
-
-/* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name, arguments (for messages), needs, rule as
-   text. */
-#define TGI_OPS(OP)                                                                                                    \
-    OP(to, "t", NOTHING, "g moved back")                                                                               \
-    OP(copy_, "dst,src", NOTHING, "dst: 0, src: g")                                                                    \
-    OP(fill_, "t", NOTHING, "0")                                                                                       \
-    OP(clone, "t", NOTHING, "g")                                                                                       \
-    OP(as_strided, "t", NOTHING, "g added into zeros at the view")                                                     \
-    OP(strided_add, "t", NOTHING, "the view of g")                                                                     \
-    OP(scatter_view, "base,src", NOTHING, "base: g with 0 at the view, src: the view of g")                            \
-    OP(reshape, "t", NOTHING, "g in the shape of t")                                                                   \
-    OP(permute, "t", NOTHING, "g with the dims back in order")                                                         \
-    OP(expand, "t", NOTHING, "g summed over the expanded dims")                                                        \
-    OP(slice, "t", NOTHING, "g in its place among zeros")                                                              \
-    OP(select, "t", NOTHING, "g in its place among zeros")                                                             \
-    OP(diagonal, "t", NOTHING, "g on the diagonal of zeros")                                                           \
-    OP(unfold, "t", NOTHING, "every window of g added to its place")                                                   \
-    OP(split, "t", NOTHING, "the pieces of g joined")                                                                  \
-    OP(unbind, "t", NOTHING, "the pieces of g stacked")                                                                \
-    OP(sum_to, "t", NOTHING, "g expanded")                                                                             \
-    OP(sum, "t", NOTHING, "g expanded")                                                                                \
-    OP(mean, "t", NOTHING, "g expanded, divided by the count")                                                         \
-    OP(prod, "t", A, "g times the product of the others")                                                              \
-    OP(amax, "t", A | Y, "g shared among the largest")                                                                 \
-    OP(amin, "t", A | Y, "g shared among the smallest")                                                                \
-    OP(max, "t", A | Y, "g shared among the largest, or among the NaN")                                                \
-    OP(min, "t", A | Y, "g shared among the smallest, or among the NaN")                                               \
-    OP(max_dim, "t", Y2, "g to the index found")                                                                       \
-    OP(min_dim, "t", Y2, "g to the index found")                                                                       \
-    OP(var, "t", A, "g * 2 * (t - mean) / (n - correction)")                                                           \
-    OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
-    OP(norm, "t", A | Y, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                                          \
-    OP(logsumexp, "t", A | Y, "g * exp(t - y)")                                                                        \
-    OP(cumsum, "t", NOTHING, "reverse running sum of g")                                                               \
-    OP(sort, "t", Y2, "g back in the order of t")                                                                      \
-    OP(softmax, "t", Y, "y * (g - sum(g * y))")                                                                        \
-    OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
-    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                           \
-    OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
-    OP(gather, "t,index", B, "g added at index to zeros")                                                              \
-    OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
-    OP(scatter_add, "t,index,src", B, "t: g, src: g at index")                                                         \
-    OP(cat, "tensors", NOTHING, "each its slice of g")                                                                 \
-    OP(flip, "t", NOTHING, "g flipped")                                                                                \
-    OP(pad, "t", NOTHING, "the part of g inside")                                                                      \
-    OP(checkpoint, "inputs", NOTHING, "runs the function again, then through it")                                      \
-    OP(custom, "inputs", NOTHING, "your backward")
-
-/* Ops that are never recorded: only names, for messages. */
-#define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
-
-/* What waits for a device, because it has to see a value that is there. */
-#define TGI_WAITING(OP)                                                                                                \
-    OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
-    OP(index_put_) OP(masked_select) OP(one_hot) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like) OP(cpu) OP(to_all)  \
-    OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck) OP(synchronize)
-
-enum {
-#define TGI_ENUM(name, ...) TGI_OP_##name,
-    /* the bounds of a table take no numbers of their own: they are those of its neighbours */
-    TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS_NEXT,
-    TGI_SCALAR_OPS_BEGIN = TGI_SCALAR_OPS_NEXT - 1,
-    TGI_SCALAR_OPS(TGI_ENUM) TGI_SCALAR_OPS_END,
-    TGI_BINARY_OPS_BEGIN = TGI_SCALAR_OPS_END - 1,
-    TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM) TGI_MASK_OPS_NEXT,
-    TGI_MASK_OPS_BEGIN = TGI_MASK_OPS_NEXT - 1,
-    TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS,
-    TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1,
-    TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
-#undef TGI_ENUM
-};
 
 /* ======== @@BASE ================================================================================================== */
 
@@ -1651,6 +1462,12 @@ static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
     return S->raised > (raised > S->forgiven ? raised : S->forgiven);
 }
 
+static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+{
+    if (S->errors) return false; /* it passes through */
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
+}
+
 /* ---- numbers: the macros of math.h narrow on some systems ---- */
 
 static bool tgi_is_nan(double x) { return x != x; }
@@ -1931,6 +1748,124 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
     return dtype == TG_F64 ? TG_F64 : tgi_dtypes[dtype].floating ? TG_F32 : TG_I64;
 }
 
+/* ---- conversions, the same on every device ---- */
+
+/* What kernels need on every device; the CUDA companion has its own words for it: __device__, and a product and a sum
+   that are never contracted, for the same bits everywhere. */
+#ifndef TGI_INLINE
+#define TGI_INLINE static inline
+#define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
+   kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
+TGI_INLINE float tgi_float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+TGI_INLINE uint32_t tgi_bits_of_float(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+TGI_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
+
+TGI_INLINE uint16_t tgi_f32_to_bf16(float x)
+{
+    const uint32_t bits = tgi_bits_of_float(x);
+    if (x != x) return (uint16_t)(bits >> 16 | 0x40); /* keep it a NaN */
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+TGI_INLINE float tgi_f16_to_f32(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
+    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13);       /* infinity and NaN */
+    if (rest >= 0x0400) return tgi_float_of_bits(sign | ((rest << 13) + (112u << 23))); /* the biases: 127 - 15 */
+    const float subnormal = (float)rest * (1 / 16777216.0f);                            /* units of 2^-24 */
+    return sign ? -subnormal : subnormal;
+}
+
+TGI_INLINE uint16_t tgi_f32_to_f16(float x)
+{
+    const uint32_t bits = tgi_bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
+    if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF));
+    if (rest >= 0x477FF000) return (uint16_t)(sign | 0x7C00); /* 65520 and above round to infinity */
+    if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - (112u << 23) + 0xFFF + (rest >> 13 & 1)) >> 13));
+    /* subnormal: adding 1/2 leaves units of 2^-24, rounded by the addition, in the low bits */
+    return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
+}
+
+/* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
+   ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
+TGI_INLINE float tgi_f64_to_odd_f32(double x)
+{
+    const float f = (float)x;
+    uint32_t bits = tgi_bits_of_float(f);
+    if ((double)f == x || x != x) return f;
+    if (fabs((double)f) > fabs(x)) bits -= 1;
+    return tgi_float_of_bits(bits | 1);
+}
+
+TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
+{
+    const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    const double kept = (double)(size >> 11 << 11 | (uint64_t)((size & 0x7FF) != 0) << 11); /* 53 bits, to odd */
+    const float f = tgi_f64_to_odd_f32(size >> 53 ? kept : (double)size);
+    return x < 0 ? -f : f;
+}
+
+/* Saturating, NaN to 0. */
+TGI_INLINE int64_t tgi_f64_to_i64(double x)
+{
+    if (x != x) return 0;
+    return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+
+TGI_INLINE int32_t tgi_f64_to_i32(double x)
+{
+    if (x != x) return 0;
+    return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
+}
+
+TGI_INLINE uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
+
+/* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
+TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
+   bases. */
+TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
+{
+    int64_t y = 1;
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+    for (; exponent; exponent >>= 1, base = tgi_wrap_mul(base, base)) {
+        if (exponent & 1) y = tgi_wrap_mul(y, base);
+    }
+    return y;
+}
+
+/* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
+   int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
+#define TGI_ELEMENTS(OP)                                                                                   \
+    OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
+    OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
+    OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x), \
+       tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                     \
+    OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),     \
+       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                       \
+    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
+    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
+    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
+    OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
+
 #ifndef TGI_CUDA_COMPANION
 static bool tgi_dtype_known(tg_dtype dtype) { return (int)dtype >= 0 && (int)dtype < TGI_DTYPES; }
 const char *tg_dtype_name(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].name : "unknown dtype"; }
@@ -1963,9 +1898,11 @@ tg_status tg_set_default_dtype(tg_dtype dtype)
 }
 
 tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
+#endif /* !TGI_CUDA_COMPANION */
 
 /* ======== @@RANDOM ================================================================================================ */
 
+#ifndef TGI_CUDA_COMPANION
 void tg_seed(uint64_t seed)
 {
     tgi_thread *S = tgi_self();
@@ -1976,13 +1913,6 @@ void tg_seed(uint64_t seed)
 tg_rng tg_rng_state(void) { return tgi_self()->rng; }
 void tg_rng_set_state(tg_rng state) { tgi_self()->rng = state; }
 #endif /* !TGI_CUDA_COMPANION */
-
-/* What kernels need on every device; the CUDA companion has its own words for it: __device__, and a product and a sum
-   that are never contracted, for the same bits everywhere. */
-#ifndef TGI_INLINE
-#define TGI_INLINE static inline
-#define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
-#endif
 
 /* Random kinds; lo and hi are their two numbers. */
 typedef enum {
@@ -2121,6 +2051,211 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 {
     return *word * (1 / 4294967296.0) < probability ? 1 : 0;
 }
+
+/* ======== @@TABLE =================================================================================================
+
+   Everything about ops that can be enumerated, once. The rows are expanded below into op numbers, names, kernels
+   (here and in the CUDA companion), backward rules, public functions and tests.
+
+   Elementwise ops are rows entirely. Columns: name; kind; y for floats; y for integers; what the gradient needs;
+   its rule in public ops; the rule as text for the step player. In the expressions x (or a, b, c) are the inputs, y
+   the output, s and t the op's numbers, g the incoming gradient. kind: FLOATS computes in floating point (integers
+   become the default dtype), ANY keeps the dtype, TEST makes bool. needs: NOTHING, or a sum of A, B, C (inputs), Y
+   (the output), A_FOR_B (input a, if b wants a gradient), B_FOR_A. */
+
+#define TGI_UNARY_OPS(OP)                                                                                              \
+    OP(neg, ANY, -x, tgi_wrap_sub(0, x), NOTHING, tg_neg(g), "-g")                                                     \
+    OP(abs, ANY, tgi_fabs(x), (x < 0 ? tgi_wrap_sub(0, x) : x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
+    OP(sign, ANY, (real)((x > 0) - (x < 0)), (x > 0) - (x < 0), NOTHING, tg_zeros_like(g), "0")                        \
+    OP(square, ANY, x * x, tgi_wrap_mul(x, x), A, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")                         \
+    OP(exp, FLOATS, tgi_exp(x), x, Y, tg_mul(g, y), "g * y")                                                           \
+    OP(expm1, FLOATS, tgi_expm1(x), x, Y, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                               \
+    OP(log, FLOATS, tgi_log(x), x, A, tg_div(g, x), "g / x")                                                           \
+    OP(log2, FLOATS, tgi_log2(x), x, A, tg_div(g, tg_mul_scalar(x, 0.69314718055994531)), "g / (x * ln 2)")            \
+    OP(log10, FLOATS, tgi_log10(x), x, A, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)), "g / (x * ln 10)")         \
+    OP(log1p, FLOATS, tgi_log1p(x), x, A, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                               \
+    OP(sqrt, FLOATS, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                 \
+    OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)), "g * -y^3 / 2")      \
+    OP(reciprocal, FLOATS, 1 / x, x, Y, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                                 \
+    OP(sin, FLOATS, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                              \
+    OP(cos, FLOATS, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                     \
+    OP(tan, FLOATS, tgi_tan(x), x, Y, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")                      \
+    OP(asin, FLOATS, tgi_asin(x), x, A, tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1))), "g / sqrt(1 - x*x)")     \
+    OP(acos, FLOATS, tgi_acos(x), x, A, tg_neg(tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1)))),                  \
+       "-g / sqrt(1 - x*x)")                                                                                           \
+    OP(atan, FLOATS, tgi_atan(x), x, A, tg_div(g, tg_add_scalar(tg_mul(x, x), 1)), "g / (1 + x*x)")                    \
+    OP(sinh, FLOATS, tgi_sinh(x), x, A, tg_mul(g, tg_cosh(x)), "g * cosh(x)")                                          \
+    OP(cosh, FLOATS, tgi_cosh(x), x, A, tg_mul(g, tg_sinh(x)), "g * sinh(x)")                                          \
+    OP(tanh, FLOATS, tgi_tanh(x), x, Y, tg_mul(g, tg_rsub_scalar(tg_mul(y, y), 1)), "g * (1 - y*y)")                   \
+    OP(sigmoid, FLOATS, 1 / (1 + tgi_exp(-x)), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")    \
+    OP(erf, FLOATS, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
+       "g * 2/sqrt(pi) * exp(-x*x)")                                                                                   \
+    OP(floor, ANY, tgi_floor(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
+    OP(ceil, ANY, tgi_ceil(x), x, NOTHING, tg_zeros_like(g), "0")                                                      \
+    OP(round, ANY, tgi_rint(x), x, NOTHING, tg_zeros_like(g), "0")                                                     \
+    OP(trunc, ANY, tgi_trunc(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
+    OP(relu, ANY, x < 0 ? 0 : x, x < 0 ? 0 : x, Y, tg_masked_fill(g, tg_le_scalar(y, 0), 0), "g, 0 where y <= 0")      \
+    OP(silu, FLOATS, x / (1 + tgi_exp(-x)), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")  \
+    OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
+       tg_mul(g, tg_sigmoid(tg_neg(x))), "g * sigmoid(-x)")                                                            \
+    OP(isnan, TEST, x != x, ((void)x, 0), NOTHING, NULL, NULL)                                                         \
+    OP(isinf, TEST, x - x != 0 && x == x, ((void)x, 0), NOTHING, NULL, NULL)                                           \
+    OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                  \
+    OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)
+
+/* The same with numbers s and t. */
+#define TGI_SCALAR_OPS(OP)                                                                                             \
+    OP(add_scalar, ANY, x + s, tgi_wrap_add(x, s), NOTHING, g, "g")                                                    \
+    OP(sub_scalar, ANY, x - s, tgi_wrap_sub(x, s), NOTHING, g, "g")                                                    \
+    OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), NOTHING, tg_neg(g), "-g")                                          \
+    OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
+    OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
+    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s),                 \
+       "g * s * x^(s-1)")                                                                                              \
+    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
+       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
+    OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A,                                                                    \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
+    OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
+       "g * alpha * exp(x) where x <= 0, else g")                                                                      \
+    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
+       tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
+    OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
+       "g * (Phi(x) + x * phi(x))")                                                                                    \
+    OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL)                                                           \
+    OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL)                                                           \
+    OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL)                                                             \
+    OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL)                                                           \
+    OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL)                                                             \
+    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL)
+
+/* Two inputs, a and b; one rule for each. */
+#define TGI_BINARY_OPS(OP)                                                                                             \
+    OP(add, ANY, a + b, tgi_wrap_add(a, b), NOTHING, g, g, "a: g, b: g")                                               \
+    OP(sub, ANY, a - b, tgi_wrap_sub(a, b), NOTHING, g, tg_neg(g), "a: g, b: -g")                                      \
+    OP(mul, ANY, a * b, tgi_wrap_mul(a, b), A_FOR_B | B_FOR_A, tg_mul(g, b), tg_mul(g, a), "a: g * b, b: g * a")       \
+    OP(div, FLOATS, a / b, a, A_FOR_B | B, tg_div(g, b), tg_neg(tg_mul(g, tg_div(tg_div(a, b), b))),                   \
+       "a: g / b, b: -g * a / b^2")                                                                                    \
+    OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
+       tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)")                                 \
+    OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
+       tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
+    OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
+       tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
+    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, b, a, b),                                       \
+       tgi_atan2_gradient(g, tg_neg(a), a, b),                                                                         \
+       "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
+    OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
+    OP(le, TEST, a <= b, a <= b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(gt, TEST, a > b, a > b, NOTHING, NULL, NULL, NULL)                                                              \
+    OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL)                                                            \
+    OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL)                               \
+    OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL)                                \
+    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL)
+
+/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b. */
+#define TGI_TERNARY_OPS(OP)                                                                                            \
+    OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
+       tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
+    OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                            \
+       tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
+
+/* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
+#define TGI_MASK_OPS(OP)                                                                                               \
+    OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
+    OP(binary_cross_entropy, FLOATS,                                                                                   \
+       (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)), a, A | B,                       \
+       tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),                                   \
+       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)")                                                        \
+    OP(binary_cross_entropy_with_logits, FLOATS,                                                                       \
+       ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))), a, A | B,                                  \
+       tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x")                \
+    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),                       \
+       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)")                            \
+    OP(smooth_l1_loss, FLOATS,                                                                                         \
+       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a, A | B,            \
+       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                                     \
+       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(b, a), s), -1, 1)),                                                     \
+       "a: g * clamp((a - b) / beta, -1, 1), b: minus that")                                                           \
+    OP(huber_loss, FLOATS,                                                                                             \
+       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a, A | B,         \
+       tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                             \
+       "a: g * clamp(a - b, -delta, delta), b: minus that")
+
+/* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name, arguments (for messages), needs, rule as
+   text. */
+#define TGI_OPS(OP)                                                                                                    \
+    OP(to, "t", NOTHING, "g moved back")                                                                               \
+    OP(copy_, "dst,src", NOTHING, "dst: 0, src: g")                                                                    \
+    OP(fill_, "t", NOTHING, "0")                                                                                       \
+    OP(clone, "t", NOTHING, "g")                                                                                       \
+    OP(as_strided, "t", NOTHING, "g added into zeros at the view")                                                     \
+    OP(strided_add, "t", NOTHING, "the view of g")                                                                     \
+    OP(scatter_view, "base,src", NOTHING, "base: g with 0 at the view, src: the view of g")                            \
+    OP(reshape, "t", NOTHING, "g in the shape of t")                                                                   \
+    OP(permute, "t", NOTHING, "g with the dims back in order")                                                         \
+    OP(expand, "t", NOTHING, "g summed over the expanded dims")                                                        \
+    OP(slice, "t", NOTHING, "g in its place among zeros")                                                              \
+    OP(select, "t", NOTHING, "g in its place among zeros")                                                             \
+    OP(diagonal, "t", NOTHING, "g on the diagonal of zeros")                                                           \
+    OP(unfold, "t", NOTHING, "every window of g added to its place")                                                   \
+    OP(split, "t", NOTHING, "the pieces of g joined")                                                                  \
+    OP(unbind, "t", NOTHING, "the pieces of g stacked")                                                                \
+    OP(sum_to, "t", NOTHING, "g expanded")                                                                             \
+    OP(sum, "t", NOTHING, "g expanded")                                                                                \
+    OP(mean, "t", NOTHING, "g expanded, divided by the count")                                                         \
+    OP(prod, "t", A, "g times the product of the others")                                                              \
+    OP(amax, "t", A | Y, "g shared among the largest")                                                                 \
+    OP(amin, "t", A | Y, "g shared among the smallest")                                                                \
+    OP(max, "t", A | Y, "g shared among the largest, or among the NaN")                                                \
+    OP(min, "t", A | Y, "g shared among the smallest, or among the NaN")                                               \
+    OP(max_dim, "t", Y2, "g to the index found")                                                                       \
+    OP(min_dim, "t", Y2, "g to the index found")                                                                       \
+    OP(var, "t", A, "g * 2 * (t - mean) / (n - correction)")                                                           \
+    OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
+    OP(norm, "t", A | Y, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                                          \
+    OP(logsumexp, "t", A | Y, "g * exp(t - y)")                                                                        \
+    OP(cumsum, "t", NOTHING, "reverse running sum of g")                                                               \
+    OP(sort, "t", Y2, "g back in the order of t")                                                                      \
+    OP(softmax, "t", Y, "y * (g - sum(g * y))")                                                                        \
+    OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
+    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                           \
+    OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
+    OP(gather, "t,index", B, "g added at index to zeros")                                                              \
+    OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
+    OP(scatter_add, "t,index,src", B, "t: g, src: g at index")                                                         \
+    OP(cat, "tensors", NOTHING, "each its slice of g")                                                                 \
+    OP(flip, "t", NOTHING, "g flipped")                                                                                \
+    OP(pad, "t", NOTHING, "the part of g inside")                                                                      \
+    OP(checkpoint, "inputs", NOTHING, "runs the function again, then through it")                                      \
+    OP(custom, "inputs", NOTHING, "your backward")
+
+/* Ops that are never recorded: only names, for messages. */
+#define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
+
+/* What waits for a device, because it has to see a value that is there. */
+#define TGI_WAITING(OP)                                                                                                \
+    OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
+    OP(index_put_) OP(masked_select) OP(one_hot) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like) OP(cpu) OP(to_all)  \
+    OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck) OP(synchronize)
+
+enum {
+#define TGI_ENUM(name, ...) TGI_OP_##name,
+    /* the bounds of a table take no numbers of their own: they are those of its neighbours */
+    TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS_NEXT,
+    TGI_SCALAR_OPS_BEGIN = TGI_SCALAR_OPS_NEXT - 1,
+    TGI_SCALAR_OPS(TGI_ENUM) TGI_SCALAR_OPS_END,
+    TGI_BINARY_OPS_BEGIN = TGI_SCALAR_OPS_END - 1,
+    TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM) TGI_MASK_OPS_NEXT,
+    TGI_MASK_OPS_BEGIN = TGI_MASK_OPS_NEXT - 1,
+    TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS,
+    TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1,
+    TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
+#undef TGI_ENUM
+};
 
 /* ======== @@BACKEND =============================================================================================== */
 
@@ -2291,117 +2426,6 @@ typedef struct tgi_backend {
     bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
     bool (*optim_step)(tgi_thread *S, const tgi_optim_step *steps, int n); /* one after the other, on one device */
 } tgi_backend;
-
-/* ---- For every backend: conversions ---- */
-
-/* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
-   kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
-TGI_INLINE float tgi_float_of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-TGI_INLINE uint32_t tgi_bits_of_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-TGI_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
-
-TGI_INLINE uint16_t tgi_f32_to_bf16(float x)
-{
-    const uint32_t bits = tgi_bits_of_float(x);
-    if (x != x) return (uint16_t)(bits >> 16 | 0x40); /* keep it a NaN */
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-TGI_INLINE float tgi_f16_to_f32(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
-    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13);       /* infinity and NaN */
-    if (rest >= 0x0400) return tgi_float_of_bits(sign | ((rest << 13) + (112u << 23))); /* the biases: 127 - 15 */
-    const float subnormal = (float)rest * (1 / 16777216.0f);                            /* units of 2^-24 */
-    return sign ? -subnormal : subnormal;
-}
-
-TGI_INLINE uint16_t tgi_f32_to_f16(float x)
-{
-    const uint32_t bits = tgi_bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
-    if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF));
-    if (rest >= 0x477FF000) return (uint16_t)(sign | 0x7C00); /* 65520 and above round to infinity */
-    if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - (112u << 23) + 0xFFF + (rest >> 13 & 1)) >> 13));
-    /* subnormal: adding 1/2 leaves units of 2^-24, rounded by the addition, in the low bits */
-    return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
-}
-
-/* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
-   ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
-TGI_INLINE float tgi_f64_to_odd_f32(double x)
-{
-    const float f = (float)x;
-    uint32_t bits = tgi_bits_of_float(f);
-    if ((double)f == x || x != x) return f;
-    if (fabs((double)f) > fabs(x)) bits -= 1;
-    return tgi_float_of_bits(bits | 1);
-}
-
-TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
-{
-    const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
-    const double kept = (double)(size >> 11 << 11 | (uint64_t)((size & 0x7FF) != 0) << 11); /* 53 bits, to odd */
-    const float f = tgi_f64_to_odd_f32(size >> 53 ? kept : (double)size);
-    return x < 0 ? -f : f;
-}
-
-/* Saturating, NaN to 0. */
-TGI_INLINE int64_t tgi_f64_to_i64(double x)
-{
-    if (x != x) return 0;
-    return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
-}
-
-TGI_INLINE int32_t tgi_f64_to_i32(double x)
-{
-    if (x != x) return 0;
-    return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
-}
-
-TGI_INLINE uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
-
-/* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
-TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
-TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
-
-/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
-   bases. */
-TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
-{
-    int64_t y = 1;
-    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
-    for (; exponent; exponent >>= 1, base = tgi_wrap_mul(base, base)) {
-        if (exponent & 1) y = tgi_wrap_mul(y, base);
-    }
-    return y;
-}
-
-/* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
-   int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
-#define TGI_ELEMENTS(OP)                                                                                   \
-    OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
-    OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
-    OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x), \
-       tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                     \
-    OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),     \
-       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                       \
-    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
-    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
-    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
-    OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
 
 /* ---- For every backend: loops over strided operands ---- */
 
@@ -2683,6 +2707,8 @@ typedef struct {
 extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version);
 
 #ifndef TGI_CUDA_COMPANION
+
+/* ======== @@CPU =================================================================================================== */
 
 /* ---- The CPU's row: conversions ---- */
 
@@ -4523,7 +4549,7 @@ static const tgi_backend tgi_cpu = {
     tgi_cpu_random,
     tgi_cpu_optim_step,
 };
-/* ---- devices ---- */
+/* ======== @@DEVICES =============================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 
@@ -4674,6 +4700,16 @@ tg_device_stats tg_stats_on(tg_device device)
     stats.bytes = TGI_ATOMIC_LOAD(&tgi_total_bytes_on[device.type * TGI_MAX_DEVICES + device.index]);
     stats.cached_bytes = backend->cached(S, device.index);
     return stats;
+}
+
+bool tg_op_waits(const char *op)
+{
+#define TGI_WAITING_NAME(name) #name,
+    static const char *const names[] = {TGI_WAITING(TGI_WAITING_NAME) NULL};
+    int i = 0;
+    if (!op) return tgi_null_argument(tgi_self(), "op_waits", "op");
+    while (names[i] && strcmp(names[i], op) != 0) ++i;
+    return names[i] != NULL;
 }
 
 /* ======== @@TENSOR ================================================================================================ */
@@ -5311,12 +5347,6 @@ static tgi_frame *tgi_innermost_scope(tgi_thread *S)
 }
 
 /* ---- arguments: every public function gets its tensors by tgi_argument or tgi_arguments ---- */
-
-static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
-{
-    if (S->errors) return false; /* it passes through */
-    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
-}
 
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
@@ -6025,6 +6055,29 @@ tg_status tg_set_default_device(tg_device device)
 
 /* ---- what a tensor is ---- */
 
+static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
+{
+    return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
+}
+
+/* Whether two elements of t are the same memory. */
+static bool tgi_overlaps_itself(const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS], n = 0, i, k;
+    int64_t reach = 0; /* the furthest element of the dims so far */
+    for (i = 0; i < t->ndim; ++i) {
+        if (t->dim[i] == 0) return false;
+        if (t->dim[i] == 1) continue;
+        for (k = n++; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (i = 0; i < n; ++i) {
+        if (t->stride[order[i]] <= reach) return true;
+        reach += (t->dim[order[i]] - 1) * t->stride[order[i]];
+    }
+    return false;
+}
+
 /* A dim of a tensor with ndim dims, counted from the end when negative; false after recording PyTorch's error. */
 static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 {
@@ -6114,12 +6167,6 @@ bool tg_is_contiguous(const tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "is_contiguous")) return false;
     return tgi_is_contiguous(t);
-}
-
-int64_t tg_version_of(const tg_tensor *t)
-{
-    if (!tgi_check_tensor(t, "version_of")) return 0;
-    return t->storage->version;
 }
 
 static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
@@ -6669,370 +6716,6 @@ static bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
     return true;
 }
 
-/* ---- recording: begin, outputs, a kernel, finish ---- */
-
-typedef struct {
-    tgi_thread *S;
-    const tgi_op *op;
-    const char *name; /* of the function that was called, for messages */
-    const tgi_backend *backend; /* where the inputs live: where the op runs */
-    int index;
-    bool records; /* an input requires grad, and grad mode is on */
-    bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
-    int nin, nout;
-    tg_tensor *const *in;
-    tg_tensor *in_storage[3], **out, *out_storage[2]; /* out is made, or the user's list */
-    bool has_params;
-    tgi_op_params params;
-    int64_t numbers[TGI_NUMBERS]; /* room for params.list */
-    tgi_view_info *view;
-    /* in place */
-    tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
-    tgi_node *node, *view_node;
-    tgi_view_info target_view;
-} tgi_call;
-
-static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
-{
-    return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
-}
-
-/* "weight 'fc1.weight'" */
-static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
-{
-    tgi_text name = tgi_argument_name(arguments, i, nin);
-    size_t used = strlen(name.text);
-    if (tgi_name_of(t)) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", tgi_name_of(t));
-    return name;
-}
-
-/* How much an input should stay where it is: what is written in place must; a weight had better, since it would have
-   to travel again at every step; else what is on a GPU. */
-static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
-{
-    const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
-                        (!t->node && (t->flags & TGI_REQUIRES_GRAD));
-    return written ? 3 : weight ? 2 : !t->storage->backend->host;
-}
-
-/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))". */
-static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
-{
-    const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
-    const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
-                         tgi_stays(name[0].text, in[i], in_place && i == 0);
-    const tg_device device = tgi_device_of(in[k_moves ? i : k]);
-    tgi_text hint, to;
-    if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
-    else snprintf(to.text, sizeof to.text, "TG_CUDA(%d)", device.index);
-    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name[k_moves].text, name[k_moves].text,
-             to.text);
-    return hint;
-}
-
-/* Input i is not where input k is: PyTorch's sentence, with what to do. */
-static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
-                             int nin, bool in_place)
-{
-    return tgi_fail(S, TG_ERR_DEVICE, op,
-                    "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
-                    "on %s\n%s",
-                    tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                    tg_device_str(tgi_device_of(in[k])), tgi_move_hint(arguments, i, k, in, nin, in_place).text);
-}
-
-/* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
-   one place. */
-static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
-{
-    int i, first = -1;
-    for (i = 0; i < nin; ++i) {
-        if (!in[i]) continue;
-        if (first < 0) first = i;
-        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
-    }
-    return true;
-}
-
-/* The same for up to four tensors, of which the first `required` must not be NULL; and that each can be used. */
-static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
-                         tg_tensor *b, tg_tensor *c, tg_tensor *d)
-{
-    tg_tensor *in[4];
-    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
-    return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
-}
-
-static bool tgi_capture_note(tgi_thread *S, tg_tensor *t);
-
-/* A call of an op by a public function of that name. */
-static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
-{
-    tgi_thread *S = tgi_self();
-    int i, elsewhere = 0; /* an input that is not where the first is */
-    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
-    c->S = S;
-    c->op = tgi_op_row(op);
-    c->name = name ? name : c->op->name;
-    c->in = in;
-    c->nin = nin;
-    c->nout = 0;
-    c->out = c->out_storage;
-    c->records = c->has_params = c->mixed = false;
-    memset(&c->params, 0, sizeof c->params);
-    c->params.list = c->numbers;
-    c->view = NULL;
-    c->target = c->before = NULL;
-    c->node = c->view_node = NULL;
-    for (i = 0; i < nin; ++i) {
-        tg_tensor *t = in[i];
-        if (!TGI_LIKELY(tgi_usable(S, t)))
-            return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
-        if (!tgi_refresh_view(S, t)) return false;
-        if (!TGI_LIKELY(!t->storage->pending) && !tgi_wait_pending(S, t->storage, false)) return false;
-        if (t->flags & TGI_REQUIRES_GRAD) {
-            if (!S->grad_off) c->records = true;
-            if (S->captures && !tgi_capture_note(S, t)) return false;
-        }
-        if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
-    }
-    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
-    if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
-    c->backend = in[0]->storage->backend;
-    c->index = in[0]->storage->index;
-    return true;
-}
-
-static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
-{
-    return tgi_op_begin_as(c, NULL, op, in, nin);
-}
-
-static bool tgi_op_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
-{
-    c->in_storage[0] = a;
-    return tgi_op_begin_as(c, name, op, c->in_storage, 1);
-}
-
-static bool tgi_op_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_op_begin1_as(c, NULL, op, a); }
-
-static bool tgi_op_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
-{
-    c->in_storage[0] = a;
-    c->in_storage[1] = b;
-    return tgi_op_begin(c, op, c->in_storage, 2);
-}
-
-static bool tgi_op_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
-{
-    c->in_storage[0] = a;
-    c->in_storage[1] = b;
-    c->in_storage[2] = d;
-    return tgi_op_begin(c, op, c->in_storage, 3);
-}
-
-/* One more output: a new tensor where the inputs live. */
-static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
-{
-    tg_tensor *y = tgi_new(c->S, c->name, ndim, dims, dtype, c->backend, c->index);
-    if (y) c->out[c->nout++] = y;
-    return y;
-}
-
-static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtype)
-{
-    return tgi_output(c, t->ndim, t->dim, dtype);
-}
-
-static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
-
-/* Whether input i is saved for the rule. */
-static bool tgi_saves_input(const tgi_call *c, int i)
-{
-    int needs = c->op->needs;
-    if (i >= 3) return false;
-    return (needs & (1 << i)) || (i == 0 && (needs & TGI_NEEDS_A_FOR_B) && tgi_wants_grad(c, 1)) ||
-           (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
-}
-
-static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
-{
-    int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
-    for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
-    if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
-    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
-                        c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
-}
-
-/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
-   did. */
-static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
-{
-    tgi_thread *S = c->S;
-    tgi_node *n = NULL;
-    int i;
-    ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
-    if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
-        n = tgi_call_node(c, c->out, c->nout);
-        ok = n != NULL;
-    }
-    if (!ok) {
-        while (c->nout > 0) {
-            tgi_unref(S, c->out[--c->nout]);
-            c->out[c->nout] = NULL;
-        }
-        return NULL;
-    }
-    if (!n) return c->out[0];
-    for (i = 0; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
-        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
-    }
-    for (i = 0; i < c->nout; ++i) {
-        tg_tensor *y = c->out[i];
-        if (c->op->needs & (i ? TGI_NEEDS_Y2 : TGI_NEEDS_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
-        if (!tgi_dtypes[y->dtype].floating) continue;
-        y->node = n;
-        y->output = i;
-        y->flags |= TGI_REQUIRES_GRAD;
-        if (i > 0) n->refs++;
-    }
-    tgi_node_link(S, n);
-    return c->out[0];
-}
-
-/* ---- in place ---- */
-
-/* Whether two elements of t are the same memory. */
-static bool tgi_overlaps_itself(const tg_tensor *t)
-{
-    int order[TG_MAX_DIMS], n = 0, i, k;
-    int64_t reach = 0; /* the furthest element of the dims so far */
-    for (i = 0; i < t->ndim; ++i) {
-        if (t->dim[i] == 0) return false;
-        if (t->dim[i] == 1) continue;
-        for (k = n++; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (i = 0; i < n; ++i) {
-        if (t->stride[order[i]] <= reach) return true;
-        reach += (t->dim[order[i]] - 1) * t->stride[order[i]];
-    }
-    return false;
-}
-
-/* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
-static bool tgi_may_write(tgi_call *c, tg_tensor *t)
-{
-    tgi_thread *S = c->S;
-    const char *op = c->name;
-    tg_tensor *base = t->base ? t->base : t;
-    bool tracked; /* a view whose base has a history, or would get one */
-    if (tgi_overlaps_itself(t)) {
-        return tgi_fail(
-            S, TG_ERR_ARGUMENT, op,
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-            "location.\nwrite to a copy of its own: tg_clone(t)");
-    }
-    if (S->grad_off) return true;
-    tracked = t->base && (c->records || (base->flags & TGI_REQUIRES_GRAD));
-    if (tracked && (t->flags & TGI_MULTI_VIEW)) {
-        return tgi_fail(
-            S, TG_ERR_GRAPH, op,
-            "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
-            "returns multiple views. Such functions do not allow the output views to be modified inplace. You "
-            "should replace the inplace operation by an out-of-place one.",
-            (int)t->output, t->node ? t->node->op->name : "split");
-    }
-    if (tracked && (t->flags & TGI_NO_GRAD_VIEW)) {
-        return tgi_fail(
-            S, TG_ERR_GRAPH, op,
-            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
-            "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
-    }
-    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
-        return tgi_fail(S, TG_ERR_GRAPH, op,
-                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
-                        "write to it inside TG_NO_GRAD; or write to a copy",
-                        t->base ? "view of a " : "", tgi_shape_text(t).text);
-    }
-    return true;
-}
-
-/* After tgi_op_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
-static bool tgi_op_begin_in_place(tgi_call *c)
-{
-    tgi_thread *S = c->S;
-    tg_tensor *t = c->in[0];
-    if (!tgi_may_write(c, t)) return false;
-    if (!tgi_wait_ready(S, t, true)) return false;
-    c->target = t;
-    if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
-    if (t->base) {
-        tgi_view_info_of(&c->target_view, t->base, t);
-        c->view_node = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &c->target_view);
-        if (!c->view_node) return false;
-    }
-    c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
-    if (c->node && tgi_saves_input(c, 0)) {
-        c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
-        if (c->before && !tgi_copy_elements(S, c->before, t)) {
-            tgi_unref(S, c->before);
-            c->before = NULL;
-        }
-    }
-    if (c->node && (c->before || !tgi_saves_input(c, 0))) return true;
-    if (c->node) tgi_node_unref(S, c->node);
-    if (c->view_node) tgi_node_unref(S, c->view_node);
-    c->node = c->view_node = NULL;
-    return false;
-}
-
-/* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
-static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
-{
-    tgi_thread *S = c->S;
-    tg_tensor *t = c->target, *base = t->base ? t->base : t;
-    tgi_node *n = c->node;
-    uint32_t before = t->storage->version;
-    int i;
-    if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
-        if (n) tgi_node_unref(S, n);
-        if (c->view_node) tgi_node_unref(S, c->view_node);
-        tgi_unref(S, c->before);
-        return NULL;
-    }
-    tgi_bump_version(S, t->storage, c->name);
-    if (!n) return t;
-    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
-    for (i = 1; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
-    }
-    if (c->before) {
-        tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
-        tgi_unref(S, c->before);
-    }
-    for (i = 1; i < c->nin; ++i) { /* an input on the same storage was saved as it was before: backward will notice */
-        tg_tensor *x = c->in[i];
-        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
-    }
-    if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
-    tgi_node_link(S, n);
-    if (base != t) {
-        n->flags |= TGI_WROTE_VIEW;
-        tgi_set_node(S, base, n, 0);
-        base->history++;
-        tgi_set_edge(&c->view_node->edge[0], base);
-        tgi_node_link(S, c->view_node);
-        tgi_set_node(S, t, c->view_node, 0);
-        t->history = base->history;
-    } else {
-        tgi_set_node(S, t, n, 0);
-        t->history++;
-    }
-    return t;
-}
-
 /* ---- modes and leaves ---- */
 
 bool tg_is_grad_enabled(void) { return !tgi_self()->grad_off; }
@@ -7164,6 +6847,12 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
     t->grad = g;
     tgi_unref_by(S, old, TGI_BY_GRADIENT);
     return TG_OK;
+}
+
+int64_t tg_version_of(const tg_tensor *t)
+{
+    if (!tgi_check_tensor(t, "version_of")) return 0;
+    return t->storage->version;
 }
 
 /* ---- hooks ---- */
@@ -8308,6 +7997,8 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     return tgi_failed(S);
 }
 
+static bool tgi_capture_note(tgi_thread *S, tg_tensor *t);
+
 /* ---- custom functions ---- */
 
 static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
@@ -8733,7 +8424,346 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     return tgi_send_grad(step->run, &e, g);
 }
 
-/* ======== @@MOVE ================================================================================================== */
+/* ======== @@CALL ================================================================================================== */
+
+/* ---- recording: begin, outputs, a kernel, finish ---- */
+
+typedef struct {
+    tgi_thread *S;
+    const tgi_op *op;
+    const char *name; /* of the function that was called, for messages */
+    const tgi_backend *backend; /* where the inputs live: where the op runs */
+    int index;
+    bool records; /* an input requires grad, and grad mode is on */
+    bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
+    int nin, nout;
+    tg_tensor *const *in;
+    tg_tensor *in_storage[3], **out, *out_storage[2]; /* out is made, or the user's list */
+    bool has_params;
+    tgi_op_params params;
+    int64_t numbers[TGI_NUMBERS]; /* room for params.list */
+    tgi_view_info *view;
+    /* in place */
+    tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
+    tgi_node *node, *view_node;
+    tgi_view_info target_view;
+} tgi_call;
+
+/* "weight 'fc1.weight'" */
+static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
+{
+    tgi_text name = tgi_argument_name(arguments, i, nin);
+    size_t used = strlen(name.text);
+    if (tgi_name_of(t)) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", tgi_name_of(t));
+    return name;
+}
+
+/* How much an input should stay where it is: what is written in place must; a weight had better, since it would have
+   to travel again at every step; else what is on a GPU. */
+static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
+{
+    const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
+                        (!t->node && (t->flags & TGI_REQUIRES_GRAD));
+    return written ? 3 : weight ? 2 : !t->storage->backend->host;
+}
+
+/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))". */
+static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
+{
+    const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
+    const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
+                         tgi_stays(name[0].text, in[i], in_place && i == 0);
+    const tg_device device = tgi_device_of(in[k_moves ? i : k]);
+    tgi_text hint, to;
+    if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
+    else snprintf(to.text, sizeof to.text, "TG_CUDA(%d)", device.index);
+    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name[k_moves].text, name[k_moves].text,
+             to.text);
+    return hint;
+}
+
+/* Input i is not where input k is: PyTorch's sentence, with what to do. */
+static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
+                             int nin, bool in_place)
+{
+    return tgi_fail(S, TG_ERR_DEVICE, op,
+                    "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
+                    "on %s\n%s",
+                    tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
+                    tg_device_str(tgi_device_of(in[k])), tgi_move_hint(arguments, i, k, in, nin, in_place).text);
+}
+
+/* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
+   one place. */
+static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
+{
+    int i, first = -1;
+    for (i = 0; i < nin; ++i) {
+        if (!in[i]) continue;
+        if (first < 0) first = i;
+        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
+    }
+    return true;
+}
+
+/* The same for up to four tensors, of which the first `required` must not be NULL; and that each can be used. */
+static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
+                         tg_tensor *b, tg_tensor *c, tg_tensor *d)
+{
+    tg_tensor *in[4];
+    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
+}
+
+/* A call of an op by a public function of that name. */
+static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
+{
+    tgi_thread *S = tgi_self();
+    int i, elsewhere = 0; /* an input that is not where the first is */
+    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
+    c->S = S;
+    c->op = tgi_op_row(op);
+    c->name = name ? name : c->op->name;
+    c->in = in;
+    c->nin = nin;
+    c->nout = 0;
+    c->out = c->out_storage;
+    c->records = c->has_params = c->mixed = false;
+    memset(&c->params, 0, sizeof c->params);
+    c->params.list = c->numbers;
+    c->view = NULL;
+    c->target = c->before = NULL;
+    c->node = c->view_node = NULL;
+    for (i = 0; i < nin; ++i) {
+        tg_tensor *t = in[i];
+        if (!TGI_LIKELY(tgi_usable(S, t)))
+            return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
+        if (!tgi_refresh_view(S, t)) return false;
+        if (!TGI_LIKELY(!t->storage->pending) && !tgi_wait_pending(S, t->storage, false)) return false;
+        if (t->flags & TGI_REQUIRES_GRAD) {
+            if (!S->grad_off) c->records = true;
+            if (S->captures && !tgi_capture_note(S, t)) return false;
+        }
+        if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
+    }
+    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
+    if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
+    c->backend = in[0]->storage->backend;
+    c->index = in[0]->storage->index;
+    return true;
+}
+
+static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
+{
+    return tgi_op_begin_as(c, NULL, op, in, nin);
+}
+
+static bool tgi_op_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
+{
+    c->in_storage[0] = a;
+    return tgi_op_begin_as(c, name, op, c->in_storage, 1);
+}
+
+static bool tgi_op_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_op_begin1_as(c, NULL, op, a); }
+
+static bool tgi_op_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
+{
+    c->in_storage[0] = a;
+    c->in_storage[1] = b;
+    return tgi_op_begin(c, op, c->in_storage, 2);
+}
+
+static bool tgi_op_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
+{
+    c->in_storage[0] = a;
+    c->in_storage[1] = b;
+    c->in_storage[2] = d;
+    return tgi_op_begin(c, op, c->in_storage, 3);
+}
+
+/* One more output: a new tensor where the inputs live. */
+static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
+{
+    tg_tensor *y = tgi_new(c->S, c->name, ndim, dims, dtype, c->backend, c->index);
+    if (y) c->out[c->nout++] = y;
+    return y;
+}
+
+static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtype)
+{
+    return tgi_output(c, t->ndim, t->dim, dtype);
+}
+
+static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
+
+/* Whether input i is saved for the rule. */
+static bool tgi_saves_input(const tgi_call *c, int i)
+{
+    int needs = c->op->needs;
+    if (i >= 3) return false;
+    return (needs & (1 << i)) || (i == 0 && (needs & TGI_NEEDS_A_FOR_B) && tgi_wants_grad(c, 1)) ||
+           (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
+}
+
+static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
+{
+    int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
+    for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
+    if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
+    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
+                        c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
+}
+
+/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
+   did. */
+static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
+{
+    tgi_thread *S = c->S;
+    tgi_node *n = NULL;
+    int i;
+    ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
+    if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
+        n = tgi_call_node(c, c->out, c->nout);
+        ok = n != NULL;
+    }
+    if (!ok) {
+        while (c->nout > 0) {
+            tgi_unref(S, c->out[--c->nout]);
+            c->out[c->nout] = NULL;
+        }
+        return NULL;
+    }
+    if (!n) return c->out[0];
+    for (i = 0; i < c->nin; ++i) {
+        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
+        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
+    }
+    for (i = 0; i < c->nout; ++i) {
+        tg_tensor *y = c->out[i];
+        if (c->op->needs & (i ? TGI_NEEDS_Y2 : TGI_NEEDS_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
+        if (!tgi_dtypes[y->dtype].floating) continue;
+        y->node = n;
+        y->output = i;
+        y->flags |= TGI_REQUIRES_GRAD;
+        if (i > 0) n->refs++;
+    }
+    tgi_node_link(S, n);
+    return c->out[0];
+}
+
+/* ---- in place ---- */
+
+/* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
+static bool tgi_may_write(tgi_call *c, tg_tensor *t)
+{
+    tgi_thread *S = c->S;
+    const char *op = c->name;
+    tg_tensor *base = t->base ? t->base : t;
+    bool tracked; /* a view whose base has a history, or would get one */
+    if (tgi_overlaps_itself(t)) {
+        return tgi_fail(
+            S, TG_ERR_ARGUMENT, op,
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location.\nwrite to a copy of its own: tg_clone(t)");
+    }
+    if (S->grad_off) return true;
+    tracked = t->base && (c->records || (base->flags & TGI_REQUIRES_GRAD));
+    if (tracked && (t->flags & TGI_MULTI_VIEW)) {
+        return tgi_fail(
+            S, TG_ERR_GRAPH, op,
+            "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
+            "returns multiple views. Such functions do not allow the output views to be modified inplace. You "
+            "should replace the inplace operation by an out-of-place one.",
+            (int)t->output, t->node ? t->node->op->name : "split");
+    }
+    if (tracked && (t->flags & TGI_NO_GRAD_VIEW)) {
+        return tgi_fail(
+            S, TG_ERR_GRAPH, op,
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
+            "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
+    }
+    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
+        return tgi_fail(S, TG_ERR_GRAPH, op,
+                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
+                        "write to it inside TG_NO_GRAD; or write to a copy",
+                        t->base ? "view of a " : "", tgi_shape_text(t).text);
+    }
+    return true;
+}
+
+/* After tgi_op_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
+static bool tgi_op_begin_in_place(tgi_call *c)
+{
+    tgi_thread *S = c->S;
+    tg_tensor *t = c->in[0];
+    if (!tgi_may_write(c, t)) return false;
+    if (!tgi_wait_ready(S, t, true)) return false;
+    c->target = t;
+    if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
+    if (t->base) {
+        tgi_view_info_of(&c->target_view, t->base, t);
+        c->view_node = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &c->target_view);
+        if (!c->view_node) return false;
+    }
+    c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
+    if (c->node && tgi_saves_input(c, 0)) {
+        c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
+        if (c->before && !tgi_copy_elements(S, c->before, t)) {
+            tgi_unref(S, c->before);
+            c->before = NULL;
+        }
+    }
+    if (c->node && (c->before || !tgi_saves_input(c, 0))) return true;
+    if (c->node) tgi_node_unref(S, c->node);
+    if (c->view_node) tgi_node_unref(S, c->view_node);
+    c->node = c->view_node = NULL;
+    return false;
+}
+
+/* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
+static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
+{
+    tgi_thread *S = c->S;
+    tg_tensor *t = c->target, *base = t->base ? t->base : t;
+    tgi_node *n = c->node;
+    uint32_t before = t->storage->version;
+    int i;
+    if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
+        if (n) tgi_node_unref(S, n);
+        if (c->view_node) tgi_node_unref(S, c->view_node);
+        tgi_unref(S, c->before);
+        return NULL;
+    }
+    tgi_bump_version(S, t->storage, c->name);
+    if (!n) return t;
+    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
+    for (i = 1; i < c->nin; ++i) {
+        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
+    }
+    if (c->before) {
+        tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
+        tgi_unref(S, c->before);
+    }
+    for (i = 1; i < c->nin; ++i) { /* an input on the same storage was saved as it was before: backward will notice */
+        tg_tensor *x = c->in[i];
+        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
+    }
+    if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
+    tgi_node_link(S, n);
+    if (base != t) {
+        n->flags |= TGI_WROTE_VIEW;
+        tgi_set_node(S, base, n, 0);
+        base->history++;
+        tgi_set_edge(&c->view_node->edge[0], base);
+        tgi_node_link(S, c->view_node);
+        tgi_set_node(S, t, c->view_node, 0);
+        t->history = base->history;
+    } else {
+        tgi_set_node(S, t, n, 0);
+        t->history++;
+    }
+    return t;
+}
 
 /* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
 
@@ -8798,6 +8828,8 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
     tgi_output_info m = tgi_input_info(step->node, i);
     return tg_make_shape(m.ndim, m.dim);
 }
+
+/* ======== @@MOVE ================================================================================================== */
 
 /* ---- moves ---- */
 
@@ -9007,40 +9039,9 @@ bool tg_is_pinned(const tg_tensor *t)
     return t->storage->pinned != NULL;
 }
 
-bool tg_op_waits(const char *op)
-{
-#define TGI_WAITING_NAME(name) #name,
-    static const char *const names[] = {TGI_WAITING(TGI_WAITING_NAME) NULL};
-    int i = 0;
-    if (!op) return tgi_null_argument(tgi_self(), "op_waits", "op");
-    while (names[i] && strcmp(names[i], op) != 0) ++i;
-    return names[i] != NULL;
-}
-
-tg_tensor *tg_clone(tg_tensor *t)
-{
-    tgi_call c;
-    tg_tensor *y;
-    if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (y) tgi_preserve_strides(y, t);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
-}
-
-static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
-
-tg_tensor *tg_contiguous(tg_tensor *t)
-{
-    tgi_call c;
-    tg_tensor *y;
-    if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
-    if (tgi_is_contiguous(t)) return t;
-    if (!tgi_op_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
-}
-
 /* ======== @@OPS =================================================================================================== */
+
+/* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
 /* ---- elementwise: one screen for every row of the table ---- */
 
@@ -9564,6 +9565,8 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
     return t ? TG_OK : tgi_failed(S);
 }
 
+/* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
+
 /* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation
    ---- */
 
@@ -10052,6 +10055,29 @@ static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
 }
 
+tg_tensor *tg_clone(tg_tensor *t)
+{
+    tgi_call c;
+    tg_tensor *y;
+    if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    if (y) tgi_preserve_strides(y, t);
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+}
+
+static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
+
+tg_tensor *tg_contiguous(tg_tensor *t)
+{
+    tgi_call c;
+    tg_tensor *y;
+    if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
+    if (tgi_is_contiguous(t)) return t;
+    if (!tgi_op_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+}
+
 /* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag second dim
    ---- */
 
@@ -10346,6 +10372,8 @@ int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
     if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, &dim, out, max)) return 0;
     return tgi_pieces(&c, t, dim, 1, t->dim[dim], out, max);
 }
+
+/* -------- @@JOIN -------------------------------------------------------------------------------------------------- */
 
 /* ---- cat and stack ---- */
 
@@ -10681,6 +10709,8 @@ static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const
 
 tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, true, "tril"); }
 tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, false, "triu"); }
+
+/* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
 
 /* ---- reductions.  params: dim is the mask of the dims reduced over ---- */
 
@@ -11109,6 +11139,8 @@ tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
     return tgi_logsumexp("logsumexp_dims", t, dims, keepdim);
 }
 
+/* -------- @@SORT -------------------------------------------------------------------------------------------------- */
+
 /* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
 
 /* Rows along dim of t and of y (and z), which all have t's size outside it; z's or y's own size along it may be 1. */
@@ -11287,6 +11319,8 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
     return tgi_composite_end(&c, at ? y : NULL);
 }
 
+/* -------- @@NORM -------------------------------------------------------------------------------------------------- */
+
 /* ---- softmax ---- */
 
 static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
@@ -11456,6 +11490,8 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     if (weight) y = tg_mul(y, weight);
     return tgi_composite_end(&c, y);
 }
+
+/* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
 
 /* ---- matmul ---- */
 
@@ -11962,6 +11998,8 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
     return tgi_composite_end(&c, y);
 }
+
+/* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
 /* ---- indexing ---- */
 
@@ -12528,6 +12566,8 @@ tg_tensor *tg_nonzero(tg_tensor *t)
     return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
 
+/* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
+
 /* ---- random numbers ---- */
 
 static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape,
@@ -12647,6 +12687,8 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     return tgi_composite_end(&c, tg_mul(x, mask));
 }
 
+/* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
+
 /* ---- attention ---- */
 
 /* q [.., L, E], k [.., S, E], v [.., S, D]: one E, one S, and batch dims that broadcast. */
@@ -12708,6 +12750,8 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     scores = tg_matmul(scores, v);
     return tgi_composite_end(&c, scores ? tg_to_dtype(scores, dtype) : NULL);
 }
+
+/* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
 
 /* ---- losses ---- */
 
@@ -12983,6 +13027,8 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
+/* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
+
 /* ---- comparing whole tensors ---- */
 
 bool tg_equal(tg_tensor *a, tg_tensor *b)
@@ -13018,7 +13064,6 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     tgi_composite_end(&c, NULL);
     return close;
 }
-
 
 /* ======== @@CHECK ================================================================================================= */
 
@@ -13897,7 +13942,6 @@ static bool tgi_optim_has(const tg_optim *o, int k)
     default: return k == 0;
     }
 }
-
 
 /* State k of a parameter, made or brought to where the parameter is now.  It is in no list: the optimizer owns it. */
 static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
