@@ -82,10 +82,8 @@
        @@BASE          configuration, errors, allocator, statistics
        @@DTYPE         element types, promotion and conversion
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
-       @@TABLE       * every op with its formula and its gradient
-       @@BACKEND     * what a device must be able to do; loops and formulas that every device uses
+       @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
        @@CPU         * the CPU's kernels
-       @@DEVICES       device names, counts, and which calls wait
        @@TENSOR        shapes, scopes, threads, creation, access
        @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
@@ -103,6 +101,7 @@
        @@ATTENTION     scaled_dot_product_attention
        @@LOSS          mse_loss, cross_entropy and the other losses
        @@COMPARE       equal, allclose
+       @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@CHECK         gradcheck and gradgradcheck
        @@OPTIM         optimizers, clipping, schedules
        @@SHOW          printing tensors and the tape
@@ -1099,6 +1098,15 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #if defined(TENSORGRAD_IMPLEMENTATION) || defined(TGI_CUDA_COMPANION)
 #ifndef TENSORGRAD_IMPLEMENTED
 #define TENSORGRAD_IMPLEMENTED
+
+/* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
+
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE, @@OPS (@@ELEMENTWISE, @@VIEWS, @@JOIN,
+   @@REDUCE, @@SORT, @@NORM, @@MATMUL, @@INDEX, @@SAMPLE, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM,
+   @@SHOW
+
+   The op table stands further up in the text than its layer, for the kernels are made from its rows; but its gradient
+   rules call ops. */
 
 #include <float.h>
 #include <limits.h>
@@ -4549,7 +4557,7 @@ static const tgi_backend tgi_cpu = {
     tgi_cpu_random,
     tgi_cpu_optim_step,
 };
-/* ======== @@DEVICES =============================================================================================== */
+/* ======== @@BACKEND: the devices ================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 
