@@ -89,14 +89,15 @@
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
        @@MOVE          moves between devices and dtypes
        @@OPS           every op, by kind:
-       @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices, writing in place
-       @@VIEWS         reshape, transpose, slice, expand, split: other views of the same elements
-       @@JOIN          cat, stack, repeat, flip, pad: copies in another order
+       @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices; in place, too
+       @@VIEWS         reshape, transpose, slice, expand: other views of the same elements
+       @@WRITE         fill_, zero_, copy_, set: writing in place
+       @@JOIN          cat and stack, split and unbind; repeat, flip, pad: copies in another order
        @@REDUCE        sum, mean, prod, amax, any, var, norm, logsumexp
+       @@INDEX         gather, scatter, embedding, indexing by tensors
        @@SORT          along one dim: max, argmax, cumsum, sort, topk
        @@NORM          softmax, layer_norm, rms_norm
        @@MATMUL        products of matrices, linear, einsum
-       @@INDEX         gather, scatter, embedding, indexing by tensors
        @@SAMPLE        random tensors, dropout
        @@ATTENTION     scaled_dot_product_attention
        @@LOSS          mse_loss, cross_entropy and the other losses
@@ -1101,9 +1102,9 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE, @@OPS (@@ELEMENTWISE, @@VIEWS, @@JOIN,
-   @@REDUCE, @@SORT, @@NORM, @@MATMUL, @@INDEX, @@SAMPLE, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM,
-   @@SHOW
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
+   @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@SAMPLE, @@ATTENTION,
+   @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@SHOW
 
    The op table stands further up in the text than its layer, for the kernels are made from its rows; but its gradient
    rules call ops. */
@@ -9499,80 +9500,6 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
     return tgi_map2(TGI_OP_masked_fill, true, x, mask, value);
 }
 
-/* ---- writing: fill_, zero_, copy_, set ---- */
-
-static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
-{
-    tgi_call c;
-    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
-    if (!tgi_op_begin_in_place(&c)) return NULL;
-    return tgi_op_end_in_place(&c, tgi_fill_elements(c.S, t, value));
-}
-
-static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, tg_zeros_like(g)); }
-
-tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
-tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
-
-tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
-{
-    tgi_composite outer;
-    tgi_call c;
-    tgi_loop loop;
-    tg_tensor *from = src;
-    int64_t dims[TG_MAX_DIMS];
-    int ndim;
-    bool ok;
-    if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
-    if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
-                       tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
-        return dst;
-    }
-    if (!tgi_composite_begin(&outer, "copy_")) return NULL;
-    if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
-        from = tg_to(src, tgi_device_of(dst));
-    } else if (tgi_overlaps(dst, src)) {
-        from = tg_clone(src);
-    }
-    ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
-    ndim = dst->ndim;
-    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
-    ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
-    if (ok && !tgi_same_shape(dst, ndim, dims)) {
-        ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
-                      tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
-    }
-    if (ok && tgi_op_begin_in_place(&c)) {
-        loop = tgi_loop_over(dst);
-        loop.nargs = 2;
-        tgi_operand_broadcast(&loop.arg[1], from, ndim);
-        ok = tgi_op_end_in_place(&c, c.backend->copy(c.S, &loop)) != NULL;
-    } else {
-        ok = false;
-    }
-    tgi_composite_end(&outer, NULL);
-    return ok ? dst : NULL;
-}
-
-static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
-{
-    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_zeros_like(g))) &&
-           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, g));
-}
-
-tg_status tg_set(tg_tensor *t, tg_shape index, double value)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    int64_t at;
-    int i;
-    if (!tgi_locate(S, "set", t, index, &at) || !tgi_composite_begin(&c, "set")) return tgi_failed(S);
-    for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
-    t = tg_fill_(t, value);
-    tgi_composite_end(&c, NULL);
-    return t ? TG_OK : tgi_failed(S);
-}
-
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
 /* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation
@@ -10280,105 +10207,80 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
 }
 
-/* ---- split, chunk, unbind: several views by one call, the outputs of one node; they must not be written ---- */
+/* -------- @@WRITE ------------------------------------------------------------------------------------------------- */
 
-/* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
-static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
+/* ---- writing: fill_, zero_, copy_, set ---- */
+
+static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
+    tgi_call c;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
+    if (!tgi_op_begin_in_place(&c)) return NULL;
+    return tgi_op_end_in_place(&c, tgi_fill_elements(c.S, t, value));
+}
+
+static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, tg_zeros_like(g)); }
+
+tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
+tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
+
+tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
+{
+    tgi_composite outer;
+    tgi_call c;
+    tgi_loop loop;
+    tg_tensor *from = src;
+    int64_t dims[TG_MAX_DIMS];
+    int ndim;
+    bool ok;
+    if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
+    if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
+                       tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
+        return dst;
+    }
+    if (!tgi_composite_begin(&outer, "copy_")) return NULL;
+    if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
+        from = tg_to(src, tgi_device_of(dst));
+    } else if (tgi_overlaps(dst, src)) {
+        from = tg_clone(src);
+    }
+    ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
+    ndim = dst->ndim;
+    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
+    ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
+    if (ok && !tgi_same_shape(dst, ndim, dims)) {
+        ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
+                      tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
+    }
+    if (ok && tgi_op_begin_in_place(&c)) {
+        loop = tgi_loop_over(dst);
+        loop.nargs = 2;
+        tgi_operand_broadcast(&loop.arg[1], from, ndim);
+        ok = tgi_op_end_in_place(&c, c.backend->copy(c.S, &loop)) != NULL;
+    } else {
+        ok = false;
+    }
+    tgi_composite_end(&outer, NULL);
+    return ok ? dst : NULL;
+}
+
+static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
+{
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_zeros_like(g))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, g));
+}
+
+tg_status tg_set(tg_tensor *t, tg_shape index, double value)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    int64_t at;
     int i;
-    for (i = 0; out && i < max; ++i) out[i] = NULL;
-    if (!tgi_op_begin1_as(c, name, op, t)) return false;
-    if (!out) return tgi_null_argument(c->S, name, "out");
-    if (t->ndim == 0) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, name,
-                        op == TGI_OP_unbind ? "Dimension specified as %.0s%d but tensor has no dimensions"
-                                            : "%s expects at least a 1-dimensional tensor, which has a dim %d",
-                        name, *dim);
-    }
-    return tgi_wrap_dim(c->S, name, t->ndim, dim);
-}
-
-/* count views of t: of `size` elements along dim each, but for the last one; without the dim where the op is unbind. */
-static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
-{
-    const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
-    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
-    bool ok = true;
-    int i, n = 0;
-    if (count > max) {
-        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
-               0;
-    }
-    for (i = 0; i < t->ndim; ++i) {
-        if (drops_dim && i == dim) continue;
-        dims[n] = t->dim[i];
-        strides[n++] = t->stride[i];
-    }
-    c->has_params = true;
-    c->params.dim = dim;
-    c->out = out;
-    for (k = 0; ok && k < count; ++k, start += size) {
-        const int64_t rest = t->dim[dim] - start;
-        tg_tensor *piece;
-        if (!drops_dim) dims[dim] = rest < size ? rest : size;
-        piece = tgi_view_of(c, t, n, dims, strides, t->offset + start * t->stride[dim]);
-        if (piece) piece->flags |= TGI_MULTI_VIEW;
-        ok = piece != NULL;
-    }
-    if (count == 0) return 0;
-    return tgi_op_end(c, ok) ? (int)count : 0;
-}
-
-/* The pieces' gradients beside each other: zeros stand for pieces that have none. */
-static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
-{
-    (void)g;
-    return tgi_set_input_grad(step, 0, tg_cat(step->grad, step->node->outputs, step->params->dim));
-}
-
-static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
-{
-    (void)g;
-    return tgi_set_input_grad(step, 0, tg_stack(step->grad, step->node->outputs, step->params->dim));
-}
-
-int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
-{
-    tgi_call c;
-    int64_t total, count;
-    if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
-    total = t->dim[dim];
-    if (size < 0 || (size == 0 && total != 0)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
-                 size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
-                          : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
-                 (long long)(size < 0 ? size : total));
-        return 0;
-    }
-    count = total ? total / size + (total % size != 0) : 1;
-    return tgi_pieces(&c, t, dim, size, count, out, max);
-}
-
-int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
-{
-    tgi_call c;
-    int64_t total, size;
-    if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
-    if (chunks <= 0) {
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
-                        (long long)chunks),
-               0;
-    }
-    total = t->dim[dim];
-    size = total / chunks + (total % chunks != 0);
-    return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
-}
-
-int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
-{
-    tgi_call c;
-    if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, &dim, out, max)) return 0;
-    return tgi_pieces(&c, t, dim, 1, t->dim[dim], out, max);
+    if (!tgi_locate(S, "set", t, index, &at) || !tgi_composite_begin(&c, "set")) return tgi_failed(S);
+    for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
+    t = tg_fill_(t, value);
+    tgi_composite_end(&c, NULL);
+    return t ? TG_OK : tgi_failed(S);
 }
 
 /* -------- @@JOIN -------------------------------------------------------------------------------------------------- */
@@ -10505,6 +10407,107 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     }
     tgi_free(S, in, bytes);
     return y;
+}
+
+/* ---- split, chunk, unbind: several views by one call, the outputs of one node; they must not be written ---- */
+
+/* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
+static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
+{
+    int i;
+    for (i = 0; out && i < max; ++i) out[i] = NULL;
+    if (!tgi_op_begin1_as(c, name, op, t)) return false;
+    if (!out) return tgi_null_argument(c->S, name, "out");
+    if (t->ndim == 0) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, name,
+                        op == TGI_OP_unbind ? "Dimension specified as %.0s%d but tensor has no dimensions"
+                                            : "%s expects at least a 1-dimensional tensor, which has a dim %d",
+                        name, *dim);
+    }
+    return tgi_wrap_dim(c->S, name, t->ndim, dim);
+}
+
+/* count views of t: of `size` elements along dim each, but for the last one; without the dim where the op is unbind. */
+static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
+{
+    const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
+    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
+    bool ok = true;
+    int i, n = 0;
+    if (count > max) {
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
+               0;
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        if (drops_dim && i == dim) continue;
+        dims[n] = t->dim[i];
+        strides[n++] = t->stride[i];
+    }
+    c->has_params = true;
+    c->params.dim = dim;
+    c->out = out;
+    for (k = 0; ok && k < count; ++k, start += size) {
+        const int64_t rest = t->dim[dim] - start;
+        tg_tensor *piece;
+        if (!drops_dim) dims[dim] = rest < size ? rest : size;
+        piece = tgi_view_of(c, t, n, dims, strides, t->offset + start * t->stride[dim]);
+        if (piece) piece->flags |= TGI_MULTI_VIEW;
+        ok = piece != NULL;
+    }
+    if (count == 0) return 0;
+    return tgi_op_end(c, ok) ? (int)count : 0;
+}
+
+/* The pieces' gradients beside each other: zeros stand for pieces that have none. */
+static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
+{
+    (void)g;
+    return tgi_set_input_grad(step, 0, tg_cat(step->grad, step->node->outputs, step->params->dim));
+}
+
+static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
+{
+    (void)g;
+    return tgi_set_input_grad(step, 0, tg_stack(step->grad, step->node->outputs, step->params->dim));
+}
+
+int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    int64_t total, count;
+    if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
+    total = t->dim[dim];
+    if (size < 0 || (size == 0 && total != 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
+                 size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
+                          : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
+                 (long long)(size < 0 ? size : total));
+        return 0;
+    }
+    count = total ? total / size + (total % size != 0) : 1;
+    return tgi_pieces(&c, t, dim, size, count, out, max);
+}
+
+int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    int64_t total, size;
+    if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
+    if (chunks <= 0) {
+        return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
+                        (long long)chunks),
+               0;
+    }
+    total = t->dim[dim];
+    size = total / chunks + (total % chunks != 0);
+    return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
+}
+
+int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, &dim, out, max)) return 0;
+    return tgi_pieces(&c, t, dim, 1, t->dim[dim], out, max);
 }
 
 /* ---- copies in another order: flip, pad, repeat, roll, tril ---- */
@@ -11147,9 +11150,9 @@ tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
     return tgi_logsumexp("logsumexp_dims", t, dims, keepdim);
 }
 
-/* -------- @@SORT -------------------------------------------------------------------------------------------------- */
+/* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
-/* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
+/* ---- indexing ---- */
 
 /* Rows along dim of t and of y (and z), which all have t's size outside it; z's or y's own size along it may be 1. */
 static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tensor *b, const tg_tensor *d)
@@ -11174,6 +11177,573 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
     if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* any number of rows of nothing is no row */
     return r;
 }
+
+static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
+{
+    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s\n"
+                    "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
+}
+
+/* index over its dims may run through t (and src): no larger than they, outside dim for t. */
+static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
+                                  int dim)
+{
+    int i;
+    if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
+                        "Index tensor must have the same number of dimensions as %s tensor",
+                        index->ndim != t->ndim ? (src ? "self" : "input") : "src");
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
+        if (!wide && !longer) continue;
+        if (tgi_numel(index) == 0) return true;
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
+                        "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
+                        tgi_shape_text(index).text, src ? "self" : "input", tgi_shape_text(t).text, dim,
+                        src ? " and to be no larger size than src " : "", src ? tgi_shape_text(src).text : "");
+    }
+    return true;
+}
+
+/* Whether index, which is for dim of a tensor, of this size, is in range. */
+static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
+                                   tgi_index_message message)
+{
+    int64_t dims[TG_MAX_DIMS]; /* what is repeated is looked at once, and does not count for the position */
+    for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
+    if (S->composite) op = S->composite; /* it may be reported when that is over */
+    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
+                                                dim, S->sync_checks);
+}
+
+/* gather with the message that the public function's name asks for */
+static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
+        !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
+        !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
+        return NULL;
+    }
+    c.has_params = true;
+    c.params.dim = dim;
+    y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    r = tgi_rows_along(dim, 3, y, t, index);
+    r.size = t->ndim ? t->dim[dim] : 1;
+    return tgi_op_end(&c, c.backend->gather(c.S, &r));
+}
+
+tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
+{
+    tgi_composite c;
+    tg_tensor *y;
+    if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
+    if (!tgi_composite_begin(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
+    y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
+    return tgi_composite_end(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
+}
+
+static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
+    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
+}
+
+/* t with src written or added at index; in place, t itself. */
+static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    bool ok;
+    if (!tgi_op_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
+        !tgi_check_index_dtype(c.S, c.name, index)) {
+        return NULL;
+    }
+    if (t->dtype != src->dtype) {
+        return tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype",
+                        c.name),
+               (tg_tensor *)NULL;
+    }
+    if (!tgi_check_index_shape(&c, t, index, src, dim) ||
+        !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
+        return NULL;
+    }
+    c.has_params = true;
+    c.params.dim = dim;
+    if (in_place ? !tgi_op_begin_in_place(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
+    y = in_place ? t : c.out[0];
+    r = tgi_rows_along(dim, 3, y, src, index);
+    r.size = t->ndim ? t->dim[dim] : 1;
+    ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
+    return in_place ? tgi_op_end_in_place(&c, ok) : tgi_op_end(&c, ok);
+}
+
+tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter, false, t, dim, index, src);
+}
+
+tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
+}
+
+/* src may be larger than index: what index does not reach gets 0. */
+static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
+    tg_shape src = tgi_input_shape(step, 2), pads;
+    int i;
+    if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
+    for (i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
+        pads.dim[2 * (src.ndim - 1 - i)] = 0;
+        pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
+    }
+    pads.ndim = 2 * src.ndim;
+    if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
+    for (i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
+        tg_tensor *both[2];
+        tg_shape rest = tg_shape_of(part);
+        rest.dim[i] = src.dim[i] - part->dim[i];
+        both[0] = part;
+        both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
+        part = tg_cat(both, 2, i);
+    }
+    return part;
+}
+
+static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
+    if (tgi_input_needs_grad(step, 0)) {
+        zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
+        if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
+    }
+    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g));
+}
+
+static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
+{
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, g)) &&
+           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g)));
+}
+
+/* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
+static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
+{
+    tg_shape one = shape;
+    int i;
+    for (i = 0; i < one.ndim; ++i) one.dim[i] = 1;
+    if (one.ndim) one.dim[dim] = shape.dim[dim] = tgi_numel(index);
+    index = tg_reshape(index, one);
+    return index ? tg_expand(index, shape) : NULL;
+}
+
+static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tensor *index)
+{
+    if (index->ndim <= 1) return tgi_check_index_dtype(S, op, index);
+    return tgi_fail(S, TG_ERR_SHAPE, op, "%s(): Index is supposed to be a vector", op);
+}
+
+tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
+    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
+    if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
+    if (t->ndim == 0 && tgi_numel(index) != 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
+                        (long long)tgi_numel(index)),
+               (tg_tensor *)NULL;
+    }
+    if (!tgi_composite_begin(&c, "index_select")) return NULL;
+    return tgi_composite_end(
+        &c, tgi_gather_op(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
+}
+
+tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_shape a, b;
+    int64_t along;
+    int i;
+    if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
+    if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
+    if (t->ndim != index->ndim) {
+        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
+                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+                 "but got %d dimensions for input, and %d dimensions for indices",
+                 t->ndim, index->ndim);
+        return NULL;
+    }
+    a = tg_shape_of(t), b = tg_shape_of(index);
+    along = t->ndim ? index->dim[dim] : 1;
+    for (i = 0; i < a.ndim; ++i) {
+        if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
+    }
+    if (a.ndim) b.dim[dim] = along;
+    if (!tgi_composite_begin(&c, "take_along_dim")) return NULL;
+    t = tg_expand(t, a);
+    index = tg_expand(index, b);
+    if (index && t && t->ndim) { /* negative ones count from the end */
+        index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
+    }
+    return tgi_composite_end(&c, tg_gather(t, dim, index));
+}
+
+tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_shape shape;
+    tg_tensor *rows;
+    if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
+    if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
+    if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
+    shape = tg_shape_of(ids);
+    if (shape.ndim == TG_MAX_DIMS)
+        return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
+    shape.dim[shape.ndim++] = weight->dim[1];
+    if (!tgi_composite_begin(&c, "embedding")) return NULL;
+    rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
+    return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
+}
+
+tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    int i;
+    if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
+    if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
+    for (i = 0; i < t->ndim; ++i) {
+        int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
+        if (src->ndim == t->ndim && src->dim[i] == want) continue;
+        tgi_fail(S, TG_ERR_SHAPE, "index_add",
+                 i == dim && src->ndim == t->ndim
+                     ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
+                     : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
+                       "at dim %lld of %d dims",
+                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
+                 i == dim && src->ndim == t->ndim ? dim : src->ndim);
+        return NULL;
+    }
+    if (!tgi_composite_begin(&c, "index_add")) return NULL;
+    return tgi_composite_end(&c,
+                             tg_scatter_add(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
+}
+
+/* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
+
+typedef struct {
+    tg_tensor *t;           /* its dims in order; permuted, the indexed ones first, where they are no neighbours */
+    int order[TG_MAX_DIMS]; /* dim i of it is dim order[i] of the tensor indexed */
+    int first, indexed;     /* the indexed dims */
+    int64_t size;           /* their product */
+    tg_shape shape;         /* of the indices, broadcast */
+    tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
+} tgi_indexing;
+
+/* The list of indices of the user; NULL stands for a whole dim. */
+static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *indices, int n)
+{
+    if (!indices) return tgi_null_argument(S, op, "indices");
+    return tgi_argument_list(S, op, "indices", indices, n, 0);
+}
+
+static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
+
+/* The dims that index, which may be NULL, stands for. */
+static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_mask(index) ? index->ndim : 1; }
+
+/* Whether indices[i] may index t at dim. */
+static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
+{
+    int k;
+    if (!index->storage->backend->host && !tgi_same_place(index, t)) {
+        return tgi_fail(S, TG_ERR_DEVICE, op,
+                        "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
+                        "indices[%d] is on %s: tg_cpu(indices[%d])",
+                        tg_device_str(tgi_device_of(t)), i, tg_device_str(tgi_device_of(index)), i);
+    }
+    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
+    if (!tgi_is_mask(index)) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "tensors used as indices must be long, int, byte or bool tensors, but "
+                        "indices[%d] is %s", i, tg_dtype_name((tg_dtype)index->dtype));
+    }
+    if (index->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "indices[%d] is a mask without dims", i);
+    for (k = 0; k < index->ndim; ++k) {
+        if (index->dim[k] == t->dim[dim + k]) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at "
+                        "index %d",
+                        tgi_shape_text(index).text, k, tgi_shape_text(t).text, dim + k);
+    }
+    return true;
+}
+
+/* What t's dims are indexed by, in at [t's dims], NULL for whole ones: i64, not negative, where t lives. */
+static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
+                               tg_tensor **at)
+{
+    int i, k, dim = 0;
+    for (i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
+        tg_tensor *index = indices[i];
+        if (!index) continue;
+        if (!tgi_check_index(S, op, t, index, i, dim)) return false;
+        if (tgi_is_mask(index)) {
+            tg_tensor *found = tg_nonzero(index);
+            if (found) found = tg_to(found, tgi_device_of(t));
+            for (k = 0; k < index->ndim; ++k) {
+                if (!found || !(at[dim + k] = tg_select(found, 1, k))) return false;
+            }
+            continue;
+        }
+        index = tg_to_dtype(index, TG_I64);
+        at[dim] = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
+        if (!at[dim] || !tgi_check_index_values(S, op, index, dim, t->dim[dim], TGI_INDEX_FROM_END) ||
+            !(at[dim] = tg_to(at[dim], tgi_device_of(t)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The shape to which the n indices at dims broadcast. */
+static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at, const int *dims, int n,
+                            tg_shape *shape)
+{
+    char text[TGI_ERROR_TEXT] = "";
+    size_t used = 0;
+    bool fits = true;
+    int i, k;
+    *shape = TG_SCALAR;
+    for (i = 0; i < n; ++i) {
+        const tg_tensor *index = at[dims[i]];
+        while (shape->ndim < index->ndim) { /* a 1 in front */
+            for (k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
+            shape->dim[0] = 1;
+        }
+        for (k = 1; k <= index->ndim; ++k) {
+            int64_t *wide = &shape->dim[shape->ndim - k], size = index->dim[index->ndim - k];
+            if (*wide == 1) *wide = size;
+            else if (size != 1 && size != *wide) fits = false;
+        }
+    }
+    if (fits) return true;
+    for (i = 0; i < n && used < sizeof text; ++i) {
+        used += (size_t)snprintf(text + used, sizeof text - used, i ? ", %s" : "%s", tgi_shape_text(at[dims[i]]).text);
+    }
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
+}
+
+/* In a composite: makes x of t and its indices. */
+static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
+                            tgi_indexing *x)
+{
+    tg_tensor *at[TG_MAX_DIMS] = {NULL};
+    int i, dims = 0, rest;
+    bool neighbours;
+    for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
+    if (dims > t->ndim) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
+    }
+    if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
+    for (i = x->indexed = 0; i < t->ndim; ++i) {
+        if (at[i]) x->order[x->indexed++] = i;
+    }
+    if (x->indexed == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "at least one index must be provided");
+    if (!tgi_index_shape(S, op, at, x->order, x->indexed, &x->shape)) return false;
+    if (x->shape.ndim + t->ndim - x->indexed > TG_MAX_DIMS) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "the result would have %d dims, and a tensor has at most %d",
+                        x->shape.ndim + t->ndim - x->indexed, TG_MAX_DIMS);
+    }
+    x->places = at[x->order[0]];
+    x->size = t->dim[x->order[0]];
+    for (i = 1; i < x->indexed; ++i) {
+        x->size *= t->dim[x->order[i]];
+        x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
+    }
+    x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
+    neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
+    x->first = neighbours ? x->order[0] : 0;
+    for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
+        if (neighbours) x->order[i] = i;
+        else if (!at[i]) x->order[rest++] = i;
+    }
+    x->t = tgi_permute(t, x->order);
+    return x->places && x->t;
+}
+
+/* t's shape with the indexed dims replaced: by their product, and then by the dims of the indices. */
+static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
+{
+    tg_shape shape = tg_make_shape(x->first, x->t->dim);
+    int i;
+    for (i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
+    for (i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
+    return shape;
+}
+
+tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tgi_indexing x;
+    tg_tensor *y = NULL;
+    tg_shape flat;
+    if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
+        !tgi_composite_begin(&c, "index")) {
+        return NULL;
+    }
+    if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
+        flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
+        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_expand_index(x.places, flat, x.first),
+                          TGI_INDEX_OUT_OF_BOUNDS);
+        y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
+    }
+    return tgi_composite_end(&c, y);
+}
+
+/* values may be written to what an index of this shape picks. */
+static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
+{
+    int i, lead = shape.ndim - values->ndim;
+    bool fits = lead >= 0;
+    if (values->dtype != t->dtype) {
+        return tgi_fail(S, TG_ERR_DTYPE, "index_put",
+                        "Index put requires the source and destination dtypes match, got %s for the destination and %s "
+                        "for the source.",
+                        tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name((tg_dtype)values->dtype));
+    }
+    for (i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
+    return fits || tgi_fail(S, TG_ERR_SHAPE, "index_put",
+                            "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape "
+                            "%s",
+                            tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
+}
+
+/* In a composite: values written or added to a copy of t, of which x is the indexing, or to t.  In place is through a
+   view of t with the indexed dims as one, or by way of a copy where t's layout has no such view. */
+static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
+                             bool accumulate)
+{
+    const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
+    tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
+    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first), *y;
+    int i, back[TG_MAX_DIMS];
+    if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
+    like.dim[x->first] = tgi_numel(x->places);
+    values = tg_reshape(tg_expand(values, picked), like);
+    if (in_place && flat->storage == t->storage) {
+        if (values && tgi_overlaps(flat, values)) values = tg_clone(values);
+        return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
+    }
+    y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
+    for (i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
+    y = y ? tgi_permute(y, back) : NULL;
+    return !y ? NULL : in_place ? tg_copy_(t, y) : tg_contiguous(y);
+}
+
+static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_tensor *const *indices, int n,
+                                tg_tensor *values, bool accumulate)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tgi_call write;
+    tgi_indexing x;
+    tg_tensor *y = NULL;
+    if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
+        !tgi_composite_begin(&c, op)) {
+        return NULL;
+    }
+    if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
+    if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
+        (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
+        tgi_indexing_of(S, op, t, indices, n, &x)) {
+        y = tgi_put_at(S, &x, in_place, t, values, accumulate);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+{
+    return tgi_index_put("index_put", false, t, indices, n, values, accumulate);
+}
+
+tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+{
+    return tgi_index_put("index_put_", true, t, indices, n, values, accumulate);
+}
+
+tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *in[2];
+    tg_shape shape;
+    if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
+    if (mask->dtype != TG_BOOL) {
+        tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
+        return NULL;
+    }
+    in[0] = t, in[1] = mask;
+    shape = tg_make_shape(t->ndim, t->dim);
+    if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
+    if (!tgi_composite_begin(&c, "masked_select")) return NULL;
+    t = tg_expand(t, shape), mask = tg_expand(mask, shape);
+    if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
+    return tgi_composite_end(&c, mask ? tg_index(t, &mask, 1) : NULL);
+}
+
+tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *range, *y;
+    if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
+    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_composite_begin(&c, "one_hot")) return NULL;
+    if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
+        tg_tensor *most = tg_max(ids);
+        if (!most) return tgi_composite_end(&c, NULL);
+        classes = tgi_wrap_add(tg_item_i64(most), 1);
+    } else if (classes <= 0 && tgi_numel(ids) == 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
+    range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
+    y = tg_eq(tg_unsqueeze(ids, -1), range);
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
+}
+
+tg_tensor *tg_nonzero(tg_tensor *t)
+{
+    tgi_call c;
+    tgi_loop loop;
+    tg_tensor *y;
+    int64_t dims[2], count = 0;
+    if (!tgi_op_begin1(&c, TGI_OP_nonzero, t)) return NULL;
+    loop = tgi_loop_over(t);
+    if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
+    dims[0] = count;
+    dims[1] = t->ndim;
+    y = tgi_output(&c, 2, dims, TG_I64);
+    return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
+}
+
+/* -------- @@SORT -------------------------------------------------------------------------------------------------- */
+
+/* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
 
 /* One output that keeps t's dims but has size 1 along dim. */
 static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
@@ -12005,573 +12575,6 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     y = tgi_einsum(S, equation, tensors, n);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
     return tgi_composite_end(&c, y);
-}
-
-/* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
-
-/* ---- indexing ---- */
-
-static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
-{
-    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s\n"
-                    "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
-}
-
-/* index over its dims may run through t (and src): no larger than they, outside dim for t. */
-static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
-                                  int dim)
-{
-    int i;
-    if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
-                        "Index tensor must have the same number of dimensions as %s tensor",
-                        index->ndim != t->ndim ? (src ? "self" : "input") : "src");
-    }
-    for (i = 0; i < t->ndim; ++i) {
-        bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
-        if (!wide && !longer) continue;
-        if (tgi_numel(index) == 0) return true;
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
-                        "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
-                        tgi_shape_text(index).text, src ? "self" : "input", tgi_shape_text(t).text, dim,
-                        src ? " and to be no larger size than src " : "", src ? tgi_shape_text(src).text : "");
-    }
-    return true;
-}
-
-/* Whether index, which is for dim of a tensor, of this size, is in range. */
-static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
-                                   tgi_index_message message)
-{
-    int64_t dims[TG_MAX_DIMS]; /* what is repeated is looked at once, and does not count for the position */
-    for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
-    if (S->composite) op = S->composite; /* it may be reported when that is over */
-    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
-                                                dim, S->sync_checks);
-}
-
-/* gather with the message that the public function's name asks for */
-static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
-{
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
-    if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
-        !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
-        !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
-        return NULL;
-    }
-    c.has_params = true;
-    c.params.dim = dim;
-    y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    r = tgi_rows_along(dim, 3, y, t, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    return tgi_op_end(&c, c.backend->gather(c.S, &r));
-}
-
-tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
-{
-    tgi_composite c;
-    tg_tensor *y;
-    if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
-    if (!tgi_composite_begin(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
-    y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
-    return tgi_composite_end(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
-}
-
-static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
-{
-    tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
-    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
-}
-
-/* t with src written or added at index; in place, t itself. */
-static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
-    bool ok;
-    if (!tgi_op_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
-        !tgi_check_index_dtype(c.S, c.name, index)) {
-        return NULL;
-    }
-    if (t->dtype != src->dtype) {
-        return tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype",
-                        c.name),
-               (tg_tensor *)NULL;
-    }
-    if (!tgi_check_index_shape(&c, t, index, src, dim) ||
-        !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
-        return NULL;
-    }
-    c.has_params = true;
-    c.params.dim = dim;
-    if (in_place ? !tgi_op_begin_in_place(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
-    y = in_place ? t : c.out[0];
-    r = tgi_rows_along(dim, 3, y, src, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
-    return in_place ? tgi_op_end_in_place(&c, ok) : tgi_op_end(&c, ok);
-}
-
-tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter, false, t, dim, index, src);
-}
-
-tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
-}
-
-/* src may be larger than index: what index does not reach gets 0. */
-static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
-{
-    tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
-    tg_shape src = tgi_input_shape(step, 2), pads;
-    int i;
-    if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
-    for (i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
-        pads.dim[2 * (src.ndim - 1 - i)] = 0;
-        pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
-    }
-    pads.ndim = 2 * src.ndim;
-    if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
-    for (i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
-        tg_tensor *both[2];
-        tg_shape rest = tg_shape_of(part);
-        rest.dim[i] = src.dim[i] - part->dim[i];
-        both[0] = part;
-        both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
-        part = tg_cat(both, 2, i);
-    }
-    return part;
-}
-
-static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
-{
-    tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
-    if (tgi_input_needs_grad(step, 0)) {
-        zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
-        if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
-    }
-    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g));
-}
-
-static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
-{
-    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, g)) &&
-           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g)));
-}
-
-/* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
-static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
-{
-    tg_shape one = shape;
-    int i;
-    for (i = 0; i < one.ndim; ++i) one.dim[i] = 1;
-    if (one.ndim) one.dim[dim] = shape.dim[dim] = tgi_numel(index);
-    index = tg_reshape(index, one);
-    return index ? tg_expand(index, shape) : NULL;
-}
-
-static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tensor *index)
-{
-    if (index->ndim <= 1) return tgi_check_index_dtype(S, op, index);
-    return tgi_fail(S, TG_ERR_SHAPE, op, "%s(): Index is supposed to be a vector", op);
-}
-
-tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
-    if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
-    if (t->ndim == 0 && tgi_numel(index) != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
-                        (long long)tgi_numel(index)),
-               (tg_tensor *)NULL;
-    }
-    if (!tgi_composite_begin(&c, "index_select")) return NULL;
-    return tgi_composite_end(
-        &c, tgi_gather_op(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
-}
-
-tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_shape a, b;
-    int64_t along;
-    int i;
-    if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
-    if (t->ndim != index->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
-                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-                 "but got %d dimensions for input, and %d dimensions for indices",
-                 t->ndim, index->ndim);
-        return NULL;
-    }
-    a = tg_shape_of(t), b = tg_shape_of(index);
-    along = t->ndim ? index->dim[dim] : 1;
-    for (i = 0; i < a.ndim; ++i) {
-        if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
-    }
-    if (a.ndim) b.dim[dim] = along;
-    if (!tgi_composite_begin(&c, "take_along_dim")) return NULL;
-    t = tg_expand(t, a);
-    index = tg_expand(index, b);
-    if (index && t && t->ndim) { /* negative ones count from the end */
-        index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
-    }
-    return tgi_composite_end(&c, tg_gather(t, dim, index));
-}
-
-tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_shape shape;
-    tg_tensor *rows;
-    if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
-    if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
-    if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
-    shape = tg_shape_of(ids);
-    if (shape.ndim == TG_MAX_DIMS)
-        return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
-    shape.dim[shape.ndim++] = weight->dim[1];
-    if (!tgi_composite_begin(&c, "embedding")) return NULL;
-    rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
-    return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
-}
-
-tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    int i;
-    if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
-    for (i = 0; i < t->ndim; ++i) {
-        int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
-        if (src->ndim == t->ndim && src->dim[i] == want) continue;
-        tgi_fail(S, TG_ERR_SHAPE, "index_add",
-                 i == dim && src->ndim == t->ndim
-                     ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
-                     : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
-                       "at dim %lld of %d dims",
-                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
-                 i == dim && src->ndim == t->ndim ? dim : src->ndim);
-        return NULL;
-    }
-    if (!tgi_composite_begin(&c, "index_add")) return NULL;
-    return tgi_composite_end(&c,
-                             tg_scatter_add(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
-}
-
-/* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
-
-typedef struct {
-    tg_tensor *t;           /* its dims in order; permuted, the indexed ones first, where they are no neighbours */
-    int order[TG_MAX_DIMS]; /* dim i of it is dim order[i] of the tensor indexed */
-    int first, indexed;     /* the indexed dims */
-    int64_t size;           /* their product */
-    tg_shape shape;         /* of the indices, broadcast */
-    tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
-} tgi_indexing;
-
-/* The list of indices of the user; NULL stands for a whole dim. */
-static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *indices, int n)
-{
-    if (!indices) return tgi_null_argument(S, op, "indices");
-    return tgi_argument_list(S, op, "indices", indices, n, 0);
-}
-
-static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
-
-/* The dims that index, which may be NULL, stands for. */
-static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_mask(index) ? index->ndim : 1; }
-
-/* Whether indices[i] may index t at dim. */
-static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
-{
-    int k;
-    if (!index->storage->backend->host && !tgi_same_place(index, t)) {
-        return tgi_fail(S, TG_ERR_DEVICE, op,
-                        "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
-                        "indices[%d] is on %s: tg_cpu(indices[%d])",
-                        tg_device_str(tgi_device_of(t)), i, tg_device_str(tgi_device_of(index)), i);
-    }
-    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
-    if (!tgi_is_mask(index)) {
-        return tgi_fail(S, TG_ERR_DTYPE, op, "tensors used as indices must be long, int, byte or bool tensors, but "
-                        "indices[%d] is %s", i, tg_dtype_name((tg_dtype)index->dtype));
-    }
-    if (index->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "indices[%d] is a mask without dims", i);
-    for (k = 0; k < index->ndim; ++k) {
-        if (index->dim[k] == t->dim[dim + k]) continue;
-        return tgi_fail(S, TG_ERR_SHAPE, op,
-                        "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at "
-                        "index %d",
-                        tgi_shape_text(index).text, k, tgi_shape_text(t).text, dim + k);
-    }
-    return true;
-}
-
-/* What t's dims are indexed by, in at [t's dims], NULL for whole ones: i64, not negative, where t lives. */
-static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
-                               tg_tensor **at)
-{
-    int i, k, dim = 0;
-    for (i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
-        tg_tensor *index = indices[i];
-        if (!index) continue;
-        if (!tgi_check_index(S, op, t, index, i, dim)) return false;
-        if (tgi_is_mask(index)) {
-            tg_tensor *found = tg_nonzero(index);
-            if (found) found = tg_to(found, tgi_device_of(t));
-            for (k = 0; k < index->ndim; ++k) {
-                if (!found || !(at[dim + k] = tg_select(found, 1, k))) return false;
-            }
-            continue;
-        }
-        index = tg_to_dtype(index, TG_I64);
-        at[dim] = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
-        if (!at[dim] || !tgi_check_index_values(S, op, index, dim, t->dim[dim], TGI_INDEX_FROM_END) ||
-            !(at[dim] = tg_to(at[dim], tgi_device_of(t)))) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The shape to which the n indices at dims broadcast. */
-static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at, const int *dims, int n,
-                            tg_shape *shape)
-{
-    char text[TGI_ERROR_TEXT] = "";
-    size_t used = 0;
-    bool fits = true;
-    int i, k;
-    *shape = TG_SCALAR;
-    for (i = 0; i < n; ++i) {
-        const tg_tensor *index = at[dims[i]];
-        while (shape->ndim < index->ndim) { /* a 1 in front */
-            for (k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
-            shape->dim[0] = 1;
-        }
-        for (k = 1; k <= index->ndim; ++k) {
-            int64_t *wide = &shape->dim[shape->ndim - k], size = index->dim[index->ndim - k];
-            if (*wide == 1) *wide = size;
-            else if (size != 1 && size != *wide) fits = false;
-        }
-    }
-    if (fits) return true;
-    for (i = 0; i < n && used < sizeof text; ++i) {
-        used += (size_t)snprintf(text + used, sizeof text - used, i ? ", %s" : "%s", tgi_shape_text(at[dims[i]]).text);
-    }
-    return tgi_fail(S, TG_ERR_SHAPE, op,
-                    "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
-}
-
-/* In a composite: makes x of t and its indices. */
-static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
-                            tgi_indexing *x)
-{
-    tg_tensor *at[TG_MAX_DIMS] = {NULL};
-    int i, dims = 0, rest;
-    bool neighbours;
-    for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
-    if (dims > t->ndim) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
-    }
-    if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
-    for (i = x->indexed = 0; i < t->ndim; ++i) {
-        if (at[i]) x->order[x->indexed++] = i;
-    }
-    if (x->indexed == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "at least one index must be provided");
-    if (!tgi_index_shape(S, op, at, x->order, x->indexed, &x->shape)) return false;
-    if (x->shape.ndim + t->ndim - x->indexed > TG_MAX_DIMS) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "the result would have %d dims, and a tensor has at most %d",
-                        x->shape.ndim + t->ndim - x->indexed, TG_MAX_DIMS);
-    }
-    x->places = at[x->order[0]];
-    x->size = t->dim[x->order[0]];
-    for (i = 1; i < x->indexed; ++i) {
-        x->size *= t->dim[x->order[i]];
-        x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
-    }
-    x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
-    neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
-    x->first = neighbours ? x->order[0] : 0;
-    for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
-        if (neighbours) x->order[i] = i;
-        else if (!at[i]) x->order[rest++] = i;
-    }
-    x->t = tgi_permute(t, x->order);
-    return x->places && x->t;
-}
-
-/* t's shape with the indexed dims replaced: by their product, and then by the dims of the indices. */
-static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
-{
-    tg_shape shape = tg_make_shape(x->first, x->t->dim);
-    int i;
-    for (i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
-    for (i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
-    return shape;
-}
-
-tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tgi_indexing x;
-    tg_tensor *y = NULL;
-    tg_shape flat;
-    if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
-        !tgi_composite_begin(&c, "index")) {
-        return NULL;
-    }
-    if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
-        flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
-        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_expand_index(x.places, flat, x.first),
-                          TGI_INDEX_OUT_OF_BOUNDS);
-        y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
-    }
-    return tgi_composite_end(&c, y);
-}
-
-/* values may be written to what an index of this shape picks. */
-static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
-{
-    int i, lead = shape.ndim - values->ndim;
-    bool fits = lead >= 0;
-    if (values->dtype != t->dtype) {
-        return tgi_fail(S, TG_ERR_DTYPE, "index_put",
-                        "Index put requires the source and destination dtypes match, got %s for the destination and %s "
-                        "for the source.",
-                        tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name((tg_dtype)values->dtype));
-    }
-    for (i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
-    return fits || tgi_fail(S, TG_ERR_SHAPE, "index_put",
-                            "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape "
-                            "%s",
-                            tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
-}
-
-/* In a composite: values written or added to a copy of t, of which x is the indexing, or to t.  In place is through a
-   view of t with the indexed dims as one, or by way of a copy where t's layout has no such view. */
-static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
-                             bool accumulate)
-{
-    const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
-    tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
-    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first), *y;
-    int i, back[TG_MAX_DIMS];
-    if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
-    like.dim[x->first] = tgi_numel(x->places);
-    values = tg_reshape(tg_expand(values, picked), like);
-    if (in_place && flat->storage == t->storage) {
-        if (values && tgi_overlaps(flat, values)) values = tg_clone(values);
-        return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
-    }
-    y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
-    for (i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
-    y = y ? tgi_permute(y, back) : NULL;
-    return !y ? NULL : in_place ? tg_copy_(t, y) : tg_contiguous(y);
-}
-
-static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_tensor *const *indices, int n,
-                                tg_tensor *values, bool accumulate)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tgi_call write;
-    tgi_indexing x;
-    tg_tensor *y = NULL;
-    if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
-        !tgi_composite_begin(&c, op)) {
-        return NULL;
-    }
-    if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
-    if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
-        (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
-        tgi_indexing_of(S, op, t, indices, n, &x)) {
-        y = tgi_put_at(S, &x, in_place, t, values, accumulate);
-    }
-    return tgi_composite_end(&c, y);
-}
-
-tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
-{
-    return tgi_index_put("index_put", false, t, indices, n, values, accumulate);
-}
-
-tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
-{
-    return tgi_index_put("index_put_", true, t, indices, n, values, accumulate);
-}
-
-tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *in[2];
-    tg_shape shape;
-    if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
-    if (mask->dtype != TG_BOOL) {
-        tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
-        return NULL;
-    }
-    in[0] = t, in[1] = mask;
-    shape = tg_make_shape(t->ndim, t->dim);
-    if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
-    if (!tgi_composite_begin(&c, "masked_select")) return NULL;
-    t = tg_expand(t, shape), mask = tg_expand(mask, shape);
-    if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
-    return tgi_composite_end(&c, mask ? tg_index(t, &mask, 1) : NULL);
-}
-
-tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *range, *y;
-    if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
-    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_composite_begin(&c, "one_hot")) return NULL;
-    if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
-        tg_tensor *most = tg_max(ids);
-        if (!most) return tgi_composite_end(&c, NULL);
-        classes = tgi_wrap_add(tg_item_i64(most), 1);
-    } else if (classes <= 0 && tgi_numel(ids) == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
-        return tgi_composite_end(&c, NULL);
-    }
-    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
-    range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
-    y = tg_eq(tg_unsqueeze(ids, -1), range);
-    return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
-}
-
-tg_tensor *tg_nonzero(tg_tensor *t)
-{
-    tgi_call c;
-    tgi_loop loop;
-    tg_tensor *y;
-    int64_t dims[2], count = 0;
-    if (!tgi_op_begin1(&c, TGI_OP_nonzero, t)) return NULL;
-    loop = tgi_loop_over(t);
-    if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
-    dims[0] = count;
-    dims[1] = t->ndim;
-    y = tgi_output(&c, 2, dims, TG_I64);
-    return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
 
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
