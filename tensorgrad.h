@@ -110,7 +110,8 @@
 
 /* ======== @@BASE ================================================================================================== */
 
-/* The version of this header: numbers to compare, and as text.  tg_version is that of the linked implementation. */
+/* The version of this header, TG_VERSION_MAJOR.TG_VERSION_MINOR.TG_VERSION_PATCH, and TG_VERSION_STRING, the same as
+   text.  tg_version returns that of the linked implementation. */
 #define TG_VERSION_MAJOR 0
 #define TG_VERSION_MINOR 1
 #define TG_VERSION_PATCH 0
@@ -235,15 +236,16 @@ TG_API bool tg_is_floating_point(tg_dtype dtype);   /* true for f32, f64, bf16 a
    float); bf16 with f16 gives f32.  0-dim operands: see OPS.  torch.promote_types */
 TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
 
-/* Sets the dtype for functions that are given none (tg_zeros, tg_randn, ...) and for floating-point results of
-   integers.  Per thread; TG_F32 at first.  Errors: not f32, f64, bf16 or f16.  torch.set_default_dtype */
+/* tg_set_default_dtype sets the dtype for functions that are given none (tg_zeros, tg_randn, ...) and for
+   floating-point results of integers.  Per thread; TG_F32 at first.  Errors: not f32, f64, bf16 or f16.
+   torch.set_default_dtype */
 TG_API tg_status tg_set_default_dtype(tg_dtype dtype);
 TG_API tg_dtype tg_default_dtype(void); /* the default dtype of this thread.  torch.get_default_dtype */
 
 /* ======== @@RANDOM ================================================================================================ */
 
-/* State of the random number generator, Philox4x32-10.  The k-th random number is a function of seed and k alone, the
-   same on every device and for every number of threads.  Each thread has its own state.
+/* tg_rng is the state of the random number generator, Philox4x32-10.  The k-th random number is a function of seed and
+   k alone, the same on every device and for every number of threads.  Each thread has its own state.
 
    C does not say in which order arguments are evaluated, so make each random tensor in a statement of its own:
    tg_sub(tg_randn(s), tg_randn(s)) gives different results with different compilers. */
@@ -278,8 +280,8 @@ enum {
 #define TG_CUDA(i) ((tg_device){TG_DEV_CUDA, (int)(i)})
 #endif
 
-/* Parses "cpu", "cuda" or "cuda:1" into *device.  "cuda" becomes TG_CUDA(-1), the current device when it is used.  The
-   device need not exist.  Errors: torch.device's, such as "Invalid device string: 'cuda:'". */
+/* tg_device_parse reads "cpu", "cuda" or "cuda:1" into *device.  "cuda" becomes TG_CUDA(-1), the current device when it
+   is used.  The device need not exist.  Errors: torch.device's, such as "Invalid device string: 'cuda:'". */
 TG_API tg_status tg_device_parse(const char *text, tg_device *device);
 TG_API const char *tg_device_str(tg_device device);       /* the inverse of tg_device_parse: static text */
 TG_API bool tg_device_equal(tg_device a, tg_device b);    /* same type and index */
@@ -317,8 +319,7 @@ TG_API tg_device_stats tg_stats_on(tg_device device);
 
 /* ======== @@TENSOR ================================================================================================ */
 
-/* The most dims that a tensor can have. */
-#define TG_MAX_DIMS 8
+#define TG_MAX_DIMS 8 /* the most dims that a tensor can have */
 /* A tensor: a handle to a storage, with shape, strides and dtype, and perhaps a gradient and a place on the tape. */
 typedef struct tg_tensor tg_tensor;
 
@@ -390,7 +391,8 @@ extern "C" {
 typedef struct { uint64_t serial; } tg_mark; /* which scope tg_scope_begin has opened; 0: it failed */
 TG_API tg_mark tg_scope_begin(void);         /* opens a scope */
 TG_API void tg_scope_end(tg_mark mark);      /* ends it, and scopes inside it that are open.  Errors: it has ended */
-/* How TG_SCOPE, TG_NO_GRAD and TG_ENABLE_GRAD work: a variable whose cleanup ends the scope or restores the mode. */
+/* How TG_SCOPE, TG_NO_GRAD and TG_ENABLE_GRAD work: a variable is initialised by tgi_hold_open, and at the end of the
+   block its cleanup, tgi_hold_close, ends the scope or restores the mode. */
 typedef struct { const void *self; uint64_t serial; } tgi_hold;
 TG_API tgi_hold tgi_hold_open(void *self, int kind, int value);
 TG_API void tgi_hold_close(tgi_hold *hold);
@@ -423,7 +425,7 @@ extern "C" {
     char this_compiler_has_no_cleanup_attribute_use_tg_scope_begin_and_tg_scope_end_instead[-1]
 #endif
 #define TGI_HOLD(name, kind, value) TGI_HOLD_(name, kind, value)
-#define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
+#define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0) /* a scope to the end of the block: see above */
 
 /* Lifetime of one tensor.  These return t, but for tg_release and tg_drop, which accept NULL and do nothing then.
      tg_keep     moves t from the innermost scope to the one outside it: for the result of a function.  A tensor that
@@ -463,7 +465,7 @@ TG_API tg_tensor *tg_empty_like(tg_tensor *t);                                  
 /* New 1-dim tensors of numbers at equal steps, and the identity.  All but tg_arange_on have the default dtype, also for
    whole numbers, where PyTorch's arange makes i64. */
 TG_API tg_tensor *tg_arange(double start, double end, double step); /* start, start + step, ... < end.  torch.arange */
-/* tg_arange in a dtype, on a device.  Errors: step is 0, or leads away from end. */
+/* tg_arange_on is tg_arange in a dtype, on a device.  Errors of both: step is 0, or leads away from end. */
 TG_API tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device);
 TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);       /* n numbers from a to b.  torch.linspace */
 TG_API tg_tensor *tg_eye(int64_t n);                                /* identity [n, n].  torch.eye */
@@ -692,9 +694,9 @@ TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
    scope, the old ones stay with their owners.  They are non-leaves of the old ones if those require grad. */
 TG_API tg_status tg_to_all(tg_tensor **list, int n, tg_device device);
 
-/* A copy of a CPU tensor in page-locked memory, from which a GPU can copy asynchronously; t itself if it is there
-   already.  A differentiable op.  Such memory is kept for reuse until the thread ends.  Errors: t is not on the CPU, or
-   there is no GPU.  torch.Tensor.pin_memory */
+/* tg_pin_memory returns a copy of a CPU tensor in page-locked memory, from which a GPU can copy asynchronously; t
+   itself if it is there already.  A differentiable op.  Such memory is kept for reuse until the thread ends.  Errors: t
+   is not on the CPU, or there is no GPU.  torch.Tensor.pin_memory */
 TG_API tg_tensor *tg_pin_memory(tg_tensor *t);
 TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.Tensor.is_pinned */
 
@@ -841,14 +843,14 @@ TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);                   /* x if 
 TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);              /* x * Phi(x); true: the tanh approximation */
 TG_API tg_tensor *tg_silu(tg_tensor *x);                                /* x * sigmoid(x) */
 TG_API tg_tensor *tg_sigmoid(tg_tensor *x);                             /* 1 / (1 + exp(-x)) */
-/* log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold.  PyTorch's defaults are 1 and 20.  F.softplus */
+/* tg_softplus is log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.  PyTorch's defaults are 1 and 20. */
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
 TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);                          /* log(sigmoid(x)) */
 
 /* Selection, elementwise. */
 TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b); /* a where cond (bool), else b.  torch.where */
-/* x limited to [lo, hi].  Use -INFINITY or INFINITY for a side without bound.  hi wins if lo > hi; NaN stays NaN, and a
-   bound that is NaN gives NaN.  The gradient is 0 outside and at a bound.  torch.clamp */
+/* tg_clamp limits x to [lo, hi].  Use -INFINITY or INFINITY for a side without bound.  hi wins if lo > hi; NaN stays
+   NaN, and a bound that is NaN gives NaN.  The gradient is 0 outside and at a bound.  torch.clamp */
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
 TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);                 /* to [lo, INFINITY].  torch.clamp_min */
 TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);                 /* to [-INFINITY, hi].  torch.clamp_max */
@@ -920,7 +922,7 @@ TG_API tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim);
 /* A copy of t repeated counts[i] times along dim i: [2, 3] by (1, 2) is [2, 6].  More counts than dims add dims in
    front.  torch.Tensor.repeat */
 TG_API tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts);
-/* A copy cyclically shifted by shifts[i] elements along dims[i], towards larger indices.  torch.roll */
+/* tg_roll: a copy cyclically shifted by shifts[i] elements along dims[i], towards larger indices.  torch.roll */
 TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
 TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);    /* a copy reversed along dims.  torch.flip */
 TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal); /* a copy of t [.., n, m] with 0 above a diagonal: 0 is the
@@ -984,9 +986,9 @@ TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepd
    along dim of each result; may be NULL.  Errors: no elements. */
 TG_API tg_tensor *tg_max(tg_tensor *t); /* largest of all; equal ones share the gradient.  torch.max */
 TG_API tg_tensor *tg_min(tg_tensor *t); /* smallest of all; equal ones share the gradient.  torch.min */
-/* Largest along dim; the gradient goes to the one found.  torch.max(t, dim) */
+/* tg_max_dim: the largest along dim; the gradient goes to the one found.  torch.max(t, dim) */
 TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
-/* Smallest along dim; the gradient goes to the one found.  torch.min(t, dim) */
+/* tg_min_dim: the smallest along dim; the gradient goes to the one found.  torch.min(t, dim) */
 TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
 TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim); /* i64 index of the largest.  torch.argmax */
 TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim); /* i64 index of the smallest.  torch.argmin */
@@ -999,9 +1001,10 @@ TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **in
 /* The k largest in descending order, or the k smallest in ascending order: dim has size k then.  torch.topk */
 TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
 
-/* Products of matrices.  The operands have the same dtype, any but bool: nothing is promoted. */
-/* Vectors, matrices and batches, as in PyTorch: [.., n, k] x [.., k, m] -> [.., n, m] with the dims in front broadcast;
-   a 1-dim a counts as [1, k] and a 1-dim b as [k, 1], and that 1 is removed from the result.  torch.matmul */
+/* Products of matrices.  The operands have the same dtype, any but bool: nothing is promoted.
+
+   tg_matmul multiplies vectors, matrices and batches: [.., n, k] x [.., k, m] -> [.., n, m], and the dims in front
+   broadcast.  A 1-dim a counts as [1, k], a 1-dim b as [k, 1]; that 1 is removed from the result.  torch.matmul */
 TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);    /* [n, k] x [k, m] -> [n, m].  torch.mm */
 TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);   /* [b, n, k] x [b, k, m] -> [b, n, m].  torch.bmm */
@@ -1022,8 +1025,8 @@ typedef enum {
     TG_PRECISION_F32, /* in f32 throughout: the default */
     TG_PRECISION_TF32 /* inputs rounded to 10 bits of fraction, for tensor cores; summed in f32 */
 } tg_precision;
-/* Sets it for this thread.  TF32 needs compute capability 8.0.  Other dtypes and the CPU are not affected.
-   torch.set_float32_matmul_precision: "highest", "high" */
+/* tg_set_matmul_precision sets it for this thread.  TF32 needs compute capability 8.0.  Other dtypes and the CPU are
+   not affected.  torch.set_float32_matmul_precision: "highest", "high" */
 TG_API tg_status tg_set_matmul_precision(tg_precision precision);
 TG_API tg_precision tg_matmul_precision(void); /* as set.  torch.get_float32_matmul_precision */
 
@@ -1141,7 +1144,7 @@ TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape); /* i64 
 TG_API tg_tensor *tg_randperm(int64_t n);                                /* i64 0..n-1, shuffled.  torch.randperm */
 TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);  /* tg_rand; floating point only */
 TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device); /* tg_randn; floating point only */
-/* tg_randint in any dtype. */
+/* tg_randint_on is tg_randint in any dtype. */
 TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
 TG_API tg_tensor *tg_rand_like(tg_tensor *t);  /* tg_rand.  torch.rand_like */
 TG_API tg_tensor *tg_randn_like(tg_tensor *t); /* tg_randn.  torch.randn_like */
@@ -1190,9 +1193,9 @@ TG_API bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n,
 
 /* ======== @@OPTIM ================================================================================================= */
 
+struct tgi_optim_param;
 /* An optimizer.  The hyperparameters may be changed at any time; meanings and defaults are PyTorch's.  Each field names
    the optimizers that read it.  torch.optim.Optimizer */
-struct tgi_optim_param;
 typedef struct tg_optim {
     double lr;           /* all: learning rate */
     double weight_decay; /* all: 0, adamw 0.01.  weight_decay * p is added to the gradient; adamw shrinks p itself */
@@ -1259,10 +1262,10 @@ TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
 
 /* ======== @@SHOW ================================================================================================== */
 
-/* Prints t to stdout as PyTorch does, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four decimals;
-   scientific if the numbers differ by a factor of more than 1000, or are very small or large.  More than 1000 elements:
-   "..." in the middle of each long dim.  Then what is not the default: dtype (as dtype=f64), device, grad_fn or
-   requires_grad.  Waits for the device.  print(t) */
+/* tg_print prints t to stdout as PyTorch does, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
+   decimals; scientific if the numbers differ by a factor of more than 1000, or are very small or large.  More than 1000
+   elements:  "..." in the middle of each long dim.  Then what is not the default: dtype (as dtype=f64), device, grad_fn
+   or requires_grad.  Waits for the device.  print(t) */
 TG_API tg_status tg_print(tg_tensor *t);
 TG_API tg_status tg_fprint(FILE *file, tg_tensor *t); /* tg_print to a file.  Errors: the file cannot be written */
 
