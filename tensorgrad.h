@@ -58,8 +58,8 @@
        tg_retain(t)    adds a reference of yours; t then lives at least until tg_release(t)
        tg_param(t)     makes t a parameter (a leaf that requires grad) that belongs to you until tg_release(t)
 
-   A tensor made outside of every scope lives until tg_release, tg_thread_end or tg_shutdown.  The graph
-   keeps alive what backward needs, and is itself kept by the tensors that it computed.
+   A tensor made outside of every scope lives until tg_release, tg_thread_end or tg_shutdown.  The graph keeps alive
+   what backward needs, and lives as long as a tensor that was computed by it.
 
    A tensor that lives from one turn of a loop to the next is retained when it is made, and released when the next one
    replaces it: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one
@@ -73,7 +73,7 @@
 
    DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone.  It is a differentiable op: gradients
    come back through it to t, on t's device.  An op runs on the device of its operands, and nothing moves by itself:
-   operands on different devices are an error.  Without CUDA the same calls exist and fail, and the CPU works as ever.
+   operands on different devices are an error.  Without CUDA the same calls exist and fail; work on the CPU goes on.
 
    ERRORS  Nothing aborts.  A failing call changes nothing, records the first error of its thread, and returns NULL, a
    status other than TG_OK, or, where it returns a value, 0, NaN or false.  Every op accepts NULL after an error and
@@ -84,7 +84,7 @@
 
    THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
    used by the thread that made it; by others only after tg_share.  A thread calls tg_thread_end before it ends, the
-   last one tg_shutdown.  OpenMP's threads inside an op need nothing.
+   last one tg_shutdown.  The threads that OpenMP uses inside an op need no such call.
 
    CONTENTS (search for the tag: the first hit is the promise, the second its fulfilment)
 
@@ -154,11 +154,11 @@ TG_API const char *tg_build_info(void); /* one line: version, compiler, C++ and 
 /* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
    counted.  The message says what was wrong, with shapes, dtypes and devices, then perhaps a line "  hint: ...".  The
    text is valid until the next error or tg_clear_error. */
-TG_API bool tg_ok(void);                  /* true when no error is recorded */
+TG_API bool tg_ok(void);                   /* true when no error is recorded */
 TG_API const char *tg_error_message(void); /* message of the first error; "" when there is none */
-TG_API tg_status tg_error_code(void);     /* its status; TG_OK when there is none */
-TG_API int64_t tg_error_count(void);      /* errors since the last tg_clear_error */
-TG_API void tg_clear_error(void);         /* empties the record */
+TG_API tg_status tg_error_code(void);      /* its status; TG_OK when there is none */
+TG_API int64_t tg_error_count(void);       /* errors since the last tg_clear_error */
+TG_API void tg_clear_error(void);          /* empties the record */
 
 /* An error handler is called for each error when it is raised, not when a later call merely receives the resulting
    NULL; and for warnings, with code TG_OK.  It may call the library.  An error inside it is recorded, but the handler
@@ -328,8 +328,7 @@ typedef struct {
     int ndim;                 /* how many numbers */
     int64_t dim[TG_MAX_DIMS]; /* the numbers; beyond ndim they have no meaning */
 } tg_shape;
-/* tg_shape from an array of ndim sizes.  What is no shape (ndim outside 0..8) is refused by the function that gets it.
-   */
+/* tg_shape from an array of ndim sizes.  The function that receives a shape checks it; this one never fails. */
 TG_API tg_shape tg_make_shape(int ndim, const int64_t *dims);
 
 /* TG_SHAPE(2, 3) is the tg_shape of one to eight numbers of any integer type.  TG_DIMS(0, -1), for a list of dims, and
@@ -653,8 +652,7 @@ TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);          /* memory that is
 /* forward: says that out, one of its outputs, has no gradient */
 TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
 
-/* A function of n tensors, for tg_checkpoint and tg_gradcheck: returns a tensor of its scope, or NULL after an error.
-   */
+/* A function of n tensors, for tg_checkpoint and tg_gradcheck: returns a tensor of its scope, NULL after an error. */
 typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
 /* fn(in, n, user), computed without storing activations: backward runs fn again, with the same random numbers, and then
    goes through its graph.  fn must compute the same again, and user must stay valid while the graph exists.
@@ -835,8 +833,7 @@ TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);    /* x = tg_sigmoid(x).  torch.Ten
 TG_API tg_tensor *tg_silu_(tg_tensor *x);       /* x = tg_silu(x).  F.silu(x, inplace=True) */
 TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x); /* x = tg_logsigmoid(x).  F.logsigmoid, in place */
 
-/* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype, except tg_relu.
-   */
+/* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype; tg_relu keeps it. */
 TG_API tg_tensor *tg_relu(tg_tensor *x);                                /* max(x, 0); gradient 0 at 0 */
 TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);   /* x if x > 0, else negative_slope * x */
 TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);                   /* x if x > 0, else alpha * (exp(x) - 1) */
@@ -874,8 +871,7 @@ TG_API tg_tensor *tg_zero_(tg_tensor *t);               /* t[..] = 0, in place. 
 TG_API tg_tensor *tg_view(tg_tensor *t, tg_shape shape);
 /* tg_view, or a copy where the strides do not allow a view.  torch.reshape */
 TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
-/* Dims start_dim to end_dim as one: [2, 3, 4] from 1 to -1 is [2, 12].  A copy where tg_reshape copies.  torch.flatten
-   */
+/* Dims start_dim to end_dim as one: [2, 3, 4] from 1 to -1 is [2, 12].  Copies where tg_reshape does.  torch.flatten */
 TG_API tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim);
 
 TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);       /* dim removed if its size is 1.  torch.squeeze */
@@ -947,39 +943,39 @@ TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
                      is NaN for one element.  Floating point only.  torch.var, std
      norm            sum(|t|^p)^(1/p).  p may be INFINITY (largest |t|), -INFINITY (smallest |t|) or 0 (how many are not
                      0), and is 2 in the short form.  Floating point only.  torch.linalg.vector_norm */
-TG_API tg_tensor *tg_sum(tg_tensor *t);                                                     /* sum of all */
-TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);                          /* sum along dim */
-TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);                   /* sum along dims */
-TG_API tg_tensor *tg_mean(tg_tensor *t);                                                    /* mean of all */
-TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);                         /* mean along dim */
-TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);                  /* mean along dims */
-TG_API tg_tensor *tg_prod(tg_tensor *t);                                                    /* product of all */
-TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);                         /* product along dim */
-TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);                  /* product along dims */
-TG_API tg_tensor *tg_amax(tg_tensor *t);                                                    /* largest of all */
-TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);                         /* largest along dim */
-TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);                  /* largest along dims */
-TG_API tg_tensor *tg_amin(tg_tensor *t);                                                    /* smallest of all */
-TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);                         /* smallest along dim */
-TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);                  /* smallest along dims */
-TG_API tg_tensor *tg_any(tg_tensor *t);                                                     /* any of all */
-TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);                          /* any along dim */
-TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);                   /* any along dims */
-TG_API tg_tensor *tg_all(tg_tensor *t);                                                     /* all of all */
-TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);                          /* all along dim */
-TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);                   /* all along dims */
-TG_API tg_tensor *tg_logsumexp(tg_tensor *t);                                               /* logsumexp of all */
-TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);                    /* logsumexp along dim */
-TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);             /* logsumexp along dims */
-TG_API tg_tensor *tg_var(tg_tensor *t);                                                     /* variance of all */
-TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);      /* variance along dim */
-TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* variance along dims */
-TG_API tg_tensor *tg_std(tg_tensor *t);                                                     /* std of all */
-TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);      /* std along dim */
-TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* std along dims */
-TG_API tg_tensor *tg_norm(tg_tensor *t);                                                    /* norm of all */
-TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);               /* norm along dim */
-TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);        /* norm along dims */
+TG_API tg_tensor *tg_sum(tg_tensor *t);                                                  /* sum over all dims */
+TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);                       /* sum over dim */
+TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* sum over dims */
+TG_API tg_tensor *tg_mean(tg_tensor *t);                                                 /* mean over all dims */
+TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);                      /* mean over dim */
+TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* mean over dims */
+TG_API tg_tensor *tg_prod(tg_tensor *t);                                                 /* product over all dims */
+TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);                      /* product over dim */
+TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* product over dims */
+TG_API tg_tensor *tg_amax(tg_tensor *t);                                                 /* largest over all dims */
+TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);                      /* largest over dim */
+TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* largest over dims */
+TG_API tg_tensor *tg_amin(tg_tensor *t);                                                 /* smallest over all dims */
+TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);                      /* smallest over dim */
+TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* smallest over dims */
+TG_API tg_tensor *tg_any(tg_tensor *t);                                                  /* any not 0 over all dims */
+TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);                       /* any not 0 over dim */
+TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* any not 0 over dims */
+TG_API tg_tensor *tg_all(tg_tensor *t);                                                  /* all not 0 over all dims */
+TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);                       /* all not 0 over dim */
+TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* all not 0 over dims */
+TG_API tg_tensor *tg_logsumexp(tg_tensor *t);                                            /* logsumexp over all dims */
+TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);                 /* logsumexp over dim */
+TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);          /* logsumexp over dims */
+TG_API tg_tensor *tg_var(tg_tensor *t);                                                  /* variance over all dims */
+TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* variance over dim */
+TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* variance over dims */
+TG_API tg_tensor *tg_std(tg_tensor *t);                                                  /* std over all dims */
+TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* std over dim */
+TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* std over dims */
+TG_API tg_tensor *tg_norm(tg_tensor *t);                                                 /* norm over all dims */
+TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);            /* norm over dim */
+TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);     /* norm over dims */
 
 /* The largest and smallest, with indices.  NaN counts as larger than all in tg_max and tg_argmax and as smaller than
    all in tg_min and tg_argmin; of equal elements the first is found.  indices: receives a new i64 tensor with the index
@@ -1064,8 +1060,7 @@ TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tenso
    the CPU when t is not.  Errors: an index out of range.  torch.Tensor.__getitem__ */
 TG_API tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n);
 /* A copy y of t with y[indices] = values, or += values if accumulate.  values has t's dtype and broadcasts to the shape
-   of tg_index; a 0-dim one may be on the CPU.  Of several writes to one element the last one counts.  torch.index_put
-   */
+   of tg_index; a 0-dim one may be on the CPU.  Of several writes to one element the last counts.  torch.index_put */
 TG_API tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
 /* The same in place: t[indices] = values; returns t.  torch.Tensor.index_put_ */
 TG_API tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
