@@ -429,9 +429,9 @@ extern "C" {
 /* Lifetime of one tensor.  These return t, but for tg_release and tg_drop, which accept NULL and do nothing then.
      tg_keep     moves t from the innermost scope to the one outside it: for the result of a function.  A tensor that
                  belongs to another scope, or to none, stays where it is.
-     tg_retain   adds a reference: t lives until as many tg_release, and at least until its scope ends.
+     tg_retain   adds a reference of yours: t lives at least until you give it up by tg_release.
      tg_release  gives up one reference of tg_retain, tg_param or tg_share; without any, that of a tensor that belongs
-                 to no scope.  Errors: there is no such reference.
+                 to no scope.  The tensor ends with its last reference.  Errors: there is no such reference.
      tg_drop     ends a temporary of the innermost scope early.  It does nothing to other tensors, so tg_drop(tg_to(x,
                  device)) is right even where tg_to has returned x itself.
      tg_share    allows other threads to use t (weights, data).  t is then the caller's, until tg_release as after
@@ -617,6 +617,7 @@ typedef struct {
 
 /* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is tg_backward_begin, tg_backward_step until
    it returns false, tg_backward_end. */
+
 /* Starts a run; arguments as of tg_backward_ex.  NULL on error; otherwise tg_backward_end must be called. */
 TG_API tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
 /* Runs the next node and fills *info (may be NULL).  False when no node is left, or on error. */
@@ -674,9 +675,12 @@ enum {
    nothing would change (without TG_COPY); t is never changed.  The layout stays, if it is dense.  A move to an integer
    dtype has no gradient.  torch.Tensor.to
 
+   Moving a leaf that requires grad gives a non-leaf, and the gradient goes to the original.  For a parameter that is on
+   the device itself, make the leaf there: tg_param(tg_to(tg_detach(t), device)).
+
    TG_NON_BLOCKING: a move from page-locked memory (tg_pin_memory), contiguous and of the same dtype, to a GPU returns
    at once; do not write t through a pointer before tg_synchronize.  A move from a GPU to the CPU returns at once, too,
-   with a result in page-locked memory; whoever reads that first waits for it.  Other moves ignore the flag. */
+   with a result in page-locked memory; the first call that uses it waits for it.  Other moves ignore the flag. */
 TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);         /* to a device; the dtype stays */
 TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);     /* to a dtype; the device stays */
 TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);    /* to device and dtype of other */
@@ -833,7 +837,7 @@ TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);    /* x = tg_sigmoid(x).  torch.Ten
 TG_API tg_tensor *tg_silu_(tg_tensor *x);       /* x = tg_silu(x).  F.silu(x, inplace=True) */
 TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x); /* x = tg_logsigmoid(x).  F.logsigmoid, in place */
 
-/* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype; tg_relu keeps it. */
+/* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype (not tg_relu). */
 TG_API tg_tensor *tg_relu(tg_tensor *x);                                /* max(x, 0); gradient 0 at 0 */
 TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);   /* x if x > 0, else negative_slope * x */
 TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);                   /* x if x > 0, else alpha * (exp(x) - 1) */
@@ -867,6 +871,7 @@ TG_API tg_tensor *tg_zero_(tg_tensor *t);               /* t[..] = 0, in place. 
 /* Views: new tensors that share storage with t, so that a write to one is a write to the other.  They work for any
    layout, except as said.  A view keeps the storage alive after t has ended.  In a shape, one -1 stands for the size
    that is left over. */
+
 /* Another shape with as many elements.  Errors: the strides of t do not allow it without a copy.  torch.Tensor.view */
 TG_API tg_tensor *tg_view(tg_tensor *t, tg_shape shape);
 /* tg_view, or a copy where the strides do not allow a view.  torch.reshape */
@@ -1026,8 +1031,9 @@ typedef enum {
 TG_API tg_status tg_set_matmul_precision(tg_precision precision);
 TG_API tg_precision tg_matmul_precision(void); /* as set.  torch.get_float32_matmul_precision */
 
-/* Indexing along one dim by an integer tensor, index (i64 or i32), on the device of t.  Errors: an index outside
-   [0, size); negative indices are errors, too, but in tg_take_along_dim, where they count from the end. */
+/* Indexing along one dim by an integer tensor (i64 or i32) on the device of t.  Errors: an index outside
+   [0, size); negative indices are errors, too, except in tg_take_along_dim, where they count from the end. */
+
 /* t[.., index[i], ..] along dim: index [n] gives dim the size n.  torch.index_select */
 TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
 /* y[i][j] = t[index[i][j]][j] along dim 0, t[i][index[i][j]] along dim 1; y has the shape of index, which has as many
@@ -1074,7 +1080,7 @@ TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);     /* exp(t) / sum(exp(t))
 TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim); /* its logarithm, without overflow.  torch.log_softmax */
 
 /* (x - mean) / sqrt(variance + eps) * weight + bias, with mean and biased variance over the last normalized_ndim dims.
-   weight and bias have the shape of those dims, or are NULL.  F.layer_norm */
+   weight and bias have the shape of those dims, or are NULL.  Floating point only.  F.layer_norm */
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
 /* x / sqrt(mean(x^2) + eps) * weight, dims and weight as in tg_layer_norm.  F.rms_norm */
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
@@ -1230,8 +1236,8 @@ TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 /* Clipping of gradients, before tg_step; parameters without .grad are skipped.
 
    tg_clip_grad_norm multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all their
-   elements together, and returns norm: 0-dim, on the device of the first gradient, 0 if there is none.  A norm that is
-   NaN or infinite makes gradients NaN or 0.  torch.nn.utils.clip_grad_norm_ */
+   elements together, and returns norm, a new 0-dim tensor on the device of the first gradient; 0 if there is none.  A
+   norm that is NaN or infinite makes gradients NaN or 0.  torch.nn.utils.clip_grad_norm_ */
 TG_API tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm);
 /* The same with the norm_type-norm (INFINITY: the largest).  error_if_nonfinite: a norm that is NaN or infinite is an
    error, and the gradients do not change; this waits for the device. */
