@@ -1,15 +1,15 @@
 /* tensorgrad.h - v0.1.0 - tensors, reverse-mode autograd and differentiable device moves for C.  MIT-0 or Unlicense.
 
-   One header, no dependency but libc.  Semantics follow PyTorch: the names are its names with tg_ in front, so what you
-   know of it, its documentation and its error messages apply here.
+   One header that needs only libc.  Semantics follow PyTorch, and the names are PyTorch's with tg_ in front: what you
+   know of PyTorch, its documentation and its error messages apply here.
 
    DO THIS once, in one C or C++ file of your project, before the include:
 
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
 
-   and include it without the define everywhere else.  If that file, tg.c, has no other line, it is compiled once, and
-   an edit of main.c does not compile the library again.  A complete program:
+   and include it without the define everywhere else.  Give the library a file of its own (tg.c, just these two lines),
+   and it is compiled once, not again after each edit of main.c.  A complete program:
 
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
@@ -20,7 +20,7 @@
            tg_tensor *w = tg_param(tg_zeros(TG_SHAPE(1))), *b = tg_param(tg_zeros(TG_SHAPE(1)));
            tg_optim *opt = tg_sgd(TG_LIST(w, b), 0.1);
            for (int step = 0; step < 200; ++step) {
-               TG_SCOPE;                                         // temporaries and tape end at the brace
+               TG_SCOPE;                                         // what this step makes is freed at the brace
                tg_tensor *x = tg_randn(TG_SHAPE(32, 1));         // data: y = 3 x + 2
                tg_tensor *y = tg_add_scalar(tg_mul_scalar(x, 3), 2);
                tg_tensor *loss = tg_mse_loss(tg_add(tg_mul(x, w), b), y, TG_MEAN);
@@ -36,45 +36,55 @@
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
    CUDA       nvcc -c tensorgrad_cuda.cu; cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
-   SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     the CUDA kernels where there is no GPU
+   SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     runs the CUDA kernels without a GPU
 
    CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
 
        TG_ENABLE_CUDA       use the CUDA backend in tensorgrad_cuda.o
-       TG_STATIC            every function static: the library is private to this file
+       TG_STATIC            make every function static: the library is private to this file
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
-       TG_THREAD_LOCAL      the compiler's thread-local keyword; empty: one thread only
-       TG_ABORT             what tg_abort_on_error calls (default: abort)
+       TG_THREAD_LOCAL      the compiler's thread-local keyword; define it empty for a program with one thread
+       TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
-       TG_ALLOW_FAST_MATH   compile under -ffast-math or -ffinite-math-only, which break NaN and infinity, instead of
-                            refusing
+       TG_ALLOW_FAST_MATH   allow -ffast-math and -ffinite-math-only, which break NaN and infinity; without this macro
+                            they are a compile error
 
-   and, before every include: nothing.  No macro changes a public struct.
+   Files that only include the header need none of these: no macro changes a public struct.
 
-   OWNERSHIP  A new tensor belongs to the innermost open scope, like a local variable to its block: TG_SCOPE; opens one
-   that ends at the closing brace.  tg_keep(t) hands t one scope up (return values), tg_param(t) and tg_retain(t) take
-   it out of scopes until tg_release(t).  Outside any scope a tensor lives until tg_release or tg_shutdown.
+   OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
+   TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
 
-   A tensor that lives from one turn of a loop to the next is retained when it is made and released when its successor
-   is: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one tensor per
-   turn in the scope outside.)
+       tg_keep(t)      moves t to the scope outside: for the result of a function
+       tg_retain(t)    adds a reference of yours; t then lives at least until tg_release(t)
+       tg_param(t)     makes t a parameter (a leaf that requires grad) that belongs to you until tg_release(t)
 
-   A tensor used after its end is an error as long as its memory was not given to another one.  To find every such use,
-   run with TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the handle of an ended tensor is never
-   used again, its bytes are overwritten, and using it is always an error that names the op that made it, its name and
-   what ended it.  Pointers of tg_data that are used too late are found by the compiler's address sanitizer, after
-   tg_set_cache_limit(0).
+   A tensor made outside of every scope lives until tg_release, tg_thread_end or tg_shutdown.  The graph keeps alive
+   what backward needs, and lives as long as a tensor that was computed by it.
 
-   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone; it is one more differentiable op, and
-   gradients come back through it to t, where t lives.  Ops run where their operands are.  Nothing moves by itself:
-   operands on different devices are an error.  Without CUDA the same calls exist and fail, and the CPU goes on.
+   A tensor that lives from one turn of a loop to the next is retained when it is made, and released when the next one
+   replaces it: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one
+   tensor per turn in the scope outside.)
 
-   ERRORS  Nothing aborts.  A failing call returns NULL (or a status that is not TG_OK; getters return 0, NaN or false),
-   changes nothing, and records the first error of the thread.  NULL tensors pass through every op, so one
-   `if (!tg_ok()) puts(tg_error_message());` at the end of a chain is enough.  Unless a function says otherwise, it
-   fails on a NULL argument, on memory that cannot be had, and on operands whose shapes, dtypes or devices do not fit.
-   To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of yours (tg_set_error_handler).
-   tg_set_name gives a tensor a name for messages, which tells it from others of its shape.
+   Using a tensor after its end is an error, as long as its memory was not given to another tensor.  To find every such
+   use, run with TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the memory of an ended tensor's
+   handle is never used again, its elements are overwritten, and each use is an error that names the op that made the
+   tensor, its name and what ended it.  A pointer of tg_data that is used too late is found by the compiler's address
+   sanitizer, after tg_set_cache_limit(0).
+
+   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone.  It is a differentiable op: gradients
+   come back through it to t, on t's device.  An op runs on the device of its operands, and nothing moves by itself:
+   operands on different devices are an error.  Without CUDA the same calls exist and fail; work on the CPU goes on.
+
+   ERRORS  Nothing aborts.  A failing call changes nothing, records the first error of its thread, and returns NULL, a
+   status other than TG_OK, or, where it returns a value, 0, NaN or false.  Every op accepts NULL after an error and
+   returns NULL, so one check at the end of a chain is enough: `if (!tg_ok()) puts(tg_error_message());`.  Unless its
+   comment says otherwise, a function fails on a NULL argument, when an allocation fails, and on operands whose shapes,
+   dtypes or devices do not fit.  To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of
+   yours (tg_set_error_handler).  tg_set_name gives a tensor a name that the messages show.
+
+   THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
+   used by the thread that made it; by others only after tg_share.  A thread calls tg_thread_end before it ends, the
+   last one tg_shutdown.  The threads that OpenMP uses inside an op need no such call.
 
    CONTENTS (search for a tag: it stands here, above the declarations, and above the implementation; those marked *
    have no declarations)
@@ -117,6 +127,8 @@
 
 /* ======== @@BASE ================================================================================================== */
 
+/* The version of this header, TG_VERSION_MAJOR.TG_VERSION_MINOR.TG_VERSION_PATCH, and TG_VERSION_STRING, the same as
+   text.  tg_version returns that of the linked implementation. */
 #define TG_VERSION_MAJOR 0
 #define TG_VERSION_MINOR 1
 #define TG_VERSION_PATCH 0
@@ -138,115 +150,138 @@
 extern "C" {
 #endif
 
-/* What a call that returns a status may say; also the code of the recorded error. */
+/* Status codes.  Many functions return one; tg_error_code returns that of the recorded error. */
 typedef enum {
-    TG_OK = 0,
+    TG_OK = 0,          /* no error */
     TG_ERR_SHAPE,       /* sizes or dims do not fit */
     TG_ERR_DTYPE,       /* element types do not fit */
-    TG_ERR_DEVICE,      /* operands on different devices, or a device that is not there */
-    TG_ERR_MEMORY,      /* the allocator said no */
-    TG_ERR_ARGUMENT,    /* NULL or a value out of range */
-    TG_ERR_GRAPH,       /* autograd: no graph, freed graph, modified in place, ... */
+    TG_ERR_DEVICE,      /* operands on different devices, or a device that does not exist */
+    TG_ERR_MEMORY,      /* allocation failed */
+    TG_ERR_ARGUMENT,    /* NULL, or a value out of range */
+    TG_ERR_GRAPH,       /* autograd: no graph, freed graph, a saved tensor modified in place, ... */
     TG_ERR_IO,          /* a file could not be read or written */
-    TG_ERR_FORMAT,      /* a file or text is not what it should be */
-    TG_ERR_CUDA,        /* the CUDA runtime or a library of it said no */
-    TG_ERR_UNSUPPORTED  /* not on this build, device or dtype */
+    TG_ERR_FORMAT,      /* a file or text is not in the expected format */
+    TG_ERR_CUDA,        /* a call of CUDA or cuBLAS failed */
+    TG_ERR_UNSUPPORTED  /* not supported by this build, device or dtype */
 } tg_status;
 
-/* Version of the implementation that was linked, "0.1.0"; and what it was built with, one line of text. */
-TG_API const char *tg_version(void);
-TG_API const char *tg_build_info(void);
+TG_API const char *tg_version(void);    /* version of the linked implementation, "0.1.0" */
+TG_API const char *tg_build_info(void); /* one line: version, compiler, C++ and OpenMP if they were used */
 
-/* The error record of this thread: the first error since the last tg_clear_error, later ones are only counted. The
-   message is one text: what was wrong, with shapes, dtypes and devices, then a line "  hint: ..." where there is
-   one. */
-TG_API bool tg_ok(void);
-TG_API const char *tg_error_message(void);
-TG_API tg_status tg_error_code(void);
-TG_API int64_t tg_error_count(void);
-TG_API void tg_clear_error(void);
+/* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
+   counted.  The message says what was wrong, with shapes, dtypes and devices, then perhaps a line "  hint: ...".  The
+   text is valid until the next error or tg_clear_error. */
+TG_API bool tg_ok(void);                   /* true when no error is recorded */
+TG_API const char *tg_error_message(void); /* message of the first error; "" when there is none */
+TG_API tg_status tg_error_code(void);      /* its status; TG_OK when there is none */
+TG_API int64_t tg_error_count(void);       /* errors since the last tg_clear_error */
+TG_API void tg_clear_error(void);          /* empties the record */
 
-/* Called for every error as it is raised (never for one that only passes through).  It may use the library; an error in
-   it is recorded, but not handed to it again, and the tensors that it makes end when it returns, unless retained.  The
-   default prints to stderr, the same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for
-   prototypes).  One handler for the whole process. */
+/* An error handler is called for each error when it is raised, not when a later call merely receives the resulting
+   NULL; and for warnings, with code TG_OK.  It may call the library.  An error inside it is recorded, but the handler
+   is not called for that one, and tensors that it makes end when it returns, unless retained. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
+/* Sets the handler of the whole process.  The default handler prints to stderr, and the same text only once in a row;
+   NULL is silent.  user is passed on to the handler. */
 TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
+/* A handler to pass to tg_set_error_handler: prints the message and aborts, also for a warning.  For prototypes. */
 TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
 
-/* Where host memory comes from; copied, NULL for malloc and free.  alloc returns memory aligned as malloc's, or NULL.
-   tg_set_allocator refuses while something is alive, or another thread holds state. */
+/* Host memory allocator: see tg_set_allocator. */
 typedef struct {
-    void *(*alloc)(size_t bytes, void *user);
-    void (*free)(void *p, size_t bytes, void *user);
-    void *user;
+    void *(*alloc)(size_t bytes, void *user);           /* memory aligned as by malloc, or NULL */
+    void (*free)(void *p, size_t bytes, void *user);    /* frees p, for which alloc was called with these bytes */
+    void *user;                                         /* passed to both */
 } tg_allocator;
-/* See above; called before anything is made, or after tg_shutdown. */
+/* Sets where host memory comes from, for the whole process; NULL stands for malloc and free.  The struct is copied.
+   Errors: tensors, nodes or scopes exist, or another thread has state: call it first, or after tg_shutdown. */
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
-/* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit); 0 gives each back at once, so
-   that a memory checker sees every use after free.  The memory of an ended tensor's handle is reused for handles alone:
-   while it is kept, using the tensor is an error. */
+/* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit).  0 frees each block at once,
+   so that a memory checker sees every use after free.  Memory of ended tensors' handles is reused for handles alone:
+   while it is kept, using the ended tensor is an error. */
 TG_API void tg_set_cache_limit(size_t bytes);
 
-/* Live things of the whole process: this thread's counts are exact, another thread's as of its last tg_stats or end.
-   peak_ figures are this thread's since tg_reset_peak. */
+/* Counts of what exists: see tg_stats. */
 typedef struct {
-    int64_t tensors, nodes, bytes;                /* tensors, tape nodes, bytes of tensor data */
-    int64_t saved;                                /* tensors that nodes hold for backward */
-    int64_t peak_tensors, peak_nodes, peak_bytes; /* the most there were at one time */
-    int64_t cached_bytes;                         /* freed blocks kept by this thread for reuse */
-    int64_t unscoped;                             /* tensors of this thread that belong to no scope */
-    int64_t allocations;                          /* calls of the allocator by this thread, ever */
+    int64_t tensors;      /* tensors that exist now, of the whole process */
+    int64_t nodes;        /* nodes of the tape, of the whole process */
+    int64_t bytes;        /* bytes of tensor data, of the whole process */
+    int64_t saved;        /* tensors that nodes have saved for backward, of the whole process */
+    int64_t peak_tensors; /* peak_*: the most there were at one time, of this thread, since tg_reset_peak */
+    int64_t peak_nodes;   /* the same for nodes */
+    int64_t peak_bytes;   /* the same for bytes of tensor data */
+    int64_t cached_bytes; /* freed blocks that this thread keeps for reuse */
+    int64_t unscoped;     /* tensors of this thread that belong to no scope */
+    int64_t allocations;  /* calls of the allocator by this thread, since its start */
 } tg_stats_info;
-/* The counts as of now; tg_reset_peak makes the present the peak of this thread, on every device, too. */
+/* The counts as of now.  Those of the whole process include other threads as of their last tg_stats or end. */
 TG_API tg_stats_info tg_stats(void);
-TG_API void tg_reset_peak(void);
+TG_API void tg_reset_peak(void); /* sets the peaks of this thread, those of tg_stats_on too, to the current values */
 
-/* Ends the calling thread's scopes, tape, unscoped tensors and cache.  tg_thread_end is for threads that go away;
-   tg_shutdown is for the last one: an error while other threads hold state.  The library can be used again after. */
-TG_API tg_status tg_thread_end(void);
-TG_API tg_status tg_shutdown(void);
-
-/* Threads a kernel may use when compiled with OpenMP (0 and less: OpenMP's own choice, the default).  More than four
-   per processor (64 where there are fewer than 16), or than OMP_THREAD_LIMIT, are cut down to that.  Results do not
-   depend on it. */
+/* Threads that one op may use when the library is compiled with OpenMP.  0 or less: OpenMP's own choice, the default.
+   More than four per processor (64 if there are fewer than 16 processors), or than OMP_THREAD_LIMIT, are reduced to
+   that.  Results do not depend on it.  torch.set_num_threads */
 TG_API void tg_set_num_threads(int threads);
 
 /* ======== @@DTYPE ================================================================================================= */
 
-typedef enum { TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL } tg_dtype;
+/* Element types.  bf16 and f16 are computed in f32 and rounded to nearest even.  Floats that are converted to integers
+   are truncated and limited to the integer's range; NaN becomes 0. */
+typedef enum {
+    TG_F32,  /* float; the default dtype */
+    TG_F64,  /* double */
+    TG_BF16, /* bfloat16: the upper half of a float */
+    TG_F16,  /* IEEE half precision */
+    TG_I32,  /* int32_t */
+    TG_I64,  /* int64_t */
+    TG_U8,   /* uint8_t */
+    TG_BOOL  /* one byte, 0 or 1 */
+} tg_dtype;
 
-/* "f32", ...; bytes of one element; f32, f64, bf16 or f16. */
-TG_API const char *tg_dtype_name(tg_dtype dtype);
-TG_API size_t tg_dtype_size(tg_dtype dtype);
-TG_API bool tg_is_floating_point(tg_dtype dtype);
+TG_API const char *tg_dtype_name(tg_dtype dtype);   /* "f32", "bool", ...: static text */
+TG_API size_t tg_dtype_size(tg_dtype dtype);        /* bytes of one element; 0 for an unknown dtype (no error) */
+TG_API bool tg_is_floating_point(tg_dtype dtype);   /* true for f32, f64, bf16 and f16 */
 
-/* The dtype that two tensors with at least one dim are computed in.  torch.promote_types */
+/* Result dtype of two operands that both have at least one dim: the larger of the higher kind (bool < integer <
+   float); bf16 with f16 gives f32.  0-dim operands: see OPS.  torch.promote_types */
 TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
 
-/* The dtype of tensors made from now on by this thread without a dtype of their own: f32 (default) or f64, bf16,
-   f16. */
+/* tg_set_default_dtype sets the dtype for functions that are given none (tg_zeros, tg_randn, ...) and for
+   floating-point results of integers.  Per thread; TG_F32 at first.  Errors: not f32, f64, bf16 or f16.
+   torch.set_default_dtype */
 TG_API tg_status tg_set_default_dtype(tg_dtype dtype);
-TG_API tg_dtype tg_default_dtype(void);
+TG_API tg_dtype tg_default_dtype(void); /* the default dtype of this thread.  torch.get_default_dtype */
 
 /* ======== @@RANDOM ================================================================================================ */
 
-/* Philox4x32-10: the k-th random number is a function of seed and k alone, the same on every device and thread count.
-   A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread.  C does
-   not say in which order arguments are evaluated, so draw each random tensor in a statement of its own:
-   tg_sub(tg_randn(s), tg_randn(s)) is not the same with every compiler. */
-typedef struct { uint64_t seed, offset; } tg_rng;
-/* Start again from a seed; the state of this thread, and back to it.  torch.manual_seed, get_rng_state */
-TG_API void tg_seed(uint64_t seed);
-TG_API tg_rng tg_rng_state(void);
-TG_API void tg_rng_set_state(tg_rng state);
+/* tg_rng is the state of the random number generator, Philox4x32-10.  The k-th random number is a function of seed and
+   k alone, the same on every device and for every number of threads.  Each thread has its own state.
+
+   C does not say in which order arguments are evaluated, so make each random tensor in a statement of its own:
+   tg_sub(tg_randn(s), tg_randn(s)) gives different results with different compilers. */
+typedef struct {
+    uint64_t seed;   /* as set by tg_seed; 0 at first */
+    uint64_t offset; /* random counters used since: each call uses as many as its elements need */
+} tg_rng;
+TG_API void tg_seed(uint64_t seed);           /* restarts from a seed, at offset 0.  torch.manual_seed */
+TG_API tg_rng tg_rng_state(void);             /* the state, to save.  torch.get_rng_state */
+TG_API void tg_rng_set_state(tg_rng state);   /* restores a saved state.  torch.set_rng_state */
 
 /* ======== @@BACKEND =============================================================================================== */
 
-typedef struct { int type, index; } tg_device;
-enum { TG_DEV_CPU = 0, TG_DEV_CUDA = 1 };
+/* A device, to be compared by tg_device_equal.  torch.device */
+typedef struct {
+    int type;  /* TG_DEV_CPU or TG_DEV_CUDA */
+    int index; /* which GPU; -1: the current one (tg_cuda_set_device).  0 for the CPU */
+} tg_device;
+/* Values of tg_device.type. */
+enum {
+    TG_DEV_CPU = 0, /* the host */
+    TG_DEV_CUDA = 1 /* an NVIDIA GPU, or a device of the simulator */
+};
 
+/* TG_CPU and TG_CUDA(i) are the devices as expressions; TG_CPU_INIT initialises a static tg_device. */
 #define TG_CPU_INIT {TG_DEV_CPU, 0}
 #ifdef __cplusplus
 #define TG_CPU (tg_device TG_CPU_INIT)
@@ -256,49 +291,64 @@ enum { TG_DEV_CPU = 0, TG_DEV_CUDA = 1 };
 #define TG_CUDA(i) ((tg_device){TG_DEV_CUDA, (int)(i)})
 #endif
 
-/* "cpu", "cuda", "cuda:1" to a device and back (static text).  Errors: torch.device's own, such as
-   "Invalid device string: 'cuda:'".  "cuda" is TG_CUDA(-1), the current device at the time of use. */
+/* tg_device_parse reads "cpu", "cuda" or "cuda:1" into *device.  "cuda" becomes TG_CUDA(-1), the current device when it
+   is used.  The device need not exist.  Errors: torch.device's, such as "Invalid device string: 'cuda:'". */
 TG_API tg_status tg_device_parse(const char *text, tg_device *device);
-TG_API const char *tg_device_str(tg_device device);
-TG_API bool tg_device_equal(tg_device a, tg_device b);
+TG_API const char *tg_device_str(tg_device device);       /* the inverse of tg_device_parse: static text */
+TG_API bool tg_device_equal(tg_device a, tg_device b);    /* same type and index */
 
-/* CUDA devices that this build and machine have: false and 0 without any, never an error.  torch.cuda */
-TG_API bool tg_cuda_is_available(void);
-TG_API int tg_cuda_device_count(void);
-TG_API tg_status tg_cuda_set_device(int index);
-TG_API int tg_cuda_current_device(void);
+/* CUDA devices of this build and machine.  The first two never fail: without CUDA they return false and 0. */
+TG_API bool tg_cuda_is_available(void);           /* whether there is one.  torch.cuda.is_available */
+TG_API int tg_cuda_device_count(void);            /* how many there are.  torch.cuda.device_count */
+TG_API tg_status tg_cuda_set_device(int index);   /* what TG_CUDA(-1) means in this thread.  torch.cuda.set_device */
+TG_API int tg_cuda_current_device(void);          /* its index, 0 without CUDA.  torch.cuda.current_device */
 
-/* Waits until everything that this thread asked of the device is done, copies included.  torch.cuda.synchronize */
+/* Waits until everything that this thread has queued on the device is done, copies included.  No wait on the CPU.
+   torch.cuda.synchronize */
 TG_API tg_status tg_synchronize(tg_device device);
 
-/* A call queues its work on the device and returns.  Only those wait that have to see a value: tg_item, tg_get,
-   tg_copy_out, tg_print, tg_equal, tg_allclose, tg_nonzero and what is made of them, and moves to the CPU that are not
-   TG_NON_BLOCKING.  tg_op_waits says whether a function (named without tg_) is one of them.  What a kernel finds wrong,
-   a bad index, is reported by the next call that waits, and says so; with sync checks on every op of this thread waits
-   and reports its own. */
-TG_API bool tg_op_waits(const char *op);
-TG_API void tg_set_sync_checks(bool on);
+/* GPU calls are asynchronous: they queue their work and return.  These wait, because the host needs a value: tg_item,
+   tg_item_i64, tg_get, tg_copy_out, tg_print, tg_equal, tg_allclose, tg_nonzero, tg_masked_select, tg_index with a
+   mask, tg_one_hot without a class count, tg_gradcheck, and moves to the CPU without TG_NON_BLOCKING.  A copy of
+   ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An error
+   that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op that
+   caused it. */
+TG_API bool tg_op_waits(const char *op);    /* whether a function may wait; op is its name without tg_, as "item" */
+TG_API void tg_set_sync_checks(bool on);    /* on: every op waits and reports its own errors.  Per thread */
 
-/* One device: bytes of tensors there now (of the whole process) and at most (of this thread), bytes kept there for
-   reuse; bytes that this thread's moves brought there and took from there; how often this thread waited for it. */
-typedef struct { int64_t bytes, peak_bytes, cached_bytes, received, sent, waits; } tg_device_stats;
-/* All 0, after recording an error, for a device that is not there.  torch.cuda.memory_stats */
+/* Counts of one device: see tg_stats_on. */
+typedef struct {
+    int64_t bytes;        /* bytes of tensors there now, of the whole process */
+    int64_t peak_bytes;   /* the most there were of this thread, since tg_reset_peak */
+    int64_t cached_bytes; /* freed memory there that is kept for reuse */
+    int64_t received;     /* bytes that moves of this thread brought to the device */
+    int64_t sent;         /* bytes that moves of this thread took from it */
+    int64_t waits;        /* how often this thread waited for it */
+} tg_device_stats;
+/* The counts as of now.  Errors: the device does not exist; all counts are then 0.  torch.cuda.memory_stats */
 TG_API tg_device_stats tg_stats_on(tg_device device);
 
 /* ======== @@TENSOR ================================================================================================ */
 
-#define TG_MAX_DIMS 8
+#define TG_MAX_DIMS 8 /* the most dims that a tensor can have */
+/* A tensor: a handle to a storage, with shape, strides and dtype, and perhaps a gradient and a place on the tape. */
 typedef struct tg_tensor tg_tensor;
 
-/* Sizes, dims or an index: one type, three names for the reader.  TG_SHAPE(2, 3) takes up to eight numbers of any
-   integer type; TG_SCALAR is the shape of a 0-dim tensor.
-
-   TG_LIST(a, b) is a list of tensors as every function takes it, two arguments, the array and its length:
-   tg_cat(TG_LIST(a, tg_neg(b)), 1).  Each element is evaluated once; the array lives to the end of the full expression
-   (in C, of the block). */
-typedef struct { int ndim; int64_t dim[TG_MAX_DIMS]; } tg_shape;
-/* The shape of ndim sizes. */
+/* Sizes of a tensor, a list of dims, or an index: see TG_SHAPE. */
+typedef struct {
+    int ndim;                 /* how many numbers */
+    int64_t dim[TG_MAX_DIMS]; /* the numbers; beyond ndim they have no meaning */
+} tg_shape;
+/* tg_shape from an array of ndim sizes.  The function that receives a shape checks it; this one never fails. */
 TG_API tg_shape tg_make_shape(int ndim, const int64_t *dims);
+
+/* TG_SHAPE(2, 3) is the tg_shape of one to eight numbers of any integer type.  TG_DIMS(0, -1), for a list of dims, and
+   TG_INDEX(i, j), for an index, are the same under names that tell the reader what is meant.  TG_SCALAR is the tg_shape
+   without numbers: the shape of a 0-dim tensor, or an empty list of dims.
+
+   TG_LIST(a, b) is a list of tensors as functions take it: two arguments, an array and its length, as in
+   tg_cat(TG_LIST(a, tg_neg(b)), 1).  Each element is evaluated once.  The array exists until the end of the full
+   expression (in C, of the block). */
 #define TG_SCALAR tg_make_shape(0, NULL)
 #ifdef __cplusplus
 } /* the template has C++ linkage */
@@ -342,16 +392,20 @@ extern "C" {
 #define TG_DIMS(...) TG_SHAPE(__VA_ARGS__)
 #define TG_INDEX(...) TG_SHAPE(__VA_ARGS__)
 
-/* Scopes.  TG_SCOPE; holds to the end of the enclosing block: falling out, break, continue, return and goto all close
-   it. The plain form works with every compiler: a scope left open is closed by the next outer end; a stale mark is an
-   error. */
-typedef struct { uint64_t serial; } tg_mark;
-/* The plain form: what begin returned goes to end. */
-TG_API tg_mark tg_scope_begin(void);
-TG_API void tg_scope_end(tg_mark mark);
+/* TG_SCOPE; opens a scope that ends where the enclosing block ends, however control leaves it: at the brace, or by
+   break, continue, return or goto (not longjmp).  Tensors made meanwhile then end, except those that tg_keep, tg_retain
+   or tg_param took out.  A function that returns a tensor: { TG_SCOPE; ... return tg_keep(y); }.  It needs C++, gcc or
+   clang.  TG_SCOPE is defined below.
+
+   The plain form works with every compiler: tg_mark m = tg_scope_begin(); ... tg_scope_end(m); */
+typedef struct { uint64_t serial; } tg_mark; /* which scope tg_scope_begin has opened; 0: it failed */
+TG_API tg_mark tg_scope_begin(void);         /* opens a scope */
+TG_API void tg_scope_end(tg_mark mark);      /* ends it, and scopes inside it that are open.  Errors: it has ended */
+/* How TG_SCOPE, TG_NO_GRAD and TG_ENABLE_GRAD work: a variable is initialised by tgi_scope_guard_open, and at the
+   end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode. */
 typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
 TG_API tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value);
-TG_API void tgi_scope_guard_close(tgi_scope_guard *hold);
+TG_API void tgi_scope_guard_close(tgi_scope_guard *guard);
 enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD };
 #define TGI_PASTE_(a, b) a##b
 #define TGI_PASTE(a, b) TGI_PASTE_(a, b)
@@ -363,9 +417,9 @@ enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD };
 #ifdef __cplusplus
 }
 struct tgi_block {
-    tgi_scope_guard hold;
-    tgi_block(int kind, int value) : hold(tgi_scope_guard_open(&hold, kind, value)) {}
-    ~tgi_block() { tgi_scope_guard_close(&hold); }
+    tgi_scope_guard guard;
+    tgi_block(int kind, int value) : guard(tgi_scope_guard_open(&guard, kind, value)) {}
+    ~tgi_block() { tgi_scope_guard_close(&guard); }
 
   private:
     tgi_block(const tgi_block &);
@@ -381,690 +435,871 @@ extern "C" {
 #define TGI_SCOPE_GUARD_(name, kind, value) \
     char this_compiler_has_no_cleanup_attribute_use_tg_scope_begin_and_tg_scope_end_instead[-1]
 #endif
-#define TGI_HOLD(name, kind, value) TGI_SCOPE_GUARD_(name, kind, value)
-#define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_GUARD_SCOPE, 0)
+#define TGI_SCOPE_GUARD(name, kind, value) TGI_SCOPE_GUARD_(name, kind, value)
+#define TG_SCOPE TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_scope_), TGI_GUARD_SCOPE, 0) /* opens a scope: see above */
 
-/* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
-   a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing
-   to any other tensor: so tg_drop(tg_to(x, device)) is right even where tg_to has returned x itself.  tg_share lets
-   other threads use a leaf (weights, data): from then on it is the caller's, as by tg_param, its counts are atomic, and
-   writing it on a GPU waits for what all threads have asked of that GPU.  Errors: an over-release; tg_share of a
-   non-leaf. */
+/* Lifetime of one tensor.  These return t, but for tg_release and tg_drop, which accept NULL and do nothing then.
+     tg_keep     moves t from the innermost scope to the one outside it: for the result of a function.  A tensor that
+                 belongs to another scope, or to none, stays where it is.
+     tg_retain   adds a reference of yours: t lives at least until you give it up by tg_release.
+     tg_release  gives up one reference of tg_retain, tg_param or tg_share; without any, that of a tensor that belongs
+                 to no scope.  The tensor ends with its last reference.  Errors: there is no such reference.
+     tg_drop     ends a temporary of the innermost scope early.  It does nothing to other tensors, so tg_drop(tg_to(x,
+                 device)) is right even where tg_to has returned x itself.
+     tg_share    allows other threads to use t (weights, data).  t is then the caller's, until tg_release as after
+                 tg_param, and its reference counts are atomic.  Two threads must not write t at once.  Errors: a view,
+                 or a computed tensor that requires grad. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
 TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
-/* New tensors of a shape, in the default dtype on the default device; the ..._on forms say which; ..._like takes shape,
-   dtype and device of t.  tg_empty's elements are undefined.  Errors: a value that an integer dtype cannot hold, here
-   and wherever a number is written into a tensor (bool takes any: true unless 0).  torch.zeros, ones, full, empty */
-TG_API tg_tensor *tg_zeros(tg_shape shape);
-TG_API tg_tensor *tg_ones(tg_shape shape);
-TG_API tg_tensor *tg_full(tg_shape shape, double value);
-TG_API tg_tensor *tg_empty(tg_shape shape);
-TG_API tg_tensor *tg_scalar(double value);
-TG_API tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_zeros_like(tg_tensor *t);
-TG_API tg_tensor *tg_ones_like(tg_tensor *t);
-TG_API tg_tensor *tg_full_like(tg_tensor *t, double value);
-TG_API tg_tensor *tg_empty_like(tg_tensor *t);
+/* Frees what the calling thread owns: scopes, graph, tensors in no scope, cache.  Call it before a worker thread ends.
+   The thread may use the library again after.  Errors: called from a hook or another callback. */
+TG_API tg_status tg_thread_end(void);
+/* tg_thread_end for the last thread, at the end of the program.  Errors: other threads still have state. */
+TG_API tg_status tg_shutdown(void);
 
-/* [start, start + step, ...) up to but without end; n numbers from a to b; the n x n identity.  In the default dtype
-   (PyTorch makes integers of integers: tg_arange_on says which).  torch.arange, linspace, eye */
-TG_API tg_tensor *tg_arange(double start, double end, double step);
+/* New tensors, filled.  Without a suffix they have the default dtype and are on the default device; _on takes both, and
+   _like has shape, dtype and device of t (neither its history nor requires_grad).  Errors: a negative size; a value
+   that an integer dtype cannot hold, here and wherever a number is written into a tensor (TG_BOOL takes any: true
+   unless 0). */
+TG_API tg_tensor *tg_zeros(tg_shape shape);                                           /* zeros.  torch.zeros */
+TG_API tg_tensor *tg_ones(tg_shape shape);                                            /* ones.  torch.ones */
+TG_API tg_tensor *tg_full(tg_shape shape, double value);                              /* value.  torch.full */
+TG_API tg_tensor *tg_empty(tg_shape shape);                                           /* undefined.  torch.empty */
+TG_API tg_tensor *tg_scalar(double value);                                            /* 0-dim.  torch.tensor(value) */
+TG_API tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device);      /* zeros */
+TG_API tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device);       /* ones */
+TG_API tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device); /* value */
+TG_API tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device);      /* undefined elements */
+TG_API tg_tensor *tg_zeros_like(tg_tensor *t);                                        /* zeros.  torch.zeros_like */
+TG_API tg_tensor *tg_ones_like(tg_tensor *t);                                         /* ones.  torch.ones_like */
+TG_API tg_tensor *tg_full_like(tg_tensor *t, double value);                           /* value.  torch.full_like */
+TG_API tg_tensor *tg_empty_like(tg_tensor *t);                                        /* undefined.  torch.empty_like */
+
+/* New 1-dim tensors of numbers at equal steps, and the identity.  All but tg_arange_on have the default dtype, also for
+   whole numbers, where PyTorch's arange makes i64. */
+TG_API tg_tensor *tg_arange(double start, double end, double step); /* start, start + step, ... < end.  torch.arange */
+/* tg_arange_on is tg_arange in a dtype, on a device.  Errors of both: step is 0, or leads away from end. */
 TG_API tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);
-TG_API tg_tensor *tg_eye(int64_t n);
+TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);       /* n numbers from a to b.  torch.linspace */
+TG_API tg_tensor *tg_eye(int64_t n);                                /* identity [n, n].  torch.eye */
 
-/* Copies host memory, row-major, of the named element type. */
-TG_API tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype);
-TG_API tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_from_f32(const float *data, tg_shape shape);
-TG_API tg_tensor *tg_from_f64(const double *data, tg_shape shape);
-TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);
+/* New tensors with a copy of host memory: the elements of `shape` in row-major order.  torch.tensor */
+TG_API tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype); /* elements of dtype, default device */
+TG_API tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device); /* on a device */
+TG_API tg_tensor *tg_from_f32(const float *data, tg_shape shape);            /* tg_from with TG_F32 */
+TG_API tg_tensor *tg_from_f64(const double *data, tg_shape shape);           /* tg_from with TG_F64 */
+TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);          /* tg_from with TG_I64 */
 
-/* Borrows host memory without a copy: data must live as long as the tensor and its views; then deleter(user) is called
-   once, if not NULL.  A call that fails does not call it.  torch.from_numpy */
+/* A CPU tensor that uses host memory of yours, row-major, without a copy.  data must stay valid while the tensor or a
+   view of it exists; then deleter(user) is called once, if not NULL.  A call that fails does not call it.
+   torch.from_numpy */
 TG_API tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user);
 
-/* The device of tensors made from now on by this thread without a device of their own. */
+/* Sets the device for functions that are given none.  Per thread; the CPU at first.  torch.set_default_device */
 TG_API tg_status tg_set_default_device(tg_device device);
 
-/* What a tensor is.  dim counts from the end when negative; strides are in elements. */
-TG_API int tg_ndim(const tg_tensor *t);
-TG_API int64_t tg_dim(const tg_tensor *t, int dim);
-TG_API int64_t tg_stride(const tg_tensor *t, int dim);
-TG_API int64_t tg_numel(const tg_tensor *t);
-TG_API tg_shape tg_shape_of(const tg_tensor *t);
-TG_API tg_dtype tg_dtype_of(const tg_tensor *t);
-TG_API tg_device tg_device_of(const tg_tensor *t);
-TG_API bool tg_is_cuda(const tg_tensor *t);
-TG_API bool tg_is_contiguous(const tg_tensor *t);
+/* What a tensor is.  dim counts from the end when negative. */
+TG_API int tg_ndim(const tg_tensor *t);                   /* number of dims; 0 on error.  torch.Tensor.dim */
+TG_API int64_t tg_dim(const tg_tensor *t, int dim);       /* size of one dim; 0 on error.  torch.Tensor.size */
+TG_API int64_t tg_stride(const tg_tensor *t, int dim);    /* its stride in elements; 0 on error.  torch.Tensor.stride */
+TG_API int64_t tg_numel(const tg_tensor *t);              /* number of elements; 0 on error.  torch.numel */
+TG_API tg_shape tg_shape_of(const tg_tensor *t);          /* all sizes; ndim 0 on error.  torch.Tensor.shape */
+TG_API tg_dtype tg_dtype_of(const tg_tensor *t);          /* dtype; TG_F32 on error.  torch.Tensor.dtype */
+TG_API tg_device tg_device_of(const tg_tensor *t);        /* device; the CPU on error.  torch.Tensor.device */
+TG_API bool tg_is_cuda(const tg_tensor *t);               /* on a GPU.  torch.Tensor.is_cuda */
+TG_API bool tg_is_contiguous(const tg_tensor *t);         /* row-major without gaps.  torch.Tensor.is_contiguous */
 
-/* A name for messages, prints and plots; copied.  "" when there is none. */
-TG_API tg_status tg_set_name(tg_tensor *t, const char *name);
-TG_API const char *tg_name(const tg_tensor *t);
+TG_API tg_status tg_set_name(tg_tensor *t, const char *name); /* a name for messages and prints; copied; NULL: none */
+TG_API const char *tg_name(const tg_tensor *t);               /* that name, owned by t; "" when there is none */
 
-/* One element, from any device: tg_item of a tensor with one element (tg_item_i64 without passing through a float),
-   tg_get at an index with one number per dim, negative from the end; tg_set writes one (it counts as an in-place
-   write, and is refused as one).  torch.Tensor.item */
-TG_API double tg_item(tg_tensor *t);
-TG_API int64_t tg_item_i64(tg_tensor *t);
-TG_API double tg_get(tg_tensor *t, tg_shape index);
-TG_API tg_status tg_set(tg_tensor *t, tg_shape index, double value);
+/* Elements one by one, from any device; they wait for the device.  An index has one number per dim, negative ones
+   counting from the end. */
+TG_API double tg_item(tg_tensor *t);                 /* the only element of t; NaN on error.  torch.Tensor.item */
+TG_API int64_t tg_item_i64(tg_tensor *t);            /* the same as int64_t, exactly; 0 on error */
+TG_API double tg_get(tg_tensor *t, tg_shape index);  /* t[index]: tg_get(t, TG_INDEX(i, j)); NaN on error */
 
-/* The storage at the tensor's first element (device memory on a GPU); the typed forms are for contiguous CPU tensors of
-   that dtype.  After writing through a pointer call tg_touch_(t), or backward cannot notice. */
-TG_API void *tg_data(tg_tensor *t);
-TG_API float *tg_data_f32(tg_tensor *t);
-TG_API double *tg_data_f64(tg_tensor *t);
-TG_API int64_t *tg_data_i64(tg_tensor *t);
-TG_API tg_tensor *tg_touch_(tg_tensor *t);
+/* Pointers to the first element; elements lie at the strides of tg_stride.  Valid as long as t.  The typed forms return
+   NULL, with an error, unless t is a contiguous CPU tensor of that dtype.  After writing through a pointer call
+   tg_touch_(t), or backward may silently use the changed values. */
+TG_API void *tg_data(tg_tensor *t);          /* any dtype; on a GPU a device pointer, not for the host */
+TG_API float *tg_data_f32(tg_tensor *t);     /* of f32 */
+TG_API double *tg_data_f64(tg_tensor *t);    /* of f64 */
+TG_API int64_t *tg_data_i64(tg_tensor *t);   /* of i64 */
+TG_API tg_tensor *tg_touch_(tg_tensor *t);   /* counts a write through a pointer (tg_version_of); returns t */
 
-/* Copies the elements, row-major, to host memory of exactly this many bytes, from any device and layout. */
+/* Copies the elements, row-major, to host memory at dst, from any device and layout; waits for the device.  Errors:
+   bytes is not exactly tg_numel(t) * tg_dtype_size(tg_dtype_of(t)). */
 TG_API tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes);
 
 /* ======== @@TAPE ================================================================================================== */
 
-/* Makes t a parameter, and returns it: a leaf that requires grad, taken from its scope, ended by one tg_release.
-   Errors: a non-leaf, integers.  torch.nn.Parameter */
+/* Makes t a parameter and returns it: a leaf that requires grad and belongs to you, not to a scope, until you call
+   tg_release(t) once.  Errors: t is not a leaf, or not floating point.  torch.nn.Parameter */
 TG_API tg_tensor *tg_param(tg_tensor *t);
 
-/* Whether ops on t are recorded.  Only leaves can be switched off; only floating point can be switched on. */
+/* requires_grad says whether ops on t are recorded.  A leaf is a tensor that no recorded op has made.
+   tg_set_requires_grad switches it on or off and returns t, which stays in its scope.  Errors: on for integers, off for
+   a non-leaf.  torch.Tensor.requires_grad_ */
 TG_API tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on);
-TG_API bool tg_requires_grad(const tg_tensor *t);
-TG_API bool tg_is_leaf(const tg_tensor *t);
+TG_API bool tg_requires_grad(const tg_tensor *t); /* whether t requires grad.  torch.Tensor.requires_grad */
+TG_API bool tg_is_leaf(const tg_tensor *t);       /* whether t is a leaf.  torch.Tensor.is_leaf */
 
-/* TG_NO_GRAD; switches recording off to the end of the enclosing block, TG_ENABLE_GRAD; on.  Per thread.
-   torch.no_grad */
-#define TG_NO_GRAD TGI_HOLD(TGI_UNIQUE(tgi_no_grad_), TGI_GUARD_GRAD, 0)
-#define TG_ENABLE_GRAD TGI_HOLD(TGI_UNIQUE(tgi_enable_grad_), TGI_GUARD_GRAD, 1)
-/* Whether ops are recorded now. */
-TG_API bool tg_is_grad_enabled(void);
-TG_API bool tg_set_grad_enabled(bool on); /* the plain form; returns what it was; a scope's end restores it */
+/* Grad mode: whether ops are recorded at all, per thread; on at first.  TG_NO_GRAD; switches it off until the end of
+   the enclosing block, TG_ENABLE_GRAD; on.  torch.no_grad, torch.enable_grad */
+#define TG_NO_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_no_grad_), TGI_GUARD_GRAD, 0)
+#define TG_ENABLE_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_enable_grad_), TGI_GUARD_GRAD, 1)
+TG_API bool tg_is_grad_enabled(void);     /* grad mode now.  torch.is_grad_enabled */
+TG_API bool tg_set_grad_enabled(bool on); /* sets it until the innermost scope ends, and returns what it was */
 
-/* Flags of backward and gradients. */
+/* Flags for tg_backward_ex, tg_backward_begin and tg_gradients, to be combined by |. */
 enum {
-    TG_RETAIN_GRAPH = 1,     /* keep what the graph saved, to run it again */
-    TG_CREATE_GRAPH = 2,     /* record the backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
-    TG_ALLOW_UNUSED = 4,     /* tg_gradients: an input that no output depends on gets NULL */
-    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: ... gets zeros */
+    TG_RETAIN_GRAPH = 1,     /* do not free what the graph has saved, so that backward can run through it again */
+    TG_CREATE_GRAPH = 2,     /* record backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
+    TG_ALLOW_UNUSED = 4,     /* tg_gradients: NULL for an input that no output depends on, instead of an error */
+    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: zeros for such an input */
 };
 
-/* Adds d roots / d leaf to the .grad of every leaf that the roots depend on.  grads: one per root, its shape; NULL (or
-   a NULL entry) for a root with one element means 1.  A backward that fails leaves every .grad as it was.
+/* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It frees
+   what the graph has saved: a second backward through the same graph is an error, unless the first one had
+   TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no gradient
+   is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before. */
+TG_API tg_status tg_backward(tg_tensor *root); /* root has one element, as a loss.  torch.Tensor.backward */
+/* Several roots.  grads: one per root, of its shape; NULL, or a NULL entry, stands for 1 for a root with one element.
    torch.autograd.backward */
-TG_API tg_status tg_backward(tg_tensor *root);
 TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
 
-/* d outputs / d inputs into results[0..m), touching no .grad; inputs may be any tensors of the graph.  The results are
-   new tensors of the calling scope.  torch.autograd.grad */
+/* results[0..m) = d outputs / d inputs, without a change of any .grad.  inputs may be any tensors of the graph that
+   require grad; grad_outputs is as grads above.  The results are new tensors of the calling scope.  All results are
+   NULL on error.  torch.autograd.grad */
 TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs,
                               tg_tensor *const *inputs, int m, tg_tensor **results, int flags);
 
-/* The accumulated gradient, or NULL (no error); owned by t.  tg_set_grad replaces it: g of t's shape, dtype and device,
-   or NULL for none; t adds a reference. */
+/* The accumulated gradient of a leaf, of t's shape, dtype and device; NULL when there is none (no error).  It belongs
+   to t: do not release it, and tg_retain it if you need it after the next tg_optim_zero_grad or tg_set_grad, or after
+   t.  A later backward may add to it in place.  Of a non-leaf it is NULL, with a warning, unless tg_retain_grad was
+   called.  torch.Tensor.grad */
 TG_API tg_tensor *tg_grad(tg_tensor *t);
+/* Replaces .grad; NULL removes it.  t adds a reference to g, which stays yours as well.  Errors: g has not t's shape,
+   dtype and device. */
 TG_API tg_status tg_set_grad(tg_tensor *t, tg_tensor *g);
 
-/* The same data without history: shares storage and version with t.  torch.Tensor.detach */
+/* A new tensor without history that does not require grad, and shares storage and version with t: a write to one is a
+   write to the other.  torch.Tensor.detach */
 TG_API tg_tensor *tg_detach(tg_tensor *t);
 
-/* Asks for .grad of a non-leaf, too; no effect on a leaf. */
+/* Stores .grad for a non-leaf too, when backward comes to it; call it before backward.  No effect on a leaf.  Returns
+   t.  Errors: t does not require grad.  torch.Tensor.retain_grad */
 TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
 
-/* Calls hook with the gradient of t when it is complete; what it returns replaces the gradient, NULL keeps it (or
-   fails, if the hook raised an error).  Hooks run in the order of their registration; retained gradients are stored
-   after them.  The number returned (0 on error) removes it.  tg_hook_post_accumulate: called on a leaf after its .grad
-   was updated; .grad stays so if it raises an error.  torch.Tensor.register_hook, register_post_accumulate_grad_hook
+/* A hook is called in backward with the complete gradient of t, before it is used.  It returns the tensor to use
+   instead, of the same shape, dtype and device, or NULL to keep grad; an error recorded inside fails backward.  What it
+   makes ends when it returns, except its result and what it retains; it must not write to grad.  Hooks of one tensor
+   run in the order of their registration, and .grad of tg_retain_grad is stored after them.
 
-   A hook, like every function that is handed to the library (tg_custom, tg_checkpoint, tg_gradcheck), ends the scopes
-   that it opens and no other, and not its thread; else the call around it fails. */
+   A hook, like every function that is passed to the library (tg_custom, tg_checkpoint, tg_gradcheck), may call the
+   library, but must end only scopes that it has opened, all of those, and not call tg_thread_end or tg_shutdown; else
+   the call around it fails. */
 typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
+/* A post-accumulate hook: called after backward has updated leaf's .grad, which stays even if it raises an error. */
 typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
+/* Registers a hook for t; returns its number, for tg_unhook, or 0 on error.  Errors: t does not require grad.
+   torch.Tensor.register_hook */
 TG_API int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user);
+/* Registers a post-accumulate hook; returns its number, or 0 on error.  Errors: t is not a leaf that requires grad.
+   torch.Tensor.register_post_accumulate_grad_hook */
 TG_API int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user);
+/* Removes the hook of t with this number, of either kind. */
 TG_API tg_status tg_unhook(tg_tensor *t, int hook);
 
-/* How often t's memory was written in place: by ops, and by the program through a pointer, which tg_touch_ counts.
-   torch.Tensor._version */
+/* How often t's storage was written in place so far: by ops, and as counted by tg_touch_.  Views and tg_detach share
+   it.  Backward compares it with the count when a tensor was saved.  torch.Tensor._version */
 TG_API int64_t tg_version_of(const tg_tensor *t);
 
-/* What a step of a backward was: see tg_backward_begin. */
+/* A backward run that is executed node by node: see tg_backward_begin. */
 typedef struct tg_backward_run tg_backward_run;
+/* What tg_backward_step has done. */
 typedef struct {
-    int64_t node;        /* its number on the tape */
-    const char *op;      /* "mul" */
-    const char *name;    /* the name of the tensor it made, or "" */
-    const char *formula; /* "a: g * b, b: g * a" */
-    tg_tensor *grad;     /* the gradient that came in (of output 0); valid until the next step */
+    int64_t node;        /* number of the node on the tape */
+    const char *op;      /* its op: "mul" */
+    const char *name;    /* name of the tensor that it made, or "" */
+    const char *formula; /* its rule: "a: g * b, b: g * a" */
+    tg_tensor *grad;     /* gradient of its output 0; valid until the next step */
     int inputs;          /* how many inputs the node has */
 } tg_step_info;
 
-/* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is begin, step until false, end.
-   begin returns NULL on error; step returns false when nothing is left or on error; end commits the gradients to the
-   leaves if everything ran, else abandons the run, and frees it in any case. */
+/* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is tg_backward_begin, tg_backward_step until
+   it returns false, tg_backward_end. */
+
+/* Starts a run; arguments as of tg_backward_ex.  NULL on error; otherwise tg_backward_end must be called. */
 TG_API tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
+/* Runs the next node and fills *info (may be NULL).  False when no node is left, or on error. */
 TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
+/* Adds the gradients to the leaves if all nodes have run; if nodes are left, abandons the run, which is no error.
+   Frees run in any case. */
 TG_API tg_status tg_backward_end(tg_backward_run *run);
 
+/* Context of one call of a custom function: what it saves for backward. */
 typedef struct tg_ctx tg_ctx;
+/* forward: computes out[0..n_out) from in[0..n_in).  Returns TG_OK, or the status of a failure. */
 typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out);
+/* backward: computes grad_in[0..n_in), each of its input's shape or NULL for no gradient, from grad_out[0..n_out). */
 typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in);
 
-/* Your own differentiable function.  forward fills out[0..n_out) from in[0..n_in), unrecorded, and saves what backward
-   needs with tg_save; backward fills grad_in[0..n_in) (NULL: no gradient) from grad_out[0..n_out) (zeros where none
-   came).  If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor
-   (owned by ctx), tg_ctx_alloc memory that lives with it.  tg_custom_ex calls free_user(user) when the node dies.
-   torch.autograd.Function */
+/* Calls your own differentiable function.  forward is run at once, unrecorded, and saves what backward needs by
+   tg_save; backward is run when a backward comes to it, and gets zeros for an output that has no gradient.  If it
+   consists of tg_ ops, it can be differentiated again.  The n_out results in out[] are new tensors of the calling
+   scope, NULL on error.  user is what tg_ctx_user returns; it must stay valid while the graph exists.  name is for
+   messages.  torch.autograd.Function */
 TG_API tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                            tg_tensor *const *in, int n_in, tg_tensor **out, int n_out);
+/* tg_custom that calls free_user(user) when the graph no longer needs it; not if the call fails. */
 TG_API tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                               void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out,
                               int n_out);
 
-/* For forward and backward: see tg_custom. */
-TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);
-TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);
-TG_API void *tg_ctx_user(tg_ctx *ctx);
-TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);
+/* For use inside forward and backward of tg_custom. */
+TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);           /* forward: saves t, as number 0, 1, ... */
+TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);                /* saved tensor number k; it belongs to ctx */
+TG_API void *tg_ctx_user(tg_ctx *ctx);                         /* the argument user of tg_custom */
+TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);          /* memory that is freed with ctx; uninitialised */
+/* forward: says that out, one of its outputs, has no gradient */
 TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
 
-/* fn(in, n, user) computed without keeping its graph: backward runs it again, with the same random numbers, and then
-   goes through it.  torch.utils.checkpoint */
+/* A function of n tensors, for tg_checkpoint and tg_gradcheck: returns a tensor of its scope, NULL after an error. */
 typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
+/* fn(in, n, user), computed without storing activations: backward runs fn again, with the same random numbers, and then
+   goes through its graph.  fn must compute the same again, and user must stay valid while the graph exists.
+   torch.utils.checkpoint.checkpoint */
 TG_API tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user);
 
-/* Anomaly mode: backward stops at the first NaN and names the op whose rule made it.
+/* Anomaly mode, per thread: backward fails at the first NaN and names the op whose gradient it is.
    torch.autograd.set_detect_anomaly */
 TG_API void tg_set_anomaly(bool on);
 
 /* ======== @@MOVE ================================================================================================== */
 
-enum { TG_NON_BLOCKING = 1, TG_COPY = 2 };
-/* t on another device, in another dtype, or both: a new tensor, and one more differentiable op; t itself when nothing
-   would change (unless TG_COPY).  The original is never touched.  A dense layout stays as it is.  TG_NON_BLOCKING: the
-   call returns before the bytes are there, for a contiguous tensor in page-locked memory that goes to a GPU, which must
-   not be written through a pointer before tg_synchronize, and for one that comes from a GPU, whose copy is page-locked;
-   whoever uses the copy first waits for it.  Elsewhere it changes nothing.  torch.Tensor.to */
-TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);
-TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);
-TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);
-TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags);
-TG_API tg_tensor *tg_cuda(tg_tensor *t);
-TG_API tg_tensor *tg_cpu(tg_tensor *t);
+/* Flags for tg_to_ex, to be combined by |. */
+enum {
+    TG_NON_BLOCKING = 1, /* return before the bytes have arrived, where that is possible: see below */
+    TG_COPY = 2          /* a new tensor even if nothing changes */
+};
+/* t on another device, in another dtype, or both: a new tensor, made by a differentiable op.  t itself is returned if
+   nothing would change (without TG_COPY); t is never changed.  The layout stays, if it is dense.  A move to an integer
+   dtype has no gradient.  torch.Tensor.to
 
-/* dst = src, broadcast, converted and moved as needed; dst's old history ends here.  Returns dst.
-   torch.Tensor.copy_ */
-TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
+   Moving a leaf that requires grad gives a non-leaf, and the gradient goes to the original.  For a parameter that is on
+   the device itself, make the leaf there: tg_param(tg_to(tg_detach(t), device)).
 
-/* Every list[i] becomes the tensor that tg_to gives for it: all, or none and an error.  The old ones stay with their
-   owners. */
+   TG_NON_BLOCKING: a move from page-locked memory (tg_pin_memory), contiguous and of the same dtype, to a GPU returns
+   at once; do not write t through a pointer before tg_synchronize.  A move from a GPU to the CPU returns at once, too,
+   with a result in page-locked memory; the first call that uses it waits for it.  Other moves ignore the flag. */
+TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);         /* to a device; the dtype stays */
+TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);     /* to a dtype; the device stays */
+TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);    /* to device and dtype of other */
+TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags); /* to both, with flags */
+TG_API tg_tensor *tg_cuda(tg_tensor *t);                         /* to the current GPU.  torch.Tensor.cuda */
+TG_API tg_tensor *tg_cpu(tg_tensor *t);                          /* to the CPU.  torch.Tensor.cpu */
+
+/* Replaces each list[i] by tg_to(list[i], device); on error all are unchanged.  The new ones belong to the calling
+   scope, the old ones stay with their owners.  They are non-leaves of the old ones if those require grad. */
 TG_API tg_status tg_to_all(tg_tensor **list, int n, tg_device device);
 
-/* A CPU tensor copied to page-locked memory, from which a GPU fetches without the CPU; t itself if it is there.  A
-   differentiable move.  Page-locked memory is kept for reuse until the thread ends.  Errors: t is not on the CPU; there
-   is no GPU to lock it for.  torch.Tensor.pin_memory, is_pinned */
+/* tg_pin_memory returns a copy of a CPU tensor in page-locked memory, from which a GPU can copy asynchronously; t
+   itself if it is there already.  A differentiable op.  Such memory is kept for reuse until the thread ends.  Errors: t
+   is not on the CPU, or there is no GPU.  torch.Tensor.pin_memory */
 TG_API tg_tensor *tg_pin_memory(tg_tensor *t);
-TG_API bool tg_is_pinned(const tg_tensor *t);
+TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.Tensor.is_pinned */
 
 /* ======== @@OPS ===================================================================================================
 
-   Every op returns a new tensor of the calling scope and is differentiable unless it says otherwise. Operands
-   broadcast as NumPy's do, both ways. Dtypes: tensors with dims are promoted by tg_promote_types; a 0-dim operand
-   only raises the kind (bool < integer < float), not the size. A ..._scalar op takes a double: on integers it must
-   be integral, and the dtype stays. A name that ends in _ writes its first operand in place and returns it.
+   Every op returns a new tensor of the calling scope and is differentiable, unless its comment says otherwise.
 
-   An op runs where its operands live and never moves them: operands on different devices are an error that says which
-   tg_to mends it. As in PyTorch, elementwise ops take one 0-dim CPU tensor beside tensors of another device (tg_where
-   any number), and tg_index takes indices from the CPU. */
+   Shapes   Operands broadcast as in NumPy and PyTorch: dims are aligned at the last one, and a dim of size 1, or one
+            that is missing, is repeated.  A dim argument counts from the end when negative.  0-dim tensors and tensors
+            without elements are ordinary operands; where an op has no value for zero elements, its comment says so.
+   Dtypes   Operands that have dims are promoted by tg_promote_types.  A 0-dim operand changes the dtype only if it is
+            of a higher kind (bool < integer < float): f16 [2] with f64 [] gives f16, i32 [2] with f32 [] gives f32.
+   Scalars  A number beside an integer tensor must be integral, and the dtype stays (bool becomes i64), except in
+            tg_div_scalar and tg_pow_scalar.
+   Devices  An op runs on the device of its operands.  Operands on different devices are an error that says which tg_to
+            is missing.  The exceptions are PyTorch's: elementwise ops take one 0-dim CPU tensor beside tensors of
+            another device (tg_where any number of them), and tg_index takes indices from the CPU.
+   In place A name that ends in _ writes to its first operand and returns it.  Errors: the operand is a leaf that
+            requires grad, or a view of one, in grad mode (use TG_NO_GRAD;); several of its elements share memory
+            (tg_expand); the result has a larger shape or a higher kind of dtype; the operand is a piece of tg_split,
+            tg_chunk or tg_unbind, or a view made under TG_NO_GRAD, of a tensor that requires grad.  If backward needs
+            the old value, backward fails.
+   Where a comment names no PyTorch function, it is torch's of the same name without tg_, or with F. that of
+   torch.nn.functional. */
 
-/* a + b, a - b, a * b, a / b (always floating), a^b, the larger, the smaller, the angle of (b, a).  torch.add ...
-   atan2 */
-TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b);
+/* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
-/* x with a number: x + s, x - s, s - x, x * s, x / s (floating), x^s. */
-TG_API tg_tensor *tg_add_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s);
+/* Two operands, elementwise. */
+TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);     /* a + b.  torch.add */
+TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);     /* a - b; not of two bools.  torch.sub */
+TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);     /* a * b.  torch.mul */
+TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);     /* a / b; the default dtype for integers.  torch.div */
+TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);     /* a to the power b.  torch.pow */
+TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b); /* the larger; NaN if one is; equal: half the gradient each */
+TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b); /* the smaller; otherwise as tg_maximum.  torch.minimum */
+TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);   /* the angle of the point (x, y) = (b, a).  torch.atan2 */
+TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);    /* a = a + b.  torch.Tensor.add_ */
+TG_API tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b);    /* a = a - b.  torch.Tensor.sub_ */
+TG_API tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b);    /* a = a * b.  torch.Tensor.mul_ */
+TG_API tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b);    /* a = a / b; a must be floating point.  torch.Tensor.div_ */
+TG_API tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b);    /* a = a to the power b.  torch.Tensor.pow_ */
 
-/* Comparison and logic, elementwise -> bool; not differentiable.  torch.eq ... logical_xor */
-TG_API tg_tensor *tg_eq(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_ne(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_lt(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_logical_or(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_logical_xor(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_logical_not(tg_tensor *x);
-TG_API tg_tensor *tg_isnan(tg_tensor *x);
-TG_API tg_tensor *tg_isinf(tg_tensor *x);
-TG_API tg_tensor *tg_isfinite(tg_tensor *x);
+/* A tensor and a number, elementwise: PyTorch's functions of the names without _scalar. */
+TG_API tg_tensor *tg_add_scalar(tg_tensor *x, double s);  /* x + s.  torch.add */
+TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);  /* x - s.  torch.sub */
+TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s); /* s - x.  torch.rsub */
+TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);  /* x * s.  torch.mul */
+TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);  /* x / s; the default dtype for integers.  torch.div */
+TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);  /* x to the power s.  Errors: integers, s < 0.  torch.pow */
+TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s); /* x = x + s */
+TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s); /* x = x - s */
+TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s); /* x = x * s */
+TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s); /* x = x / s; x must be floating point */
+TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s); /* x = x to the power s */
 
-/* Elementwise functions; of integers in the default dtype, where the values are not integers.  round is half to even;
-   sign of NaN is 0; abs has gradient 0 at 0.  torch.neg ... trunc */
-TG_API tg_tensor *tg_neg(tg_tensor *x);
-TG_API tg_tensor *tg_abs(tg_tensor *x);
-TG_API tg_tensor *tg_sign(tg_tensor *x);
-TG_API tg_tensor *tg_square(tg_tensor *x);
-TG_API tg_tensor *tg_exp(tg_tensor *x);
-TG_API tg_tensor *tg_expm1(tg_tensor *x);
-TG_API tg_tensor *tg_log(tg_tensor *x);
-TG_API tg_tensor *tg_log2(tg_tensor *x);
-TG_API tg_tensor *tg_log10(tg_tensor *x);
-TG_API tg_tensor *tg_log1p(tg_tensor *x);
-TG_API tg_tensor *tg_sqrt(tg_tensor *x);
-TG_API tg_tensor *tg_rsqrt(tg_tensor *x);
-TG_API tg_tensor *tg_reciprocal(tg_tensor *x);
-TG_API tg_tensor *tg_sin(tg_tensor *x);
-TG_API tg_tensor *tg_cos(tg_tensor *x);
-TG_API tg_tensor *tg_tan(tg_tensor *x);
-TG_API tg_tensor *tg_asin(tg_tensor *x);
-TG_API tg_tensor *tg_acos(tg_tensor *x);
-TG_API tg_tensor *tg_atan(tg_tensor *x);
-TG_API tg_tensor *tg_sinh(tg_tensor *x);
-TG_API tg_tensor *tg_cosh(tg_tensor *x);
-TG_API tg_tensor *tg_tanh(tg_tensor *x);
-TG_API tg_tensor *tg_erf(tg_tensor *x);
-TG_API tg_tensor *tg_floor(tg_tensor *x);
-TG_API tg_tensor *tg_ceil(tg_tensor *x);
-TG_API tg_tensor *tg_round(tg_tensor *x);
-TG_API tg_tensor *tg_trunc(tg_tensor *x);
+/* Comparison and logic, elementwise.  The result is bool and has no gradient.  Comparison with NaN is false, except by
+   tg_ne.  In the logical functions every number but 0 is true. */
+TG_API tg_tensor *tg_eq(tg_tensor *a, tg_tensor *b);          /* a == b.  torch.eq */
+TG_API tg_tensor *tg_ne(tg_tensor *a, tg_tensor *b);          /* a != b.  torch.ne */
+TG_API tg_tensor *tg_lt(tg_tensor *a, tg_tensor *b);          /* a < b.  torch.lt */
+TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);          /* a <= b.  torch.le */
+TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);          /* a > b.  torch.gt */
+TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);          /* a >= b.  torch.ge */
+TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);       /* x == s */
+TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);       /* x != s */
+TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);       /* x < s */
+TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);       /* x <= s */
+TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);       /* x > s */
+TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);       /* x >= s */
+TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b); /* both true.  torch.logical_and */
+TG_API tg_tensor *tg_logical_or(tg_tensor *a, tg_tensor *b);  /* one or both true.  torch.logical_or */
+TG_API tg_tensor *tg_logical_xor(tg_tensor *a, tg_tensor *b); /* just one true.  torch.logical_xor */
+TG_API tg_tensor *tg_logical_not(tg_tensor *x);               /* x is false.  torch.logical_not */
+TG_API tg_tensor *tg_isnan(tg_tensor *x);                     /* x is NaN.  torch.isnan */
+TG_API tg_tensor *tg_isinf(tg_tensor *x);                     /* x is infinite.  torch.isinf */
+TG_API tg_tensor *tg_isfinite(tg_tensor *x);                  /* x is neither.  torch.isfinite */
 
-/* The same in place; x must be floating point where the values are not integers. */
-TG_API tg_tensor *tg_neg_(tg_tensor *x);
-TG_API tg_tensor *tg_abs_(tg_tensor *x);
-TG_API tg_tensor *tg_sign_(tg_tensor *x);
-TG_API tg_tensor *tg_square_(tg_tensor *x);
-TG_API tg_tensor *tg_exp_(tg_tensor *x);
-TG_API tg_tensor *tg_expm1_(tg_tensor *x);
-TG_API tg_tensor *tg_log_(tg_tensor *x);
-TG_API tg_tensor *tg_log2_(tg_tensor *x);
-TG_API tg_tensor *tg_log10_(tg_tensor *x);
-TG_API tg_tensor *tg_log1p_(tg_tensor *x);
-TG_API tg_tensor *tg_sqrt_(tg_tensor *x);
-TG_API tg_tensor *tg_rsqrt_(tg_tensor *x);
-TG_API tg_tensor *tg_reciprocal_(tg_tensor *x);
-TG_API tg_tensor *tg_sin_(tg_tensor *x);
-TG_API tg_tensor *tg_cos_(tg_tensor *x);
-TG_API tg_tensor *tg_tan_(tg_tensor *x);
-TG_API tg_tensor *tg_asin_(tg_tensor *x);
-TG_API tg_tensor *tg_acos_(tg_tensor *x);
-TG_API tg_tensor *tg_atan_(tg_tensor *x);
-TG_API tg_tensor *tg_sinh_(tg_tensor *x);
-TG_API tg_tensor *tg_cosh_(tg_tensor *x);
-TG_API tg_tensor *tg_tanh_(tg_tensor *x);
-TG_API tg_tensor *tg_erf_(tg_tensor *x);
-TG_API tg_tensor *tg_floor_(tg_tensor *x);
-TG_API tg_tensor *tg_ceil_(tg_tensor *x);
-TG_API tg_tensor *tg_round_(tg_tensor *x);
-TG_API tg_tensor *tg_trunc_(tg_tensor *x);
-TG_API tg_tensor *tg_relu_(tg_tensor *x);
-TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);
-TG_API tg_tensor *tg_silu_(tg_tensor *x);
-TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x);
+/* Functions of one tensor, elementwise: torch's of the same name.  Integers give the default dtype, except with tg_neg,
+   tg_abs, tg_sign, tg_square, tg_floor, tg_ceil, tg_round and tg_trunc, which keep it. */
+TG_API tg_tensor *tg_neg(tg_tensor *x);        /* -x; not of bool */
+TG_API tg_tensor *tg_abs(tg_tensor *x);        /* |x|; gradient 0 at 0 */
+TG_API tg_tensor *tg_sign(tg_tensor *x);       /* -1, 0 or 1; 0 for NaN; gradient 0 */
+TG_API tg_tensor *tg_square(tg_tensor *x);     /* x * x */
+TG_API tg_tensor *tg_exp(tg_tensor *x);        /* e to the power x */
+TG_API tg_tensor *tg_expm1(tg_tensor *x);      /* exp(x) - 1, exact near 0 */
+TG_API tg_tensor *tg_log(tg_tensor *x);        /* natural logarithm */
+TG_API tg_tensor *tg_log2(tg_tensor *x);       /* logarithm to base 2 */
+TG_API tg_tensor *tg_log10(tg_tensor *x);      /* logarithm to base 10 */
+TG_API tg_tensor *tg_log1p(tg_tensor *x);      /* log(1 + x), exact near 0 */
+TG_API tg_tensor *tg_sqrt(tg_tensor *x);       /* square root */
+TG_API tg_tensor *tg_rsqrt(tg_tensor *x);      /* 1 / sqrt(x) */
+TG_API tg_tensor *tg_reciprocal(tg_tensor *x); /* 1 / x */
+TG_API tg_tensor *tg_sin(tg_tensor *x);        /* sine */
+TG_API tg_tensor *tg_cos(tg_tensor *x);        /* cosine */
+TG_API tg_tensor *tg_tan(tg_tensor *x);        /* tangent */
+TG_API tg_tensor *tg_asin(tg_tensor *x);       /* inverse sine */
+TG_API tg_tensor *tg_acos(tg_tensor *x);       /* inverse cosine */
+TG_API tg_tensor *tg_atan(tg_tensor *x);       /* inverse tangent */
+TG_API tg_tensor *tg_sinh(tg_tensor *x);       /* hyperbolic sine */
+TG_API tg_tensor *tg_cosh(tg_tensor *x);       /* hyperbolic cosine */
+TG_API tg_tensor *tg_tanh(tg_tensor *x);       /* hyperbolic tangent */
+TG_API tg_tensor *tg_erf(tg_tensor *x);        /* error function */
+TG_API tg_tensor *tg_floor(tg_tensor *x);      /* rounded down; gradient 0 */
+TG_API tg_tensor *tg_ceil(tg_tensor *x);       /* rounded up; gradient 0 */
+TG_API tg_tensor *tg_round(tg_tensor *x);      /* to the nearest integer, half to even; gradient 0 */
+TG_API tg_tensor *tg_trunc(tg_tensor *x);      /* rounded towards 0; gradient 0 */
 
-/* Activations.  relu has gradient 0 at 0; gelu(x, true) is the tanh approximation; softplus is x above threshold /
-   beta. torch.nn.functional */
-TG_API tg_tensor *tg_relu(tg_tensor *x);
-TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);
-TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);
-TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);
-TG_API tg_tensor *tg_silu(tg_tensor *x);
-TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
+/* The same in place, x = f(x).  x must be floating point where integers would give the default dtype. */
+TG_API tg_tensor *tg_neg_(tg_tensor *x);        /* x = tg_neg(x).  torch.Tensor.neg_ */
+TG_API tg_tensor *tg_abs_(tg_tensor *x);        /* x = tg_abs(x).  torch.Tensor.abs_ */
+TG_API tg_tensor *tg_sign_(tg_tensor *x);       /* x = tg_sign(x).  torch.Tensor.sign_ */
+TG_API tg_tensor *tg_square_(tg_tensor *x);     /* x = tg_square(x).  torch.Tensor.square_ */
+TG_API tg_tensor *tg_exp_(tg_tensor *x);        /* x = tg_exp(x).  torch.Tensor.exp_ */
+TG_API tg_tensor *tg_expm1_(tg_tensor *x);      /* x = tg_expm1(x).  torch.Tensor.expm1_ */
+TG_API tg_tensor *tg_log_(tg_tensor *x);        /* x = tg_log(x).  torch.Tensor.log_ */
+TG_API tg_tensor *tg_log2_(tg_tensor *x);       /* x = tg_log2(x).  torch.Tensor.log2_ */
+TG_API tg_tensor *tg_log10_(tg_tensor *x);      /* x = tg_log10(x).  torch.Tensor.log10_ */
+TG_API tg_tensor *tg_log1p_(tg_tensor *x);      /* x = tg_log1p(x).  torch.Tensor.log1p_ */
+TG_API tg_tensor *tg_sqrt_(tg_tensor *x);       /* x = tg_sqrt(x).  torch.Tensor.sqrt_ */
+TG_API tg_tensor *tg_rsqrt_(tg_tensor *x);      /* x = tg_rsqrt(x).  torch.Tensor.rsqrt_ */
+TG_API tg_tensor *tg_reciprocal_(tg_tensor *x); /* x = tg_reciprocal(x).  torch.Tensor.reciprocal_ */
+TG_API tg_tensor *tg_sin_(tg_tensor *x);        /* x = tg_sin(x).  torch.Tensor.sin_ */
+TG_API tg_tensor *tg_cos_(tg_tensor *x);        /* x = tg_cos(x).  torch.Tensor.cos_ */
+TG_API tg_tensor *tg_tan_(tg_tensor *x);        /* x = tg_tan(x).  torch.Tensor.tan_ */
+TG_API tg_tensor *tg_asin_(tg_tensor *x);       /* x = tg_asin(x).  torch.Tensor.asin_ */
+TG_API tg_tensor *tg_acos_(tg_tensor *x);       /* x = tg_acos(x).  torch.Tensor.acos_ */
+TG_API tg_tensor *tg_atan_(tg_tensor *x);       /* x = tg_atan(x).  torch.Tensor.atan_ */
+TG_API tg_tensor *tg_sinh_(tg_tensor *x);       /* x = tg_sinh(x).  torch.Tensor.sinh_ */
+TG_API tg_tensor *tg_cosh_(tg_tensor *x);       /* x = tg_cosh(x).  torch.Tensor.cosh_ */
+TG_API tg_tensor *tg_tanh_(tg_tensor *x);       /* x = tg_tanh(x).  torch.Tensor.tanh_ */
+TG_API tg_tensor *tg_erf_(tg_tensor *x);        /* x = tg_erf(x).  torch.Tensor.erf_ */
+TG_API tg_tensor *tg_floor_(tg_tensor *x);      /* x = tg_floor(x).  torch.Tensor.floor_ */
+TG_API tg_tensor *tg_ceil_(tg_tensor *x);       /* x = tg_ceil(x).  torch.Tensor.ceil_ */
+TG_API tg_tensor *tg_round_(tg_tensor *x);      /* x = tg_round(x).  torch.Tensor.round_ */
+TG_API tg_tensor *tg_trunc_(tg_tensor *x);      /* x = tg_trunc(x).  torch.Tensor.trunc_ */
+TG_API tg_tensor *tg_relu_(tg_tensor *x);       /* x = tg_relu(x).  torch.relu_ */
+TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);    /* x = tg_sigmoid(x).  torch.Tensor.sigmoid_ */
+TG_API tg_tensor *tg_silu_(tg_tensor *x);       /* x = tg_silu(x).  F.silu(x, inplace=True) */
+TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x); /* x = tg_logsigmoid(x).  F.logsigmoid, in place */
+
+/* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype (not tg_relu). */
+TG_API tg_tensor *tg_relu(tg_tensor *x);                                /* max(x, 0); gradient 0 at 0 */
+TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);   /* x if x > 0, else negative_slope * x */
+TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);                   /* x if x > 0, else alpha * (exp(x) - 1) */
+TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);              /* x * Phi(x); true: the tanh approximation */
+TG_API tg_tensor *tg_silu(tg_tensor *x);                                /* x * sigmoid(x) */
+TG_API tg_tensor *tg_sigmoid(tg_tensor *x);                             /* 1 / (1 + exp(-x)) */
+/* tg_softplus is log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.  PyTorch's defaults are 1 and 20. */
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
-TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
+TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);                          /* log(sigmoid(x)) */
 
-/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays, and a bound
-   that is NaN gives NaN), and its gradient is 0 at a bound; use -INFINITY or INFINITY for one side, or clamp_min and
-   clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a), not of integers. */
-TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
+/* Selection, elementwise. */
+TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b); /* a where cond (bool), else b.  torch.where */
+/* tg_clamp limits x to [lo, hi].  Use -INFINITY or INFINITY for a side without bound.  hi wins if lo > hi; NaN stays
+   NaN, and a bound that is NaN gives NaN.  The gradient is 0 outside and at a bound.  torch.clamp */
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
-TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
-TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);
-TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);
+TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);                 /* to [lo, INFINITY].  torch.clamp_min */
+TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);                 /* to [-INFINITY, hi].  torch.clamp_max */
+TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);         /* x = tg_clamp(x, lo, hi).  torch.clamp_ */
+/* value where mask (bool, broadcast with x) is true, else x.  torch.masked_fill */
 TG_API tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value);
+/* The same in place: x[mask] = value.  torch.Tensor.masked_fill_ */
 TG_API tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value);
+/* Linear interpolation, a + weight * (b - a), of floating point: weight is a tensor in tg_lerp, a number in
+   tg_lerp_scalar.  torch.lerp */
 TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
 TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
 
-/* t filled with a number, with zeros.  torch.Tensor.fill_, zero_ */
-TG_API tg_tensor *tg_fill_(tg_tensor *t, double value);
-TG_API tg_tensor *tg_zero_(tg_tensor *t);
+/* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
-/* Views: they share storage with t, and writing one writes the other.  -1 in a shape stands for what is left over.
-   view fails where the layout would need a copy, reshape and flatten copy then; contiguous is t itself if it is
-   row-major. squeeze and the dims of the others count from the end when negative.  slice is t[.., start:end:step, ..]
-   with Python's rules for negative and large ends, step > 0; diagonal adds the diagonal as the last dim; unfold adds
-   windows of `size` every `step` as the last dim.  torch.Tensor.view ... unfold */
+/* Views: new tensors that share storage with t, so that a write to one is a write to the other.  They work for any
+   layout, except as said.  A view keeps the storage alive after t has ended.  In a shape, one -1 stands for the size
+   that is left over. */
+
+/* Another shape with as many elements.  Errors: the strides of t do not allow it without a copy.  torch.Tensor.view */
 TG_API tg_tensor *tg_view(tg_tensor *t, tg_shape shape);
+/* tg_view, or a copy where the strides do not allow a view.  torch.reshape */
 TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
+/* Dims start_dim to end_dim as one: [2, 3, 4] from 1 to -1 is [2, 12].  Copies where tg_reshape does.  torch.flatten */
 TG_API tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim);
-TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1);
-TG_API tg_tensor *tg_t(tg_tensor *t);
-TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims);
-TG_API tg_tensor *tg_movedim(tg_tensor *t, int source, int destination);
-TG_API tg_tensor *tg_expand(tg_tensor *t, tg_shape shape);
-TG_API tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length);
-TG_API tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index);
-TG_API tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step);
-TG_API tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1);
-TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
-TG_API tg_tensor *tg_contiguous(tg_tensor *t);
-TG_API tg_tensor *tg_clone(tg_tensor *t);
 
-/* Pieces of t along dim, as views in out[0..max): of `size` elements, `chunks` pieces, or one per index without the
-   dim. They return how many, and 0 for an error (more than max is one) or a dim of size 0 that is unbound; every other
-   entry of out is NULL.  torch.split, chunk, unbind */
+TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);       /* dim removed if its size is 1.  torch.squeeze */
+TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);     /* a dim of size 1 inserted at dim.  torch.unsqueeze */
+TG_API tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1); /* two dims exchanged.  torch.transpose */
+TG_API tg_tensor *tg_t(tg_tensor *t);                      /* [n, m] -> [m, n]; fewer dims: unchanged.  torch.t */
+TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims); /* dim i of the result is dim dims[i] of t.  torch.permute */
+/* Dim source moved to destination, the others in order: [2, 3, 4] from 0 to 2 is [3, 4, 2].  torch.movedim */
+TG_API tg_tensor *tg_movedim(tg_tensor *t, int source, int destination);
+/* Dims of size 1 repeated to shape, without a copy; new dims in front; -1: the size stays.  torch.Tensor.expand */
+TG_API tg_tensor *tg_expand(tg_tensor *t, tg_shape shape);
+/* t[.., start : start + length, ..] along dim.  Errors: outside of t.  torch.narrow */
+TG_API tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length);
+/* t[.., index, ..], without dim; a negative index counts from the end.  Errors: index out of range.  torch.select */
+TG_API tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index);
+/* t[.., start : end : step, ..] along dim, by Python's rules: negative numbers count from the end, those out of range
+   are limited; use INT64_MAX for an open end.  Errors: step <= 0.  torch.Tensor.__getitem__ */
+TG_API tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step);
+/* The diagonal of dims dim0 and dim1 as the last dim; offset > 0: above the main one.  torch.diagonal */
+TG_API tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1);
+/* Windows of `size` elements, every `step`, as a new last dim: [5] by 3, 2 is [2, 3].  torch.Tensor.unfold */
+TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
+
+/* Copies with the shape of t. */
+TG_API tg_tensor *tg_contiguous(tg_tensor *t); /* t itself if it is row-major, else a row-major copy.
+                                                  torch.Tensor.contiguous */
+TG_API tg_tensor *tg_clone(tg_tensor *t);      /* always a copy; a dense layout stays.  torch.clone */
+
+/* -------- @@WRITE ------------------------------------------------------------------------------------------------- */
+
+TG_API tg_tensor *tg_fill_(tg_tensor *t, double value); /* t[..] = value, in place.  torch.Tensor.fill_ */
+TG_API tg_tensor *tg_zero_(tg_tensor *t);               /* t[..] = 0, in place.  torch.Tensor.zero_ */
+
+/* dst = src in place, broadcast, converted and moved as needed.  The gradient goes to src; dst's former history gets
+   zeros.  Returns dst.  Errors: see the in-place ops in OPS.  torch.Tensor.copy_ */
+TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
+/* t[index] = value.  An in-place write: fails where tg_fill_ would (see OPS), and does not wait. */
+TG_API tg_status tg_set(tg_tensor *t, tg_shape index, double value);
+
+/* -------- @@JOIN -------------------------------------------------------------------------------------------------- */
+
+/* Pieces of t along dim, as views.  They are stored in out[0..count), belong to the calling scope, and the count is
+   returned; 0 on error, or for a dim of size 0 in tg_unbind.  Other entries of out[0..max) become NULL.  Errors: more
+   than max pieces.
+     tg_split    pieces of `size` elements along dim, the last one perhaps smaller.  torch.split
+     tg_chunk    at most `chunks` pieces of equal size, the last one perhaps smaller.  torch.chunk
+     tg_unbind   one piece for each index of dim, without that dim.  torch.unbind */
 TG_API int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max);
 TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max);
 TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
 
-/* Joins n tensors along a dim that they have (cat) or a new one (stack).  torch.cat, stack */
+/* n tensors joined, their dtypes promoted: tg_cat along a dim that they have (two [2, 3] along 0 give [4, 3]), tg_stack
+   along a new dim (two [3] along 0 give [2, 3]).  torch.cat, torch.stack */
 TG_API tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim);
 TG_API tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim);
 
-/* Copies: t repeated counts times; rolled by shifts along dims; reversed along dims; the lower or upper triangle (the
-   rest 0); padded with a constant: last_before, last_after, previous_before, ... (negative: cropped).
-   torch.Tensor.repeat ... F.pad */
+/* A copy of t repeated counts[i] times along dim i: [2, 3] by (1, 2) is [2, 6].  More counts than dims add dims in
+   front.  torch.Tensor.repeat */
 TG_API tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts);
+/* tg_roll: a copy cyclically shifted by shifts[i] elements along dims[i], towards larger indices.  torch.roll */
 TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
-TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);
-TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal);
-TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal);
+TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);    /* a copy reversed along dims.  torch.flip */
+TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal); /* a copy of t [.., n, m] with 0 above a diagonal: 0 is the
+                                                              main one, 1 the one above it.  torch.tril */
+TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal); /* the same with 0 below that diagonal.  torch.triu */
+/* A copy with value around it.  pads: (before, after) of the last dim, then of the one before it, and so on; dims that
+   are not listed stay.  A negative pad crops.  tg_pad(t, TG_SHAPE(1, 2), 0) makes [n, 4] a [n, 7].  F.pad (mode
+   constant) */
 TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
 
-/* Reductions over everything, one dim, or a list of dims (an empty list: all).  Sums and products of integers and bool
-   are i64; mean, var, std, norm and logsumexp are for floating point.  amax and amin share the gradient among equals;
-   any and all make bool.  var and std divide by n - correction (1 in the short form).  norm is the 2-norm in the short
-   form; p may be INFINITY, -INFINITY or 0, too.  torch.sum ... logsumexp */
-TG_API tg_tensor *tg_sum(tg_tensor *t);
-TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_mean(tg_tensor *t);
-TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_prod(tg_tensor *t);
-TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_amax(tg_tensor *t);
-TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_amin(tg_tensor *t);
-TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_any(tg_tensor *t);
-TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_all(tg_tensor *t);
-TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_logsumexp(tg_tensor *t);
-TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_var(tg_tensor *t);
-TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_std(tg_tensor *t);
-TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_norm(tg_tensor *t);
-TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
-TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
+/* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
 
-/* The largest and smallest: of all elements (gradient shared among equals, or the NaN), or along dim with their i64
-   indices (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN
-   before all.  torch.max, argmax */
-TG_API tg_tensor *tg_max(tg_tensor *t);
-TG_API tg_tensor *tg_min(tg_tensor *t);
-TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
-TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
-TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim);
+/* Reductions.  tg_NAME reduces all dims to a 0-dim tensor, tg_NAME_dim one dim, tg_NAME_dims a list (TG_SCALAR: all).
+   The reduced dims disappear, or stay with size 1 if keepdim.
 
-/* Running sums; the sorted elements, and the k largest or smallest in order, with i64 indices (stable; NaN is the
-   largest). */
-TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
-TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
+     sum, prod       integers and bool give i64; without elements 0 and 1.  torch.sum, prod
+     mean            floating point only; without elements NaN.  torch.mean
+     amax, amin      the largest, smallest; NaN if there is one.  Equal ones share the gradient.  Errors: no elements.
+                     torch.amax, amin
+     any, all        whether an element, or every one, is not 0: bool, no gradient; without elements false, true.
+                     torch.any, all
+     logsumexp       log(sum(exp(t))), without overflow; integers give the default dtype.  torch.logsumexp
+     var, std        sum((t - mean)^2) / max(0, n - correction), and its root.  correction is 1 in the short form, which
+                     is NaN for one element.  Floating point only.  torch.var, std
+     norm            sum(|t|^p)^(1/p).  p may be INFINITY (largest |t|), -INFINITY (smallest |t|) or 0 (how many are not
+                     0), and is 2 in the short form.  Floating point only.  torch.linalg.vector_norm */
+TG_API tg_tensor *tg_sum(tg_tensor *t);                                                  /* sum over all dims */
+TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);                       /* sum over dim */
+TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* sum over dims */
+TG_API tg_tensor *tg_mean(tg_tensor *t);                                                 /* mean over all dims */
+TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);                      /* mean over dim */
+TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* mean over dims */
+TG_API tg_tensor *tg_prod(tg_tensor *t);                                                 /* product over all dims */
+TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);                      /* product over dim */
+TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* product over dims */
+TG_API tg_tensor *tg_amax(tg_tensor *t);                                                 /* largest over all dims */
+TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);                      /* largest over dim */
+TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* largest over dims */
+TG_API tg_tensor *tg_amin(tg_tensor *t);                                                 /* smallest over all dims */
+TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);                      /* smallest over dim */
+TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* smallest over dims */
+TG_API tg_tensor *tg_any(tg_tensor *t);                                                  /* any not 0 over all dims */
+TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);                       /* any not 0 over dim */
+TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* any not 0 over dims */
+TG_API tg_tensor *tg_all(tg_tensor *t);                                                  /* all not 0 over all dims */
+TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);                       /* all not 0 over dim */
+TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* all not 0 over dims */
+TG_API tg_tensor *tg_logsumexp(tg_tensor *t);                                            /* logsumexp over all dims */
+TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);                 /* logsumexp over dim */
+TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);          /* logsumexp over dims */
+TG_API tg_tensor *tg_var(tg_tensor *t);                                                  /* variance over all dims */
+TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* variance over dim */
+TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* variance over dims */
+TG_API tg_tensor *tg_std(tg_tensor *t);                                                  /* std over all dims */
+TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* std over dim */
+TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* std over dims */
+TG_API tg_tensor *tg_norm(tg_tensor *t);                                                 /* norm over all dims */
+TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);            /* norm over dim */
+TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);     /* norm over dims */
 
-/* Products of matrices.  matmul: vectors and batches as torch.matmul, batch dims broadcast.  mm [n, k] x [k, m], bmm
-   [b, n, k] x [b, k, m], mv, dot and outer check their dims.  linear: x [.., in] times weight [out, in] transposed,
-   plus bias [out] or NULL.  addmm: beta * c + alpha * a @ b.  einsum: "bij,bjk->bik", with implicit output, repeated
-   letters in an operand and "...".  Both operands have the same dtype. */
-TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
-TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
-TG_API tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n);
+/* Of all elements, 0-dim; NaN if there is one.  Equal ones, or the NaN, share the gradient.  Errors: no elements. */
+TG_API tg_tensor *tg_max(tg_tensor *t); /* the largest.  torch.max */
+TG_API tg_tensor *tg_min(tg_tensor *t); /* the smallest.  torch.min */
 
-typedef enum { TG_PRECISION_F32, TG_PRECISION_TF32 } tg_precision;
-/* How CUDA multiplies f32 matrices, for this thread: in f32 throughout, which is the default, or with inputs rounded to
-   the 10 bits of fraction that tensor cores take (compute capability 8.0 and newer), summed in f32.  Nothing else
-   changes: not other dtypes, not the CPU.  torch.set_float32_matmul_precision: "highest", "high" */
-TG_API tg_status tg_set_matmul_precision(tg_precision precision);
-TG_API tg_precision tg_matmul_precision(void);
+/* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
-/* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] =
-   t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting (dim is its last argument, as in PyTorch);
-   embedding: rows of weight [N, D] at ids [..] -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the
-   largest + 1).  scatter, scatter_add and index_add are the other way round: copies of t with src written or added at
-   index (scatter: the last of several writes to one place stays).  Errors: an index outside [0, size); negative indices
-   are errors, too.  torch.index_select ... F.one_hot */
+/* Indexing along one dim by an integer tensor (i64 or i32) on the device of t.  Errors: an index outside
+   [0, size); negative indices are errors, too, except in tg_take_along_dim, where they count from the end. */
+
+/* t[.., index[i], ..] along dim: index [n] gives dim the size n.  torch.index_select */
 TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
+/* y[i][j] = t[index[i][j]][j] along dim 0, t[i][index[i][j]] along dim 1; y has the shape of index, which has as many
+   dims as t and is no larger than t in the others.  torch.gather */
 TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
+/* tg_gather with t and index broadcast; dim is the last argument, as in PyTorch.  torch.take_along_dim */
 TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
+/* Rows of weight [N, D] at ids [..] -> [.., D].  F.embedding */
 TG_API tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids);
+/* ids [..] -> i64 [.., classes], 1 at each id and 0 elsewhere; classes < 0: the largest id + 1.  F.one_hot */
 TG_API tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes);
+/* A copy y of t with y[index[i][j]][j] = src[i][j] along dim 0: the inverse of tg_gather.  Of several writes to one
+   element the last one counts.  index is no larger than src; t and src have the same dtype.  torch.scatter */
 TG_API tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* tg_scatter that adds: y[index[i][j]][j] += src[i][j], for every i and j.  torch.scatter_add */
 TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* A copy y of t with y[.., index[i], ..] += src[.., i, ..] along dim, index [n].  torch.index_add */
 TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 
-/* t[indices[0], indices[1], ...] as NumPy and PyTorch index by tensors; NULL stands for a whole dim (a bare colon), and
-   dims after the last index are whole.  An index is of integers, i64 or i32, negative ones counting from the end; or a
-   mask of bool or u8, which stands for the tg_nonzero of as many dims as it has.  Indices broadcast with each other,
-   and the dims of the result that they make stand where the indexed dims were; in front, if those were not neighbours.
-   index_put is a copy of t with values (of t's dtype, broadcast to that shape) written there, or added if accumulate
-   (of several writes to one place the last stays); index_put_ does it in place.  masked_select: the elements where mask
-   (broadcast with t) is true, 1-dim.  Indices may be on the CPU when t is not, and so may a 0-dim values.  A mask makes
-   the call wait for its device.  Errors: an index out of range.  torch.Tensor.__getitem__, index_put, masked_select */
-TG_API tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n);
-TG_API tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
-TG_API tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
-TG_API tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask);
+/* t[indices[0], indices[1], ...] as in NumPy and PyTorch.  NULL stands for a whole dim (":"), and dims after the last
+   index are whole.  With index tensors i and j:
 
-/* The indices of the elements that are not 0, [count, ndim] of i64, in row-major order.  Not differentiable. */
+       t[i]           tg_index(t, TG_LIST(i))
+       t[:, i]        tg_index(t, TG_LIST(NULL, i))
+       t[i, :, j]     tg_index(t, TG_LIST(i, NULL, j))
+
+   An index is i64 or i32, with negative numbers counting from the end; or a mask of bool or u8, which stands for the
+   tg_nonzero of as many dims as it has, and makes the call wait for the device.  Indices broadcast with each other; the
+   dims of that shape stand where the indexed dims were, or in front if those were not neighbours.  Indices may be on
+   the CPU when t is not.  Errors: an index out of range.  torch.Tensor.__getitem__ */
+TG_API tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n);
+/* A copy y of t with y[indices] = values, or += values if accumulate.  values has t's dtype and broadcasts to the shape
+   of tg_index; a 0-dim one may be on the CPU.  Of several writes to one element the last counts.  torch.index_put */
+TG_API tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
+/* The same in place: t[indices] = values; returns t.  torch.Tensor.index_put_ */
+TG_API tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
+/* The elements of t where mask (bool, broadcast with t) is true, [count]; waits for the device.  torch.masked_select */
+TG_API tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask);
+/* Indices of the elements that are not 0, i64 [count, ndim], in row-major order; waits; no gradient.  torch.nonzero */
 TG_API tg_tensor *tg_nonzero(tg_tensor *t);
 
-/* Softmax and its logarithm along dim. */
-TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim);
+/* -------- @@SORT -------------------------------------------------------------------------------------------------- */
 
-/* x normalised over its last normalized_ndim dims: (x - mean) / sqrt(variance + eps) * weight + bias, the variance
-   biased; rms_norm: x / sqrt(mean(x^2) + eps) * weight.  weight and bias have those dims, or are NULL.  F.layer_norm,
-   F.rms_norm */
+/* The largest and smallest along a dim, with indices.  NaN counts as larger than all in tg_max_dim and tg_argmax and as
+   smaller than all in tg_min_dim and tg_argmin; of equal elements the first is found.  indices: receives a new i64
+   tensor with the index along dim of each result; may be NULL.  Errors: no elements. */
+/* tg_max_dim: the largest along dim; the gradient goes to the one found.  torch.max(t, dim) */
+TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+/* tg_min_dim: the smallest along dim; the gradient goes to the one found.  torch.min(t, dim) */
+TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim); /* i64 index of the largest.  torch.argmax */
+TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim); /* i64 index of the smallest.  torch.argmin */
+
+/* Along one dim; indices as above.  Sorting is stable, and NaN is larger than all numbers: last in ascending order,
+   first in descending order. */
+TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim); /* y[i] = t[0] + ... + t[i]; integers give i64.  torch.cumsum */
+/* The elements in order, ascending or descending.  torch.sort (stable) */
+TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
+/* The k largest in descending order, or the k smallest in ascending order: dim has size k then.  torch.topk */
+TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
+
+/* -------- @@NORM -------------------------------------------------------------------------------------------------- */
+
+/* Of floating point, along dim. */
+TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);     /* exp(t) / sum(exp(t)): sums to 1 along dim.  torch.softmax */
+TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim); /* its logarithm, without overflow.  torch.log_softmax */
+
+/* (x - mean) / sqrt(variance + eps) * weight + bias, with mean and biased variance over the last normalized_ndim dims.
+   weight and bias have the shape of those dims, or are NULL.  Floating point only.  F.layer_norm */
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
+/* x / sqrt(mean(x^2) + eps) * weight, dims and weight as in tg_layer_norm.  F.rms_norm */
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
 
-/* Zeroes elements with probability p and scales the others by 1 / (1 - p); x itself when not training or p is 0.
-   F.dropout */
+/* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
+
+/* Products of matrices.  The operands have the same dtype, any but bool: nothing is promoted.
+
+   tg_matmul multiplies vectors, matrices and batches: [.., n, k] x [.., k, m] -> [.., n, m], and the dims in front
+   broadcast.  A 1-dim a counts as [1, k], a 1-dim b as [k, 1]; that 1 is removed from the result.  torch.matmul */
+TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);    /* [n, k] x [k, m] -> [n, m].  torch.mm */
+TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);   /* [b, n, k] x [b, k, m] -> [b, n, m].  torch.bmm */
+TG_API tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b);    /* [n, k] x [k] -> [n].  torch.mv */
+TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);   /* [n] x [n] -> [].  torch.dot */
+TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b); /* [n] x [m] -> [n, m]; dtypes are promoted.  torch.outer */
+/* x [.., in] times weight [out, in] transposed, plus bias [out] or NULL -> [.., out].  F.linear */
+TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
+/* beta * c + alpha * (a x b): a [n, k], b [k, m], c broadcast to [n, m]; c is not read if beta is 0.  torch.addmm */
+TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
+/* Sum of products by dims with letters, such as "bij,bjk->bik" for tg_bmm.  Without "->" the letters that occur once
+   are the result's, in alphabetical order.  Also: a letter repeated in one operand (its diagonal), and "...".
+   torch.einsum */
+TG_API tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n);
+
+/* How CUDA multiplies f32 matrices: see tg_set_matmul_precision. */
+typedef enum {
+    TG_PRECISION_F32, /* in f32 throughout: the default */
+    TG_PRECISION_TF32 /* inputs rounded to 10 bits of fraction, for tensor cores; summed in f32 */
+} tg_precision;
+/* tg_set_matmul_precision sets it for this thread.  TF32 needs compute capability 8.0.  Other dtypes and the CPU are
+   not affected.  torch.set_float32_matmul_precision: "highest", "high" */
+TG_API tg_status tg_set_matmul_precision(tg_precision precision);
+TG_API tg_precision tg_matmul_precision(void); /* as set.  torch.get_float32_matmul_precision */
+
+/* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
+
+/* New tensors of random numbers, by the state of tg_rng_state.  Without a suffix they have the default dtype and are on
+   the default device, as with tg_zeros; _on and _like as there. */
+TG_API tg_tensor *tg_rand(tg_shape shape);                               /* uniform in [0, 1).  torch.rand */
+TG_API tg_tensor *tg_randn(tg_shape shape);                              /* normal, mean 0, variance 1.  torch.randn */
+TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape); /* i64 in [low, high).  torch.randint */
+TG_API tg_tensor *tg_randperm(int64_t n);                                /* i64 0..n-1, shuffled.  torch.randperm */
+TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);  /* tg_rand; floating point only */
+TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device); /* tg_randn; floating point only */
+/* tg_randint_on is tg_randint in any dtype. */
+TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_rand_like(tg_tensor *t);  /* tg_rand.  torch.rand_like */
+TG_API tg_tensor *tg_randn_like(tg_tensor *t); /* tg_randn.  torch.randn_like */
+/* 1 with probability p, else 0, in any dtype.  torch.bernoulli */
+TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
+
+/* If training, zeroes each element with probability p and scales the others by 1 / (1 - p); else, or if p is 0, x
+   itself.  F.dropout */
 TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
 
-/* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D].  mask: bool (true takes
-   part) or added, broadcast to [.., L, S], or NULL; is_causal: only s <= l take part; scale 0: 1 / sqrt(E).  A row that
-   nothing takes part in is NaN.  F.scaled_dot_product_attention */
+/* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
+
+/* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D]; the dims in front broadcast.
+   mask broadcasts to [.., L, S]: bool, true where a position takes part, or numbers that are added; or NULL.
+   is_causal: position l sees only s <= l; not together with a mask.  scale 0 stands for 1 / sqrt(E).  dropout_p is
+   applied whenever it is > 0.  A fully masked row gives NaN.  F.scaled_dot_product_attention */
 TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
                                                   double dropout_p, bool is_causal, double scale);
 
-enum { TG_NONE = 0, TG_MEAN = 1, TG_SUM = 2, TG_BATCHMEAN = 3 };
-/* Losses.  reduction TG_NONE, TG_MEAN or TG_SUM (kl_div also TG_BATCHMEAN).  torch.nn.functional */
-TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction);
-TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);
+/* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
+
+/* Losses.  reduction says what becomes of the losses of the elements. */
+enum {
+    TG_NONE = 0,     /* they are the result */
+    TG_MEAN = 1,     /* their mean, 0-dim: divided by the number of elements, unless the loss says otherwise */
+    TG_SUM = 2,      /* their sum, 0-dim */
+    TG_BATCHMEAN = 3 /* only tg_kl_div: their sum divided by the size of dim 0 */
+};
+/* Losses of the difference d = a - b.  Different shapes broadcast, with a warning.  In tg_mse_loss, tg_smooth_l1_loss
+   and tg_huber_loss one operand is floating point. */
+TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction); /* d^2.  F.mse_loss */
+TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);  /* |d|.  F.l1_loss */
+/* d^2 / (2 beta) where |d| < beta, else |d| - beta / 2.  PyTorch's default is 1.  F.smooth_l1_loss */
 TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta);
+/* d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2).  PyTorch's default is 1.  F.huber_loss */
 TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta);
 
-/* Cross-entropy of logits [N, C, d...] (or [C]) with class indices i64 [N, d...] (or 0-dim) or probabilities of the
-   logits' shape. weight [C] or NULL scales the classes; targets equal to ignore_index count for nothing; TG_MEAN
-   divides by the sum of the weights that counted (NaN when none did), by N for probabilities.  Errors: a target outside
-   [0, C).  F.cross_entropy; nll_loss is the same from log-probabilities. */
+/* -log(softmax(logits)[target]): logits [N, C, d...] (or [C]) with class indices, i64 or i32 [N, d...] (or 0-dim), or
+   with floating-point probabilities of the logits' shape.  The mean over the targets that are not -100.  Errors: a
+   target outside [0, C).  F.cross_entropy */
 TG_API tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets);
+/* The same with options.  weight [C] scales the classes; NULL: all 1.  Targets equal to ignore_index (PyTorch's default
+   is -100) count for nothing.  label_smoothing mixes each target with 1 / C.  TG_MEAN divides by the sum of the weights
+   of the targets that count (NaN if none does), for probabilities by N times the product of d... */
 TG_API tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
                                       double label_smoothing, int reduction);
+/* tg_cross_entropy_ex from log-probabilities instead of logits, with class indices only.  F.nll_loss */
 TG_API tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
                               int reduction);
 
-/* Binary cross-entropy of probabilities (each logarithm at least -100) or of logits; weight and pos_weight may be NULL.
-   kl_div: target * (log target - input), input being log-probabilities. */
+/* -(target * log(input) + (1 - target) * log(1 - input)) of probabilities, the logarithms limited to >= -100; target
+   has the shape of input, and weight, which scales the elements, is NULL or broadcasts.  Errors: an input outside [0,
+   1].  F.binary_cross_entropy */
 TG_API tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction);
+/* The same for sigmoid(input), without overflow.  pos_weight, NULL or broadcast, scales the term of target.
+   F.binary_cross_entropy_with_logits */
 TG_API tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight,
                                                       int reduction, tg_tensor *pos_weight);
+/* target * (log(target) - input), where input holds log-probabilities and target probabilities; if log_target, target
+   holds logarithms, too.  Broadcasts.  TG_MEAN divides by all elements; TG_BATCHMEAN is the usual choice.  F.kl_div */
 TG_API tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target);
 
-/* Random numbers (see RANDOM above): uniform in [0, 1), normal, integers in [low, high) and a permutation of 0..n-1
-   (both i64), 1 with probability p.  torch.rand ... bernoulli */
-TG_API tg_tensor *tg_rand(tg_shape shape);
-TG_API tg_tensor *tg_randn(tg_shape shape);
-TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape);
-TG_API tg_tensor *tg_randperm(int64_t n);
-TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_rand_like(tg_tensor *t);
-TG_API tg_tensor *tg_randn_like(tg_tensor *t);
-TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
+/* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
-/* Whether a and b have the same shape and elements (NaN differs from all; dtypes are promoted), and whether they are so
-   up to |a - b| <= atol + rtol * |b|.  They read values, so they wait for the device.  torch.equal, allclose */
-TG_API bool tg_equal(tg_tensor *a, tg_tensor *b);
+/* Comparison of whole tensors.  They wait for the device; false on error.  NaN is equal to nothing.  Dtypes are
+   promoted in tg_equal and taken as f64 in tg_allclose. */
+TG_API bool tg_equal(tg_tensor *a, tg_tensor *b); /* same shape and elements.  torch.equal */
+/* |a - b| <= atol + rtol * |b| for every element, a and b broadcast.  torch.allclose */
 TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
 
 /* ======== @@CHECK ================================================================================================= */
 
-/* Holds the gradients of fn(inputs, n, user) against differences (f(x+h) - f(x-h)) / 2h: the whole Jacobian of its
-   output, of any shape, with respect to every element of every input that requires grad.  True if |analytic - numeric|
-   <= atol + rtol * |numeric| everywhere, backward gives the same twice and zeros for zeros, and an output that does not
-   require grad does not depend on the inputs.  False otherwise, with an error that names input, index, both numbers and
-   a suspicion. Inputs are moved in place, one element at a time, and put back to the bit; they should be f64 (others
-   get a warning) and must not overlap themselves.  fn is called with the same random numbers each time, and with grad
-   mode on; the thread's random state, every .grad and every version are afterwards as before.  Costs 2 calls of fn per
-   input element and 2 backwards per output element.  torch.autograd.gradcheck, gradgradcheck: the same check of the
-   gradient itself, with respect to the inputs and to a random gradient of the output. */
+/* Compares the gradients of fn(inputs, n, user) by backward with central differences (f(x+h) - f(x-h)) / 2h: the whole
+   Jacobian of its output, of any shape, with respect to every input that requires grad.  True if |analytic - numeric|
+   <= atol + rtol * |numeric| everywhere, backward gives the same values twice, and zeros for a gradient of zeros, and
+   an output that does not require grad does not depend on the inputs.  False otherwise, with an error that names input,
+   index, both numbers and a likely cause.
+
+   Use f64 inputs (others give a warning) that do not overlap themselves.  They are changed in place, one element at a
+   time, and restored exactly.  fn is called with grad mode on, and with the same random numbers each time; afterwards
+   the random state, every .grad and every version are as before.  Costs 2 calls of fn per input element and 2 backwards
+   per output element.  torch.autograd.gradcheck */
 TG_API bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
+/* The same check of the gradient itself, with respect to the inputs and to a random gradient of the output: for rules
+   that are to be differentiated again.  torch.autograd.gradgradcheck */
 TG_API bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
 
-/* The same with options; a number that is 0, or NULL, stands for the default.  The report is a table with a row per
-   input: its worst element, both numbers, their difference, the verdict and a hint. */
+/* Options of tg_gradcheck_ex.  A number that is 0, or NULL, stands for the default. */
 typedef struct {
-    double eps;       /* h = eps * max(1, |x|); 1e-6 */
-    double atol;      /* 1e-5 */
-    double rtol;      /* 1e-3 */
-    FILE *report;     /* where the report goes; NULL: there is none */
-    const char *name; /* of fn in the report; "fn" */
-    bool quiet;       /* a mismatch raises no error: the result says it all */
+    double eps;       /* h = eps * max(1, |x|); default 1e-6 */
+    double atol;      /* absolute tolerance; default 1e-5 */
+    double rtol;      /* relative tolerance; default 1e-3 */
+    FILE *report;     /* gets a table with a row per input: its worst element, verdict and hint; NULL: no report */
+    const char *name; /* name of fn in the report; default "fn" */
+    bool quiet;       /* a mismatch only returns false, and raises no error */
 } tg_gradcheck_options;
-/* The same with options (NULL: the defaults). */
+/* tg_gradcheck with options (NULL: the defaults). */
 TG_API bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                             const tg_gradcheck_options *options);
-/* The same with options (NULL: the defaults). */
+/* tg_gradgradcheck with options (NULL: the defaults). */
 TG_API bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                                 const tg_gradcheck_options *options);
 
 /* ======== @@OPTIM ================================================================================================= */
 
-/* An optimizer: hyperparameters that may be changed at any time, with PyTorch's meaning and defaults; and its
-   parameters and their state, which are its own business. */
 struct tgi_optim_param;
+/* An optimizer.  The hyperparameters may be changed at any time; meanings and defaults are PyTorch's.  Each field names
+   the optimizers that read it.  torch.optim.Optimizer */
 typedef struct tg_optim {
-    double lr;
-    double weight_decay; /* 0; adamw 0.01.  Added to the gradient as weight_decay * p; adamw shrinks p itself */
+    double lr;           /* all: learning rate */
+    double weight_decay; /* all: 0, adamw 0.01.  weight_decay * p is added to the gradient; adamw shrinks p itself */
     double momentum;     /* sgd, rmsprop: 0 */
     double dampening;    /* sgd: 0 */
-    bool nesterov;       /* sgd: needs momentum > 0 and dampening 0 */
-    double beta1, beta2; /* adam, adamw: 0.9, 0.999 */
-    bool amsgrad;        /* adam, adamw: divide by the largest second moment so far */
-    double eps;          /* 1e-8; adagrad 1e-10 */
-    double alpha;        /* rmsprop: 0.99 */
-    bool centered;       /* rmsprop: divide by the deviation about the mean gradient */
-    double lr_decay;     /* adagrad: lr / (1 + (step - 1) * lr_decay); 0 */
-    double initial_accumulator_value; /* adagrad: 0 */
-    int kind, count;                  /* read only: which of the five; how many parameters */
-    struct tgi_optim_param *param;
+    bool nesterov;       /* sgd: false; needs momentum > 0 and dampening 0 */
+    double beta1;        /* adam, adamw: 0.9, decay of the mean of gradients */
+    double beta2;        /* adam, adamw: 0.999, decay of the mean of their squares */
+    bool amsgrad;        /* adam, adamw: false; true divides by the largest second moment so far */
+    double eps;          /* adam, adamw, rmsprop: 1e-8; adagrad: 1e-10.  Added to the denominator */
+    double alpha;        /* rmsprop: 0.99, decay of the mean of squares */
+    bool centered;       /* rmsprop: false; true divides by the deviation from the mean gradient */
+    double lr_decay;     /* adagrad: 0; the rate is lr / (1 + (step - 1) * lr_decay) */
+    double initial_accumulator_value; /* adagrad: 0, where its sum of squares starts */
+    int kind;                         /* read only: 0 sgd, 1 adam, 2 adamw, 3 rmsprop, 4 adagrad */
+    int count;                        /* read only: number of parameters */
+    struct tgi_optim_param *param;    /* private: the parameters and their state */
 } tg_optim;
 
-/* An optimizer of n parameters, which it keeps alive until tg_optim_free.  Errors: "optimizer got an empty
-   parameter list", "can't optimize a non-leaf Tensor", "Invalid learning rate".  torch.optim.SGD, Adam, AdamW,
-   RMSprop, Adagrad */
-TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr);
-TG_API void tg_optim_free(tg_optim *opt);
+/* A new optimizer of n leaf tensors with learning rate lr; change its fields for other hyperparameters.  It keeps its
+   parameters alive; free it by tg_optim_free.  Errors: "optimizer got an empty parameter list", "can't optimize a
+   non-leaf Tensor", "Invalid learning rate". */
+TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);     /* torch.optim.SGD */
+TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);    /* torch.optim.Adam */
+TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);   /* torch.optim.AdamW */
+TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr); /* torch.optim.RMSprop */
+TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr); /* torch.optim.Adagrad */
+TG_API void tg_optim_free(tg_optim *opt); /* frees opt and its state, not your parameters; NULL is allowed */
 
-/* Moves every parameter that has a .grad, in place; the others are skipped.  State is made at a parameter's first step
-   and follows it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
+/* One step: updates every parameter that has a .grad, in place.  State is made at a parameter's first step and follows
+   it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
 TG_API tg_status tg_step(tg_optim *opt);
 
-/* Sets every parameter's .grad to none.  torch.optim.Optimizer.zero_grad */
+/* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 
-/* Scales all gradients of the parameters by min(1, max_norm / (norm + 1e-6)) and returns norm, that of all of them
-   together before scaling: 0-dim, on the device of the first gradient, 0 when there is none.  The short form takes the
-   2-norm; norm_type may be INFINITY.  A norm that is NaN or infinite spreads to all gradients, or is an error that
-   leaves them alone if so wished (which waits for the device).  torch.nn.utils.clip_grad_norm_ */
+/* Clipping of gradients, before tg_step; parameters without .grad are skipped.
+
+   tg_clip_grad_norm multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all their
+   elements together, and returns norm, a new 0-dim tensor on the device of the first gradient; 0 if there is none.  A
+   norm that is NaN or infinite makes gradients NaN or 0.  torch.nn.utils.clip_grad_norm_ */
 TG_API tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm);
+/* The same with the norm_type-norm (INFINITY: the largest).  error_if_nonfinite: a norm that is NaN or infinite is an
+   error, and the gradients do not change; this waits for the device. */
 TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
                                        bool error_if_nonfinite);
 
-/* Clamps every element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
+/* Limits each element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
 TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
 
-/* Learning rates for step 0, 1, ...: opt->lr = tg_lr_cosine(step, ...).  cosine and linear rise to lr over `warmup`
-   steps, then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there:
-       step < warmup    lr * (step + 1) / (warmup + 1)
-       otherwise        with p = min(1, (step - warmup) / (total - warmup)):
-       cosine           lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
-       linear           lr + (lr_min - lr) * p
-       lr_step          lr * gamma^floor(step / size)
-       exponential      lr * gamma^step
+/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  tg_lr_cosine and tg_lr_linear rise to lr
+   in `warmup` steps, then fall to lr_min at step `total`, and stay there:
+       step < warmup       lr * (step + 1) / (warmup + 1)
+       otherwise           with p = min(1, (step - warmup) / (total - warmup)):
+       tg_lr_cosine        lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
+       tg_lr_linear        lr + (lr_min - lr) * p
+       tg_lr_step          lr * gamma^floor(step / size)
+       tg_lr_exponential   lr * gamma^step
    torch.optim.lr_scheduler */
 TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
@@ -1073,20 +1308,20 @@ TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
 
 /* ======== @@SHOW ================================================================================================== */
 
-/* Prints t as PyTorch does, to stdout or a file, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
-   decimals, or scientific where numbers differ by more than 1000 or are tiny or huge; "..." in the middle of each dim
-   beyond 1000 elements; dtype (as dtype=f64), device and grad_fn or requires_grad where not the ordinary ones.  Waits
-   for the device. Errors: the file cannot be written. */
+/* tg_print prints t to stdout as PyTorch does, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
+   decimals; scientific if the numbers differ by a factor of more than 1000, or are very small or large.  More than 1000
+   elements:  "..." in the middle of each long dim.  Then what is not the default: dtype (as dtype=f64), device, grad_fn
+   or requires_grad.  Waits for the device.  print(t) */
 TG_API tg_status tg_print(tg_tensor *t);
-TG_API tg_status tg_fprint(FILE *file, tg_tensor *t);
+TG_API tg_status tg_fprint(FILE *file, tg_tensor *t); /* tg_print to a file.  Errors: the file cannot be written */
 
-/* The tape under root as a table: leaves, then ops in the order they were made; which rows each has as inputs (. for
-   one that wants no gradient), value and .grad of those with one element (... for more; - where there is none any
-   more), and what it saved for backward. */
+/* Prints the tape that leads to root as a table: leaves, then ops in the order in which they were made.  Columns: id,
+   op, name, shape, dtype, device; in (ids of the inputs; "." for one that needs no gradient); data and grad (value of
+   one element, "..." of more, "-" if there is none or it has been freed); saved (what is kept for backward). */
 TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
 
-/* The same as a Graphviz graph (dot -Tsvg): leaves blue, ops white, views green, moves orange.  At most 200 nodes,
-   those nearest to root; the others are one node that counts them. */
+/* The same as a graph for Graphviz (dot -Tsvg): leaves blue, ops white, views green, moves orange.  Of more than 200
+   nodes only the newest are drawn; one more node counts the others. */
 TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 #ifdef __cplusplus
