@@ -1170,7 +1170,7 @@ extern "C" {
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
 #define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
-#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* one thread only: nobody else was there */
+#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
 #endif
 
 enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
@@ -1180,28 +1180,29 @@ typedef struct tgi_thread tgi_thread;
 typedef struct tgi_node tgi_node;
 typedef struct tgi_frame tgi_frame;
 
-/* Tensors of one owner (a scope, a backward step, the unscoped): a circle of links with the head as its sentinel. */
+/* A circular doubly linked list of tensors or nodes; the list itself is a link, too, and stands between last and
+   first. */
 typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
 
-/* What ended a tensor. */
+/* What ended a tensor, for the error message where it is used afterwards. */
 typedef enum {
     TGI_ALIVE,
     TGI_BY_SCOPE,
     TGI_BY_RELEASE,
     TGI_BY_DROP,
-    TGI_BY_GRADIENT, /* it was a gradient: another one took its place, or its tensor ended */
+    TGI_BY_GRADIENT, /* it was a .grad: another gradient replaced it, or the tensor whose .grad it was ended */
     TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
-    TGI_BY_OWNER     /* an optimizer, a graph or a view of it was the last to hold it */
+    TGI_BY_OWNER     /* the last reference was that of an optimizer, a graph or a view of it */
 } tgi_cause;
 
 enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
 
-/* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
+/* The state of one thread.  A public function gets it with tgi_self() and passes it down. */
 struct tgi_thread {
     bool started;
 
-    /* The error record: the first error, and how many.  The program may clear it at any time, so the library decides
-       nothing by it: `raised` counts every error ever raised, and is never reset. */
+    /* The error record: the first error, and how many there were.  The program may clear it at any time, so the library
+       decides by `raised`, which counts all errors ever raised and is never reset. */
     tg_status error;
     int64_t errors;
     char message[TGI_ERROR_TEXT];
@@ -1211,30 +1212,31 @@ struct tgi_thread {
     bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
     char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
 
-    /* Numbers that tensors, graphs and open blocks may carry beyond tg_shutdown are never given out twice. */
+    /* tg_shutdown does not reset these counters: tensors, graphs and open blocks that outlive it carry their numbers,
+       so no number may be used twice. */
     uint64_t id;               /* of this thread */
-    uint64_t serials;          /* the last scope or mode opened */
+    uint64_t serials;          /* the last serial of a scope, mode or list of tensors */
     uint64_t node_count, runs; /* the last node and the last backward run */
     int hooks_ever;            /* the last hook */
     tgi_link nodes;            /* live nodes, oldest first */
 
-    const char *composite;   /* the op on whose behalf others run, for messages; or NULL.  This and all that follows is
-                                reset when the state of a thread begins */
-    bool debug;              /* TG_DEBUG: the memory of an ended tensor is never reused */
-    struct tgi_guard *guard; /* of the innermost callback that runs, or NULL */
+    const char *composite;   /* the op that the user called, where it calls other ops: messages name it.  Or NULL.  This
+                                and all that follows is reset when the state of a thread begins */
+    bool debug;              /* TG_DEBUG: the memory of an ended tensor's handle is never reused */
+    struct tgi_guard *guard; /* of the innermost callback that is running, or NULL */
 
     /* memory: freed blocks by size class */
     void *free_blocks[TGI_CLASSES];
     size_t cache_limit;
-    tg_stats_info stats;    /* live counts of this thread (they may be negative: others' tensors released here) */
-    tg_stats_info reported; /* the part of them that is in the process totals */
-    tg_device_stats on[TGI_PLACES]; /* the same by device: see tgi_on_device */
-    int64_t reported_on[TGI_PLACES]; /* bytes of it that are in the process totals */
+    tg_stats_info stats;    /* live counts of this thread; negative where it released tensors of other threads */
+    tg_stats_info reported; /* the part of stats that the process totals contain */
+    tg_device_stats on[TGI_PLACES]; /* counts by device: see tgi_on_device */
+    int64_t reported_on[TGI_PLACES]; /* the part of their bytes that the process totals contain */
 
     /* modes and defaults */
     bool grad_off, anomaly;
-    bool sync_checks; /* every op waits for its device, and reports what went wrong there */
-    int threads; /* OpenMP; 0: its choice */
+    bool sync_checks; /* every op waits for its device and reports what failed there */
+    int threads; /* for OpenMP; 0: OpenMP's own choice */
     tg_dtype default_dtype;
     tg_device default_device;
     tg_precision precision;
@@ -1247,24 +1249,23 @@ struct tgi_thread {
     bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
     unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
-    /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
-       own, and memory for new handles: it serves nothing else, so that an ended one can be told */
-    tgi_cause cause;
-    bool releasing_tensors;
-    tg_tensor *ended_tensors;
-    tgi_link *free_handles;
-    size_t handle_bytes; /* of each of them */
+    /* lifetimes (see the invariants at the top of TENSOR) */
+    tgi_cause cause;          /* what ends a tensor whose refs reach 0 now */
+    bool releasing_tensors;   /* tgi_release_tensors runs, or has to wait */
+    tg_tensor *ended_tensors; /* ended tensors that it has not released yet, linked by next_ended */
+    tgi_link *free_handles;   /* memory of freed handles, linked by next; new handles alone reuse it */
+    size_t handle_bytes;      /* the size of each */
 
-    /* tape: the worklist of dying nodes, and how many hooks are running within each other */
-    tgi_node *ended_nodes;
+    /* tape */
+    tgi_node *ended_nodes; /* nodes that are to be freed */
     bool releasing_nodes;
-    int hooking;
-    struct tgi_capture_list *captures; /* a checkpoint's forward, noting the tensors it depends on */
+    int hooking; /* how many hooks run, one inside the other */
+    struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
 };
 
 static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
 
-/* The process: allocator, error handler, threads that hold state, totals. */
+/* The state of the process: allocator, error handler, threads that hold state, totals. */
 static tg_allocator tgi_allocator;
 static struct {
     int lock; /* 1 while a thread reads or changes the rest */
@@ -1277,7 +1278,7 @@ static TGI_ALIGN_8 uint64_t tgi_threads_ever;
 static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
 static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
 
-/* Whether ended tensors are kept apart for good, so that every use of one is found. */
+/* Whether TG_DEBUG is set: then the handle of an ended tensor is never reused, and every use of one is an error. */
 static bool tgi_debug_requested(void)
 {
 #ifdef TG_DEBUG
@@ -1292,7 +1293,7 @@ static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
-    if (!S->id) { /* the first time; what the user retained over a tg_shutdown still belongs to this thread */
+    if (!S->id) { /* a thread keeps its id after tg_shutdown: tensors that the user retained still belong to it */
         S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
         S->nodes.prev = S->nodes.next = &S->nodes;
     }
@@ -1331,7 +1332,7 @@ const char *tg_build_info(void)
 
 /* ---- errors ---- */
 
-/* The default handler: an error in a loop is printed once. */
+/* The default handler.  It does not print the same message twice in a row: an error in a loop would fill the screen. */
 static void tgi_print_error(const char *message)
 {
     tgi_thread *S = &tgi_this_thread;
@@ -1347,7 +1348,8 @@ void tg_abort_on_error(tg_status code, const char *message, void *user)
     TG_ABORT();
 }
 
-/* Handler and user are one pair: threads that raise errors never see half of a change. */
+/* The lock makes one change of both: another thread that raises an error never sees the new handler with the old
+   user. */
 void tg_set_error_handler(tg_error_handler handler, void *user)
 {
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
@@ -1357,44 +1359,46 @@ void tg_set_error_handler(tg_error_handler handler, void *user)
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
 }
 
-/* While a callback of the user's runs, it cannot end what was there before it; on its return the guard tells whether it
-   has left everything as it must.  See "guards" in TENSOR. */
+/* What the library notes before it calls a function of the user's, to restore and check it afterwards.  The invariants
+   stand at "guards" in TENSOR. */
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
     const char *what;       /* "the hook", for messages */
-    const char *composite;  /* what messages spoke of before */
-    tgi_frame *frame;       /* the innermost frame then */
-    uint64_t frame_limit;   /* the last serial given out then: frames up to it cannot be closed */
-    uint64_t raised;        /* errors raised until then */
-    bool grad_off, misused;
-    /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
+    const char *composite;  /* S->composite before the call, as all the following */
+    tgi_frame *frame;
+    uint64_t frame_limit;   /* S->serials: the callback cannot close frames up to this serial */
+    uint64_t raised;
+    bool grad_off;
+    bool misused;           /* the callback tried to end a scope that was open before it, or its thread */
+    /* of a callback that interrupts other work (see tgi_guard_open_interrupt): its tensors, and the state before */
     bool interrupts, releasing_tensors;
     tgi_link made, *scope;
     uint64_t scope_serial;
 } tgi_guard;
+
+/* Errors call the user's handler, so they need guards; but guards need scopes and lifetimes, which stand in TENSOR, a
+   higher layer.  This is the one call from here to there. */
 static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
 static const struct {
     void (*open_interrupt)(tgi_guard *g, tgi_thread *S, const char *what);
     bool (*close)(tgi_guard *g);
-} tgi_guards = {tgi_guard_open_interrupt, tgi_guard_close}; /* what errors know of scopes and lifetimes */
+} tgi_guards = {tgi_guard_open_interrupt, tgi_guard_close};
 
-/* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
+/* Passes an error or a warning to the handler, which may call any function: clear the record, open scopes, raise
+   errors. */
 static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 {
-    tg_error_handler call;
-    void *user;
-    bool set;
-    tgi_guard guard;
     if (S->in_handler) return;
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
-    set = tgi_handler.set;
-    call = tgi_handler.call;
-    user = tgi_handler.user;
+    const bool set = tgi_handler.set;
+    const tg_error_handler call = tgi_handler.call;
+    void *const user = tgi_handler.user;
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
     if (!set) tgi_print_error(text);
     if (!set || !call) return;
+    tgi_guard guard;
     S->in_handler = true;
     tgi_guards.open_interrupt(&guard, S, "the error handler");
     call(code, text, user);
@@ -1402,18 +1406,18 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     S->in_handler = false;
 }
 
-/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return
-   tgi_fail(...)`. The first error of the thread is kept. */
+/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
+   `return tgi_fail(...);`.  The record keeps the thread's first error. */
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
-    char text[TGI_ERROR_TEXT], *hint;
+    char text[TGI_ERROR_TEXT];
+    const int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_list args;
-    int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_start(args, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
-    hint = strchr(text, '\n');
+    char *hint = strchr(text, '\n');
     if (hint && strlen(text) + 9 < sizeof text) {
         memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
         memcpy(hint + 1, "  hint: ", 8);
@@ -1435,7 +1439,7 @@ static inline tg_tensor *tgi_no_tensor(bool failed)
     return NULL;
 }
 
-/* Raises an error of an op that is over: another may be running now. */
+/* Raises an error of an op that has ended, so that S->composite is not the op that failed. */
 static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
 {
     const char *running = S->composite;
@@ -1445,10 +1449,10 @@ static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char 
     return false;
 }
 
-/* Tells the handler something that is no error. */
+/* Passes a warning to the handler: its code is TG_OK, and nothing is recorded. */
 static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
 
-/* These begin no state: a thread may ask after it has ended its own. */
+/* These do not begin the state of a thread, so they can be called after tg_thread_end. */
 bool tg_ok(void) { return tgi_this_thread.errors == 0; }
 const char *tg_error_message(void) { return tgi_this_thread.message; }
 tg_status tg_error_code(void) { return tgi_this_thread.error; }
@@ -1463,29 +1467,32 @@ void tg_clear_error(void)
     if (!S->in_handler) S->cleared = S->raised;
 }
 
-/* What a status-returning function says after a failure below it: the pending error's code, or the last one's if a
-   handler has cleared the record. */
+/* The status that a function returns after an error in what it called: that of the record, or of the last error if the
+   error handler has cleared the record. */
 static tg_status tgi_failed(const tgi_thread *S)
 {
     const tg_status code = S->error ? S->error : S->last_error;
     return code ? code : TG_ERR_ARGUMENT;
 }
 
-/* Whether an error was raised since `raised` was so, other than one that the program has forgiven by clearing the
-   record.  What the error handler clears is not forgiven. */
+/* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
+   Clearing it in the error handler does not count. */
 static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 {
     return S->raised > (raised > S->cleared ? raised : S->cleared);
 }
 
+/* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
+   the call that failed, so no other error is raised. */
 static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
-    if (S->errors) return false; /* it passes through */
+    if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
 }
 
-/* ---- numbers: the macros of math.h narrow on some systems ---- */
+/* ---- numbers ---- */
 
+/* In place of the macros of math.h, which convert a double to float on some systems. */
 static bool tgi_is_nan(double x) { return x != x; }
 static bool tgi_is_finite(double x) { return x - x == 0; }
 static bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
@@ -1530,7 +1537,7 @@ static void *tgi_raw_alloc(tgi_thread *S, size_t bytes)
     return tgi_allocator.alloc ? tgi_allocator.alloc(bytes, tgi_allocator.user) : malloc(bytes);
 }
 
-/* Gives cached blocks back until at most `keep` bytes are cached. */
+/* Returns cached blocks to the allocator until at most `keep` bytes are cached. */
 static void tgi_trim(tgi_thread *S, size_t keep)
 {
     for (int k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
@@ -1544,7 +1551,8 @@ static void tgi_trim(tgi_thread *S, size_t keep)
     }
 }
 
-/* The same for the memory of handles, which hold no data: only where the program asks for it, or the thread ends. */
+/* The same for the memory of handles.  Only for tg_set_cache_limit and the end of a thread: as long as that memory is
+   kept, using a tensor that has ended is an error and not undefined behaviour. */
 static void tgi_trim_handles(tgi_thread *S, size_t keep)
 {
     while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
@@ -1555,7 +1563,7 @@ static void tgi_trim_handles(tgi_thread *S, size_t keep)
     }
 }
 
-/* Memory from the allocator; when it has none, perhaps what is cached is enough. */
+/* Memory from the allocator.  If it has none, all cached blocks are returned to it before a second attempt. */
 static void *tgi_alloc_or_trim(tgi_thread *S, size_t bytes)
 {
     void *block = tgi_raw_alloc(S, bytes);
@@ -1573,11 +1581,10 @@ static bool tgi_may_cache(const tgi_thread *S, size_t bytes)
 static void *tgi_alloc(tgi_thread *S, size_t bytes)
 {
     size_t rounded = 0;
-    int k = tgi_size_class(bytes, &rounded);
-    void *block;
+    const int k = tgi_size_class(bytes, &rounded);
     if (k < 0 || k >= TGI_CLASSES) return NULL;
     if (S->free_blocks[k]) {
-        block = S->free_blocks[k];
+        void *block = S->free_blocks[k];
         S->free_blocks[k] = *(void **)block;
         S->stats.cached_bytes -= (int64_t)rounded;
         return block;
@@ -1585,13 +1592,12 @@ static void *tgi_alloc(tgi_thread *S, size_t bytes)
     return tgi_alloc_or_trim(S, rounded);
 }
 
-/* Gives back what tgi_alloc gave for this many bytes. */
+/* Frees a block that tgi_alloc returned for this many bytes; NULL is allowed. */
 static void tgi_free(tgi_thread *S, void *block, size_t bytes)
 {
-    size_t rounded = 0;
-    int k;
     if (!block) return;
-    k = tgi_size_class(bytes, &rounded);
+    size_t rounded = 0;
+    const int k = tgi_size_class(bytes, &rounded);
     if (!tgi_may_cache(S, rounded)) {
         tgi_raw_free(S, block, rounded);
         return;
@@ -1680,8 +1686,8 @@ static tgi_size_text tgi_text_of_size(double bytes)
     return size;
 }
 
-/* Records that a device has no memory for this many bytes (more than a size_t holds, perhaps); `cached` is what it
-   keeps for reuse, and what is in use are the tensors of the whole process. */
+/* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
+   `cached` bytes are kept for reuse; those in use are counted over all threads. */
 static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
 {
     char device[24] = "cpu";
@@ -1724,7 +1730,7 @@ tg_status tg_set_allocator(const tg_allocator *allocator)
 
 void tg_set_num_threads(int threads)
 {
-#ifdef _OPENMP /* which ends the process when the system has no more threads */
+#ifdef _OPENMP /* the limit is there because OpenMP ends the process when the system can start no more threads */
     const int most = omp_get_num_procs() < 16 ? 64 : 4 * omp_get_num_procs();
     if (threads > most) threads = most;
     if (threads > omp_get_thread_limit()) threads = omp_get_thread_limit();
@@ -1732,7 +1738,8 @@ void tg_set_num_threads(int threads)
     tgi_self()->threads = threads > 0 ? threads : 0;
 }
 
-/* Threads for a loop of this much work (elements or multiply-adds): one below the cost of waking others. */
+/* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
+   longer than the loop. */
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
@@ -1763,8 +1770,8 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 
 /* ---- conversions, the same on every device ---- */
 
-/* What kernels need on every device; the CUDA companion has its own words for it: __device__, and a product and a sum
-   that are never contracted, for the same bits everywhere. */
+/* Every device uses these functions.  tensorgrad_cuda.cu defines both macros itself: as __device__ functions, and as a
+   product and a sum that the compiler may not contract, so that results have the same bits everywhere. */
 #ifndef TGI_INLINE
 #define TGI_INLINE static inline
 #define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
@@ -1814,8 +1821,9 @@ TGI_INLINE uint16_t tgi_f32_to_f16(float x)
     return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
 }
 
-/* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
-   ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
+/* A double as the float from which f16 or bf16 is made.  To round twice would be wrong, so the float is cut off, and
+   its last bit is set if anything was lost ("round to odd"): the second rounding then sees on which side of a tie the
+   number lies. */
 TGI_INLINE float tgi_f64_to_odd_f32(double x)
 {
     const float f = (float)x;
@@ -1833,7 +1841,7 @@ TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
     return x < 0 ? -f : f;
 }
 
-/* Saturating, NaN to 0. */
+/* Doubles to integers: numbers out of range become the nearest one in range, and NaN becomes 0. */
 TGI_INLINE int64_t tgi_f64_to_i64(double x)
 {
     if (x != x) return 0;
@@ -1853,8 +1861,8 @@ TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64
 TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
-   bases. */
+/* base^exponent by squaring.  With a negative exponent it is 1 / base^-exponent without its fraction: 0, but 1 or -1
+   for the bases 1 and -1. */
 TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 {
     int64_t y = 1;
@@ -1865,8 +1873,8 @@ TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
     return y;
 }
 
-/* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
-   int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
+/* OP(name, stored type, value, value as int64_t, from float, from double, from int64_t), in the order of tg_dtype.  In
+   the two value columns x is the stored element; in the last three, which make a stored element, x is the number. */
 #define TGI_ELEMENTS(OP)                                                                                   \
     OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
     OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
@@ -1895,7 +1903,7 @@ tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
     if (tgi_dtypes[a].category != tgi_dtypes[b].category)
         return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
-    return TG_F32; /* bf16 with f16: neither holds the other */
+    return TG_F32; /* bf16 with f16: neither can represent all numbers of the other */
 }
 
 tg_status tg_set_default_dtype(tg_dtype dtype)
@@ -1935,8 +1943,8 @@ typedef enum {
     TGI_BERNOULLI /* 1 with probability lo */
 } tgi_random;
 
-/* Elements that one counter (128 random bits, four words) makes: four of 32 bits, or two of 64 where the dtype can show
-   more.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
+/* How many elements one counter (128 random bits, four words) makes: four from 32 bits each, or two from 64 bits where
+   32 are not enough.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
 TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
 {
     return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
@@ -1950,7 +1958,7 @@ TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t
 }
 
 /* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
-   numbers: as easy as 1, 2, 3" (2011).  The word at any counter can be had without those before it. */
+   numbers: as easy as 1, 2, 3" (2011).  The words of a counter do not depend on those of other counters. */
 TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
 {
     uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
@@ -1992,10 +2000,7 @@ TGI_INLINE double tgi_random_log(double x)
     return TGI_MUL_ADD((double)e, 0.693147180559945309, 2 * z * (1 + series));
 }
 
-/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
-   241: the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of
-   degree 7: in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used.
-   */
+/* (a[0] + a[1] r + ... + a[7] r^7) / (1 + b[0] r + ... + b[6] r^7) */
 TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
@@ -2004,6 +2009,10 @@ TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
     return above / TGI_MUL_ADD(below, r, 1);
 }
 
+/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
+   241: the percentage points of the normal distribution" (1988), good to 1e-16.  A ratio of two polynomials of degree
+   7: of q*q near the middle, of sqrt(-log p) in the tails.  It uses only sums, products, quotients and sqrt, which give
+   the same bits on every machine. */
 TGI_INLINE double tgi_random_inverse_normal(double p)
 {
     static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
@@ -2039,10 +2048,10 @@ TGI_INLINE uint64_t tgi_random_below(uint64_t range, uint64_t word)
     return (range >> 32) * (word >> 32) + (left >> 32) + (right >> 32);
 }
 
-/* A number from its word (or two).  Fractions have as many bits as the dtype, or rounding would make 1 of the last ones
-   below it; the inverse normal is taken in the middle of a 2^-32 (or 2^-52) cell, for it must never see 0 or 1. */
 TGI_INLINE uint64_t tgi_random_two_words(const uint32_t *word) { return (uint64_t)word[1] << 32 | word[0]; }
 
+/* A number in [0, 1) from one word, or two for f64.  It has only as many bits as the dtype: with more of them, the
+   largest ones would round to 1. */
 TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
 {
     switch (dtype) {
@@ -2053,13 +2062,14 @@ TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
     }
 }
 
+/* A standard normal number.  p is the middle of an interval of 2^-32 (f64: 2^-52), so it is never 0 or 1. */
 TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
 {
     if (dtype != TG_F64) return tgi_random_inverse_normal((*word + 0.5) * (1 / 4294967296.0));
     return tgi_random_inverse_normal(((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0));
 }
 
-/* 1 or 0; as fine as 2^-32 in every dtype. */
+/* 1 with this probability, else 0; in steps of 2^-32 in every dtype. */
 TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 {
     return *word * (1 / 4294967296.0) < probability ? 1 : 0;
