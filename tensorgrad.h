@@ -4735,28 +4735,64 @@ bool tg_op_waits(const char *op)
     return names[i] != NULL;
 }
 
-/* ======== @@TENSOR ================================================================================================ */
+/* ======== @@TENSOR ================================================================================================
 
-/* Work on a storage's bytes that its device's ordinary order knows nothing of: a copy by the copy stream, or what
-   another thread has asked for. */
+   A tensor is a handle (tg_tensor) on a storage, the bytes.  The invariants of both, and of scopes:
+
+   (1) refs counts the references to a handle; the tensor is alive while refs > 0.  One reference each belongs to: the
+       list that the tensor is in; every tg_param, tg_share and tg_retain (`retains` counts them, and tg_release drops
+       one); every view of it; the tensor whose .grad it is; an optimizer, a custom function or a backward that is
+       running.
+   (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, or S->unscoped.
+       tgi_join_list puts it there, tgi_leave_list takes it out, and whoever calls that drops the reference of the list
+       or passes it on.  link.next is NULL exactly if it is in none.  `scope` is the serial of the list, 0 for
+       S->unscoped.
+   (3) saved_refs counts what still needs the handle and its bytes: nodes that saved the tensor or whose edge points to
+       it, and gradient slots of a leaf; plus one while refs > 0, plus one while the tensor is in S->ended_tensors.  At
+       0 tgi_saved_unref drops the reference to the storage and frees the handle.
+   (4) A tensor has ended when refs has fallen to 0: tgi_release_tensor sets `ended`, so that no public function takes
+       it any more (tgi_usable), and puts it into S->ended_tensors.  tgi_release_tensors takes it out and drops its
+       references to node, hooks, .grad and base.  Shape, dtype and storage stay as they are until saved_refs is 0.
+   (5) A tensor that has ended can live again: tgi_ref takes refs from 0 to 1.  Backward does so with the saved tensors
+       that a rule reads (tgi_revive); they join the list of the step and end with it.  known_cause keeps what ended
+       them first.
+   (6) storage.refs counts the handles that use it, those included that have ended and are still saved.  At 0
+       tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter.
+   (7) A view has a reference to its base, has the same storage, and the base is no view.  Its node is up to date
+       exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
+       the base, and tgi_refresh_view gives the view a new node.  Every write in place, recorded or not, adds 1 to
+       storage.version (tgi_bump_version).
+   (8) A tensor has a reference to the node that made it; a leaf has no node, and may have a .grad and hooks.  A node
+       has references to older nodes, and counts in saved_refs of tensors, never in refs: a graph has no cycle, and does
+       not keep a tensor alive.
+   (9) A tensor belongs to the thread that made it (`owner`); the others may not use it.  The exception is TGI_SHARED:
+       such a tensor has no node and no base, and its counts and those of its storage are atomic.  A thread that writes
+       it has to see to it that no other one uses it meanwhile; the library only makes the device wait (tgi_wait_ready).
+  (10) The open scopes and modes of a thread are a stack of frames, S->frame, whose serials rise.  A serial is never
+       used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
+       when it was opened, and ends its tensors.
+  (11) What holds while a function of the user's runs stands at "guards". */
+
+/* The end of work on a storage's bytes that does not run in the order of the device's compute stream: a copy by the
+   copy stream, or work that another thread has started. */
 typedef struct tgi_pending_event {
     struct tgi_pending_event *next;
     const tgi_backend *backend; /* whose event, on which of its devices */
     int index;
-    bool reading; /* the work only reads them: others may, too */
-    void *event;  /* its end */
+    bool reading; /* the work only reads the bytes, so others may read them, too */
+    void *event;  /* the device reaches it when the work is done */
 } tgi_pending_event;
 
-/* Bytes on one device, counted.  Small host data stands behind the struct in the same block. */
+/* Bytes on one device; invariant 6.  Small host data stands behind the struct in the same block. */
 typedef struct tgi_storage {
     int32_t refs;
-    uint32_t version; /* in-place writes */
+    uint32_t version; /* writes in place so far, of any tensor that uses this storage */
     bool shared;      /* with other threads: refs is atomic */
     bool borrowed;    /* data belongs to the user */
     int index;        /* of the device */
     const tgi_backend *backend;
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
-    tgi_pending_event *pending; /* what is still to come, or NULL; only a writer changes those of a shared storage */
+    tgi_pending_event *pending; /* or NULL; of a shared storage only a writer removes events */
     const char *writer; /* the op that last wrote in place, for messages */
     size_t block;       /* bytes of this block */
     size_t bytes;       /* of data */
@@ -4772,48 +4808,46 @@ enum {
     TGI_REQUIRES_GRAD = 1,
     TGI_NO_GRAD_VIEW = 2, /* made under no_grad: must not be written in grad mode */
     TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
-    TGI_SHARED = 8,       /* usable from other threads: counts are atomic */
+    TGI_SHARED = 8,       /* other threads may use it: invariant 9 */
     TGI_RETAINS_GRAD = 16,
-    TGI_DEBUG_HANDLE = 32, /* its memory, a tgi_debug_handle, stays for good when it ends */
-    TGI_RELEASING = 64     /* waits in ended_tensors */
+    TGI_DEBUG_HANDLE = 32, /* with TG_DEBUG: the handle is part of a tgi_debug_handle, which is never freed */
+    TGI_RELEASING = 64     /* is in S->ended_tensors */
 };
 
-/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  saved_refs: saved slots and leaf edges
-   of nodes, plus one while refs is not 0.  At refs 0 the tensor has ended: it gives up node, gradient and base, and no
-   public function takes it any more; at saved_refs 0 its bytes go.  While a rule runs, the ended tensors that its node
-   saved are lent to it: they count as alive. */
+/* The handle; the invariants stand above. */
 struct tg_tensor {
-    tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
-    int32_t refs, saved_refs;
-    int32_t retains;  /* how many of refs the user holds */
-    uint32_t history; /* a base: how often it was rewritten in place; a view: what that was when its node was made */
+    tgi_link link;            /* in its list; must come first */
+    int32_t refs, saved_refs; /* invariants 1 and 3 */
+    int32_t retains;          /* how many of refs are the user's */
+    uint32_t history;         /* invariant 7 */
     uint8_t dtype, ndim;
     uint16_t flags;
-    int32_t output;       /* which output of node */
-    uint8_t ended, cause; /* a tgi_cause: what ended it; what will have, where that is known before: the user has let
-                             go of it, or it is lent to a rule */
+    int32_t output;      /* which output of node it is */
+    uint8_t ended;       /* a tgi_cause: what ended it, or TGI_ALIVE */
+    uint8_t known_cause; /* the cause to report when it ends, where that is known before; TGI_ALIVE: S->cause */
     tgi_storage *storage;
-    int64_t offset; /* in elements */
+    int64_t offset; /* of the first element in the storage, in elements */
     tgi_node *node; /* what made it; NULL for leaves */
     tg_tensor *base, *grad;
-    uint64_t scope, owner; /* serial of its scope; id of its thread */
+    uint64_t scope, owner; /* serial of its list; id of its thread */
     char *name;
     tgi_hook_entry *hooks; /* of a leaf */
     tgi_grad_slot *slot;   /* of a leaf in a running backward */
-    tg_tensor *next_ended; /* in ended_tensors */
+    tg_tensor *next_ended; /* in S->ended_tensors */
     const char *maker;     /* with TG_DEBUG: the function that made it */
-    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS];
+    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS]; /* strides in elements */
 };
 
-/* With TG_DEBUG: the memory of a handle, which stays where it is, and the name that it had. */
+/* With TG_DEBUG a handle's memory is never freed, and keeps the tensor's name for messages. */
 typedef struct tgi_debug_handle {
     struct tgi_debug_handle *next;
     char name[64];
     tg_tensor t;
 } tgi_debug_handle;
-static tgi_debug_handle *tgi_debug_handles; /* all of them, of all threads: a leak checker finds them here */
+static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps leak checkers quiet */
 
-/* What is no shape is refused by the function that gets it: -1 dims stand for numbers that are not there. */
+/* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
+   (dims is NULL) make ndim -1. */
 tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
@@ -4840,7 +4874,7 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
     return s;
 }
 
-/* The name of t, or of what it is a view of; NULL when there is none. */
+/* The name of t, or of its base; NULL if there is none. */
 static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
 
 /* "[2, 3]", or "[2, 3] 'weight'" of a tensor with a name */
@@ -4854,6 +4888,7 @@ static tgi_text tgi_shape_text(const tg_tensor *t)
 
 /* ---- lifetimes ---- */
 
+/* Adds `by` to one of t's counts and returns the sum; atomically if t is shared (invariant 9). */
 static inline int32_t tgi_count(const tg_tensor *t, int32_t *count, int32_t by)
 {
     return t->flags & TGI_SHARED ? TGI_ATOMIC_ADD(count, by) : (*count += by);
@@ -4864,81 +4899,84 @@ static inline int32_t tgi_refs(const tg_tensor *t)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
 }
 
-static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *m)
+static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *e)
 {
-    m->backend->event_destroy(S, m->event);
-    tgi_free(S, m, sizeof *m);
+    e->backend->event_destroy(S, e->event);
+    tgi_free(S, e, sizeof *e);
 }
 
-/* Before the bytes are used, or written: their device's further work waits for what is to come; the host does, if they
-   are the host's.  A writer of what other threads use waits for the work of them all. */
+/* Called before the bytes are read or written.  If they are the host's, it blocks until the pending events have
+   happened; else it makes the device's later work wait for them.  To write a shared storage it blocks until the device
+   has done the work of all threads.  False after recording an error. */
 static bool tgi_wait_pending(tgi_thread *S, tgi_storage *s, bool writing)
 {
-    tgi_pending_event **at = &s->pending;
     if (writing && s->shared && !s->backend->device_sync(S, s->index)) return false;
-    while (*at) {
-        tgi_pending_event *m = *at;
-        if (m->reading && !writing) {
-            at = &m->next;
+    for (tgi_pending_event **at = &s->pending; *at;) {
+        tgi_pending_event *e = *at;
+        if (e->reading && !writing) {
+            at = &e->next;
             continue;
         }
-        if (!(s->backend->host ? m->backend->event_sync(S, m->index, m->event)
-                               : m->backend->event_wait(S, s->index, m->event))) {
+        if (!(s->backend->host ? e->backend->event_sync(S, e->index, e->event)
+                               : e->backend->event_wait(S, s->index, e->event))) {
             return false;
         }
-        if (s->shared && !writing) { /* others wait for it, too */
-            at = &m->next;
+        if (s->shared && !writing) { /* it stays: other threads have to wait for it, too */
+            at = &e->next;
             continue;
         }
-        *at = m->next;
-        tgi_pending_event_free(S, m);
+        *at = e->next;
+        tgi_pending_event_free(S, e);
     }
     return true;
 }
 
-/* The same before the bytes go: where an event fails, the device has to be idle. */
+/* Waits until no device still uses these bytes; called before they are freed.  If an event fails, it waits for the
+   whole device. */
 static void tgi_wait_before_free(tgi_thread *S, tgi_storage *s)
 {
     if (tgi_wait_pending(S, s, true)) return;
     if (s->shared) s->backend->device_sync(S, s->index);
     while (s->pending) {
-        tgi_pending_event *m = s->pending;
-        m->backend->device_sync(S, m->index);
-        s->pending = m->next;
-        tgi_pending_event_free(S, m);
+        tgi_pending_event *e = s->pending;
+        e->backend->device_sync(S, e->index);
+        s->pending = e->next;
+        tgi_pending_event_free(S, e);
     }
 }
 
-/* Notes that the bytes are in use up to here, by the device or its copy stream; in place of what was noted before of
-   the same use, for a stream does its work in order.  False after recording an error, which names op; without op the
-   caller has another way where there is no memory, and nothing is recorded of that. */
+/* Adds the event that the device (or its copy stream) reaches after all work asked of it until now: that work reads the
+   bytes, or writes them, too.  It replaces an earlier event of the same kind, because a stream does its work in order.
+   False after recording an error.  If op is NULL, a failed allocation returns false without an error: then the caller
+   has to wait in another way. */
 static bool tgi_add_pending_event(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
                                   bool copy_stream, bool reading)
 {
-    tgi_pending_event *m = s->pending;
     void *event;
-    while (m && (m->backend != backend || m->index != index || m->reading != reading)) m = m->next;
     if (!backend->event_record(S, index, copy_stream, &event)) return false;
-    if (m) {
-        backend->event_destroy(S, m->event);
-        m->event = event;
+    tgi_pending_event *e = s->pending;
+    while (e && (e->backend != backend || e->index != index || e->reading != reading)) e = e->next;
+    if (e) {
+        backend->event_destroy(S, e->event);
+        e->event = event;
         return true;
     }
-    m = (tgi_pending_event *)tgi_alloc(S, sizeof *m);
-    if (!m) {
+    e = (tgi_pending_event *)tgi_alloc(S, sizeof *e);
+    if (!e) {
         backend->event_destroy(S, event);
-        return op && tgi_no_memory(S, op, sizeof *m);
+        return op && tgi_no_memory(S, op, sizeof *e);
     }
-    m->backend = backend;
-    m->index = index;
-    m->reading = reading;
-    m->event = event;
-    m->next = s->pending;
-    s->pending = m;
+    e->backend = backend;
+    e->index = index;
+    e->reading = reading;
+    e->event = event;
+    e->next = s->pending;
+    s->pending = e;
     return true;
 }
 
-/* After a write in place: tape and other threads learn of it. */
+/* After a write in place (invariant 7).  Other threads have to wait for a write on a device: by an event, or, where
+   that cannot be allocated, this thread waits for the device at once. */
 static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
@@ -4947,26 +4985,26 @@ static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
         s->backend->device_sync(S, s->index);
 }
 
-/* Page-locked memory goes back with the event before which a copy still uses it. */
+/* Frees page-locked memory.  With a single event of its own device pending, the backend gets that event and waits for
+   it before it uses the memory again, so that the host does not have to wait here. */
 static void tgi_free_pinned_storage(tgi_thread *S, tgi_storage *s)
 {
-    tgi_pending_event *m = s->pending;
-    void *event = m && !m->next && m->backend == s->pinned ? m->event : NULL;
-    if (event)
-        tgi_free(S, m, sizeof *m);
-    else
-        tgi_wait_before_free(S, s);
+    tgi_pending_event *e = s->pending;
+    void *event = e && !e->next && e->backend == s->pinned ? e->event : NULL;
+    if (event) tgi_free(S, e, sizeof *e);
+    else tgi_wait_before_free(S, s);
     s->pinned->free_pinned(S, s->data, s->bytes, event);
 }
 
-/* With TG_DEBUG: the bytes of an ended tensor become NaN, or -1, so that a pointer to them that is still used shows. */
+/* With TG_DEBUG: sets all bits of the bytes before they are freed (NaN in floats, -1 in signed integers), so that
+   reading them through a pointer that is no longer valid gives conspicuous values. */
 static void tgi_poison(tgi_thread *S, const tgi_storage *s)
 {
-    tgi_loop loop;
     if (s->backend->host) {
         memset(s->data, 0xFF, s->bytes);
         return;
     }
+    tgi_loop loop;
     memset(&loop, 0, sizeof loop);
     loop.ndim = loop.nargs = 1;
     loop.dim[0] = (int64_t)s->bytes;
@@ -4978,12 +5016,19 @@ static void tgi_poison(tgi_thread *S, const tgi_storage *s)
     s->backend->fill(S, &loop);
 }
 
+/* Invariant 6. */
+static void tgi_storage_ref(tgi_storage *s)
+{
+    if (s->shared) TGI_ATOMIC_ADD(&s->refs, 1);
+    else s->refs++;
+}
+
 static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
 {
-    tgi_guard guard;
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
+        tgi_guard guard;
         tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
         s->deleter(s->user);
         tgi_guard_close(&guard);
@@ -5013,7 +5058,7 @@ static void tgi_unlink(tgi_link *item)
     item->prev = item->next = NULL;
 }
 
-/* Takes t out of the list that it is in. */
+/* Takes t out of its list, if it is in one.  The caller now has the list's reference (invariant 2). */
 static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
 {
     if (!t->link.next) return;
@@ -5021,7 +5066,8 @@ static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
     if (t->scope == 0) S->stats.unscoped--;
 }
 
-/* The handler may release what an op is using, so it hears of this when a call begins that has nothing in use yet. */
+/* Called where a public function begins, and not where the tensor is made: the error handler may release tensors, also
+   those that an op is using. */
 static void tgi_warn_unscoped(tgi_thread *S)
 {
     S->must_warn_unscoped = false;
@@ -5029,7 +5075,8 @@ static void tgi_warn_unscoped(tgi_thread *S)
              "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
 }
 
-/* Puts t into a list: a scope's, or the unscoped one (serial 0). */
+/* Puts t, which is in no list, into this one; its serial is 0 if it is S->unscoped.  The list takes over a reference
+   of the caller's (invariant 2). */
 static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t serial)
 {
     tgi_link_last(list, &t->link);
@@ -5043,13 +5090,12 @@ static void tgi_free_name(tgi_thread *S, char *name)
     if (name) tgi_free(S, name, strlen(name) + 1);
 }
 
-/* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended;
-   with TG_DEBUG it serves one handle alone. */
+/* Memory for a handle, or NULL.  Freed handles are reused for handles alone, so that tgi_usable may read `ended` of one
+   that was freed; with TG_DEBUG they are not reused at all. */
 static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
-    tgi_link *block = S->free_handles;
-    tgi_debug_handle *handle;
     if (!S->debug) {
+        tgi_link *block = S->free_handles;
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
         S->free_handles = block->next;
@@ -5057,7 +5103,8 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
         return (tg_tensor *)(void *)block;
     }
     S->stats.allocations++;
-    handle = (tgi_debug_handle *)malloc(sizeof *handle); /* it outlives every allocator that the program sets */
+    /* from malloc, because it is used longer than any allocator that the program sets */
+    tgi_debug_handle *handle = (tgi_debug_handle *)malloc(sizeof *handle);
     if (!handle) return NULL;
     handle->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, handle);
     handle->name[0] = 0;
@@ -5066,11 +5113,10 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 
 static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
 {
-    tgi_debug_handle *handle;
     t->storage = NULL;
-    if (t->flags & TGI_DEBUG_HANDLE) {
-        handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
-        if (t->name) snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
+    if ((t->flags & TGI_DEBUG_HANDLE) && t->name) {
+        tgi_debug_handle *handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
+        snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
     }
     tgi_free_name(S, t->name);
     t->name = NULL;
@@ -5084,6 +5130,9 @@ static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
     S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 
+/* Invariant 3.  A tensor that could not be made has no storage. */
+static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
+
 static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_count(t, &t->saved_refs, -1) != 0) return;
@@ -5092,24 +5141,24 @@ static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
     tgi_free_handle(S, t);
 }
 
-/* What a tensor knows of its history is how to let go of it. */
+/* The two functions of the tape, a higher layer, that tensors need. */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t);
 static char **tgi_history_name(tg_tensor *t);
 static const struct {
-    void (*release)(tgi_thread *S, tg_tensor *t);
-    char **(*name)(tg_tensor *t); /* where what made t keeps the name of its output; NULL for leaves */
+    void (*release)(tgi_thread *S, tg_tensor *t); /* drops t's references to its node and hooks */
+    char **(*name)(tg_tensor *t);                 /* where t's node keeps the name of its output; NULL for leaves */
 } tgi_history = {tgi_release_history, tgi_history_name};
 
-/* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
-   list (by their links), so that no chain of gradients, however long, recurses. */
 static void tgi_release_tensors(tgi_thread *S);
 
+/* From alive to ended (invariant 4), when the last of refs was dropped.  What refs counted in saved_refs now stands for
+   the place in S->ended_tensors. */
 static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
 {
     tgi_leave_list(S, t);
-    t->ended = t->cause ? t->cause : (uint8_t)S->cause;
-    t->cause = TGI_ALIVE;
-    if (t->flags & TGI_RELEASING) { /* it had come back to life while it waited */
+    t->ended = t->known_cause ? t->known_cause : (uint8_t)S->cause;
+    t->known_cause = TGI_ALIVE;
+    if (t->flags & TGI_RELEASING) { /* it is still there from the first time that it ended (invariant 5) */
         tgi_saved_unref(S, t);
         return;
     }
@@ -5124,28 +5173,30 @@ static void tgi_unref(tgi_thread *S, tg_tensor *t)
     if (t && tgi_count(t, &t->refs, -1) == 0) tgi_release_tensor(S, t);
 }
 
-/* The same, for a reference whose end the user is told of by this cause. */
+/* The same, and if this ends the tensor, the cause that messages will give. */
 static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
 {
-    const tgi_cause was = S->cause;
+    const tgi_cause before = S->cause;
     S->cause = cause;
     tgi_unref(S, t);
-    S->cause = was;
+    S->cause = before;
 }
 
+/* Drops what the ended tensors refer to (invariant 4).  A tensor that ends by this joins S->ended_tensors: a loop, not
+   a recursion, frees a chain of gradients of any length. */
 static void tgi_release_tensors(tgi_thread *S)
 {
     S->releasing_tensors = true;
     while (S->ended_tensors) {
-        tg_tensor *t = S->ended_tensors, *grad, *base;
+        tg_tensor *t = S->ended_tensors;
         S->ended_tensors = t->next_ended;
         t->flags &= (uint16_t)~TGI_RELEASING;
-        if (tgi_refs(t) > 0) { /* it has come back to life */
+        if (tgi_refs(t) > 0) { /* it is alive again (invariant 5) */
             tgi_saved_unref(S, t);
             continue;
         }
         if (t->node || t->hooks) tgi_history.release(S, t);
-        grad = t->grad, base = t->base;
+        tg_tensor *grad = t->grad, *base = t->base;
         t->grad = t->base = NULL;
         tgi_unref_by(S, grad, TGI_BY_GRADIENT);
         tgi_unref_by(S, base, TGI_BY_OWNER);
@@ -5154,19 +5205,16 @@ static void tgi_release_tensors(tgi_thread *S)
     S->releasing_tensors = false;
 }
 
-static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
-
-/* One more handle.  A tensor that was only saved (a rule takes a view of it) is alive again, and saved_refs counts that
-   once more. */
+/* Invariant 1; a tensor that had ended is alive again (invariant 5). */
 static void tgi_ref(tg_tensor *t)
 {
     if (tgi_count(t, &t->refs, 1) != 1) return;
     tgi_saved_ref(t);
-    if (t->ended) t->cause = t->ended;
+    if (t->ended) t->known_cause = t->ended;
     t->ended = TGI_ALIVE;
 }
 
-/* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
+/* Around a callback, so that it cannot end a tensor that is used after it. */
 static void tgi_ref_all(tg_tensor *const *list, int n)
 {
     for (int i = 0; i < n; ++i) tgi_ref(list[i]);
@@ -5179,14 +5227,14 @@ static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
 
 /* ---- scopes ---- */
 
-/* One open scope or mode.  The stack of frames is a list of blocks, so it has no limit. */
+/* One open scope or mode (invariant 10). */
 struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
-    int kind;
-    bool grad_off;       /* what it was when the frame was opened */
-    tgi_link list;       /* a scope's tensors */
-    tgi_link *scope;     /* the list, and its serial, that was current before */
+    int kind;        /* TGI_GUARD_SCOPE or TGI_GUARD_GRAD */
+    tgi_link list;   /* a scope's tensors */
+    bool grad_off;   /* this and the following: what S had when the frame was opened */
+    tgi_link *scope;
     uint64_t scope_serial;
 };
 
@@ -5223,10 +5271,10 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     return f->serial;
 }
 
-/* Closes every frame opened after `until`, which is then the innermost one. */
-static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
+/* Closes the frames above `innermost`; NULL: all of them. */
+static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
 {
-    while (S->frame && S->frame != until) {
+    while (S->frame && S->frame != innermost) {
         tgi_frame *f = S->frame;
         S->frame = f->below;
         S->scope = f->scope;
@@ -5237,8 +5285,8 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
     }
 }
 
-/* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the
-   callback that is running. */
+/* Closes the frame with this serial and those above it.  False if it is not open, or was opened before the callback
+   that is running was called. */
 static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 {
     tgi_frame *f = S->frame;
@@ -5252,14 +5300,14 @@ static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
     return true;
 }
 
-/* ---- guards: what holds while a callback of the user's runs ----
+/* ---- guards: what holds while a callback, a function of the user's, runs ----
 
-   (1) The tensors that the library goes on to use have a handle of its own.
-   (2) No scope that was open before can be ended, and neither tg_shutdown nor tg_thread_end runs.
-   (3) The error handler and deleters are called in the middle of other work: ended tensors wait to be freed until they
-       have returned, and the tensors that they make end then.
-   (4) Afterwards scopes that were left open are closed, and modes are as they were; both that and an attempt on an
-       outer scope is an error of the callback, whatever it returned. */
+   (1) The library has a reference of its own to each tensor that it uses afterwards.
+   (2) The callback cannot end a scope that was open before it, and cannot call tg_shutdown or tg_thread_end.
+   (3) The error handler, deleters and free_user interrupt other work (tgi_guard_open_interrupt).  Tensors that end
+       meanwhile stay in S->ended_tensors, and those that the callback makes end when it has returned.
+   (4) When it has returned, scopes that it left open are closed and grad mode is restored (tgi_guard_close).  A scope
+       left open is an error, and so is an attempt at (2), whatever the callback returned. */
 
 static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
 {
@@ -5273,7 +5321,7 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->grad_off = S->grad_off;
     g->misused = g->interrupts = false;
     S->guard = g;
-    S->composite = NULL; /* its errors are its own */
+    S->composite = NULL; /* messages about the callback's calls name those */
 }
 
 static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
@@ -5290,7 +5338,7 @@ static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *wh
     S->scope_serial = S->serials;
 }
 
-/* False, after recording an error, if the callback has left a scope open or tried to end one of its caller's. */
+/* False, after recording an error, if the callback broke (2) or left a scope open (4). */
 static bool tgi_guard_close(tgi_guard *g)
 {
     tgi_thread *S = g->S;
@@ -5316,7 +5364,7 @@ static bool tgi_guard_close(tgi_guard *g)
     return !left_open && !g->misused;
 }
 
-/* Whether the callback that the guard was opened for raised an error, and did not clear it. */
+/* Whether the callback of this guard raised an error and did not clear it. */
 static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S, g->raised); }
 
 tg_mark tg_scope_begin(void)
@@ -5329,7 +5377,7 @@ tg_mark tg_scope_begin(void)
 void tg_scope_end(tg_mark mark)
 {
     tgi_thread *S = tgi_self();
-    if (mark.serial == 0) return; /* the begin failed and has said so */
+    if (mark.serial == 0) return; /* tg_scope_begin failed, with an error */
     if (tgi_frame_close(S, mark.serial)) return;
     if (S->guard && mark.serial <= S->guard->frame_limit) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "%s cannot end a scope that was opened before it was called",
@@ -5350,14 +5398,15 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     return hold;
 }
 
-/* Acts only if the hold is the one that was opened: a jump past its declaration leaves garbage in it. */
+/* Does nothing unless hold->self is its own address: a goto past the declaration leaves it uninitialised, but its
+   cleanup still runs. */
 void tgi_scope_guard_close(tgi_scope_guard *hold)
 {
     if (hold->self == (const void *)hold && hold->serial) tgi_frame_close(tgi_self(), hold->serial);
     hold->serial = 0;
 }
 
-/* The innermost open scope's frame, if new tensors go there (not into a backward step's own list). */
+/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
 static tgi_frame *tgi_innermost_scope(tgi_thread *S)
 {
     tgi_frame *f = S->frame;
@@ -5468,7 +5517,7 @@ tg_tensor *tg_retain(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "retain", "t", t)) return NULL;
     tgi_ref(t);
-    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->cause = TGI_ALIVE;
+    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->known_cause = TGI_ALIVE;
     return t;
 }
 
@@ -5478,7 +5527,7 @@ void tg_release(tg_tensor *t)
     int32_t retains;
     if (!t || !tgi_argument(S, "release", "t", t)) return;
     retains = tgi_count(t, &t->retains, -1);
-    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->cause = TGI_BY_RELEASE;
+    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->known_cause = TGI_BY_RELEASE;
     if (retains < 0) {
         tgi_count(t, &t->retains, 1);
         if (!t->link.next || t->scope != 0) {
