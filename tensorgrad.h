@@ -4744,9 +4744,9 @@ bool tg_op_waits(const char *op)
        one); every view of it; the tensor whose .grad it is; an optimizer, a custom function or a backward that is
        running.
    (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, or S->unscoped.
-       tgi_join_list puts it there, tgi_leave_list takes it out, and whoever calls that drops the reference of the list
-       or passes it on.  link.next is NULL exactly if it is in none.  `scope` is the serial of the list, 0 for
-       S->unscoped.
+       tgi_join_list puts it there, with a reference for the list.  Who takes it out (tgi_leave_list) drops that
+       reference or passes it on, as tg_keep and tg_param do.  link.next is NULL exactly if it is in none.  `scope` is
+       the serial of the list, 0 for S->unscoped.
    (3) saved_refs counts what still needs the handle and its bytes: nodes that saved the tensor or whose edge points to
        it, and gradient slots of a leaf; plus one while refs > 0, plus one while the tensor is in S->ended_tensors.  At
        0 tgi_saved_unref drops the reference to the storage and frees the handle.
@@ -5058,7 +5058,7 @@ static void tgi_unlink(tgi_link *item)
     item->prev = item->next = NULL;
 }
 
-/* Takes t out of its list, if it is in one.  The caller now has the list's reference (invariant 2). */
+/* Takes t out of its list, if it is in one (invariant 2). */
 static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
 {
     if (!t->link.next) return;
@@ -5414,8 +5414,9 @@ static tgi_frame *tgi_innermost_scope(tgi_thread *S)
     return f && f->serial == S->scope_serial ? f : NULL;
 }
 
-/* ---- arguments: every public function gets its tensors by tgi_argument or tgi_arguments ---- */
+/* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
+/* Invariants 4 and 9. */
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
     return t && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
@@ -5432,18 +5433,17 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
         "ended with the optimizer, graph or view that held it last"};
-    const tgi_debug_handle *handle =
-        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
-    const char *name;
     if (!(t->flags & TGI_DEBUG_HANDLE))
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
-    name = t->name ? t->name : handle->name;
+    const tgi_debug_handle *handle =
+        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
+    const char *name = t->name ? t->name : handle->name;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
                     t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
                     *name ? " '" : "", name, *name ? "'" : "");
 }
 
-/* Why t cannot be used; false, always. */
+/* The error that says why t cannot be used; false, always. */
 static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
@@ -5460,19 +5460,20 @@ static inline bool tgi_argument(tgi_thread *S, const char *op, const char *argum
     return TGI_LIKELY(tgi_usable(S, t)) || tgi_bad_argument(S, op, argument, t);
 }
 
-/* The name of argument i: from "a,b" one of them, from "tensors" tensors[i]. */
+/* The name of argument i of a list: "b" for i = 1 of "a,b"; "tensors[1]" where arguments is the one name "tensors". */
 static tgi_text tgi_argument_name(const char *arguments, int i, int count)
 {
     tgi_text name;
     const char *p = arguments;
-    bool list = count > 1 && !strchr(p, ','); /* one name for all */
+    const bool list = count > 1 && !strchr(p, ',');
     for (int k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
     if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
     else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
     return name;
 }
 
-/* The same for a list of tensors, "tensors" or "a,b,weight", of which the first `required` must not be NULL. */
+/* The same for a list of tensors with the name "tensors" or the names "a,b,weight".  Those after the first `required`
+   may be NULL. */
 static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
                               int required)
 {
@@ -5483,16 +5484,15 @@ static bool tgi_argument_list(tgi_thread *S, const char *op, const char *argumen
     return true;
 }
 
-/* The same for up to four tensors; those after the first `required` may be NULL. */
+/* The same for up to four tensors. */
 static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
                           tg_tensor *b, tg_tensor *c, tg_tensor *d)
 {
-    tg_tensor *in[4];
-    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    tg_tensor *const in[4] = {a, b, c, d};
     return tgi_argument_list(S, op, arguments, in, 4, required);
 }
 
-/* A shape, list of dims or index that the user gave: the one place where its number of dims is checked. */
+/* Whether the number of dims of a shape, list of dims or index from the user is valid; no other function checks it. */
 static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
 {
     if (TGI_LIKELY(shape->ndim >= 0 && shape->ndim <= TG_MAX_DIMS)) return true;
@@ -5500,12 +5500,19 @@ static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argume
                     shape->ndim);
 }
 
+/* Whether t is in this thread's list of that serial.  A tensor that other threads may use can be in a list of its own
+   thread (as the .grad of a shared leaf), and the serials of two threads may be the same. */
+static bool tgi_in_list(const tgi_thread *S, const tg_tensor *t, uint64_t serial)
+{
+    return t->link.next && t->scope == serial && t->owner == S->id;
+}
+
 tg_tensor *tg_keep(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_frame *f = tgi_innermost_scope(S);
     if (!tgi_argument(S, "keep", "t", t)) return NULL;
-    if (f && t->link.next && t->scope == f->serial) {
+    const tgi_frame *f = tgi_innermost_scope(S);
+    if (f && tgi_in_list(S, t, f->serial)) {
         tgi_leave_list(S, t);
         tgi_join_list(S, t, f->scope, f->scope_serial);
     }
@@ -5524,13 +5531,12 @@ tg_tensor *tg_retain(tg_tensor *t)
 void tg_release(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    int32_t retains;
     if (!t || !tgi_argument(S, "release", "t", t)) return;
-    retains = tgi_count(t, &t->retains, -1);
+    const int32_t retains = tgi_count(t, &t->retains, -1);
     if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->known_cause = TGI_BY_RELEASE;
     if (retains < 0) {
         tgi_count(t, &t->retains, 1);
-        if (!t->link.next || t->scope != 0) {
+        if (!tgi_in_list(S, t, 0)) { /* a tensor in no scope may be released without tg_retain */
             tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s belongs to %s\n"
                      "release what tg_param or tg_retain returned, once each",
                      tgi_shape_text(t).text, t->link.next ? "a scope" : "others");
@@ -5541,10 +5547,10 @@ void tg_release(tg_tensor *t)
     tgi_unref_by(S, t, TGI_BY_RELEASE);
 }
 
-/* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
+/* The reference of t's list becomes one of the user's; a tensor in no list gets one more. */
 static void tgi_retain_from_list(tgi_thread *S, tg_tensor *t)
 {
-    if (t->link.next) tgi_leave_list(S, t);
+    if (t->link.next && t->owner == S->id) tgi_leave_list(S, t);
     else tgi_ref(t);
     tgi_count(t, &t->retains, 1);
 }
@@ -5553,12 +5559,13 @@ void tg_drop(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     if (!t || !tgi_argument(S, "drop", "t", t)) return;
-    if (!t->link.next || t->scope != S->scope_serial) return; /* another scope's, or the user's */
+    if (!tgi_in_list(S, t, S->scope_serial)) return;
     tgi_leave_list(S, t);
     tgi_unref_by(S, t, TGI_BY_DROP);
 }
 
-/* From here on counts are atomic, and on a device other threads wait for what this one has asked for. */
+/* From here on other threads may use t (invariant 9).  They wait for the work on it that this thread has given to the
+   device. */
 static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
 {
     tgi_storage *s = t->storage;
@@ -5599,7 +5606,7 @@ static tg_status tgi_end_thread(tgi_thread *S)
     return TG_OK;
 }
 
-/* The state of a thread cannot end while the library itself waits for a callback to return. */
+/* Not while a callback is running: the library uses the state of the thread when it returns. */
 static bool tgi_may_end(tgi_thread *S, const char *op)
 {
     if (!S->guard) return true;
@@ -5617,8 +5624,8 @@ tg_status tg_thread_end(void)
 tg_status tg_shutdown(void)
 {
     tgi_thread *S = tgi_self();
-    int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (!tgi_may_end(S, "shutdown")) return TG_ERR_ARGUMENT;
+    const int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (others > 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "shutdown", "%lld other threads hold state\nend each with tg_thread_end() first",
                  (long long)others);
@@ -5629,14 +5636,15 @@ tg_status tg_shutdown(void)
 
 /* ---- making tensors ---- */
 
-/* dims and the product of their sizes; false after recording an error when one is negative or the product overflows. */
+/* Stores the number of elements of a shape; false after recording an error if a size is negative or the number too
+   large. */
 static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64_t *dims, int64_t *numel)
 {
-    int64_t n = 1;
-    bool empty = false;
     if (ndim < 0 || ndim > TG_MAX_DIMS) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "a tensor has at most %d dims, not %d", TG_MAX_DIMS, ndim);
     }
+    int64_t n = 1;
+    bool empty = false;
     for (int i = 0; i < ndim; ++i) {
         if (dims[i] < 0) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "Trying to create tensor with negative dimension %lld: %s",
@@ -5644,8 +5652,8 @@ static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64
         }
         empty = empty || dims[i] == 0;
     }
-    for (int i = 0; i < ndim; ++i) { /* checked even when empty: strides are products too */
-        int64_t size = dims[i] ? dims[i] : 1;
+    for (int i = 0; i < ndim; ++i) { /* of an empty tensor, too: its strides are such products */
+        const int64_t size = dims[i] ? dims[i] : 1;
         if (n > INT64_MAX / 16 / size) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "the number of elements of shape %s overflows",
                             tgi_dims_text(ndim, dims).text);
@@ -5663,11 +5671,18 @@ static int64_t tgi_numel(const tg_tensor *t)
     return n;
 }
 
+/* t if ok; else NULL, and t is released: its list held the only reference. */
+static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
+{
+    if (t && !ok) tgi_unref(S, t);
+    return ok ? t : NULL;
+}
+
 /* A handle without shape or storage, in the current scope; NULL after recording an error. */
 static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
     tg_tensor *t = tgi_alloc_handle(S);
-    if (!t) return tgi_no_memory(S, op, sizeof *t), t;
+    if (!t) return tgi_no_tensor(tgi_no_memory(S, op, sizeof *t));
     memset(t, 0, offsetof(tg_tensor, dim));
     if (S->debug) {
         t->flags = TGI_DEBUG_HANDLE;
@@ -5681,37 +5696,48 @@ static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
     return t;
 }
 
-/* Which memory of a device: any; page-locked, of the host's; a device's that the copy stream will fill. */
+/* Which kind of memory: ordinary memory of the device; page-locked memory of the host; memory of the device that the
+   copy stream will fill. */
 typedef enum { TGI_ORDINARY, TGI_PINNED, TGI_FOR_COPY_STREAM } tgi_memory;
 
 enum { TGI_INLINE_BYTES = 512 };
 
-/* Storage of this many bytes on a device, undefined contents; NULL after recording an error.  Page-locked memory is
-   that of `pinning`. */
-static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
-                                    tgi_memory memory, const tgi_backend *pinning)
+/* A storage that has no data yet, with this much room behind the struct; NULL after recording an error. */
+static tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const tgi_backend *backend, int index,
+                                          size_t room)
 {
-    bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
-    size_t block = sizeof(tgi_storage) + (inside ? bytes : 0);
+    const size_t block = sizeof(tgi_storage) + room;
     tgi_storage *s = (tgi_storage *)tgi_alloc(S, block);
-    void *data = NULL;
-    if (s && memory == TGI_PINNED)
-        data = pinning->alloc_pinned(S, bytes);
-    else if (s && !inside) data = backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
-    if (!s || (!inside && !data)) {
-        if (!s) tgi_no_memory(S, op, block);
-        else tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
-        tgi_free(S, s, block);
+    if (!s) {
+        tgi_no_memory(S, op, block);
         return NULL;
     }
     memset(s, 0, sizeof *s);
     s->refs = 1;
     s->backend = backend;
     s->index = index;
-    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->block = block;
+    return s;
+}
+
+/* A storage of this many bytes on a device, contents undefined; NULL after recording an error.  Page-locked memory
+   comes from the backend `pinning`. */
+static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
+                                    tgi_memory memory, const tgi_backend *pinning)
+{
+    const bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
+    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, inside ? bytes : 0);
+    if (!s) return NULL;
+    s->data = inside                 ? (void *)(s + 1)
+              : memory == TGI_PINNED ? pinning->alloc_pinned(S, bytes)
+                                     : backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
+    if (!s->data) {
+        tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
+        tgi_free(S, s, s->block);
+        return NULL;
+    }
+    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->bytes = bytes;
-    s->data = inside ? (void *)(s + 1) : data;
     tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
     return s;
 }
@@ -5727,28 +5753,23 @@ static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
     }
 }
 
-/* A new tensor of undefined contents, row-major, in some memory (see tgi_new_storage). */
+/* A new tensor, row-major, contents undefined; `memory` and `pinning` as in tgi_new_storage. */
 static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
                              const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
-    tg_tensor *t;
     int64_t numel = 0;
     if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype));
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
-    if ((uint64_t)numel > SIZE_MAX / 2 / tgi_dtypes[dtype].size) {
-        tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)tgi_dtypes[dtype].size,
-                         backend->cached(S, index));
-        return NULL;
+    const size_t size = tgi_dtypes[dtype].size;
+    if ((uint64_t)numel > SIZE_MAX / 2 / size) {
+        return tgi_no_tensor(tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size,
+                                              backend->cached(S, index)));
     }
-    t = tgi_new_handle(S, op, dtype);
+    tg_tensor *t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size, memory, pinning);
-    if (!t->storage) {
-        t->ndim = 0;
-        tgi_unref(S, t);
-        return NULL;
-    }
+    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
+    if (!t->storage) return tgi_or_release(S, t, false);
     tgi_set_contiguous(t, ndim, dims);
     return t;
 }
@@ -5759,14 +5780,13 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
     return tgi_new_in(S, op, ndim, dims, dtype, backend, index, TGI_ORDINARY, NULL);
 }
 
-/* A new handle on t's storage, of t's shape: what views and detach start from.  No history. */
+/* A new handle on t's storage, of t's shape, without node or base.  Views and detach start from it. */
 static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
 {
     tg_tensor *y = tgi_new_handle(S, op, (tg_dtype)t->dtype);
     if (!y) return NULL;
     y->storage = t->storage;
-    if (t->storage->shared) TGI_ATOMIC_ADD(&t->storage->refs, 1);
-    else t->storage->refs++;
+    tgi_storage_ref(t->storage);
     y->offset = t->offset;
     y->ndim = t->ndim;
     memcpy(y->dim, t->dim, sizeof(int64_t) * t->ndim);
@@ -5774,15 +5794,16 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     return y;
 }
 
-/* Whether a kernel may read t, or write it, which waits in its device's order for what is still to come there.  An op's
-   inputs are so from tgi_op_begin on, and what it writes from tgi_op_begin_in_place on; others ask here. */
+/* Called before t is read or written: see tgi_wait_pending.  False after recording an error.  tgi_op_begin does it for
+   an op's inputs, tgi_op_begin_in_place for what the op writes. */
 static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
 {
     tgi_storage *s = t->storage;
     return TGI_LIKELY(!s->pending && !(writing && s->shared)) || tgi_wait_pending(S, s, writing);
 }
 
-/* An operand for a kernel: t, which is ready, over its own dims. */
+/* The operand of a kernel that loops over t's own dims.  tgi_wait_ready has to come first, and once more for what the
+   kernel writes. */
 static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
 {
     o->dtype = (tg_dtype)t->dtype;
@@ -5812,16 +5833,18 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     return loop;
 }
 
-/* t's memory from its element `at` on, ready to be read or written; NULL after recording an error. */
+/* The address of t's element `at` (in elements from the first), ready to be read or written; NULL after recording an
+   error. */
 static void *tgi_bytes_at(tgi_thread *S, const tg_tensor *t, int64_t at, bool writing)
 {
     if (!tgi_wait_ready(S, t, writing)) return NULL;
     return (char *)t->storage->data + (t->offset + at) * (int64_t)tgi_dtypes[t->dtype].size;
 }
 
+/* Counts a copy from one storage to another, where NULL is memory of the host. */
 static void tgi_count_moved(tgi_thread *S, const tgi_storage *to, const tgi_storage *from, size_t bytes)
 {
-    int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
+    const int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
     if (to_type == TG_DEV_CPU && from_type == TG_DEV_CPU) return;
     tgi_on_device(S, to_type, to ? to->index : 0)->received += (int64_t)bytes;
     tgi_on_device(S, from_type, from ? from->index : 0)->sent += (int64_t)bytes;
@@ -5868,8 +5891,8 @@ static bool tgi_fail_value(tgi_thread *S, const char *op, tg_dtype dtype, double
                     value, tg_dtype_name(dtype));
 }
 
-/* Whether a tensor of the dtype can hold the number: an integer in range; any number in floats, and in bool, where it
-   is true unless 0. */
+/* Whether a tensor of this dtype can hold the number, else an error: floats hold any number, bool too (true unless 0),
+   integers a whole number in their range. */
 static bool tgi_check_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
@@ -5884,13 +5907,6 @@ static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
     if (!tgi_wait_ready(S, y, true)) return false;
     loop.scalar[0] = value;
     return y->storage->backend->fill(S, &loop);
-}
-
-/* t, if a kernel could fill it; else nothing is left of it. */
-static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
-{
-    if (t && !ok) tgi_unref(S, t);
-    return ok ? t : NULL;
 }
 
 /* A new contiguous tensor of t's shape, dtype and device. */
@@ -5973,22 +5989,18 @@ static tg_tensor *tgi_arange(tgi_thread *S, const char *op, double start, double
                              tg_device device)
 {
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
-    double count = ceil((end - start) / step);
-    int64_t n = 0;
-    tg_tensor *t;
     if (!backend) return NULL;
-    if (!(step > 0 || step < 0))
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"), (tg_tensor *)NULL;
-    if (!tgi_is_finite(start) || !tgi_is_finite(end)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
-    }
+    if (!(step > 0 || step < 0)) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"));
+    if (!tgi_is_finite(start) || !tgi_is_finite(end))
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end));
     if ((end - start) * step < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign");
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign"));
     }
-    if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count), (tg_tensor *)NULL;
-    n = (int64_t)count;
-    t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
+    const double count = ceil((end - start) / step);
+    if (count > 1e15) return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count));
+    const int64_t n = (int64_t)count;
+    tg_tensor *t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
     return t ? tgi_or_release(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
 }
 
@@ -6008,35 +6020,31 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     tgi_thread *S = tgi_self();
     tg_device device = S->default_device;
     const tgi_backend *backend = tgi_backend_for(S, "linspace", &device);
-    tg_tensor *t;
-    int64_t half = n / 2, rest = n - n / 2;
-    double step = n > 1 ? (b - a) / (double)(n - 1) : 0;
-    tgi_operand out;
     if (!backend) return NULL;
     if (n < 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
-    t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"));
+    tg_tensor *t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
     if (!t) return NULL;
     if (n <= 1) return tgi_or_release(S, t, tgi_fill_elements(S, t, a));
-    out = tgi_operand_of(t); /* from both ends, so that the last one is b to the last bit */
-    if (!backend->arange(S, out, half, a, step)) return tgi_or_release(S, t, false);
+    /* The first half from a, the rest backwards from b, so that the last element is exactly b. */
+    const double step = (b - a) / (double)(n - 1);
+    tgi_operand out = tgi_operand_of(t);
+    if (!backend->arange(S, out, n / 2, a, step)) return tgi_or_release(S, t, false);
     out.data = (char *)out.data + (n - 1) * (int64_t)tgi_dtypes[t->dtype].size;
     out.stride[0] = -1;
-    return tgi_or_release(S, t, backend->arange(S, out, rest, b, -step));
+    return tgi_or_release(S, t, backend->arange(S, out, n - n / 2, b, -step));
 }
 
 tg_tensor *tg_eye(int64_t n)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *t;
-    tgi_loop loop;
     if (n < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n));
     }
-    t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
+    tg_tensor *t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
     if (!t) return NULL;
-    loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
+    tgi_loop loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
     loop.arg[0].stride[0] = n + 1;
     loop.scalar[0] = 1;
@@ -6048,7 +6056,7 @@ static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_s
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
-    if (!data && t->storage->bytes) return tgi_null_argument(S, op, "data"), tgi_or_release(S, t, false);
+    if (!data && t->storage->bytes) return tgi_or_release(S, t, tgi_null_argument(S, op, "data"));
     return tgi_or_release(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
 }
 
@@ -6079,30 +6087,19 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
 {
     tgi_thread *S = tgi_self();
     int64_t numel;
-    tg_tensor *t;
-    tgi_storage *s;
     if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype));
     if (!tgi_shape_argument(S, "wrap", "shape", &shape)) return NULL;
     if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
-    if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
-    t = tgi_new_handle(S, "wrap", dtype);
+    if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
+    tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    s = (tgi_storage *)tgi_alloc(S, sizeof *s);
-    if (!s) {
-        tgi_no_memory(S, "wrap", sizeof *s);
-        tgi_unref(S, t);
-        return NULL;
-    }
-    memset(s, 0, sizeof *s);
-    s->refs = 1;
-    s->backend = &tgi_cpu;
-    s->block = sizeof *s;
-    s->data = data;
-    s->deleter = deleter;
-    s->user = user;
-    s->borrowed = true;
-    t->storage = s;
+    t->storage = tgi_new_storage_block(S, "wrap", &tgi_cpu, 0, 0);
+    if (!t->storage) return tgi_or_release(S, t, false);
+    t->storage->data = data;
+    t->storage->deleter = deleter;
+    t->storage->user = user;
+    t->storage->borrowed = true;
     tgi_set_contiguous(t, shape.ndim, shape.dim);
     return t;
 }
@@ -6122,28 +6119,52 @@ static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
     return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
 }
 
+/* The dims of t whose size is not 1, smallest stride first; returns how many. */
+static int tgi_dims_by_stride(const tg_tensor *t, int order[TG_MAX_DIMS])
+{
+    int n = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (t->dim[i] == 1) continue;
+        int k = n++;
+        for (; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    return n;
+}
+
 /* Whether two elements of t are the same memory. */
 static bool tgi_overlaps_itself(const tg_tensor *t)
 {
-    int order[TG_MAX_DIMS], n = 0, i, k;
-    int64_t reach = 0; /* the furthest element of the dims so far */
-    for (i = 0; i < t->ndim; ++i) {
-        if (t->dim[i] == 0) return false;
-        if (t->dim[i] == 1) continue;
-        for (k = n++; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (i = 0; i < n; ++i) {
-        if (t->stride[order[i]] <= reach) return true;
-        reach += (t->dim[order[i]] - 1) * t->stride[order[i]];
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t last = 0; /* the offset of the last element along the dims so far */
+    if (tgi_numel(t) == 0) return false;
+    for (int i = 0; i < n; ++i) {
+        const int64_t stride = t->stride[order[i]];
+        if (stride <= last) return true;
+        last += (t->dim[order[i]] - 1) * stride;
     }
     return false;
 }
 
-/* A dim of a tensor with ndim dims, counted from the end when negative; false after recording PyTorch's error. */
+/* Whether t's elements lie one after the other in some order of the dims, without gap or overlap. */
+static bool tgi_is_dense(const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t count = 1; /* elements along the dims so far */
+    for (int i = 0; i < n; ++i) {
+        if (t->stride[order[i]] != count) return false;
+        count *= t->dim[order[i]];
+    }
+    return count != 0;
+}
+
+/* Makes *dim, which counts from the end if it is negative, an index in [0, ndim); false after recording PyTorch's
+   error. */
 static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 {
-    int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
+    const int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
     if (*dim < -n || *dim >= n) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension out of range (expected to be in range of [%d, %d], but got %d)",
                         -n, n - 1, *dim);
@@ -6152,7 +6173,8 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
     return true;
 }
 
-/* Whether the argument t of a getter can be used.  A getter does not begin the state of a thread. */
+/* Whether t, the argument of a getter, can be used.  Unlike other functions, a getter does not begin the state of a
+   thread. */
 static bool tgi_check_tensor(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
 
 int tg_ndim(const tg_tensor *t)
@@ -6243,14 +6265,15 @@ static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
 tg_status tg_set_name(tg_tensor *t, const char *name)
 {
     tgi_thread *S = tgi_self();
-    char *copy, *second, **made_by;
+    char *copy;
     if (!tgi_argument(S, "set_name", "t", t)) return tgi_failed(S);
     if (!tgi_copy_name(S, name, &copy)) return TG_ERR_MEMORY;
-    made_by = tgi_history.name(t);
-    if (made_by) { /* the tape outlives the tensor, and the step player names what a node made */
+    char **node_name = tgi_history.name(t);
+    if (node_name) { /* a copy: the node may outlive the tensor, and tg_backward_step shows the name */
+        char *second;
         if (!tgi_copy_name(S, name, &second)) return tgi_free_name(S, copy), TG_ERR_MEMORY;
-        tgi_free_name(S, *made_by);
-        *made_by = second;
+        tgi_free_name(S, *node_name);
+        *node_name = second;
     }
     tgi_free_name(S, t->name);
     t->name = copy;
@@ -6265,13 +6288,13 @@ const char *tg_name(const tg_tensor *t)
 
 /* ---- elements ---- */
 
-/* One element's bytes, from any device. */
+/* Copies the bytes of one element from any device. */
 static bool tgi_read_element(tgi_thread *S, const tg_tensor *t, int64_t at, void *element)
 {
     return tgi_download(S, t, at, element, tgi_dtypes[t->dtype].size);
 }
 
-/* An element's bytes to and from double or int64, by the CPU's conversions. */
+/* Converts one element in host memory. */
 static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, const void *from, tg_dtype from_dtype)
 {
     tgi_loop loop;
@@ -6284,7 +6307,7 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
     return tgi_cpu.copy(S, &loop);
 }
 
-/* The only element of t, in another dtype. */
+/* The only element of t, as dtype. */
 static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, tg_dtype dtype)
 {
     int64_t element[1];
@@ -6310,17 +6333,17 @@ int64_t tg_item_i64(tg_tensor *t)
     return tgi_item(tgi_self(), "item_i64", t, &value, TG_I64) ? value : 0;
 }
 
-/* Where an index points, in elements from the first one. */
+/* Stores the distance of the element at `index` from the first one, in elements. */
 static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape index, int64_t *at)
 {
-    int i;
     if (!tgi_argument(S, op, "t", t) || !tgi_shape_argument(S, op, "index", &index)) return false;
     if (index.ndim != t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim,
                         t->ndim, tgi_shape_text(t).text);
     }
-    for (*at = 0, i = 0; i < t->ndim; ++i) {
-        int64_t k = index.dim[i];
+    *at = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        const int64_t k = index.dim[i];
         if (k < -t->dim[i] || k >= t->dim[i]) {
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld",
                             (long long)k, i, (long long)t->dim[i]);
@@ -6342,17 +6365,14 @@ double tg_get(tg_tensor *t, tg_shape index)
 void *tg_data(tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "data")) return NULL;
-    return tgi_bytes_at(tgi_self(), t, 0, true); /* its user may write */
+    return tgi_bytes_at(tgi_self(), t, 0, true); /* the caller may write through the pointer */
 }
 
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
-    bool other, far, gaps;
     if (!tgi_check_tensor(t, op)) return NULL;
-    other = t->dtype != (uint8_t)dtype;
-    far = !t->storage->backend->host;
-    gaps = !tgi_is_contiguous(t);
+    const bool other = t->dtype != (uint8_t)dtype, far = !t->storage->backend->host, gaps = !tgi_is_contiguous(t);
     if (other || far || gaps) {
         char dtypes[40] = "";
         if (other) {
@@ -6385,11 +6405,8 @@ tg_tensor *tg_touch_(tg_tensor *t)
 tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *dense = t;
-    size_t need;
-    bool ok;
     if (!tgi_argument(S, "copy_out", "t", t)) return tgi_failed(S);
-    need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    const size_t need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (need != bytes) {
         tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
                  tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need,
@@ -6398,13 +6415,13 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     }
     if (need == 0) return TG_OK;
     if (!dst) return tgi_null_argument(S, "copy_out", "dst"), tgi_failed(S);
+    tg_tensor *source = t;
     if (!tgi_is_contiguous(t)) {
-        dense = tgi_new_like(S, "copy_out", t);
-        if (!dense) return TG_ERR_MEMORY;
-        if (!tgi_copy_elements(S, dense, t)) return tgi_unref(S, dense), tgi_failed(S);
+        source = tgi_new_like(S, "copy_out", t);
+        if (!source) return TG_ERR_MEMORY;
     }
-    ok = tgi_download(S, dense, 0, dst, need);
-    if (dense != t) tgi_unref(S, dense);
+    const bool ok = (source == t || tgi_copy_elements(S, source, t)) && tgi_download(S, source, 0, dst, need);
+    if (source != t) tgi_unref(S, source);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -7820,16 +7837,6 @@ static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
         if (a->dim[i] > 1 && a->stride[i] != b->stride[i]) return false;
     }
     return true;
-}
-
-/* Whether every byte of the extent of t is one of its elements. */
-static bool tgi_is_dense(const tg_tensor *t)
-{
-    int64_t reach = 1;
-    int i;
-    if (tgi_numel(t) == 0 || tgi_overlaps_itself(t)) return false;
-    for (i = 0; i < t->ndim; ++i) reach += (t->dim[i] - 1) * t->stride[i];
-    return reach == tgi_numel(t);
 }
 
 /* A .grad is added to where it is unless it may have a graph, now or before. */
