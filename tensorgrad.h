@@ -4741,15 +4741,16 @@ bool tg_op_waits(const char *op)
 
    (1) refs counts the references to a handle; the tensor is alive while refs > 0.  One reference each belongs to: the
        list that the tensor is in; every tg_param, tg_share and tg_retain (`retains` counts them, and tg_release drops
-       one); every view of it; the tensor whose .grad it is; an optimizer, a custom function or a backward that is
-       running.
+       one); every view of it; the tensor whose .grad it is; an optimizer; a running backward; and the library itself
+       while it calls a function of the user's.
    (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, or S->unscoped.
        tgi_join_list puts it there, with a reference for the list.  Who takes it out (tgi_leave_list) drops that
        reference or passes it on, as tg_keep and tg_param do.  link.next is NULL exactly if it is in none.  `scope` is
        the serial of the list, 0 for S->unscoped.
-   (3) saved_refs counts what still needs the handle and its bytes: nodes that saved the tensor or whose edge points to
-       it, and gradient slots of a leaf; plus one while refs > 0, plus one while the tensor is in S->ended_tensors.  At
-       0 tgi_saved_unref drops the reference to the storage and frees the handle.
+   (3) saved_refs counts what needs the handle and its bytes without keeping the tensor alive: nodes that saved it,
+       edges of nodes to it (it is a leaf), and its gradient slots in running backwards; plus one while refs > 0, plus
+       one while it is in S->ended_tensors.  At 0 tgi_saved_unref drops the reference to the storage and frees the
+       handle.
    (4) A tensor has ended when refs has fallen to 0: tgi_release_tensor sets `ended`, so that no public function takes
        it any more (tgi_usable), and puts it into S->ended_tensors.  tgi_release_tensors takes it out and drops its
        references to node, hooks, .grad and base.  Shape, dtype and storage stay as they are until saved_refs is 0.
@@ -4762,12 +4763,13 @@ bool tg_op_waits(const char *op)
        exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
        the base, and tgi_refresh_view gives the view a new node.  Every write in place, recorded or not, adds 1 to
        storage.version (tgi_bump_version).
-   (8) A tensor has a reference to the node that made it; a leaf has no node, and may have a .grad and hooks.  A node
-       has references to older nodes, and counts in saved_refs of tensors, never in refs: a graph has no cycle, and does
+   (8) A tensor has a reference to the node that made it; a leaf has no node, and hooks of its own.  A node has
+       references to older nodes, and counts in saved_refs of tensors, never in refs: so a graph has no cycle, and does
        not keep a tensor alive.
-   (9) A tensor belongs to the thread that made it (`owner`); the others may not use it.  The exception is TGI_SHARED:
-       such a tensor has no node and no base, and its counts and those of its storage are atomic.  A thread that writes
-       it has to see to it that no other one uses it meanwhile; the library only makes the device wait (tgi_wait_ready).
+   (9) A tensor belongs to the thread that made it (`owner`), and other threads are refused (tgi_usable) unless it is
+       TGI_SHARED.  tg_share makes it that, with its .grad, only while it has no node and no base; from then on refs,
+       saved_refs and retains and the refs of its storage are atomic.  A program that writes it must see to it that no
+       other thread uses it meanwhile; the library only makes the writer wait for the device (tgi_wait_pending).
   (10) The open scopes and modes of a thread are a stack of frames, S->frame, whose serials rise.  A serial is never
        used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
        when it was opened, and ends its tensors.
@@ -5324,6 +5326,7 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     S->composite = NULL; /* messages about the callback's calls name those */
 }
 
+/* For a callback that interrupts other work (3). */
 static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
 {
     tgi_guard_open(g, S, what);
@@ -5850,6 +5853,7 @@ static void tgi_count_moved(tgi_thread *S, const tgi_storage *to, const tgi_stor
     tgi_on_device(S, from_type, from ? from->index : 0)->sent += (int64_t)bytes;
 }
 
+/* Copies bytes from host memory to t's elements from `at` on, or back; they lie in one piece. */
 static bool tgi_upload(tgi_thread *S, const tg_tensor *t, int64_t at, const void *host, size_t bytes)
 {
     const tgi_backend *backend = t->storage->backend;
@@ -5878,6 +5882,7 @@ static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor
     return y->storage->backend->copy(S, &loop);
 }
 
+/* Whether s is a whole number that an int64_t can hold. */
 static bool tgi_is_integral(double s)
 {
     return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
@@ -6173,8 +6178,7 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
     return true;
 }
 
-/* Whether t, the argument of a getter, can be used.  Unlike other functions, a getter does not begin the state of a
-   thread. */
+/* Whether t, the argument of a getter, can be used.  Does not begin the state of the thread. */
 static bool tgi_check_tensor(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
 
 int tg_ndim(const tg_tensor *t)
