@@ -1950,7 +1950,7 @@ TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
     return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
 }
 
-/* Counters that n elements take: what a call adds to the state's offset, on every device. */
+/* How many counters n elements use: a call adds this to the offset of the state, on every device. */
 TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t n)
 {
     const uint64_t per = (uint64_t)tgi_random_per_counter(kind, dtype);
@@ -1974,7 +1974,7 @@ TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uin
     word[0] = a, word[1] = b, word[2] = c, word[3] = d;
 }
 
-/* The four words of block `block` of a call that began in state rng. */
+/* The four words of counter number `block` of a call that began in state rng. */
 TGI_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
 {
     const uint64_t at = rng.offset + block;
@@ -1988,14 +1988,13 @@ TGI_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
 TGI_INLINE double tgi_random_log(double x)
 {
     uint64_t bits;
-    double m, z, square, series = 0;
     memcpy(&bits, &x, sizeof bits);
     const uint64_t from_sqrt_half = bits - 0x3FE6A09E667F3BCDu; /* sqrt(1/2) as bits */
     const int64_t e = (int64_t)(from_sqrt_half >> 52) - (from_sqrt_half >> 63 ? 4096 : 0);
     bits = (from_sqrt_half & 0xFFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu;
+    double m, series = 0;
     memcpy(&m, &bits, sizeof m);
-    z = (m - 1) / (m + 1);
-    square = z * z;
+    const double z = (m - 1) / (m + 1), square = z * z;
     for (int odd = 23; odd >= 3; odd -= 2) series = (series + 1.0 / odd) * square;
     return TGI_MUL_ADD((double)e, 0.693147180559945309, 2 * z * (1 + series));
 }
@@ -4816,7 +4815,7 @@ enum {
     TGI_RELEASING = 64     /* is in S->ended_tensors */
 };
 
-/* The handle; the invariants stand above. */
+/* The handle: see the invariants above. */
 struct tg_tensor {
     tgi_link link;            /* in its list; must come first */
     int32_t refs, saved_refs; /* invariants 1 and 3 */
