@@ -1230,13 +1230,13 @@ struct tgi_thread {
     size_t cache_limit;
     tg_stats_info stats;    /* live counts of this thread; negative where it released tensors of other threads */
     tg_stats_info reported; /* the part of stats that the process totals contain */
-    tg_device_stats on[TGI_PLACES]; /* counts by device: see tgi_on_device */
+    tg_device_stats on[TGI_PLACES];  /* counts by device: see tgi_on_device */
     int64_t reported_on[TGI_PLACES]; /* the part of their bytes that the process totals contain */
 
     /* modes and defaults */
     bool grad_off, anomaly;
     bool sync_checks; /* every op waits for its device and reports what failed there */
-    int threads; /* for OpenMP; 0: OpenMP's own choice */
+    int threads;      /* for OpenMP; 0: OpenMP's own choice */
     tg_dtype default_dtype;
     tg_device default_device;
     tg_precision precision;
@@ -1259,7 +1259,7 @@ struct tgi_thread {
     /* tape */
     tgi_node *ended_nodes; /* nodes that are to be freed */
     bool releasing_nodes;
-    int hooking; /* how many hooks run, one inside the other */
+    int hooking;                       /* how many hooks run, one inside the other */
     struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
 };
 
@@ -1367,10 +1367,10 @@ typedef struct tgi_guard {
     const char *what;       /* "the hook", for messages */
     const char *composite;  /* S->composite before the call, as all the following */
     tgi_frame *frame;
-    uint64_t frame_limit;   /* S->serials: the callback cannot close frames up to this serial */
+    uint64_t frame_limit; /* S->serials: the callback cannot close frames up to this serial */
     uint64_t raised;
     bool grad_off;
-    bool misused;           /* the callback tried to end a scope that was open before it, or its thread */
+    bool misused; /* the callback tried to end a scope that was open before it, or its thread */
     /* of a callback that interrupts other work (see tgi_guard_open_interrupt): its tensors, and the state before */
     bool interrupts, releasing_tensors;
     tgi_link made, *scope;
@@ -5232,9 +5232,9 @@ static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
 struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
-    int kind;        /* TGI_GUARD_SCOPE or TGI_GUARD_GRAD */
-    tgi_link list;   /* a scope's tensors */
-    bool grad_off;   /* this and the following: what S had when the frame was opened */
+    int kind;      /* TGI_GUARD_SCOPE or TGI_GUARD_GRAD */
+    tgi_link list; /* a scope's tensors */
+    bool grad_off; /* this and the following: what S had when the frame was opened */
     tgi_link *scope;
     uint64_t scope_serial;
 };
@@ -5760,13 +5760,12 @@ static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int6
                              const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
     int64_t numel = 0;
-    if (!tgi_dtype_known(dtype))
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype));
+    if (!tgi_dtype_known(dtype)) return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype));
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
     const size_t size = tgi_dtypes[dtype].size;
     if ((uint64_t)numel > SIZE_MAX / 2 / size) {
-        return tgi_no_tensor(tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size,
-                                              backend->cached(S, index)));
+        tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size, backend->cached(S, index));
+        return NULL;
     }
     tg_tensor *t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
@@ -6025,8 +6024,7 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     tg_device device = S->default_device;
     const tgi_backend *backend = tgi_backend_for(S, "linspace", &device);
     if (!backend) return NULL;
-    if (n < 0)
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"));
+    if (n < 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"));
     tg_tensor *t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
     if (!t) return NULL;
     if (n <= 1) return tgi_or_release(S, t, tgi_fill_elements(S, t, a));
