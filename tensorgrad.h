@@ -1,15 +1,15 @@
 /* tensorgrad.h - v0.1.0 - tensors, reverse-mode autograd and differentiable device moves for C.  MIT-0 or Unlicense.
 
-   One header, no dependency but libc.  Semantics follow PyTorch: the names are its names with tg_ in front, so what you
-   know of it, its documentation and its error messages apply here.
+   One header that needs only libc.  Semantics follow PyTorch, and the names are PyTorch's with tg_ in front: what you
+   know of PyTorch, its documentation and its error messages apply here.
 
    DO THIS once, in one C or C++ file of your project, before the include:
 
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
 
-   and include it without the define everywhere else.  If that file, tg.c, has no other line, it is compiled once, and
-   an edit of main.c does not compile the library again.  A complete program:
+   and include it without the define everywhere else.  Give the library a file of its own (tg.c, just these two lines),
+   and it is compiled once, not again after each edit of main.c.  A complete program:
 
        #define TENSORGRAD_IMPLEMENTATION
        #include "tensorgrad.h"
@@ -20,7 +20,7 @@
            tg_tensor *w = tg_param(tg_zeros(TG_SHAPE(1))), *b = tg_param(tg_zeros(TG_SHAPE(1)));
            tg_optim *opt = tg_sgd(TG_LIST(w, b), 0.1);
            for (int step = 0; step < 200; ++step) {
-               TG_SCOPE;                                         // temporaries and tape end at the brace
+               TG_SCOPE;                                         // what this step makes is freed at the brace
                tg_tensor *x = tg_randn(TG_SHAPE(32, 1));         // data: y = 3 x + 2
                tg_tensor *y = tg_add_scalar(tg_mul_scalar(x, 3), 2);
                tg_tensor *loss = tg_mse_loss(tg_add(tg_mul(x, w), b), y, TG_MEAN);
@@ -36,59 +36,86 @@
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
    CUDA       nvcc -c tensorgrad_cuda.cu; cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
-   SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     the CUDA kernels where there is no GPU
+   SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     runs the CUDA kernels without a GPU
 
    CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
 
        TG_ENABLE_CUDA       use the CUDA backend in tensorgrad_cuda.o
-       TG_STATIC            every function static: the library is private to this file
+       TG_STATIC            make every function static: the library is private to this file
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
-       TG_THREAD_LOCAL      the compiler's thread-local keyword; empty: one thread only
-       TG_ABORT             what tg_abort_on_error calls (default: abort)
+       TG_THREAD_LOCAL      the compiler's thread-local keyword; define it empty for a program with one thread
+       TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
-       TG_ALLOW_FAST_MATH   compile under -ffast-math or -ffinite-math-only, which break NaN and infinity, instead of
-                            refusing
+       TG_ALLOW_FAST_MATH   allow -ffast-math and -ffinite-math-only, which break NaN and infinity; without this macro
+                            they are a compile error
 
-   and, before every include: nothing.  No macro changes a public struct.
+   Files that only include the header need none of these: no macro changes a public struct.
 
-   OWNERSHIP  A new tensor belongs to the innermost open scope, like a local variable to its block: TG_SCOPE; opens one
-   that ends at the closing brace.  tg_keep(t) hands t one scope up (return values), tg_param(t) and tg_retain(t) take
-   it out of scopes until tg_release(t).  Outside any scope a tensor lives until tg_release or tg_shutdown.
+   OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
+   TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
 
-   A tensor that lives from one turn of a loop to the next is retained when it is made and released when its successor
-   is: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one tensor per
-   turn in the scope outside.)
+       tg_keep(t)      moves t to the scope outside: for the result of a function
+       tg_retain(t)    adds a reference of yours; t then lives at least until tg_release(t)
+       tg_param(t)     makes t a parameter (a leaf that requires grad) that belongs to you until tg_release(t)
 
-   A tensor used after its end is an error as long as its memory was not given to another one.  To find every such use,
-   run with TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the handle of an ended tensor is never
-   used again, its bytes are overwritten, and using it is always an error that names the op that made it, its name and
-   what ended it.  Pointers of tg_data that are used too late are found by the compiler's address sanitizer, after
-   tg_set_cache_limit(0).
+   A tensor made outside of every scope lives until tg_release, tg_thread_end or tg_shutdown.  The graph keeps alive
+   what backward needs, and lives as long as a tensor that was computed by it.
 
-   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone; it is one more differentiable op, and
-   gradients come back through it to t, where t lives.  Ops run where their operands are.  Nothing moves by itself:
-   operands on different devices are an error.  Without CUDA the same calls exist and fail, and the CPU goes on.
+   A tensor that lives from one turn of a loop to the next is retained when it is made, and released when the next one
+   replaces it: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one
+   tensor per turn in the scope outside.)
 
-   ERRORS  Nothing aborts.  A failing call returns NULL (or a status that is not TG_OK; getters return 0, NaN or false),
-   changes nothing, and records the first error of the thread.  NULL tensors pass through every op, so one
-   `if (!tg_ok()) puts(tg_error_message());` at the end of a chain is enough.  Unless a function says otherwise, it
-   fails on a NULL argument, on memory that cannot be had, and on operands whose shapes, dtypes or devices do not fit.
-   To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of yours (tg_set_error_handler).
-   tg_set_name gives a tensor a name for messages, which tells it from others of its shape.
+   Using a tensor after its end is an error, as long as its memory was not given to another tensor.  To find every such
+   use, run with TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the memory of an ended tensor's
+   handle is never used again, its elements are overwritten, and each use is an error that names the op that made the
+   tensor, its name and what ended it.  A pointer of tg_data that is used too late is found by the compiler's address
+   sanitizer, after tg_set_cache_limit(0).
 
-   CONTENTS (search for the tag: the first hit is the promise, the second its fulfilment)
+   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone.  It is a differentiable op: gradients
+   come back through it to t, on t's device.  An op runs on the device of its operands, and nothing moves by itself:
+   operands on different devices are an error.  Without CUDA the same calls exist and fail; work on the CPU goes on.
 
-       @@BASE      configuration, errors, allocator, statistics, threads
-       @@DTYPE     element types and promotion
-       @@RANDOM    the seed and state of the random numbers (Philox4x32-10)
-       @@BACKEND   devices
-       @@TENSOR    shapes, scopes, creation, access
-       @@TAPE      gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
-       @@MOVE      moves between devices and dtypes
-       @@OPS       every op: elementwise, views, reductions, matmul, indexing, normalisation, attention, losses, random
-       @@CHECK     gradcheck and gradgradcheck
-       @@OPTIM     optimizers, clipping, schedules
-       @@SHOW      printing tensors and the tape
+   ERRORS  Nothing aborts.  A failing call changes nothing, records the first error of its thread, and returns NULL, a
+   status other than TG_OK, or, where it returns a value, 0, NaN or false.  Every op accepts NULL after an error and
+   returns NULL, so one check at the end of a chain is enough: `if (!tg_ok()) puts(tg_error_message());`.  Unless its
+   comment says otherwise, a function fails on a NULL argument, when an allocation fails, and on operands whose shapes,
+   dtypes or devices do not fit.  To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of
+   yours (tg_set_error_handler).  tg_set_name gives a tensor a name that the messages show.
+
+   THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
+   used by the thread that made it; by others only after tg_share.  A thread calls tg_thread_end before it ends, the
+   last one tg_shutdown.  The threads that OpenMP uses inside an op need no such call.
+
+   CONTENTS (search for a tag: it stands here, above the declarations, and above the implementation; those marked *
+   have no declarations)
+
+       @@BASE          configuration, errors, allocator, statistics
+       @@DTYPE         element types, promotion and conversion
+       @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
+       @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
+       @@CPU         * the CPU's kernels
+       @@TENSOR        shapes, scopes, threads, creation, access
+       @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
+       @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
+       @@MOVE          moves between devices and dtypes
+       @@OPS           every op, by kind:
+       @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices; in place, too
+       @@VIEWS         reshape, transpose, slice, expand: other views of the same elements
+       @@WRITE         fill_, zero_, copy_, set: writing in place
+       @@JOIN          cat and stack, split and unbind; repeat, flip, pad: copies in another order
+       @@REDUCE        sum, mean, prod, amax, any, var, norm, logsumexp
+       @@INDEX         gather, scatter, embedding, indexing by tensors
+       @@SORT          along one dim: max, argmax, cumsum, sort, topk
+       @@NORM          softmax, layer_norm, rms_norm
+       @@MATMUL        products of matrices, linear, einsum
+       @@SAMPLE        random tensors, dropout
+       @@ATTENTION     scaled_dot_product_attention
+       @@LOSS          mse_loss, cross_entropy and the other losses
+       @@COMPARE       equal, allclose
+       @@TABLE       * the op table: every op with its formula, what it saves and its gradient
+       @@CHECK         gradcheck and gradgradcheck
+       @@OPTIM         optimizers, clipping, schedules
+       @@SHOW          printing tensors and the tape
 */
 #ifndef TENSORGRAD_H
 #define TENSORGRAD_H
@@ -100,6 +127,8 @@
 
 /* ======== @@BASE ================================================================================================== */
 
+/* The version of this header, TG_VERSION_MAJOR.TG_VERSION_MINOR.TG_VERSION_PATCH, and TG_VERSION_STRING, the same as
+   text.  tg_version returns that of the linked implementation. */
 #define TG_VERSION_MAJOR 0
 #define TG_VERSION_MINOR 1
 #define TG_VERSION_PATCH 0
@@ -121,115 +150,138 @@
 extern "C" {
 #endif
 
-/* What a call that returns a status may say; also the code of the recorded error. */
+/* Status codes.  Many functions return one; tg_error_code returns that of the recorded error. */
 typedef enum {
-    TG_OK = 0,
+    TG_OK = 0,          /* no error */
     TG_ERR_SHAPE,       /* sizes or dims do not fit */
     TG_ERR_DTYPE,       /* element types do not fit */
-    TG_ERR_DEVICE,      /* operands on different devices, or a device that is not there */
-    TG_ERR_MEMORY,      /* the allocator said no */
-    TG_ERR_ARGUMENT,    /* NULL or a value out of range */
-    TG_ERR_GRAPH,       /* autograd: no graph, freed graph, modified in place, ... */
+    TG_ERR_DEVICE,      /* operands on different devices, or a device that does not exist */
+    TG_ERR_MEMORY,      /* allocation failed */
+    TG_ERR_ARGUMENT,    /* NULL, or a value out of range */
+    TG_ERR_GRAPH,       /* autograd: no graph, freed graph, a saved tensor modified in place, ... */
     TG_ERR_IO,          /* a file could not be read or written */
-    TG_ERR_FORMAT,      /* a file or text is not what it should be */
-    TG_ERR_CUDA,        /* the CUDA runtime or a library of it said no */
-    TG_ERR_UNSUPPORTED  /* not on this build, device or dtype */
+    TG_ERR_FORMAT,      /* a file or text is not in the expected format */
+    TG_ERR_CUDA,        /* a call of CUDA or cuBLAS failed */
+    TG_ERR_UNSUPPORTED  /* not supported by this build, device or dtype */
 } tg_status;
 
-/* Version of the implementation that was linked, "0.1.0"; and what it was built with, one line of text. */
-TG_API const char *tg_version(void);
-TG_API const char *tg_build_info(void);
+TG_API const char *tg_version(void);    /* version of the linked implementation, "0.1.0" */
+TG_API const char *tg_build_info(void); /* one line: version, compiler, C++ and OpenMP if they were used */
 
-/* The error record of this thread: the first error since the last tg_clear_error, later ones are only counted. The
-   message is one text: what was wrong, with shapes, dtypes and devices, then a line "  hint: ..." where there is
-   one. */
-TG_API bool tg_ok(void);
-TG_API const char *tg_error_message(void);
-TG_API tg_status tg_error_code(void);
-TG_API int64_t tg_error_count(void);
-TG_API void tg_clear_error(void);
+/* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
+   counted.  The message says what was wrong, with shapes, dtypes and devices, then perhaps a line "  hint: ...".  The
+   text is valid until the next error or tg_clear_error. */
+TG_API bool tg_ok(void);                   /* true when no error is recorded */
+TG_API const char *tg_error_message(void); /* message of the first error; "" when there is none */
+TG_API tg_status tg_error_code(void);      /* its status; TG_OK when there is none */
+TG_API int64_t tg_error_count(void);       /* errors since the last tg_clear_error */
+TG_API void tg_clear_error(void);          /* empties the record */
 
-/* Called for every error as it is raised (never for one that only passes through).  It may use the library; an error in
-   it is recorded, but not handed to it again, and the tensors that it makes end when it returns, unless retained.  The
-   default prints to stderr, the same text only once in a row; NULL is silent, tg_abort_on_error prints and aborts (for
-   prototypes).  One handler for the whole process. */
+/* An error handler is called for each error when it is raised, not when a later call merely receives the resulting
+   NULL; and for warnings, with code TG_OK.  It may call the library.  An error inside it is recorded, but the handler
+   is not called for that one, and tensors that it makes end when it returns, unless retained. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
+/* Sets the handler of the whole process.  The default handler prints to stderr, and the same text only once in a row;
+   NULL is silent.  user is passed on to the handler. */
 TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
+/* A handler to pass to tg_set_error_handler: prints the message and aborts, also for a warning.  For prototypes. */
 TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
 
-/* Where host memory comes from; copied, NULL for malloc and free.  alloc returns memory aligned as malloc's, or NULL.
-   tg_set_allocator refuses while something is alive, or another thread holds state. */
+/* Host memory allocator: see tg_set_allocator. */
 typedef struct {
-    void *(*alloc)(size_t bytes, void *user);
-    void (*free)(void *p, size_t bytes, void *user);
-    void *user;
+    void *(*alloc)(size_t bytes, void *user);           /* memory aligned as by malloc, or NULL */
+    void (*free)(void *p, size_t bytes, void *user);    /* frees p, for which alloc was called with these bytes */
+    void *user;                                         /* passed to both */
 } tg_allocator;
-/* See above; called before anything is made, or after tg_shutdown. */
+/* Sets where host memory comes from, for the whole process; NULL stands for malloc and free.  The struct is copied.
+   Errors: tensors, nodes or scopes exist, or another thread has state: call it first, or after tg_shutdown. */
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
-/* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit); 0 gives each back at once, so
-   that a memory checker sees every use after free.  The memory of an ended tensor's handle is reused for handles alone:
-   while it is kept, using the tensor is an error. */
+/* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit).  0 frees each block at once,
+   so that a memory checker sees every use after free.  Memory of ended tensors' handles is reused for handles alone:
+   while it is kept, using the ended tensor is an error. */
 TG_API void tg_set_cache_limit(size_t bytes);
 
-/* Live things of the whole process: this thread's counts are exact, another thread's as of its last tg_stats or end.
-   peak_ figures are this thread's since tg_reset_peak. */
+/* Counts of what exists: see tg_stats. */
 typedef struct {
-    int64_t tensors, nodes, bytes;                /* tensors, tape nodes, bytes of tensor data */
-    int64_t saved;                                /* tensors that nodes hold for backward */
-    int64_t peak_tensors, peak_nodes, peak_bytes; /* the most there were at one time */
-    int64_t cached_bytes;                         /* freed blocks kept by this thread for reuse */
-    int64_t unscoped;                             /* tensors of this thread that belong to no scope */
-    int64_t allocations;                          /* calls of the allocator by this thread, ever */
+    int64_t tensors;      /* tensors that exist now, of the whole process */
+    int64_t nodes;        /* nodes of the tape, of the whole process */
+    int64_t bytes;        /* bytes of tensor data, of the whole process */
+    int64_t saved;        /* tensors that nodes have saved for backward, of the whole process */
+    int64_t peak_tensors; /* peak_*: the most there were at one time, of this thread, since tg_reset_peak */
+    int64_t peak_nodes;   /* the same for nodes */
+    int64_t peak_bytes;   /* the same for bytes of tensor data */
+    int64_t cached_bytes; /* freed blocks that this thread keeps for reuse */
+    int64_t unscoped;     /* tensors of this thread that belong to no scope */
+    int64_t allocations;  /* calls of the allocator by this thread, since its start */
 } tg_stats_info;
-/* The counts as of now; tg_reset_peak makes the present the peak of this thread, on every device, too. */
+/* The counts as of now.  Those of the whole process include other threads as of their last tg_stats or end. */
 TG_API tg_stats_info tg_stats(void);
-TG_API void tg_reset_peak(void);
+TG_API void tg_reset_peak(void); /* sets the peaks of this thread, those of tg_stats_on too, to the current values */
 
-/* Ends the calling thread's scopes, tape, unscoped tensors and cache.  tg_thread_end is for threads that go away;
-   tg_shutdown is for the last one: an error while other threads hold state.  The library can be used again after. */
-TG_API tg_status tg_thread_end(void);
-TG_API tg_status tg_shutdown(void);
-
-/* Threads a kernel may use when compiled with OpenMP (0 and less: OpenMP's own choice, the default).  More than four
-   per processor (64 where there are fewer than 16), or than OMP_THREAD_LIMIT, are cut down to that.  Results do not
-   depend on it. */
+/* Threads that one op may use when the library is compiled with OpenMP.  0 or less: OpenMP's own choice, the default.
+   More than four per processor (64 if there are fewer than 16 processors), or than OMP_THREAD_LIMIT, are reduced to
+   that.  Results do not depend on it.  torch.set_num_threads */
 TG_API void tg_set_num_threads(int threads);
 
 /* ======== @@DTYPE ================================================================================================= */
 
-typedef enum { TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL } tg_dtype;
+/* Element types.  bf16 and f16 are computed in f32 and rounded to nearest even.  Floats that are converted to integers
+   are truncated and limited to the integer's range; NaN becomes 0. */
+typedef enum {
+    TG_F32,  /* float; the default dtype */
+    TG_F64,  /* double */
+    TG_BF16, /* bfloat16: the upper half of a float */
+    TG_F16,  /* IEEE half precision */
+    TG_I32,  /* int32_t */
+    TG_I64,  /* int64_t */
+    TG_U8,   /* uint8_t */
+    TG_BOOL  /* one byte, 0 or 1 */
+} tg_dtype;
 
-/* "f32", ...; bytes of one element; f32, f64, bf16 or f16. */
-TG_API const char *tg_dtype_name(tg_dtype dtype);
-TG_API size_t tg_dtype_size(tg_dtype dtype);
-TG_API bool tg_is_floating_point(tg_dtype dtype);
+TG_API const char *tg_dtype_name(tg_dtype dtype);   /* "f32", "bool", ...: static text */
+TG_API size_t tg_dtype_size(tg_dtype dtype);        /* bytes of one element; 0 for an unknown dtype (no error) */
+TG_API bool tg_is_floating_point(tg_dtype dtype);   /* true for f32, f64, bf16 and f16 */
 
-/* The dtype that two tensors with at least one dim are computed in.  torch.promote_types */
+/* Result dtype of two operands that both have at least one dim: the larger of the higher kind (bool < integer <
+   float); bf16 with f16 gives f32.  0-dim operands: see OPS.  torch.promote_types */
 TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
 
-/* The dtype of tensors made from now on by this thread without a dtype of their own: f32 (default) or f64, bf16,
-   f16. */
+/* tg_set_default_dtype sets the dtype for functions that are given none (tg_zeros, tg_randn, ...) and for
+   floating-point results of integers.  Per thread; TG_F32 at first.  Errors: not f32, f64, bf16 or f16.
+   torch.set_default_dtype */
 TG_API tg_status tg_set_default_dtype(tg_dtype dtype);
-TG_API tg_dtype tg_default_dtype(void);
+TG_API tg_dtype tg_default_dtype(void); /* the default dtype of this thread.  torch.get_default_dtype */
 
 /* ======== @@RANDOM ================================================================================================ */
 
-/* Philox4x32-10: the k-th random number is a function of seed and k alone, the same on every device and thread count.
-   A call takes as many counters as it needs for its elements; tg_seed starts again at counter 0.  Per thread.  C does
-   not say in which order arguments are evaluated, so draw each random tensor in a statement of its own:
-   tg_sub(tg_randn(s), tg_randn(s)) is not the same with every compiler. */
-typedef struct { uint64_t seed, offset; } tg_rng;
-/* Start again from a seed; the state of this thread, and back to it.  torch.manual_seed, get_rng_state */
-TG_API void tg_seed(uint64_t seed);
-TG_API tg_rng tg_rng_state(void);
-TG_API void tg_rng_set_state(tg_rng state);
+/* tg_rng is the state of the random number generator, Philox4x32-10.  The k-th random number is a function of seed and
+   k alone, the same on every device and for every number of threads.  Each thread has its own state.
+
+   C does not say in which order arguments are evaluated, so make each random tensor in a statement of its own:
+   tg_sub(tg_randn(s), tg_randn(s)) gives different results with different compilers. */
+typedef struct {
+    uint64_t seed;   /* as set by tg_seed; 0 at first */
+    uint64_t offset; /* random counters used since: each call uses as many as its elements need */
+} tg_rng;
+TG_API void tg_seed(uint64_t seed);           /* restarts from a seed, at offset 0.  torch.manual_seed */
+TG_API tg_rng tg_rng_state(void);             /* the state, to save.  torch.get_rng_state */
+TG_API void tg_rng_set_state(tg_rng state);   /* restores a saved state.  torch.set_rng_state */
 
 /* ======== @@BACKEND =============================================================================================== */
 
-typedef struct { int type, index; } tg_device;
-enum { TG_DEV_CPU = 0, TG_DEV_CUDA = 1 };
+/* A device, to be compared by tg_device_equal.  torch.device */
+typedef struct {
+    int type;  /* TG_DEV_CPU or TG_DEV_CUDA */
+    int index; /* which GPU; -1: the current one (tg_cuda_set_device).  0 for the CPU */
+} tg_device;
+/* Values of tg_device.type. */
+enum {
+    TG_DEV_CPU = 0, /* the host */
+    TG_DEV_CUDA = 1 /* an NVIDIA GPU, or a device of the simulator */
+};
 
+/* TG_CPU and TG_CUDA(i) are the devices as expressions; TG_CPU_INIT initialises a static tg_device. */
 #define TG_CPU_INIT {TG_DEV_CPU, 0}
 #ifdef __cplusplus
 #define TG_CPU (tg_device TG_CPU_INIT)
@@ -239,49 +291,64 @@ enum { TG_DEV_CPU = 0, TG_DEV_CUDA = 1 };
 #define TG_CUDA(i) ((tg_device){TG_DEV_CUDA, (int)(i)})
 #endif
 
-/* "cpu", "cuda", "cuda:1" to a device and back (static text).  Errors: torch.device's own, such as
-   "Invalid device string: 'cuda:'".  "cuda" is TG_CUDA(-1), the current device at the time of use. */
+/* tg_device_parse reads "cpu", "cuda" or "cuda:1" into *device.  "cuda" becomes TG_CUDA(-1), the current device when it
+   is used.  The device need not exist.  Errors: torch.device's, such as "Invalid device string: 'cuda:'". */
 TG_API tg_status tg_device_parse(const char *text, tg_device *device);
-TG_API const char *tg_device_str(tg_device device);
-TG_API bool tg_device_equal(tg_device a, tg_device b);
+TG_API const char *tg_device_str(tg_device device);       /* the inverse of tg_device_parse: static text */
+TG_API bool tg_device_equal(tg_device a, tg_device b);    /* same type and index */
 
-/* CUDA devices that this build and machine have: false and 0 without any, never an error.  torch.cuda */
-TG_API bool tg_cuda_is_available(void);
-TG_API int tg_cuda_device_count(void);
-TG_API tg_status tg_cuda_set_device(int index);
-TG_API int tg_cuda_current_device(void);
+/* CUDA devices of this build and machine.  The first two never fail: without CUDA they return false and 0. */
+TG_API bool tg_cuda_is_available(void);           /* whether there is one.  torch.cuda.is_available */
+TG_API int tg_cuda_device_count(void);            /* how many there are.  torch.cuda.device_count */
+TG_API tg_status tg_cuda_set_device(int index);   /* what TG_CUDA(-1) means in this thread.  torch.cuda.set_device */
+TG_API int tg_cuda_current_device(void);          /* its index, 0 without CUDA.  torch.cuda.current_device */
 
-/* Waits until everything that this thread asked of the device is done, copies included.  torch.cuda.synchronize */
+/* Waits until everything that this thread has queued on the device is done, copies included.  No wait on the CPU.
+   torch.cuda.synchronize */
 TG_API tg_status tg_synchronize(tg_device device);
 
-/* A call queues its work on the device and returns.  Only those wait that have to see a value: tg_item, tg_get,
-   tg_copy_out, tg_print, tg_equal, tg_allclose, tg_nonzero and what is made of them, and moves to the CPU that are not
-   TG_NON_BLOCKING.  tg_op_waits says whether a function (named without tg_) is one of them.  What a kernel finds wrong,
-   a bad index, is reported by the next call that waits, and says so; with sync checks on every op of this thread waits
-   and reports its own. */
-TG_API bool tg_op_waits(const char *op);
-TG_API void tg_set_sync_checks(bool on);
+/* GPU calls are asynchronous: they queue their work and return.  These wait, because the host needs a value: tg_item,
+   tg_item_i64, tg_get, tg_copy_out, tg_print, tg_equal, tg_allclose, tg_nonzero, tg_masked_select, tg_index with a
+   mask, tg_one_hot without a class count, tg_gradcheck, and moves to the CPU without TG_NON_BLOCKING.  A copy of
+   ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An error
+   that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op that
+   caused it. */
+TG_API bool tg_op_waits(const char *op);    /* whether a function may wait; op is its name without tg_, as "item" */
+TG_API void tg_set_sync_checks(bool on);    /* on: every op waits and reports its own errors.  Per thread */
 
-/* One device: bytes of tensors there now (of the whole process) and at most (of this thread), bytes kept there for
-   reuse; bytes that this thread's moves brought there and took from there; how often this thread waited for it. */
-typedef struct { int64_t bytes, peak_bytes, cached_bytes, received, sent, waits; } tg_device_stats;
-/* All 0, after recording an error, for a device that is not there.  torch.cuda.memory_stats */
+/* Counts of one device: see tg_stats_on. */
+typedef struct {
+    int64_t bytes;        /* bytes of tensors there now, of the whole process */
+    int64_t peak_bytes;   /* the most there were of this thread, since tg_reset_peak */
+    int64_t cached_bytes; /* freed memory there that is kept for reuse */
+    int64_t received;     /* bytes that moves of this thread brought to the device */
+    int64_t sent;         /* bytes that moves of this thread took from it */
+    int64_t waits;        /* how often this thread waited for it */
+} tg_device_stats;
+/* The counts as of now.  Errors: the device does not exist; all counts are then 0.  torch.cuda.memory_stats */
 TG_API tg_device_stats tg_stats_on(tg_device device);
 
 /* ======== @@TENSOR ================================================================================================ */
 
-#define TG_MAX_DIMS 8
+#define TG_MAX_DIMS 8 /* the most dims that a tensor can have */
+/* A tensor: a handle to a storage, with shape, strides and dtype, and perhaps a gradient and a place on the tape. */
 typedef struct tg_tensor tg_tensor;
 
-/* Sizes, dims or an index: one type, three names for the reader.  TG_SHAPE(2, 3) takes up to eight numbers of any
-   integer type; TG_SCALAR is the shape of a 0-dim tensor.
-
-   TG_LIST(a, b) is a list of tensors as every function takes it, two arguments, the array and its length:
-   tg_cat(TG_LIST(a, tg_neg(b)), 1).  Each element is evaluated once; the array lives to the end of the full expression
-   (in C, of the block). */
-typedef struct { int ndim; int64_t dim[TG_MAX_DIMS]; } tg_shape;
-/* The shape of ndim sizes. */
+/* Sizes of a tensor, a list of dims, or an index: see TG_SHAPE. */
+typedef struct {
+    int ndim;                 /* how many numbers */
+    int64_t dim[TG_MAX_DIMS]; /* the numbers; beyond ndim they have no meaning */
+} tg_shape;
+/* tg_shape from an array of ndim sizes.  The function that receives a shape checks it; this one never fails. */
 TG_API tg_shape tg_make_shape(int ndim, const int64_t *dims);
+
+/* TG_SHAPE(2, 3) is the tg_shape of one to eight numbers of any integer type.  TG_DIMS(0, -1), for a list of dims, and
+   TG_INDEX(i, j), for an index, are the same under names that tell the reader what is meant.  TG_SCALAR is the tg_shape
+   without numbers: the shape of a 0-dim tensor, or an empty list of dims.
+
+   TG_LIST(a, b) is a list of tensors as functions take it: two arguments, an array and its length, as in
+   tg_cat(TG_LIST(a, tg_neg(b)), 1).  Each element is evaluated once.  The array exists until the end of the full
+   expression (in C, of the block). */
 #define TG_SCALAR tg_make_shape(0, NULL)
 #ifdef __cplusplus
 } /* the template has C++ linkage */
@@ -325,17 +392,21 @@ extern "C" {
 #define TG_DIMS(...) TG_SHAPE(__VA_ARGS__)
 #define TG_INDEX(...) TG_SHAPE(__VA_ARGS__)
 
-/* Scopes.  TG_SCOPE; holds to the end of the enclosing block: falling out, break, continue, return and goto all close
-   it. The plain form works with every compiler: a scope left open is closed by the next outer end; a stale mark is an
-   error. */
-typedef struct { uint64_t serial; } tg_mark;
-/* The plain form: what begin returned goes to end. */
-TG_API tg_mark tg_scope_begin(void);
-TG_API void tg_scope_end(tg_mark mark);
-typedef struct { const void *self; uint64_t serial; } tgi_hold;
-TG_API tgi_hold tgi_hold_open(void *self, int kind, int value);
-TG_API void tgi_hold_close(tgi_hold *hold);
-enum { TGI_HOLD_SCOPE, TGI_HOLD_GRAD };
+/* TG_SCOPE; opens a scope that ends where the enclosing block ends, however control leaves it: at the brace, or by
+   break, continue, return or goto (not longjmp).  Tensors made meanwhile then end, except those that tg_keep, tg_retain
+   or tg_param took out.  A function that returns a tensor: { TG_SCOPE; ... return tg_keep(y); }.  It needs C++, gcc or
+   clang.  TG_SCOPE is defined below.
+
+   The plain form works with every compiler: tg_mark m = tg_scope_begin(); ... tg_scope_end(m); */
+typedef struct { uint64_t serial; } tg_mark; /* which scope tg_scope_begin has opened; 0: it failed */
+TG_API tg_mark tg_scope_begin(void);         /* opens a scope */
+TG_API void tg_scope_end(tg_mark mark);      /* ends it, and scopes inside it that are open.  Errors: it has ended */
+/* How TG_SCOPE, TG_NO_GRAD and TG_ENABLE_GRAD work: a variable is initialised by tgi_scope_guard_open, and at the
+   end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode. */
+typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
+TG_API tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value);
+TG_API void tgi_scope_guard_close(tgi_scope_guard *guard);
+enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD };
 #define TGI_PASTE_(a, b) a##b
 #define TGI_PASTE(a, b) TGI_PASTE_(a, b)
 #ifdef __COUNTER__
@@ -346,708 +417,889 @@ enum { TGI_HOLD_SCOPE, TGI_HOLD_GRAD };
 #ifdef __cplusplus
 }
 struct tgi_block {
-    tgi_hold hold;
-    tgi_block(int kind, int value) : hold(tgi_hold_open(&hold, kind, value)) {}
-    ~tgi_block() { tgi_hold_close(&hold); }
+    tgi_scope_guard guard;
+    tgi_block(int kind, int value) : guard(tgi_scope_guard_open(&guard, kind, value)) {}
+    ~tgi_block() { tgi_scope_guard_close(&guard); }
 
   private:
     tgi_block(const tgi_block &);
     tgi_block &operator=(const tgi_block &);
 };
 extern "C" {
-#define TGI_HOLD_(name, kind, value) tgi_block name(kind, value)
+#define TGI_SCOPE_GUARD_(name, kind, value) tgi_block name(kind, value)
 #elif defined(__GNUC__) || defined(__clang__)
-#define TGI_HOLD_(name, kind, value)                                                                                   \
-    __attribute__((__cleanup__(tgi_hold_close), __unused__)) tgi_hold name = tgi_hold_open(&name, kind, value)
+#define TGI_SCOPE_GUARD_(name, kind, value)                                                \
+    __attribute__((__cleanup__(tgi_scope_guard_close), __unused__)) tgi_scope_guard name = \
+        tgi_scope_guard_open(&name, kind, value)
 #else
-#define TGI_HOLD_(name, kind, value)                                                                                   \
+#define TGI_SCOPE_GUARD_(name, kind, value) \
     char this_compiler_has_no_cleanup_attribute_use_tg_scope_begin_and_tg_scope_end_instead[-1]
 #endif
-#define TGI_HOLD(name, kind, value) TGI_HOLD_(name, kind, value)
-#define TG_SCOPE TGI_HOLD(TGI_UNIQUE(tgi_scope_), TGI_HOLD_SCOPE, 0)
+#define TGI_SCOPE_GUARD(name, kind, value) TGI_SCOPE_GUARD_(name, kind, value)
+#define TG_SCOPE TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_scope_), TGI_GUARD_SCOPE, 0) /* opens a scope: see above */
 
-/* tg_keep hands t to the scope around the innermost one, if that owns it, and returns t.  tg_retain and tg_release hold
-   a reference outside all scopes.  tg_drop ends a temporary of the innermost scope before that ends, and does nothing
-   to any other tensor: so tg_drop(tg_to(x, device)) is right even where tg_to has returned x itself.  tg_share lets
-   other threads use a leaf (weights, data): from then on it is the caller's, as by tg_param, its counts are atomic, and
-   writing it on a GPU waits for what all threads have asked of that GPU.  Errors: an over-release; tg_share of a
-   non-leaf. */
+/* Lifetime of one tensor.  These return t, but for tg_release and tg_drop, which accept NULL and do nothing then.
+     tg_keep     moves t from the innermost scope to the one outside it: for the result of a function.  A tensor that
+                 belongs to another scope, or to none, stays where it is.
+     tg_retain   adds a reference of yours: t lives at least until you give it up by tg_release.
+     tg_release  gives up one reference of tg_retain, tg_param or tg_share; without any, that of a tensor that belongs
+                 to no scope.  The tensor ends with its last reference.  Errors: there is no such reference.
+     tg_drop     ends a temporary of the innermost scope early.  It does nothing to other tensors, so tg_drop(tg_to(x,
+                 device)) is right even where tg_to has returned x itself.
+     tg_share    allows other threads to use t (weights, data).  t is then the caller's, until tg_release as after
+                 tg_param, and its reference counts are atomic.  Two threads must not write t at once.  Errors: a view,
+                 or a computed tensor that requires grad. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
 TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
-/* New tensors of a shape, in the default dtype on the default device; the ..._on forms say which; ..._like takes shape,
-   dtype and device of t.  tg_empty's elements are undefined.  Errors: a value that an integer dtype cannot hold, here
-   and wherever a number is written into a tensor (bool takes any: true unless 0).  torch.zeros, ones, full, empty */
-TG_API tg_tensor *tg_zeros(tg_shape shape);
-TG_API tg_tensor *tg_ones(tg_shape shape);
-TG_API tg_tensor *tg_full(tg_shape shape, double value);
-TG_API tg_tensor *tg_empty(tg_shape shape);
-TG_API tg_tensor *tg_scalar(double value);
-TG_API tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_zeros_like(tg_tensor *t);
-TG_API tg_tensor *tg_ones_like(tg_tensor *t);
-TG_API tg_tensor *tg_full_like(tg_tensor *t, double value);
-TG_API tg_tensor *tg_empty_like(tg_tensor *t);
+/* Frees what the calling thread owns: scopes, graph, tensors in no scope, cache.  Call it before a worker thread ends.
+   The thread may use the library again after.  Errors: called from a hook or another callback. */
+TG_API tg_status tg_thread_end(void);
+/* tg_thread_end for the last thread, at the end of the program.  Errors: other threads still have state. */
+TG_API tg_status tg_shutdown(void);
 
-/* [start, start + step, ...) up to but without end; n numbers from a to b; the n x n identity.  In the default dtype
-   (PyTorch makes integers of integers: tg_arange_on says which).  torch.arange, linspace, eye */
-TG_API tg_tensor *tg_arange(double start, double end, double step);
+/* New tensors, filled.  Without a suffix they have the default dtype and are on the default device; _on takes both, and
+   _like has shape, dtype and device of t (neither its history nor requires_grad).  Errors: a negative size; a value
+   that an integer dtype cannot hold, here and wherever a number is written into a tensor (TG_BOOL takes any: true
+   unless 0). */
+TG_API tg_tensor *tg_zeros(tg_shape shape);                                           /* zeros.  torch.zeros */
+TG_API tg_tensor *tg_ones(tg_shape shape);                                            /* ones.  torch.ones */
+TG_API tg_tensor *tg_full(tg_shape shape, double value);                              /* value.  torch.full */
+TG_API tg_tensor *tg_empty(tg_shape shape);                                           /* undefined.  torch.empty */
+TG_API tg_tensor *tg_scalar(double value);                                            /* 0-dim.  torch.tensor(value) */
+TG_API tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device);      /* zeros */
+TG_API tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device);       /* ones */
+TG_API tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device); /* value */
+TG_API tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device);      /* undefined elements */
+TG_API tg_tensor *tg_zeros_like(tg_tensor *t);                                        /* zeros.  torch.zeros_like */
+TG_API tg_tensor *tg_ones_like(tg_tensor *t);                                         /* ones.  torch.ones_like */
+TG_API tg_tensor *tg_full_like(tg_tensor *t, double value);                           /* value.  torch.full_like */
+TG_API tg_tensor *tg_empty_like(tg_tensor *t);                                        /* undefined.  torch.empty_like */
+
+/* New 1-dim tensors of numbers at equal steps, and the identity.  All but tg_arange_on have the default dtype, also for
+   whole numbers, where PyTorch's arange makes i64. */
+TG_API tg_tensor *tg_arange(double start, double end, double step); /* start, start + step, ... < end.  torch.arange */
+/* tg_arange_on is tg_arange in a dtype, on a device.  Errors of both: step is 0, or leads away from end. */
 TG_API tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);
-TG_API tg_tensor *tg_eye(int64_t n);
+TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);       /* n numbers from a to b.  torch.linspace */
+TG_API tg_tensor *tg_eye(int64_t n);                                /* identity [n, n].  torch.eye */
 
-/* Copies host memory, row-major, of the named element type. */
-TG_API tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype);
-TG_API tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_from_f32(const float *data, tg_shape shape);
-TG_API tg_tensor *tg_from_f64(const double *data, tg_shape shape);
-TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);
+/* New tensors with a copy of host memory: the elements of `shape` in row-major order.  torch.tensor */
+TG_API tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype); /* elements of dtype, default device */
+TG_API tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device); /* on a device */
+TG_API tg_tensor *tg_from_f32(const float *data, tg_shape shape);            /* tg_from with TG_F32 */
+TG_API tg_tensor *tg_from_f64(const double *data, tg_shape shape);           /* tg_from with TG_F64 */
+TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);          /* tg_from with TG_I64 */
 
-/* Borrows host memory without a copy: data must live as long as the tensor and its views; then deleter(user) is called
-   once, if not NULL.  A call that fails does not call it.  torch.from_numpy */
+/* A CPU tensor that uses host memory of yours, row-major, without a copy.  data must stay valid while the tensor or a
+   view of it exists; then deleter(user) is called once, if not NULL.  A call that fails does not call it.
+   torch.from_numpy */
 TG_API tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user);
 
-/* The device of tensors made from now on by this thread without a device of their own. */
+/* Sets the device for functions that are given none.  Per thread; the CPU at first.  torch.set_default_device */
 TG_API tg_status tg_set_default_device(tg_device device);
 
-/* What a tensor is.  dim counts from the end when negative; strides are in elements. */
-TG_API int tg_ndim(const tg_tensor *t);
-TG_API int64_t tg_dim(const tg_tensor *t, int dim);
-TG_API int64_t tg_stride(const tg_tensor *t, int dim);
-TG_API int64_t tg_numel(const tg_tensor *t);
-TG_API tg_shape tg_shape_of(const tg_tensor *t);
-TG_API tg_dtype tg_dtype_of(const tg_tensor *t);
-TG_API tg_device tg_device_of(const tg_tensor *t);
-TG_API bool tg_is_cuda(const tg_tensor *t);
-TG_API bool tg_is_contiguous(const tg_tensor *t);
+/* What a tensor is.  dim counts from the end when negative. */
+TG_API int tg_ndim(const tg_tensor *t);                   /* number of dims; 0 on error.  torch.Tensor.dim */
+TG_API int64_t tg_dim(const tg_tensor *t, int dim);       /* size of one dim; 0 on error.  torch.Tensor.size */
+TG_API int64_t tg_stride(const tg_tensor *t, int dim);    /* its stride in elements; 0 on error.  torch.Tensor.stride */
+TG_API int64_t tg_numel(const tg_tensor *t);              /* number of elements; 0 on error.  torch.numel */
+TG_API tg_shape tg_shape_of(const tg_tensor *t);          /* all sizes; ndim 0 on error.  torch.Tensor.shape */
+TG_API tg_dtype tg_dtype_of(const tg_tensor *t);          /* dtype; TG_F32 on error.  torch.Tensor.dtype */
+TG_API tg_device tg_device_of(const tg_tensor *t);        /* device; the CPU on error.  torch.Tensor.device */
+TG_API bool tg_is_cuda(const tg_tensor *t);               /* on a GPU.  torch.Tensor.is_cuda */
+TG_API bool tg_is_contiguous(const tg_tensor *t);         /* row-major without gaps.  torch.Tensor.is_contiguous */
 
-/* A name for messages, prints and plots; copied.  "" when there is none. */
-TG_API tg_status tg_set_name(tg_tensor *t, const char *name);
-TG_API const char *tg_name(const tg_tensor *t);
+TG_API tg_status tg_set_name(tg_tensor *t, const char *name); /* a name for messages and prints; copied; NULL: none */
+TG_API const char *tg_name(const tg_tensor *t);               /* that name, owned by t; "" when there is none */
 
-/* One element, from any device: tg_item of a tensor with one element (tg_item_i64 without passing through a float),
-   tg_get at an index with one number per dim, negative from the end; tg_set writes one (it counts as an in-place
-   write, and is refused as one).  torch.Tensor.item */
-TG_API double tg_item(tg_tensor *t);
-TG_API int64_t tg_item_i64(tg_tensor *t);
-TG_API double tg_get(tg_tensor *t, tg_shape index);
-TG_API tg_status tg_set(tg_tensor *t, tg_shape index, double value);
+/* Elements one by one, from any device; they wait for the device.  An index has one number per dim, negative ones
+   counting from the end. */
+TG_API double tg_item(tg_tensor *t);                 /* the only element of t; NaN on error.  torch.Tensor.item */
+TG_API int64_t tg_item_i64(tg_tensor *t);            /* the same as int64_t, exactly; 0 on error */
+TG_API double tg_get(tg_tensor *t, tg_shape index);  /* t[index]: tg_get(t, TG_INDEX(i, j)); NaN on error */
 
-/* The storage at the tensor's first element (device memory on a GPU); the typed forms are for contiguous CPU tensors of
-   that dtype.  After writing through a pointer call tg_touch_(t), or backward cannot notice. */
-TG_API void *tg_data(tg_tensor *t);
-TG_API float *tg_data_f32(tg_tensor *t);
-TG_API double *tg_data_f64(tg_tensor *t);
-TG_API int64_t *tg_data_i64(tg_tensor *t);
-TG_API tg_tensor *tg_touch_(tg_tensor *t);
+/* Pointers to the first element; elements lie at the strides of tg_stride.  Valid as long as t.  The typed forms return
+   NULL, with an error, unless t is a contiguous CPU tensor of that dtype.  After writing through a pointer call
+   tg_touch_(t), or backward may silently use the changed values. */
+TG_API void *tg_data(tg_tensor *t);          /* any dtype; on a GPU a device pointer, not for the host */
+TG_API float *tg_data_f32(tg_tensor *t);     /* of f32 */
+TG_API double *tg_data_f64(tg_tensor *t);    /* of f64 */
+TG_API int64_t *tg_data_i64(tg_tensor *t);   /* of i64 */
+TG_API tg_tensor *tg_touch_(tg_tensor *t);   /* counts a write through a pointer (tg_version_of); returns t */
 
-/* Copies the elements, row-major, to host memory of exactly this many bytes, from any device and layout. */
+/* Copies the elements, row-major, to host memory at dst, from any device and layout; waits for the device.  Errors:
+   bytes is not exactly tg_numel(t) * tg_dtype_size(tg_dtype_of(t)). */
 TG_API tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes);
 
 /* ======== @@TAPE ================================================================================================== */
 
-/* Makes t a parameter, and returns it: a leaf that requires grad, taken from its scope, ended by one tg_release.
-   Errors: a non-leaf, integers.  torch.nn.Parameter */
+/* Makes t a parameter and returns it: a leaf that requires grad and belongs to you, not to a scope, until you call
+   tg_release(t) once.  Errors: t is not a leaf, or not floating point.  torch.nn.Parameter */
 TG_API tg_tensor *tg_param(tg_tensor *t);
 
-/* Whether ops on t are recorded.  Only leaves can be switched off; only floating point can be switched on. */
+/* requires_grad says whether ops on t are recorded.  A leaf is a tensor that no recorded op has made.
+   tg_set_requires_grad switches it on or off and returns t, which stays in its scope.  Errors: on for integers, off for
+   a non-leaf.  torch.Tensor.requires_grad_ */
 TG_API tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on);
-TG_API bool tg_requires_grad(const tg_tensor *t);
-TG_API bool tg_is_leaf(const tg_tensor *t);
+TG_API bool tg_requires_grad(const tg_tensor *t); /* whether t requires grad.  torch.Tensor.requires_grad */
+TG_API bool tg_is_leaf(const tg_tensor *t);       /* whether t is a leaf.  torch.Tensor.is_leaf */
 
-/* TG_NO_GRAD; switches recording off to the end of the enclosing block, TG_ENABLE_GRAD; on.  Per thread.
-   torch.no_grad */
-#define TG_NO_GRAD TGI_HOLD(TGI_UNIQUE(tgi_no_grad_), TGI_HOLD_GRAD, 0)
-#define TG_ENABLE_GRAD TGI_HOLD(TGI_UNIQUE(tgi_enable_grad_), TGI_HOLD_GRAD, 1)
-/* Whether ops are recorded now. */
-TG_API bool tg_is_grad_enabled(void);
-TG_API bool tg_set_grad_enabled(bool on); /* the plain form; returns what it was; a scope's end restores it */
+/* Grad mode: whether ops are recorded at all, per thread; on at first.  TG_NO_GRAD; switches it off until the end of
+   the enclosing block, TG_ENABLE_GRAD; on.  torch.no_grad, torch.enable_grad */
+#define TG_NO_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_no_grad_), TGI_GUARD_GRAD, 0)
+#define TG_ENABLE_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_enable_grad_), TGI_GUARD_GRAD, 1)
+TG_API bool tg_is_grad_enabled(void);     /* grad mode now.  torch.is_grad_enabled */
+TG_API bool tg_set_grad_enabled(bool on); /* sets it until the innermost scope ends, and returns what it was */
 
-/* Flags of backward and gradients. */
+/* Flags for tg_backward_ex, tg_backward_begin and tg_gradients, to be combined by |. */
 enum {
-    TG_RETAIN_GRAPH = 1,     /* keep what the graph saved, to run it again */
-    TG_CREATE_GRAPH = 2,     /* record the backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
-    TG_ALLOW_UNUSED = 4,     /* tg_gradients: an input that no output depends on gets NULL */
-    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: ... gets zeros */
+    TG_RETAIN_GRAPH = 1,     /* do not free what the graph has saved, so that backward can run through it again */
+    TG_CREATE_GRAPH = 2,     /* record backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
+    TG_ALLOW_UNUSED = 4,     /* tg_gradients: NULL for an input that no output depends on, instead of an error */
+    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: zeros for such an input */
 };
 
-/* Adds d roots / d leaf to the .grad of every leaf that the roots depend on.  grads: one per root, its shape; NULL (or
-   a NULL entry) for a root with one element means 1.  A backward that fails leaves every .grad as it was.
+/* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It frees
+   what the graph has saved: a second backward through the same graph is an error, unless the first one had
+   TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no gradient
+   is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before. */
+TG_API tg_status tg_backward(tg_tensor *root); /* root has one element, as a loss.  torch.Tensor.backward */
+/* Several roots.  grads: one per root, of its shape; NULL, or a NULL entry, stands for 1 for a root with one element.
    torch.autograd.backward */
-TG_API tg_status tg_backward(tg_tensor *root);
 TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
 
-/* d outputs / d inputs into results[0..m), touching no .grad; inputs may be any tensors of the graph.  The results are
-   new tensors of the calling scope.  torch.autograd.grad */
+/* results[0..m) = d outputs / d inputs, without a change of any .grad.  inputs may be any tensors of the graph that
+   require grad; grad_outputs is as grads above.  The results are new tensors of the calling scope.  All results are
+   NULL on error.  torch.autograd.grad */
 TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs,
                               tg_tensor *const *inputs, int m, tg_tensor **results, int flags);
 
-/* The accumulated gradient, or NULL (no error); owned by t.  tg_set_grad replaces it: g of t's shape, dtype and device,
-   or NULL for none; t adds a reference. */
+/* The accumulated gradient of a leaf, of t's shape, dtype and device; NULL when there is none (no error).  It belongs
+   to t: do not release it, and tg_retain it if you need it after the next tg_optim_zero_grad or tg_set_grad, or after
+   t.  A later backward may add to it in place.  Of a non-leaf it is NULL, with a warning, unless tg_retain_grad was
+   called.  torch.Tensor.grad */
 TG_API tg_tensor *tg_grad(tg_tensor *t);
+/* Replaces .grad; NULL removes it.  t adds a reference to g, which stays yours as well.  Errors: g has not t's shape,
+   dtype and device. */
 TG_API tg_status tg_set_grad(tg_tensor *t, tg_tensor *g);
 
-/* The same data without history: shares storage and version with t.  torch.Tensor.detach */
+/* A new tensor without history that does not require grad, and shares storage and version with t: a write to one is a
+   write to the other.  torch.Tensor.detach */
 TG_API tg_tensor *tg_detach(tg_tensor *t);
 
-/* Asks for .grad of a non-leaf, too; no effect on a leaf. */
+/* Stores .grad for a non-leaf too, when backward comes to it; call it before backward.  No effect on a leaf.  Returns
+   t.  Errors: t does not require grad.  torch.Tensor.retain_grad */
 TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
 
-/* Calls hook with the gradient of t when it is complete; what it returns replaces the gradient, NULL keeps it (or
-   fails, if the hook raised an error).  Hooks run in the order of their registration; retained gradients are stored
-   after them.  The number returned (0 on error) removes it.  tg_hook_post_accumulate: called on a leaf after its .grad
-   was updated; .grad stays so if it raises an error.  torch.Tensor.register_hook, register_post_accumulate_grad_hook
+/* A hook is called in backward with the complete gradient of t, before it is used.  It returns the tensor to use
+   instead, of the same shape, dtype and device, or NULL to keep grad; an error recorded inside fails backward.  What it
+   makes ends when it returns, except its result and what it retains; it must not write to grad.  Hooks of one tensor
+   run in the order of their registration, and .grad of tg_retain_grad is stored after them.
 
-   A hook, like every function that is handed to the library (tg_custom, tg_checkpoint, tg_gradcheck), ends the scopes
-   that it opens and no other, and not its thread; else the call around it fails. */
+   A hook, like every function that is passed to the library (tg_custom, tg_checkpoint, tg_gradcheck), may call the
+   library, but must end only scopes that it has opened, all of those, and not call tg_thread_end or tg_shutdown; else
+   the call around it fails. */
 typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
+/* A post-accumulate hook: called after backward has updated leaf's .grad, which stays even if it raises an error. */
 typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
+/* Registers a hook for t; returns its number, for tg_unhook, or 0 on error.  Errors: t does not require grad.
+   torch.Tensor.register_hook */
 TG_API int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user);
+/* Registers a post-accumulate hook; returns its number, or 0 on error.  Errors: t is not a leaf that requires grad.
+   torch.Tensor.register_post_accumulate_grad_hook */
 TG_API int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user);
+/* Removes the hook of t with this number, of either kind. */
 TG_API tg_status tg_unhook(tg_tensor *t, int hook);
 
-/* How often t's memory was written in place: by ops, and by the program through a pointer, which tg_touch_ counts.
-   torch.Tensor._version */
+/* How often t's storage was written in place so far: by ops, and as counted by tg_touch_.  Views and tg_detach share
+   it.  Backward compares it with the count when a tensor was saved.  torch.Tensor._version */
 TG_API int64_t tg_version_of(const tg_tensor *t);
 
-/* What a step of a backward was: see tg_backward_begin. */
+/* A backward run that is executed node by node: see tg_backward_begin. */
 typedef struct tg_backward_run tg_backward_run;
+/* What tg_backward_step has done. */
 typedef struct {
-    int64_t node;        /* its number on the tape */
-    const char *op;      /* "mul" */
-    const char *name;    /* the name of the tensor it made, or "" */
-    const char *formula; /* "a: g * b, b: g * a" */
-    tg_tensor *grad;     /* the gradient that came in (of output 0); valid until the next step */
+    int64_t node;        /* number of the node on the tape */
+    const char *op;      /* its op: "mul" */
+    const char *name;    /* name of the tensor that it made, or "" */
+    const char *formula; /* its rule: "a: g * b, b: g * a" */
+    tg_tensor *grad;     /* gradient of its output 0; valid until the next step */
     int inputs;          /* how many inputs the node has */
 } tg_step_info;
 
-/* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is begin, step until false, end.
-   begin returns NULL on error; step returns false when nothing is left or on error; end commits the gradients to the
-   leaves if everything ran, else abandons the run, and frees it in any case. */
+/* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is tg_backward_begin, tg_backward_step until
+   it returns false, tg_backward_end. */
+
+/* Starts a run; arguments as of tg_backward_ex.  NULL on error; otherwise tg_backward_end must be called. */
 TG_API tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
+/* Runs the next node and fills *info (may be NULL).  False when no node is left, or on error. */
 TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
+/* Adds the gradients to the leaves if all nodes have run; if nodes are left, abandons the run, which is no error.
+   Frees run in any case. */
 TG_API tg_status tg_backward_end(tg_backward_run *run);
 
+/* Context of one call of a custom function: what it saves for backward. */
 typedef struct tg_ctx tg_ctx;
+/* forward: computes out[0..n_out) from in[0..n_in).  Returns TG_OK, or the status of a failure. */
 typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out);
+/* backward: computes grad_in[0..n_in), each of its input's shape or NULL for no gradient, from grad_out[0..n_out). */
 typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in);
 
-/* Your own differentiable function.  forward fills out[0..n_out) from in[0..n_in), unrecorded, and saves what backward
-   needs with tg_save; backward fills grad_in[0..n_in) (NULL: no gradient) from grad_out[0..n_out) (zeros where none
-   came).  If backward is made of tg_ ops it can be differentiated again.  tg_saved(ctx, k) is the k-th saved tensor
-   (owned by ctx), tg_ctx_alloc memory that lives with it.  tg_custom_ex calls free_user(user) when the node dies.
-   torch.autograd.Function */
+/* Calls your own differentiable function.  forward is run at once, unrecorded, and saves what backward needs by
+   tg_save; backward is run when a backward comes to it, and gets zeros for an output that has no gradient.  If it
+   consists of tg_ ops, it can be differentiated again.  The n_out results in out[] are new tensors of the calling
+   scope, NULL on error.  user is what tg_ctx_user returns; it must stay valid while the graph exists.  name is for
+   messages.  torch.autograd.Function */
 TG_API tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                            tg_tensor *const *in, int n_in, tg_tensor **out, int n_out);
+/* tg_custom that calls free_user(user) when the graph no longer needs it; not if the call fails. */
 TG_API tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                               void (*free_user)(void *user), tg_tensor *const *in, int n_in, tg_tensor **out,
                               int n_out);
 
-/* For forward and backward: see tg_custom. */
-TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);
-TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);
-TG_API void *tg_ctx_user(tg_ctx *ctx);
-TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);
+/* For use inside forward and backward of tg_custom. */
+TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);           /* forward: saves t, as number 0, 1, ... */
+TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);                /* saved tensor number k; it belongs to ctx */
+TG_API void *tg_ctx_user(tg_ctx *ctx);                         /* the argument user of tg_custom */
+TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);          /* memory that is freed with ctx; uninitialised */
+/* forward: says that out, one of its outputs, has no gradient */
 TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
 
-/* fn(in, n, user) computed without keeping its graph: backward runs it again, with the same random numbers, and then
-   goes through it.  torch.utils.checkpoint */
+/* A function of n tensors, for tg_checkpoint and tg_gradcheck: returns a tensor of its scope, NULL after an error. */
 typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
+/* fn(in, n, user), computed without storing activations: backward runs fn again, with the same random numbers, and then
+   goes through its graph.  fn must compute the same again, and user must stay valid while the graph exists.
+   torch.utils.checkpoint.checkpoint */
 TG_API tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user);
 
-/* Anomaly mode: backward stops at the first NaN and names the op whose rule made it.
+/* Anomaly mode, per thread: backward fails at the first NaN and names the op whose gradient it is.
    torch.autograd.set_detect_anomaly */
 TG_API void tg_set_anomaly(bool on);
 
 /* ======== @@MOVE ================================================================================================== */
 
-enum { TG_NON_BLOCKING = 1, TG_COPY = 2 };
-/* t on another device, in another dtype, or both: a new tensor, and one more differentiable op; t itself when nothing
-   would change (unless TG_COPY).  The original is never touched.  A dense layout stays as it is.  TG_NON_BLOCKING: the
-   call returns before the bytes are there, for a contiguous tensor in page-locked memory that goes to a GPU, which must
-   not be written through a pointer before tg_synchronize, and for one that comes from a GPU, whose copy is page-locked;
-   whoever uses the copy first waits for it.  Elsewhere it changes nothing.  torch.Tensor.to */
-TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);
-TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);
-TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);
-TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags);
-TG_API tg_tensor *tg_cuda(tg_tensor *t);
-TG_API tg_tensor *tg_cpu(tg_tensor *t);
+/* Flags for tg_to_ex, to be combined by |. */
+enum {
+    TG_NON_BLOCKING = 1, /* return before the bytes have arrived, where that is possible: see below */
+    TG_COPY = 2          /* a new tensor even if nothing changes */
+};
+/* t on another device, in another dtype, or both: a new tensor, made by a differentiable op.  t itself is returned if
+   nothing would change (without TG_COPY); t is never changed.  The layout stays, if it is dense.  A move to an integer
+   dtype has no gradient.  torch.Tensor.to
 
-/* dst = src, broadcast, converted and moved as needed; dst's old history ends here.  Returns dst.
-   torch.Tensor.copy_ */
-TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
+   Moving a leaf that requires grad gives a non-leaf, and the gradient goes to the original.  For a parameter that is on
+   the device itself, make the leaf there: tg_param(tg_to(tg_detach(t), device)).
 
-/* Every list[i] becomes the tensor that tg_to gives for it: all, or none and an error.  The old ones stay with their
-   owners. */
+   TG_NON_BLOCKING: a move from page-locked memory (tg_pin_memory), contiguous and of the same dtype, to a GPU returns
+   at once; do not write t through a pointer before tg_synchronize.  A move from a GPU to the CPU returns at once, too,
+   with a result in page-locked memory; the first call that uses it waits for it.  Other moves ignore the flag. */
+TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);         /* to a device; the dtype stays */
+TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);     /* to a dtype; the device stays */
+TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);    /* to device and dtype of other */
+TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags); /* to both, with flags */
+TG_API tg_tensor *tg_cuda(tg_tensor *t);                         /* to the current GPU.  torch.Tensor.cuda */
+TG_API tg_tensor *tg_cpu(tg_tensor *t);                          /* to the CPU.  torch.Tensor.cpu */
+
+/* Replaces each list[i] by tg_to(list[i], device); on error all are unchanged.  The new ones belong to the calling
+   scope, the old ones stay with their owners.  They are non-leaves of the old ones if those require grad. */
 TG_API tg_status tg_to_all(tg_tensor **list, int n, tg_device device);
 
-/* A CPU tensor copied to page-locked memory, from which a GPU fetches without the CPU; t itself if it is there.  A
-   differentiable move.  Page-locked memory is kept for reuse until the thread ends.  Errors: t is not on the CPU; there
-   is no GPU to lock it for.  torch.Tensor.pin_memory, is_pinned */
+/* tg_pin_memory returns a copy of a CPU tensor in page-locked memory, from which a GPU can copy asynchronously; t
+   itself if it is there already.  A differentiable op.  Such memory is kept for reuse until the thread ends.  Errors: t
+   is not on the CPU, or there is no GPU.  torch.Tensor.pin_memory */
 TG_API tg_tensor *tg_pin_memory(tg_tensor *t);
-TG_API bool tg_is_pinned(const tg_tensor *t);
+TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.Tensor.is_pinned */
 
 /* ======== @@OPS ===================================================================================================
 
-   Every op returns a new tensor of the calling scope and is differentiable unless it says otherwise. Operands
-   broadcast as NumPy's do, both ways. Dtypes: tensors with dims are promoted by tg_promote_types; a 0-dim operand
-   only raises the kind (bool < integer < float), not the size. A ..._scalar op takes a double: on integers it must
-   be integral, and the dtype stays. A name that ends in _ writes its first operand in place and returns it.
+   Every op returns a new tensor of the calling scope and is differentiable, unless its comment says otherwise.
 
-   An op runs where its operands live and never moves them: operands on different devices are an error that says which
-   tg_to mends it. As in PyTorch, elementwise ops take one 0-dim CPU tensor beside tensors of another device (tg_where
-   any number), and tg_index takes indices from the CPU. */
+   Shapes   Operands broadcast as in NumPy and PyTorch: dims are aligned at the last one, and a dim of size 1, or one
+            that is missing, is repeated.  A dim argument counts from the end when negative.  0-dim tensors and tensors
+            without elements are ordinary operands; where an op has no value for zero elements, its comment says so.
+   Dtypes   Operands that have dims are promoted by tg_promote_types.  A 0-dim operand changes the dtype only if it is
+            of a higher kind (bool < integer < float): f16 [2] with f64 [] gives f16, i32 [2] with f32 [] gives f32.
+   Scalars  A number beside an integer tensor must be integral, and the dtype stays (bool becomes i64), except in
+            tg_div_scalar and tg_pow_scalar.
+   Devices  An op runs on the device of its operands.  Operands on different devices are an error that says which tg_to
+            is missing.  The exceptions are PyTorch's: elementwise ops take one 0-dim CPU tensor beside tensors of
+            another device (tg_where any number of them), and tg_index takes indices from the CPU.
+   In place A name that ends in _ writes to its first operand and returns it.  Errors: the operand is a leaf that
+            requires grad, or a view of one, in grad mode (use TG_NO_GRAD;); several of its elements share memory
+            (tg_expand); the result has a larger shape or a higher kind of dtype; the operand is a piece of tg_split,
+            tg_chunk or tg_unbind, or a view made under TG_NO_GRAD, of a tensor that requires grad.  If backward needs
+            the old value, backward fails.
+   Where a comment names no PyTorch function, it is torch's of the same name without tg_, or with F. that of
+   torch.nn.functional. */
 
-/* a + b, a - b, a * b, a / b (always floating), a^b, the larger, the smaller, the angle of (b, a).  torch.add ...
-   atan2 */
-TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b);
+/* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
-/* x with a number: x + s, x - s, s - x, x * s, x / s (floating), x^s. */
-TG_API tg_tensor *tg_add_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s);
-TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s);
+/* Two operands, elementwise. */
+TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);     /* a + b.  torch.add */
+TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);     /* a - b; not of two bools.  torch.sub */
+TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);     /* a * b.  torch.mul */
+TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);     /* a / b; the default dtype for integers.  torch.div */
+TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);     /* a to the power b.  torch.pow */
+TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b); /* the larger; NaN if one is; equal: half the gradient each */
+TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b); /* the smaller; otherwise as tg_maximum.  torch.minimum */
+TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);   /* the angle of the point (x, y) = (b, a).  torch.atan2 */
+TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);    /* a = a + b.  torch.Tensor.add_ */
+TG_API tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b);    /* a = a - b.  torch.Tensor.sub_ */
+TG_API tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b);    /* a = a * b.  torch.Tensor.mul_ */
+TG_API tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b);    /* a = a / b; a must be floating point.  torch.Tensor.div_ */
+TG_API tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b);    /* a = a to the power b.  torch.Tensor.pow_ */
 
-/* Comparison and logic, elementwise -> bool; not differentiable.  torch.eq ... logical_xor */
-TG_API tg_tensor *tg_eq(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_ne(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_lt(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);
-TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_logical_or(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_logical_xor(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_logical_not(tg_tensor *x);
-TG_API tg_tensor *tg_isnan(tg_tensor *x);
-TG_API tg_tensor *tg_isinf(tg_tensor *x);
-TG_API tg_tensor *tg_isfinite(tg_tensor *x);
+/* A tensor and a number, elementwise: PyTorch's functions of the names without _scalar. */
+TG_API tg_tensor *tg_add_scalar(tg_tensor *x, double s);  /* x + s.  torch.add */
+TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);  /* x - s.  torch.sub */
+TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s); /* s - x.  torch.rsub */
+TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);  /* x * s.  torch.mul */
+TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);  /* x / s; the default dtype for integers.  torch.div */
+TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);  /* x to the power s.  Errors: integers, s < 0.  torch.pow */
+TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s); /* x = x + s */
+TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s); /* x = x - s */
+TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s); /* x = x * s */
+TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s); /* x = x / s; x must be floating point */
+TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s); /* x = x to the power s */
 
-/* Elementwise functions; of integers in the default dtype, where the values are not integers.  round is half to even;
-   sign of NaN is 0; abs has gradient 0 at 0.  torch.neg ... trunc */
-TG_API tg_tensor *tg_neg(tg_tensor *x);
-TG_API tg_tensor *tg_abs(tg_tensor *x);
-TG_API tg_tensor *tg_sign(tg_tensor *x);
-TG_API tg_tensor *tg_square(tg_tensor *x);
-TG_API tg_tensor *tg_exp(tg_tensor *x);
-TG_API tg_tensor *tg_expm1(tg_tensor *x);
-TG_API tg_tensor *tg_log(tg_tensor *x);
-TG_API tg_tensor *tg_log2(tg_tensor *x);
-TG_API tg_tensor *tg_log10(tg_tensor *x);
-TG_API tg_tensor *tg_log1p(tg_tensor *x);
-TG_API tg_tensor *tg_sqrt(tg_tensor *x);
-TG_API tg_tensor *tg_rsqrt(tg_tensor *x);
-TG_API tg_tensor *tg_reciprocal(tg_tensor *x);
-TG_API tg_tensor *tg_sin(tg_tensor *x);
-TG_API tg_tensor *tg_cos(tg_tensor *x);
-TG_API tg_tensor *tg_tan(tg_tensor *x);
-TG_API tg_tensor *tg_asin(tg_tensor *x);
-TG_API tg_tensor *tg_acos(tg_tensor *x);
-TG_API tg_tensor *tg_atan(tg_tensor *x);
-TG_API tg_tensor *tg_sinh(tg_tensor *x);
-TG_API tg_tensor *tg_cosh(tg_tensor *x);
-TG_API tg_tensor *tg_tanh(tg_tensor *x);
-TG_API tg_tensor *tg_erf(tg_tensor *x);
-TG_API tg_tensor *tg_floor(tg_tensor *x);
-TG_API tg_tensor *tg_ceil(tg_tensor *x);
-TG_API tg_tensor *tg_round(tg_tensor *x);
-TG_API tg_tensor *tg_trunc(tg_tensor *x);
+/* Comparison and logic, elementwise.  The result is bool and has no gradient.  Comparison with NaN is false, except by
+   tg_ne.  In the logical functions every number but 0 is true. */
+TG_API tg_tensor *tg_eq(tg_tensor *a, tg_tensor *b);          /* a == b.  torch.eq */
+TG_API tg_tensor *tg_ne(tg_tensor *a, tg_tensor *b);          /* a != b.  torch.ne */
+TG_API tg_tensor *tg_lt(tg_tensor *a, tg_tensor *b);          /* a < b.  torch.lt */
+TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);          /* a <= b.  torch.le */
+TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);          /* a > b.  torch.gt */
+TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);          /* a >= b.  torch.ge */
+TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);       /* x == s */
+TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);       /* x != s */
+TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);       /* x < s */
+TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);       /* x <= s */
+TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);       /* x > s */
+TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);       /* x >= s */
+TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b); /* both true.  torch.logical_and */
+TG_API tg_tensor *tg_logical_or(tg_tensor *a, tg_tensor *b);  /* one or both true.  torch.logical_or */
+TG_API tg_tensor *tg_logical_xor(tg_tensor *a, tg_tensor *b); /* just one true.  torch.logical_xor */
+TG_API tg_tensor *tg_logical_not(tg_tensor *x);               /* x is false.  torch.logical_not */
+TG_API tg_tensor *tg_isnan(tg_tensor *x);                     /* x is NaN.  torch.isnan */
+TG_API tg_tensor *tg_isinf(tg_tensor *x);                     /* x is infinite.  torch.isinf */
+TG_API tg_tensor *tg_isfinite(tg_tensor *x);                  /* x is neither.  torch.isfinite */
 
-/* The same in place; x must be floating point where the values are not integers. */
-TG_API tg_tensor *tg_neg_(tg_tensor *x);
-TG_API tg_tensor *tg_abs_(tg_tensor *x);
-TG_API tg_tensor *tg_sign_(tg_tensor *x);
-TG_API tg_tensor *tg_square_(tg_tensor *x);
-TG_API tg_tensor *tg_exp_(tg_tensor *x);
-TG_API tg_tensor *tg_expm1_(tg_tensor *x);
-TG_API tg_tensor *tg_log_(tg_tensor *x);
-TG_API tg_tensor *tg_log2_(tg_tensor *x);
-TG_API tg_tensor *tg_log10_(tg_tensor *x);
-TG_API tg_tensor *tg_log1p_(tg_tensor *x);
-TG_API tg_tensor *tg_sqrt_(tg_tensor *x);
-TG_API tg_tensor *tg_rsqrt_(tg_tensor *x);
-TG_API tg_tensor *tg_reciprocal_(tg_tensor *x);
-TG_API tg_tensor *tg_sin_(tg_tensor *x);
-TG_API tg_tensor *tg_cos_(tg_tensor *x);
-TG_API tg_tensor *tg_tan_(tg_tensor *x);
-TG_API tg_tensor *tg_asin_(tg_tensor *x);
-TG_API tg_tensor *tg_acos_(tg_tensor *x);
-TG_API tg_tensor *tg_atan_(tg_tensor *x);
-TG_API tg_tensor *tg_sinh_(tg_tensor *x);
-TG_API tg_tensor *tg_cosh_(tg_tensor *x);
-TG_API tg_tensor *tg_tanh_(tg_tensor *x);
-TG_API tg_tensor *tg_erf_(tg_tensor *x);
-TG_API tg_tensor *tg_floor_(tg_tensor *x);
-TG_API tg_tensor *tg_ceil_(tg_tensor *x);
-TG_API tg_tensor *tg_round_(tg_tensor *x);
-TG_API tg_tensor *tg_trunc_(tg_tensor *x);
-TG_API tg_tensor *tg_relu_(tg_tensor *x);
-TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);
-TG_API tg_tensor *tg_silu_(tg_tensor *x);
-TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x);
+/* Functions of one tensor, elementwise: torch's of the same name.  Integers give the default dtype, except with tg_neg,
+   tg_abs, tg_sign, tg_square, tg_floor, tg_ceil, tg_round and tg_trunc, which keep it. */
+TG_API tg_tensor *tg_neg(tg_tensor *x);        /* -x; not of bool */
+TG_API tg_tensor *tg_abs(tg_tensor *x);        /* |x|; gradient 0 at 0 */
+TG_API tg_tensor *tg_sign(tg_tensor *x);       /* -1, 0 or 1; 0 for NaN; gradient 0 */
+TG_API tg_tensor *tg_square(tg_tensor *x);     /* x * x */
+TG_API tg_tensor *tg_exp(tg_tensor *x);        /* e to the power x */
+TG_API tg_tensor *tg_expm1(tg_tensor *x);      /* exp(x) - 1, exact near 0 */
+TG_API tg_tensor *tg_log(tg_tensor *x);        /* natural logarithm */
+TG_API tg_tensor *tg_log2(tg_tensor *x);       /* logarithm to base 2 */
+TG_API tg_tensor *tg_log10(tg_tensor *x);      /* logarithm to base 10 */
+TG_API tg_tensor *tg_log1p(tg_tensor *x);      /* log(1 + x), exact near 0 */
+TG_API tg_tensor *tg_sqrt(tg_tensor *x);       /* square root */
+TG_API tg_tensor *tg_rsqrt(tg_tensor *x);      /* 1 / sqrt(x) */
+TG_API tg_tensor *tg_reciprocal(tg_tensor *x); /* 1 / x */
+TG_API tg_tensor *tg_sin(tg_tensor *x);        /* sine */
+TG_API tg_tensor *tg_cos(tg_tensor *x);        /* cosine */
+TG_API tg_tensor *tg_tan(tg_tensor *x);        /* tangent */
+TG_API tg_tensor *tg_asin(tg_tensor *x);       /* inverse sine */
+TG_API tg_tensor *tg_acos(tg_tensor *x);       /* inverse cosine */
+TG_API tg_tensor *tg_atan(tg_tensor *x);       /* inverse tangent */
+TG_API tg_tensor *tg_sinh(tg_tensor *x);       /* hyperbolic sine */
+TG_API tg_tensor *tg_cosh(tg_tensor *x);       /* hyperbolic cosine */
+TG_API tg_tensor *tg_tanh(tg_tensor *x);       /* hyperbolic tangent */
+TG_API tg_tensor *tg_erf(tg_tensor *x);        /* error function */
+TG_API tg_tensor *tg_floor(tg_tensor *x);      /* rounded down; gradient 0 */
+TG_API tg_tensor *tg_ceil(tg_tensor *x);       /* rounded up; gradient 0 */
+TG_API tg_tensor *tg_round(tg_tensor *x);      /* to the nearest integer, half to even; gradient 0 */
+TG_API tg_tensor *tg_trunc(tg_tensor *x);      /* rounded towards 0; gradient 0 */
 
-/* Activations.  relu has gradient 0 at 0; gelu(x, true) is the tanh approximation; softplus is x above threshold /
-   beta. torch.nn.functional */
-TG_API tg_tensor *tg_relu(tg_tensor *x);
-TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);
-TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);
-TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);
-TG_API tg_tensor *tg_silu(tg_tensor *x);
-TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
+/* The same in place, x = f(x).  x must be floating point where integers would give the default dtype. */
+TG_API tg_tensor *tg_neg_(tg_tensor *x);        /* x = tg_neg(x).  torch.Tensor.neg_ */
+TG_API tg_tensor *tg_abs_(tg_tensor *x);        /* x = tg_abs(x).  torch.Tensor.abs_ */
+TG_API tg_tensor *tg_sign_(tg_tensor *x);       /* x = tg_sign(x).  torch.Tensor.sign_ */
+TG_API tg_tensor *tg_square_(tg_tensor *x);     /* x = tg_square(x).  torch.Tensor.square_ */
+TG_API tg_tensor *tg_exp_(tg_tensor *x);        /* x = tg_exp(x).  torch.Tensor.exp_ */
+TG_API tg_tensor *tg_expm1_(tg_tensor *x);      /* x = tg_expm1(x).  torch.Tensor.expm1_ */
+TG_API tg_tensor *tg_log_(tg_tensor *x);        /* x = tg_log(x).  torch.Tensor.log_ */
+TG_API tg_tensor *tg_log2_(tg_tensor *x);       /* x = tg_log2(x).  torch.Tensor.log2_ */
+TG_API tg_tensor *tg_log10_(tg_tensor *x);      /* x = tg_log10(x).  torch.Tensor.log10_ */
+TG_API tg_tensor *tg_log1p_(tg_tensor *x);      /* x = tg_log1p(x).  torch.Tensor.log1p_ */
+TG_API tg_tensor *tg_sqrt_(tg_tensor *x);       /* x = tg_sqrt(x).  torch.Tensor.sqrt_ */
+TG_API tg_tensor *tg_rsqrt_(tg_tensor *x);      /* x = tg_rsqrt(x).  torch.Tensor.rsqrt_ */
+TG_API tg_tensor *tg_reciprocal_(tg_tensor *x); /* x = tg_reciprocal(x).  torch.Tensor.reciprocal_ */
+TG_API tg_tensor *tg_sin_(tg_tensor *x);        /* x = tg_sin(x).  torch.Tensor.sin_ */
+TG_API tg_tensor *tg_cos_(tg_tensor *x);        /* x = tg_cos(x).  torch.Tensor.cos_ */
+TG_API tg_tensor *tg_tan_(tg_tensor *x);        /* x = tg_tan(x).  torch.Tensor.tan_ */
+TG_API tg_tensor *tg_asin_(tg_tensor *x);       /* x = tg_asin(x).  torch.Tensor.asin_ */
+TG_API tg_tensor *tg_acos_(tg_tensor *x);       /* x = tg_acos(x).  torch.Tensor.acos_ */
+TG_API tg_tensor *tg_atan_(tg_tensor *x);       /* x = tg_atan(x).  torch.Tensor.atan_ */
+TG_API tg_tensor *tg_sinh_(tg_tensor *x);       /* x = tg_sinh(x).  torch.Tensor.sinh_ */
+TG_API tg_tensor *tg_cosh_(tg_tensor *x);       /* x = tg_cosh(x).  torch.Tensor.cosh_ */
+TG_API tg_tensor *tg_tanh_(tg_tensor *x);       /* x = tg_tanh(x).  torch.Tensor.tanh_ */
+TG_API tg_tensor *tg_erf_(tg_tensor *x);        /* x = tg_erf(x).  torch.Tensor.erf_ */
+TG_API tg_tensor *tg_floor_(tg_tensor *x);      /* x = tg_floor(x).  torch.Tensor.floor_ */
+TG_API tg_tensor *tg_ceil_(tg_tensor *x);       /* x = tg_ceil(x).  torch.Tensor.ceil_ */
+TG_API tg_tensor *tg_round_(tg_tensor *x);      /* x = tg_round(x).  torch.Tensor.round_ */
+TG_API tg_tensor *tg_trunc_(tg_tensor *x);      /* x = tg_trunc(x).  torch.Tensor.trunc_ */
+TG_API tg_tensor *tg_relu_(tg_tensor *x);       /* x = tg_relu(x).  torch.relu_ */
+TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);    /* x = tg_sigmoid(x).  torch.Tensor.sigmoid_ */
+TG_API tg_tensor *tg_silu_(tg_tensor *x);       /* x = tg_silu(x).  F.silu(x, inplace=True) */
+TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x); /* x = tg_logsigmoid(x).  F.logsigmoid, in place */
+
+/* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype (not tg_relu). */
+TG_API tg_tensor *tg_relu(tg_tensor *x);                                /* max(x, 0); gradient 0 at 0 */
+TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);   /* x if x > 0, else negative_slope * x */
+TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);                   /* x if x > 0, else alpha * (exp(x) - 1) */
+TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);              /* x * Phi(x); true: the tanh approximation */
+TG_API tg_tensor *tg_silu(tg_tensor *x);                                /* x * sigmoid(x) */
+TG_API tg_tensor *tg_sigmoid(tg_tensor *x);                             /* 1 / (1 + exp(-x)) */
+/* tg_softplus is log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.  PyTorch's defaults are 1 and 20. */
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
-TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
+TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);                          /* log(sigmoid(x)) */
 
-/* Choices.  where: a where cond, else b.  clamp keeps x within [lo, hi] (hi wins if lo > hi; NaN stays, and a bound
-   that is NaN gives NaN), and its gradient is 0 at a bound; use -INFINITY or INFINITY for one side, or clamp_min and
-   clamp_max.  masked_fill: value where mask.  lerp: a + weight * (b - a), not of integers. */
-TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
+/* Selection, elementwise. */
+TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b); /* a where cond (bool), else b.  torch.where */
+/* tg_clamp limits x to [lo, hi].  Use -INFINITY or INFINITY for a side without bound.  hi wins if lo > hi; NaN stays
+   NaN, and a bound that is NaN gives NaN.  The gradient is 0 outside and at a bound.  torch.clamp */
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
-TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
-TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);
-TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);
+TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);                 /* to [lo, INFINITY].  torch.clamp_min */
+TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);                 /* to [-INFINITY, hi].  torch.clamp_max */
+TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);         /* x = tg_clamp(x, lo, hi).  torch.clamp_ */
+/* value where mask (bool, broadcast with x) is true, else x.  torch.masked_fill */
 TG_API tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value);
+/* The same in place: x[mask] = value.  torch.Tensor.masked_fill_ */
 TG_API tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value);
+/* Linear interpolation, a + weight * (b - a), of floating point: weight is a tensor in tg_lerp, a number in
+   tg_lerp_scalar.  torch.lerp */
 TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
 TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
 
-/* t filled with a number, with zeros.  torch.Tensor.fill_, zero_ */
-TG_API tg_tensor *tg_fill_(tg_tensor *t, double value);
-TG_API tg_tensor *tg_zero_(tg_tensor *t);
+/* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
-/* Views: they share storage with t, and writing one writes the other.  -1 in a shape stands for what is left over.
-   view fails where the layout would need a copy, reshape and flatten copy then; contiguous is t itself if it is
-   row-major. squeeze and the dims of the others count from the end when negative.  slice is t[.., start:end:step, ..]
-   with Python's rules for negative and large ends, step > 0; diagonal adds the diagonal as the last dim; unfold adds
-   windows of `size` every `step` as the last dim.  torch.Tensor.view ... unfold */
+/* Views: new tensors that share storage with t, so that a write to one is a write to the other.  They work for any
+   layout, except as said.  A view keeps the storage alive after t has ended.  In a shape, one -1 stands for the size
+   that is left over. */
+
+/* Another shape with as many elements.  Errors: the strides of t do not allow it without a copy.  torch.Tensor.view */
 TG_API tg_tensor *tg_view(tg_tensor *t, tg_shape shape);
+/* tg_view, or a copy where the strides do not allow a view.  torch.reshape */
 TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
+/* Dims start_dim to end_dim as one: [2, 3, 4] from 1 to -1 is [2, 12].  Copies where tg_reshape does.  torch.flatten */
 TG_API tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim);
-TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1);
-TG_API tg_tensor *tg_t(tg_tensor *t);
-TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims);
-TG_API tg_tensor *tg_movedim(tg_tensor *t, int source, int destination);
-TG_API tg_tensor *tg_expand(tg_tensor *t, tg_shape shape);
-TG_API tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length);
-TG_API tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index);
-TG_API tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step);
-TG_API tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1);
-TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
-TG_API tg_tensor *tg_contiguous(tg_tensor *t);
-TG_API tg_tensor *tg_clone(tg_tensor *t);
 
-/* Pieces of t along dim, as views in out[0..max): of `size` elements, `chunks` pieces, or one per index without the
-   dim. They return how many, and 0 for an error (more than max is one) or a dim of size 0 that is unbound; every other
-   entry of out is NULL.  torch.split, chunk, unbind */
+TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);       /* dim removed if its size is 1.  torch.squeeze */
+TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);     /* a dim of size 1 inserted at dim.  torch.unsqueeze */
+TG_API tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1); /* two dims exchanged.  torch.transpose */
+TG_API tg_tensor *tg_t(tg_tensor *t);                      /* [n, m] -> [m, n]; fewer dims: unchanged.  torch.t */
+TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims); /* dim i of the result is dim dims[i] of t.  torch.permute */
+/* Dim source moved to destination, the others in order: [2, 3, 4] from 0 to 2 is [3, 4, 2].  torch.movedim */
+TG_API tg_tensor *tg_movedim(tg_tensor *t, int source, int destination);
+/* Dims of size 1 repeated to shape, without a copy; new dims in front; -1: the size stays.  torch.Tensor.expand */
+TG_API tg_tensor *tg_expand(tg_tensor *t, tg_shape shape);
+/* t[.., start : start + length, ..] along dim.  Errors: outside of t.  torch.narrow */
+TG_API tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length);
+/* t[.., index, ..], without dim; a negative index counts from the end.  Errors: index out of range.  torch.select */
+TG_API tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index);
+/* t[.., start : end : step, ..] along dim, by Python's rules: negative numbers count from the end, those out of range
+   are limited; use INT64_MAX for an open end.  Errors: step <= 0.  torch.Tensor.__getitem__ */
+TG_API tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step);
+/* The diagonal of dims dim0 and dim1 as the last dim; offset > 0: above the main one.  torch.diagonal */
+TG_API tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1);
+/* Windows of `size` elements, every `step`, as a new last dim: [5] by 3, 2 is [2, 3].  torch.Tensor.unfold */
+TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
+
+/* Copies with the shape of t. */
+TG_API tg_tensor *tg_contiguous(tg_tensor *t); /* t itself if it is row-major, else a row-major copy.
+                                                  torch.Tensor.contiguous */
+TG_API tg_tensor *tg_clone(tg_tensor *t);      /* always a copy; a dense layout stays.  torch.clone */
+
+/* -------- @@WRITE ------------------------------------------------------------------------------------------------- */
+
+TG_API tg_tensor *tg_fill_(tg_tensor *t, double value); /* t[..] = value, in place.  torch.Tensor.fill_ */
+TG_API tg_tensor *tg_zero_(tg_tensor *t);               /* t[..] = 0, in place.  torch.Tensor.zero_ */
+
+/* dst = src in place, broadcast, converted and moved as needed.  The gradient goes to src; dst's former history gets
+   zeros.  Returns dst.  Errors: see the in-place ops in OPS.  torch.Tensor.copy_ */
+TG_API tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src);
+/* t[index] = value.  An in-place write: fails where tg_fill_ would (see OPS), and does not wait. */
+TG_API tg_status tg_set(tg_tensor *t, tg_shape index, double value);
+
+/* -------- @@JOIN -------------------------------------------------------------------------------------------------- */
+
+/* Pieces of t along dim, as views.  They are stored in out[0..count), belong to the calling scope, and the count is
+   returned; 0 on error, or for a dim of size 0 in tg_unbind.  Other entries of out[0..max) become NULL.  Errors: more
+   than max pieces.
+     tg_split    pieces of `size` elements along dim, the last one perhaps smaller.  torch.split
+     tg_chunk    at most `chunks` pieces of equal size, the last one perhaps smaller.  torch.chunk
+     tg_unbind   one piece for each index of dim, without that dim.  torch.unbind */
 TG_API int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max);
 TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max);
 TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
 
-/* Joins n tensors along a dim that they have (cat) or a new one (stack).  torch.cat, stack */
+/* n tensors joined, their dtypes promoted: tg_cat along a dim that they have (two [2, 3] along 0 give [4, 3]), tg_stack
+   along a new dim (two [3] along 0 give [2, 3]).  torch.cat, torch.stack */
 TG_API tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim);
 TG_API tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim);
 
-/* Copies: t repeated counts times; rolled by shifts along dims; reversed along dims; the lower or upper triangle (the
-   rest 0); padded with a constant: last_before, last_after, previous_before, ... (negative: cropped).
-   torch.Tensor.repeat ... F.pad */
+/* A copy of t repeated counts[i] times along dim i: [2, 3] by (1, 2) is [2, 6].  More counts than dims add dims in
+   front.  torch.Tensor.repeat */
 TG_API tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts);
+/* tg_roll: a copy cyclically shifted by shifts[i] elements along dims[i], towards larger indices.  torch.roll */
 TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
-TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);
-TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal);
-TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal);
+TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);    /* a copy reversed along dims.  torch.flip */
+TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal); /* a copy of t [.., n, m] with 0 above a diagonal: 0 is the
+                                                              main one, 1 the one above it.  torch.tril */
+TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal); /* the same with 0 below that diagonal.  torch.triu */
+/* A copy with value around it.  pads: (before, after) of the last dim, then of the one before it, and so on; dims that
+   are not listed stay.  A negative pad crops.  tg_pad(t, TG_SHAPE(1, 2), 0) makes [n, 4] a [n, 7].  F.pad (mode
+   constant) */
 TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
 
-/* Reductions over everything, one dim, or a list of dims (an empty list: all).  Sums and products of integers and bool
-   are i64; mean, var, std, norm and logsumexp are for floating point.  amax and amin share the gradient among equals;
-   any and all make bool.  var and std divide by n - correction (1 in the short form).  norm is the 2-norm in the short
-   form; p may be INFINITY, -INFINITY or 0, too.  torch.sum ... logsumexp */
-TG_API tg_tensor *tg_sum(tg_tensor *t);
-TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_mean(tg_tensor *t);
-TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_prod(tg_tensor *t);
-TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_amax(tg_tensor *t);
-TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_amin(tg_tensor *t);
-TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_any(tg_tensor *t);
-TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_all(tg_tensor *t);
-TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_logsumexp(tg_tensor *t);
-TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-TG_API tg_tensor *tg_var(tg_tensor *t);
-TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_std(tg_tensor *t);
-TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
-TG_API tg_tensor *tg_norm(tg_tensor *t);
-TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
-TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
+/* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
 
-/* The largest and smallest: of all elements (gradient shared among equals, or the NaN), or along dim with their i64
-   indices (gradient to the one found; *indices, if not NULL, is a new tensor).  The first of equals is found, NaN
-   before all.  torch.max, argmax */
-TG_API tg_tensor *tg_max(tg_tensor *t);
-TG_API tg_tensor *tg_min(tg_tensor *t);
-TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
-TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
-TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim);
-TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim);
+/* Reductions.  tg_NAME reduces all dims to a 0-dim tensor, tg_NAME_dim one dim, tg_NAME_dims a list (TG_SCALAR: all).
+   The reduced dims disappear, or stay with size 1 if keepdim.
 
-/* Running sums; the sorted elements, and the k largest or smallest in order, with i64 indices (stable; NaN is the
-   largest). */
-TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
-TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
+     sum, prod       integers and bool give i64; without elements 0 and 1.  torch.sum, prod
+     mean            floating point only; without elements NaN.  torch.mean
+     amax, amin      the largest, smallest; NaN if there is one.  Equal ones share the gradient.  Errors: no elements.
+                     torch.amax, amin
+     any, all        whether an element, or every one, is not 0: bool, no gradient; without elements false, true.
+                     torch.any, all
+     logsumexp       log(sum(exp(t))), without overflow; integers give the default dtype.  torch.logsumexp
+     var, std        sum((t - mean)^2) / max(0, n - correction), and its root.  correction is 1 in the short form, which
+                     is NaN for one element.  Floating point only.  torch.var, std
+     norm            sum(|t|^p)^(1/p).  p may be INFINITY (largest |t|), -INFINITY (smallest |t|) or 0 (how many are not
+                     0), and is 2 in the short form.  Floating point only.  torch.linalg.vector_norm */
+TG_API tg_tensor *tg_sum(tg_tensor *t);                                                  /* sum over all dims */
+TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);                       /* sum over dim */
+TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* sum over dims */
+TG_API tg_tensor *tg_mean(tg_tensor *t);                                                 /* mean over all dims */
+TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);                      /* mean over dim */
+TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* mean over dims */
+TG_API tg_tensor *tg_prod(tg_tensor *t);                                                 /* product over all dims */
+TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);                      /* product over dim */
+TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* product over dims */
+TG_API tg_tensor *tg_amax(tg_tensor *t);                                                 /* largest over all dims */
+TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);                      /* largest over dim */
+TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* largest over dims */
+TG_API tg_tensor *tg_amin(tg_tensor *t);                                                 /* smallest over all dims */
+TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);                      /* smallest over dim */
+TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* smallest over dims */
+TG_API tg_tensor *tg_any(tg_tensor *t);                                                  /* any not 0 over all dims */
+TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);                       /* any not 0 over dim */
+TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* any not 0 over dims */
+TG_API tg_tensor *tg_all(tg_tensor *t);                                                  /* all not 0 over all dims */
+TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);                       /* all not 0 over dim */
+TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* all not 0 over dims */
+TG_API tg_tensor *tg_logsumexp(tg_tensor *t);                                            /* logsumexp over all dims */
+TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);                 /* logsumexp over dim */
+TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);          /* logsumexp over dims */
+TG_API tg_tensor *tg_var(tg_tensor *t);                                                  /* variance over all dims */
+TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* variance over dim */
+TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* variance over dims */
+TG_API tg_tensor *tg_std(tg_tensor *t);                                                  /* std over all dims */
+TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* std over dim */
+TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* std over dims */
+TG_API tg_tensor *tg_norm(tg_tensor *t);                                                 /* norm over all dims */
+TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);            /* norm over dim */
+TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);     /* norm over dims */
 
-/* Products of matrices.  matmul: vectors and batches as torch.matmul, batch dims broadcast.  mm [n, k] x [k, m], bmm
-   [b, n, k] x [b, k, m], mv, dot and outer check their dims.  linear: x [.., in] times weight [out, in] transposed,
-   plus bias [out] or NULL.  addmm: beta * c + alpha * a @ b.  einsum: "bij,bjk->bik", with implicit output, repeated
-   letters in an operand and "...".  Both operands have the same dtype. */
-TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
-TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
-TG_API tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n);
+/* Of all elements, 0-dim; NaN if there is one.  Equal ones, or the NaN, share the gradient.  Errors: no elements. */
+TG_API tg_tensor *tg_max(tg_tensor *t); /* the largest.  torch.max */
+TG_API tg_tensor *tg_min(tg_tensor *t); /* the smallest.  torch.min */
 
-typedef enum { TG_PRECISION_F32, TG_PRECISION_TF32 } tg_precision;
-/* How CUDA multiplies f32 matrices, for this thread: in f32 throughout, which is the default, or with inputs rounded to
-   the 10 bits of fraction that tensor cores take (compute capability 8.0 and newer), summed in f32.  Nothing else
-   changes: not other dtypes, not the CPU.  torch.set_float32_matmul_precision: "highest", "high" */
-TG_API tg_status tg_set_matmul_precision(tg_precision precision);
-TG_API tg_precision tg_matmul_precision(void);
+/* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
-/* Indexing by integer tensors (i64 or i32).  index_select: the slices t[.., index[i], ..]; gather: y[i][j] =
-   t[index[i][j]][j] along dim 0; take_along_dim: gather with broadcasting (dim is its last argument, as in PyTorch);
-   embedding: rows of weight [N, D] at ids [..] -> [.., D]; one_hot: [..] -> [.., classes] of i64 (classes < 0: the
-   largest + 1).  scatter, scatter_add and index_add are the other way round: copies of t with src written or added at
-   index (scatter: the last of several writes to one place stays).  Errors: an index outside [0, size); negative indices
-   are errors, too.  torch.index_select ... F.one_hot */
+/* Indexing along one dim by an integer tensor (i64 or i32) on the device of t.  Errors: an index outside
+   [0, size); negative indices are errors, too, except in tg_take_along_dim, where they count from the end. */
+
+/* t[.., index[i], ..] along dim: index [n] gives dim the size n.  torch.index_select */
 TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
+/* y[i][j] = t[index[i][j]][j] along dim 0, t[i][index[i][j]] along dim 1; y has the shape of index, which has as many
+   dims as t and is no larger than t in the others.  torch.gather */
 TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
+/* tg_gather with t and index broadcast; dim is the last argument, as in PyTorch.  torch.take_along_dim */
 TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
+/* Rows of weight [N, D] at ids [..] -> [.., D].  F.embedding */
 TG_API tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids);
+/* ids [..] -> i64 [.., classes], 1 at each id and 0 elsewhere; classes < 0: the largest id + 1.  F.one_hot */
 TG_API tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes);
+/* A copy y of t with y[index[i][j]][j] = src[i][j] along dim 0: the inverse of tg_gather.  Of several writes to one
+   element the last one counts.  index is no larger than src; t and src have the same dtype.  torch.scatter */
 TG_API tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* tg_scatter that adds: y[index[i][j]][j] += src[i][j], for every i and j.  torch.scatter_add */
 TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* A copy y of t with y[.., index[i], ..] += src[.., i, ..] along dim, index [n].  torch.index_add */
 TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 
-/* t[indices[0], indices[1], ...] as NumPy and PyTorch index by tensors; NULL stands for a whole dim (a bare colon), and
-   dims after the last index are whole.  An index is of integers, i64 or i32, negative ones counting from the end; or a
-   mask of bool or u8, which stands for the tg_nonzero of as many dims as it has.  Indices broadcast with each other,
-   and the dims of the result that they make stand where the indexed dims were; in front, if those were not neighbours.
-   index_put is a copy of t with values (of t's dtype, broadcast to that shape) written there, or added if accumulate
-   (of several writes to one place the last stays); index_put_ does it in place.  masked_select: the elements where mask
-   (broadcast with t) is true, 1-dim.  Indices may be on the CPU when t is not, and so may a 0-dim values.  A mask makes
-   the call wait for its device.  Errors: an index out of range.  torch.Tensor.__getitem__, index_put, masked_select */
-TG_API tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n);
-TG_API tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
-TG_API tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
-TG_API tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask);
+/* t[indices[0], indices[1], ...] as in NumPy and PyTorch.  NULL stands for a whole dim (":"), and dims after the last
+   index are whole.  With index tensors i and j:
 
-/* The indices of the elements that are not 0, [count, ndim] of i64, in row-major order.  Not differentiable. */
+       t[i]           tg_index(t, TG_LIST(i))
+       t[:, i]        tg_index(t, TG_LIST(NULL, i))
+       t[i, :, j]     tg_index(t, TG_LIST(i, NULL, j))
+
+   An index is i64 or i32, with negative numbers counting from the end; or a mask of bool or u8, which stands for the
+   tg_nonzero of as many dims as it has, and makes the call wait for the device.  Indices broadcast with each other; the
+   dims of that shape stand where the indexed dims were, or in front if those were not neighbours.  Indices may be on
+   the CPU when t is not.  Errors: an index out of range.  torch.Tensor.__getitem__ */
+TG_API tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n);
+/* A copy y of t with y[indices] = values, or += values if accumulate.  values has t's dtype and broadcasts to the shape
+   of tg_index; a 0-dim one may be on the CPU.  Of several writes to one element the last counts.  torch.index_put */
+TG_API tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
+/* The same in place: t[indices] = values; returns t.  torch.Tensor.index_put_ */
+TG_API tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
+/* The elements of t where mask (bool, broadcast with t) is true, [count]; waits for the device.  torch.masked_select */
+TG_API tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask);
+/* Indices of the elements that are not 0, i64 [count, ndim], in row-major order; waits; no gradient.  torch.nonzero */
 TG_API tg_tensor *tg_nonzero(tg_tensor *t);
 
-/* Softmax and its logarithm along dim. */
-TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);
-TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim);
+/* -------- @@SORT -------------------------------------------------------------------------------------------------- */
 
-/* x normalised over its last normalized_ndim dims: (x - mean) / sqrt(variance + eps) * weight + bias, the variance
-   biased; rms_norm: x / sqrt(mean(x^2) + eps) * weight.  weight and bias have those dims, or are NULL.  F.layer_norm,
-   F.rms_norm */
+/* The largest and smallest along a dim, with indices.  NaN counts as larger than all in tg_max_dim and tg_argmax and as
+   smaller than all in tg_min_dim and tg_argmin; of equal elements the first is found.  indices: receives a new i64
+   tensor with the index along dim of each result; may be NULL.  Errors: no elements. */
+/* tg_max_dim: the largest along dim; the gradient goes to the one found.  torch.max(t, dim) */
+TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+/* tg_min_dim: the smallest along dim; the gradient goes to the one found.  torch.min(t, dim) */
+TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim); /* i64 index of the largest.  torch.argmax */
+TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim); /* i64 index of the smallest.  torch.argmin */
+
+/* Along one dim; indices as above.  Sorting is stable, and NaN is larger than all numbers: last in ascending order,
+   first in descending order. */
+TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim); /* y[i] = t[0] + ... + t[i]; integers give i64.  torch.cumsum */
+/* The elements in order, ascending or descending.  torch.sort (stable) */
+TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
+/* The k largest in descending order, or the k smallest in ascending order: dim has size k then.  torch.topk */
+TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
+
+/* -------- @@NORM -------------------------------------------------------------------------------------------------- */
+
+/* Of floating point, along dim. */
+TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);     /* exp(t) / sum(exp(t)): sums to 1 along dim.  torch.softmax */
+TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim); /* its logarithm, without overflow.  torch.log_softmax */
+
+/* (x - mean) / sqrt(variance + eps) * weight + bias, with mean and biased variance over the last normalized_ndim dims.
+   weight and bias have the shape of those dims, or are NULL.  Floating point only.  F.layer_norm */
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
+/* x / sqrt(mean(x^2) + eps) * weight, dims and weight as in tg_layer_norm.  F.rms_norm */
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
 
-/* Zeroes elements with probability p and scales the others by 1 / (1 - p); x itself when not training or p is 0.
-   F.dropout */
+/* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
+
+/* Products of matrices.  The operands have the same dtype, any but bool: nothing is promoted.
+
+   tg_matmul multiplies vectors, matrices and batches: [.., n, k] x [.., k, m] -> [.., n, m], and the dims in front
+   broadcast.  A 1-dim a counts as [1, k], a 1-dim b as [k, 1]; that 1 is removed from the result.  torch.matmul */
+TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
+TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);    /* [n, k] x [k, m] -> [n, m].  torch.mm */
+TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);   /* [b, n, k] x [b, k, m] -> [b, n, m].  torch.bmm */
+TG_API tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b);    /* [n, k] x [k] -> [n].  torch.mv */
+TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);   /* [n] x [n] -> [].  torch.dot */
+TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b); /* [n] x [m] -> [n, m]; dtypes are promoted.  torch.outer */
+/* x [.., in] times weight [out, in] transposed, plus bias [out] or NULL -> [.., out].  F.linear */
+TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
+/* beta * c + alpha * (a x b): a [n, k], b [k, m], c broadcast to [n, m]; c is not read if beta is 0.  torch.addmm */
+TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
+/* Sum of products by dims with letters, such as "bij,bjk->bik" for tg_bmm.  Without "->" the letters that occur once
+   are the result's, in alphabetical order.  Also: a letter repeated in one operand (its diagonal), and "...".
+   torch.einsum */
+TG_API tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n);
+
+/* How CUDA multiplies f32 matrices: see tg_set_matmul_precision. */
+typedef enum {
+    TG_PRECISION_F32, /* in f32 throughout: the default */
+    TG_PRECISION_TF32 /* inputs rounded to 10 bits of fraction, for tensor cores; summed in f32 */
+} tg_precision;
+/* tg_set_matmul_precision sets it for this thread.  TF32 needs compute capability 8.0.  Other dtypes and the CPU are
+   not affected.  torch.set_float32_matmul_precision: "highest", "high" */
+TG_API tg_status tg_set_matmul_precision(tg_precision precision);
+TG_API tg_precision tg_matmul_precision(void); /* as set.  torch.get_float32_matmul_precision */
+
+/* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
+
+/* New tensors of random numbers, by the state of tg_rng_state.  Without a suffix they have the default dtype and are on
+   the default device, as with tg_zeros; _on and _like as there. */
+TG_API tg_tensor *tg_rand(tg_shape shape);                               /* uniform in [0, 1).  torch.rand */
+TG_API tg_tensor *tg_randn(tg_shape shape);                              /* normal, mean 0, variance 1.  torch.randn */
+TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape); /* i64 in [low, high).  torch.randint */
+TG_API tg_tensor *tg_randperm(int64_t n);                                /* i64 0..n-1, shuffled.  torch.randperm */
+TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);  /* tg_rand; floating point only */
+TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device); /* tg_randn; floating point only */
+/* tg_randint_on is tg_randint in any dtype. */
+TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
+TG_API tg_tensor *tg_rand_like(tg_tensor *t);  /* tg_rand.  torch.rand_like */
+TG_API tg_tensor *tg_randn_like(tg_tensor *t); /* tg_randn.  torch.randn_like */
+/* 1 with probability p, else 0, in any dtype.  torch.bernoulli */
+TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
+
+/* If training, zeroes each element with probability p and scales the others by 1 / (1 - p); else, or if p is 0, x
+   itself.  F.dropout */
 TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
 
-/* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D].  mask: bool (true takes
-   part) or added, broadcast to [.., L, S], or NULL; is_causal: only s <= l take part; scale 0: 1 / sqrt(E).  A row that
-   nothing takes part in is NaN.  F.scaled_dot_product_attention */
+/* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
+
+/* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D]; the dims in front broadcast.
+   mask broadcasts to [.., L, S]: bool, true where a position takes part, or numbers that are added; or NULL.
+   is_causal: position l sees only s <= l; not together with a mask.  scale 0 stands for 1 / sqrt(E).  dropout_p is
+   applied whenever it is > 0.  A fully masked row gives NaN.  F.scaled_dot_product_attention */
 TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
                                                   double dropout_p, bool is_causal, double scale);
 
-enum { TG_NONE = 0, TG_MEAN = 1, TG_SUM = 2, TG_BATCHMEAN = 3 };
-/* Losses.  reduction TG_NONE, TG_MEAN or TG_SUM (kl_div also TG_BATCHMEAN).  torch.nn.functional */
-TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction);
-TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);
+/* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
+
+/* Losses.  reduction says what becomes of the losses of the elements. */
+enum {
+    TG_NONE = 0,     /* they are the result */
+    TG_MEAN = 1,     /* their mean, 0-dim: divided by the number of elements, unless the loss says otherwise */
+    TG_SUM = 2,      /* their sum, 0-dim */
+    TG_BATCHMEAN = 3 /* only tg_kl_div: their sum divided by the size of dim 0 */
+};
+/* Losses of the difference d = a - b.  Different shapes broadcast, with a warning.  In tg_mse_loss, tg_smooth_l1_loss
+   and tg_huber_loss one operand is floating point. */
+TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction); /* d^2.  F.mse_loss */
+TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);  /* |d|.  F.l1_loss */
+/* d^2 / (2 beta) where |d| < beta, else |d| - beta / 2.  PyTorch's default is 1.  F.smooth_l1_loss */
 TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta);
+/* d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2).  PyTorch's default is 1.  F.huber_loss */
 TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta);
 
-/* Cross-entropy of logits [N, C, d...] (or [C]) with class indices i64 [N, d...] (or 0-dim) or probabilities of the
-   logits' shape. weight [C] or NULL scales the classes; targets equal to ignore_index count for nothing; TG_MEAN
-   divides by the sum of the weights that counted (NaN when none did), by N for probabilities.  Errors: a target outside
-   [0, C).  F.cross_entropy; nll_loss is the same from log-probabilities. */
+/* -log(softmax(logits)[target]): logits [N, C, d...] (or [C]) with class indices, i64 or i32 [N, d...] (or 0-dim), or
+   with floating-point probabilities of the logits' shape.  The mean over the targets that are not -100.  Errors: a
+   target outside [0, C).  F.cross_entropy */
 TG_API tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets);
+/* The same with options.  weight [C] scales the classes; NULL: all 1.  Targets equal to ignore_index (PyTorch's default
+   is -100) count for nothing.  label_smoothing mixes each target with 1 / C.  TG_MEAN divides by the sum of the weights
+   of the targets that count (NaN if none does), for probabilities by N times the product of d... */
 TG_API tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
                                       double label_smoothing, int reduction);
+/* tg_cross_entropy_ex from log-probabilities instead of logits, with class indices only.  F.nll_loss */
 TG_API tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
                               int reduction);
 
-/* Binary cross-entropy of probabilities (each logarithm at least -100) or of logits; weight and pos_weight may be NULL.
-   kl_div: target * (log target - input), input being log-probabilities. */
+/* -(target * log(input) + (1 - target) * log(1 - input)) of probabilities, the logarithms limited to >= -100; target
+   has the shape of input, and weight, which scales the elements, is NULL or broadcasts.  Errors: an input outside [0,
+   1].  F.binary_cross_entropy */
 TG_API tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction);
+/* The same for sigmoid(input), without overflow.  pos_weight, NULL or broadcast, scales the term of target.
+   F.binary_cross_entropy_with_logits */
 TG_API tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight,
                                                       int reduction, tg_tensor *pos_weight);
+/* target * (log(target) - input), where input holds log-probabilities and target probabilities; if log_target, target
+   holds logarithms, too.  Broadcasts.  TG_MEAN divides by all elements; TG_BATCHMEAN is the usual choice.  F.kl_div */
 TG_API tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target);
 
-/* Random numbers (see RANDOM above): uniform in [0, 1), normal, integers in [low, high) and a permutation of 0..n-1
-   (both i64), 1 with probability p.  torch.rand ... bernoulli */
-TG_API tg_tensor *tg_rand(tg_shape shape);
-TG_API tg_tensor *tg_randn(tg_shape shape);
-TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape);
-TG_API tg_tensor *tg_randperm(int64_t n);
-TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_rand_like(tg_tensor *t);
-TG_API tg_tensor *tg_randn_like(tg_tensor *t);
-TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
+/* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
-/* Whether a and b have the same shape and elements (NaN differs from all; dtypes are promoted), and whether they are so
-   up to |a - b| <= atol + rtol * |b|.  They read values, so they wait for the device.  torch.equal, allclose */
-TG_API bool tg_equal(tg_tensor *a, tg_tensor *b);
+/* Comparison of whole tensors.  They wait for the device; false on error.  NaN is equal to nothing.  Dtypes are
+   promoted in tg_equal and taken as f64 in tg_allclose. */
+TG_API bool tg_equal(tg_tensor *a, tg_tensor *b); /* same shape and elements.  torch.equal */
+/* |a - b| <= atol + rtol * |b| for every element, a and b broadcast.  torch.allclose */
 TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
-
 
 /* ======== @@CHECK ================================================================================================= */
 
-/* Holds the gradients of fn(inputs, n, user) against differences (f(x+h) - f(x-h)) / 2h: the whole Jacobian of its
-   output, of any shape, with respect to every element of every input that requires grad.  True if |analytic - numeric|
-   <= atol + rtol * |numeric| everywhere, backward gives the same twice and zeros for zeros, and an output that does not
-   require grad does not depend on the inputs.  False otherwise, with an error that names input, index, both numbers and
-   a suspicion. Inputs are moved in place, one element at a time, and put back to the bit; they should be f64 (others
-   get a warning) and must not overlap themselves.  fn is called with the same random numbers each time, and with grad
-   mode on; the thread's random state, every .grad and every version are afterwards as before.  Costs 2 calls of fn per
-   input element and 2 backwards per output element.  torch.autograd.gradcheck, gradgradcheck: the same check of the
-   gradient itself, with respect to the inputs and to a random gradient of the output. */
+/* Compares the gradients of fn(inputs, n, user) by backward with central differences (f(x+h) - f(x-h)) / 2h: the whole
+   Jacobian of its output, of any shape, with respect to every input that requires grad.  True if |analytic - numeric|
+   <= atol + rtol * |numeric| everywhere, backward gives the same values twice, and zeros for a gradient of zeros, and
+   an output that does not require grad does not depend on the inputs.  False otherwise, with an error that names input,
+   index, both numbers and a likely cause.
+
+   Use f64 inputs (others give a warning) that do not overlap themselves.  They are changed in place, one element at a
+   time, and restored exactly.  fn is called with grad mode on, and with the same random numbers each time; afterwards
+   the random state, every .grad and every version are as before.  Costs 2 calls of fn per input element and 2 backwards
+   per output element.  torch.autograd.gradcheck */
 TG_API bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
+/* The same check of the gradient itself, with respect to the inputs and to a random gradient of the output: for rules
+   that are to be differentiated again.  torch.autograd.gradgradcheck */
 TG_API bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
 
-/* The same with options; a number that is 0, or NULL, stands for the default.  The report is a table with a row per
-   input: its worst element, both numbers, their difference, the verdict and a hint. */
+/* Options of tg_gradcheck_ex.  A number that is 0, or NULL, stands for the default. */
 typedef struct {
-    double eps;       /* h = eps * max(1, |x|); 1e-6 */
-    double atol;      /* 1e-5 */
-    double rtol;      /* 1e-3 */
-    FILE *report;     /* where the report goes; NULL: there is none */
-    const char *name; /* of fn in the report; "fn" */
-    bool quiet;       /* a mismatch raises no error: the result says it all */
+    double eps;       /* h = eps * max(1, |x|); default 1e-6 */
+    double atol;      /* absolute tolerance; default 1e-5 */
+    double rtol;      /* relative tolerance; default 1e-3 */
+    FILE *report;     /* gets a table with a row per input: its worst element, verdict and hint; NULL: no report */
+    const char *name; /* name of fn in the report; default "fn" */
+    bool quiet;       /* a mismatch only returns false, and raises no error */
 } tg_gradcheck_options;
-/* The same with options (NULL: the defaults). */
+/* tg_gradcheck with options (NULL: the defaults). */
 TG_API bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                             const tg_gradcheck_options *options);
-/* The same with options (NULL: the defaults). */
+/* tg_gradgradcheck with options (NULL: the defaults). */
 TG_API bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                                 const tg_gradcheck_options *options);
 
 /* ======== @@OPTIM ================================================================================================= */
 
-/* An optimizer: hyperparameters that may be changed at any time, with PyTorch's meaning and defaults; and its
-   parameters and their state, which are its own business. */
 struct tgi_optim_param;
+/* An optimizer.  The hyperparameters may be changed at any time; meanings and defaults are PyTorch's.  Each field names
+   the optimizers that read it.  torch.optim.Optimizer */
 typedef struct tg_optim {
-    double lr;
-    double weight_decay; /* 0; adamw 0.01.  Added to the gradient as weight_decay * p; adamw shrinks p itself */
+    double lr;           /* all: learning rate */
+    double weight_decay; /* all: 0, adamw 0.01.  weight_decay * p is added to the gradient; adamw shrinks p itself */
     double momentum;     /* sgd, rmsprop: 0 */
     double dampening;    /* sgd: 0 */
-    bool nesterov;       /* sgd: needs momentum > 0 and dampening 0 */
-    double beta1, beta2; /* adam, adamw: 0.9, 0.999 */
-    bool amsgrad;        /* adam, adamw: divide by the largest second moment so far */
-    double eps;          /* 1e-8; adagrad 1e-10 */
-    double alpha;        /* rmsprop: 0.99 */
-    bool centered;       /* rmsprop: divide by the deviation about the mean gradient */
-    double lr_decay;     /* adagrad: lr / (1 + (step - 1) * lr_decay); 0 */
-    double initial_accumulator_value; /* adagrad: 0 */
-    int kind, count;                  /* read only: which of the five; how many parameters */
-    struct tgi_optim_param *param;
+    bool nesterov;       /* sgd: false; needs momentum > 0 and dampening 0 */
+    double beta1;        /* adam, adamw: 0.9, decay of the mean of gradients */
+    double beta2;        /* adam, adamw: 0.999, decay of the mean of their squares */
+    bool amsgrad;        /* adam, adamw: false; true divides by the largest second moment so far */
+    double eps;          /* adam, adamw, rmsprop: 1e-8; adagrad: 1e-10.  Added to the denominator */
+    double alpha;        /* rmsprop: 0.99, decay of the mean of squares */
+    bool centered;       /* rmsprop: false; true divides by the deviation from the mean gradient */
+    double lr_decay;     /* adagrad: 0; the rate is lr / (1 + (step - 1) * lr_decay) */
+    double initial_accumulator_value; /* adagrad: 0, where its sum of squares starts */
+    int kind;                         /* read only: 0 sgd, 1 adam, 2 adamw, 3 rmsprop, 4 adagrad */
+    int count;                        /* read only: number of parameters */
+    struct tgi_optim_param *param;    /* private: the parameters and their state */
 } tg_optim;
 
-/* An optimizer of n parameters, which it keeps alive until tg_optim_free.  Errors: "optimizer got an empty
-   parameter list", "can't optimize a non-leaf Tensor", "Invalid learning rate".  torch.optim.SGD, Adam, AdamW,
-   RMSprop, Adagrad */
-TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr);
-TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr);
-TG_API void tg_optim_free(tg_optim *opt);
+/* A new optimizer of n leaf tensors with learning rate lr; change its fields for other hyperparameters.  It keeps its
+   parameters alive; free it by tg_optim_free.  Errors: "optimizer got an empty parameter list", "can't optimize a
+   non-leaf Tensor", "Invalid learning rate". */
+TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);     /* torch.optim.SGD */
+TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);    /* torch.optim.Adam */
+TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);   /* torch.optim.AdamW */
+TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr); /* torch.optim.RMSprop */
+TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr); /* torch.optim.Adagrad */
+TG_API void tg_optim_free(tg_optim *opt); /* frees opt and its state, not your parameters; NULL is allowed */
 
-/* Moves every parameter that has a .grad, in place; the others are skipped.  State is made at a parameter's first step
-   and follows it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
+/* One step: updates every parameter that has a .grad, in place.  State is made at a parameter's first step and follows
+   it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
 TG_API tg_status tg_step(tg_optim *opt);
 
-/* Sets every parameter's .grad to none.  torch.optim.Optimizer.zero_grad */
+/* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 
-/* Scales all gradients of the parameters by min(1, max_norm / (norm + 1e-6)) and returns norm, that of all of them
-   together before scaling: 0-dim, on the device of the first gradient, 0 when there is none.  The short form takes the
-   2-norm; norm_type may be INFINITY.  A norm that is NaN or infinite spreads to all gradients, or is an error that
-   leaves them alone if so wished (which waits for the device).  torch.nn.utils.clip_grad_norm_ */
+/* Clipping of gradients, before tg_step; parameters without .grad are skipped.
+
+   tg_clip_grad_norm multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all their
+   elements together, and returns norm, a new 0-dim tensor on the device of the first gradient; 0 if there is none.  A
+   norm that is NaN or infinite makes gradients NaN or 0.  torch.nn.utils.clip_grad_norm_ */
 TG_API tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm);
+/* The same with the norm_type-norm (INFINITY: the largest).  error_if_nonfinite: a norm that is NaN or infinite is an
+   error, and the gradients do not change; this waits for the device. */
 TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
                                        bool error_if_nonfinite);
 
-/* Clamps every element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
+/* Limits each element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
 TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
 
-/* Learning rates for step 0, 1, ...: opt->lr = tg_lr_cosine(step, ...).  cosine and linear rise to lr over `warmup`
-   steps, then fall to lr_min at step `total`, as half a cosine or a straight line, and stay there:
-       step < warmup    lr * (step + 1) / (warmup + 1)
-       otherwise        with p = min(1, (step - warmup) / (total - warmup)):
-       cosine           lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
-       linear           lr + (lr_min - lr) * p
-       lr_step          lr * gamma^floor(step / size)
-       exponential      lr * gamma^step
+/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  tg_lr_cosine and tg_lr_linear rise to lr
+   in `warmup` steps, then fall to lr_min at step `total`, and stay there:
+       step < warmup       lr * (step + 1) / (warmup + 1)
+       otherwise           with p = min(1, (step - warmup) / (total - warmup)):
+       tg_lr_cosine        lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
+       tg_lr_linear        lr + (lr_min - lr) * p
+       tg_lr_step          lr * gamma^floor(step / size)
+       tg_lr_exponential   lr * gamma^step
    torch.optim.lr_scheduler */
 TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
 TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
@@ -1056,20 +1308,20 @@ TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
 
 /* ======== @@SHOW ================================================================================================== */
 
-/* Prints t as PyTorch does, to stdout or a file, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
-   decimals, or scientific where numbers differ by more than 1000 or are tiny or huge; "..." in the middle of each dim
-   beyond 1000 elements; dtype (as dtype=f64), device and grad_fn or requires_grad where not the ordinary ones.  Waits
-   for the device. Errors: the file cannot be written. */
+/* tg_print prints t to stdout as PyTorch does, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
+   decimals; scientific if the numbers differ by a factor of more than 1000, or are very small or large.  More than 1000
+   elements:  "..." in the middle of each long dim.  Then what is not the default: dtype (as dtype=f64), device, grad_fn
+   or requires_grad.  Waits for the device.  print(t) */
 TG_API tg_status tg_print(tg_tensor *t);
-TG_API tg_status tg_fprint(FILE *file, tg_tensor *t);
+TG_API tg_status tg_fprint(FILE *file, tg_tensor *t); /* tg_print to a file.  Errors: the file cannot be written */
 
-/* The tape under root as a table: leaves, then ops in the order they were made; which rows each has as inputs (. for
-   one that wants no gradient), value and .grad of those with one element (... for more; - where there is none any
-   more), and what it saved for backward. */
+/* Prints the tape that leads to root as a table: leaves, then ops in the order in which they were made.  Columns: id,
+   op, name, shape, dtype, device; in (ids of the inputs; "." for one that needs no gradient); data and grad (value of
+   one element, "..." of more, "-" if there is none or it has been freed); saved (what is kept for backward). */
 TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
 
-/* The same as a Graphviz graph (dot -Tsvg): leaves blue, ops white, views green, moves orange.  At most 200 nodes,
-   those nearest to root; the others are one node that counts them. */
+/* The same as a graph for Graphviz (dot -Tsvg): leaves blue, ops white, views green, moves orange.  Of more than 200
+   nodes only the newest are drawn; one more node counts the others. */
 TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 #ifdef __cplusplus
@@ -1082,6 +1334,15 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #if defined(TENSORGRAD_IMPLEMENTATION) || defined(TGI_CUDA_COMPANION)
 #ifndef TENSORGRAD_IMPLEMENTED
 #define TENSORGRAD_IMPLEMENTED
+
+/* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
+
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
+   @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@SAMPLE, @@ATTENTION,
+   @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@SHOW
+
+   The op table stands further up in the text than its layer, for the kernels are made from its rows; but its gradient
+   rules call ops. */
 
 #include <float.h>
 #include <limits.h>
@@ -1105,7 +1366,950 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 extern "C" {
 #endif
 
-/* ======== The op table ============================================================================================
+/* ======== @@BASE ================================================================================================== */
+
+#ifndef TG_THREAD_LOCAL
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define TG_THREAD_LOCAL thread_local
+#elif defined(_MSC_VER)
+#define TG_THREAD_LOCAL __declspec(thread)
+#elif defined(__GNUC__) || defined(__clang__)
+#define TG_THREAD_LOCAL __thread
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L && !defined(__STDC_NO_THREADS__)
+#define TG_THREAD_LOCAL _Thread_local
+#else
+#define TG_THREAD_LOCAL
+#endif
+#endif
+
+#ifndef TG_ABORT
+#define TG_ABORT abort
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
+#define TGI_UNUSED __attribute__((__unused__))
+#define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
+/* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
+   32-bit system may not do by itself, so that they need no library. */
+#define TGI_ALIGN_8 __attribute__((__aligned__(8)))
+#define TGI_ATOMIC_ADD(p, n) __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL)
+#define TGI_ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define TGI_ATOMIC_STORE(p, n) __atomic_store_n(p, n, __ATOMIC_RELEASE)
+#define TGI_ATOMIC_SWAP(p, n) __atomic_exchange_n(p, n, __ATOMIC_ACQ_REL) /* the value before */
+#else
+#define TGI_PRINTF(format, args)
+#define TGI_UNUSED
+#define TGI_LIKELY(x) (x)
+#define TGI_ALIGN_8
+#define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
+#define TGI_ATOMIC_LOAD(p) (*(p))
+#define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
+#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
+#endif
+
+enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
+
+typedef struct tgi_thread tgi_thread;
+#ifndef TGI_CUDA_COMPANION
+typedef struct tgi_node tgi_node;
+typedef struct tgi_frame tgi_frame;
+
+/* A circular doubly linked list of tensors or nodes; the list itself is a link, too, and stands between last and
+   first. */
+typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
+
+/* What ended a tensor, for the error message where it is used afterwards. */
+typedef enum {
+    TGI_ALIVE,
+    TGI_BY_SCOPE,
+    TGI_BY_RELEASE,
+    TGI_BY_DROP,
+    TGI_BY_GRADIENT, /* it was a .grad: another gradient replaced it, or the tensor whose .grad it was ended */
+    TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
+    TGI_BY_OWNER     /* the last reference was that of an optimizer, a graph or a view of it */
+} tgi_cause;
+
+enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
+
+/* The state of one thread.  A public function gets it with tgi_self() and passes it down. */
+struct tgi_thread {
+    bool started;
+
+    /* The error record: the first error, and how many there were.  The program may clear it at any time, so the library
+       decides by `raised`, which counts all errors ever raised and is never reset. */
+    tg_status error;
+    int64_t errors;
+    char message[TGI_ERROR_TEXT];
+    uint64_t raised;
+    uint64_t cleared;     /* `raised` when the program last cleared the record, other than in the error handler */
+    tg_status last_error; /* code of the last error raised */
+    bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
+    char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
+
+    /* tg_shutdown does not reset these counters: tensors, graphs and open blocks that outlive it carry their numbers,
+       so no number may be used twice. */
+    uint64_t id;               /* of this thread */
+    uint64_t serials;          /* the last serial of a scope, mode or list of tensors */
+    uint64_t node_count, runs; /* the last node and the last backward run */
+    int hooks_ever;            /* the last hook */
+    tgi_link nodes;            /* live nodes, oldest first */
+
+    const char *composite;   /* the op that the user called, where it calls other ops: messages name it.  Or NULL.  This
+                                and all that follows is reset when the state of a thread begins */
+    bool debug;              /* TG_DEBUG: the memory of an ended tensor's handle is never reused */
+    struct tgi_guard *guard; /* of the innermost callback that is running, or NULL */
+
+    /* memory: freed blocks by size class */
+    void *free_blocks[TGI_CLASSES];
+    size_t cache_limit;
+    tg_stats_info stats;    /* live counts of this thread; negative where it released tensors of other threads */
+    tg_stats_info reported; /* the part of stats that the process totals contain */
+    tg_device_stats on[TGI_PLACES];  /* counts by device: see tgi_on_device */
+    int64_t reported_on[TGI_PLACES]; /* the part of their bytes that the process totals contain */
+
+    /* modes and defaults */
+    bool grad_off, anomaly;
+    bool sync_checks; /* every op waits for its device and reports what failed there */
+    int threads;      /* for OpenMP; 0: OpenMP's own choice */
+    tg_dtype default_dtype;
+    tg_device default_device;
+    tg_precision precision;
+    tg_rng rng;
+
+    /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
+    tgi_frame *frame;
+    tgi_link unscoped, *scope;
+    uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
+    bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
+    unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
+
+    /* lifetimes (see the invariants at the top of TENSOR) */
+    tgi_cause cause;          /* what ends a tensor whose refs reach 0 now */
+    bool releasing_tensors;   /* tgi_release_tensors runs, or has to wait */
+    tg_tensor *ended_tensors; /* ended tensors that it has not released yet, linked by next_ended */
+    tgi_link *free_handles;   /* memory of freed handles, linked by next; new handles alone reuse it */
+    size_t handle_bytes;      /* the size of each */
+
+    /* tape */
+    tgi_node *ended_nodes; /* nodes that are to be freed */
+    bool releasing_nodes;
+    int hooking;                       /* how many hooks run, one inside the other */
+    struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
+};
+
+static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
+
+/* The state of the process: allocator, error handler, threads that hold state, totals. */
+static tg_allocator tgi_allocator;
+static struct {
+    int lock; /* 1 while a thread reads or changes the rest */
+    bool set; /* by the user; the default prints */
+    tg_error_handler call;
+    void *user;
+} tgi_handler;
+static TGI_ALIGN_8 int64_t tgi_threads_alive;
+static TGI_ALIGN_8 uint64_t tgi_threads_ever;
+static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
+static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
+
+/* Whether TG_DEBUG is set: then the handle of an ended tensor is never reused, and every use of one is an error. */
+static bool tgi_debug_requested(void)
+{
+#ifdef TG_DEBUG
+    return true;
+#else
+    const char *value = getenv("TG_DEBUG");
+    return value && *value && strcmp(value, "0") != 0;
+#endif
+}
+
+static tgi_thread *tgi_start(tgi_thread *S)
+{
+    memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
+    S->started = true;
+    if (!S->id) { /* a thread keeps its id after tg_shutdown: tensors that the user retained still belong to it */
+        S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
+        S->nodes.prev = S->nodes.next = &S->nodes;
+    }
+    S->debug = tgi_debug_requested();
+    S->cause = TGI_BY_OWNER;
+    S->cache_limit = SIZE_MAX;
+    S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
+    TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
+    return S;
+}
+
+static inline tgi_thread *tgi_self(void)
+{
+    tgi_thread *S = &tgi_this_thread;
+    return TGI_LIKELY(S->started) ? S : tgi_start(S);
+}
+
+const char *tg_version(void) { return TG_VERSION_STRING; }
+
+const char *tg_build_info(void)
+{
+    return "tensorgrad " TG_VERSION_STRING
+#if defined(__clang__)
+           ", clang " __clang_version__
+#elif defined(__GNUC__)
+           ", gcc " __VERSION__
+#endif
+#ifdef __cplusplus
+           ", C++"
+#endif
+#ifdef _OPENMP
+           ", OpenMP"
+#endif
+        ;
+}
+
+/* ---- errors ---- */
+
+/* The default handler.  It does not print the same message twice in a row: an error in a loop would fill the screen. */
+static void tgi_print_error(const char *message)
+{
+    tgi_thread *S = &tgi_this_thread;
+    if (strncmp(S->printed, message, sizeof S->printed - 1) == 0) return;
+    snprintf(S->printed, sizeof S->printed, "%s", message);
+    fprintf(stderr, "tensorgrad: %s\n", message);
+}
+
+void tg_abort_on_error(tg_status code, const char *message, void *user)
+{
+    (void)code, (void)user;
+    fprintf(stderr, "tensorgrad: %s\n", message);
+    TG_ABORT();
+}
+
+/* The lock makes one change of both: another thread that raises an error never sees the new handler with the old
+   user. */
+void tg_set_error_handler(tg_error_handler handler, void *user)
+{
+    while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
+    tgi_handler.set = true;
+    tgi_handler.call = handler;
+    tgi_handler.user = user;
+    TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
+}
+
+/* What the library notes before it calls a function of the user's, to restore and check it afterwards.  The invariants
+   stand at "guards" in TENSOR. */
+typedef struct tgi_guard {
+    tgi_thread *S;
+    struct tgi_guard *outer;
+    const char *what;       /* "the hook", for messages */
+    const char *composite;  /* S->composite before the call, as all the following */
+    tgi_frame *frame;
+    uint64_t frame_limit; /* S->serials: the callback cannot close frames up to this serial */
+    uint64_t raised;
+    bool grad_off;
+    bool misused; /* the callback tried to end a scope that was open before it, or its thread */
+    /* of a callback that interrupts other work (see tgi_guard_open_interrupt): its tensors, and the state before */
+    bool interrupts, releasing_tensors;
+    tgi_link made, *scope;
+    uint64_t scope_serial;
+} tgi_guard;
+
+/* Errors call the user's handler, so they need guards; but guards need scopes and lifetimes, which stand in TENSOR, a
+   higher layer.  This is the one call from here to there. */
+static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what);
+static bool tgi_guard_close(tgi_guard *g);
+static const struct {
+    void (*open_interrupt)(tgi_guard *g, tgi_thread *S, const char *what);
+    bool (*close)(tgi_guard *g);
+} tgi_guards = {tgi_guard_open_interrupt, tgi_guard_close};
+
+/* Passes an error or a warning to the handler, which may call any function: clear the record, open scopes, raise
+   errors. */
+static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
+{
+    if (S->in_handler) return;
+    while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
+    const bool set = tgi_handler.set;
+    const tg_error_handler call = tgi_handler.call;
+    void *const user = tgi_handler.user;
+    TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
+    if (!set) tgi_print_error(text);
+    if (!set || !call) return;
+    tgi_guard guard;
+    S->in_handler = true;
+    tgi_guards.open_interrupt(&guard, S, "the error handler");
+    call(code, text, user);
+    tgi_guards.close(&guard);
+    S->in_handler = false;
+}
+
+/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
+   `return tgi_fail(...);`.  The record keeps the thread's first error. */
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
+{
+    char text[TGI_ERROR_TEXT];
+    const int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    va_end(args);
+    char *hint = strchr(text, '\n');
+    if (hint && strlen(text) + 9 < sizeof text) {
+        memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
+        memcpy(hint + 1, "  hint: ", 8);
+    }
+    S->raised++;
+    S->last_error = code;
+    if (S->errors++ == 0) {
+        S->error = code;
+        memcpy(S->message, text, sizeof text);
+    }
+    tgi_call_handler(S, code, text);
+    return false;
+}
+
+/* NULL, for a function that returns a tensor: `return tgi_no_tensor(tgi_fail(...));`. */
+static inline tg_tensor *tgi_no_tensor(bool failed)
+{
+    (void)failed;
+    return NULL;
+}
+
+/* Raises an error of an op that has ended, so that S->composite is not the op that failed. */
+static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
+{
+    const char *running = S->composite;
+    S->composite = NULL;
+    tgi_fail(S, code, op, "%s", text);
+    S->composite = running;
+    return false;
+}
+
+/* Passes a warning to the handler: its code is TG_OK, and nothing is recorded. */
+static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
+
+/* These do not begin the state of a thread, so they can be called after tg_thread_end. */
+bool tg_ok(void) { return tgi_this_thread.errors == 0; }
+const char *tg_error_message(void) { return tgi_this_thread.message; }
+tg_status tg_error_code(void) { return tgi_this_thread.error; }
+int64_t tg_error_count(void) { return tgi_this_thread.errors; }
+
+void tg_clear_error(void)
+{
+    tgi_thread *S = &tgi_this_thread;
+    S->error = TG_OK;
+    S->errors = 0;
+    S->message[0] = 0;
+    if (!S->in_handler) S->cleared = S->raised;
+}
+
+/* The status that a function returns after an error in what it called: that of the record, or of the last error if the
+   error handler has cleared the record. */
+static tg_status tgi_failed(const tgi_thread *S)
+{
+    const tg_status code = S->error ? S->error : S->last_error;
+    return code ? code : TG_ERR_ARGUMENT;
+}
+
+/* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
+   Clearing it in the error handler does not count. */
+static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
+{
+    return S->raised > (raised > S->cleared ? raised : S->cleared);
+}
+
+/* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
+   the call that failed, so no other error is raised. */
+static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+{
+    if (S->errors) return false;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
+}
+
+/* ---- numbers ---- */
+
+/* In place of the macros of math.h, which convert a double to float on some systems. */
+static bool tgi_is_nan(double x) { return x != x; }
+static bool tgi_is_finite(double x) { return x - x == 0; }
+static bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
+
+/* ---- sizes ---- */
+
+static bool tgi_mul_size(size_t a, size_t b, size_t *product)
+{
+    if (a && b > SIZE_MAX / a) return false;
+    *product = a * b;
+    return true;
+}
+
+/* ---- memory ---- */
+
+/* Blocks come in size classes: multiples of 64 bytes up to 1 KiB, then four steps to the doubling. */
+static int tgi_size_class(size_t bytes, size_t *rounded)
+{
+    size_t step = 256;
+    int k = TGI_SMALL_CLASSES;
+    if (bytes <= 64 * TGI_SMALL_CLASSES) {
+        k = bytes ? (int)((bytes - 1) / 64) : 0;
+        *rounded = 64 * ((size_t)k + 1);
+        return k;
+    }
+    while (bytes > 8 * step && step < SIZE_MAX / 16) step *= 2, k += 4; /* classes 5, 6, 7 and 8 times step */
+    if (bytes > 8 * step) return -1;
+    *rounded = (bytes + step - 1) / step * step;
+    return k + (int)(*rounded / step) - 5;
+}
+
+static void tgi_raw_free(tgi_thread *S, void *p, size_t bytes)
+{
+    (void)S;
+    if (tgi_allocator.free) tgi_allocator.free(p, bytes, tgi_allocator.user);
+    else free(p);
+}
+
+static void *tgi_raw_alloc(tgi_thread *S, size_t bytes)
+{
+    S->stats.allocations++;
+    return tgi_allocator.alloc ? tgi_allocator.alloc(bytes, tgi_allocator.user) : malloc(bytes);
+}
+
+/* Returns cached blocks to the allocator until at most `keep` bytes are cached. */
+static void tgi_trim(tgi_thread *S, size_t keep)
+{
+    for (int k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
+        while (S->free_blocks[k] && (size_t)S->stats.cached_bytes > keep) {
+            void **block = (void **)S->free_blocks[k];
+            size_t bytes = (size_t)block[1];
+            S->free_blocks[k] = block[0];
+            S->stats.cached_bytes -= (int64_t)bytes;
+            tgi_raw_free(S, block, bytes);
+        }
+    }
+}
+
+/* The same for the memory of handles.  Only for tg_set_cache_limit and the end of a thread: as long as that memory is
+   kept, using a tensor that has ended is an error and not undefined behaviour. */
+static void tgi_trim_handles(tgi_thread *S, size_t keep)
+{
+    while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
+        tgi_link *block = S->free_handles;
+        S->free_handles = block->next;
+        S->stats.cached_bytes -= (int64_t)S->handle_bytes;
+        tgi_raw_free(S, block, S->handle_bytes);
+    }
+}
+
+/* Memory from the allocator.  If it has none, all cached blocks are returned to it before a second attempt. */
+static void *tgi_alloc_or_trim(tgi_thread *S, size_t bytes)
+{
+    void *block = tgi_raw_alloc(S, bytes);
+    if (block || S->stats.cached_bytes == 0) return block;
+    tgi_trim(S, 0);
+    return tgi_raw_alloc(S, bytes);
+}
+
+static bool tgi_may_cache(const tgi_thread *S, size_t bytes)
+{
+    return bytes <= S->cache_limit && (size_t)S->stats.cached_bytes <= S->cache_limit - bytes;
+}
+
+/* A block of at least this many bytes, uninitialised; NULL without an error record when there is none. */
+static void *tgi_alloc(tgi_thread *S, size_t bytes)
+{
+    size_t rounded = 0;
+    const int k = tgi_size_class(bytes, &rounded);
+    if (k < 0 || k >= TGI_CLASSES) return NULL;
+    if (S->free_blocks[k]) {
+        void *block = S->free_blocks[k];
+        S->free_blocks[k] = *(void **)block;
+        S->stats.cached_bytes -= (int64_t)rounded;
+        return block;
+    }
+    return tgi_alloc_or_trim(S, rounded);
+}
+
+/* Frees a block that tgi_alloc returned for this many bytes; NULL is allowed. */
+static void tgi_free(tgi_thread *S, void *block, size_t bytes)
+{
+    if (!block) return;
+    size_t rounded = 0;
+    const int k = tgi_size_class(bytes, &rounded);
+    if (!tgi_may_cache(S, rounded)) {
+        tgi_raw_free(S, block, rounded);
+        return;
+    }
+    ((void **)block)[0] = S->free_blocks[k];
+    ((size_t *)block)[1] = rounded;
+    S->free_blocks[k] = block;
+    S->stats.cached_bytes += (int64_t)rounded;
+}
+
+void tg_set_cache_limit(size_t bytes)
+{
+    tgi_thread *S = tgi_self();
+    S->cache_limit = bytes;
+    tgi_trim(S, bytes);
+    tgi_trim_handles(S, bytes);
+}
+
+/* ---- statistics ---- */
+
+/* Adds this thread's changes since the last report to the process totals. */
+static void tgi_report_stats(tgi_thread *S)
+{
+    TGI_ATOMIC_ADD(&tgi_totals.tensors, S->stats.tensors - S->reported.tensors);
+    TGI_ATOMIC_ADD(&tgi_totals.nodes, S->stats.nodes - S->reported.nodes);
+    TGI_ATOMIC_ADD(&tgi_totals.bytes, S->stats.bytes - S->reported.bytes);
+    TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
+    S->reported = S->stats;
+    for (int k = 0; k < TGI_PLACES; ++k) {
+        if (S->on[k].bytes == S->reported_on[k]) continue;
+        TGI_ATOMIC_ADD(&tgi_total_bytes_on[k], S->on[k].bytes - S->reported_on[k]);
+        S->reported_on[k] = S->on[k].bytes;
+    }
+}
+
+tg_stats_info tg_stats(void)
+{
+    tgi_thread *S = tgi_self();
+    tg_stats_info all = S->stats;
+    tgi_report_stats(S);
+    all.tensors = TGI_ATOMIC_LOAD(&tgi_totals.tensors);
+    all.nodes = TGI_ATOMIC_LOAD(&tgi_totals.nodes);
+    all.bytes = TGI_ATOMIC_LOAD(&tgi_totals.bytes);
+    all.saved = TGI_ATOMIC_LOAD(&tgi_totals.saved);
+    return all;
+}
+
+void tg_reset_peak(void)
+{
+    tgi_thread *S = tgi_self();
+    S->stats.peak_tensors = S->stats.tensors;
+    S->stats.peak_nodes = S->stats.nodes;
+    S->stats.peak_bytes = S->stats.bytes;
+    for (int k = 0; k < TGI_PLACES; ++k) S->on[k].peak_bytes = S->on[k].bytes;
+}
+
+/* This thread's counts for one device. */
+static tg_device_stats *tgi_on_device(tgi_thread *S, int type, int index)
+{
+    return &S->on[type * TGI_MAX_DEVICES + index];
+}
+
+static TGI_UNUSED void tgi_count_wait(tgi_thread *S, int type, int index)
+{
+    tgi_on_device(S, type, index)->waits++;
+}
+
+static void tgi_count_bytes(tgi_thread *S, int type, int index, int64_t bytes)
+{
+    tg_device_stats *on = tgi_on_device(S, type, index);
+    S->stats.bytes += bytes;
+    if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
+    on->bytes += bytes;
+    if (on->bytes > on->peak_bytes) on->peak_bytes = on->bytes;
+}
+
+/* "512 bytes", "1.20 MiB". */
+typedef struct { char text[32]; } tgi_size_text;
+static tgi_size_text tgi_text_of_size(double bytes)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    tgi_size_text size;
+    int unit = 0;
+    while (bytes >= 1024 && unit < 4) bytes /= 1024, ++unit;
+    snprintf(size.text, sizeof size.text, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+    return size;
+}
+
+/* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
+   `cached` bytes are kept for reuse; those in use are counted over all threads. */
+static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
+{
+    char device[24] = "cpu";
+    if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
+    tgi_report_stats(S);
+    return tgi_fail(S, TG_ERR_MEMORY, op,
+                    "%s is out of memory: tried to allocate %s, %s in use, %s kept for reuse", device,
+                    tgi_text_of_size(bytes).text,
+                    tgi_text_of_size((double)TGI_ATOMIC_LOAD(&tgi_total_bytes_on[type * TGI_MAX_DEVICES + index])).text,
+                    tgi_text_of_size((double)cached).text);
+}
+
+/* The same for host memory. */
+static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+{
+    return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
+}
+
+tg_status tg_set_allocator(const tg_allocator *allocator)
+{
+    static const tg_allocator none = {NULL, NULL, NULL};
+    tgi_thread *S = tgi_self();
+    tg_stats_info now = tg_stats();
+    if (allocator && (!allocator->alloc || !allocator->free)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator", "alloc and free must both be given");
+        return TG_ERR_ARGUMENT;
+    }
+    if (now.tensors || now.nodes || S->frame || TGI_ATOMIC_LOAD(&tgi_threads_alive) > 1) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator",
+                 "%lld tensors and %lld nodes are alive, and %lld other threads hold state\n"
+                 "change the allocator before anything is made, or after tg_shutdown()",
+                 (long long)now.tensors, (long long)now.nodes,
+                 (long long)TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1);
+        return TG_ERR_ARGUMENT;
+    }
+    tgi_trim(S, 0);
+    tgi_allocator = allocator ? *allocator : none;
+    return TG_OK;
+}
+
+void tg_set_num_threads(int threads)
+{
+#ifdef _OPENMP /* the limit is there because OpenMP ends the process when the system can start no more threads */
+    const int most = omp_get_num_procs() < 16 ? 64 : 4 * omp_get_num_procs();
+    if (threads > most) threads = most;
+    if (threads > omp_get_thread_limit()) threads = omp_get_thread_limit();
+#endif
+    tgi_self()->threads = threads > 0 ? threads : 0;
+}
+
+/* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
+   longer than the loop. */
+static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
+{
+#ifdef _OPENMP
+    if (work < 262144 || omp_in_parallel()) return 1;
+    return S->threads ? S->threads : omp_get_max_threads();
+#else
+    (void)S, (void)work;
+    return 1;
+#endif
+}
+
+#endif /* !TGI_CUDA_COMPANION */
+
+/* ======== @@DTYPE ================================================================================================= */
+
+typedef struct { const char *name; size_t size; bool floating; int category; /* bool < int < float */ } tgi_dtype_row;
+static const tgi_dtype_row tgi_dtypes[] = {
+    {"f32", 4, true, 2}, {"f64", 8, true, 2},  {"bf16", 2, true, 2}, {"f16", 2, true, 2},
+    {"i32", 4, false, 1}, {"i64", 8, false, 1}, {"u8", 1, false, 1},  {"bool", 1, false, 0},
+};
+enum { TGI_DTYPES = (int)(sizeof tgi_dtypes / sizeof tgi_dtypes[0]) };
+
+/* The dtype a kernel computes in: f16 and bf16 in f32, integers and bool in i64. */
+static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
+{
+    return dtype == TG_F64 ? TG_F64 : tgi_dtypes[dtype].floating ? TG_F32 : TG_I64;
+}
+
+/* ---- conversions, the same on every device ---- */
+
+/* Every device uses these functions.  tensorgrad_cuda.cu defines both macros itself: as __device__ functions, and as a
+   product and a sum that the compiler may not contract, so that results have the same bits everywhere. */
+#ifndef TGI_INLINE
+#define TGI_INLINE static inline
+#define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
+   kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
+TGI_INLINE float tgi_float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+TGI_INLINE uint32_t tgi_bits_of_float(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+TGI_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
+
+TGI_INLINE uint16_t tgi_f32_to_bf16(float x)
+{
+    const uint32_t bits = tgi_bits_of_float(x);
+    if (x != x) return (uint16_t)(bits >> 16 | 0x40); /* keep it a NaN */
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+TGI_INLINE float tgi_f16_to_f32(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
+    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13);       /* infinity and NaN */
+    if (rest >= 0x0400) return tgi_float_of_bits(sign | ((rest << 13) + (112u << 23))); /* the biases: 127 - 15 */
+    const float subnormal = (float)rest * (1 / 16777216.0f);                            /* units of 2^-24 */
+    return sign ? -subnormal : subnormal;
+}
+
+TGI_INLINE uint16_t tgi_f32_to_f16(float x)
+{
+    const uint32_t bits = tgi_bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
+    if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF));
+    if (rest >= 0x477FF000) return (uint16_t)(sign | 0x7C00); /* 65520 and above round to infinity */
+    if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - (112u << 23) + 0xFFF + (rest >> 13 & 1)) >> 13));
+    /* subnormal: adding 1/2 leaves units of 2^-24, rounded by the addition, in the low bits */
+    return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
+}
+
+/* A double as the float from which f16 or bf16 is made.  To round twice would be wrong, so the float is cut off, and
+   its last bit is set if anything was lost ("round to odd"): the second rounding then sees on which side of a tie the
+   number lies. */
+TGI_INLINE float tgi_f64_to_odd_f32(double x)
+{
+    const float f = (float)x;
+    uint32_t bits = tgi_bits_of_float(f);
+    if ((double)f == x || x != x) return f;
+    if (fabs((double)f) > fabs(x)) bits -= 1;
+    return tgi_float_of_bits(bits | 1);
+}
+
+TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
+{
+    const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    const double kept = (double)(size >> 11 << 11 | (uint64_t)((size & 0x7FF) != 0) << 11); /* 53 bits, to odd */
+    const float f = tgi_f64_to_odd_f32(size >> 53 ? kept : (double)size);
+    return x < 0 ? -f : f;
+}
+
+/* Doubles to integers: numbers out of range become the nearest one in range, and NaN becomes 0. */
+TGI_INLINE int64_t tgi_f64_to_i64(double x)
+{
+    if (x != x) return 0;
+    return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+
+TGI_INLINE int32_t tgi_f64_to_i32(double x)
+{
+    if (x != x) return 0;
+    return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
+}
+
+TGI_INLINE uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
+
+/* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
+TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+/* base^exponent by squaring.  With a negative exponent it is 1 / base^-exponent without its fraction: 0, but 1 or -1
+   for the bases 1 and -1. */
+TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
+{
+    int64_t y = 1;
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+    for (; exponent; exponent >>= 1, base = tgi_wrap_mul(base, base)) {
+        if (exponent & 1) y = tgi_wrap_mul(y, base);
+    }
+    return y;
+}
+
+/* OP(name, stored type, value, value as int64_t, from float, from double, from int64_t), in the order of tg_dtype.  In
+   the two value columns x is the stored element; in the last three, which make a stored element, x is the number. */
+#define TGI_ELEMENTS(OP)                                                                                   \
+    OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
+    OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
+    OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x), \
+       tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                     \
+    OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),     \
+       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                       \
+    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
+    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
+    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
+    OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
+
+#ifndef TGI_CUDA_COMPANION
+static bool tgi_dtype_known(tg_dtype dtype) { return (int)dtype >= 0 && (int)dtype < TGI_DTYPES; }
+const char *tg_dtype_name(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].name : "unknown dtype"; }
+size_t tg_dtype_size(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].size : 0; }
+bool tg_is_floating_point(tg_dtype dtype) { return tgi_dtype_known(dtype) && tgi_dtypes[dtype].floating; }
+
+tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
+{
+    if (!tgi_dtype_known(a) || !tgi_dtype_known(b)) {
+        tgi_fail(tgi_self(), TG_ERR_DTYPE, "promote_types", "unknown dtype %d", (int)(tgi_dtype_known(a) ? b : a));
+        return TG_F32;
+    }
+    if (a == b) return a;
+    if (tgi_dtypes[a].category != tgi_dtypes[b].category)
+        return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
+    if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
+    return TG_F32; /* bf16 with f16: neither can represent all numbers of the other */
+}
+
+tg_status tg_set_default_dtype(tg_dtype dtype)
+{
+    tgi_thread *S = tgi_self();
+    if (!tg_is_floating_point(dtype)) {
+        tgi_fail(S, TG_ERR_DTYPE, "set_default_dtype",
+                 "only floating-point types are supported as the default type, not %s", tg_dtype_name(dtype));
+        return TG_ERR_DTYPE;
+    }
+    S->default_dtype = dtype;
+    return TG_OK;
+}
+
+tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
+#endif /* !TGI_CUDA_COMPANION */
+
+/* ======== @@RANDOM ================================================================================================ */
+
+#ifndef TGI_CUDA_COMPANION
+void tg_seed(uint64_t seed)
+{
+    tgi_thread *S = tgi_self();
+    S->rng.seed = seed;
+    S->rng.offset = 0;
+}
+
+tg_rng tg_rng_state(void) { return tgi_self()->rng; }
+void tg_rng_set_state(tg_rng state) { tgi_self()->rng = state; }
+#endif /* !TGI_CUDA_COMPANION */
+
+/* Random kinds; lo and hi are their two numbers. */
+typedef enum {
+    TGI_UNIFORM /* [lo, hi) */,
+    TGI_NORMAL /* mean lo, deviation hi */,
+    TGI_RANDINT /* [lo, hi) */,
+    TGI_BERNOULLI /* 1 with probability lo */
+} tgi_random;
+
+/* How many elements one counter (128 random bits, four words) makes: four from 32 bits each, or two from 64 bits where
+   32 are not enough.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
+TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
+{
+    return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
+}
+
+/* How many counters n elements use: a call adds this to the offset of the state, on every device. */
+TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t n)
+{
+    const uint64_t per = (uint64_t)tgi_random_per_counter(kind, dtype);
+    return ((uint64_t)n + per - 1) / per;
+}
+
+/* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
+   numbers: as easy as 1, 2, 3" (2011).  The words of a counter do not depend on those of other counters. */
+TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
+{
+    uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; ++round) {
+        const uint64_t p = (uint64_t)0xD2511F53u * a, q = (uint64_t)0xCD9E8D57u * c;
+        a = (uint32_t)(q >> 32) ^ b ^ k0;
+        c = (uint32_t)(p >> 32) ^ d ^ k1;
+        b = (uint32_t)q;
+        d = (uint32_t)p;
+        k0 += 0x9E3779B9u; /* the golden ratio and sqrt(3) - 1, as fractions of 2^32 */
+        k1 += 0xBB67AE85u;
+    }
+    word[0] = a, word[1] = b, word[2] = c, word[3] = d;
+}
+
+/* The four words of counter number `block` of a call that began in state rng. */
+TGI_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
+{
+    const uint64_t at = rng.offset + block;
+    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), 0, 0};
+    const uint32_t key[2] = {(uint32_t)rng.seed, (uint32_t)(rng.seed >> 32)};
+    tgi_philox(counter, key, word);
+}
+
+/* log x of a positive normal number, from its bits and the series of atanh, so that it is the same on every machine:
+   x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(z), z = (m - 1) / (m + 1), |z| < 0.172.  Within 2 ulp. */
+TGI_INLINE double tgi_random_log(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint64_t from_sqrt_half = bits - 0x3FE6A09E667F3BCDu; /* sqrt(1/2) as bits */
+    const int64_t e = (int64_t)(from_sqrt_half >> 52) - (from_sqrt_half >> 63 ? 4096 : 0);
+    bits = (from_sqrt_half & 0xFFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu;
+    double m, series = 0;
+    memcpy(&m, &bits, sizeof m);
+    const double z = (m - 1) / (m + 1), square = z * z;
+    for (int odd = 23; odd >= 3; odd -= 2) series = (series + 1.0 / odd) * square;
+    return TGI_MUL_ADD((double)e, 0.693147180559945309, 2 * z * (1 + series));
+}
+
+/* (a[0] + a[1] r + ... + a[7] r^7) / (1 + b[0] r + ... + b[6] r^7) */
+TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
+{
+    double above = a[7], below = b[6];
+    for (int i = 6; i >= 0; --i) above = TGI_MUL_ADD(above, r, a[i]);
+    for (int i = 5; i >= 0; --i) below = TGI_MUL_ADD(below, r, b[i]);
+    return above / TGI_MUL_ADD(below, r, 1);
+}
+
+/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
+   241: the percentage points of the normal distribution" (1988), good to 1e-16.  A ratio of two polynomials of degree
+   7: of q*q near the middle, of sqrt(-log p) in the tails.  It uses only sums, products, quotients and sqrt, which give
+   the same bits on every machine. */
+TGI_INLINE double tgi_random_inverse_normal(double p)
+{
+    static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
+                                      1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
+                                      3.3430575583588128105e+4, 2.5090809287301226727e+3, 4.2313330701600911252e+1,
+                                      6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
+                                      3.9307895800092710610e+4, 2.8729085735721942674e+4, 5.2264952788528545610e+3};
+    static const double tail[15] = {1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0,
+                                    3.64784832476320460504e+0, 1.27045825245236838258e+0, 2.41780725177450611770e-1,
+                                    2.27238449892691845833e-2, 7.74545014278341407640e-4, 2.05319162663775882187e+0,
+                                    1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
+                                    1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
+    static const double far_tail[15] = {
+        6.65790464350110377720e+0, 5.46378491116411436990e+0, 1.78482653991729133580e+0, 2.96560571828504891230e-1,
+        2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
+        5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
+        1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
+    const double q = p - 0.5;
+    if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(TGI_MUL_ADD(-q, q, 0.180625), middle, middle + 8);
+    const double r = sqrt(-tgi_random_log(q < 0 ? p : 1 - p));
+    const double x =
+        r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
+    return q < 0 ? -x : x;
+}
+
+/* The upper half of the 128-bit product: a random 64-bit word times a range lands in [0, range) with a bias below
+   range / 2^64, without a division (Lemire, "Fast random integer generation in an interval", 2019). */
+TGI_INLINE uint64_t tgi_random_below(uint64_t range, uint64_t word)
+{
+    const uint64_t low = (range & 0xFFFFFFFFu) * (word & 0xFFFFFFFFu);
+    const uint64_t left = (range >> 32) * (word & 0xFFFFFFFFu) + (low >> 32);
+    const uint64_t right = (range & 0xFFFFFFFFu) * (word >> 32) + (left & 0xFFFFFFFFu);
+    return (range >> 32) * (word >> 32) + (left >> 32) + (right >> 32);
+}
+
+TGI_INLINE uint64_t tgi_random_two_words(const uint32_t *word) { return (uint64_t)word[1] << 32 | word[0]; }
+
+/* A number in [0, 1) from one word, or two for f64.  It has only as many bits as the dtype: with more of them, the
+   largest ones would round to 1. */
+TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
+{
+    switch (dtype) {
+    case TG_F64: return (double)(tgi_random_two_words(word) >> 11) * (1 / 9007199254740992.0);
+    case TG_BF16: return (double)(*word >> 24) * (1 / 256.0);
+    case TG_F16: return (double)(*word >> 21) * (1 / 2048.0);
+    default: return (double)(*word >> 8) * (1 / 16777216.0);
+    }
+}
+
+/* A standard normal number.  p is the middle of an interval of 2^-32 (f64: 2^-52), so it is never 0 or 1. */
+TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
+{
+    if (dtype != TG_F64) return tgi_random_inverse_normal((*word + 0.5) * (1 / 4294967296.0));
+    return tgi_random_inverse_normal(((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0));
+}
+
+/* 1 with this probability, else 0; in steps of 2^-32 in every dtype. */
+TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
+{
+    return *word * (1 / 4294967296.0) < probability ? 1 : 0;
+}
+
+/* ======== @@TABLE =================================================================================================
 
    Everything about ops that can be enumerated, once. The rows are expanded below into op numbers, names, kernels
    (here and in the CUDA companion), backward rules, public functions and tests.
@@ -1310,817 +2514,6 @@ enum {
 #undef TGI_ENUM
 };
 
-/* ======== @@BASE ================================================================================================== */
-
-#ifndef TG_THREAD_LOCAL
-#if defined(__cplusplus) && __cplusplus >= 201103L
-#define TG_THREAD_LOCAL thread_local
-#elif defined(_MSC_VER)
-#define TG_THREAD_LOCAL __declspec(thread)
-#elif defined(__GNUC__) || defined(__clang__)
-#define TG_THREAD_LOCAL __thread
-#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L && !defined(__STDC_NO_THREADS__)
-#define TG_THREAD_LOCAL _Thread_local
-#else
-#define TG_THREAD_LOCAL
-#endif
-#endif
-
-#ifndef TG_ABORT
-#define TG_ABORT abort
-#endif
-
-#if defined(__GNUC__) || defined(__clang__)
-#define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
-#define TGI_UNUSED __attribute__((__unused__))
-#define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
-/* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
-   32-bit system may not do by itself, so that they need no library. */
-#define TGI_ALIGN_8 __attribute__((__aligned__(8)))
-#define TGI_ATOMIC_ADD(p, n) __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL)
-#define TGI_ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
-#define TGI_ATOMIC_STORE(p, n) __atomic_store_n(p, n, __ATOMIC_RELEASE)
-#define TGI_ATOMIC_SWAP(p, n) __atomic_exchange_n(p, n, __ATOMIC_ACQ_REL) /* the value before */
-#else
-#define TGI_PRINTF(format, args)
-#define TGI_UNUSED
-#define TGI_LIKELY(x) (x)
-#define TGI_ALIGN_8
-#define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
-#define TGI_ATOMIC_LOAD(p) (*(p))
-#define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
-#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* one thread only: nobody else was there */
-#endif
-
-enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
-
-typedef struct tgi_thread tgi_thread;
-#ifndef TGI_CUDA_COMPANION
-typedef struct tgi_node tgi_node;
-typedef struct tgi_frame tgi_frame;
-
-/* Tensors of one owner (a scope, a backward step, the unscoped): a circle of links with the head as its sentinel. */
-typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
-
-/* What ended a tensor. */
-typedef enum {
-    TGI_ALIVE,
-    TGI_BY_SCOPE,
-    TGI_BY_RELEASE,
-    TGI_BY_DROP,
-    TGI_BY_GRADIENT, /* it was a gradient: another one took its place, or its tensor ended */
-    TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
-    TGI_BY_OWNER     /* an optimizer, a graph or a view of it was the last to hold it */
-} tgi_cause;
-
-enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
-
-/* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
-struct tgi_thread {
-    bool started;
-
-    /* The error record: the first error, and how many.  The program may clear it at any time, so the library decides
-       nothing by it: `raised` counts every error ever raised, and is never reset. */
-    tg_status error;
-    int64_t errors;
-    char message[TGI_ERROR_TEXT];
-    uint64_t raised;
-    uint64_t forgiven;    /* `raised` when the program last cleared the record, other than in the error handler */
-    tg_status last_error; /* code of the last error raised */
-    bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
-    char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
-
-    /* Numbers that tensors, graphs and open blocks may carry beyond tg_shutdown are never given out twice. */
-    uint64_t id;               /* of this thread */
-    uint64_t serials;          /* the last scope or mode opened */
-    uint64_t node_count, runs; /* the last node and the last backward run */
-    int hooks_ever;            /* the last hook */
-    tgi_link nodes;            /* live nodes, oldest first */
-
-    const char *composite;   /* the op on whose behalf others run, for messages; or NULL.  This and all that follows is
-                                reset when the state of a thread begins */
-    bool debug;              /* TG_DEBUG: the memory of an ended tensor is never reused */
-    struct tgi_guard *guard; /* of the innermost callback that runs, or NULL */
-
-    /* memory: freed blocks by size class */
-    void *free_blocks[TGI_CLASSES];
-    size_t cache_limit;
-    tg_stats_info stats;    /* live counts of this thread (they may be negative: others' tensors released here) */
-    tg_stats_info reported; /* the part of them that is in the process totals */
-    tg_device_stats on[TGI_PLACES]; /* the same by device: see tgi_on_device */
-    int64_t reported_on[TGI_PLACES]; /* bytes of it that are in the process totals */
-
-    /* modes and defaults */
-    bool grad_off, anomaly;
-    bool sync_checks; /* every op waits for its device, and reports what went wrong there */
-    int threads; /* OpenMP; 0: its choice */
-    tg_dtype default_dtype;
-    tg_device default_device;
-    tg_precision precision;
-    tg_rng rng;
-
-    /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
-    tgi_frame *frame;
-    tgi_link unscoped, *scope;
-    uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
-    bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
-    unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
-
-    /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
-       own, and memory for new handles: it serves nothing else, so that an ended one can be told */
-    tgi_cause cause;
-    bool burying;
-    tg_tensor *dying_handles;
-    tgi_link *free_handles;
-    size_t handle_bytes; /* of each of them */
-
-    /* tape: the worklist of dying nodes, and how many hooks are running within each other */
-    tgi_node *dying;
-    bool draining;
-    int hooking;
-    struct tgi_watch *watch; /* a checkpoint's forward, noting the tensors it depends on */
-};
-
-static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
-
-/* The process: allocator, error handler, threads that hold state, totals. */
-static tg_allocator tgi_allocator;
-static struct {
-    int lock; /* 1 while a thread reads or changes the rest */
-    bool set; /* by the user; the default prints */
-    tg_error_handler call;
-    void *user;
-} tgi_handler;
-static TGI_ALIGN_8 int64_t tgi_threads_alive;
-static TGI_ALIGN_8 uint64_t tgi_threads_ever;
-static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
-static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
-
-/* Whether ended tensors are kept apart for good, so that every use of one is found. */
-static bool tgi_wants_debug(void)
-{
-#ifdef TG_DEBUG
-    return true;
-#else
-    const char *value = getenv("TG_DEBUG");
-    return value && *value && strcmp(value, "0") != 0;
-#endif
-}
-
-static tgi_thread *tgi_start(tgi_thread *S)
-{
-    memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
-    S->started = true;
-    if (!S->id) { /* the first time; what the user retained over a tg_shutdown still belongs to this thread */
-        S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
-        S->nodes.prev = S->nodes.next = &S->nodes;
-    }
-    S->debug = tgi_wants_debug();
-    S->cause = TGI_BY_OWNER;
-    S->cache_limit = SIZE_MAX;
-    S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
-    TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
-    return S;
-}
-
-static inline tgi_thread *tgi_self(void)
-{
-    tgi_thread *S = &tgi_this_thread;
-    return TGI_LIKELY(S->started) ? S : tgi_start(S);
-}
-
-const char *tg_version(void) { return TG_VERSION_STRING; }
-
-const char *tg_build_info(void)
-{
-    return "tensorgrad " TG_VERSION_STRING
-#if defined(__clang__)
-           ", clang " __clang_version__
-#elif defined(__GNUC__)
-           ", gcc " __VERSION__
-#endif
-#ifdef __cplusplus
-           ", C++"
-#endif
-#ifdef _OPENMP
-           ", OpenMP"
-#endif
-        ;
-}
-
-/* ---- errors ---- */
-
-/* The default handler: an error in a loop is printed once. */
-static void tgi_print_error(const char *message)
-{
-    tgi_thread *S = &tgi_this_thread;
-    if (strncmp(S->printed, message, sizeof S->printed - 1) == 0) return;
-    snprintf(S->printed, sizeof S->printed, "%s", message);
-    fprintf(stderr, "tensorgrad: %s\n", message);
-}
-
-void tg_abort_on_error(tg_status code, const char *message, void *user)
-{
-    (void)code, (void)user;
-    fprintf(stderr, "tensorgrad: %s\n", message);
-    TG_ABORT();
-}
-
-/* Handler and user are one pair: threads that raise errors never see half of a change. */
-void tg_set_error_handler(tg_error_handler handler, void *user)
-{
-    while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
-    tgi_handler.set = true;
-    tgi_handler.call = handler;
-    tgi_handler.user = user;
-    TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
-}
-
-/* While a callback of the user's runs, it cannot end what was there before it; on its return the guard tells whether it
-   has left everything as it must.  See "guards" in TENSOR. */
-typedef struct tgi_guard {
-    tgi_thread *S;
-    struct tgi_guard *outer;
-    const char *what;       /* "the hook", for messages */
-    const char *composite;  /* what messages spoke of before */
-    tgi_frame *frame;       /* the innermost frame then */
-    uint64_t floor;         /* the last serial given out then: frames up to it cannot be closed */
-    uint64_t raised;        /* errors raised until then */
-    bool grad_off, misused;
-    /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
-    bool midway, burying;
-    tgi_link made, *scope;
-    uint64_t scope_serial;
-} tgi_guard;
-static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what);
-static bool tgi_guard_close(tgi_guard *g);
-static const struct {
-    void (*open_midway)(tgi_guard *g, tgi_thread *S, const char *what);
-    bool (*close)(tgi_guard *g);
-} tgi_guards = {tgi_guard_open_midway, tgi_guard_close}; /* what errors know of scopes and lifetimes */
-
-/* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
-static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
-{
-    tg_error_handler call;
-    void *user;
-    bool set;
-    tgi_guard guard;
-    if (S->in_handler) return;
-    while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
-    set = tgi_handler.set;
-    call = tgi_handler.call;
-    user = tgi_handler.user;
-    TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
-    if (!set) tgi_print_error(text);
-    if (!set || !call) return;
-    S->in_handler = true;
-    tgi_guards.open_midway(&guard, S, "the error handler");
-    call(code, text, user);
-    tgi_guards.close(&guard);
-    S->in_handler = false;
-}
-
-/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return
-   tgi_fail(...)`. The first error of the thread is kept. */
-static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
-static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
-{
-    char text[TGI_ERROR_TEXT], *hint;
-    va_list args;
-    int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
-    va_start(args, format);
-    vsnprintf(text + used, sizeof text - (size_t)used, format, args);
-    va_end(args);
-    hint = strchr(text, '\n');
-    if (hint && strlen(text) + 9 < sizeof text) {
-        memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
-        memcpy(hint + 1, "  hint: ", 8);
-    }
-    S->raised++;
-    S->last_error = code;
-    if (S->errors++ == 0) {
-        S->error = code;
-        memcpy(S->message, text, sizeof text);
-    }
-    tgi_call_handler(S, code, text);
-    return false;
-}
-
-/* Raises an error of an op that is over: another may be running now. */
-static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
-{
-    const char *running = S->composite;
-    S->composite = NULL;
-    tgi_fail(S, code, op, "%s", text);
-    S->composite = running;
-    return false;
-}
-
-/* Tells the handler something that is no error. */
-static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
-
-/* These begin no state: a thread may ask after it has ended its own. */
-bool tg_ok(void) { return tgi_this_thread.errors == 0; }
-const char *tg_error_message(void) { return tgi_this_thread.message; }
-tg_status tg_error_code(void) { return tgi_this_thread.error; }
-int64_t tg_error_count(void) { return tgi_this_thread.errors; }
-
-void tg_clear_error(void)
-{
-    tgi_thread *S = &tgi_this_thread;
-    S->error = TG_OK;
-    S->errors = 0;
-    S->message[0] = 0;
-    if (!S->in_handler) S->forgiven = S->raised;
-}
-
-/* What a status-returning function says after a failure below it: the pending error's code, or the last one's if a
-   handler has cleared the record. */
-static tg_status tgi_failed(const tgi_thread *S)
-{
-    const tg_status code = S->error ? S->error : S->last_error;
-    return code ? code : TG_ERR_ARGUMENT;
-}
-
-/* Whether an error was raised since `raised` was so, other than one that the program has forgiven by clearing the
-   record.  What the error handler clears is not forgiven. */
-static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
-{
-    return S->raised > (raised > S->forgiven ? raised : S->forgiven);
-}
-
-/* ---- numbers: the macros of math.h narrow on some systems ---- */
-
-static bool tgi_is_nan(double x) { return x != x; }
-static bool tgi_is_finite(double x) { return x - x == 0; }
-static bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
-
-/* ---- sizes ---- */
-
-static bool tgi_mul_size(size_t a, size_t b, size_t *product)
-{
-    if (a && b > SIZE_MAX / a) return false;
-    *product = a * b;
-    return true;
-}
-
-/* ---- memory ---- */
-
-/* Blocks come in size classes: multiples of 64 bytes up to 1 KiB, then four steps to the doubling. */
-static int tgi_size_class(size_t bytes, size_t *rounded)
-{
-    size_t step = 256;
-    int k = TGI_SMALL_CLASSES;
-    if (bytes <= 64 * TGI_SMALL_CLASSES) {
-        k = bytes ? (int)((bytes - 1) / 64) : 0;
-        *rounded = 64 * ((size_t)k + 1);
-        return k;
-    }
-    while (bytes > 8 * step && step < SIZE_MAX / 16) step *= 2, k += 4; /* classes 5, 6, 7 and 8 times step */
-    if (bytes > 8 * step) return -1;
-    *rounded = (bytes + step - 1) / step * step;
-    return k + (int)(*rounded / step) - 5;
-}
-
-static void tgi_raw_free(tgi_thread *S, void *p, size_t bytes)
-{
-    (void)S;
-    if (tgi_allocator.free) tgi_allocator.free(p, bytes, tgi_allocator.user);
-    else free(p);
-}
-
-static void *tgi_raw_alloc(tgi_thread *S, size_t bytes)
-{
-    S->stats.allocations++;
-    return tgi_allocator.alloc ? tgi_allocator.alloc(bytes, tgi_allocator.user) : malloc(bytes);
-}
-
-/* Gives cached blocks back until at most `keep` bytes are cached. */
-static void tgi_trim(tgi_thread *S, size_t keep)
-{
-    int k;
-    for (k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
-        while (S->free_blocks[k] && (size_t)S->stats.cached_bytes > keep) {
-            void **block = (void **)S->free_blocks[k];
-            size_t bytes = (size_t)block[1];
-            S->free_blocks[k] = block[0];
-            S->stats.cached_bytes -= (int64_t)bytes;
-            tgi_raw_free(S, block, bytes);
-        }
-    }
-}
-
-/* The same for the memory of handles, which hold no data: only where the program asks for it, or the thread ends. */
-static void tgi_trim_handles(tgi_thread *S, size_t keep)
-{
-    while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
-        tgi_link *block = S->free_handles;
-        S->free_handles = block->next;
-        S->stats.cached_bytes -= (int64_t)S->handle_bytes;
-        tgi_raw_free(S, block, S->handle_bytes);
-    }
-}
-
-/* Memory from the allocator; when it has none, perhaps what is cached is enough. */
-static void *tgi_alloc_or_trim(tgi_thread *S, size_t bytes)
-{
-    void *block = tgi_raw_alloc(S, bytes);
-    if (block || S->stats.cached_bytes == 0) return block;
-    tgi_trim(S, 0);
-    return tgi_raw_alloc(S, bytes);
-}
-
-static bool tgi_may_cache(const tgi_thread *S, size_t bytes)
-{
-    return bytes <= S->cache_limit && (size_t)S->stats.cached_bytes <= S->cache_limit - bytes;
-}
-
-/* A block of at least this many bytes, uninitialised; NULL without an error record when there is none. */
-static void *tgi_take(tgi_thread *S, size_t bytes)
-{
-    size_t rounded = 0;
-    int k = tgi_size_class(bytes, &rounded);
-    void *block;
-    if (k < 0 || k >= TGI_CLASSES) return NULL;
-    if (S->free_blocks[k]) {
-        block = S->free_blocks[k];
-        S->free_blocks[k] = *(void **)block;
-        S->stats.cached_bytes -= (int64_t)rounded;
-        return block;
-    }
-    return tgi_alloc_or_trim(S, rounded);
-}
-
-/* Gives back what tgi_take gave for this many bytes. */
-static void tgi_give_back(tgi_thread *S, void *block, size_t bytes)
-{
-    size_t rounded = 0;
-    int k;
-    if (!block) return;
-    k = tgi_size_class(bytes, &rounded);
-    if (!tgi_may_cache(S, rounded)) {
-        tgi_raw_free(S, block, rounded);
-        return;
-    }
-    ((void **)block)[0] = S->free_blocks[k];
-    ((size_t *)block)[1] = rounded;
-    S->free_blocks[k] = block;
-    S->stats.cached_bytes += (int64_t)rounded;
-}
-
-void tg_set_cache_limit(size_t bytes)
-{
-    tgi_thread *S = tgi_self();
-    S->cache_limit = bytes;
-    tgi_trim(S, bytes);
-    tgi_trim_handles(S, bytes);
-}
-
-/* ---- statistics ---- */
-
-/* Adds this thread's changes since the last report to the process totals. */
-static void tgi_report_stats(tgi_thread *S)
-{
-    int k;
-    TGI_ATOMIC_ADD(&tgi_totals.tensors, S->stats.tensors - S->reported.tensors);
-    TGI_ATOMIC_ADD(&tgi_totals.nodes, S->stats.nodes - S->reported.nodes);
-    TGI_ATOMIC_ADD(&tgi_totals.bytes, S->stats.bytes - S->reported.bytes);
-    TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
-    S->reported = S->stats;
-    for (k = 0; k < TGI_PLACES; ++k) {
-        if (S->on[k].bytes == S->reported_on[k]) continue;
-        TGI_ATOMIC_ADD(&tgi_total_bytes_on[k], S->on[k].bytes - S->reported_on[k]);
-        S->reported_on[k] = S->on[k].bytes;
-    }
-}
-
-tg_stats_info tg_stats(void)
-{
-    tgi_thread *S = tgi_self();
-    tg_stats_info all = S->stats;
-    tgi_report_stats(S);
-    all.tensors = TGI_ATOMIC_LOAD(&tgi_totals.tensors);
-    all.nodes = TGI_ATOMIC_LOAD(&tgi_totals.nodes);
-    all.bytes = TGI_ATOMIC_LOAD(&tgi_totals.bytes);
-    all.saved = TGI_ATOMIC_LOAD(&tgi_totals.saved);
-    return all;
-}
-
-void tg_reset_peak(void)
-{
-    tgi_thread *S = tgi_self();
-    int k;
-    S->stats.peak_tensors = S->stats.tensors;
-    S->stats.peak_nodes = S->stats.nodes;
-    S->stats.peak_bytes = S->stats.bytes;
-    for (k = 0; k < TGI_PLACES; ++k) S->on[k].peak_bytes = S->on[k].bytes;
-}
-
-/* This thread's counts for one device. */
-static tg_device_stats *tgi_on_device(tgi_thread *S, int type, int index)
-{
-    return &S->on[type * TGI_MAX_DEVICES + index];
-}
-
-static TGI_UNUSED void tgi_count_wait(tgi_thread *S, int type, int index)
-{
-    tgi_on_device(S, type, index)->waits++;
-}
-
-static void tgi_count_bytes(tgi_thread *S, int type, int index, int64_t bytes)
-{
-    tg_device_stats *on = tgi_on_device(S, type, index);
-    S->stats.bytes += bytes;
-    if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
-    on->bytes += bytes;
-    if (on->bytes > on->peak_bytes) on->peak_bytes = on->bytes;
-}
-
-/* "512 bytes", "1.20 MiB". */
-typedef struct { char text[32]; } tgi_size_text;
-static tgi_size_text tgi_text_of_size(double bytes)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    tgi_size_text size;
-    int unit = 0;
-    while (bytes >= 1024 && unit < 4) bytes /= 1024, ++unit;
-    snprintf(size.text, sizeof size.text, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
-    return size;
-}
-
-/* Records that a device has no memory for this many bytes (more than a size_t holds, perhaps); `cached` is what it
-   keeps for reuse, and what is in use are the tensors of the whole process. */
-static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
-{
-    char device[24] = "cpu";
-    if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
-    tgi_report_stats(S);
-    return tgi_fail(S, TG_ERR_MEMORY, op,
-                    "%s is out of memory: tried to allocate %s, %s in use, %s kept for reuse", device,
-                    tgi_text_of_size(bytes).text,
-                    tgi_text_of_size((double)TGI_ATOMIC_LOAD(&tgi_total_bytes_on[type * TGI_MAX_DEVICES + index])).text,
-                    tgi_text_of_size((double)cached).text);
-}
-
-/* The same for host memory. */
-static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
-{
-    return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
-}
-
-tg_status tg_set_allocator(const tg_allocator *allocator)
-{
-    static const tg_allocator none = {NULL, NULL, NULL};
-    tgi_thread *S = tgi_self();
-    tg_stats_info now = tg_stats();
-    if (allocator && (!allocator->alloc || !allocator->free)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator", "alloc and free must both be given");
-        return TG_ERR_ARGUMENT;
-    }
-    if (now.tensors || now.nodes || S->frame || TGI_ATOMIC_LOAD(&tgi_threads_alive) > 1) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator",
-                 "%lld tensors and %lld nodes are alive, and %lld other threads hold state\n"
-                 "change the allocator before anything is made, or after tg_shutdown()",
-                 (long long)now.tensors, (long long)now.nodes,
-                 (long long)TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1);
-        return TG_ERR_ARGUMENT;
-    }
-    tgi_trim(S, 0);
-    tgi_allocator = allocator ? *allocator : none;
-    return TG_OK;
-}
-
-void tg_set_num_threads(int threads)
-{
-#ifdef _OPENMP /* which ends the process when the system has no more threads */
-    const int most = omp_get_num_procs() < 16 ? 64 : 4 * omp_get_num_procs();
-    if (threads > most) threads = most;
-    if (threads > omp_get_thread_limit()) threads = omp_get_thread_limit();
-#endif
-    tgi_self()->threads = threads > 0 ? threads : 0;
-}
-
-/* Threads for a loop of this much work (elements or multiply-adds): one below the cost of waking others. */
-static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
-{
-#ifdef _OPENMP
-    if (work < 262144 || omp_in_parallel()) return 1;
-    return S->threads ? S->threads : omp_get_max_threads();
-#else
-    (void)S, (void)work;
-    return 1;
-#endif
-}
-
-#endif /* !TGI_CUDA_COMPANION */
-
-/* ======== @@DTYPE ================================================================================================= */
-
-typedef struct { const char *name; size_t size; bool floating; int category; /* bool < int < float */ } tgi_dtype_row;
-static const tgi_dtype_row tgi_dtypes[] = {
-    {"f32", 4, true, 2}, {"f64", 8, true, 2},  {"bf16", 2, true, 2}, {"f16", 2, true, 2},
-    {"i32", 4, false, 1}, {"i64", 8, false, 1}, {"u8", 1, false, 1},  {"bool", 1, false, 0},
-};
-enum { TGI_DTYPES = (int)(sizeof tgi_dtypes / sizeof tgi_dtypes[0]) };
-
-/* The dtype a kernel computes in: f16 and bf16 in f32, integers and bool in i64. */
-static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
-{
-    return dtype == TG_F64 ? TG_F64 : tgi_dtypes[dtype].floating ? TG_F32 : TG_I64;
-}
-
-#ifndef TGI_CUDA_COMPANION
-static bool tgi_dtype_known(tg_dtype dtype) { return (int)dtype >= 0 && (int)dtype < TGI_DTYPES; }
-const char *tg_dtype_name(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].name : "unknown dtype"; }
-size_t tg_dtype_size(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].size : 0; }
-bool tg_is_floating_point(tg_dtype dtype) { return tgi_dtype_known(dtype) && tgi_dtypes[dtype].floating; }
-
-tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
-{
-    if (!tgi_dtype_known(a) || !tgi_dtype_known(b)) {
-        tgi_fail(tgi_self(), TG_ERR_DTYPE, "promote_types", "unknown dtype %d", (int)(tgi_dtype_known(a) ? b : a));
-        return TG_F32;
-    }
-    if (a == b) return a;
-    if (tgi_dtypes[a].category != tgi_dtypes[b].category)
-        return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
-    if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
-    return TG_F32; /* bf16 with f16: neither holds the other */
-}
-
-tg_status tg_set_default_dtype(tg_dtype dtype)
-{
-    tgi_thread *S = tgi_self();
-    if (!tg_is_floating_point(dtype)) {
-        tgi_fail(S, TG_ERR_DTYPE, "set_default_dtype",
-                 "only floating-point types are supported as the default type, not %s", tg_dtype_name(dtype));
-        return TG_ERR_DTYPE;
-    }
-    S->default_dtype = dtype;
-    return TG_OK;
-}
-
-tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
-
-/* ======== @@RANDOM ================================================================================================ */
-
-void tg_seed(uint64_t seed)
-{
-    tgi_thread *S = tgi_self();
-    S->rng.seed = seed;
-    S->rng.offset = 0;
-}
-
-tg_rng tg_rng_state(void) { return tgi_self()->rng; }
-void tg_rng_set_state(tg_rng state) { tgi_self()->rng = state; }
-#endif /* !TGI_CUDA_COMPANION */
-
-/* What kernels need on every device; the CUDA companion has its own words for it: __device__, and a product and a sum
-   that are never contracted, for the same bits everywhere. */
-#ifndef TGI_INLINE
-#define TGI_INLINE static inline
-#define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
-#endif
-
-/* Random kinds; lo and hi are their two numbers. */
-typedef enum {
-    TGI_UNIFORM /* [lo, hi) */,
-    TGI_NORMAL /* mean lo, deviation hi */,
-    TGI_RANDINT /* [lo, hi) */,
-    TGI_BERNOULLI /* 1 with probability lo */
-} tgi_random;
-
-/* Elements that one counter (128 random bits, four words) makes: four of 32 bits, or two of 64 where the dtype can show
-   more.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
-TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
-{
-    return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
-}
-
-/* Counters that n elements take: what a call adds to the state's offset, on every device. */
-TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t n)
-{
-    const uint64_t per = (uint64_t)tgi_random_per_counter(kind, dtype);
-    return ((uint64_t)n + per - 1) / per;
-}
-
-/* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
-   numbers: as easy as 1, 2, 3" (2011).  The word at any counter can be had without those before it. */
-TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
-{
-    uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; ++round) {
-        const uint64_t p = (uint64_t)0xD2511F53u * a, q = (uint64_t)0xCD9E8D57u * c;
-        a = (uint32_t)(q >> 32) ^ b ^ k0;
-        c = (uint32_t)(p >> 32) ^ d ^ k1;
-        b = (uint32_t)q;
-        d = (uint32_t)p;
-        k0 += 0x9E3779B9u; /* the golden ratio and sqrt(3) - 1, as fractions of 2^32 */
-        k1 += 0xBB67AE85u;
-    }
-    word[0] = a, word[1] = b, word[2] = c, word[3] = d;
-}
-
-/* The four words of block `block` of a call that began in state rng. */
-TGI_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
-{
-    const uint64_t at = rng.offset + block;
-    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), 0, 0};
-    const uint32_t key[2] = {(uint32_t)rng.seed, (uint32_t)(rng.seed >> 32)};
-    tgi_philox(counter, key, word);
-}
-
-/* log x of a positive normal number, from its bits and the series of atanh, so that it is the same on every machine:
-   x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(z), z = (m - 1) / (m + 1), |z| < 0.172.  Within 2 ulp. */
-TGI_INLINE double tgi_random_log(double x)
-{
-    uint64_t bits;
-    double m, z, square, series = 0;
-    memcpy(&bits, &x, sizeof bits);
-    const uint64_t from_sqrt_half = bits - 0x3FE6A09E667F3BCDu; /* sqrt(1/2) as bits */
-    const int64_t e = (int64_t)(from_sqrt_half >> 52) - (from_sqrt_half >> 63 ? 4096 : 0);
-    bits = (from_sqrt_half & 0xFFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu;
-    memcpy(&m, &bits, sizeof m);
-    z = (m - 1) / (m + 1);
-    square = z * z;
-    for (int odd = 23; odd >= 3; odd -= 2) series = (series + 1.0 / odd) * square;
-    return TGI_MUL_ADD((double)e, 0.693147180559945309, 2 * z * (1 + series));
-}
-
-/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
-   241: the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of
-   degree 7: in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used.
-   */
-TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
-{
-    double above = a[7], below = b[6];
-    for (int i = 6; i >= 0; --i) above = TGI_MUL_ADD(above, r, a[i]);
-    for (int i = 5; i >= 0; --i) below = TGI_MUL_ADD(below, r, b[i]);
-    return above / TGI_MUL_ADD(below, r, 1);
-}
-
-TGI_INLINE double tgi_random_inverse_normal(double p)
-{
-    static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
-                                      1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
-                                      3.3430575583588128105e+4, 2.5090809287301226727e+3, 4.2313330701600911252e+1,
-                                      6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
-                                      3.9307895800092710610e+4, 2.8729085735721942674e+4, 5.2264952788528545610e+3};
-    static const double tail[15] = {1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0,
-                                    3.64784832476320460504e+0, 1.27045825245236838258e+0, 2.41780725177450611770e-1,
-                                    2.27238449892691845833e-2, 7.74545014278341407640e-4, 2.05319162663775882187e+0,
-                                    1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
-                                    1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
-    static const double far_tail[15] = {
-        6.65790464350110377720e+0, 5.46378491116411436990e+0, 1.78482653991729133580e+0, 2.96560571828504891230e-1,
-        2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
-        5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
-        1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
-    const double q = p - 0.5;
-    if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(TGI_MUL_ADD(-q, q, 0.180625), middle, middle + 8);
-    const double r = sqrt(-tgi_random_log(q < 0 ? p : 1 - p));
-    const double x =
-        r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
-    return q < 0 ? -x : x;
-}
-
-/* The upper half of the 128-bit product: a random 64-bit word times a range lands in [0, range) with a bias below
-   range / 2^64, without a division (Lemire, "Fast random integer generation in an interval", 2019). */
-TGI_INLINE uint64_t tgi_random_below(uint64_t range, uint64_t word)
-{
-    const uint64_t low = (range & 0xFFFFFFFFu) * (word & 0xFFFFFFFFu);
-    const uint64_t left = (range >> 32) * (word & 0xFFFFFFFFu) + (low >> 32);
-    const uint64_t right = (range & 0xFFFFFFFFu) * (word >> 32) + (left & 0xFFFFFFFFu);
-    return (range >> 32) * (word >> 32) + (left >> 32) + (right >> 32);
-}
-
-/* A number from its word (or two).  Fractions have as many bits as the dtype, or rounding would make 1 of the last ones
-   below it; the inverse normal is taken in the middle of a 2^-32 (or 2^-52) cell, for it must never see 0 or 1. */
-TGI_INLINE uint64_t tgi_random_two_words(const uint32_t *word) { return (uint64_t)word[1] << 32 | word[0]; }
-
-TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
-{
-    switch (dtype) {
-    case TG_F64: return (double)(tgi_random_two_words(word) >> 11) * (1 / 9007199254740992.0);
-    case TG_BF16: return (double)(*word >> 24) * (1 / 256.0);
-    case TG_F16: return (double)(*word >> 21) * (1 / 2048.0);
-    default: return (double)(*word >> 8) * (1 / 16777216.0);
-    }
-}
-
-TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
-{
-    if (dtype != TG_F64) return tgi_random_inverse_normal((*word + 0.5) * (1 / 4294967296.0));
-    return tgi_random_inverse_normal(((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0));
-}
-
-/* 1 or 0; as fine as 2^-32 in every dtype. */
-TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
-{
-    return *word * (1 / 4294967296.0) < probability ? 1 : 0;
-}
-
 /* ======== @@BACKEND =============================================================================================== */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
@@ -2231,16 +2624,16 @@ typedef struct tgi_backend {
     bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
     bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
     bool (*put_element)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*exchange)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
+    bool (*peer_copy)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
 
     /* waiting: for this thread's work; for that of all threads */
     bool (*synchronize)(tgi_thread *S, int index);
-    bool (*drain)(tgi_thread *S, int index);
+    bool (*device_sync)(tgi_thread *S, int index);
 
     /* For devices alone; NULL where host is true.  Page-locked host memory (NULL: there is none); unpin takes an event
        over, or NULL, before which the memory is still in use */
-    void *(*pin)(tgi_thread *S, size_t bytes);
-    void (*unpin)(tgi_thread *S, void *data, size_t bytes, void *event);
+    void *(*alloc_pinned)(tgi_thread *S, size_t bytes);
+    void (*free_pinned)(tgi_thread *S, void *data, size_t bytes, void *event);
 
     /* copies from and to page-locked memory by the device's copy stream, which overtakes other work: an upload goes to
        memory allocated for that stream, a download comes after what was asked before it */
@@ -2249,10 +2642,10 @@ typedef struct tgi_backend {
 
     /* events: the end of what was asked of the device, or of its copy stream, so far; the device's further work waits
        for it; the host waits for it; it is needed no more */
-    bool (*record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
-    bool (*wait)(tgi_thread *S, int index, void *event);
-    bool (*wait_here)(tgi_thread *S, int index, void *event);
-    void (*forget)(tgi_thread *S, void *event);
+    bool (*event_record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
+    bool (*event_wait)(tgi_thread *S, int index, void *event);
+    bool (*event_sync)(tgi_thread *S, int index, void *event);
+    void (*event_destroy)(tgi_thread *S, void *event);
 
     /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
        scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
@@ -2291,121 +2684,10 @@ typedef struct tgi_backend {
     bool (*optim_step)(tgi_thread *S, const tgi_optim_step *steps, int n); /* one after the other, on one device */
 } tgi_backend;
 
-/* ---- For every backend: conversions ---- */
-
-/* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
-   kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
-TGI_INLINE float tgi_float_of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-TGI_INLINE uint32_t tgi_bits_of_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-TGI_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
-
-TGI_INLINE uint16_t tgi_f32_to_bf16(float x)
-{
-    const uint32_t bits = tgi_bits_of_float(x);
-    if (x != x) return (uint16_t)(bits >> 16 | 0x40); /* keep it a NaN */
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-TGI_INLINE float tgi_f16_to_f32(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
-    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13);       /* infinity and NaN */
-    if (rest >= 0x0400) return tgi_float_of_bits(sign | ((rest << 13) + (112u << 23))); /* the biases: 127 - 15 */
-    const float subnormal = (float)rest * (1 / 16777216.0f);                            /* units of 2^-24 */
-    return sign ? -subnormal : subnormal;
-}
-
-TGI_INLINE uint16_t tgi_f32_to_f16(float x)
-{
-    const uint32_t bits = tgi_bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
-    if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF));
-    if (rest >= 0x477FF000) return (uint16_t)(sign | 0x7C00); /* 65520 and above round to infinity */
-    if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - (112u << 23) + 0xFFF + (rest >> 13 & 1)) >> 13));
-    /* subnormal: adding 1/2 leaves units of 2^-24, rounded by the addition, in the low bits */
-    return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
-}
-
-/* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
-   ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
-TGI_INLINE float tgi_f64_to_odd_f32(double x)
-{
-    const float f = (float)x;
-    uint32_t bits = tgi_bits_of_float(f);
-    if ((double)f == x || x != x) return f;
-    if (fabs((double)f) > fabs(x)) bits -= 1;
-    return tgi_float_of_bits(bits | 1);
-}
-
-TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
-{
-    const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
-    const double kept = (double)(size >> 11 << 11 | (uint64_t)((size & 0x7FF) != 0) << 11); /* 53 bits, to odd */
-    const float f = tgi_f64_to_odd_f32(size >> 53 ? kept : (double)size);
-    return x < 0 ? -f : f;
-}
-
-/* Saturating, NaN to 0. */
-TGI_INLINE int64_t tgi_f64_to_i64(double x)
-{
-    if (x != x) return 0;
-    return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
-}
-
-TGI_INLINE int32_t tgi_f64_to_i32(double x)
-{
-    if (x != x) return 0;
-    return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
-}
-
-TGI_INLINE uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
-
-/* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
-TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
-TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
-
-/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
-   bases. */
-TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
-{
-    int64_t y = 1;
-    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
-    for (; exponent; exponent >>= 1, base = tgi_wrap_mul(base, base)) {
-        if (exponent & 1) y = tgi_wrap_mul(y, base);
-    }
-    return y;
-}
-
-/* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
-   int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
-#define TGI_ELEMENTS(OP)                                                                                   \
-    OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
-    OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
-    OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x), \
-       tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                     \
-    OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),     \
-       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                       \
-    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
-    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
-    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
-    OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
-
 /* ---- For every backend: loops over strided operands ---- */
 
 /* The column of a compute dtype in tables of kernels. */
-static inline int tgi_column(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
+static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
 
 static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
@@ -2418,32 +2700,32 @@ typedef struct {
     char *data[TGI_MAX_ARGS];
     tg_dtype dtype[TGI_MAX_ARGS];
     int64_t stride[TGI_MAX_ARGS][TG_MAX_DIMS];
-} tgi_nest;
+} tgi_iter;
 
-static TGI_UNUSED void tgi_nest_swap(tgi_nest *nest, int d, int e)
+static TGI_UNUSED void tgi_iter_swap(tgi_iter *iter, int d, int e)
 {
-    const int64_t size = nest->dim[d];
-    nest->dim[d] = nest->dim[e];
-    nest->dim[e] = size;
-    for (int k = 0; k < nest->nargs; ++k) {
-        const int64_t stride = nest->stride[k][d];
-        nest->stride[k][d] = nest->stride[k][e];
-        nest->stride[k][e] = stride;
+    const int64_t size = iter->dim[d];
+    iter->dim[d] = iter->dim[e];
+    iter->dim[e] = size;
+    for (int k = 0; k < iter->nargs; ++k) {
+        const int64_t stride = iter->stride[k][d];
+        iter->stride[k][d] = iter->stride[k][e];
+        iter->stride[k][e] = stride;
     }
 }
 
 /* Merges dim d + 1 into dim d wherever all operands allow it. */
-static TGI_UNUSED void tgi_nest_merge(tgi_nest *nest)
+static TGI_UNUSED void tgi_iter_merge(tgi_iter *iter)
 {
     int last = 0;
-    for (int d = 1; d < nest->ndim; ++d) {
+    for (int d = 1; d < iter->ndim; ++d) {
         bool one = true;
-        for (int k = 0; k < nest->nargs; ++k) one = one && nest->stride[k][last] == nest->stride[k][d] * nest->dim[d];
+        for (int k = 0; k < iter->nargs; ++k) one = one && iter->stride[k][last] == iter->stride[k][d] * iter->dim[d];
         if (!one) last++;
-        nest->dim[last] = one ? nest->dim[last] * nest->dim[d] : nest->dim[d];
-        for (int k = 0; k < nest->nargs; ++k) nest->stride[k][last] = nest->stride[k][d];
+        iter->dim[last] = one ? iter->dim[last] * iter->dim[d] : iter->dim[d];
+        for (int k = 0; k < iter->nargs; ++k) iter->stride[k][last] = iter->stride[k][d];
     }
-    nest->ndim = last + 1;
+    iter->ndim = last + 1;
 }
 
 /* Whether every operand lies in memory as the loop goes, without a gap. */
@@ -2460,61 +2742,61 @@ static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_ope
 
 /* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first
    operand. */
-static void tgi_nest_begin(tgi_nest *nest, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
-                           bool any_order)
+static void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
+                          bool any_order)
 {
-    nest->ndim = 0;
-    nest->nargs = nargs;
-    nest->numel = 1;
+    iter->ndim = 0;
+    iter->nargs = nargs;
+    iter->numel = 1;
     for (int k = 0; k < nargs; ++k) {
-        nest->data[k] = (char *)arg[k].data;
-        nest->dtype[k] = arg[k].dtype;
+        iter->data[k] = (char *)arg[k].data;
+        iter->dtype[k] = arg[k].dtype;
     }
-    for (int d = 0; d < ndim; ++d) nest->numel *= dim[d];
+    for (int d = 0; d < ndim; ++d) iter->numel *= dim[d];
     const bool dense = tgi_all_dense(ndim, dim, nargs, arg);
     for (int d = 0; d < ndim && !dense; ++d) {
         if (dim[d] == 1) continue;
-        nest->dim[nest->ndim] = dim[d];
-        for (int k = 0; k < nargs; ++k) nest->stride[k][nest->ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
-        nest->ndim++;
+        iter->dim[iter->ndim] = dim[d];
+        for (int k = 0; k < nargs; ++k) iter->stride[k][iter->ndim] = arg[k].stride[d] * tgi_bytes_of(arg[k].dtype);
+        iter->ndim++;
     }
-    if (nest->ndim == 0) { /* one dim, of all elements or one */
-        nest->dim[0] = nest->numel;
-        for (int k = 0; k < nargs; ++k) nest->stride[k][0] = tgi_bytes_of(arg[k].dtype);
-        nest->ndim = 1;
+    if (iter->ndim == 0) { /* one dim, of all elements or one */
+        iter->dim[0] = iter->numel;
+        for (int k = 0; k < nargs; ++k) iter->stride[k][0] = tgi_bytes_of(arg[k].dtype);
+        iter->ndim = 1;
         return;
     }
-    for (int d = 1; any_order && d < nest->ndim; ++d) { /* insertion sort: stable */
-        for (int e = d; e > 0 && llabs(nest->stride[0][e - 1]) < llabs(nest->stride[0][e]); --e)
-            tgi_nest_swap(nest, e - 1, e);
+    for (int d = 1; any_order && d < iter->ndim; ++d) { /* insertion sort: stable */
+        for (int e = d; e > 0 && llabs(iter->stride[0][e - 1]) < llabs(iter->stride[0][e]); --e)
+            tgi_iter_swap(iter, e - 1, e);
     }
-    tgi_nest_merge(nest);
+    tgi_iter_merge(iter);
 }
 
 /* Whether operand k lies in memory as the loop goes, without a gap. */
-static bool tgi_is_flat(const tgi_nest *nest, int k)
+static bool tgi_is_flat(const tgi_iter *iter, int k)
 {
-    int64_t stride = tgi_bytes_of(nest->dtype[k]);
-    for (int d = nest->ndim - 1; d >= 0; stride *= nest->dim[d], --d) {
-        if (nest->stride[k][d] != stride) return false;
+    int64_t stride = tgi_bytes_of(iter->dtype[k]);
+    for (int d = iter->ndim - 1; d >= 0; stride *= iter->dim[d], --d) {
+        if (iter->stride[k][d] != stride) return false;
     }
     return true;
 }
 
 /* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones
    reach.  (May say false of some that do not meet.) */
-static bool tgi_no_overlap(const tgi_nest *nest)
+static bool tgi_no_overlap(const tgi_iter *iter)
 {
     bool seen[TG_MAX_DIMS] = {false};
-    int64_t reach = tgi_bytes_of(nest->dtype[0]);
-    for (int k = 0; k < nest->ndim; ++k) {
+    int64_t reach = tgi_bytes_of(iter->dtype[0]);
+    for (int k = 0; k < iter->ndim; ++k) {
         int next = -1;
-        for (int d = 0; d < nest->ndim; ++d) {
-            if (!seen[d] && (next < 0 || llabs(nest->stride[0][d]) < llabs(nest->stride[0][next]))) next = d;
+        for (int d = 0; d < iter->ndim; ++d) {
+            if (!seen[d] && (next < 0 || llabs(iter->stride[0][d]) < llabs(iter->stride[0][next]))) next = d;
         }
         seen[next] = true;
-        if (llabs(nest->stride[0][next]) < reach) return false;
-        reach += (nest->dim[next] - 1) * llabs(nest->stride[0][next]);
+        if (llabs(iter->stride[0][next]) < reach) return false;
+        reach += (iter->dim[next] - 1) * llabs(iter->stride[0][next]);
     }
     return true;
 }
@@ -2610,41 +2892,41 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 /* Optimizers, PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see
    tgi_optim_step), in f32 or f64. */
 
-#define TGI_OPTIMIZERS(OP, suffix, type)                       \
-    OP(sgd, suffix, type, {                                    \
-        g += decay * p;                                        \
-        if (step->momentum != 0) {                             \
-            a = step->first ? g : momentum * a + undamped * g; \
-            g = step->nesterov ? g + momentum * a : a;         \
-        }                                                      \
-        p -= lr * g;                                           \
-    })                                                         \
-    OP(adam, suffix, type, {                                   \
-        g += decay * p;                                        \
-        TGI_ADAM_STEP                                          \
-    })                                                         \
-    OP(adamw, suffix, type, {                                  \
-        p -= lr * decay * p;                                   \
-        TGI_ADAM_STEP                                          \
-    })                                                         \
-    OP(rmsprop, suffix, type, {                                \
-        g += decay * p;                                        \
-        a = alpha * a + (1 - alpha) * g * g;                   \
-        if (step->centered) b += (1 - alpha) * (g - b);        \
-        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;   \
-        if (step->momentum > 0) g = c = momentum * c + g;      \
-        p -= lr * g;                                           \
-    })                                                         \
-    OP(adagrad, suffix, type, {                                \
-        g += decay * p;                                        \
-        a += g * g;                                            \
-        p -= lr * g / (tgi_sqrt(a) + eps);                     \
+#define TGI_OPTIMIZERS(OP, suffix, type)                                  \
+    OP(sgd, suffix, type, {                                               \
+        g += decay * p;                                                   \
+        if (step->momentum != 0) {                                        \
+            a = step->first ? g : momentum * a + one_minus_dampening * g; \
+            g = step->nesterov ? g + momentum * a : a;                    \
+        }                                                                 \
+        p -= lr * g;                                                      \
+    })                                                                    \
+    OP(adam, suffix, type, {                                              \
+        g += decay * p;                                                   \
+        TGI_ADAM_STEP                                                     \
+    })                                                                    \
+    OP(adamw, suffix, type, {                                             \
+        p -= lr * decay * p;                                              \
+        TGI_ADAM_STEP                                                     \
+    })                                                                    \
+    OP(rmsprop, suffix, type, {                                           \
+        g += decay * p;                                                   \
+        a = alpha * a + (1 - alpha) * g * g;                              \
+        if (step->centered) b += (1 - alpha) * (g - b);                   \
+        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;              \
+        if (step->momentum > 0) g = c = momentum * c + g;                 \
+        p -= lr * g;                                                      \
+    })                                                                    \
+    OP(adagrad, suffix, type, {                                           \
+        g += decay * p;                                                   \
+        a += g * g;                                                       \
+        p -= lr * g / (tgi_sqrt(a) + eps);                                \
     })
-#define TGI_ADAM_STEP                     \
-    a += rest1 * (g - a);                 \
-    b = beta2 * b + rest2 * g * g;        \
-    if (step->amsgrad) c = b > c ? b : c; \
-    p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / root_bias2 + eps);
+#define TGI_ADAM_STEP                        \
+    a += one_minus_beta1 * (g - a);          \
+    b = beta2 * b + one_minus_beta2 * g * g; \
+    if (step->amsgrad) c = b > c ? b : c;    \
+    p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / sqrt_bias_correction2 + eps);
 
 /* What a sort moves. */
 typedef struct {
@@ -2683,6 +2965,8 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 #ifndef TGI_CUDA_COMPANION
 
+/* ======== @@CPU =================================================================================================== */
+
 /* ---- The CPU's row: conversions ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
@@ -2693,10 +2977,10 @@ typedef union {
     int64_t i64[TGI_TILE];
 } tgi_tile;
 
-/* tgi_take_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_put_f32_as_bf16: the way
+/* tgi_load_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_store_f32_as_bf16: the way
    back; and so for every pair of an element type and a compute dtype. */
-#define TGI_TAKE(from, type, to, compute, value)                                               \
-    static void tgi_take_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
+#define TGI_LOAD(from, type, to, compute, value)                                               \
+    static void tgi_load_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
     {                                                                                          \
         compute *const y = (compute *)tile;                                                    \
         for (int64_t i = 0; i < n; ++i) {                                                      \
@@ -2704,41 +2988,41 @@ typedef union {
             y[i] = (compute)(value);                                                           \
         }                                                                                      \
     }
-#define TGI_PUT(from, compute, to, type, value)                                               \
-    static void tgi_put_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
-    {                                                                                         \
-        for (int64_t i = 0; i < n; ++i) {                                                     \
-            const compute x = ((const compute *)tile)[i];                                     \
-            *(type *)(void *)(at + i * step) = (type)(value);                                 \
-        }                                                                                     \
+#define TGI_STORE(from, compute, to, type, value)                                               \
+    static void tgi_store_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
+    {                                                                                           \
+        for (int64_t i = 0; i < n; ++i) {                                                       \
+            const compute x = ((const compute *)tile)[i];                                       \
+            *(type *)(void *)(at + i * step) = (type)(value);                                   \
+        }                                                                                       \
     }
-#define TGI_TAKE_AND_PUT(name, type, value, whole, from_f32, from_f64, from_i64) \
-    TGI_TAKE(name, type, f32, float, value)                                      \
-    TGI_TAKE(name, type, f64, double, value)                                     \
-    TGI_TAKE(name, type, i64, int64_t, whole)                                    \
-    TGI_PUT(f32, float, name, type, from_f32)                                    \
-    TGI_PUT(f64, double, name, type, from_f64)                                   \
-    TGI_PUT(i64, int64_t, name, type, from_i64)
-TGI_ELEMENTS(TGI_TAKE_AND_PUT)
+#define TGI_LOAD_AND_STORE(name, type, value, whole, from_f32, from_f64, from_i64) \
+    TGI_LOAD(name, type, f32, float, value)                                        \
+    TGI_LOAD(name, type, f64, double, value)                                       \
+    TGI_LOAD(name, type, i64, int64_t, whole)                                      \
+    TGI_STORE(f32, float, name, type, from_f32)                                    \
+    TGI_STORE(f64, double, name, type, from_f64)                                   \
+    TGI_STORE(i64, int64_t, name, type, from_i64)
+TGI_ELEMENTS(TGI_LOAD_AND_STORE)
 
-typedef void (*tgi_taker)(void *tile, const char *at, int64_t step, int64_t n);
-typedef void (*tgi_putter)(const void *tile, char *at, int64_t step, int64_t n);
-#define TGI_TAKERS(name, ...) {tgi_take_##name##_as_f32, tgi_take_##name##_as_f64, tgi_take_##name##_as_i64},
-#define TGI_PUTTERS(name, ...) {tgi_put_f32_as_##name, tgi_put_f64_as_##name, tgi_put_i64_as_##name},
-static const tgi_taker tgi_takers[][3] = {TGI_ELEMENTS(TGI_TAKERS)};
-static const tgi_putter tgi_putters[][3] = {TGI_ELEMENTS(TGI_PUTTERS)};
+typedef void (*tgi_load_fn)(void *tile, const char *at, int64_t step, int64_t n);
+typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n);
+#define TGI_LOADERS(name, ...) {tgi_load_##name##_as_f32, tgi_load_##name##_as_f64, tgi_load_##name##_as_i64},
+#define TGI_STORERS(name, ...) {tgi_store_f32_as_##name, tgi_store_f64_as_##name, tgi_store_i64_as_##name},
+static const tgi_load_fn tgi_loaders[][3] = {TGI_ELEMENTS(TGI_LOADERS)};
+static const tgi_store_fn tgi_storers[][3] = {TGI_ELEMENTS(TGI_STORERS)};
 
 /* n elements of `dtype`, step bytes apart at `at`, into a tile of `compute`; and from one. */
-static inline void tgi_take_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
+static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
                                      int64_t n)
 {
-    tgi_takers[dtype][tgi_column(compute)](tile, at, step, n);
+    tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
 }
 
-static inline void tgi_put_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
-                                    int64_t n)
+static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
+                                      int64_t n)
 {
-    tgi_putters[dtype][tgi_column(compute)](tile, at, step, n);
+    tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
 }
 
 /* n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
@@ -2766,60 +3050,60 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
 
 /* ---- The CPU's row: loops over strided operands ---- */
 
-/* The number of elements if they are dense and few, so that neither a nest nor threads are worth their while; else
+/* The number of elements if they are dense and few, so that neither an iterator nor threads are worth their while; else
    -1. */
-static int64_t tgi_few_dense(const tgi_loop *loop, int nargs)
+static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
 {
     int64_t n = 1;
     for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
     return n < 4096 && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
 }
 
-/* Where a walk through a nest stands: an index, and where that is in each operand. */
+/* A position in an iteration: an index, and where that is in each operand. */
 typedef struct {
     int64_t index[TG_MAX_DIMS];
     char *at[TGI_MAX_ARGS];
-} tgi_walk;
+} tgi_cursor;
 
-static tgi_walk tgi_walk_from(const tgi_nest *nest, int64_t element)
+static tgi_cursor tgi_cursor_at(const tgi_iter *iter, int64_t element)
 {
-    tgi_walk walk;
-    for (int k = 0; k < nest->nargs; ++k) walk.at[k] = nest->data[k];
-    for (int d = nest->ndim - 1; d >= 0; --d) {
-        walk.index[d] = 0;
+    tgi_cursor cursor;
+    for (int k = 0; k < iter->nargs; ++k) cursor.at[k] = iter->data[k];
+    for (int d = iter->ndim - 1; d >= 0; --d) {
+        cursor.index[d] = 0;
         if (element == 0) continue; /* the usual start, without divisions */
-        walk.index[d] = d ? element % nest->dim[d] : element;
-        element /= nest->dim[d];
-        for (int k = 0; k < nest->nargs; ++k) walk.at[k] += walk.index[d] * nest->stride[k][d];
+        cursor.index[d] = d ? element % iter->dim[d] : element;
+        element /= iter->dim[d];
+        for (int k = 0; k < iter->nargs; ++k) cursor.at[k] += cursor.index[d] * iter->stride[k][d];
     }
-    return walk;
+    return cursor;
 }
 
 /* Elements left in the innermost dim, at most `most`. */
-static inline int64_t tgi_walk_run(const tgi_walk *walk, const tgi_nest *nest, int64_t most)
+static inline int64_t tgi_cursor_run(const tgi_cursor *cursor, const tgi_iter *iter, int64_t most)
 {
-    const int64_t left = nest->dim[nest->ndim - 1] - walk->index[nest->ndim - 1];
+    const int64_t left = iter->dim[iter->ndim - 1] - cursor->index[iter->ndim - 1];
     return left < most ? left : most;
 }
 
 /* Goes n elements on, not beyond the end of the innermost dim. */
-static void tgi_walk_on(tgi_walk *walk, const tgi_nest *nest, int64_t n)
+static void tgi_cursor_advance(tgi_cursor *cursor, const tgi_iter *iter, int64_t n)
 {
-    int d = nest->ndim - 1;
-    walk->index[d] += n;
-    for (int k = 0; k < nest->nargs; ++k) walk->at[k] += n * nest->stride[k][d];
-    for (; d > 0 && walk->index[d] == nest->dim[d]; --d) {
-        walk->index[d] = 0;
-        walk->index[d - 1]++;
-        for (int k = 0; k < nest->nargs; ++k) {
-            walk->at[k] += nest->stride[k][d - 1] - nest->dim[d] * nest->stride[k][d];
+    int d = iter->ndim - 1;
+    cursor->index[d] += n;
+    for (int k = 0; k < iter->nargs; ++k) cursor->at[k] += n * iter->stride[k][d];
+    for (; d > 0 && cursor->index[d] == iter->dim[d]; --d) {
+        cursor->index[d] = 0;
+        cursor->index[d - 1]++;
+        for (int k = 0; k < iter->nargs; ++k) {
+            cursor->at[k] += iter->stride[k][d - 1] - iter->dim[d] * iter->stride[k][d];
         }
     }
 }
 
 /* Does job for [0, n) in as many parts as there are threads for this much work; thread numbers count from 0.  What a
    part computes must not depend on where it begins and ends. */
-typedef void (*tgi_part)(const void *job, int thread, int64_t first, int64_t end);
+typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t end);
 #ifdef _OPENMP
 #define TGI_PRAGMA(text) _Pragma(#text)
 #define TGI_PARALLEL_FOR(threads) TGI_PRAGMA(omp parallel for num_threads(threads) schedule(static, 1))
@@ -2833,7 +3117,7 @@ static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
     return n < threads ? (int)n : threads;
 }
 
-static void tgi_split(int parts, int64_t n, tgi_part part, const void *job)
+static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
 {
     if (parts <= 1) {
         part(job, 0, 0, n);
@@ -2853,14 +3137,14 @@ typedef struct {
     size_t bytes, total; /* per thread; in all */
 } tgi_scratch;
 
-static bool tgi_scratch_take(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
+static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
 {
     scratch->each = NULL;
     scratch->bytes = (bytes + 63) / 64 * 64;
     scratch->total = 0;
     if (bytes <= TGI_STACK_SCRATCH) return true;
     if (!tgi_mul_size(scratch->bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
-    scratch->each = (char *)tgi_take(S, scratch->total);
+    scratch->each = (char *)tgi_alloc(S, scratch->total);
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
@@ -2885,13 +3169,13 @@ static bool tgi_cpu_set_current(tgi_thread *S, int index)
 static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
 {
     (void)index, (void)for_copy_stream;
-    return tgi_take(S, bytes);
+    return tgi_alloc(S, bytes);
 }
 
 static void tgi_cpu_release(tgi_thread *S, int index, void *data, size_t bytes)
 {
     (void)index;
-    tgi_give_back(S, data, bytes);
+    tgi_free(S, data, bytes);
 }
 
 static int64_t tgi_cpu_cached(tgi_thread *S, int index)
@@ -2907,7 +3191,7 @@ static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *sr
     return true;
 }
 
-static bool tgi_cpu_exchange(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     (void)from;
     return tgi_cpu_transfer(S, to, dst, src, bytes);
@@ -2978,7 +3262,7 @@ static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR
 /* ---- The CPU's row: elementwise loops ---- */
 
 typedef struct {
-    tgi_nest nest;
+    tgi_iter iter;
     tgi_map_kernel kernel;
     double scalar[2];
     tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
@@ -2987,44 +3271,44 @@ typedef struct {
     int64_t most;             /* elements at a time */
 } tgi_map_job;
 
-/* n elements of operand k into a tile, walking from `walk`. */
-static void tgi_take_tile(const tgi_nest *nest, int k, tgi_walk walk, tg_dtype compute, tgi_tile *tile, int64_t n)
+/* n elements of operand k into a tile, from `cursor` on. */
+static void tgi_load_tile(const tgi_iter *iter, int k, tgi_cursor cursor, tg_dtype compute, tgi_tile *tile, int64_t n)
 {
-    const int64_t size = tgi_bytes_of(compute), step = nest->stride[k][nest->ndim - 1];
+    const int64_t size = tgi_bytes_of(compute), step = iter->stride[k][iter->ndim - 1];
     for (int64_t done = 0, run; done < n; done += run) {
-        run = tgi_walk_run(&walk, nest, n - done);
-        tgi_take_elements(compute, (char *)tile + done * size, nest->dtype[k], walk.at[k], step, run);
-        tgi_walk_on(&walk, nest, run);
+        run = tgi_cursor_run(&cursor, iter, n - done);
+        tgi_load_elements(compute, (char *)tile + done * size, iter->dtype[k], cursor.at[k], step, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
 /* And operand 0 from one, of bytes 0 and 1 if result is bool. */
-static void tgi_put_tile(const tgi_nest *nest, tgi_walk walk, tg_dtype result, const tgi_tile *tile, int64_t n)
+static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype result, const tgi_tile *tile, int64_t n)
 {
-    const int64_t size = tgi_bytes_of(result), step = nest->stride[0][nest->ndim - 1];
+    const int64_t size = tgi_bytes_of(result), step = iter->stride[0][iter->ndim - 1];
     for (int64_t done = 0, run; done < n; done += run) {
         const char *from = (const char *)tile + done * size;
-        run = tgi_walk_run(&walk, nest, n - done);
-        if (nest->dtype[0] == result)
-            tgi_copy_run(walk.at[0], step, from, size, run, size);
+        run = tgi_cursor_run(&cursor, iter, n - done);
+        if (iter->dtype[0] == result)
+            tgi_copy_run(cursor.at[0], step, from, size, run, size);
         else if (result == TG_BOOL) {
             tgi_tile wide;
-            tgi_take_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
-            tgi_put_elements(TG_I64, &wide, nest->dtype[0], walk.at[0], step, run);
+            tgi_load_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
+            tgi_store_elements(TG_I64, &wide, iter->dtype[0], cursor.at[0], step, run);
         } else {
-            tgi_put_elements(result, from, nest->dtype[0], walk.at[0], step, run);
+            tgi_store_elements(result, from, iter->dtype[0], cursor.at[0], step, run);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
 static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
-    const tgi_nest *nest = &job->nest;
-    const int inner = nest->ndim - 1;
-    const bool long_runs = nest->dim[inner] >= TGI_TILE / 4; /* then a tile is of one run; else of several */
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->iter;
+    const int inner = iter->ndim - 1;
+    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4; /* then a tile is of one run; else of several */
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile[4];
     bool filled[4] = {false, false, false, false};
     (void)thread;
@@ -3032,26 +3316,26 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
         void *at[4] = {NULL, NULL, NULL, NULL};
         bool in_tile = false;
         n = tgi_at_most(end - first, job->most);
-        if (long_runs) n = tgi_walk_run(&walk, nest, n);
-        for (int k = nest->nargs - 1; k >= 0; --k) {
+        if (long_runs) n = tgi_cursor_run(&cursor, iter, n);
+        for (int k = iter->nargs - 1; k >= 0; --k) {
             const tg_dtype dtype = k ? job->compute : job->result;
-            at[k] = walk.at[k];
+            at[k] = cursor.at[k];
             if (job->flat[k]) continue;
-            if (long_runs && nest->dtype[k] == dtype && nest->stride[k][inner] == tgi_bytes_of(dtype)) continue;
+            if (long_runs && iter->dtype[k] == dtype && iter->stride[k][inner] == tgi_bytes_of(dtype)) continue;
             at[k] = &tile[k];
             if (k == 0)
                 in_tile = true;
             else if (!job->same[k])
-                tgi_take_tile(nest, k, walk, dtype, &tile[k], n);
+                tgi_load_tile(iter, k, cursor, dtype, &tile[k], n);
             else if (!filled[k])
-                tgi_take_elements(dtype, &tile[k], nest->dtype[k], walk.at[k], 0, TGI_TILE);
+                tgi_load_elements(dtype, &tile[k], iter->dtype[k], cursor.at[k], 0, TGI_TILE);
             filled[k] = job->same[k];
         }
         job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
-        if (in_tile) tgi_put_tile(nest, walk, job->result, &tile[0], n);
+        if (in_tile) tgi_store_tile(iter, cursor, job->result, &tile[0], n);
         for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_walk_run(&walk, nest, n - done);
-            tgi_walk_on(&walk, nest, run);
+            run = tgi_cursor_run(&cursor, iter, n - done);
+            tgi_cursor_advance(&cursor, iter, run);
         }
     }
 }
@@ -3059,10 +3343,10 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const int64_t few = tgi_few_dense(loop, loop->nargs);
+    const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
     bool direct = true, all_flat = true;
-    job.kernel = row->kernel[tgi_column(loop->compute)];
+    job.kernel = row->kernel[tgi_compute_index(loop->compute)];
     job.compute = loop->compute;
     job.result = row->test ? TG_BOOL : loop->compute;
     if (!job.kernel)
@@ -3075,18 +3359,18 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
         job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
         return true;
     }
-    tgi_nest_begin(&job.nest, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
-    if (job.nest.numel == 0) return true;
+    tgi_iter_init(&job.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    if (job.iter.numel == 0) return true;
     job.scalar[0] = loop->scalar[0];
     job.scalar[1] = loop->scalar[1];
-    for (int k = 0; k < job.nest.nargs; ++k) {
-        job.flat[k] = job.nest.dtype[k] == (k ? job.compute : job.result) && tgi_is_flat(&job.nest, k);
+    for (int k = 0; k < job.iter.nargs; ++k) {
+        job.flat[k] = job.iter.dtype[k] == (k ? job.compute : job.result) && tgi_is_flat(&job.iter, k);
         job.same[k] = k > 0;
-        for (int d = 0; d < job.nest.ndim; ++d) job.same[k] = job.same[k] && job.nest.stride[k][d] == 0;
+        for (int d = 0; d < job.iter.ndim; ++d) job.same[k] = job.same[k] && job.iter.stride[k][d] == 0;
         all_flat = all_flat && job.flat[k];
     }
     job.most = all_flat ? INT64_MAX : (int64_t)TGI_TILE;
-    tgi_split(tgi_parts_for(S, (double)job.nest.numel, job.nest.numel), job.nest.numel, tgi_map_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, job.iter.numel), job.iter.numel, tgi_map_part, &job);
     return true;
 }
 
@@ -3094,23 +3378,23 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
    values. */
 static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
 {
-    const tgi_nest *nest = (const tgi_nest *)job;
-    const int inner = nest->ndim - 1;
-    const tg_dtype compute = tgi_compute_dtype(nest->dtype[1]);
-    const int64_t step0 = nest->stride[0][inner], step1 = nest->stride[1][inner];
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = (const tgi_iter *)job;
+    const int inner = iter->ndim - 1;
+    const tg_dtype compute = tgi_compute_dtype(iter->dtype[1]);
+    const int64_t step0 = iter->stride[0][inner], step1 = iter->stride[1][inner];
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     (void)thread;
     for (int64_t run; first < end; first += run) {
-        if (nest->dtype[0] == nest->dtype[1]) {
-            run = tgi_walk_run(&walk, nest, end - first);
-            tgi_copy_run(walk.at[0], step0, walk.at[1], step1, run, tgi_bytes_of(nest->dtype[0]));
+        if (iter->dtype[0] == iter->dtype[1]) {
+            run = tgi_cursor_run(&cursor, iter, end - first);
+            tgi_copy_run(cursor.at[0], step0, cursor.at[1], step1, run, tgi_bytes_of(iter->dtype[0]));
         } else {
-            run = tgi_walk_run(&walk, nest, tgi_at_most(end - first, TGI_TILE));
-            tgi_take_elements(compute, &tile, nest->dtype[1], walk.at[1], step1, run);
-            tgi_put_elements(compute, &tile, nest->dtype[0], walk.at[0], step0, run);
+            run = tgi_cursor_run(&cursor, iter, tgi_at_most(end - first, TGI_TILE));
+            tgi_load_elements(compute, &tile, iter->dtype[1], cursor.at[1], step1, run);
+            tgi_store_elements(compute, &tile, iter->dtype[0], cursor.at[0], step0, run);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
@@ -3119,21 +3403,21 @@ static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t en
 enum { TGI_SQUARE = 16 };
 static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
 {
-    const tgi_nest *nest = (const tgi_nest *)job; /* dims: others.., rows, columns */
-    const int r = nest->ndim - 2, c = nest->ndim - 1;
-    const int64_t size = tgi_bytes_of(nest->dtype[0]), columns = nest->dim[c];
-    const int64_t bands = (nest->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
+    const tgi_iter *iter = (const tgi_iter *)job; /* dims: others.., rows, columns */
+    const int r = iter->ndim - 2, c = iter->ndim - 1;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]), columns = iter->dim[c];
+    const int64_t bands = (iter->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
     (void)thread;
     for (; first < end; ++first) {
         const int64_t row = first % bands * TGI_SQUARE;
-        const int64_t rows = tgi_at_most(nest->dim[r] - row, TGI_SQUARE);
-        const tgi_walk walk = tgi_walk_from(nest, (first / bands * nest->dim[r] + row) * columns);
+        const int64_t rows = tgi_at_most(iter->dim[r] - row, TGI_SQUARE);
+        const tgi_cursor cursor = tgi_cursor_at(iter, (first / bands * iter->dim[r] + row) * columns);
         for (int64_t column = 0; column < columns; column += TGI_SQUARE) {
             const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
             for (int64_t i = 0; i < rows; ++i) {
-                tgi_copy_run(walk.at[0] + i * nest->stride[0][r] + column * nest->stride[0][c], nest->stride[0][c],
-                             walk.at[1] + i * nest->stride[1][r] + column * nest->stride[1][c], nest->stride[1][c], run,
-                             size);
+                tgi_copy_run(cursor.at[0] + i * iter->stride[0][r] + column * iter->stride[0][c], iter->stride[0][c],
+                             cursor.at[1] + i * iter->stride[1][r] + column * iter->stride[1][c], iter->stride[1][c],
+                             run, size);
             }
         }
     }
@@ -3141,45 +3425,45 @@ static void tgi_transpose_part(const void *job, int thread, int64_t first, int64
 
 static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
-    const int64_t few = tgi_few_dense(loop, 2);
-    tgi_nest nest;
+    const int64_t few = tgi_small_contiguous(loop, 2);
+    tgi_iter iter;
     if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
         if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
         return true;
     }
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, true);
-    const int parts = tgi_parts_for(S, (double)nest.numel, nest.numel);
-    int closest = nest.ndim - 1;
-    if (nest.numel == 0) return true;
-    for (int d = 0; d < nest.ndim; ++d) {
-        if (llabs(nest.stride[1][d]) < llabs(nest.stride[1][closest])) closest = d;
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, true);
+    const int parts = tgi_parts_for(S, (double)iter.numel, iter.numel);
+    int closest = iter.ndim - 1;
+    if (iter.numel == 0) return true;
+    for (int d = 0; d < iter.ndim; ++d) {
+        if (llabs(iter.stride[1][d]) < llabs(iter.stride[1][closest])) closest = d;
     }
-    if (closest == nest.ndim - 1 || nest.stride[1][closest] == 0 || nest.dtype[0] != nest.dtype[1]) {
-        tgi_split(parts, nest.numel, tgi_copy_part, &nest);
+    if (closest == iter.ndim - 1 || iter.stride[1][closest] == 0 || iter.dtype[0] != iter.dtype[1]) {
+        tgi_parallel_for(parts, iter.numel, tgi_copy_part, &iter);
         return true;
     }
-    for (; closest < nest.ndim - 2; ++closest) tgi_nest_swap(&nest, closest, closest + 1);
-    const int64_t rows = nest.dim[nest.ndim - 2], others = nest.numel / rows / nest.dim[nest.ndim - 1];
-    tgi_split(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, &nest);
+    for (; closest < iter.ndim - 2; ++closest) tgi_iter_swap(&iter, closest, closest + 1);
+    const int64_t rows = iter.dim[iter.ndim - 2], others = iter.numel / rows / iter.dim[iter.ndim - 1];
+    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, &iter);
     return true;
 }
 
 /* The number as a tile of one element's bits, and then copies of that. */
 typedef struct {
-    tgi_nest nest;
+    tgi_iter iter;
     tgi_tile tile;
 } tgi_fill_job;
 
 static void tgi_fill_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_fill_job *job = (const tgi_fill_job *)job_;
-    const int64_t size = tgi_bytes_of(job->nest.dtype[0]), step = job->nest.stride[0][job->nest.ndim - 1];
-    tgi_walk walk = tgi_walk_from(&job->nest, first);
+    const int64_t size = tgi_bytes_of(job->iter.dtype[0]), step = job->iter.stride[0][job->iter.ndim - 1];
+    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
     (void)thread;
     for (int64_t run; first < end; first += run) {
-        run = tgi_walk_run(&walk, &job->nest, tgi_at_most(end - first, TGI_TILE));
-        tgi_copy_run(walk.at[0], step, (const char *)&job->tile, size, run, size);
-        tgi_walk_on(&walk, &job->nest, run);
+        run = tgi_cursor_run(&cursor, &job->iter, tgi_at_most(end - first, TGI_TILE));
+        tgi_copy_run(cursor.at[0], step, (const char *)&job->tile, size, run, size);
+        tgi_cursor_advance(&cursor, &job->iter, run);
     }
 }
 
@@ -3188,12 +3472,12 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
     tgi_fill_job job;
     tgi_tile value;
     const tg_dtype dtype = loop->arg[0].dtype;
-    tgi_nest_begin(&job.nest, loop->ndim, loop->dim, 1, loop->arg, true);
-    const int64_t n = job.nest.numel, copies = tgi_at_most(n, TGI_TILE);
+    tgi_iter_init(&job.iter, loop->ndim, loop->dim, 1, loop->arg, true);
+    const int64_t n = job.iter.numel, copies = tgi_at_most(n, TGI_TILE);
     if (n == 0) return true;
     for (int64_t i = 0; i < copies; ++i) value.f64[i] = loop->scalar[0];
-    tgi_put_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
-    tgi_split(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
+    tgi_store_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
     return true;
 }
 
@@ -3201,7 +3485,7 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
 static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
 {
     const tg_dtype compute = tgi_compute_dtype(dtype);
-    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_column(compute)];
+    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_compute_index(compute)];
     const double no_scalar[2] = {0, 0};
     const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
     if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
@@ -3211,33 +3495,33 @@ static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, 
     for (int64_t run; n > 0; n -= run, y += run * y_step, x += run * x_step) {
         tgi_tile sum, term;
         run = tgi_at_most(n, most);
-        tgi_take_elements(compute, &sum, dtype, y, y_step, run);
-        tgi_take_elements(compute, &term, dtype, x, x_step, run);
+        tgi_load_elements(compute, &sum, dtype, y, y_step, run);
+        tgi_load_elements(compute, &term, dtype, x, x_step, run);
         add(run, no_scalar, &sum, &sum, &term, NULL);
-        tgi_put_elements(compute, &sum, dtype, y, y_step, run);
+        tgi_store_elements(compute, &sum, dtype, y, y_step, run);
     }
 }
 
 static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
-    const int64_t few = tgi_few_dense(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
-    tgi_nest nest;
+    const int64_t few = tgi_small_contiguous(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
+    tgi_iter iter;
     if (few >= 0) {
         tgi_add_run(loop->arg[0].dtype, (char *)loop->arg[0].data, size, (const char *)loop->arg[1].data, size, few);
         return true;
     }
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, false);
-    const int inner = nest.ndim - 1;
-    if (nest.numel == 0) return true;
-    if (tgi_no_overlap(&nest)) {
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
+    const int inner = iter.ndim - 1;
+    if (iter.numel == 0) return true;
+    if (tgi_no_overlap(&iter)) {
         const tgi_loop add = tgi_as_addition(loop);
         return tgi_cpu_map(S, &add);
     }
-    tgi_walk walk = tgi_walk_from(&nest, 0);
-    for (int64_t done = 0; done < nest.numel; done += nest.dim[inner]) {
-        tgi_add_run(nest.dtype[0], walk.at[0], nest.stride[0][inner], walk.at[1], nest.stride[1][inner],
-                    nest.dim[inner]);
-        tgi_walk_on(&walk, &nest, nest.dim[inner]);
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t done = 0; done < iter.numel; done += iter.dim[inner]) {
+        tgi_add_run(iter.dtype[0], cursor.at[0], iter.stride[0][inner], cursor.at[1], iter.stride[1][inner],
+                    iter.dim[inner]);
+        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
     }
     return true;
 }
@@ -3256,8 +3540,8 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
             else
                 tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
         }
-        tgi_put_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
-                         run);
+        tgi_store_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
+                           run);
     }
     return true;
 }
@@ -3324,7 +3608,7 @@ typedef struct {
     const tgi_reduction_row *row;
     int column;
     tg_dtype compute, sum; /* of elements and of accumulators */
-    tgi_nest kept, reduced;
+    tgi_iter kept, reduced;
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
     int64_t width, blocks;    /* outputs side by side per item (1: not across), and items in the innermost kept dim */
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
@@ -3345,25 +3629,25 @@ static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, i
 /* Elements [first, end) of the reduced dims, at offset `base` from their first, into one accumulator. */
 static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
 {
-    const tgi_nest *nest = &job->reduced;
-    const int inner = nest->ndim - 1;
-    const bool direct = nest->dtype[0] == job->compute && nest->stride[0][inner] == tgi_bytes_of(job->compute);
-    const bool long_runs = nest->dim[inner] >= TGI_TILE / 4;
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->reduced;
+    const int inner = iter->ndim - 1;
+    const bool direct = iter->dtype[0] == job->compute && iter->stride[0][inner] == tgi_bytes_of(job->compute);
+    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4;
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     for (int64_t n; first < end; first += n) {
         n = tgi_at_most(end - first, TGI_TILE);
-        if (long_runs || nest->ndim == 1) n = tgi_walk_run(&walk, nest, n);
-        if (direct && (long_runs || nest->ndim == 1)) {
-            job->row->fold[job->column](sum, walk.at[0] + base, n);
-            tgi_walk_on(&walk, nest, n);
+        if (long_runs || iter->ndim == 1) n = tgi_cursor_run(&cursor, iter, n);
+        if (direct && (long_runs || iter->ndim == 1)) {
+            job->row->fold[job->column](sum, cursor.at[0] + base, n);
+            tgi_cursor_advance(&cursor, iter, n);
             continue;
         }
         for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_walk_run(&walk, nest, n - done);
-            tgi_take_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), nest->dtype[0],
-                              walk.at[0] + base, nest->stride[0][inner], run);
-            tgi_walk_on(&walk, nest, run);
+            run = tgi_cursor_run(&cursor, iter, n - done);
+            tgi_load_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), iter->dtype[0],
+                              cursor.at[0] + base, iter->stride[0][inner], run);
+            tgi_cursor_advance(&cursor, iter, run);
         }
         job->row->fold[job->column](sum, &tile, n);
     }
@@ -3373,18 +3657,18 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
 static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
                             int64_t end, tgi_accumulator *sums)
 {
-    const tgi_nest *nest = &job->reduced;
-    const bool direct = nest->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->reduced;
+    const bool direct = iter->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     for (; first < end; ++first) {
-        const void *x = walk.at[0] + base;
+        const void *x = cursor.at[0] + base;
         if (!direct) {
-            tgi_take_elements(job->compute, &tile, nest->dtype[0], walk.at[0] + base, step, width);
+            tgi_load_elements(job->compute, &tile, iter->dtype[0], cursor.at[0] + base, step, width);
             x = &tile;
         }
         job->row->across[job->column](sums, x, width);
-        tgi_walk_on(&walk, nest, 1);
+        tgi_cursor_advance(&cursor, iter, 1);
     }
 }
 
@@ -3392,17 +3676,17 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
 static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
-    const tgi_nest *kept = &job->kept;
+    const tgi_iter *kept = &job->kept;
     const int inner = kept->ndim - 1;
     const int64_t items = kept->numel / kept->dim[inner] * job->blocks; /* per piece */
     int64_t piece = first / items,
             output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * job->width;
-    tgi_walk walk = tgi_walk_from(kept, output);
+    tgi_cursor cursor = tgi_cursor_at(kept, output);
     (void)thread;
     for (; first < end; ++first) {
         tgi_accumulator sums[TGI_ACROSS_WIDTH];
         const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
-        const int64_t width = tgi_walk_run(&walk, kept, job->width), base = walk.at[1] - kept->data[1];
+        const int64_t width = tgi_cursor_run(&cursor, kept, job->width), base = cursor.at[1] - kept->data[1];
         tgi_set_identity(job, sums, width);
         if (job->width > 1 && from < to)
             tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
@@ -3411,13 +3695,13 @@ static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t
         if (job->partial)
             memcpy(job->partial + piece * kept->numel + output, sums, (size_t)width * sizeof *sums);
         else
-            tgi_put_elements(job->sum, sums, kept->dtype[0], walk.at[0], kept->stride[0][inner], width);
+            tgi_store_elements(job->sum, sums, kept->dtype[0], cursor.at[0], kept->stride[0][inner], width);
         output += width;
-        tgi_walk_on(&walk, kept, width);
+        tgi_cursor_advance(&cursor, kept, width);
         if (output == kept->numel) {
             output = 0;
             piece++;
-            walk = tgi_walk_from(kept, 0);
+            cursor = tgi_cursor_at(kept, 0);
         }
     }
 }
@@ -3425,20 +3709,20 @@ static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t
 /* The pieces of every output, combined by twos, fours, ... */
 static void tgi_reduce_pieces(const tgi_reduce_job *job)
 {
-    const tgi_nest *kept = &job->kept;
+    const tgi_iter *kept = &job->kept;
     const int inner = kept->ndim - 1;
     const int64_t outputs = kept->numel;
     for (int64_t step = 1; step < job->pieces; step *= 2) {
         for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
-            job->row->across[tgi_column(job->sum)](job->partial + p * outputs, job->partial + (p + step) * outputs,
-                                                   outputs);
+            job->row->across[tgi_compute_index(job->sum)](job->partial + p * outputs,
+                                                          job->partial + (p + step) * outputs, outputs);
         }
     }
-    tgi_walk walk = tgi_walk_from(kept, 0);
+    tgi_cursor cursor = tgi_cursor_at(kept, 0);
     for (int64_t i = 0; i < outputs; i += kept->dim[inner]) {
-        tgi_put_elements(job->sum, job->partial + i, kept->dtype[0], walk.at[0], kept->stride[0][inner],
-                         kept->dim[inner]);
-        tgi_walk_on(&walk, kept, kept->dim[inner]);
+        tgi_store_elements(job->sum, job->partial + i, kept->dtype[0], cursor.at[0], kept->stride[0][inner],
+                           kept->dim[inner]);
+        tgi_cursor_advance(&cursor, kept, kept->dim[inner]);
     }
 }
 
@@ -3449,10 +3733,10 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     job.row = &tgi_reduction_rows[reduce->kind];
     job.compute = tgi_compute_dtype(in.dtype);
-    job.column = tgi_column(job.compute);
+    job.column = tgi_compute_index(job.compute);
     job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
-    tgi_nest_begin(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
-    tgi_nest_begin(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
+    tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
+    tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     job.partial = NULL;
     if (job.kept.numel == 0) return true;
     const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
@@ -3466,13 +3750,14 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     if (job.pieces == 0) job.pieces = 1;
     const size_t bytes = (size_t)(job.pieces * outputs) * sizeof *job.partial;
     if (job.pieces > 1) {
-        job.partial = (tgi_accumulator *)tgi_take(S, bytes);
+        job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
     const int64_t items = outputs / columns * job.blocks * job.pieces;
-    tgi_split(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part,
+                     &job);
     if (job.partial) tgi_reduce_pieces(&job);
-    tgi_give_back(S, job.partial, bytes);
+    tgi_free(S, job.partial, bytes);
     return true;
 }
 
@@ -3483,7 +3768,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 
 typedef struct tgi_row_job {
     void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
-    tgi_nest nest;                      /* the other dims */
+    tgi_iter iter;                      /* the other dims */
     int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
     bool flag;                          /* log, rms, descending: the kernel's */
     double eps;
@@ -3495,10 +3780,10 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
     const tgi_row_job *job = (const tgi_row_job *)job_;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    tgi_walk walk = tgi_walk_from(&job->nest, first);
+    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
     for (; first < end; ++first) {
-        job->row(job, walk.at, scratch);
-        tgi_walk_on(&walk, &job->nest, 1);
+        job->row(job, cursor.at, scratch);
+        tgi_cursor_advance(&cursor, &job->iter, 1);
     }
 }
 
@@ -3506,26 +3791,26 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
 static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
 {
     size_t scratch;
-    tgi_nest_begin(&job->nest, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    tgi_iter_init(&job->iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
     job->length = rows->length;
     for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
-    if (job->nest.numel == 0) return true;
-    const int parts = tgi_parts_for(S, (double)job->nest.numel * (double)rows->length, job->nest.numel);
+    if (job->iter.numel == 0) return true;
+    const int parts = tgi_parts_for(S, (double)job->iter.numel * (double)rows->length, job->iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_take(S, op, &job->scratch, scratch, parts)) return false;
-    tgi_split(parts, job->nest.numel, tgi_row_part, job);
-    tgi_give_back(S, job->scratch.each, job->scratch.total);
+    if (!tgi_scratch_alloc(S, op, &job->scratch, scratch, parts)) return false;
+    tgi_parallel_for(parts, job->iter.numel, tgi_row_part, job);
+    tgi_free(S, job->scratch.each, job->scratch.total);
     return true;
 }
 
-static void tgi_take_row(const tgi_row_job *job, int k, char *const *at, double *x)
+static void tgi_load_row(const tgi_row_job *job, int k, char *const *at, double *x)
 {
-    tgi_take_elements(TG_F64, x, job->nest.dtype[k], at[k], job->step[k], job->length);
+    tgi_load_elements(TG_F64, x, job->iter.dtype[k], at[k], job->step[k], job->length);
 }
 
-static void tgi_put_row(const tgi_row_job *job, int k, char *const *at, const double *y)
+static void tgi_store_row(const tgi_row_job *job, int k, char *const *at, const double *y)
 {
-    tgi_put_elements(TG_F64, y, job->nest.dtype[k], at[k], job->step[k], job->length);
+    tgi_store_elements(TG_F64, y, job->iter.dtype[k], at[k], job->step[k], job->length);
 }
 
 static double tgi_row_sum(const double *x, int64_t n)
@@ -3539,9 +3824,9 @@ static double tgi_row_sum(const double *x, int64_t n)
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    const bool single = job->nest.dtype[1] != TG_F64;
+    const bool single = job->iter.dtype[1] != TG_F64;
     double *x = (double *)(void *)scratch, *power = x + n, most = -HUGE_VAL;
-    tgi_take_row(job, 1, at, x);
+    tgi_load_row(job, 1, at, x);
     for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= most;
@@ -3549,7 +3834,7 @@ static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scrat
     }
     const double sum = tgi_row_sum(power, n), scale = 1 / sum, shift = log(sum);
     for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : power[i] * scale;
-    tgi_put_row(job, 0, at, x);
+    tgi_store_row(job, 0, at, x);
 }
 
 /* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g). */
@@ -3557,12 +3842,12 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
-    tgi_take_row(job, 1, at, g);
-    tgi_take_row(job, 2, at, y);
+    tgi_load_row(job, 1, at, g);
+    tgi_load_row(job, 2, at, y);
     for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
     const double sum = tgi_row_sum(terms, n);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
-    tgi_put_row(job, 0, at, g);
+    tgi_store_row(job, 0, at, g);
 }
 
 /* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays. */
@@ -3570,7 +3855,7 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
 {
     const int64_t n = job->length;
     double *x = (double *)(void *)scratch, *squares = x + n;
-    tgi_take_row(job, 2, at, x);
+    tgi_load_row(job, 2, at, x);
     const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= mean;
@@ -3578,8 +3863,8 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     }
     const double rstd = 1 / sqrt(tgi_row_sum(squares, n) / (double)n + job->eps);
     for (int64_t i = 0; i < n; ++i) x[i] *= rstd;
-    tgi_put_row(job, 0, at, x);
-    tgi_put_elements(TG_F64, &rstd, job->nest.dtype[1], at[1], 0, 1);
+    tgi_store_row(job, 0, at, x);
+    tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
 /* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g). */
@@ -3587,46 +3872,46 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
-    tgi_take_row(job, 1, at, g);
-    tgi_take_row(job, 2, at, y);
-    tgi_take_elements(TG_F64, &rstd, job->nest.dtype[3], at[3], 0, 1);
+    tgi_load_row(job, 1, at, g);
+    tgi_load_row(job, 2, at, y);
+    tgi_load_elements(TG_F64, &rstd, job->iter.dtype[3], at[3], 0, 1);
     for (int64_t i = 0; i < n; ++i) gy[i] = g[i] * y[i];
     const double mean_g = job->flag ? 0 : tgi_row_sum(g, n) / (double)n, mean_gy = tgi_row_sum(gy, n) / (double)n;
     for (int64_t i = 0; i < n; ++i) g[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
-    tgi_put_row(job, 0, at, g);
+    tgi_store_row(job, 0, at, g);
 }
 
 /* y[i] = x[0] + .. + x[i]; the sum in double for floats, in int64_t else. */
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const tg_dtype compute = tgi_dtypes[job->nest.dtype[1]].floating ? TG_F64 : TG_I64;
+    const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
     tgi_tile tile;
     double sum = 0;
     int64_t sum_i64 = 0;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_take_elements(compute, &tile, job->nest.dtype[1], at[1] + i * job->step[1], job->step[1], run);
+        tgi_load_elements(compute, &tile, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
         for (int64_t j = 0; j < run; ++j) {
             if (compute == TG_F64)
                 tile.f64[j] = sum += tile.f64[j];
             else
                 tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
         }
-        tgi_put_elements(compute, &tile, job->nest.dtype[0], at[0] + i * job->step[0], job->step[0], run);
+        tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
     }
 }
 
 /* n elements as unsigned keys in the same order: a float's bits are a number in sign and magnitude, so flip all of a
    negative one and the sign of others.  0 and -0 are equal, every NaN is the largest. */
-static void tgi_take_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
+static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
 {
     const uint64_t sign = (uint64_t)1 << 63;
     tgi_tile tile;
     for (int64_t i = 0, run; i < n; i += run) {
         const bool floating = tgi_dtypes[dtype].floating;
         run = tgi_at_most(n - i, TGI_TILE);
-        tgi_take_elements(floating ? TG_F64 : TG_I64, &tile, dtype, at + i * step, step, run);
+        tgi_load_elements(floating ? TG_F64 : TG_I64, &tile, dtype, at + i * step, step, run);
         for (int64_t j = 0; j < run; ++j) {
             const double x = floating ? tile.f64[j] + 0.0 : 0; /* -0 + 0 is 0 */
             uint64_t bits = floating ? 0 : (uint64_t)tile.i64[j] ^ sign;
@@ -3643,14 +3928,14 @@ static void tgi_take_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
    if they are wanted, indices, in. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const int in = job->nest.nargs - 1;
-    const tg_dtype dtype = job->nest.dtype[in];
+    const int in = job->iter.nargs - 1;
+    const tg_dtype dtype = job->iter.dtype[in];
     uint64_t key[TGI_TILE], best = 0;
     int64_t found = 0;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_take_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
+        tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
         for (int64_t j = 0; j < run; ++j) {
             const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
             if (job->flag && !nan) key[j] = ~key[j]; /* the smallest is the largest turned round; NaN wins either way */
@@ -3660,7 +3945,7 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
             }
         }
     }
-    tgi_put_elements(TG_I64, &found, job->nest.dtype[in - 1], at[in - 1], 0, 1);
+    tgi_store_elements(TG_I64, &found, job->iter.dtype[in - 1], at[in - 1], 0, 1);
     if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
 }
 
@@ -3703,12 +3988,12 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
 
 static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const int64_t n = job->length, size = tgi_bytes_of(job->nest.dtype[2]);
+    const int64_t n = job->length, size = tgi_bytes_of(job->iter.dtype[2]);
     tgi_sort_pair *pairs = (tgi_sort_pair *)(void *)scratch;
     for (int64_t i = 0, run; i < n; i += run) {
         uint64_t key[TGI_TILE];
         run = tgi_at_most(n - i, TGI_TILE);
-        tgi_take_keys(key, job->nest.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+        tgi_load_keys(key, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
         for (int64_t j = 0; j < run; ++j) {
             pairs[i + j].key = job->flag ? ~key[j] : key[j];
             pairs[i + j].index = i + j;
@@ -3717,7 +4002,7 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
     pairs = tgi_sort_pairs(pairs, pairs + n, n);
     for (int64_t i = 0; i < n; ++i) {
         tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
-        tgi_put_elements(TG_I64, &pairs[i].index, job->nest.dtype[1], at[1] + i * job->step[1], 0, 1);
+        tgi_store_elements(TG_I64, &pairs[i].index, job->iter.dtype[1], at[1] + i * job->step[1], 0, 1);
     }
 }
 
@@ -3795,21 +4080,21 @@ static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
                                 int64_t size, tgi_index_message message, int axis, bool now)
 {
-    tgi_nest nest;
-    tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
-    const int inner = nest.ndim - 1;
+    tgi_iter iter;
+    tgi_iter_init(&iter, ndim, dim, 1, &index, false);
+    const int inner = iter.ndim - 1;
     const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
     (void)now;
-    if (nest.numel == 0) return true;
-    tgi_walk walk = tgi_walk_from(&nest, 0);
-    for (int64_t row = 0; row < nest.numel; row += nest.dim[inner]) {
-        for (int64_t i = 0; i < nest.dim[inner]; ++i) {
-            const int64_t at = tgi_index_at(walk.at[0] + i * nest.stride[0][inner], index.dtype);
+    if (iter.numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t row = 0; row < iter.numel; row += iter.dim[inner]) {
+        for (int64_t i = 0; i < iter.dim[inner]; ++i) {
+            const int64_t at = tgi_index_at(cursor.at[0] + i * iter.stride[0][inner], index.dtype);
             if (at >= least && at < size) continue;
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
                             tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
         }
-        tgi_walk_on(&walk, &nest, nest.dim[inner]);
+        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
     }
     return true;
 }
@@ -3818,7 +4103,7 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
    of an embedding) are then copied or added as runs.  Elements of one row keep their order.  Operands: the one like
    index, x (which stands still along the row's dim: the index moves it), index. */
 typedef struct {
-    tgi_nest nest;
+    tgi_iter iter;
     int64_t step; /* of x along the row's dim, in bytes */
 } tgi_index_job;
 
@@ -3835,7 +4120,7 @@ static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int 
         arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
         memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
     }
-    tgi_nest_begin(&job.nest, rows->ndim + 1, dim, 3, arg, false);
+    tgi_iter_init(&job.iter, rows->ndim + 1, dim, 3, arg, false);
     job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
     return job;
 }
@@ -3843,70 +4128,71 @@ static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int 
 static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_index_job *job = (const tgi_index_job *)job_;
-    const tgi_nest *nest = &job->nest;
-    const int inner = nest->ndim - 1;
-    const int64_t y_step = nest->stride[0][inner], x_step = nest->stride[1][inner], index_step = nest->stride[2][inner];
-    const int64_t size = tgi_bytes_of(nest->dtype[0]);
-    tgi_walk walk = tgi_walk_from(nest, first);
+    const tgi_iter *iter = &job->iter;
+    const int inner = iter->ndim - 1;
+    const int64_t y_step = iter->stride[0][inner], x_step = iter->stride[1][inner], index_step = iter->stride[2][inner];
+    const int64_t size = tgi_bytes_of(iter->dtype[0]);
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
     (void)thread;
     for (int64_t run; first < end; first += run) {
-        run = tgi_walk_run(&walk, nest, end - first);
+        run = tgi_cursor_run(&cursor, iter, end - first);
         const int64_t same = index_step == 0 ? run : 1;
         for (int64_t i = 0; i < run; i += same) {
-            const int64_t at = tgi_index_at(walk.at[2] + i * index_step, nest->dtype[2]);
-            tgi_copy_run(walk.at[0] + i * y_step, y_step, walk.at[1] + i * x_step + at * job->step, x_step, same, size);
+            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
+            tgi_copy_run(cursor.at[0] + i * y_step, y_step, cursor.at[1] + i * x_step + at * job->step, x_step, same,
+                         size);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
 static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 {
     const tgi_index_job job = tgi_index_job_of(rows, 0, 1);
-    const int64_t n = job.nest.numel;
-    if (n > 0) tgi_split(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
+    const int64_t n = job.iter.numel;
+    if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
     return true;
 }
 
 static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
 {
     const tgi_index_job job = tgi_index_job_of(rows, 1, 0);
-    const tgi_nest *nest = &job.nest;
-    const int inner = nest->ndim - 1;
-    const int64_t src_step = nest->stride[0][inner], x_step = nest->stride[1][inner],
-                  index_step = nest->stride[2][inner];
-    const int64_t run = nest->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(nest->dtype[1]);
+    const tgi_iter *iter = &job.iter;
+    const int inner = iter->ndim - 1;
+    const int64_t src_step = iter->stride[0][inner], x_step = iter->stride[1][inner],
+                  index_step = iter->stride[2][inner];
+    const int64_t run = iter->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(iter->dtype[1]);
     (void)S;
-    if (nest->numel == 0) return true;
-    tgi_walk walk = tgi_walk_from(nest, 0);
-    for (int64_t done = 0; done < nest->numel; done += run) {
+    if (iter->numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(iter, 0);
+    for (int64_t done = 0; done < iter->numel; done += run) {
         for (int64_t i = 0; i < run; i += same) {
-            const int64_t at = tgi_index_at(walk.at[2] + i * index_step, nest->dtype[2]);
-            char *x = walk.at[1] + i * x_step + at * job.step;
-            const char *src = walk.at[0] + i * src_step;
+            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
+            char *x = cursor.at[1] + i * x_step + at * job.step;
+            const char *src = cursor.at[0] + i * src_step;
             if (add)
-                tgi_add_run(nest->dtype[1], x, x_step, src, src_step, same);
+                tgi_add_run(iter->dtype[1], x, x_step, src, src_step, same);
             else
                 tgi_copy_run(x, x_step, src, src_step, same, size);
         }
-        tgi_walk_on(&walk, nest, run);
+        tgi_cursor_advance(&cursor, iter, run);
     }
     return true;
 }
 
 static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
 {
-    tgi_nest nest;
-    tgi_nest_begin(&nest, in->ndim, in->dim, 1, in->arg, false);
+    tgi_iter iter;
+    tgi_iter_init(&iter, in->ndim, in->dim, 1, in->arg, false);
     const tg_dtype compute = tgi_dtypes[in->arg[0].dtype].floating ? TG_F64 : TG_I64;
     (void)S;
     *count = 0;
-    if (nest.numel == 0) return true;
-    tgi_walk walk = tgi_walk_from(&nest, 0);
-    for (int64_t i = 0, run; i < nest.numel; i += run) {
+    if (iter.numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t i = 0, run; i < iter.numel; i += run) {
         tgi_tile tile;
-        run = tgi_walk_run(&walk, &nest, TGI_TILE);
-        tgi_take_elements(compute, &tile, nest.dtype[0], walk.at[0], nest.stride[0][nest.ndim - 1], run);
+        run = tgi_cursor_run(&cursor, &iter, TGI_TILE);
+        tgi_load_elements(compute, &tile, iter.dtype[0], cursor.at[0], iter.stride[0][iter.ndim - 1], run);
         for (int64_t j = 0; j < run; ++j) {
             int64_t element = i + j;
             if (compute == TG_F64 ? tile.f64[j] == 0 : tile.i64[j] == 0) continue;
@@ -3914,7 +4200,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
             if (out) out += in->ndim;
             ++*count;
         }
-        tgi_walk_on(&walk, &nest, run);
+        tgi_cursor_advance(&cursor, &iter, run);
     }
     return true;
 }
@@ -3933,9 +4219,9 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
             for (int64_t k = 0, run; k < gemm->k; k += run) {
                 tgi_tile x, y;
                 run = tgi_at_most(gemm->k - k, TGI_TILE);
-                tgi_take_elements(compute, &x, gemm->a.dtype, a + (i * gemm->a_row + k * gemm->a_col) * a_size,
+                tgi_load_elements(compute, &x, gemm->a.dtype, a + (i * gemm->a_row + k * gemm->a_col) * a_size,
                                   gemm->a_col * a_size, run);
-                tgi_take_elements(compute, &y, gemm->b.dtype, b + (k * gemm->b_row + j * gemm->b_col) * b_size,
+                tgi_load_elements(compute, &y, gemm->b.dtype, b + (k * gemm->b_row + j * gemm->b_col) * b_size,
                                   gemm->b_row * b_size, run);
                 for (int64_t l = 0; l < run; ++l) {
                     if (compute == TG_F64)
@@ -3944,8 +4230,8 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
                         sum.i64 = tgi_wrap_add(sum.i64, tgi_wrap_mul(x.i64[l], y.i64[l]));
                 }
             }
-            tgi_put_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype), 0,
-                             1);
+            tgi_store_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype),
+                               0, 1);
         }
     }
 }
@@ -4051,7 +4337,7 @@ TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, double, tgi_vector_f64, TGI_LANES_F64)
                 const real *values = (const real *)(const void *)x + i;                                       \
                 run = tgi_at_most(n - i, TGI_TILE);                                                           \
                 if (dtype != (compute) || step != 1) {                                                        \
-                    tgi_take_elements(compute, &tile, dtype, x + i * step * size, step * size, run);          \
+                    tgi_load_elements(compute, &tile, dtype, x + i * step * size, step * size, run);          \
                     values = (const real *)(const void *)&tile;                                               \
                 }                                                                                             \
                 for (int64_t j = 0; j < run; ++j) panel[(i + j) * width + lane] = values[j];                  \
@@ -4080,7 +4366,7 @@ typedef struct {
     const tgi_gemm *gemm;
     tg_dtype compute;
     int nr;
-    tgi_nest batch;       /* operands out, a, b */
+    tgi_iter batch;       /* operands out, a, b */
     int64_t m, n, k;      /* after a possible swap of the sides */
     int64_t c_row, c_col; /* steps in out */
     tgi_matrix a, b;
@@ -4158,11 +4444,11 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
         const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
         const int64_t i0 = block / job->n_blocks * TGI_GEMM_M, j0 = block % job->n_blocks * TGI_GEMM_N;
         const int64_t i1 = tgi_at_most(job->m, i0 + TGI_GEMM_M), j1 = tgi_at_most(job->n, j0 + TGI_GEMM_N);
-        const tgi_walk walk = tgi_walk_from(&job->batch, batch);
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
         tgi_matrix a = job->a, b = job->b;
-        a.data = walk.at[job->a_operand];
-        b.data = walk.at[3 - job->a_operand];
-        char *c = walk.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
+        a.data = cursor.at[job->a_operand];
+        b.data = cursor.at[3 - job->a_operand];
+        char *c = cursor.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
         if (!job->widen) {
             tgi_gemm_block(job, a, b, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
             continue;
@@ -4170,8 +4456,8 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
         char *const sums = scratch + job->a_bytes + job->b_bytes;
         tgi_gemm_block(job, a, b, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
         for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
-            tgi_put_elements(job->compute, sums + (i - i0) * (j1 - j0) * tgi_bytes_of(job->compute), out, c,
-                             job->c_col * tgi_bytes_of(out), j1 - j0);
+            tgi_store_elements(job->compute, sums + (i - i0) * (j1 - j0) * tgi_bytes_of(job->compute), out, c,
+                               job->c_col * tgi_bytes_of(out), j1 - j0);
         }
     }
 }
@@ -4181,8 +4467,8 @@ static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int
     const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
     (void)thread;
     for (; first < end; ++first) {
-        const tgi_walk walk = tgi_walk_from(&job->batch, first);
-        tgi_gemm_plain(job->gemm, walk.at[0], walk.at[1], walk.at[2]);
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first);
+        tgi_gemm_plain(job->gemm, cursor.at[0], cursor.at[1], cursor.at[2]);
     }
 }
 
@@ -4221,7 +4507,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job)
 /* out = matrix [outputs, k] times vector [k], all f32 or all f64. */
 enum { TGI_GEMV_BLOCK = 512 };
 typedef struct {
-    tgi_nest batch; /* operands out, a, b */
+    tgi_iter batch; /* operands out, a, b */
     int matrix;     /* which of them: a, or b transposed */
     int64_t outputs, row, col, vector_step, k;
 } tgi_gemv_job;
@@ -4293,10 +4579,10 @@ static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t e
     const bool dot = job->col == 1 && job->vector_step == 1;
     (void)thread;
     for (; first < end; ++first) {
-        const tgi_walk walk = tgi_walk_from(&job->batch, first / blocks);
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
         const int64_t from = first % blocks * TGI_GEMV_BLOCK, n = tgi_at_most(job->outputs - from, TGI_GEMV_BLOCK);
-        void *y = walk.at[0] + from * size;
-        const void *x = walk.at[3 - job->matrix], *a = walk.at[job->matrix] + from * job->row * size;
+        void *y = cursor.at[0] + from * size;
+        const void *x = cursor.at[3 - job->matrix], *a = cursor.at[job->matrix] + from * job->row * size;
         if (job->batch.dtype[0] == TG_F32)
             tgi_gemv_f32(job, dot, (float *)y, n, (const float *)x, (const float *)a);
         else
@@ -4312,25 +4598,25 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     tgi_gemv_job gemv;
     job.gemm = gemm;
     job.compute = tgi_compute_dtype(gemm->out.dtype);
-    tgi_nest_begin(&job.batch, gemm->ndim, gemm->dim, 3, arg, false);
+    tgi_iter_init(&job.batch, gemm->ndim, gemm->dim, 3, arg, false);
     const int64_t batches = job.batch.numel;
     if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (job.compute == TG_I64) {
-        tgi_split(tgi_parts_for(S, work * (double)batches, batches), batches, tgi_gemm_plain_part, &job);
+        tgi_parallel_for(tgi_parts_for(S, work * (double)batches, batches), batches, tgi_gemm_plain_part, &job);
         return true;
     }
     if (tgi_is_gemv(gemm, &gemv)) {
         const int64_t items = batches * ((gemv.outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK);
         gemv.batch = job.batch;
-        tgi_split(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
+        tgi_parallel_for(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
         return true;
     }
     tgi_gemm_plan(&job);
     const int64_t items = batches * job.m_blocks * job.n_blocks;
     const int parts = tgi_parts_for(S, work * (double)batches, items);
-    if (!tgi_scratch_take(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
-    tgi_split(parts, items, tgi_gemm_part, &job);
-    tgi_give_back(S, job.scratch.each, job.scratch.total);
+    if (!tgi_scratch_alloc(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
+    tgi_parallel_for(parts, items, tgi_gemm_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
 
@@ -4349,8 +4635,8 @@ static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double l
 {
     const int64_t size = tgi_bytes_of(dtype);
     tgi_tile rounded, again;
-    tgi_put_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
-    tgi_take_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
+    tgi_store_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
+    tgi_load_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
     for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
 }
 
@@ -4387,8 +4673,8 @@ static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t
         tgi_tile tile;
         tgi_random_tile(job, &tile, start, n);
         if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
-        tgi_put_elements(job->kind == TGI_RANDINT ? TG_I64 : TG_F64, &tile, job->out.dtype,
-                         (char *)job->out.data + start * size, size, n);
+        tgi_store_elements(job->kind == TGI_RANDINT ? TG_I64 : TG_F64, &tile, job->out.dtype,
+                           (char *)job->out.data + start * size, size, n);
     }
 }
 
@@ -4402,32 +4688,32 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     job.lo = lo;
     job.hi = hi;
     job.rng = rng;
-    tgi_split(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
     return true;
 }
 
 /* ---- The CPU's row: optimizers ---- */
 
-#define TGI_OPTIMIZER(name, suffix, type, update)                                                         \
-    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,      \
-                                      void *const *state)                                                 \
-    {                                                                                                     \
-        typedef type real;                                                                                \
-        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];       \
-        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;          \
-        const real momentum = (real)step->momentum, undamped = (real)(1 - step->dampening);               \
-        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, rest1 = (real)(1 - step->beta1); \
-        const real rest2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
-        const real root_bias2 = (real)sqrt(step->bias2);                                                  \
-        (void)eps, (void)momentum, (void)undamped, (void)alpha, (void)beta2, (void)rest1, (void)rest2;    \
-        (void)lr, (void)rate, (void)root_bias2;                                                           \
-        for (int64_t i = 0; i < n; ++i) {                                                                 \
-            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                      \
-            real a = A[i], b = B[i], c = C[i];                                                            \
-            update                                                                                        \
-            ((real *)P)[i] = p;                                                                           \
-            A[i] = a, B[i] = b, C[i] = c;                                                                 \
-        }                                                                                                 \
+#define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
+    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
+                                      void *const *state)                                                           \
+    {                                                                                                               \
+        typedef type real;                                                                                          \
+        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                 \
+        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;                    \
+        const real momentum = (real)step->momentum, one_minus_dampening = (real)(1 - step->dampening);              \
+        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
+        const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
+        const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
+        (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2, (void)one_minus_beta1,      \
+            (void)one_minus_beta2;                                                                                  \
+        (void)lr, (void)rate, (void)sqrt_bias_correction2;                                                          \
+        for (int64_t i = 0; i < n; ++i) {                                                                           \
+            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
+            real a = A[i], b = B[i], c = C[i];                                                                      \
+            update((real *)P)[i] = p;                                                                               \
+            A[i] = a, B[i] = b, C[i] = c;                                                                           \
+        }                                                                                                           \
     }
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32, float)
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
@@ -4444,7 +4730,7 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
 {
     const tgi_optim_step *step = (const tgi_optim_step *)job;
     const tg_dtype compute = tgi_compute_dtype(step->dtype);
-    const tgi_optimizer_kernel kernel = tgi_optimizer_kernels[step->kind][tgi_column(compute)];
+    const tgi_optimizer_kernel kernel = tgi_optimizer_kernels[step->kind][tgi_compute_index(compute)];
     const int64_t size = tgi_bytes_of(step->dtype);
     tgi_tile tile[5];
     memset(tile, 0, sizeof tile);
@@ -4457,11 +4743,11 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
             at[k] = k == 0 ? (char *)step->p : k == 1 ? (char *)(uintptr_t)step->g : (char *)step->s[k - 2];
             if (at[k]) at[k] += first * size;
             x[k] = at[k] && step->dtype == compute ? (void *)at[k] : (void *)&tile[k];
-            if (at[k] && step->dtype != compute) tgi_take_elements(compute, &tile[k], step->dtype, at[k], size, n);
+            if (at[k] && step->dtype != compute) tgi_load_elements(compute, &tile[k], step->dtype, at[k], size, n);
         }
         kernel(step, n, x[0], x[1], x + 2);
         for (int k = 0; k < 5 && step->dtype != compute; ++k) {
-            if (k != 1 && at[k]) tgi_put_elements(compute, &tile[k], step->dtype, at[k], size, n);
+            if (k != 1 && at[k]) tgi_store_elements(compute, &tile[k], step->dtype, at[k], size, n);
         }
     }
 }
@@ -4469,7 +4755,7 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
 static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
 {
     for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
-        if (step->n > 0) tgi_split(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
+        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
     }
     return true;
 }
@@ -4488,7 +4774,7 @@ static const tgi_backend tgi_cpu = {
     tgi_cpu_transfer,
     tgi_cpu_transfer,
     tgi_cpu_transfer,
-    tgi_cpu_exchange,
+    tgi_cpu_peer_copy,
     tgi_cpu_synchronize,
     tgi_cpu_synchronize,
     NULL,
@@ -4520,7 +4806,7 @@ static const tgi_backend tgi_cpu = {
     tgi_cpu_random,
     tgi_cpu_optim_step,
 };
-/* ---- devices ---- */
+/* ======== @@BACKEND: the devices ================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 
@@ -4529,8 +4815,7 @@ static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail,       tgi_no_memory_on, tgi_fail_later,
-                                  tgi_count_wait, tgi_take,         tgi_give_back};
+    static const tgi_host host = {tgi_fail, tgi_no_memory_on, tgi_fail_later, tgi_count_wait, tgi_alloc, tgi_free};
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
@@ -4674,28 +4959,76 @@ tg_device_stats tg_stats_on(tg_device device)
     return stats;
 }
 
-/* ======== @@TENSOR ================================================================================================ */
+bool tg_op_waits(const char *op)
+{
+#define TGI_WAITING_NAME(name) #name,
+    static const char *const names[] = {TGI_WAITING(TGI_WAITING_NAME) NULL};
+    int i = 0;
+    if (!op) return tgi_null_argument(tgi_self(), "op_waits", "op");
+    while (names[i] && strcmp(names[i], op) != 0) ++i;
+    return names[i] != NULL;
+}
 
-/* Work on a storage's bytes that its device's ordinary order knows nothing of: a copy by the copy stream, or what
-   another thread has asked for. */
-typedef struct tgi_mark {
-    struct tgi_mark *next;
+/* ======== @@TENSOR ================================================================================================
+
+   A tensor is a handle (tg_tensor) on a storage, the bytes.  The invariants of both, and of scopes:
+
+   (1) refs counts the references to a handle; the tensor is alive while refs > 0.  One reference each belongs to: the
+       list that the tensor is in; every tg_param, tg_share and tg_retain (`retains` counts them, and tg_release drops
+       one); every view of it; the tensor whose .grad it is; an optimizer; a running backward; and the library itself
+       while it calls a function of the user's.
+   (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, or S->unscoped.
+       tgi_join_list puts it there, with a reference for the list.  Who takes it out (tgi_leave_list) drops that
+       reference or passes it on, as tg_keep and tg_param do.  link.next is NULL exactly if it is in none.  `scope` is
+       the serial of the list, 0 for S->unscoped.
+   (3) saved_refs counts what needs the handle and its bytes without keeping the tensor alive: nodes that saved it,
+       edges of nodes to it (it is a leaf), and its gradient slots in running backwards; plus one while refs > 0, plus
+       one while it is in S->ended_tensors.  At 0 tgi_saved_unref drops the reference to the storage and frees the
+       handle.
+   (4) A tensor has ended when refs has fallen to 0: tgi_release_tensor sets `ended`, so that no public function takes
+       it any more (tgi_usable), and puts it into S->ended_tensors.  tgi_release_tensors takes it out and drops its
+       references to node, hooks, .grad and base.  Shape, dtype and storage stay as they are until saved_refs is 0.
+   (5) A tensor that has ended can live again: tgi_ref takes refs from 0 to 1.  Backward does so with the saved tensors
+       that a rule reads (tgi_revive); they join the list of the step and end with it.  known_cause keeps what ended
+       them first.
+   (6) storage.refs counts the handles that use it, those included that have ended and are still saved.  At 0
+       tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter.
+   (7) A view has a reference to its base, has the same storage, and the base is no view.  Its node is up to date
+       exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
+       the base, and tgi_refresh_view gives the view a new node.  Every write in place, recorded or not, adds 1 to
+       storage.version (tgi_bump_version).
+   (8) A tensor has a reference to the node that made it; a leaf has no node, and hooks of its own.  A node has
+       references to older nodes, and counts in saved_refs of tensors, never in refs: so a graph has no cycle, and does
+       not keep a tensor alive.
+   (9) A tensor belongs to the thread that made it (`owner`), and other threads are refused (tgi_usable) unless it is
+       TGI_SHARED.  tg_share makes it that, with its .grad, only while it has no node and no base; from then on refs,
+       saved_refs and retains and the refs of its storage are atomic.  A program that writes it must see to it that no
+       other thread uses it meanwhile; the library only makes the writer wait for the device (tgi_wait_pending).
+  (10) The open scopes and modes of a thread are a stack of frames, S->frame, whose serials rise.  A serial is never
+       used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
+       when it was opened, and ends its tensors.
+  (11) What holds while a function of the user's runs stands at "guards". */
+
+/* The end of work on a storage's bytes that does not run in the order of the device's compute stream: a copy by the
+   copy stream, or work that another thread has started. */
+typedef struct tgi_pending_event {
+    struct tgi_pending_event *next;
     const tgi_backend *backend; /* whose event, on which of its devices */
     int index;
-    bool reading; /* the work only reads them: others may, too */
-    void *event;  /* its end */
-} tgi_mark;
+    bool reading; /* the work only reads the bytes, so others may read them, too */
+    void *event;  /* the device reaches it when the work is done */
+} tgi_pending_event;
 
-/* Bytes on one device, counted.  Small host data stands behind the struct in the same block. */
+/* Bytes on one device; invariant 6.  Small host data stands behind the struct in the same block. */
 typedef struct tgi_storage {
     int32_t refs;
-    uint32_t version; /* in-place writes */
+    uint32_t version; /* writes in place so far, of any tensor that uses this storage */
     bool shared;      /* with other threads: refs is atomic */
     bool borrowed;    /* data belongs to the user */
     int index;        /* of the device */
     const tgi_backend *backend;
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
-    tgi_mark *marks;           /* what is still to come, or NULL; only a writer changes those of a shared storage */
+    tgi_pending_event *pending; /* or NULL; of a shared storage only a writer removes events */
     const char *writer; /* the op that last wrote in place, for messages */
     size_t block;       /* bytes of this block */
     size_t bytes;       /* of data */
@@ -4705,60 +5038,57 @@ typedef struct tgi_storage {
 } tgi_storage;
 
 typedef struct tgi_hook_entry tgi_hook_entry;
-typedef struct tgi_record tgi_record;
+typedef struct tgi_grad_slot tgi_grad_slot;
 
 enum {
     TGI_REQUIRES_GRAD = 1,
     TGI_NO_GRAD_VIEW = 2, /* made under no_grad: must not be written in grad mode */
     TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
-    TGI_SHARED = 8,       /* usable from other threads: counts are atomic */
+    TGI_SHARED = 8,       /* other threads may use it: invariant 9 */
     TGI_RETAINS_GRAD = 16,
-    TGI_GRAVE = 32, /* its memory, a tgi_grave, stays for good when it ends */
-    TGI_DYING = 64  /* waits in dying_handles */
+    TGI_DEBUG_HANDLE = 32, /* with TG_DEBUG: the handle is part of a tgi_debug_handle, which is never freed */
+    TGI_RELEASING = 64     /* is in S->ended_tensors */
 };
 
-/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  pins: saved slots and leaf edges of
-   nodes, plus one while refs is not 0.  At refs 0 the tensor has ended: it gives up node, gradient and base, and no
-   public function takes it any more; at pins 0 its bytes go.  While a rule runs, the ended tensors that its node saved
-   are lent to it: they count as alive. */
+/* The handle: see the invariants above. */
 struct tg_tensor {
-    tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
-    int32_t refs, pins;
-    int32_t retains;  /* how many of refs the user holds */
-    uint32_t history; /* a base: how often it was rewritten in place; a view: what that was when its node was made */
+    tgi_link link;            /* in its list; must come first */
+    int32_t refs, saved_refs; /* invariants 1 and 3 */
+    int32_t retains;          /* how many of refs are the user's */
+    uint32_t history;         /* invariant 7 */
     uint8_t dtype, ndim;
     uint16_t flags;
-    int32_t output;       /* which output of node */
-    uint8_t ended, cause; /* a tgi_cause: what ended it; what will have, where that is known before: the user has let
-                             go of it, or it is lent to a rule */
+    int32_t output;      /* which output of node it is */
+    uint8_t ended;       /* a tgi_cause: what ended it, or TGI_ALIVE */
+    uint8_t known_cause; /* the cause to report when it ends, where that is known before; TGI_ALIVE: S->cause */
     tgi_storage *storage;
-    int64_t offset; /* in elements */
+    int64_t offset; /* of the first element in the storage, in elements */
     tgi_node *node; /* what made it; NULL for leaves */
     tg_tensor *base, *grad;
-    uint64_t scope, owner; /* serial of its scope; id of its thread */
+    uint64_t scope, owner; /* serial of its list; id of its thread */
     char *name;
     tgi_hook_entry *hooks; /* of a leaf */
-    tgi_record *record;    /* of a leaf in a running backward */
-    tg_tensor *next_dying; /* in dying_handles */
+    tgi_grad_slot *slot;   /* of a leaf in a running backward */
+    tg_tensor *next_ended; /* in S->ended_tensors */
     const char *maker;     /* with TG_DEBUG: the function that made it */
-    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS];
+    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS]; /* strides in elements */
 };
 
-/* With TG_DEBUG: the memory of a handle, which stays where it is, and the name that it had. */
-typedef struct tgi_grave {
-    struct tgi_grave *next;
+/* With TG_DEBUG a handle's memory is never freed, and keeps the tensor's name for messages. */
+typedef struct tgi_debug_handle {
+    struct tgi_debug_handle *next;
     char name[64];
     tg_tensor t;
-} tgi_grave;
-static tgi_grave *tgi_graveyard; /* all of them, of all threads: a leak checker finds them here */
+} tgi_debug_handle;
+static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps leak checkers quiet */
 
-/* What is no shape is refused by the function that gets it: -1 dims stand for numbers that are not there. */
+/* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
+   (dims is NULL) make ndim -1. */
 tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
-    int i;
     shape.ndim = dims || ndim <= 0 ? ndim : -1;
-    for (i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < shape.ndim ? dims[i] : 0;
+    for (int i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < shape.ndim ? dims[i] : 0;
     return shape;
 }
 
@@ -4771,9 +5101,8 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
 {
     tgi_text s;
     size_t used = 1;
-    int i;
     strcpy(s.text, "[");
-    for (i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
+    for (int i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
         used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)dims[i]);
         if (used > sizeof s.text - 24) break;
     }
@@ -4781,7 +5110,7 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
     return s;
 }
 
-/* The name of t, or of what it is a view of; NULL when there is none. */
+/* The name of t, or of its base; NULL if there is none. */
 static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
 
 /* "[2, 3]", or "[2, 3] 'weight'" of a tensor with a name */
@@ -4795,6 +5124,7 @@ static tgi_text tgi_shape_text(const tg_tensor *t)
 
 /* ---- lifetimes ---- */
 
+/* Adds `by` to one of t's counts and returns the sum; atomically if t is shared (invariant 9). */
 static inline int32_t tgi_count(const tg_tensor *t, int32_t *count, int32_t by)
 {
     return t->flags & TGI_SHARED ? TGI_ATOMIC_ADD(count, by) : (*count += by);
@@ -4805,107 +5135,112 @@ static inline int32_t tgi_refs(const tg_tensor *t)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
 }
 
-static void tgi_mark_free(tgi_thread *S, tgi_mark *m)
+static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *e)
 {
-    m->backend->forget(S, m->event);
-    tgi_give_back(S, m, sizeof *m);
+    e->backend->event_destroy(S, e->event);
+    tgi_free(S, e, sizeof *e);
 }
 
-/* Before the bytes are used, or written: their device's further work waits for what is to come; the host does, if they
-   are the host's.  A writer of what other threads use waits for the work of them all. */
-static bool tgi_settle(tgi_thread *S, tgi_storage *s, bool writing)
+/* Called before the bytes are read or written.  If they are the host's, it blocks until the pending events have
+   happened; else it makes the device's later work wait for them.  To write a shared storage it blocks until the device
+   has done the work of all threads.  False after recording an error. */
+static bool tgi_wait_pending(tgi_thread *S, tgi_storage *s, bool writing)
 {
-    tgi_mark **at = &s->marks;
-    if (writing && s->shared && !s->backend->drain(S, s->index)) return false;
-    while (*at) {
-        tgi_mark *m = *at;
-        if (m->reading && !writing) {
-            at = &m->next;
+    if (writing && s->shared && !s->backend->device_sync(S, s->index)) return false;
+    for (tgi_pending_event **at = &s->pending; *at;) {
+        tgi_pending_event *e = *at;
+        if (e->reading && !writing) {
+            at = &e->next;
             continue;
         }
-        if (!(s->backend->host ? m->backend->wait_here(S, m->index, m->event)
-                               : m->backend->wait(S, s->index, m->event))) {
+        if (!(s->backend->host ? e->backend->event_sync(S, e->index, e->event)
+                               : e->backend->event_wait(S, s->index, e->event))) {
             return false;
         }
-        if (s->shared && !writing) { /* others wait for it, too */
-            at = &m->next;
+        if (s->shared && !writing) { /* it stays: other threads have to wait for it, too */
+            at = &e->next;
             continue;
         }
-        *at = m->next;
-        tgi_mark_free(S, m);
+        *at = e->next;
+        tgi_pending_event_free(S, e);
     }
     return true;
 }
 
-/* The same before the bytes go: where an event fails, the device has to be idle. */
-static void tgi_settle_for_ever(tgi_thread *S, tgi_storage *s)
+/* Waits until no device still uses these bytes; called before they are freed.  If an event fails, it waits for the
+   whole device. */
+static void tgi_wait_before_free(tgi_thread *S, tgi_storage *s)
 {
-    if (tgi_settle(S, s, true)) return;
-    if (s->shared) s->backend->drain(S, s->index);
-    while (s->marks) {
-        tgi_mark *m = s->marks;
-        m->backend->drain(S, m->index);
-        s->marks = m->next;
-        tgi_mark_free(S, m);
+    if (tgi_wait_pending(S, s, true)) return;
+    if (s->shared) s->backend->device_sync(S, s->index);
+    while (s->pending) {
+        tgi_pending_event *e = s->pending;
+        e->backend->device_sync(S, e->index);
+        s->pending = e->next;
+        tgi_pending_event_free(S, e);
     }
 }
 
-/* Notes that the bytes are in use up to here, by the device or its copy stream; in place of what was noted before of
-   the same use, for a stream does its work in order.  False after recording an error, which names op; without op the
-   caller has another way where there is no memory, and nothing is recorded of that. */
-static bool tgi_mark_use(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
-                         bool copy_stream, bool reading)
+/* Adds the event that the device (or its copy stream) reaches after all work asked of it until now: that work reads the
+   bytes, or writes them, too.  It replaces an earlier event of the same kind, because a stream does its work in order.
+   False after recording an error.  If op is NULL, a failed allocation returns false without an error: then the caller
+   has to wait in another way. */
+static bool tgi_add_pending_event(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
+                                  bool copy_stream, bool reading)
 {
-    tgi_mark *m = s->marks;
     void *event;
-    while (m && (m->backend != backend || m->index != index || m->reading != reading)) m = m->next;
-    if (!backend->record(S, index, copy_stream, &event)) return false;
-    if (m) {
-        backend->forget(S, m->event);
-        m->event = event;
+    if (!backend->event_record(S, index, copy_stream, &event)) return false;
+    tgi_pending_event *e = s->pending;
+    while (e && (e->backend != backend || e->index != index || e->reading != reading)) e = e->next;
+    if (e) {
+        backend->event_destroy(S, e->event);
+        e->event = event;
         return true;
     }
-    m = (tgi_mark *)tgi_take(S, sizeof *m);
-    if (!m) {
-        backend->forget(S, event);
-        return op && tgi_no_memory(S, op, sizeof *m);
+    e = (tgi_pending_event *)tgi_alloc(S, sizeof *e);
+    if (!e) {
+        backend->event_destroy(S, event);
+        return op && tgi_no_memory(S, op, sizeof *e);
     }
-    m->backend = backend;
-    m->index = index;
-    m->reading = reading;
-    m->event = event;
-    m->next = s->marks;
-    s->marks = m;
+    e->backend = backend;
+    e->index = index;
+    e->reading = reading;
+    e->event = event;
+    e->next = s->pending;
+    s->pending = e;
     return true;
 }
 
-/* After a write in place: tape and other threads learn of it. */
-static void tgi_wrote(tgi_thread *S, tgi_storage *s, const char *writer)
+/* After a write in place (invariant 7).  Other threads have to wait for a write on a device: by an event, or, where
+   that cannot be allocated, this thread waits for the device at once. */
+static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
     s->writer = writer;
-    if (s->shared && !s->backend->host && !tgi_mark_use(S, NULL, s, s->backend, s->index, false, false))
-        s->backend->drain(S, s->index);
+    if (s->shared && !s->backend->host && !tgi_add_pending_event(S, NULL, s, s->backend, s->index, false, false))
+        s->backend->device_sync(S, s->index);
 }
 
-/* Page-locked memory goes back with the event before which a copy still uses it. */
-static void tgi_storage_unpin(tgi_thread *S, tgi_storage *s)
+/* Frees page-locked memory.  With a single event of its own device pending, the backend gets that event and waits for
+   it before it uses the memory again, so that the host does not have to wait here. */
+static void tgi_free_pinned_storage(tgi_thread *S, tgi_storage *s)
 {
-    tgi_mark *m = s->marks;
-    void *event = m && !m->next && m->backend == s->pinned ? m->event : NULL;
-    if (event) tgi_give_back(S, m, sizeof *m);
-    else tgi_settle_for_ever(S, s);
-    s->pinned->unpin(S, s->data, s->bytes, event);
+    tgi_pending_event *e = s->pending;
+    void *event = e && !e->next && e->backend == s->pinned ? e->event : NULL;
+    if (event) tgi_free(S, e, sizeof *e);
+    else tgi_wait_before_free(S, s);
+    s->pinned->free_pinned(S, s->data, s->bytes, event);
 }
 
-/* With TG_DEBUG: the bytes of an ended tensor become NaN, or -1, so that a pointer to them that is still used shows. */
+/* With TG_DEBUG: sets all bits of the bytes before they are freed (NaN in floats, -1 in signed integers), so that
+   reading them through a pointer that is no longer valid gives conspicuous values. */
 static void tgi_poison(tgi_thread *S, const tgi_storage *s)
 {
-    tgi_loop loop;
     if (s->backend->host) {
         memset(s->data, 0xFF, s->bytes);
         return;
     }
+    tgi_loop loop;
     memset(&loop, 0, sizeof loop);
     loop.ndim = loop.nargs = 1;
     loop.dim[0] = (int64_t)s->bytes;
@@ -4917,24 +5252,31 @@ static void tgi_poison(tgi_thread *S, const tgi_storage *s)
     s->backend->fill(S, &loop);
 }
 
+/* Invariant 6. */
+static void tgi_storage_ref(tgi_storage *s)
+{
+    if (s->shared) TGI_ATOMIC_ADD(&s->refs, 1);
+    else s->refs++;
+}
+
 static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
 {
-    tgi_guard guard;
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
-        tgi_guard_open_midway(&guard, S, "the deleter of tg_wrap");
+        tgi_guard guard;
+        tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
         s->deleter(s->user);
         tgi_guard_close(&guard);
     }
     if (s->pinned) {
-        tgi_storage_unpin(S, s);
+        tgi_free_pinned_storage(S, s);
     } else {
-        if (s->marks || s->shared) tgi_settle_for_ever(S, s);
+        if (s->pending || s->shared) tgi_wait_before_free(S, s);
         if (S->debug && !s->borrowed && s->bytes) tgi_poison(S, s);
         if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
     }
-    tgi_give_back(S, s, s->block);
+    tgi_free(S, s, s->block);
 }
 
 static void tgi_link_last(tgi_link *list, tgi_link *item)
@@ -4952,7 +5294,7 @@ static void tgi_unlink(tgi_link *item)
     item->prev = item->next = NULL;
 }
 
-/* Takes t out of the list that it is in. */
+/* Takes t out of its list, if it is in one (invariant 2). */
 static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
 {
     if (!t->link.next) return;
@@ -4960,7 +5302,8 @@ static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
     if (t->scope == 0) S->stats.unscoped--;
 }
 
-/* The handler may release what an op is using, so it hears of this when a call begins that has nothing in use yet. */
+/* Called where a public function begins, and not where the tensor is made: the error handler may release tensors, also
+   those that an op is using. */
 static void tgi_warn_unscoped(tgi_thread *S)
 {
     S->must_warn_unscoped = false;
@@ -4968,7 +5311,8 @@ static void tgi_warn_unscoped(tgi_thread *S)
              "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
 }
 
-/* Puts t into a list: a scope's, or the unscoped one (serial 0). */
+/* Puts t, which is in no list, into this one; its serial is 0 if it is S->unscoped.  The list takes over a reference
+   of the caller's (invariant 2). */
 static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t serial)
 {
     tgi_link_last(list, &t->link);
@@ -4979,16 +5323,15 @@ static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t 
 
 static void tgi_free_name(tgi_thread *S, char *name)
 {
-    if (name) tgi_give_back(S, name, strlen(name) + 1);
+    if (name) tgi_free(S, name, strlen(name) + 1);
 }
 
-/* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended;
-   with TG_DEBUG it serves one handle alone. */
-static tg_tensor *tgi_take_handle(tgi_thread *S)
+/* Memory for a handle, or NULL.  Freed handles are reused for handles alone, so that tgi_usable may read `ended` of one
+   that was freed; with TG_DEBUG they are not reused at all. */
+static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
-    tgi_link *block = S->free_handles;
-    tgi_grave *grave;
     if (!S->debug) {
+        tgi_link *block = S->free_handles;
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
         S->free_handles = block->next;
@@ -4996,24 +5339,24 @@ static tg_tensor *tgi_take_handle(tgi_thread *S)
         return (tg_tensor *)(void *)block;
     }
     S->stats.allocations++;
-    grave = (tgi_grave *)malloc(sizeof *grave); /* it outlives every allocator that the program sets */
-    if (!grave) return NULL;
-    grave->next = (tgi_grave *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_graveyard, grave);
-    grave->name[0] = 0;
-    return &grave->t;
+    /* from malloc, because it is used longer than any allocator that the program sets */
+    tgi_debug_handle *handle = (tgi_debug_handle *)malloc(sizeof *handle);
+    if (!handle) return NULL;
+    handle->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, handle);
+    handle->name[0] = 0;
+    return &handle->t;
 }
 
-static void tgi_give_back_handle(tgi_thread *S, tg_tensor *t)
+static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
 {
-    tgi_grave *grave;
     t->storage = NULL;
-    if (t->flags & TGI_GRAVE) {
-        grave = (tgi_grave *)(void *)((char *)t - offsetof(tgi_grave, t));
-        if (t->name) snprintf(grave->name, sizeof grave->name, "%.63s", t->name);
+    if ((t->flags & TGI_DEBUG_HANDLE) && t->name) {
+        tgi_debug_handle *handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
+        snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
     }
     tgi_free_name(S, t->name);
     t->name = NULL;
-    if (t->flags & TGI_GRAVE) return;
+    if (t->flags & TGI_DEBUG_HANDLE) return;
     if (!tgi_may_cache(S, sizeof *t)) {
         tgi_raw_free(S, t, sizeof *t);
         return;
@@ -5023,111 +5366,111 @@ static void tgi_give_back_handle(tgi_thread *S, tg_tensor *t)
     S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 
-static void tgi_unpin(tgi_thread *S, tg_tensor *t)
+/* Invariant 3.  A tensor that could not be made has no storage. */
+static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
+
+static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
 {
-    if (tgi_count(t, &t->pins, -1) != 0) return;
+    if (tgi_count(t, &t->saved_refs, -1) != 0) return;
     if (t->storage) tgi_storage_unref(S, t->storage);
     S->stats.tensors--;
-    tgi_give_back_handle(S, t);
+    tgi_free_handle(S, t);
 }
 
-/* What a tensor knows of its history is how to let go of it. */
+/* The two functions of the tape, a higher layer, that tensors need. */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t);
 static char **tgi_history_name(tg_tensor *t);
 static const struct {
-    void (*release)(tgi_thread *S, tg_tensor *t);
-    char **(*name)(tg_tensor *t); /* where what made t keeps the name of its output; NULL for leaves */
+    void (*release)(tgi_thread *S, tg_tensor *t); /* drops t's references to its node and hooks */
+    char **(*name)(tg_tensor *t);                 /* where t's node keeps the name of its output; NULL for leaves */
 } tgi_history = {tgi_release_history, tgi_history_name};
 
-/* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
-   list (by their links), so that no chain of gradients, however long, recurses. */
-static void tgi_bury(tgi_thread *S);
+static void tgi_release_tensors(tgi_thread *S);
 
-static void tgi_handle_dies(tgi_thread *S, tg_tensor *t)
+/* From alive to ended (invariant 4), when the last of refs was dropped.  What refs counted in saved_refs now stands for
+   the place in S->ended_tensors. */
+static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
 {
     tgi_leave_list(S, t);
-    t->ended = t->cause ? t->cause : (uint8_t)S->cause;
-    t->cause = TGI_ALIVE;
-    if (t->flags & TGI_DYING) { /* it had come back to life while it waited */
-        tgi_unpin(S, t);
+    t->ended = t->known_cause ? t->known_cause : (uint8_t)S->cause;
+    t->known_cause = TGI_ALIVE;
+    if (t->flags & TGI_RELEASING) { /* it is still there from the first time that it ended (invariant 5) */
+        tgi_saved_unref(S, t);
         return;
     }
-    t->flags |= TGI_DYING;
-    t->next_dying = S->dying_handles;
-    S->dying_handles = t;
-    if (!S->burying) tgi_bury(S);
+    t->flags |= TGI_RELEASING;
+    t->next_ended = S->ended_tensors;
+    S->ended_tensors = t;
+    if (!S->releasing_tensors) tgi_release_tensors(S);
 }
 
 static void tgi_unref(tgi_thread *S, tg_tensor *t)
 {
-    if (t && tgi_count(t, &t->refs, -1) == 0) tgi_handle_dies(S, t);
+    if (t && tgi_count(t, &t->refs, -1) == 0) tgi_release_tensor(S, t);
 }
 
-/* The same, for a reference whose end the user is told of by this cause. */
+/* The same, and if this ends the tensor, the cause that messages will give. */
 static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
 {
-    const tgi_cause was = S->cause;
+    const tgi_cause before = S->cause;
     S->cause = cause;
     tgi_unref(S, t);
-    S->cause = was;
+    S->cause = before;
 }
 
-static void tgi_bury(tgi_thread *S)
+/* Drops what the ended tensors refer to (invariant 4).  A tensor that ends by this joins S->ended_tensors: a loop, not
+   a recursion, frees a chain of gradients of any length. */
+static void tgi_release_tensors(tgi_thread *S)
 {
-    S->burying = true;
-    while (S->dying_handles) {
-        tg_tensor *t = S->dying_handles, *grad, *base;
-        S->dying_handles = t->next_dying;
-        t->flags &= (uint16_t)~TGI_DYING;
-        if (tgi_refs(t) > 0) { /* it has come back to life */
-            tgi_unpin(S, t);
+    S->releasing_tensors = true;
+    while (S->ended_tensors) {
+        tg_tensor *t = S->ended_tensors;
+        S->ended_tensors = t->next_ended;
+        t->flags &= (uint16_t)~TGI_RELEASING;
+        if (tgi_refs(t) > 0) { /* it is alive again (invariant 5) */
+            tgi_saved_unref(S, t);
             continue;
         }
         if (t->node || t->hooks) tgi_history.release(S, t);
-        grad = t->grad, base = t->base;
+        tg_tensor *grad = t->grad, *base = t->base;
         t->grad = t->base = NULL;
         tgi_unref_by(S, grad, TGI_BY_GRADIENT);
         tgi_unref_by(S, base, TGI_BY_OWNER);
-        tgi_unpin(S, t);
+        tgi_saved_unref(S, t);
     }
-    S->burying = false;
+    S->releasing_tensors = false;
 }
 
-static void tgi_pin(tg_tensor *t) { tgi_count(t, &t->pins, 1); }
-
-/* One more handle.  A tensor that only pins kept (a rule takes a view of what it saved) comes back to life, and pins
-   again. */
+/* Invariant 1; a tensor that had ended is alive again (invariant 5). */
 static void tgi_ref(tg_tensor *t)
 {
     if (tgi_count(t, &t->refs, 1) != 1) return;
-    tgi_pin(t);
-    if (t->ended) t->cause = t->ended;
+    tgi_saved_ref(t);
+    if (t->ended) t->known_cause = t->ended;
     t->ended = TGI_ALIVE;
 }
 
-/* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
+/* Around a callback, so that it cannot end a tensor that is used after it. */
 static void tgi_ref_all(tg_tensor *const *list, int n)
 {
-    int i;
-    for (i = 0; i < n; ++i) tgi_ref(list[i]);
+    for (int i = 0; i < n; ++i) tgi_ref(list[i]);
 }
 
 static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
 {
-    int i;
-    for (i = 0; i < n; ++i) tgi_unref(S, list[i]);
+    for (int i = 0; i < n; ++i) tgi_unref(S, list[i]);
 }
 
 /* ---- scopes ---- */
 
-/* One open scope or mode.  The stack of frames is a list of blocks, so it has no limit. */
+/* One open scope or mode (invariant 10). */
 struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
-    int kind;
-    bool grad_off;       /* what it was when the frame was opened */
-    tgi_link list;       /* a scope's tensors */
-    tgi_link *scope;     /* the list, and its serial, that was current before */
+    int kind;      /* TGI_GUARD_SCOPE or TGI_GUARD_GRAD */
+    tgi_link list; /* a scope's tensors */
+    bool grad_off; /* this and the following: what S had when the frame was opened */
+    tgi_link *scope;
     uint64_t scope_serial;
 };
 
@@ -5144,7 +5487,7 @@ static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
 /* Opens a frame and returns its serial, or 0 after recording an error. */
 static uint64_t tgi_frame_open(tgi_thread *S, int kind)
 {
-    tgi_frame *f = (tgi_frame *)tgi_take(S, sizeof *f);
+    tgi_frame *f = (tgi_frame *)tgi_alloc(S, sizeof *f);
     if (!f) {
         tgi_no_memory(S, "scope_begin", sizeof *f);
         return 0;
@@ -5155,7 +5498,7 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     f->grad_off = S->grad_off;
     f->scope = S->scope;
     f->scope_serial = S->scope_serial;
-    if (kind == TGI_HOLD_SCOPE) {
+    if (kind == TGI_GUARD_SCOPE) {
         f->list.prev = f->list.next = &f->list;
         S->scope = &f->list;
         S->scope_serial = f->serial;
@@ -5164,26 +5507,26 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     return f->serial;
 }
 
-/* Closes every frame opened after `until`, which is then the innermost one. */
-static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
+/* Closes the frames above `innermost`; NULL: all of them. */
+static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
 {
-    while (S->frame && S->frame != until) {
+    while (S->frame && S->frame != innermost) {
         tgi_frame *f = S->frame;
         S->frame = f->below;
         S->scope = f->scope;
         S->scope_serial = f->scope_serial;
         S->grad_off = f->grad_off;
-        if (f->kind == TGI_HOLD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
-        tgi_give_back(S, f, sizeof *f);
+        if (f->kind == TGI_GUARD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
+        tgi_free(S, f, sizeof *f);
     }
 }
 
-/* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the
-   callback that is running. */
+/* Closes the frame with this serial and those above it.  False if it is not open, or was opened before the callback
+   that is running was called. */
 static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 {
     tgi_frame *f = S->frame;
-    if (S->guard && serial <= S->guard->floor) {
+    if (S->guard && serial <= S->guard->frame_limit) {
         S->guard->misused = true;
         return false;
     }
@@ -5193,14 +5536,14 @@ static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
     return true;
 }
 
-/* ---- guards: what holds while a callback of the user's runs ----
+/* ---- guards: what holds while a callback, a function of the user's, runs ----
 
-   (1) The tensors that the library goes on to use have a handle of its own.
-   (2) No scope that was open before can be ended, and neither tg_shutdown nor tg_thread_end runs.
-   (3) The error handler and deleters are called in the middle of other work: ended tensors wait to be freed until they
-       have returned, and the tensors that they make end then.
-   (4) Afterwards scopes that were left open are closed, and modes are as they were; both that and an attempt on an
-       outer scope is an error of the callback, whatever it returned. */
+   (1) The library has a reference of its own to each tensor that it uses afterwards.
+   (2) The callback cannot end a scope that was open before it, and cannot call tg_shutdown or tg_thread_end.
+   (3) The error handler, deleters and free_user interrupt other work (tgi_guard_open_interrupt).  Tensors that end
+       meanwhile stay in S->ended_tensors, and those that the callback makes end when it has returned.
+   (4) When it has returned, scopes that it left open are closed and grad mode is restored (tgi_guard_close).  A scope
+       left open is an error, and so is an attempt at (2), whatever the callback returned. */
 
 static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
 {
@@ -5209,40 +5552,41 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->what = what;
     g->composite = S->composite;
     g->frame = S->frame;
-    g->floor = S->serials;
+    g->frame_limit = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
-    g->misused = g->midway = false;
+    g->misused = g->interrupts = false;
     S->guard = g;
-    S->composite = NULL; /* its errors are its own */
+    S->composite = NULL; /* messages about the callback's calls name those */
 }
 
-static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what)
+/* For a callback that interrupts other work (3). */
+static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
 {
     tgi_guard_open(g, S, what);
-    g->midway = true;
-    g->burying = S->burying;
+    g->interrupts = true;
+    g->releasing_tensors = S->releasing_tensors;
     g->scope = S->scope;
     g->scope_serial = S->scope_serial;
     g->made.prev = g->made.next = &g->made;
-    g->floor = ++S->serials;
-    S->burying = true;
+    g->frame_limit = ++S->serials;
+    S->releasing_tensors = true;
     S->scope = &g->made;
     S->scope_serial = S->serials;
 }
 
-/* False, after recording an error, if the callback has left a scope open or tried to end one of its caller's. */
+/* False, after recording an error, if the callback broke (2) or left a scope open (4). */
 static bool tgi_guard_close(tgi_guard *g)
 {
     tgi_thread *S = g->S;
     const bool left_open = S->frame != g->frame;
     tgi_frames_close(S, g->frame);
-    if (g->midway) {
+    if (g->interrupts) {
         tgi_end_list(S, &g->made, TGI_BY_SCOPE);
         S->scope = g->scope;
         S->scope_serial = g->scope_serial;
-        S->burying = g->burying;
-        if (!S->burying) tgi_bury(S);
+        S->releasing_tensors = g->releasing_tensors;
+        if (!S->releasing_tensors) tgi_release_tensors(S);
     }
     S->guard = g->outer;
     S->composite = g->composite;
@@ -5257,22 +5601,22 @@ static bool tgi_guard_close(tgi_guard *g)
     return !left_open && !g->misused;
 }
 
-/* Whether the callback that the guard was opened for raised an error, and did not clear it. */
+/* Whether the callback of this guard raised an error and did not clear it. */
 static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S, g->raised); }
 
 tg_mark tg_scope_begin(void)
 {
     tg_mark mark;
-    mark.serial = tgi_frame_open(tgi_self(), TGI_HOLD_SCOPE);
+    mark.serial = tgi_frame_open(tgi_self(), TGI_GUARD_SCOPE);
     return mark;
 }
 
 void tg_scope_end(tg_mark mark)
 {
     tgi_thread *S = tgi_self();
-    if (mark.serial == 0) return; /* the begin failed and has said so */
+    if (mark.serial == 0) return; /* tg_scope_begin failed, with an error */
     if (tgi_frame_close(S, mark.serial)) return;
-    if (S->guard && mark.serial <= S->guard->floor) {
+    if (S->guard && mark.serial <= S->guard->frame_limit) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "%s cannot end a scope that was opened before it was called",
                  S->guard->what);
         return;
@@ -5281,39 +5625,35 @@ void tg_scope_end(tg_mark mark)
              "this scope is not open: it was ended before, by its own mark or an outer one");
 }
 
-tgi_hold tgi_hold_open(void *self, int kind, int value)
+tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
 {
     tgi_thread *S = tgi_self();
-    tgi_hold hold;
+    tgi_scope_guard hold;
     hold.self = self;
     hold.serial = tgi_frame_open(S, kind);
-    if (kind == TGI_HOLD_GRAD && hold.serial) S->grad_off = !value;
+    if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
     return hold;
 }
 
-/* Acts only if the hold is the one that was opened: a jump past its declaration leaves garbage in it. */
-void tgi_hold_close(tgi_hold *hold)
+/* Does nothing unless hold->self is its own address: a goto past the declaration leaves it uninitialised, but its
+   cleanup still runs. */
+void tgi_scope_guard_close(tgi_scope_guard *hold)
 {
     if (hold->self == (const void *)hold && hold->serial) tgi_frame_close(tgi_self(), hold->serial);
     hold->serial = 0;
 }
 
-/* The innermost open scope's frame, if new tensors go there (not into a backward step's own list). */
+/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
 static tgi_frame *tgi_innermost_scope(tgi_thread *S)
 {
     tgi_frame *f = S->frame;
-    while (f && f->kind != TGI_HOLD_SCOPE) f = f->below;
+    while (f && f->kind != TGI_GUARD_SCOPE) f = f->below;
     return f && f->serial == S->scope_serial ? f : NULL;
 }
 
-/* ---- arguments: every public function gets its tensors by tgi_argument or tgi_arguments ---- */
+/* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
-static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
-{
-    if (S->errors) return false; /* it passes through */
-    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
-}
-
+/* Invariants 4 and 9. */
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
     return t && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
@@ -5330,16 +5670,17 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
         "ended with the optimizer, graph or view that held it last"};
-    const tgi_grave *grave = (const tgi_grave *)(const void *)((const char *)t - offsetof(tgi_grave, t));
-    const char *name;
-    if (!(t->flags & TGI_GRAVE)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
-    name = t->name ? t->name : grave->name;
+    if (!(t->flags & TGI_DEBUG_HANDLE))
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
+    const tgi_debug_handle *handle =
+        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
+    const char *name = t->name ? t->name : handle->name;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
                     t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
                     *name ? " '" : "", name, *name ? "'" : "");
 }
 
-/* Why t cannot be used; false, always. */
+/* The error that says why t cannot be used; false, always. */
 static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
@@ -5356,41 +5697,39 @@ static inline bool tgi_argument(tgi_thread *S, const char *op, const char *argum
     return TGI_LIKELY(tgi_usable(S, t)) || tgi_bad_argument(S, op, argument, t);
 }
 
-/* The name of argument i: from "a,b" one of them, from "tensors" tensors[i]. */
+/* The name of argument i of a list: "b" for i = 1 of "a,b"; "tensors[1]" where arguments is the one name "tensors". */
 static tgi_text tgi_argument_name(const char *arguments, int i, int count)
 {
     tgi_text name;
     const char *p = arguments;
-    bool list = count > 1 && !strchr(p, ','); /* one name for all */
-    int k;
-    for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
+    const bool list = count > 1 && !strchr(p, ',');
+    for (int k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
     if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
     else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
     return name;
 }
 
-/* The same for a list of tensors, "tensors" or "a,b,weight", of which the first `required` must not be NULL. */
+/* The same for a list of tensors with the name "tensors" or the names "a,b,weight".  Those after the first `required`
+   may be NULL. */
 static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
                               int required)
 {
-    int i;
-    for (i = 0; i < count; ++i) {
+    for (int i = 0; i < count; ++i) {
         if (TGI_LIKELY(tgi_usable(S, in[i])) || (!in[i] && i >= required)) continue;
         return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, count).text, in[i]);
     }
     return true;
 }
 
-/* The same for up to four tensors; those after the first `required` may be NULL. */
+/* The same for up to four tensors. */
 static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
                           tg_tensor *b, tg_tensor *c, tg_tensor *d)
 {
-    tg_tensor *in[4];
-    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    tg_tensor *const in[4] = {a, b, c, d};
     return tgi_argument_list(S, op, arguments, in, 4, required);
 }
 
-/* A shape, list of dims or index that the user gave: the one place where its number of dims is checked. */
+/* Whether the number of dims of a shape, list of dims or index from the user is valid; no other function checks it. */
 static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
 {
     if (TGI_LIKELY(shape->ndim >= 0 && shape->ndim <= TG_MAX_DIMS)) return true;
@@ -5398,12 +5737,19 @@ static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argume
                     shape->ndim);
 }
 
+/* Whether t is in this thread's list of that serial.  A tensor that other threads may use can be in a list of its own
+   thread (as the .grad of a shared leaf), and the serials of two threads may be the same. */
+static bool tgi_in_list(const tgi_thread *S, const tg_tensor *t, uint64_t serial)
+{
+    return t->link.next && t->scope == serial && t->owner == S->id;
+}
+
 tg_tensor *tg_keep(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_frame *f = tgi_innermost_scope(S);
     if (!tgi_argument(S, "keep", "t", t)) return NULL;
-    if (f && t->link.next && t->scope == f->serial) {
+    const tgi_frame *f = tgi_innermost_scope(S);
+    if (f && tgi_in_list(S, t, f->serial)) {
         tgi_leave_list(S, t);
         tgi_join_list(S, t, f->scope, f->scope_serial);
     }
@@ -5415,20 +5761,19 @@ tg_tensor *tg_retain(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "retain", "t", t)) return NULL;
     tgi_ref(t);
-    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->cause = TGI_ALIVE;
+    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->known_cause = TGI_ALIVE;
     return t;
 }
 
 void tg_release(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    int32_t retains;
     if (!t || !tgi_argument(S, "release", "t", t)) return;
-    retains = tgi_count(t, &t->retains, -1);
-    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->cause = TGI_BY_RELEASE;
+    const int32_t retains = tgi_count(t, &t->retains, -1);
+    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->known_cause = TGI_BY_RELEASE;
     if (retains < 0) {
         tgi_count(t, &t->retains, 1);
-        if (!t->link.next || t->scope != 0) {
+        if (!tgi_in_list(S, t, 0)) { /* a tensor in no scope may be released without tg_retain */
             tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s belongs to %s\n"
                      "release what tg_param or tg_retain returned, once each",
                      tgi_shape_text(t).text, t->link.next ? "a scope" : "others");
@@ -5439,10 +5784,10 @@ void tg_release(tg_tensor *t)
     tgi_unref_by(S, t, TGI_BY_RELEASE);
 }
 
-/* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
-static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
+/* The reference of t's list becomes one of the user's; a tensor in no list gets one more. */
+static void tgi_retain_from_list(tgi_thread *S, tg_tensor *t)
 {
-    if (t->link.next) tgi_leave_list(S, t);
+    if (t->link.next && t->owner == S->id) tgi_leave_list(S, t);
     else tgi_ref(t);
     tgi_count(t, &t->retains, 1);
 }
@@ -5451,18 +5796,19 @@ void tg_drop(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     if (!t || !tgi_argument(S, "drop", "t", t)) return;
-    if (!t->link.next || t->scope != S->scope_serial) return; /* another scope's, or the user's */
+    if (!tgi_in_list(S, t, S->scope_serial)) return;
     tgi_leave_list(S, t);
     tgi_unref_by(S, t, TGI_BY_DROP);
 }
 
-/* From here on counts are atomic, and on a device other threads wait for what this one has asked for. */
+/* From here on other threads may use t (invariant 9).  They wait for the work on it that this thread has given to the
+   device. */
 static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
 {
     tgi_storage *s = t->storage;
     if (t->flags & TGI_SHARED) return true;
-    if (s->marks && !tgi_settle(S, s, true)) return false;
-    if (!s->backend->host && !tgi_mark_use(S, "share", s, s->backend, s->index, false, false)) return false;
+    if (s->pending && !tgi_wait_pending(S, s, true)) return false;
+    if (!s->backend->host && !tgi_add_pending_event(S, "share", s, s->backend, s->index, false, false)) return false;
     t->flags |= TGI_SHARED;
     s->shared = true;
     return true;
@@ -5480,7 +5826,7 @@ tg_tensor *tg_share(tg_tensor *t)
     }
     if (t->grad && !t->grad->node && !t->grad->base && !tgi_make_shared(S, t->grad)) return NULL;
     if (!tgi_make_shared(S, t)) return NULL;
-    if (t->link.next) tgi_take_from_list(S, t);
+    if (t->link.next) tgi_retain_from_list(S, t);
     return t;
 }
 
@@ -5497,7 +5843,7 @@ static tg_status tgi_end_thread(tgi_thread *S)
     return TG_OK;
 }
 
-/* The state of a thread cannot end while the library itself waits for a callback to return. */
+/* Not while a callback is running: the library uses the state of the thread when it returns. */
 static bool tgi_may_end(tgi_thread *S, const char *op)
 {
     if (!S->guard) return true;
@@ -5515,8 +5861,8 @@ tg_status tg_thread_end(void)
 tg_status tg_shutdown(void)
 {
     tgi_thread *S = tgi_self();
-    int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (!tgi_may_end(S, "shutdown")) return TG_ERR_ARGUMENT;
+    const int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (others > 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "shutdown", "%lld other threads hold state\nend each with tg_thread_end() first",
                  (long long)others);
@@ -5527,24 +5873,24 @@ tg_status tg_shutdown(void)
 
 /* ---- making tensors ---- */
 
-/* dims and the product of their sizes; false after recording an error when one is negative or the product overflows. */
+/* Stores the number of elements of a shape; false after recording an error if a size is negative or the number too
+   large. */
 static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64_t *dims, int64_t *numel)
 {
-    int64_t n = 1;
-    bool empty = false;
-    int i;
     if (ndim < 0 || ndim > TG_MAX_DIMS) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "a tensor has at most %d dims, not %d", TG_MAX_DIMS, ndim);
     }
-    for (i = 0; i < ndim; ++i) {
+    int64_t n = 1;
+    bool empty = false;
+    for (int i = 0; i < ndim; ++i) {
         if (dims[i] < 0) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "Trying to create tensor with negative dimension %lld: %s",
                             (long long)dims[i], tgi_dims_text(ndim, dims).text);
         }
         empty = empty || dims[i] == 0;
     }
-    for (i = 0; i < ndim; ++i) { /* checked even when empty: strides are products too */
-        int64_t size = dims[i] ? dims[i] : 1;
+    for (int i = 0; i < ndim; ++i) { /* of an empty tensor, too: its strides are such products */
+        const int64_t size = dims[i] ? dims[i] : 1;
         if (n > INT64_MAX / 16 / size) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "the number of elements of shape %s overflows",
                             tgi_dims_text(ndim, dims).text);
@@ -5558,22 +5904,28 @@ static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64
 static int64_t tgi_numel(const tg_tensor *t)
 {
     int64_t n = 1;
-    int i;
-    for (i = 0; i < t->ndim; ++i) n *= t->dim[i];
+    for (int i = 0; i < t->ndim; ++i) n *= t->dim[i];
     return n;
+}
+
+/* t if ok; else NULL, and t is released: its list held the only reference. */
+static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
+{
+    if (t && !ok) tgi_unref(S, t);
+    return ok ? t : NULL;
 }
 
 /* A handle without shape or storage, in the current scope; NULL after recording an error. */
 static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
-    tg_tensor *t = tgi_take_handle(S);
-    if (!t) return tgi_no_memory(S, op, sizeof *t), t;
+    tg_tensor *t = tgi_alloc_handle(S);
+    if (!t) return tgi_no_tensor(tgi_no_memory(S, op, sizeof *t));
     memset(t, 0, offsetof(tg_tensor, dim));
     if (S->debug) {
-        t->flags = TGI_GRAVE;
+        t->flags = TGI_DEBUG_HANDLE;
         t->maker = S->composite ? S->composite : op;
     }
-    t->refs = t->pins = 1;
+    t->refs = t->saved_refs = 1;
     t->dtype = (uint8_t)dtype;
     t->owner = S->id;
     if (++S->stats.tensors > S->stats.peak_tensors) S->stats.peak_tensors = S->stats.tensors;
@@ -5581,36 +5933,48 @@ static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
     return t;
 }
 
-/* Which memory of a device: any; page-locked, of the host's; a device's that the copy stream will fill. */
+/* Which kind of memory: ordinary memory of the device; page-locked memory of the host; memory of the device that the
+   copy stream will fill. */
 typedef enum { TGI_ORDINARY, TGI_PINNED, TGI_FOR_COPY_STREAM } tgi_memory;
 
 enum { TGI_INLINE_BYTES = 512 };
 
-/* Storage of this many bytes on a device, undefined contents; NULL after recording an error.  Page-locked memory is
-   that of `pinning`. */
-static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
-                                    tgi_memory memory, const tgi_backend *pinning)
+/* A storage that has no data yet, with this much room behind the struct; NULL after recording an error. */
+static tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const tgi_backend *backend, int index,
+                                          size_t room)
 {
-    bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
-    size_t block = sizeof(tgi_storage) + (inside ? bytes : 0);
-    tgi_storage *s = (tgi_storage *)tgi_take(S, block);
-    void *data = NULL;
-    if (s && memory == TGI_PINNED) data = pinning->pin(S, bytes);
-    else if (s && !inside) data = backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
-    if (!s || (!inside && !data)) {
-        if (!s) tgi_no_memory(S, op, block);
-        else tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
-        tgi_give_back(S, s, block);
+    const size_t block = sizeof(tgi_storage) + room;
+    tgi_storage *s = (tgi_storage *)tgi_alloc(S, block);
+    if (!s) {
+        tgi_no_memory(S, op, block);
         return NULL;
     }
     memset(s, 0, sizeof *s);
     s->refs = 1;
     s->backend = backend;
     s->index = index;
-    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->block = block;
+    return s;
+}
+
+/* A storage of this many bytes on a device, contents undefined; NULL after recording an error.  Page-locked memory
+   comes from the backend `pinning`. */
+static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
+                                    tgi_memory memory, const tgi_backend *pinning)
+{
+    const bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
+    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, inside ? bytes : 0);
+    if (!s) return NULL;
+    s->data = inside                 ? (void *)(s + 1)
+              : memory == TGI_PINNED ? pinning->alloc_pinned(S, bytes)
+                                     : backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
+    if (!s->data) {
+        tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
+        tgi_free(S, s, s->block);
+        return NULL;
+    }
+    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->bytes = bytes;
-    s->data = inside ? (void *)(s + 1) : data;
     tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
     return s;
 }
@@ -5618,37 +5982,30 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
 static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
 {
     int64_t stride = 1;
-    int i;
     t->ndim = (uint8_t)ndim;
-    for (i = ndim - 1; i >= 0; --i) {
+    for (int i = ndim - 1; i >= 0; --i) {
         t->dim[i] = dims[i];
         t->stride[i] = stride;
         stride *= dims[i] ? dims[i] : 1;
     }
 }
 
-/* A new tensor of undefined contents, row-major, in some memory (see tgi_new_storage). */
+/* A new tensor, row-major, contents undefined; `memory` and `pinning` as in tgi_new_storage. */
 static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
                              const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
-    tg_tensor *t;
     int64_t numel = 0;
-    if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+    if (!tgi_dtype_known(dtype)) return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype));
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
-    if ((uint64_t)numel > SIZE_MAX / 2 / tgi_dtypes[dtype].size) {
-        tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)tgi_dtypes[dtype].size,
-                         backend->cached(S, index));
+    const size_t size = tgi_dtypes[dtype].size;
+    if ((uint64_t)numel > SIZE_MAX / 2 / size) {
+        tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size, backend->cached(S, index));
         return NULL;
     }
-    t = tgi_new_handle(S, op, dtype);
+    tg_tensor *t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size, memory, pinning);
-    if (!t->storage) {
-        t->ndim = 0;
-        tgi_unref(S, t);
-        return NULL;
-    }
+    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
+    if (!t->storage) return tgi_or_release(S, t, false);
     tgi_set_contiguous(t, ndim, dims);
     return t;
 }
@@ -5659,14 +6016,13 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
     return tgi_new_in(S, op, ndim, dims, dtype, backend, index, TGI_ORDINARY, NULL);
 }
 
-/* A new handle on t's storage, of t's shape: what views and detach start from.  No history. */
+/* A new handle on t's storage, of t's shape, without node or base.  Views and detach start from it. */
 static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
 {
     tg_tensor *y = tgi_new_handle(S, op, (tg_dtype)t->dtype);
     if (!y) return NULL;
     y->storage = t->storage;
-    if (t->storage->shared) TGI_ATOMIC_ADD(&t->storage->refs, 1);
-    else t->storage->refs++;
+    tgi_storage_ref(t->storage);
     y->offset = t->offset;
     y->ndim = t->ndim;
     memcpy(y->dim, t->dim, sizeof(int64_t) * t->ndim);
@@ -5674,28 +6030,28 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     return y;
 }
 
-/* Whether a kernel may read t, or write it, which waits in its device's order for what is still to come there.  An op's
-   inputs are so from tgi_begin on, and what it writes from tgi_begin_write on; others ask here. */
-static bool tgi_ready(tgi_thread *S, const tg_tensor *t, bool writing)
+/* Called before t is read or written: see tgi_wait_pending.  False after recording an error.  tgi_op_begin does it for
+   an op's inputs, tgi_op_begin_in_place for what the op writes. */
+static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
 {
     tgi_storage *s = t->storage;
-    return TGI_LIKELY(!s->marks && !(writing && s->shared)) || tgi_settle(S, s, writing);
+    return TGI_LIKELY(!s->pending && !(writing && s->shared)) || tgi_wait_pending(S, s, writing);
 }
 
-/* An operand for a kernel: t, which is ready, over its own dims. */
-static inline void tgi_point_at(tgi_operand *o, const tg_tensor *t)
+/* The operand of a kernel that loops over t's own dims.  tgi_wait_ready has to come first, and once more for what the
+   kernel writes. */
+static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
 {
-    int i;
     o->dtype = (tg_dtype)t->dtype;
     o->index = t->storage->index;
     o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
-    for (i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
+    for (int i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
 }
 
 static tgi_operand tgi_operand_of(const tg_tensor *t)
 {
     tgi_operand o;
-    tgi_point_at(&o, t);
+    tgi_operand_init(&o, t);
     return o;
 }
 
@@ -5708,26 +6064,29 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     loop.ndim = t->ndim;
     memcpy(loop.dim, t->dim, sizeof(int64_t) * t->ndim);
     loop.nargs = 1;
-    tgi_point_at(&loop.arg[0], t);
+    tgi_operand_init(&loop.arg[0], t);
     loop.scalar[0] = loop.scalar[1] = 0;
     return loop;
 }
 
-/* t's memory from its element `at` on, ready to be read or written; NULL after recording an error. */
+/* The address of t's element `at` (in elements from the first), ready to be read or written; NULL after recording an
+   error. */
 static void *tgi_bytes_at(tgi_thread *S, const tg_tensor *t, int64_t at, bool writing)
 {
-    if (!tgi_ready(S, t, writing)) return NULL;
+    if (!tgi_wait_ready(S, t, writing)) return NULL;
     return (char *)t->storage->data + (t->offset + at) * (int64_t)tgi_dtypes[t->dtype].size;
 }
 
+/* Counts a copy from one storage to another, where NULL is memory of the host. */
 static void tgi_count_moved(tgi_thread *S, const tgi_storage *to, const tgi_storage *from, size_t bytes)
 {
-    int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
+    const int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
     if (to_type == TG_DEV_CPU && from_type == TG_DEV_CPU) return;
     tgi_on_device(S, to_type, to ? to->index : 0)->received += (int64_t)bytes;
     tgi_on_device(S, from_type, from ? from->index : 0)->sent += (int64_t)bytes;
 }
 
+/* Copies bytes from host memory to t's elements from `at` on, or back; they lie in one piece. */
 static bool tgi_upload(tgi_thread *S, const tg_tensor *t, int64_t at, const void *host, size_t bytes)
 {
     const tgi_backend *backend = t->storage->backend;
@@ -5750,18 +6109,19 @@ static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *ho
 static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     tgi_loop loop = tgi_loop_over(y);
-    if (!tgi_ready(S, y, true) || !tgi_ready(S, x, false)) return false;
+    if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(x);
     return y->storage->backend->copy(S, &loop);
 }
 
+/* Whether s is a whole number that an int64_t can hold. */
 static bool tgi_is_integral(double s)
 {
     return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
 }
 
-static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+static bool tgi_fail_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     return tgi_fail(S, TG_ERR_DTYPE, op,
                     "%g is no value of a tensor of %s\n"
@@ -5769,29 +6129,22 @@ static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, doubl
                     value, tg_dtype_name(dtype));
 }
 
-/* Whether a tensor of the dtype can hold the number: an integer in range; any number in floats, and in bool, where it
-   is true unless 0. */
-static bool tgi_holds(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+/* Whether a tensor of this dtype can hold the number, else an error: floats hold any number, bool too (true unless 0),
+   integers a whole number in their range. */
+static bool tgi_check_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
     if (tgi_dtypes[dtype].floating || dtype == TG_BOOL) return true;
     if (tgi_is_integral(value) && (dtype == TG_I64 || (value >= low && value <= high))) return true;
-    return tgi_no_value_of(S, op, dtype, value);
+    return tgi_fail_value(S, op, dtype, value);
 }
 
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
 {
     tgi_loop loop = tgi_loop_over(y);
-    if (!tgi_ready(S, y, true)) return false;
+    if (!tgi_wait_ready(S, y, true)) return false;
     loop.scalar[0] = value;
     return y->storage->backend->fill(S, &loop);
-}
-
-/* t, if a kernel could fill it; else nothing is left of it. */
-static tg_tensor *tgi_made(tgi_thread *S, tg_tensor *t, bool ok)
-{
-    if (t && !ok) tgi_unref(S, t);
-    return ok ? t : NULL;
 }
 
 /* A new contiguous tensor of t's shape, dtype and device. */
@@ -5813,7 +6166,7 @@ static tg_tensor *tgi_full(tgi_thread *S, const char *op, tg_shape shape, double
                            tg_device device)
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
-    return t ? tgi_made(S, t, tgi_holds(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
+    return t ? tgi_or_release(S, t, tgi_check_value(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
 }
 
 static tg_tensor *tgi_full_default(const char *op, tg_shape shape, double value)
@@ -5826,7 +6179,8 @@ static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 {
     tgi_thread *S = tgi_self();
     tg_tensor *y = tgi_argument(S, op, "t", t) ? tgi_new_like(S, op, t) : NULL;
-    return y ? tgi_made(S, y, tgi_holds(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value)) : NULL;
+    return y ? tgi_or_release(S, y, tgi_check_value(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value))
+             : NULL;
 }
 
 tg_tensor *tg_empty(tg_shape shape)
@@ -5873,23 +6227,19 @@ static tg_tensor *tgi_arange(tgi_thread *S, const char *op, double start, double
                              tg_device device)
 {
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
-    double count = ceil((end - start) / step);
-    int64_t n = 0;
-    tg_tensor *t;
     if (!backend) return NULL;
-    if (!(step > 0 || step < 0))
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"), (tg_tensor *)NULL;
-    if (!tgi_is_finite(start) || !tgi_is_finite(end)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
-    }
+    if (!(step > 0 || step < 0)) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"));
+    if (!tgi_is_finite(start) || !tgi_is_finite(end))
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end));
     if ((end - start) * step < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign");
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign"));
     }
-    if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count), (tg_tensor *)NULL;
-    n = (int64_t)count;
-    t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
-    return t ? tgi_made(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
+    const double count = ceil((end - start) / step);
+    if (count > 1e15) return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count));
+    const int64_t n = (int64_t)count;
+    tg_tensor *t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
+    return t ? tgi_or_release(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
 }
 
 tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device)
@@ -5908,39 +6258,34 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     tgi_thread *S = tgi_self();
     tg_device device = S->default_device;
     const tgi_backend *backend = tgi_backend_for(S, "linspace", &device);
-    tg_tensor *t;
-    int64_t half = n / 2, rest = n - n / 2;
-    double step = n > 1 ? (b - a) / (double)(n - 1) : 0;
-    tgi_operand out;
     if (!backend) return NULL;
-    if (n < 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
-    t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
+    if (n < 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"));
+    tg_tensor *t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
     if (!t) return NULL;
-    if (n <= 1) return tgi_made(S, t, tgi_fill_elements(S, t, a));
-    out = tgi_operand_of(t); /* from both ends, so that the last one is b to the last bit */
-    if (!backend->arange(S, out, half, a, step)) return tgi_made(S, t, false);
+    if (n <= 1) return tgi_or_release(S, t, tgi_fill_elements(S, t, a));
+    /* The first half from a, the rest backwards from b, so that the last element is exactly b. */
+    const double step = (b - a) / (double)(n - 1);
+    tgi_operand out = tgi_operand_of(t);
+    if (!backend->arange(S, out, n / 2, a, step)) return tgi_or_release(S, t, false);
     out.data = (char *)out.data + (n - 1) * (int64_t)tgi_dtypes[t->dtype].size;
     out.stride[0] = -1;
-    return tgi_made(S, t, backend->arange(S, out, rest, b, -step));
+    return tgi_or_release(S, t, backend->arange(S, out, n - n / 2, b, -step));
 }
 
 tg_tensor *tg_eye(int64_t n)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *t;
-    tgi_loop loop;
     if (n < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n));
     }
-    t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
+    tg_tensor *t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
     if (!t) return NULL;
-    loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
+    tgi_loop loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
     loop.arg[0].stride[0] = n + 1;
     loop.scalar[0] = 1;
-    return tgi_made(S, t, t->storage->backend->fill(S, &loop));
+    return tgi_or_release(S, t, t->storage->backend->fill(S, &loop));
 }
 
 static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_shape shape, tg_dtype dtype,
@@ -5948,8 +6293,8 @@ static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_s
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
-    if (!data && t->storage->bytes) return tgi_null_argument(S, op, "data"), tgi_made(S, t, false);
-    return tgi_made(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
+    if (!data && t->storage->bytes) return tgi_or_release(S, t, tgi_null_argument(S, op, "data"));
+    return tgi_or_release(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
 }
 
 tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device)
@@ -5979,30 +6324,19 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
 {
     tgi_thread *S = tgi_self();
     int64_t numel;
-    tg_tensor *t;
-    tgi_storage *s;
     if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype));
     if (!tgi_shape_argument(S, "wrap", "shape", &shape)) return NULL;
     if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
-    if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
-    t = tgi_new_handle(S, "wrap", dtype);
+    if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
+    tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    s = (tgi_storage *)tgi_take(S, sizeof *s);
-    if (!s) {
-        tgi_no_memory(S, "wrap", sizeof *s);
-        tgi_unref(S, t);
-        return NULL;
-    }
-    memset(s, 0, sizeof *s);
-    s->refs = 1;
-    s->backend = &tgi_cpu;
-    s->block = sizeof *s;
-    s->data = data;
-    s->deleter = deleter;
-    s->user = user;
-    s->borrowed = true;
-    t->storage = s;
+    t->storage = tgi_new_storage_block(S, "wrap", &tgi_cpu, 0, 0);
+    if (!t->storage) return tgi_or_release(S, t, false);
+    t->storage->data = data;
+    t->storage->deleter = deleter;
+    t->storage->user = user;
+    t->storage->borrowed = true;
     tgi_set_contiguous(t, shape.ndim, shape.dim);
     return t;
 }
@@ -6017,10 +6351,57 @@ tg_status tg_set_default_device(tg_device device)
 
 /* ---- what a tensor is ---- */
 
-/* A dim of a tensor with ndim dims, counted from the end when negative; false after recording PyTorch's error. */
+static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
+{
+    return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
+}
+
+/* The dims of t whose size is not 1, smallest stride first; returns how many. */
+static int tgi_dims_by_stride(const tg_tensor *t, int order[TG_MAX_DIMS])
+{
+    int n = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (t->dim[i] == 1) continue;
+        int k = n++;
+        for (; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    return n;
+}
+
+/* Whether two elements of t are the same memory. */
+static bool tgi_overlaps_itself(const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t last = 0; /* the offset of the last element along the dims so far */
+    if (tgi_numel(t) == 0) return false;
+    for (int i = 0; i < n; ++i) {
+        const int64_t stride = t->stride[order[i]];
+        if (stride <= last) return true;
+        last += (t->dim[order[i]] - 1) * stride;
+    }
+    return false;
+}
+
+/* Whether t's elements lie one after the other in some order of the dims, without gap or overlap. */
+static bool tgi_is_dense(const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t count = 1; /* elements along the dims so far */
+    for (int i = 0; i < n; ++i) {
+        if (t->stride[order[i]] != count) return false;
+        count *= t->dim[order[i]];
+    }
+    return count != 0;
+}
+
+/* Makes *dim, which counts from the end if it is negative, an index in [0, ndim); false after recording PyTorch's
+   error. */
 static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 {
-    int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
+    const int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
     if (*dim < -n || *dim >= n) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension out of range (expected to be in range of [%d, %d], but got %d)",
                         -n, n - 1, *dim);
@@ -6029,19 +6410,19 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
     return true;
 }
 
-/* Whether the argument t of a getter can be used.  A getter does not begin the state of a thread. */
-static bool tgi_gets(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
+/* Whether t, the argument of a getter, can be used.  Does not begin the state of the thread. */
+static bool tgi_check_tensor(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
 
 int tg_ndim(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "ndim")) return 0;
+    if (!tgi_check_tensor(t, "ndim")) return 0;
     return t->ndim;
 }
 
 static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, const int64_t *list)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_gets(t, op)) return 0;
+    if (!tgi_check_tensor(t, op)) return 0;
     if (t->ndim == 0) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension specified as %d but tensor has no dimensions", dim), 0;
     }
@@ -6053,19 +6434,19 @@ int64_t tg_stride(const tg_tensor *t, int dim) { return tgi_size_at(t, "stride",
 
 int64_t tg_numel(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "numel")) return 0;
+    if (!tgi_check_tensor(t, "numel")) return 0;
     return tgi_numel(t);
 }
 
 tg_shape tg_shape_of(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "shape_of")) return TG_SCALAR;
+    if (!tgi_check_tensor(t, "shape_of")) return TG_SCALAR;
     return tg_make_shape(t->ndim, t->dim);
 }
 
 tg_dtype tg_dtype_of(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "dtype_of")) return TG_F32;
+    if (!tgi_check_tensor(t, "dtype_of")) return TG_F32;
     return (tg_dtype)t->dtype;
 }
 
@@ -6080,21 +6461,20 @@ static tg_device tgi_device_of(const tg_tensor *t)
 tg_device tg_device_of(const tg_tensor *t)
 {
     static const tg_device cpu = TG_CPU_INIT;
-    if (!tgi_gets(t, "device_of")) return cpu;
+    if (!tgi_check_tensor(t, "device_of")) return cpu;
     return tgi_device_of(t);
 }
 
 bool tg_is_cuda(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "is_cuda")) return false;
+    if (!tgi_check_tensor(t, "is_cuda")) return false;
     return t->storage->backend->type == TG_DEV_CUDA;
 }
 
 static bool tgi_is_contiguous(const tg_tensor *t)
 {
     int64_t n = 1;
-    int i;
-    for (i = t->ndim - 1; i >= 0; --i) {
+    for (int i = t->ndim - 1; i >= 0; --i) {
         if (t->dim[i] == 0) return true;
         if (t->dim[i] != 1 && t->stride[i] != n) return tgi_numel(t) == 0;
         n *= t->dim[i];
@@ -6104,21 +6484,15 @@ static bool tgi_is_contiguous(const tg_tensor *t)
 
 bool tg_is_contiguous(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "is_contiguous")) return false;
+    if (!tgi_check_tensor(t, "is_contiguous")) return false;
     return tgi_is_contiguous(t);
-}
-
-int64_t tg_version_of(const tg_tensor *t)
-{
-    if (!tgi_gets(t, "version_of")) return 0;
-    return t->storage->version;
 }
 
 static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
 {
     *copy = NULL;
     if (!name || !*name) return true;
-    *copy = (char *)tgi_take(S, strlen(name) + 1);
+    *copy = (char *)tgi_alloc(S, strlen(name) + 1);
     if (!*copy) return tgi_no_memory(S, "set_name", strlen(name) + 1);
     strcpy(*copy, name);
     return true;
@@ -6127,14 +6501,15 @@ static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
 tg_status tg_set_name(tg_tensor *t, const char *name)
 {
     tgi_thread *S = tgi_self();
-    char *copy, *second, **made_by;
+    char *copy;
     if (!tgi_argument(S, "set_name", "t", t)) return tgi_failed(S);
     if (!tgi_copy_name(S, name, &copy)) return TG_ERR_MEMORY;
-    made_by = tgi_history.name(t);
-    if (made_by) { /* the tape outlives the tensor, and the step player names what a node made */
+    char **node_name = tgi_history.name(t);
+    if (node_name) { /* a copy: the node may outlive the tensor, and tg_backward_step shows the name */
+        char *second;
         if (!tgi_copy_name(S, name, &second)) return tgi_free_name(S, copy), TG_ERR_MEMORY;
-        tgi_free_name(S, *made_by);
-        *made_by = second;
+        tgi_free_name(S, *node_name);
+        *node_name = second;
     }
     tgi_free_name(S, t->name);
     t->name = copy;
@@ -6143,19 +6518,19 @@ tg_status tg_set_name(tg_tensor *t, const char *name)
 
 const char *tg_name(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "name")) return "";
+    if (!tgi_check_tensor(t, "name")) return "";
     return t->name ? t->name : "";
 }
 
 /* ---- elements ---- */
 
-/* One element's bytes, from any device. */
+/* Copies the bytes of one element from any device. */
 static bool tgi_read_element(tgi_thread *S, const tg_tensor *t, int64_t at, void *element)
 {
     return tgi_download(S, t, at, element, tgi_dtypes[t->dtype].size);
 }
 
-/* An element's bytes to and from double or int64, by the CPU's conversions. */
+/* Converts one element in host memory. */
 static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, const void *from, tg_dtype from_dtype)
 {
     tgi_loop loop;
@@ -6168,7 +6543,7 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
     return tgi_cpu.copy(S, &loop);
 }
 
-/* The only element of t, in another dtype. */
+/* The only element of t, as dtype. */
 static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, tg_dtype dtype)
 {
     int64_t element[1];
@@ -6194,17 +6569,17 @@ int64_t tg_item_i64(tg_tensor *t)
     return tgi_item(tgi_self(), "item_i64", t, &value, TG_I64) ? value : 0;
 }
 
-/* Where an index points, in elements from the first one. */
+/* Stores the distance of the element at `index` from the first one, in elements. */
 static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape index, int64_t *at)
 {
-    int i;
     if (!tgi_argument(S, op, "t", t) || !tgi_shape_argument(S, op, "index", &index)) return false;
     if (index.ndim != t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim,
                         t->ndim, tgi_shape_text(t).text);
     }
-    for (*at = 0, i = 0; i < t->ndim; ++i) {
-        int64_t k = index.dim[i];
+    *at = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        const int64_t k = index.dim[i];
         if (k < -t->dim[i] || k >= t->dim[i]) {
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld",
                             (long long)k, i, (long long)t->dim[i]);
@@ -6225,18 +6600,15 @@ double tg_get(tg_tensor *t, tg_shape index)
 
 void *tg_data(tg_tensor *t)
 {
-    if (!tgi_gets(t, "data")) return NULL;
-    return tgi_bytes_at(tgi_self(), t, 0, true); /* its user may write */
+    if (!tgi_check_tensor(t, "data")) return NULL;
+    return tgi_bytes_at(tgi_self(), t, 0, true); /* the caller may write through the pointer */
 }
 
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
-    bool other, far, gaps;
-    if (!tgi_gets(t, op)) return NULL;
-    other = t->dtype != (uint8_t)dtype;
-    far = !t->storage->backend->host;
-    gaps = !tgi_is_contiguous(t);
+    if (!tgi_check_tensor(t, op)) return NULL;
+    const bool other = t->dtype != (uint8_t)dtype, far = !t->storage->backend->host, gaps = !tgi_is_contiguous(t);
     if (other || far || gaps) {
         char dtypes[40] = "";
         if (other) {
@@ -6260,20 +6632,17 @@ int64_t *tg_data_i64(tg_tensor *t) { return (int64_t *)tgi_host_data(t, "data_i6
 
 tg_tensor *tg_touch_(tg_tensor *t)
 {
-    if (!tgi_gets(t, "touch_")) return NULL;
-    if (!tgi_ready(tgi_self(), t, true)) return NULL;
-    tgi_wrote(tgi_self(), t->storage, "touch_");
+    if (!tgi_check_tensor(t, "touch_")) return NULL;
+    if (!tgi_wait_ready(tgi_self(), t, true)) return NULL;
+    tgi_bump_version(tgi_self(), t->storage, "touch_");
     return t;
 }
 
 tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *dense = t;
-    size_t need;
-    bool ok;
     if (!tgi_argument(S, "copy_out", "t", t)) return tgi_failed(S);
-    need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    const size_t need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (need != bytes) {
         tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
                  tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need,
@@ -6282,20 +6651,20 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     }
     if (need == 0) return TG_OK;
     if (!dst) return tgi_null_argument(S, "copy_out", "dst"), tgi_failed(S);
+    tg_tensor *source = t;
     if (!tgi_is_contiguous(t)) {
-        dense = tgi_new_like(S, "copy_out", t);
-        if (!dense) return TG_ERR_MEMORY;
-        if (!tgi_copy_elements(S, dense, t)) return tgi_unref(S, dense), tgi_failed(S);
+        source = tgi_new_like(S, "copy_out", t);
+        if (!source) return TG_ERR_MEMORY;
     }
-    ok = tgi_download(S, dense, 0, dst, need);
-    if (dense != t) tgi_unref(S, dense);
+    const bool ok = (source == t || tgi_copy_elements(S, source, t)) && tgi_download(S, source, 0, dst, need);
+    if (source != t) tgi_unref(S, source);
     return ok ? TG_OK : tgi_failed(S);
 }
 
 /* ======== @@TAPE ==================================================================================================
 
    Every recorded op makes one node, numbered as it is made; edges go from newer nodes to older ones, always. A
-   tensor owns the node that made it; a node owns older nodes through its edges and pins the tensors that its rule
+   tensor owns the node that made it; a node owns older nodes through its edges and saved_refs the tensors that its rule
    saved, never their handles: so nothing can form a cycle. Backward runs the newest node that has a gradient until
    none is left. */
 
@@ -6306,27 +6675,32 @@ typedef struct {
     int64_t i, j;
     int dim, flag, listed;
     const int64_t *list;
-} tgi_attr;
+} tgi_op_params;
 
 /* Where a view lies in its base: both relative to the base's first element. */
 typedef struct {
     int base_ndim, ndim;
     int64_t base_dim[TG_MAX_DIMS], base_stride[TG_MAX_DIMS];
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS], offset;
-} tgi_geometry;
+} tgi_view_info;
 
 typedef struct { tgi_node *node; tg_tensor *leaf; int output; } tgi_edge; /* both NULL: no gradient is wanted */
 
-/* A saved tensor: which >= 0 is the input of that number, -1 - k is output k, TGI_EXTRA neither. */
-enum { TGI_EXTRA = INT_MIN };
+/* A saved tensor: which >= 0 is the input of that number, -1 - k is output k, TGI_SAVED_OTHER neither. */
+enum { TGI_SAVED_OTHER = INT_MIN };
 typedef struct { tg_tensor *t; uint32_t version; int which; } tgi_saved;
 
 /* What an output was like: a gradient for it must be the same. */
-typedef struct { const tgi_backend *backend; int index; uint8_t dtype, ndim; const int64_t *dim; } tgi_meta;
+typedef struct {
+    const tgi_backend *backend;
+    int index;
+    uint8_t dtype, ndim;
+    const int64_t *dim;
+} tgi_output_info;
 
 enum {
-    TGI_FREED = 1, /* a backward has dropped what was saved */
-    TGI_SLICES = 2 /* the op wrote in place through a view: the rule sees the view of g, its base gets the rest */
+    TGI_FREED = 1,     /* a backward has dropped what was saved */
+    TGI_WROTE_VIEW = 2 /* the op wrote in place through a view: the rule sees the view of g, its base gets the rest */
 };
 
 struct tgi_node {
@@ -6336,23 +6710,23 @@ struct tgi_node {
     uint16_t flags;
     const struct tgi_op *op;
     uint64_t number;
-    tgi_record *record; /* in a running backward */
+    tgi_grad_slot *slot; /* in a running backward */
     tgi_hook_entry *hooks;
-    tgi_geometry *view;
+    tgi_view_info *view;
     tg_ctx *ctx; /* of a custom op or a checkpoint */
     size_t block;
     char *name;          /* of output 0, or NULL */
     tgi_edge *edge;      /* [inputs]; in the tail, as all below */
     tgi_saved *saved;    /* [saves] */
-    tgi_meta *meta;      /* [outputs] */
-    tgi_attr *attr;
+    tgi_output_info *meta; /* [outputs] */
+    tgi_op_params *params;
 };
 
 /* A node or leaf that has received a gradient in a run, and waits. */
-struct tgi_record {
-    tgi_record *outer;           /* the same node's record in another live run */
-    tgi_record *child, *sibling; /* in the queue */
-    tgi_record *all;             /* the run's other records */
+struct tgi_grad_slot {
+    tgi_grad_slot *outer;           /* the same node's record in another live run */
+    tgi_grad_slot *child, *sibling; /* in the queue */
+    tgi_grad_slot *all;             /* the run's other records */
     uint64_t run, number;
     tgi_node *node;
     tg_tensor *leaf;
@@ -6385,7 +6759,7 @@ struct tg_ctx {
     int n_in, n_out;
     tg_tensor *const *in;
     tg_tensor **out;
-    uint64_t differentiable_not; /* a bit per output */
+    uint64_t non_differentiable; /* a bit per output */
     int saves, room;
     tg_tensor **save;             /* while forward runs; then they are in the node */
     struct tgi_ctx_block *blocks; /* of tg_ctx_alloc, and the name */
@@ -6398,7 +6772,7 @@ typedef struct {
     tgi_thread *S;
     tg_backward_run *run;
     tgi_node *node;
-    const tgi_attr *attr;
+    const tgi_op_params *params;
     tg_tensor **grad;   /* [outputs] */
     uint64_t received;  /* a bit per output: not only zeros that stand for none */
     tg_tensor **result; /* [inputs] */
@@ -6459,8 +6833,8 @@ static const tgi_op *tgi_op_row(int op)
 
 /* The tape knows no op: these few it reaches through pointers. */
 static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims);
-static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_geometry *view);
-static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_geometry *view);
+static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *view);
+static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_view_info *view);
 static const struct {
     tg_tensor *(*add)(tg_tensor *, tg_tensor *);
     tg_tensor *(*add_)(tg_tensor *, tg_tensor *);
@@ -6469,25 +6843,25 @@ static const struct {
     tg_tensor *(*any)(tg_tensor *);
     tg_tensor *(*to)(tg_tensor *, tg_device, tg_dtype, int);
     tg_tensor *(*sum_to)(tg_tensor *, int, const int64_t *);
-    tg_tensor *(*as_strided)(tg_tensor *, const tgi_geometry *);
-    tg_tensor *(*scatter_view)(tg_tensor *, tg_tensor *, const tgi_geometry *);
+    tg_tensor *(*as_strided)(tg_tensor *, const tgi_view_info *);
+    tg_tensor *(*scatter_view)(tg_tensor *, tg_tensor *, const tgi_view_info *);
 } tgi_reach = {tg_add, tg_add_, tg_clone, tg_isnan, tg_any, tg_to_ex, tgi_sum_to, tgi_as_strided, tgi_scatter_view};
 
 /* ---- nodes ---- */
 
 /* A node with room for its tail, not yet on the tape; NULL after recording an error. */
 static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
-                              tg_tensor *const *out, const tgi_attr *attr, const tgi_geometry *view)
+                              tg_tensor *const *out, const tgi_op_params *params, const tgi_view_info *view)
 {
-    size_t list_bytes = attr ? sizeof(int64_t) * (size_t)attr->listed : 0,
-           attr_bytes = attr ? sizeof *attr + list_bytes : 0;
+    size_t list_bytes = params ? sizeof(int64_t) * (size_t)params->listed : 0,
+           params_bytes = params ? sizeof *params + list_bytes : 0;
     size_t bytes = sizeof(tgi_node) + sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_saved) * (size_t)saves +
-                   sizeof(tgi_meta) * (size_t)outputs + attr_bytes;
+                   sizeof(tgi_output_info) * (size_t)outputs + params_bytes;
     tgi_node *n;
     char *tail;
     int i;
     for (i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
-    n = (tgi_node *)tgi_take(S, bytes);
+    n = (tgi_node *)tgi_alloc(S, bytes);
     if (!n) return tgi_no_memory(S, op->name, bytes), n;
     memset(n, 0, sizeof *n + sizeof(tgi_edge) * (size_t)inputs);
     n->refs = 1;
@@ -6498,16 +6872,16 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
     tail = (char *)(n + 1);
     n->edge = (tgi_edge *)(void *)tail, tail += sizeof(tgi_edge) * (size_t)inputs;
     n->saved = (tgi_saved *)(void *)tail, tail += sizeof(tgi_saved) * (size_t)saves;
-    n->meta = (tgi_meta *)(void *)tail, tail += sizeof(tgi_meta) * (size_t)outputs;
-    if (attr) {
-        n->attr = (tgi_attr *)(void *)tail;
-        *n->attr = *attr;
-        n->attr->list = (const int64_t *)(void *)(tail + sizeof *attr);
-        if (list_bytes) memcpy(tail + sizeof *attr, attr->list, list_bytes);
-        tail += attr_bytes;
+    n->meta = (tgi_output_info *)(void *)tail, tail += sizeof(tgi_output_info) * (size_t)outputs;
+    if (params) {
+        n->params = (tgi_op_params *)(void *)tail;
+        *n->params = *params;
+        n->params->list = (const int64_t *)(void *)(tail + sizeof *params);
+        if (list_bytes) memcpy(tail + sizeof *params, params->list, list_bytes);
+        tail += params_bytes;
     }
     for (i = 0; i < outputs; ++i) {
-        tgi_meta *m = &n->meta[i];
+        tgi_output_info *m = &n->meta[i];
         m->backend = out[i]->storage->backend;
         m->index = out[i]->storage->index;
         m->dtype = out[i]->dtype;
@@ -6517,9 +6891,9 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
         tail += sizeof(int64_t) * m->ndim;
     }
     if (view) {
-        n->view = (tgi_geometry *)tgi_take(S, sizeof *view);
+        n->view = (tgi_view_info *)tgi_alloc(S, sizeof *view);
         if (!n->view) {
-            tgi_give_back(S, n, bytes);
+            tgi_free(S, n, bytes);
             tgi_no_memory(S, op->name, sizeof *view);
             return NULL;
         }
@@ -6539,7 +6913,7 @@ static void tgi_node_link(tgi_thread *S, tgi_node *n)
 static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
 {
     int i;
-    for (i = 0; i < n->saves; ++i) tgi_unpin(S, n->saved[i].t);
+    for (i = 0; i < n->saves; ++i) tgi_saved_unref(S, n->saved[i].t);
     S->stats.saved -= n->saves;
     n->saves = 0;
 }
@@ -6548,19 +6922,19 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx);
 static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
 static void tgi_node_unref(tgi_thread *S, tgi_node *n);
 
-static void tgi_node_bury(tgi_thread *S, tgi_node *n)
+static void tgi_node_free(tgi_thread *S, tgi_node *n)
 {
     int i;
     tgi_drop_saved(S, n);
     for (i = 0; i < n->inputs; ++i) {
         if (n->edge[i].node) tgi_node_unref(S, n->edge[i].node);
-        if (n->edge[i].leaf) tgi_unpin(S, n->edge[i].leaf);
+        if (n->edge[i].leaf) tgi_saved_unref(S, n->edge[i].leaf);
     }
     if (n->hooks) tgi_hooks_free(S, &n->hooks);
     if (n->ctx) tgi_ctx_free(S, n->ctx);
     tgi_free_name(S, n->name);
-    tgi_give_back(S, n->view, sizeof *n->view);
-    tgi_give_back(S, n, n->block);
+    tgi_free(S, n->view, sizeof *n->view);
+    tgi_free(S, n, n->block);
 }
 
 /* Nodes die through a worklist: a chain of any length is freed without recursion. */
@@ -6571,15 +6945,15 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n)
         tgi_unlink(&n->link);
         S->stats.nodes--;
     }
-    n->link.next = (tgi_link *)(void *)S->dying;
-    S->dying = n;
-    if (S->draining) return;
-    S->draining = true;
-    while ((n = S->dying) != NULL) {
-        S->dying = (tgi_node *)(void *)n->link.next;
-        tgi_node_bury(S, n);
+    n->link.next = (tgi_link *)(void *)S->ended_nodes;
+    S->ended_nodes = n;
+    if (S->releasing_nodes) return;
+    S->releasing_nodes = true;
+    while ((n = S->ended_nodes) != NULL) {
+        S->ended_nodes = (tgi_node *)(void *)n->link.next;
+        tgi_node_free(S, n);
     }
-    S->draining = false;
+    S->releasing_nodes = false;
 }
 
 /* Where gradients for t go. */
@@ -6591,7 +6965,7 @@ static void tgi_set_edge(tgi_edge *e, tg_tensor *t)
         t->node->refs++;
     } else {
         e->leaf = t;
-        tgi_pin(t);
+        tgi_saved_ref(t);
     }
 }
 
@@ -6601,7 +6975,7 @@ static void tgi_save_tensor(tgi_thread *S, tgi_node *n, tg_tensor *t, int which,
     s->t = t;
     s->which = which;
     s->version = version;
-    tgi_pin(t);
+    tgi_saved_ref(t);
     S->stats.saved++;
 }
 
@@ -6625,7 +6999,7 @@ static void tgi_set_node(tgi_thread *S, tg_tensor *t, tgi_node *n, int output)
     if (old) tgi_node_unref(S, old);
 }
 
-static void tgi_geometry_of(tgi_geometry *g, const tg_tensor *base, const tg_tensor *view)
+static void tgi_view_info_of(tgi_view_info *g, const tg_tensor *base, const tg_tensor *view)
 {
     g->base_ndim = base->ndim;
     g->ndim = view->ndim;
@@ -6638,14 +7012,14 @@ static void tgi_geometry_of(tgi_geometry *g, const tg_tensor *base, const tg_ten
 
 /* A view whose base was rewritten in place gets a new node on the base's new history.  False after recording an
    error. */
-static bool tgi_sync(tgi_thread *S, tg_tensor *t)
+static bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
 {
     tg_tensor *base = t->base;
-    tgi_geometry view;
+    tgi_view_info view;
     tgi_node *n;
     if (TGI_LIKELY(!base || t->history == base->history)) return true;
     if (base->flags & TGI_REQUIRES_GRAD) {
-        tgi_geometry_of(&view, base, t);
+        tgi_view_info_of(&view, base, t);
         n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &view);
         if (!n) return false;
         tgi_set_edge(&n->edge[0], base);
@@ -6654,370 +7028,6 @@ static bool tgi_sync(tgi_thread *S, tg_tensor *t)
     }
     t->history = base->history;
     return true;
-}
-
-/* ---- recording: begin, outputs, a kernel, finish ---- */
-
-typedef struct {
-    tgi_thread *S;
-    const tgi_op *op;
-    const char *name; /* of the function that was called, for messages */
-    const tgi_backend *backend; /* where the inputs live: where the op runs */
-    int index;
-    bool records; /* an input requires grad, and grad mode is on */
-    bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
-    int nin, nout;
-    tg_tensor *const *in;
-    tg_tensor *held[3], **out, *made[2]; /* out is made, or the user's list */
-    bool has_attr;
-    tgi_attr attr;
-    int64_t numbers[TGI_NUMBERS]; /* room for attr.list */
-    tgi_geometry *view;
-    /* in place */
-    tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
-    tgi_node *node, *view_node;
-    tgi_geometry target_view;
-} tgi_call;
-
-static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
-{
-    return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
-}
-
-/* "weight 'fc1.weight'" */
-static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
-{
-    tgi_text name = tgi_argument_name(arguments, i, nin);
-    size_t used = strlen(name.text);
-    if (tgi_name_of(t)) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", tgi_name_of(t));
-    return name;
-}
-
-/* How much an input should stay where it is: what is written in place must; a weight had better, since it would have
-   to travel again at every step; else what is on a GPU. */
-static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
-{
-    const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
-                        (!t->node && (t->flags & TGI_REQUIRES_GRAD));
-    return written ? 3 : weight ? 2 : !t->storage->backend->host;
-}
-
-/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))". */
-static tgi_text tgi_mending_move(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
-{
-    const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
-    const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
-                         tgi_stays(name[0].text, in[i], in_place && i == 0);
-    const tg_device device = tgi_device_of(in[k_moves ? i : k]);
-    tgi_text hint, to;
-    if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
-    else snprintf(to.text, sizeof to.text, "TG_CUDA(%d)", device.index);
-    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name[k_moves].text, name[k_moves].text,
-             to.text);
-    return hint;
-}
-
-/* Input i is not where input k is: PyTorch's sentence, with what to do. */
-static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
-                             int nin, bool in_place)
-{
-    return tgi_fail(S, TG_ERR_DEVICE, op,
-                    "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
-                    "on %s\n%s",
-                    tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                    tg_device_str(tgi_device_of(in[k])), tgi_mending_move(arguments, i, k, in, nin, in_place).text);
-}
-
-/* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
-   one place. */
-static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
-{
-    int i, first = -1;
-    for (i = 0; i < nin; ++i) {
-        if (!in[i]) continue;
-        if (first < 0) first = i;
-        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
-    }
-    return true;
-}
-
-/* The same for up to four tensors, of which the first `required` must not be NULL; and that each can be used. */
-static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
-                         tg_tensor *b, tg_tensor *c, tg_tensor *d)
-{
-    tg_tensor *in[4];
-    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
-    return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
-}
-
-static bool tgi_watch_note(tgi_thread *S, tg_tensor *t);
-
-/* A call of an op by a public function of that name. */
-static bool tgi_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
-{
-    tgi_thread *S = tgi_self();
-    int i, elsewhere = 0; /* an input that is not where the first is */
-    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
-    c->S = S;
-    c->op = tgi_op_row(op);
-    c->name = name ? name : c->op->name;
-    c->in = in;
-    c->nin = nin;
-    c->nout = 0;
-    c->out = c->made;
-    c->records = c->has_attr = c->mixed = false;
-    memset(&c->attr, 0, sizeof c->attr);
-    c->attr.list = c->numbers;
-    c->view = NULL;
-    c->target = c->before = NULL;
-    c->node = c->view_node = NULL;
-    for (i = 0; i < nin; ++i) {
-        tg_tensor *t = in[i];
-        if (!TGI_LIKELY(tgi_usable(S, t)))
-            return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
-        if (!tgi_sync(S, t)) return false;
-        if (!TGI_LIKELY(!t->storage->marks) && !tgi_settle(S, t->storage, false)) return false;
-        if (t->flags & TGI_REQUIRES_GRAD) {
-            if (!S->grad_off) c->records = true;
-            if (S->watch && !tgi_watch_note(S, t)) return false;
-        }
-        if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
-    }
-    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
-    if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
-    c->backend = in[0]->storage->backend;
-    c->index = in[0]->storage->index;
-    return true;
-}
-
-static bool tgi_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
-{
-    return tgi_begin_as(c, NULL, op, in, nin);
-}
-
-static bool tgi_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
-{
-    c->held[0] = a;
-    return tgi_begin_as(c, name, op, c->held, 1);
-}
-
-static bool tgi_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_begin1_as(c, NULL, op, a); }
-
-static bool tgi_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
-{
-    c->held[0] = a;
-    c->held[1] = b;
-    return tgi_begin(c, op, c->held, 2);
-}
-
-static bool tgi_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
-{
-    c->held[0] = a;
-    c->held[1] = b;
-    c->held[2] = d;
-    return tgi_begin(c, op, c->held, 3);
-}
-
-/* One more output: a new tensor where the inputs live. */
-static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
-{
-    tg_tensor *y = tgi_new(c->S, c->name, ndim, dims, dtype, c->backend, c->index);
-    if (y) c->out[c->nout++] = y;
-    return y;
-}
-
-static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtype)
-{
-    return tgi_output(c, t->ndim, t->dim, dtype);
-}
-
-static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
-
-/* Whether input i is saved for the rule. */
-static bool tgi_saves_input(const tgi_call *c, int i)
-{
-    int needs = c->op->needs;
-    if (i >= 3) return false;
-    return (needs & (1 << i)) || (i == 0 && (needs & TGI_NEEDS_A_FOR_B) && tgi_wants_grad(c, 1)) ||
-           (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
-}
-
-static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
-{
-    int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
-    for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
-    if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
-    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_attr ? &c->attr : NULL,
-                        c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
-}
-
-/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
-   did. */
-static tg_tensor *tgi_finish(tgi_call *c, bool ok)
-{
-    tgi_thread *S = c->S;
-    tgi_node *n = NULL;
-    int i;
-    ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
-    if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
-        n = tgi_call_node(c, c->out, c->nout);
-        ok = n != NULL;
-    }
-    if (!ok) {
-        while (c->nout > 0) {
-            tgi_unref(S, c->out[--c->nout]);
-            c->out[c->nout] = NULL;
-        }
-        return NULL;
-    }
-    if (!n) return c->out[0];
-    for (i = 0; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
-        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
-    }
-    for (i = 0; i < c->nout; ++i) {
-        tg_tensor *y = c->out[i];
-        if (c->op->needs & (i ? TGI_NEEDS_Y2 : TGI_NEEDS_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
-        if (!tgi_dtypes[y->dtype].floating) continue;
-        y->node = n;
-        y->output = i;
-        y->flags |= TGI_REQUIRES_GRAD;
-        if (i > 0) n->refs++;
-    }
-    tgi_node_link(S, n);
-    return c->out[0];
-}
-
-/* ---- in place ---- */
-
-/* Whether two elements of t are the same memory. */
-static bool tgi_overlaps_itself(const tg_tensor *t)
-{
-    int order[TG_MAX_DIMS], n = 0, i, k;
-    int64_t reach = 0; /* the furthest element of the dims so far */
-    for (i = 0; i < t->ndim; ++i) {
-        if (t->dim[i] == 0) return false;
-        if (t->dim[i] == 1) continue;
-        for (k = n++; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (i = 0; i < n; ++i) {
-        if (t->stride[order[i]] <= reach) return true;
-        reach += (t->dim[order[i]] - 1) * t->stride[order[i]];
-    }
-    return false;
-}
-
-/* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
-static bool tgi_may_write(tgi_call *c, tg_tensor *t)
-{
-    tgi_thread *S = c->S;
-    const char *op = c->name;
-    tg_tensor *base = t->base ? t->base : t;
-    bool tracked; /* a view whose base has a history, or would get one */
-    if (tgi_overlaps_itself(t)) {
-        return tgi_fail(
-            S, TG_ERR_ARGUMENT, op,
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-            "location.\nwrite to a copy of its own: tg_clone(t)");
-    }
-    if (S->grad_off) return true;
-    tracked = t->base && (c->records || (base->flags & TGI_REQUIRES_GRAD));
-    if (tracked && (t->flags & TGI_MULTI_VIEW)) {
-        return tgi_fail(
-            S, TG_ERR_GRAPH, op,
-            "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
-            "returns multiple views. Such functions do not allow the output views to be modified inplace. You "
-            "should replace the inplace operation by an out-of-place one.",
-            (int)t->output, t->node ? t->node->op->name : "split");
-    }
-    if (tracked && (t->flags & TGI_NO_GRAD_VIEW)) {
-        return tgi_fail(
-            S, TG_ERR_GRAPH, op,
-            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
-            "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
-    }
-    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
-        return tgi_fail(S, TG_ERR_GRAPH, op,
-                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
-                        "write to it inside TG_NO_GRAD; or write to a copy",
-                        t->base ? "view of a " : "", tgi_shape_text(t).text);
-    }
-    return true;
-}
-
-/* After tgi_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
-static bool tgi_begin_write(tgi_call *c)
-{
-    tgi_thread *S = c->S;
-    tg_tensor *t = c->in[0];
-    if (!tgi_may_write(c, t)) return false;
-    if (!tgi_ready(S, t, true)) return false;
-    c->target = t;
-    if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
-    if (t->base) {
-        tgi_geometry_of(&c->target_view, t->base, t);
-        c->view_node = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &c->target_view);
-        if (!c->view_node) return false;
-    }
-    c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
-    if (c->node && tgi_saves_input(c, 0)) {
-        c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
-        if (c->before && !tgi_copy_elements(S, c->before, t)) {
-            tgi_unref(S, c->before);
-            c->before = NULL;
-        }
-    }
-    if (c->node && (c->before || !tgi_saves_input(c, 0))) return true;
-    if (c->node) tgi_node_unref(S, c->node);
-    if (c->view_node) tgi_node_unref(S, c->view_node);
-    c->node = c->view_node = NULL;
-    return false;
-}
-
-/* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
-static tg_tensor *tgi_finish_write(tgi_call *c, bool ok)
-{
-    tgi_thread *S = c->S;
-    tg_tensor *t = c->target, *base = t->base ? t->base : t;
-    tgi_node *n = c->node;
-    uint32_t before = t->storage->version;
-    int i;
-    if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
-        if (n) tgi_node_unref(S, n);
-        if (c->view_node) tgi_node_unref(S, c->view_node);
-        tgi_unref(S, c->before);
-        return NULL;
-    }
-    tgi_wrote(S, t->storage, c->name);
-    if (!n) return t;
-    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
-    for (i = 1; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
-    }
-    if (c->before) {
-        tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
-        tgi_unref(S, c->before);
-    }
-    for (i = 1; i < c->nin; ++i) { /* an input on the same storage was saved as it was before: backward will notice */
-        tg_tensor *x = c->in[i];
-        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
-    }
-    if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
-    tgi_node_link(S, n);
-    if (base != t) {
-        n->flags |= TGI_SLICES;
-        tgi_set_node(S, base, n, 0);
-        base->history++;
-        tgi_set_edge(&c->view_node->edge[0], base);
-        tgi_node_link(S, c->view_node);
-        tgi_set_node(S, t, c->view_node, 0);
-        t->history = base->history;
-    } else {
-        tgi_set_node(S, t, n, 0);
-        t->history++;
-    }
-    return t;
 }
 
 /* ---- modes and leaves ---- */
@@ -7035,19 +7045,22 @@ bool tg_set_grad_enabled(bool on)
 void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
 
 /* Whether t can be used; brings a view's history up to date, which the getters that take const need, too. */
-static bool tgi_synced(const tg_tensor *t, const char *op)
+static bool tgi_check_refreshed(const tg_tensor *t, const char *op)
 {
     tgi_thread *S = tgi_self();
-    return tgi_argument(S, op, "t", t) && tgi_sync(S, (tg_tensor *)(uintptr_t)t);
+    return tgi_argument(S, op, "t", t) && tgi_refresh_view(S, (tg_tensor *)(uintptr_t)t);
 }
 
-bool tg_requires_grad(const tg_tensor *t) { return tgi_synced(t, "requires_grad") && (t->flags & TGI_REQUIRES_GRAD); }
-bool tg_is_leaf(const tg_tensor *t) { return tgi_synced(t, "is_leaf") && !t->node; }
+bool tg_requires_grad(const tg_tensor *t)
+{
+    return tgi_check_refreshed(t, "requires_grad") && (t->flags & TGI_REQUIRES_GRAD);
+}
+bool tg_is_leaf(const tg_tensor *t) { return tgi_check_refreshed(t, "is_leaf") && !t->node; }
 
 tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_synced(t, "set_requires_grad")) return NULL;
+    if (!tgi_check_refreshed(t, "set_requires_grad")) return NULL;
     if (on && !tgi_dtypes[t->dtype].floating) {
         tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad",
                  "only Tensors of floating point dtype can require gradients, not %s",
@@ -7067,7 +7080,7 @@ tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
 tg_tensor *tg_param(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_synced(t, "param")) return NULL;
+    if (!tgi_check_refreshed(t, "param")) return NULL;
     if (t->node) {
         tgi_fail(S, TG_ERR_GRAPH, "param",
                  "a parameter is a leaf, but this tensor was computed from others that require grad\n"
@@ -7075,7 +7088,7 @@ tg_tensor *tg_param(tg_tensor *t)
         return NULL;
     }
     if (!tg_set_requires_grad(t, true)) return NULL;
-    tgi_take_from_list(S, t);
+    tgi_retain_from_list(S, t);
     return t;
 }
 
@@ -7101,7 +7114,7 @@ static void tgi_warn_of_no_grad(const tg_tensor *t)
 
 tg_tensor *tg_grad(tg_tensor *t)
 {
-    if (!tgi_gets(t, "grad")) return NULL;
+    if (!tgi_check_tensor(t, "grad")) return NULL;
     if (t->grad || !t->node || (t->flags & TGI_RETAINS_GRAD)) return t->grad;
     tgi_warn_of_no_grad(t);
     return NULL;
@@ -7150,6 +7163,12 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
     return TG_OK;
 }
 
+int64_t tg_version_of(const tg_tensor *t)
+{
+    if (!tgi_check_tensor(t, "version_of")) return 0;
+    return t->storage->version;
+}
+
 /* ---- hooks ---- */
 
 static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks)
@@ -7158,7 +7177,7 @@ static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks)
         tgi_hook_entry *e = *hooks;
         *hooks = e->next;
         if (e->retain) e->retain->flags &= (uint16_t)~TGI_RETAINS_GRAD;
-        tgi_give_back(S, e, sizeof *e);
+        tgi_free(S, e, sizeof *e);
     }
 }
 
@@ -7170,7 +7189,7 @@ static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t)
     if (*at) {
         tgi_hook_entry *e = *at;
         *at = e->next;
-        tgi_give_back(S, e, sizeof *e);
+        tgi_free(S, e, sizeof *e);
     }
 }
 
@@ -7195,7 +7214,7 @@ static void tgi_sweep_hooks(tgi_thread *S, tgi_hook_entry **at)
             at = &e->next;
         } else {
             *at = e->next;
-            tgi_give_back(S, e, sizeof *e);
+            tgi_free(S, e, sizeof *e);
         }
     }
 }
@@ -7205,14 +7224,14 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     tgi_hook_entry *e, **at;
-    if (!tgi_synced(t, op)) return NULL;
+    if (!tgi_check_refreshed(t, op)) return NULL;
     if (!(t->flags & TGI_REQUIRES_GRAD)) {
         tgi_fail(S, TG_ERR_GRAPH, op,
                  strcmp(op, "retain_grad") ? "cannot register a hook on a tensor that doesn't require gradient"
                                            : "can't retain_grad on Tensor that has requires_grad=False");
         return NULL;
     }
-    e = (tgi_hook_entry *)tgi_take(S, sizeof *e);
+    e = (tgi_hook_entry *)tgi_alloc(S, sizeof *e);
     if (!e) return tgi_no_memory(S, op, sizeof *e), e;
     memset(e, 0, sizeof *e);
     for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {}
@@ -7237,7 +7256,7 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 {
     tgi_thread *S = tgi_self();
     tgi_hook_entry *e;
-    if (!tgi_synced(t, "hook_post_accumulate")) return 0;
+    if (!tgi_check_refreshed(t, "hook_post_accumulate")) return 0;
     if (!hook) return tgi_null_argument(S, "hook_post_accumulate", "hook"), 0;
     if (t->node) {
         tgi_fail(S, TG_ERR_GRAPH, "hook_post_accumulate",
@@ -7254,7 +7273,7 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 tg_tensor *tg_retain_grad(tg_tensor *t)
 {
     tgi_hook_entry *e;
-    if (!tgi_synced(t, "retain_grad")) return NULL;
+    if (!tgi_check_refreshed(t, "retain_grad")) return NULL;
     if ((t->flags & TGI_RETAINS_GRAD) || (!t->node && (t->flags & TGI_REQUIRES_GRAD))) return t;
     e = tgi_add_hook("retain_grad", t);
     if (!e) return NULL;
@@ -7297,21 +7316,21 @@ struct tg_backward_run {
     const char *op;  /* the function that was called */
     uint64_t raised; /* errors ever raised when it began */
     bool failed, partial;
-    tgi_record *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
-    tgi_record *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
-    tgi_record *discovered;         /* tg_gradients: every node that the outputs reach, oldest first */
+    tgi_grad_slot *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
+    tgi_grad_slot *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
+    tgi_grad_slot *discovered;         /* tg_gradients: every node that the outputs reach, oldest first */
     tg_tensor *const *wanted;       /* tg_gradients: inputs and results */
     tg_tensor **results;
     int wants;
     tg_tensor *shown; /* the gradient that the last tg_step_info has */
 };
 
-static tgi_record *tgi_meld(tgi_record *a, tgi_record *b)
+static tgi_grad_slot *tgi_meld(tgi_grad_slot *a, tgi_grad_slot *b)
 {
     if (!a) return b;
     if (!b) return a;
     if (a->number < b->number) {
-        tgi_record *swap = a;
+        tgi_grad_slot *swap = a;
         a = b;
         b = swap;
     }
@@ -7321,11 +7340,11 @@ static tgi_record *tgi_meld(tgi_record *a, tgi_record *b)
 }
 
 /* The heap without its first record: children are melded in pairs, then the pairs from last to first. */
-static tgi_record *tgi_heap_rest(tgi_record *top)
+static tgi_grad_slot *tgi_heap_rest(tgi_grad_slot *top)
 {
-    tgi_record *list = top->child, *pairs = NULL, *heap = NULL;
+    tgi_grad_slot *list = top->child, *pairs = NULL, *heap = NULL;
     while (list) {
-        tgi_record *a = list, *b = a->sibling;
+        tgi_grad_slot *a = list, *b = a->sibling;
         list = b ? b->sibling : NULL;
         a->sibling = NULL;
         if (b) b->sibling = NULL;
@@ -7334,7 +7353,7 @@ static tgi_record *tgi_heap_rest(tgi_record *top)
         pairs = a;
     }
     while (pairs) {
-        tgi_record *next = pairs->sibling;
+        tgi_grad_slot *next = pairs->sibling;
         pairs->sibling = NULL;
         heap = tgi_meld(heap, pairs);
         pairs = next;
@@ -7342,7 +7361,7 @@ static tgi_record *tgi_heap_rest(tgi_record *top)
     return heap;
 }
 
-static void tgi_enqueue(tg_backward_run *run, tgi_record *r)
+static void tgi_enqueue(tg_backward_run *run, tgi_grad_slot *r)
 {
     r->queued = true;
     r->child = r->sibling = NULL;
@@ -7356,9 +7375,9 @@ static void tgi_enqueue(tg_backward_run *run, tgi_record *r)
     }
 }
 
-static tgi_record *tgi_dequeue(tg_backward_run *run)
+static tgi_grad_slot *tgi_dequeue(tg_backward_run *run)
 {
-    tgi_record *r = run->head;
+    tgi_grad_slot *r = run->head;
     if (run->heap && (!r || run->heap->number > r->number)) {
         r = run->heap;
         run->heap = tgi_heap_rest(r);
@@ -7370,11 +7389,11 @@ static tgi_record *tgi_dequeue(tg_backward_run *run)
     return r;
 }
 
-static tgi_record *tgi_record_new(tg_backward_run *run, const char *op, int outputs)
+static tgi_grad_slot *tgi_grad_slot_new(tg_backward_run *run, const char *op, int outputs)
 {
     tgi_thread *S = run->S;
     size_t more = outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0;
-    tgi_record *r = (tgi_record *)tgi_take(S, sizeof *r + more);
+    tgi_grad_slot *r = (tgi_grad_slot *)tgi_alloc(S, sizeof *r + more);
     if (!r) return tgi_no_memory(S, op, sizeof *r + more), r;
     memset(r, 0, sizeof *r + more);
     r->grad = more ? (tg_tensor **)(void *)(r + 1) : &r->first;
@@ -7383,80 +7402,82 @@ static tgi_record *tgi_record_new(tg_backward_run *run, const char *op, int outp
     return r;
 }
 
-static tgi_record *tgi_find_record(tgi_record *r, uint64_t run)
+static tgi_grad_slot *tgi_find_grad_slot(tgi_grad_slot *r, uint64_t run)
 {
     while (r && r->run != run) r = r->outer;
     return r;
 }
 
-static void tgi_remove_record(tgi_record **chain, tgi_record *r)
+static void tgi_remove_grad_slot(tgi_grad_slot **chain, tgi_grad_slot *r)
 {
     while (*chain != r) chain = &(*chain)->outer;
     *chain = r->outer;
 }
 
 /* The run's record of a node, made if there is none. */
-static tgi_record *tgi_node_record(tg_backward_run *run, tgi_node *n)
+static tgi_grad_slot *tgi_node_grad_slot(tg_backward_run *run, tgi_node *n)
 {
-    tgi_record *r = tgi_find_record(n->record, run->id);
+    tgi_grad_slot *r = tgi_find_grad_slot(n->slot, run->id);
     if (r) return r;
-    r = tgi_record_new(run, n->op->name, n->outputs);
+    r = tgi_grad_slot_new(run, n->op->name, n->outputs);
     if (!r) return NULL;
     r->node = n;
     r->number = n->number;
-    r->outer = n->record;
-    n->record = r;
+    r->outer = n->slot;
+    n->slot = r;
     n->refs++;
     return r;
 }
 
 /* The run's record of a leaf (or a tensor that retains its gradient), or NULL.  One that other threads can reach is
    found by search, because a run writes nothing into it. */
-static tgi_record *tgi_find_leaf(const tg_backward_run *run, const tg_tensor *t)
+static tgi_grad_slot *tgi_find_leaf(const tg_backward_run *run, const tg_tensor *t)
 {
     bool shared = (t->flags & TGI_SHARED) != 0;
-    tgi_record *r = shared ? run->leaves : tgi_find_record(t->record, run->id);
+    tgi_grad_slot *r = shared ? run->leaves : tgi_find_grad_slot(t->slot, run->id);
     while (shared && r && r->leaf != t) r = r->all;
     return r;
 }
 
 /* The same, made if there is none. */
-static tgi_record *tgi_leaf_record(tg_backward_run *run, tg_tensor *t, bool retained)
+static tgi_grad_slot *tgi_leaf_grad_slot(tg_backward_run *run, tg_tensor *t, bool retained)
 {
     bool shared = (t->flags & TGI_SHARED) != 0;
-    tgi_record *r = tgi_find_leaf(run, t);
+    tgi_grad_slot *r = tgi_find_leaf(run, t);
     if (r) return r;
-    r = tgi_record_new(run, "backward", 1);
+    r = tgi_grad_slot_new(run, "backward", 1);
     if (!r) return NULL;
     r->leaf = t;
     r->retained = retained;
-    tgi_pin(t);
+    tgi_saved_ref(t);
     if (!shared) {
-        r->outer = t->record;
-        t->record = r;
+        r->outer = t->slot;
+        t->slot = r;
     }
     r->all = run->leaves;
     run->leaves = r;
     return r;
 }
 
-static void tgi_record_free(tgi_thread *S, tgi_record *r)
+static void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *r)
 {
     tgi_node *n = r->node;
     int i, outputs = n ? n->outputs : 1;
     size_t bytes = sizeof *r + (outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0);
     for (i = 0; i < outputs; ++i) tgi_unref(S, r->grad[i]);
-    if (n) tgi_remove_record(&n->record, r);
-    else if (!(r->leaf->flags & TGI_SHARED)) tgi_remove_record(&r->leaf->record, r);
-    if (r->leaf) tgi_unpin(S, r->leaf);
-    tgi_give_back(S, r, bytes);
+    if (n)
+        tgi_remove_grad_slot(&n->slot, r);
+    else if (!(r->leaf->flags & TGI_SHARED))
+        tgi_remove_grad_slot(&r->leaf->slot, r);
+    if (r->leaf) tgi_saved_unref(S, r->leaf);
+    tgi_free(S, r, bytes);
     if (n) tgi_node_unref(S, n);
 }
 
 /* Whether nobody but the run can see this gradient, so that it may be written or become a .grad as it is. */
 static bool tgi_only_ours(const tg_tensor *g)
 {
-    return !(g->flags & TGI_SHARED) && !g->storage->shared && g->refs == 1 && g->pins == 1 && !g->base &&
+    return !(g->flags & TGI_SHARED) && !g->storage->shared && g->refs == 1 && g->saved_refs == 1 && !g->base &&
            g->storage->refs == 1;
 }
 
@@ -7482,16 +7503,16 @@ static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
 }
 
 /* Hands g to where an edge points. */
-static bool tgi_deliver(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
+static bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
-    tgi_record *r;
+    tgi_grad_slot *r;
     if (e->leaf) {
         if (tgi_refs(e->leaf) == 0) return true; /* nobody can see it */
         if (run->wants && !tgi_find_leaf(run, e->leaf)) return true; /* its hooks must not run either */
-        r = tgi_leaf_record(run, e->leaf, false);
+        r = tgi_leaf_grad_slot(run, e->leaf, false);
         return r && tgi_accumulate(run, &r->grad[0], g);
     }
-    r = tgi_node_record(run, e->node);
+    r = tgi_node_grad_slot(run, e->node);
     if (!r) return false;
     if (!r->needed && !r->captured) return true;
     if (!tgi_accumulate(run, &r->grad[e->output], g)) return false;
@@ -7542,7 +7563,7 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
     for (i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         const tg_tensor *t = s->t;
-        const tgi_node *maker = s->which == TGI_EXTRA ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+        const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
         if (t->storage->version == s->version) continue;
         return tgi_fail(
             S, TG_ERR_GRAPH, "backward",
@@ -7558,13 +7579,13 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
 }
 
 /* A tensor like output 0 of a SLICES node (or what it was before), as a view of node `base`'s output. */
-static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base, const tgi_geometry *view)
+static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base, const tgi_view_info *view)
 {
     tgi_node *n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, view);
     if (!n) return NULL;
     n->edge[0] = *base;
     if (base->node) base->node->refs++;
-    if (base->leaf) tgi_pin(base->leaf);
+    if (base->leaf) tgi_saved_ref(base->leaf);
     tgi_node_link(S, n);
     return n;
 }
@@ -7582,14 +7603,14 @@ static bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
         memset(&maker, 0, sizeof maker);
         if (s->which >= 0) {
             maker = n->edge[s->which];
-        } else if (s->which != TGI_EXTRA) {
+        } else if (s->which != TGI_SAVED_OTHER) {
             maker.node = n;
             maker.output = -1 - s->which;
         }
         tgi_ref(t);
         tgi_join_list(S, t, S->scope, S->scope_serial);
         if (!maker.node || !with_history || t->node) continue; /* one that waits to be freed still has its history */
-        if ((n->flags & TGI_SLICES) && s->which <= 0 && s->which != TGI_EXTRA) {
+        if ((n->flags & TGI_WROTE_VIEW) && s->which <= 0 && s->which != TGI_SAVED_OTHER) {
             tgi_node *view = tgi_view_node(S, t, &maker, n->view);
             if (!view) return false;
             t->node = view;
@@ -7622,7 +7643,7 @@ static bool tgi_expandable_to(const tg_tensor *t, int ndim, const int64_t *dim)
 
 /* A gradient made fit for what it is the gradient of: summed over broadcast dims, in its dtype, on its device (0-dim
    only).  It is number i of what the node gave, or of the roots' if that is NULL. */
-static tg_tensor *tgi_fit(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g, const tgi_meta *m)
+static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g, const tgi_output_info *m)
 {
     const bool moves = g->storage->backend != m->backend || g->storage->index != m->index;
     tg_device device;
@@ -7651,9 +7672,9 @@ static tg_tensor *tgi_fit(tgi_thread *S, const tgi_node *node, int i, tg_tensor 
     return tgi_reach.to(g, device, (tg_dtype)m->dtype, 0);
 }
 
-static tgi_meta tgi_meta_of(const tg_tensor *t)
+static tgi_output_info tgi_output_info_of(const tg_tensor *t)
 {
-    tgi_meta m;
+    tgi_output_info m;
     m.backend = t->storage->backend;
     m.index = t->storage->index;
     m.dtype = t->dtype;
@@ -7663,10 +7684,10 @@ static tgi_meta tgi_meta_of(const tg_tensor *t)
 }
 
 /* What input i of a node was like. */
-static tgi_meta tgi_input_meta(const tgi_node *n, int i)
+static tgi_output_info tgi_input_info(const tgi_node *n, int i)
 {
     const tgi_edge *e = &n->edge[i];
-    return e->node ? e->node->meta[e->output] : tgi_meta_of(e->leaf);
+    return e->node ? e->node->meta[e->output] : tgi_output_info_of(e->leaf);
 }
 
 static bool tgi_wanted(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
@@ -7686,7 +7707,7 @@ static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const 
 /* Calls one hook with the gradient in *slot, in a scope that only its result leaves. */
 static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **slot)
 {
-    uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     tgi_guard guard;
     tg_tensor *g;
     bool ok;
@@ -7759,7 +7780,7 @@ static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
 
 /* The gradients of a record, ready for the rule: hooks have seen them, retained ones are noted, zeros stand for
    none. */
-static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
+static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *r)
 {
     tgi_thread *S = run->S;
     tgi_node *n = r->node;
@@ -7770,9 +7791,9 @@ static bool tgi_prepare(tg_backward_run *run, tgi_record *r)
         if (r->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &r->grad[i])) return false;
     }
     for (e = n->hooks; e; e = e->next) {
-        tgi_record *kept;
+        tgi_grad_slot *kept;
         if (!e->retain || !r->grad[e->output]) continue;
-        kept = tgi_leaf_record(run, e->retain, true);
+        kept = tgi_leaf_grad_slot(run, e->retain, true);
         if (!kept || !tgi_accumulate(run, &kept->grad[0], r->grad[e->output])) return false;
     }
     for (i = 0; r->captured && i < run->wants; ++i) {
@@ -7799,7 +7820,7 @@ static bool tgi_run_rule(tgi_step *step)
 {
     tgi_node *n = step->node;
     tg_tensor *g = step->grad[0], *part;
-    if (!(n->flags & TGI_SLICES)) return n->op->rule(step, g);
+    if (!(n->flags & TGI_WROTE_VIEW)) return n->op->rule(step, g);
     part = tgi_reach.as_strided(g, n->view);
     if (!part || !n->op->rule(step, part)) return false;
     if (!tgi_wanted(n, 0)) return true;
@@ -7814,7 +7835,7 @@ static bool tgi_run_rule(tgi_step *step)
 enum { TGI_STEP_RESULTS = 8 };
 
 /* Runs the rule of r's node and hands its results on, last input first (which keeps the queue's FIFO falling). */
-static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
+static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *r)
 {
     tgi_thread *S = run->S;
     tgi_node *n = r->node;
@@ -7824,27 +7845,27 @@ static bool tgi_run_node(tg_backward_run *run, tgi_record *r)
     tgi_step step;
     int i;
     if (ok && n->inputs > TGI_STEP_RESULTS) {
-        result = (tg_tensor **)tgi_take(S, bytes);
+        result = (tg_tensor **)tgi_alloc(S, bytes);
         if (!result) return tgi_no_memory(S, n->op->name, bytes);
     }
     for (i = 0; ok && i < n->inputs; ++i) result[i] = NULL;
     step.S = S;
     step.run = run;
     step.node = n;
-    step.attr = n->attr;
+    step.params = n->params;
     step.grad = r->grad;
     step.received = r->received;
     step.result = result;
     ok = ok && tgi_revive(S, n, (run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint));
     ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
     for (i = n->inputs - 1; ok && i >= 0; --i) {
-        tgi_meta m;
+        tgi_output_info m;
         if (!result[i] || !tgi_wanted(n, i)) continue;
-        m = tgi_input_meta(n, i);
-        result[i] = tgi_fit(S, n, i, result[i], &m);
-        ok = result[i] && tgi_deliver(run, &n->edge[i], result[i]);
+        m = tgi_input_info(n, i);
+        result[i] = tgi_validate_grad(S, n, i, result[i], &m);
+        ok = result[i] && tgi_send_grad(run, &n->edge[i], result[i]);
     }
-    if (result != few) tgi_give_back(S, result, bytes);
+    if (result != few) tgi_free(S, result, bytes);
     return ok;
 }
 
@@ -7864,7 +7885,7 @@ static void tgi_run_fail(tg_backward_run *run)
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 {
     tgi_thread *S;
-    tgi_record *r;
+    tgi_grad_slot *r;
     tgi_frame *frame;
     tgi_link list, *scope;
     uint64_t serial;
@@ -7902,7 +7923,7 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
     S->scope = scope;
     S->scope_serial = serial;
     S->grad_off = was_off;
-    if (!r->listed) tgi_record_free(S, r);
+    if (!r->listed) tgi_grad_slot_free(S, r);
     if (!ok) tgi_run_fail(run);
     return ok;
 }
@@ -7912,7 +7933,7 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 /* The gradient a root starts with, fit for it; NULL after recording an error. */
 static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor *root, tg_tensor *g)
 {
-    tgi_meta m = tgi_meta_of(root);
+    tgi_output_info m = tgi_output_info_of(root);
     if (!(root->flags & TGI_REQUIRES_GRAD)) {
         tgi_fail(S, TG_ERR_GRAPH, op,
                  "element %d of tensors does not require grad and does not have a grad_fn\n"
@@ -7943,16 +7964,16 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor 
                  tg_device_str(tgi_device_of(root)), tg_device_str(tgi_device_of(g)));
         return NULL;
     }
-    return tgi_fit(S, NULL, i, g, &m);
+    return tgi_validate_grad(S, NULL, i, g, &m);
 }
 
 /* Visits what the roots reach, newest first, then decides oldest first which nodes lead to a wanted input. */
 static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
 {
-    tgi_record *r;
+    tgi_grad_slot *r;
     int i, k;
     for (i = 0; i < n; ++i) {
-        r = roots[i]->node ? tgi_node_record(run, roots[i]->node) : NULL;
+        r = roots[i]->node ? tgi_node_grad_slot(run, roots[i]->node) : NULL;
         if (roots[i]->node && !r) return false;
         if (r && !r->queued) tgi_enqueue(run, r);
     }
@@ -7962,14 +7983,14 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
         r->queued = r->listed = true; /* visited: not to be queued again */
         for (k = r->node->inputs - 1; k >= 0; --k) {
             tgi_node *to = r->node->edge[k].node;
-            tgi_record *next = to ? tgi_node_record(run, to) : NULL;
+            tgi_grad_slot *next = to ? tgi_node_grad_slot(run, to) : NULL;
             if (to && !next) return false;
             if (next && !next->queued) tgi_enqueue(run, next);
         }
     }
     for (i = 0; i < run->wants; ++i) {
         tgi_node *maker = run->wanted[i]->node;
-        r = maker ? tgi_find_record(maker->record, run->id) : NULL;
+        r = maker ? tgi_find_grad_slot(maker->slot, run->id) : NULL;
         if (r) r->captured = true;
     }
     for (r = run->discovered; r; r = r->all) {
@@ -7977,7 +7998,7 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
         r->queued = false;
         for (k = 0; k < r->node->inputs && !needed; ++k) {
             const tgi_edge *e = &r->node->edge[k];
-            tgi_record *to = e->node ? tgi_find_record(e->node->record, run->id) : NULL;
+            tgi_grad_slot *to = e->node ? tgi_find_grad_slot(e->node->slot, run->id) : NULL;
             needed = to ? to->needed || to->captured : e->leaf && tgi_find_leaf(run, e->leaf);
         }
         r->needed = needed;
@@ -7996,9 +8017,9 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     if (!roots && n > 0) return tgi_null_argument(S, op, list), (tg_backward_run *)NULL;
     if (!tgi_argument_list(S, op, list, roots, n, n)) return NULL;
     for (i = 0; i < n; ++i) {
-        if (!tgi_sync(S, roots[i])) return NULL;
+        if (!tgi_refresh_view(S, roots[i])) return NULL;
     }
-    run = (tg_backward_run *)tgi_take(S, sizeof *run);
+    run = (tg_backward_run *)tgi_alloc(S, sizeof *run);
     if (!run) return tgi_no_memory(S, op, sizeof *run), run;
     memset(run, 0, sizeof *run);
     run->S = S;
@@ -8010,10 +8031,10 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     run->wants = wants;
     run->results = results;
     for (i = 0; i < wants && !run->failed; ++i) { /* a record tells a leaf that is wanted */
-        if (!wanted[i]->node && !tgi_leaf_record(run, wanted[i], false)) tgi_run_fail(run);
+        if (!wanted[i]->node && !tgi_leaf_grad_slot(run, wanted[i], false)) tgi_run_fail(run);
     }
     if (wants && !run->failed && !tgi_discover(run, roots, n)) tgi_run_fail(run);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) tgi_run_fail(run);
     for (i = 0; i < n && !run->failed; ++i) {
         tg_tensor *g = tgi_root_grad(S, op, i, roots[i], grads ? grads[i] : NULL);
@@ -8021,7 +8042,7 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
         e.node = roots[i]->node;
         e.leaf = e.node ? NULL : roots[i];
         e.output = roots[i]->output;
-        if (!g || !tgi_deliver(run, &e, g)) tgi_run_fail(run);
+        if (!g || !tgi_send_grad(run, &e, g)) tgi_run_fail(run);
     }
     if (scope) tgi_frame_close(S, scope);
     return run;
@@ -8054,16 +8075,6 @@ static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
     return true;
 }
 
-/* Whether every byte of the extent of t is one of its elements. */
-static bool tgi_is_dense(const tg_tensor *t)
-{
-    int64_t reach = 1;
-    int i;
-    if (tgi_numel(t) == 0 || tgi_overlaps_itself(t)) return false;
-    for (i = 0; i < t->ndim; ++i) reach += (t->dim[i] - 1) * t->stride[i];
-    return reach == tgi_numel(t);
-}
-
 /* A .grad is added to where it is unless it may have a graph, now or before. */
 static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
 {
@@ -8073,7 +8084,7 @@ static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
 
 /* The tensor that will be the leaf's .grad: the gradient itself if nobody else has it and it is laid out like the leaf,
    else a copy that is; a sum if there is a .grad that must not be written. */
-static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_record *r)
+static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *r)
 {
     tg_tensor *leaf = r->leaf, *g = r->grad[0], *y;
     bool dense = tgi_is_dense(leaf);
@@ -8090,7 +8101,7 @@ static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_record *r)
 static bool tgi_commit(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
-    tgi_record *r;
+    tgi_grad_slot *r;
     for (r = run->leaves; r; r = r->all) {
         bool ok;
         if (r->retained || !r->grad[0] || !r->leaf->hooks) continue;
@@ -8138,7 +8149,7 @@ static bool tgi_commit(tg_backward_run *run)
 /* After the commit: the hooks that see what was committed. */
 static bool tgi_announce(tg_backward_run *run)
 {
-    tgi_record *r;
+    tgi_grad_slot *r;
     bool ok = true;
     for (r = run->wants ? NULL : run->leaves; r; r = r->all) {
         tg_tensor *leaf = r->leaf;
@@ -8155,8 +8166,8 @@ static bool tgi_end_run(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
     bool done = !run->failed && !run->head && !run->heap, was_off = S->grad_off;
-    tgi_record *r;
-    uint64_t scope = done ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    tgi_grad_slot *r;
+    uint64_t scope = done ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
     if (done && !(scope && tgi_commit(run))) {
         done = false;
@@ -8165,19 +8176,19 @@ static bool tgi_end_run(tg_backward_run *run)
     if (done) done = tgi_announce(run); /* .grad stays as committed */
     S->grad_off = was_off;
     while ((r = tgi_dequeue(run)) != NULL) {
-        if (!r->listed) tgi_record_free(S, r);
+        if (!r->listed) tgi_grad_slot_free(S, r);
     }
     while ((r = run->discovered) != NULL) {
         run->discovered = r->all;
-        tgi_record_free(S, r);
+        tgi_grad_slot_free(S, r);
     }
     while ((r = run->leaves) != NULL) {
         run->leaves = r->all;
-        tgi_record_free(S, r);
+        tgi_grad_slot_free(S, r);
     }
     tgi_unref(S, run->shown);
     if (scope) tgi_frame_close(S, scope);
-    tgi_give_back(S, run, sizeof *run);
+    tgi_free(S, run, sizeof *run);
     return done;
 }
 
@@ -8226,7 +8237,7 @@ static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
     if (!inputs) return tgi_null_argument(S, "gradients", "inputs");
     if (!tgi_argument_list(S, "gradients", "inputs", inputs, m, m)) return false;
     for (i = 0; i < m; ++i) {
-        if (!tgi_sync(S, inputs[i])) return false;
+        if (!tgi_refresh_view(S, inputs[i])) return false;
         if (!(inputs[i]->flags & TGI_REQUIRES_GRAD)) {
             return tgi_fail(S, TG_ERR_GRAPH, "gradients",
                             "One of the differentiated Tensors does not require grad (input %d)", i);
@@ -8290,12 +8301,14 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     return tgi_failed(S);
 }
 
+static bool tgi_capture_note(tgi_thread *S, tg_tensor *t);
+
 /* ---- custom functions ---- */
 
 static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
 {
     size_t all = sizeof(tgi_ctx_block) + bytes;
-    tgi_ctx_block *b = bytes <= SIZE_MAX - sizeof *b ? (tgi_ctx_block *)tgi_take(ctx->S, all) : NULL;
+    tgi_ctx_block *b = bytes <= SIZE_MAX - sizeof *b ? (tgi_ctx_block *)tgi_alloc(ctx->S, all) : NULL;
     if (!b) return tgi_no_memory(ctx->S, "custom", bytes), (void *)NULL;
     b->next = ctx->blocks;
     b->bytes = all;
@@ -8308,22 +8321,22 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
     while (ctx->blocks) {
         tgi_ctx_block *b = ctx->blocks;
         ctx->blocks = b->next;
-        tgi_give_back(S, b, b->bytes);
+        tgi_free(S, b, b->bytes);
     }
     while (ctx->saves > 0) tgi_unref(S, ctx->save[--ctx->saves]);
-    tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
+    tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
     if (ctx->free_user) {
         tgi_guard guard;
-        tgi_guard_open_midway(&guard, S, "free_user of a custom function");
+        tgi_guard_open_interrupt(&guard, S, "free_user of a custom function");
         ctx->free_user(ctx->user);
         tgi_guard_close(&guard);
     }
-    tgi_give_back(S, ctx, sizeof *ctx);
+    tgi_free(S, ctx, sizeof *ctx);
 }
 
 static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)
 {
-    tg_ctx *ctx = (tg_ctx *)tgi_take(S, sizeof *ctx);
+    tg_ctx *ctx = (tg_ctx *)tgi_alloc(S, sizeof *ctx);
     char *copy;
     if (!ctx) return tgi_no_memory(S, "custom", sizeof *ctx), ctx;
     memset(ctx, 0, sizeof *ctx);
@@ -8343,10 +8356,10 @@ tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
     if (!ctx->forward) return tgi_fail(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors"), TG_ERR_ARGUMENT;
     if (ctx->saves == ctx->room) {
         int room = ctx->room ? 2 * ctx->room : 4;
-        tg_tensor **more = (tg_tensor **)tgi_take(S, sizeof(tg_tensor *) * (size_t)room);
+        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
         if (!more) return tgi_no_memory(S, "save", sizeof(tg_tensor *) * (size_t)room), TG_ERR_MEMORY;
         if (ctx->saves) memcpy(more, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->saves);
-        tgi_give_back(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
+        tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
         ctx->save = more;
         ctx->room = room;
     }
@@ -8387,7 +8400,7 @@ tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
     if (!ctx) return tgi_null_argument(S, "mark_non_differentiable", "ctx"), tgi_failed(S);
     if (!tgi_argument(S, "mark_non_differentiable", "out", out)) return tgi_failed(S);
     for (i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
-        if (ctx->out[i] == out) return ctx->differentiable_not |= (uint64_t)1 << i, TG_OK;
+        if (ctx->out[i] == out) return ctx->non_differentiable |= (uint64_t)1 << i, TG_OK;
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "mark_non_differentiable", "only an output that forward has filled in can be marked");
     return TG_ERR_ARGUMENT;
@@ -8403,12 +8416,12 @@ static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
     for (i = 0; i < ctx->n_out; ++i) {
         if (ctx->out[i] == t) return -1 - i;
     }
-    return TGI_EXTRA;
+    return TGI_SAVED_OTHER;
 }
 
 static bool tgi_differentiable_output(const tg_ctx *ctx, int i)
 {
-    return !(i < 64 && (ctx->differentiable_not >> i & 1)) && tgi_dtypes[ctx->out[i]->dtype].floating;
+    return !(i < 64 && (ctx->non_differentiable >> i & 1)) && tgi_dtypes[ctx->out[i]->dtype].floating;
 }
 
 /* Links a node for the call of ctx, which then belongs to it, if an output is differentiable.  Edges go to in[0..n_in)
@@ -8476,8 +8489,8 @@ static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const 
     if (!in && n > 0) return tgi_null_argument(S, op, "in");
     if (!tgi_argument_list(S, op, "in", in, n, n)) return false;
     for (i = 0; i < n; ++i) {
-        if (!tgi_sync(S, in[i])) return false;
-        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->watch && !tgi_watch_note(S, in[i])) return false;
+        if (!tgi_refresh_view(S, in[i])) return false;
+        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->captures && !tgi_capture_note(S, in[i])) return false;
     }
     return true;
 }
@@ -8523,7 +8536,7 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
     if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
     for (i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
     ctx = tgi_ctx_new(S, name);
-    scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     if (!scope) {
         if (ctx) tgi_ctx_free(S, ctx);
         return tgi_failed(S);
@@ -8583,21 +8596,24 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
 /* ---- checkpoints ---- */
 
 /* The tensors that require grad and that ops met while nothing is recorded: what a checkpoint depends on. */
-typedef struct tgi_watch { tg_tensor **list; int n, room; } tgi_watch;
+typedef struct tgi_capture_list {
+    tg_tensor **list;
+    int n, room;
+} tgi_capture_list;
 
-static bool tgi_watch_note(tgi_thread *S, tg_tensor *t)
+static bool tgi_capture_note(tgi_thread *S, tg_tensor *t)
 {
-    tgi_watch *w = S->watch;
+    tgi_capture_list *w = S->captures;
     int i;
     for (i = 0; i < w->n; ++i) {
         if (w->list[i] == t) return true;
     }
     if (w->n == w->room) {
         int room = w->room ? 2 * w->room : 8;
-        tg_tensor **more = (tg_tensor **)tgi_take(S, sizeof(tg_tensor *) * (size_t)room);
+        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
         if (!more) return tgi_no_memory(S, "checkpoint", sizeof(tg_tensor *) * (size_t)room);
         if (w->n) memcpy(more, w->list, sizeof(tg_tensor *) * (size_t)w->n);
-        tgi_give_back(S, w->list, sizeof(tg_tensor *) * (size_t)w->room);
+        tgi_free(S, w->list, sizeof(tg_tensor *) * (size_t)w->room);
         w->list = more;
         w->room = room;
     }
@@ -8614,7 +8630,7 @@ static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *
     tgi_guard_open(&guard, S, "the checkpointed function");
     y = fn(in, n, user);
     if (!tgi_guard_close(&guard)) return NULL;
-    if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_sync(S, y) ? y : NULL;
+    if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_refresh_view(S, y) ? y : NULL;
     if (!tgi_guard_failed(&guard)) tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "the function returned NULL");
     return NULL;
 }
@@ -8622,7 +8638,7 @@ static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *
 tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_thread *S = tgi_self();
-    struct tgi_watch watch = {NULL, 0, 0}, *outer = S->watch;
+    struct tgi_capture_list watch = {NULL, 0, 0}, *outer = S->captures;
     tg_tensor *y = NULL;
     tg_ctx *ctx;
     uint64_t scope;
@@ -8633,7 +8649,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n), y;
     if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
     if (S->grad_off) { /* nothing to save */
-        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         if (!scope) return NULL;
         y = tgi_checkpoint_call(S, fn, in, n, user);
         if (y) tg_keep(y);
@@ -8642,7 +8658,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
         return y;
     }
     ctx = tgi_ctx_new(S, "checkpoint");
-    scope = ctx ? tgi_frame_open(S, TGI_HOLD_SCOPE) : 0;
+    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     if (!scope) {
         if (ctx) tgi_ctx_free(S, ctx);
         return NULL;
@@ -8650,7 +8666,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     ctx->function = fn;
     ctx->user = user;
     ctx->rng = S->rng;
-    S->watch = &watch;
+    S->captures = &watch;
     S->grad_off = true;
     ctx->scope = scope;
     tgi_ref_all(in, n);
@@ -8659,20 +8675,20 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     ctx->out = &y, ctx->n_out = 1;
     ctx->forward = true;
     ok = y && tgi_own_outputs(S, ctx); /* notes a result that is an input, or fn's own */
-    S->watch = outer;
+    S->captures = outer;
     for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
     ctx->forward = false;
     tgi_unref_all(S, in, n);
     if (ok && watch.n) { /* its inputs are all that it met, not only those it was given */
         ctx->in = watch.list, ctx->n_in = watch.n;
         ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
-        for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_watch_note(S, watch.list[i]);
+        for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_capture_note(S, watch.list[i]);
     }
     if (ok) tg_keep(y);
     else S->rng = rng;
     if (!ctx->node) tgi_ctx_free(S, ctx);
     tgi_unref_all(S, watch.list, watch.n);
-    tgi_give_back(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
+    tgi_free(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
     tgi_frame_close(S, scope);
     return ok ? y : NULL;
 }
@@ -8690,7 +8706,7 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     tg_rng rng = S->rng;
     tgi_edge e;
     if (n > TGI_STEP_RESULTS) {
-        in = (tg_tensor **)tgi_take(S, bytes);
+        in = (tg_tensor **)tgi_alloc(S, bytes);
         if (!in) return tgi_no_memory(S, "checkpoint", bytes);
     }
     for (i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
@@ -8699,7 +8715,7 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
     S->grad_off = was_off;
     S->rng = rng;
-    if (in != few) tgi_give_back(S, in, bytes);
+    if (in != few) tgi_free(S, in, bytes);
     if (!y) return false;
     if (!tgi_same_shape(y, g->ndim, g->dim)) {
         return tgi_fail(S, TG_ERR_GRAPH, "checkpoint", "the function made shape %s when run again, but %s before",
@@ -8709,19 +8725,358 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     e.node = y->node;
     e.leaf = y->node ? NULL : y;
     e.output = y->output;
-    return tgi_deliver(step->run, &e, g);
+    return tgi_send_grad(step->run, &e, g);
 }
 
-/* ======== @@MOVE ================================================================================================== */
+/* ======== @@CALL ================================================================================================== */
+
+/* ---- recording: begin, outputs, a kernel, finish ---- */
+
+typedef struct {
+    tgi_thread *S;
+    const tgi_op *op;
+    const char *name; /* of the function that was called, for messages */
+    const tgi_backend *backend; /* where the inputs live: where the op runs */
+    int index;
+    bool records; /* an input requires grad, and grad mode is on */
+    bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
+    int nin, nout;
+    tg_tensor *const *in;
+    tg_tensor *in_storage[3], **out, *out_storage[2]; /* out is made, or the user's list */
+    bool has_params;
+    tgi_op_params params;
+    int64_t numbers[TGI_NUMBERS]; /* room for params.list */
+    tgi_view_info *view;
+    /* in place */
+    tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
+    tgi_node *node, *view_node;
+    tgi_view_info target_view;
+} tgi_call;
+
+/* "weight 'fc1.weight'" */
+static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
+{
+    tgi_text name = tgi_argument_name(arguments, i, nin);
+    size_t used = strlen(name.text);
+    if (tgi_name_of(t)) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", tgi_name_of(t));
+    return name;
+}
+
+/* How much an input should stay where it is: what is written in place must; a weight had better, since it would have
+   to travel again at every step; else what is on a GPU. */
+static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
+{
+    const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
+                        (!t->node && (t->flags & TGI_REQUIRES_GRAD));
+    return written ? 3 : weight ? 2 : !t->storage->backend->host;
+}
+
+/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))". */
+static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
+{
+    const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
+    const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
+                         tgi_stays(name[0].text, in[i], in_place && i == 0);
+    const tg_device device = tgi_device_of(in[k_moves ? i : k]);
+    tgi_text hint, to;
+    if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
+    else snprintf(to.text, sizeof to.text, "TG_CUDA(%d)", device.index);
+    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name[k_moves].text, name[k_moves].text,
+             to.text);
+    return hint;
+}
+
+/* Input i is not where input k is: PyTorch's sentence, with what to do. */
+static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
+                             int nin, bool in_place)
+{
+    return tgi_fail(S, TG_ERR_DEVICE, op,
+                    "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
+                    "on %s\n%s",
+                    tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
+                    tg_device_str(tgi_device_of(in[k])), tgi_move_hint(arguments, i, k, in, nin, in_place).text);
+}
+
+/* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
+   one place. */
+static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
+{
+    int i, first = -1;
+    for (i = 0; i < nin; ++i) {
+        if (!in[i]) continue;
+        if (first < 0) first = i;
+        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
+    }
+    return true;
+}
+
+/* The same for up to four tensors, of which the first `required` must not be NULL; and that each can be used. */
+static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
+                         tg_tensor *b, tg_tensor *c, tg_tensor *d)
+{
+    tg_tensor *in[4];
+    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
+}
+
+/* A call of an op by a public function of that name. */
+static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
+{
+    tgi_thread *S = tgi_self();
+    int i, elsewhere = 0; /* an input that is not where the first is */
+    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
+    c->S = S;
+    c->op = tgi_op_row(op);
+    c->name = name ? name : c->op->name;
+    c->in = in;
+    c->nin = nin;
+    c->nout = 0;
+    c->out = c->out_storage;
+    c->records = c->has_params = c->mixed = false;
+    memset(&c->params, 0, sizeof c->params);
+    c->params.list = c->numbers;
+    c->view = NULL;
+    c->target = c->before = NULL;
+    c->node = c->view_node = NULL;
+    for (i = 0; i < nin; ++i) {
+        tg_tensor *t = in[i];
+        if (!TGI_LIKELY(tgi_usable(S, t)))
+            return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
+        if (!tgi_refresh_view(S, t)) return false;
+        if (!TGI_LIKELY(!t->storage->pending) && !tgi_wait_pending(S, t->storage, false)) return false;
+        if (t->flags & TGI_REQUIRES_GRAD) {
+            if (!S->grad_off) c->records = true;
+            if (S->captures && !tgi_capture_note(S, t)) return false;
+        }
+        if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
+    }
+    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
+    if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
+    c->backend = in[0]->storage->backend;
+    c->index = in[0]->storage->index;
+    return true;
+}
+
+static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
+{
+    return tgi_op_begin_as(c, NULL, op, in, nin);
+}
+
+static bool tgi_op_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
+{
+    c->in_storage[0] = a;
+    return tgi_op_begin_as(c, name, op, c->in_storage, 1);
+}
+
+static bool tgi_op_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_op_begin1_as(c, NULL, op, a); }
+
+static bool tgi_op_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
+{
+    c->in_storage[0] = a;
+    c->in_storage[1] = b;
+    return tgi_op_begin(c, op, c->in_storage, 2);
+}
+
+static bool tgi_op_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
+{
+    c->in_storage[0] = a;
+    c->in_storage[1] = b;
+    c->in_storage[2] = d;
+    return tgi_op_begin(c, op, c->in_storage, 3);
+}
+
+/* One more output: a new tensor where the inputs live. */
+static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
+{
+    tg_tensor *y = tgi_new(c->S, c->name, ndim, dims, dtype, c->backend, c->index);
+    if (y) c->out[c->nout++] = y;
+    return y;
+}
+
+static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtype)
+{
+    return tgi_output(c, t->ndim, t->dim, dtype);
+}
+
+static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
+
+/* Whether input i is saved for the rule. */
+static bool tgi_saves_input(const tgi_call *c, int i)
+{
+    int needs = c->op->needs;
+    if (i >= 3) return false;
+    return (needs & (1 << i)) || (i == 0 && (needs & TGI_NEEDS_A_FOR_B) && tgi_wants_grad(c, 1)) ||
+           (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
+}
+
+static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
+{
+    int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
+    for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
+    if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
+    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
+                        c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
+}
+
+/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
+   did. */
+static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
+{
+    tgi_thread *S = c->S;
+    tgi_node *n = NULL;
+    int i;
+    ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
+    if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
+        n = tgi_call_node(c, c->out, c->nout);
+        ok = n != NULL;
+    }
+    if (!ok) {
+        while (c->nout > 0) {
+            tgi_unref(S, c->out[--c->nout]);
+            c->out[c->nout] = NULL;
+        }
+        return NULL;
+    }
+    if (!n) return c->out[0];
+    for (i = 0; i < c->nin; ++i) {
+        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
+        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
+    }
+    for (i = 0; i < c->nout; ++i) {
+        tg_tensor *y = c->out[i];
+        if (c->op->needs & (i ? TGI_NEEDS_Y2 : TGI_NEEDS_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
+        if (!tgi_dtypes[y->dtype].floating) continue;
+        y->node = n;
+        y->output = i;
+        y->flags |= TGI_REQUIRES_GRAD;
+        if (i > 0) n->refs++;
+    }
+    tgi_node_link(S, n);
+    return c->out[0];
+}
+
+/* ---- in place ---- */
+
+/* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
+static bool tgi_may_write(tgi_call *c, tg_tensor *t)
+{
+    tgi_thread *S = c->S;
+    const char *op = c->name;
+    tg_tensor *base = t->base ? t->base : t;
+    bool tracked; /* a view whose base has a history, or would get one */
+    if (tgi_overlaps_itself(t)) {
+        return tgi_fail(
+            S, TG_ERR_ARGUMENT, op,
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location.\nwrite to a copy of its own: tg_clone(t)");
+    }
+    if (S->grad_off) return true;
+    tracked = t->base && (c->records || (base->flags & TGI_REQUIRES_GRAD));
+    if (tracked && (t->flags & TGI_MULTI_VIEW)) {
+        return tgi_fail(
+            S, TG_ERR_GRAPH, op,
+            "Output %d of %s is a view and is being modified inplace. This view is the output of a function that "
+            "returns multiple views. Such functions do not allow the output views to be modified inplace. You "
+            "should replace the inplace operation by an out-of-place one.",
+            (int)t->output, t->node ? t->node->op->name : "split");
+    }
+    if (tracked && (t->flags & TGI_NO_GRAD_VIEW)) {
+        return tgi_fail(
+            S, TG_ERR_GRAPH, op,
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
+            "this use case is ambiguous and error-prone, it is forbidden.\nmake the view in grad mode");
+    }
+    if (((base->flags & TGI_REQUIRES_GRAD) && !base->node) || ((t->flags & TGI_REQUIRES_GRAD) && !t->node)) {
+        return tgi_fail(S, TG_ERR_GRAPH, op,
+                        "a %sleaf Variable that requires grad is being used in an in-place operation. (shape %s)\n"
+                        "write to it inside TG_NO_GRAD; or write to a copy",
+                        t->base ? "view of a " : "", tgi_shape_text(t).text);
+    }
+    return true;
+}
+
+/* After tgi_op_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
+static bool tgi_op_begin_in_place(tgi_call *c)
+{
+    tgi_thread *S = c->S;
+    tg_tensor *t = c->in[0];
+    if (!tgi_may_write(c, t)) return false;
+    if (!tgi_wait_ready(S, t, true)) return false;
+    c->target = t;
+    if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
+    if (t->base) {
+        tgi_view_info_of(&c->target_view, t->base, t);
+        c->view_node = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &c->target_view);
+        if (!c->view_node) return false;
+    }
+    c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
+    if (c->node && tgi_saves_input(c, 0)) {
+        c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
+        if (c->before && !tgi_copy_elements(S, c->before, t)) {
+            tgi_unref(S, c->before);
+            c->before = NULL;
+        }
+    }
+    if (c->node && (c->before || !tgi_saves_input(c, 0))) return true;
+    if (c->node) tgi_node_unref(S, c->node);
+    if (c->view_node) tgi_node_unref(S, c->view_node);
+    c->node = c->view_node = NULL;
+    return false;
+}
+
+/* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
+static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
+{
+    tgi_thread *S = c->S;
+    tg_tensor *t = c->target, *base = t->base ? t->base : t;
+    tgi_node *n = c->node;
+    uint32_t before = t->storage->version;
+    int i;
+    if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
+        if (n) tgi_node_unref(S, n);
+        if (c->view_node) tgi_node_unref(S, c->view_node);
+        tgi_unref(S, c->before);
+        return NULL;
+    }
+    tgi_bump_version(S, t->storage, c->name);
+    if (!n) return t;
+    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
+    for (i = 1; i < c->nin; ++i) {
+        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
+    }
+    if (c->before) {
+        tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
+        tgi_unref(S, c->before);
+    }
+    for (i = 1; i < c->nin; ++i) { /* an input on the same storage was saved as it was before: backward will notice */
+        tg_tensor *x = c->in[i];
+        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
+    }
+    if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
+    tgi_node_link(S, n);
+    if (base != t) {
+        n->flags |= TGI_WROTE_VIEW;
+        tgi_set_node(S, base, n, 0);
+        base->history++;
+        tgi_set_edge(&c->view_node->edge[0], base);
+        tgi_node_link(S, c->view_node);
+        tgi_set_node(S, t, c->view_node, 0);
+        t->history = base->history;
+    } else {
+        tgi_set_node(S, t, n, 0);
+        t->history++;
+    }
+    return t;
+}
 
 /* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
 
 typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
-static bool tgi_compose(tgi_composite *c, const char *op)
+static bool tgi_composite_begin(tgi_composite *c, const char *op)
 {
     c->S = tgi_self();
-    c->scope = tgi_frame_open(c->S, TGI_HOLD_SCOPE);
+    c->scope = tgi_frame_open(c->S, TGI_GUARD_SCOPE);
     c->outer = c->S->composite;
     c->rng = c->S->rng;
     if (!c->scope) return false;
@@ -8735,14 +9090,14 @@ static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
 {
     tg_tensor *base = y->base;
     if (!base || !base->link.next || base->scope != c->scope) return true;
-    if (!tgi_sync(c->S, y)) return false;
+    if (!tgi_refresh_view(c->S, y)) return false;
     y->base = NULL;
     y->flags &= (uint16_t)~TGI_NO_GRAD_VIEW;
     tgi_unref(c->S, base);
     return true;
 }
 
-static tg_tensor *tgi_composed(tgi_composite *c, tg_tensor *y)
+static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 {
     if (y && !tgi_own_base(c, y)) y = NULL;
     if (y && y->link.next) tg_keep(y);
@@ -8764,19 +9119,21 @@ static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 }
 
 /* A rule's result for input i; false when it could not be computed. */
-static bool tgi_give(tgi_step *step, int i, tg_tensor *g)
+static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 {
     step->result[i] = g;
     return g != NULL;
 }
 
-static bool tgi_wants(const tgi_step *step, int i) { return tgi_wanted(step->node, i); }
+static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_wanted(step->node, i); }
 
 static tg_shape tgi_input_shape(const tgi_step *step, int i)
 {
-    tgi_meta m = tgi_input_meta(step->node, i);
+    tgi_output_info m = tgi_input_info(step->node, i);
     return tg_make_shape(m.ndim, m.dim);
 }
+
+/* ======== @@MOVE ================================================================================================== */
 
 /* ---- moves ---- */
 
@@ -8812,12 +9169,12 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
     if (to->host) return tgi_download(S, x, 0, target, bytes);
     if (to == from) {
         tgi_count_moved(S, y->storage, x->storage, bytes);
-        return to->exchange(S, y->storage->index, target, x->storage->index, source, bytes);
+        return to->peer_copy(S, y->storage->index, target, x->storage->index, source, bytes);
     }
-    host = tgi_take(S, bytes);
+    host = tgi_alloc(S, bytes);
     if (!host) return tgi_no_memory(S, "to", bytes);
     ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
-    tgi_give_back(S, host, bytes);
+    tgi_free(S, host, bytes);
     return ok;
 }
 
@@ -8833,11 +9190,11 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
     tgi_count_moved(S, y->storage, x->storage, bytes);
     if ((up ? device->backend->start_upload(S, device->index, to, from, bytes)
             : device->backend->start_download(S, device->index, to, from, bytes)) &&
-        tgi_mark_use(S, "to", y->storage, device->backend, device->index, true, false) &&
-        tgi_mark_use(S, "to", x->storage, device->backend, device->index, true, true)) {
+        tgi_add_pending_event(S, "to", y->storage, device->backend, device->index, true, false) &&
+        tgi_add_pending_event(S, "to", x->storage, device->backend, device->index, true, true)) {
         return true;
     }
-    device->backend->drain(S, device->index); /* what is not marked must be over before the memory goes */
+    device->backend->device_sync(S, device->index); /* what is not marked must be over before the memory goes */
     return false;
 }
 
@@ -8872,7 +9229,7 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
     bool same_place = t->storage->backend == to && t->storage->index == index;
     tg_tensor *y;
-    if (!tgi_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
     non_blocking = non_blocking && tgi_may_overtake(t, to, dtype);
     if (non_blocking) {
         memory = to->host ? TGI_PINNED : TGI_FOR_COPY_STREAM;
@@ -8884,7 +9241,7 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     if (!y) return NULL;
     c.out[c.nout++] = y;
     tgi_preserve_strides(y, t);
-    return tgi_finish(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
+    return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
 /* t, which can be used, on a device and in a dtype. */
@@ -8908,11 +9265,11 @@ tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 
 static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
 {
-    tgi_meta m = tgi_input_meta(step->node, 0);
+    tgi_output_info m = tgi_input_info(step->node, 0);
     tg_device device;
     device.type = m.backend->type;
     device.index = m.index;
-    return tgi_give(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
+    return tgi_set_input_grad(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
 }
 
 static tg_tensor *tgi_to_device(const char *name, tg_tensor *t, int type, int index)
@@ -8949,13 +9306,13 @@ tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
     int i, made = 0;
     if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
     if (!tgi_argument_list(S, "to_all", "list", list, n, n)) return tgi_failed(S);
-    if (!tgi_compose(&c, "to_all")) return tgi_failed(S);
-    moved = (tg_tensor **)tgi_take(S, bytes);
+    if (!tgi_composite_begin(&c, "to_all")) return tgi_failed(S);
+    moved = (tg_tensor **)tgi_alloc(S, bytes);
     if (!moved) tgi_no_memory(S, "to_all", bytes);
     while (moved && made < n && (moved[made] = tg_to(list[made], device)) != NULL) made++;
     for (i = 0; moved && made >= n && i < n; ++i) list[i] = tg_keep(moved[i]);
-    tgi_give_back(S, moved, bytes);
-    tgi_composed(&c, NULL);
+    tgi_free(S, moved, bytes);
+    tgi_composite_end(&c, NULL);
     return moved && made >= n ? TG_OK : tgi_failed(S);
 }
 
@@ -8975,51 +9332,20 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
     gpu.type = TG_DEV_CUDA;
     gpu.index = -1;
     pinning = tgi_backend_for(S, "pin_memory", &gpu);
-    if (!pinning || !tgi_compose(&c, "pin_memory")) return NULL;
+    if (!pinning || !tgi_composite_begin(&c, "pin_memory")) return NULL;
     t = tgi_moved("pin_memory", t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
-    return tgi_composed(&c, t);
+    return tgi_composite_end(&c, t);
 }
 
 bool tg_is_pinned(const tg_tensor *t)
 {
-    if (!tgi_gets(t, "is_pinned")) return false;
+    if (!tgi_check_tensor(t, "is_pinned")) return false;
     return t->storage->pinned != NULL;
 }
 
-bool tg_op_waits(const char *op)
-{
-#define TGI_WAITING_NAME(name) #name,
-    static const char *const names[] = {TGI_WAITING(TGI_WAITING_NAME) NULL};
-    int i = 0;
-    if (!op) return tgi_null_argument(tgi_self(), "op_waits", "op");
-    while (names[i] && strcmp(names[i], op) != 0) ++i;
-    return names[i] != NULL;
-}
-
-tg_tensor *tg_clone(tg_tensor *t)
-{
-    tgi_call c;
-    tg_tensor *y;
-    if (!tgi_begin1(&c, TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (y) tgi_preserve_strides(y, t);
-    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
-}
-
-static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, g); }
-
-tg_tensor *tg_contiguous(tg_tensor *t)
-{
-    tgi_call c;
-    tg_tensor *y;
-    if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
-    if (tgi_is_contiguous(t)) return t;
-    if (!tgi_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
-}
-
 /* ======== @@OPS =================================================================================================== */
+
+/* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
 /* ---- elementwise: one screen for every row of the table ---- */
 
@@ -9074,15 +9400,15 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
 }
 
 /* t as an operand over ndim dims that it broadcasts to. */
-static inline void tgi_point_at_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
+static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
 {
     int i, lead = ndim - t->ndim;
-    tgi_point_at(o, t);
+    tgi_operand_init(o, t);
     for (i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
 /* Whether writing t element by element could change elements of x before they are read. */
-static bool tgi_collides(const tg_tensor *t, const tg_tensor *x)
+static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
 {
     int64_t t_last = t->offset, x_last = x->offset;
     int i;
@@ -9105,11 +9431,11 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
     if (op == TGI_OP_pow_scalar && s < 0) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
     }
-    if (op == TGI_OP_masked_fill) return tgi_holds(c->S, c->name, dtype, s);
+    if (op == TGI_OP_masked_fill) return tgi_check_value(c->S, c->name, dtype, s);
     if (op == TGI_OP_clamp && tgi_is_infinite(s)) s = 0; /* a side that is open */
     if (op == TGI_OP_clamp && tgi_is_infinite(t)) t = 0;
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
-    return tgi_no_value_of(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
+    return tgi_fail_value(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
 }
 
 /* In place: the result must be what the target can hold. */
@@ -9141,12 +9467,12 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     loop.nargs = c->nin + 1;
     for (i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
-        if (c->target && x != c->target && tgi_collides(c->target, x)) {
+        if (c->target && x != c->target && tgi_overlaps(c->target, x)) {
             x = tgi_new_like(S, c->name, x);
             ok = x && tgi_copy_elements(S, x, c->in[i]);
             if (x) copies[copied++] = x;
         }
-        if (ok) tgi_point_at_broadcast(&loop.arg[i + 1], x, y->ndim);
+        if (ok) tgi_operand_broadcast(&loop.arg[i + 1], x, y->ndim);
     }
     ok = ok && c->backend->map(S, &loop);
     while (copied > 0) tgi_unref(S, copies[--copied]);
@@ -9193,13 +9519,13 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
                  tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
                  tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
                  tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                 tgi_mending_move(row->arguments, i, k, in, n, in_place).text);
+                 tgi_move_hint(row->arguments, i, k, in, n, in_place).text);
         return NULL;
     }
-    if (!tgi_compose(&c, name)) return NULL;
+    if (!tgi_composite_begin(&c, name)) return NULL;
     for (i = 0; i < n && (moved[i] = tg_to(in[i], tgi_device_of(in[k]))) != NULL; ++i) {}
     if (i == n) y = tgi_elementwise(name, op, in_place, moved, n, s, t);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* The op by a public function of that name; NULL stands for the op's own, or that of its twin in place. */
@@ -9213,7 +9539,7 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     bool has_number = op > TGI_SCALAR_OPS_BEGIN && op < TGI_SCALAR_OPS_END;
     int64_t dims[TG_MAX_DIMS];
     if (!name && in_place) name = tgi_op_row(op)->in_place;
-    if (!tgi_begin_as(&c, name, op, in, n))
+    if (!tgi_op_begin_as(&c, name, op, in, n))
         return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
     if (values < n && op != TGI_OP_lerp && in[values]->dtype != TG_BOOL) {
         tgi_fail(c.S, TG_ERR_DTYPE, c.name, "expected a condition of dtype bool, but got %s",
@@ -9233,15 +9559,15 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     for (i = 1; i < n; ++i) {
         if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
     }
-    c.attr.s = s;
-    c.attr.t = t;
-    c.has_attr = has_number || op > TGI_MASK_OPS_BEGIN; /* the last elementwise rows: they have numbers, too */
+    c.params.s = s;
+    c.params.t = t;
+    c.has_params = has_number || op > TGI_MASK_OPS_BEGIN; /* the last elementwise rows: they have numbers, too */
     if (in_place) {
-        if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_begin_write(&c)) return NULL;
-        return tgi_finish_write(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
+        if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_op_begin_in_place(&c)) return NULL;
+        return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
     }
     y = tgi_output(&c, ndim, dims, kind == TGI_KIND_TEST ? TG_BOOL : dtype);
-    return tgi_finish(&c, y && tgi_map_elements(&c, op, y, tgi_compute_dtype(dtype), s, t));
+    return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, tgi_compute_dtype(dtype), s, t));
 }
 
 static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
@@ -9295,18 +9621,18 @@ static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta,
 }
 
 /* Sixteen-bit floats are reduced in f32, and the result rounded once. */
-static bool tgi_is_short(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
+static bool tgi_is_half(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
 
 /* t for the inner steps of a composite: in f32 if it has sixteen bits. */
-static tg_tensor *tgi_wide(tg_tensor *t) { return t && tgi_is_short(t) ? tg_to_dtype(t, TG_F32) : t; }
+static tg_tensor *tgi_upcast(tg_tensor *t) { return t && tgi_is_half(t) ? tg_to_dtype(t, TG_F32) : t; }
 
 /* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
     tg_tensor *half, *slope, *x2;
-    if (tanh_approx && tgi_is_short(x)) /* in f16 x^2 would be infinite from 256 on */
-        return tg_to_dtype(tgi_gelu_gradient(tgi_wide(g), tgi_wide(x), true), (tg_dtype)x->dtype);
+    if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
+        return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
     x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
@@ -9356,29 +9682,29 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 #define TGI_RULE1(name, kind, f, fi, needs, rule, formula) TGI_RULE1_##kind(name, rule)
 #define TGI_RULE1_TEST(name, rule)
 #define TGI_RULE1_ANY(name, rule) TGI_RULE1_FLOATS(name, rule)
-#define TGI_RULE1_FLOATS(name, rule)                                                                                   \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
-    {                                                                                                                  \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
-        double s = step->attr ? step->attr->s : 0, t = step->attr ? step->attr->t : 0;                                 \
-        (void)x, (void)y, (void)s, (void)t;                                                                            \
-        return tgi_give(step, 0, rule);                                                                                \
+#define TGI_RULE1_FLOATS(name, rule)                                                           \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                  \
+    {                                                                                          \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);             \
+        double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0; \
+        (void)x, (void)y, (void)s, (void)t;                                                    \
+        return tgi_set_input_grad(step, 0, rule);                                              \
     }
 #define TGI_RULE2(name, kind, f, fi, needs, rule_a, rule_b, formula) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
 #define TGI_RULE3(name, kind, f, fi, needs, rule_a, rule_b, rule_c, formula) \
     TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
 #define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
 #define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
-    {                                                                                                                  \
-        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
-        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
-        double s = step->attr ? step->attr->s : 0;                                                                     \
-        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                   \
-        return (!tgi_wants(step, 0) || tgi_give(step, 0, rule_a)) &&                                                   \
-               (step->node->inputs < 2 || !tgi_wants(step, 1) || tgi_give(step, 1, rule_b)) &&                         \
-               (step->node->inputs < 3 || !tgi_wants(step, 2) || tgi_give(step, 2, rule_c));                           \
+#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                              \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                       \
+    {                                                                                                               \
+        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);   \
+        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                  \
+        double s = step->params ? step->params->s : 0;                                                              \
+        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                \
+        return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                           \
+               (step->node->inputs < 2 || !tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) && \
+               (step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));   \
     }
 TGI_UNARY_OPS(TGI_RULE1)
 TGI_SCALAR_OPS(TGI_RULE1)
@@ -9454,9 +9780,9 @@ tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
     ends[0] = a, ends[1] = b;
     dtype = tgi_result_dtype(ends, 2);
     if (!tgi_needs_floats(tgi_self(), "lerp_scalar", TGI_OP_lerp, dtype)) return NULL;
-    if (!tgi_compose(&c, "lerp_scalar")) return NULL;
+    if (!tgi_composite_begin(&c, "lerp_scalar")) return NULL;
     where = tgi_device_of(a->storage->backend->host ? b : a);
-    return tgi_composed(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
+    return tgi_composite_end(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
 }
 
 tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
@@ -9469,79 +9795,7 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
     return tgi_map2(TGI_OP_masked_fill, true, x, mask, value);
 }
 
-/* ---- writing: fill_, zero_, copy_, set ---- */
-
-static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
-{
-    tgi_call c;
-    if (!tgi_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
-    if (!tgi_begin_write(&c)) return NULL;
-    return tgi_finish_write(&c, tgi_fill_elements(c.S, t, value));
-}
-
-static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_give(step, 0, tg_zeros_like(g)); }
-
-tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
-tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
-
-tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
-{
-    tgi_composite outer;
-    tgi_call c;
-    tgi_loop loop;
-    tg_tensor *from = src;
-    int64_t dims[TG_MAX_DIMS];
-    int ndim;
-    bool ok;
-    if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
-    if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
-                       tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
-        return dst;
-    }
-    if (!tgi_compose(&outer, "copy_")) return NULL;
-    if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
-        from = tg_to(src, tgi_device_of(dst));
-    } else if (tgi_collides(dst, src)) {
-        from = tg_clone(src);
-    }
-    ok = from && tgi_begin2(&c, TGI_OP_copy_, dst, from);
-    ndim = dst->ndim;
-    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
-    ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
-    if (ok && !tgi_same_shape(dst, ndim, dims)) {
-        ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
-                      tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
-    }
-    if (ok && tgi_begin_write(&c)) {
-        loop = tgi_loop_over(dst);
-        loop.nargs = 2;
-        tgi_point_at_broadcast(&loop.arg[1], from, ndim);
-        ok = tgi_finish_write(&c, c.backend->copy(c.S, &loop)) != NULL;
-    } else {
-        ok = false;
-    }
-    tgi_composed(&outer, NULL);
-    return ok ? dst : NULL;
-}
-
-static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
-{
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_zeros_like(g))) &&
-           (!tgi_wants(step, 1) || tgi_give(step, 1, g));
-}
-
-tg_status tg_set(tg_tensor *t, tg_shape index, double value)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    int64_t at;
-    int i;
-    if (!tgi_locate(S, "set", t, index, &at) || !tgi_compose(&c, "set")) return tgi_failed(S);
-    for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
-    t = tg_fill_(t, value);
-    tgi_composed(&c, NULL);
-    return t ? TG_OK : tgi_failed(S);
-}
+/* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
 /* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation
    ---- */
@@ -9567,7 +9821,7 @@ static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, co
 }
 
 /* The view's part of a tensor laid out as its base. */
-static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_geometry *v)
+static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_view_info *v)
 {
     tgi_operand o = tgi_operand_of(base);
     o.data = (char *)o.data + v->offset * (int64_t)tgi_dtypes[base->dtype].size;
@@ -9594,37 +9848,37 @@ static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t
 }
 
 /* t with the layout of the geometry's base: itself, or a copy. */
-static tg_tensor *tgi_laid_out(tg_tensor *t, const tgi_geometry *v)
+static tg_tensor *tgi_with_layout(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
     tg_tensor *y;
     int i;
     bool same = t != NULL;
     for (i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
-    if (same || !tgi_begin1(&c, TGI_OP_clone, t)) return t;
+    if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
     y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
-    return tgi_finish(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
 
 /* t [base dims] -> the elements at the view [view dims].  torch.as_strided */
-static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_geometry *v)
+static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_geometry copy = *v;
-    t = tgi_laid_out(t, v);
-    if (!tgi_begin1(&c, TGI_OP_as_strided, t)) return NULL;
+    tgi_view_info copy = *v;
+    t = tgi_with_layout(t, v);
+    if (!tgi_op_begin1(&c, TGI_OP_as_strided, t)) return NULL;
     c.view = &copy;
-    return tgi_finish(&c, tgi_view_of(&c, t, v->ndim, v->dim, v->stride, t->offset + v->offset) != NULL);
+    return tgi_op_end(&c, tgi_view_of(&c, t, v->ndim, v->dim, v->stride, t->offset + v->offset) != NULL);
 }
 
 /* t [view dims] -> zeros [base dims] with t added at the view; elements that the view has twice get both. */
-static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_geometry *v)
+static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_geometry copy = *v;
+    tgi_view_info copy = *v;
     tg_tensor *y;
     tgi_loop loop;
-    if (!tgi_begin1(&c, TGI_OP_strided_add, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_strided_add, t)) return NULL;
     c.view = &copy;
     y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
     if (!y) return NULL;
@@ -9632,26 +9886,26 @@ static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_geometry *v)
     loop.nargs = 2;
     loop.arg[1] = loop.arg[0];
     loop.arg[0] = tgi_view_operand(y, v);
-    return tgi_finish(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
+    return tgi_op_end(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
 }
 
 static bool tgi_rule_as_strided(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tgi_strided_add(g, step->node->view));
+    return tgi_set_input_grad(step, 0, tgi_strided_add(g, step->node->view));
 }
 static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tgi_as_strided(g, step->node->view));
+    return tgi_set_input_grad(step, 0, tgi_as_strided(g, step->node->view));
 }
 
 /* base with the view replaced by src. */
-static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_geometry *v)
+static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_geometry copy = *v;
+    tgi_view_info copy = *v;
     tg_tensor *y;
     tgi_loop loop;
-    if (!tgi_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
+    if (!tgi_op_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
     c.view = &copy;
     y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)base->dtype);
     if (!y) return NULL;
@@ -9659,15 +9913,16 @@ static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_ge
     loop.nargs = 2;
     loop.arg[1] = loop.arg[0];
     loop.arg[0] = tgi_view_operand(y, v);
-    return tgi_finish(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
 }
 
 static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *part = tgi_as_strided(g, step->node->view);
     return part &&
-           (!tgi_wants(step, 0) || tgi_give(step, 0, tgi_scatter_view(g, tg_zeros_like(part), step->node->view))) &&
-           (!tgi_wants(step, 1) || tgi_give(step, 1, part));
+           (!tgi_input_needs_grad(step, 0) ||
+            tgi_set_input_grad(step, 0, tgi_scatter_view(g, tg_zeros_like(part), step->node->view))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, part));
 }
 
 /* ---- views that keep every element: reshape, permute ---- */
@@ -9747,13 +10002,13 @@ static tg_tensor *tgi_reshape_view(const char *name, tg_tensor *t, int ndim, con
                                    const int64_t *strides)
 {
     tgi_call c;
-    if (!tgi_begin1_as(&c, name, TGI_OP_reshape, t)) return NULL;
-    return tgi_finish(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_reshape, t)) return NULL;
+    return tgi_op_end(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
 }
 
 static bool tgi_rule_reshape(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_reshape(g, tgi_input_shape(step, 0)));
+    return tgi_set_input_grad(step, 0, tg_reshape(g, tgi_input_shape(step, 0)));
 }
 
 tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
@@ -9779,8 +10034,8 @@ static tg_tensor *tgi_reshape(const char *name, tg_tensor *t, tg_shape shape)
     if (!tgi_infer_shape(S, name, t, &shape)) return NULL;
     if (tgi_view_strides(t, shape.ndim, shape.dim, strides))
         return tgi_reshape_view(name, t, shape.ndim, shape.dim, strides);
-    if (!tgi_compose(&c, name)) return NULL;
-    return tgi_composed(&c, tg_view(tg_contiguous(t), shape));
+    if (!tgi_composite_begin(&c, name)) return NULL;
+    return tgi_composite_end(&c, tg_view(tg_contiguous(t), shape));
 }
 
 tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshape", t, shape); }
@@ -9843,22 +10098,22 @@ static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
     int i;
-    if (!tgi_begin1(&c, TGI_OP_permute, t)) return NULL;
-    c.has_attr = true;
-    c.attr.listed = t->ndim;
+    if (!tgi_op_begin1(&c, TGI_OP_permute, t)) return NULL;
+    c.has_params = true;
+    c.params.listed = t->ndim;
     for (i = 0; i < t->ndim; ++i) {
         dims[i] = t->dim[order[i]];
         strides[i] = t->stride[order[i]];
         c.numbers[i] = order[i];
     }
-    return tgi_finish(&c, tgi_view_of(&c, t, t->ndim, dims, strides, t->offset) != NULL);
+    return tgi_op_end(&c, tgi_view_of(&c, t, t->ndim, dims, strides, t->offset) != NULL);
 }
 
 static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
 {
     int back[TG_MAX_DIMS], i;
-    for (i = 0; i < step->attr->listed; ++i) back[step->attr->list[i]] = i;
-    return tgi_give(step, 0, tgi_permute(g, back));
+    for (i = 0; i < step->params->listed; ++i) back[step->params->list[i]] = i;
+    return tgi_set_input_grad(step, 0, tgi_permute(g, back));
 }
 
 /* A list of dims of t, each once, made non-negative in place. */
@@ -9943,7 +10198,7 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
     tgi_call c;
     int64_t strides[TG_MAX_DIMS], numel;
     int i, lead;
-    if (!tgi_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
     lead = shape.ndim - t->ndim;
     if (lead < 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, "expand",
@@ -9971,13 +10226,13 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
         strides[i] = i < lead || (have == 1 && shape.dim[i] != 1) ? 0 : t->stride[i - lead];
     }
     if (!tgi_check_shape(c.S, "expand", shape.ndim, shape.dim, &numel)) return NULL;
-    return tgi_finish(&c, tgi_view_of(&c, t, shape.ndim, shape.dim, strides, t->offset) != NULL);
+    return tgi_op_end(&c, tgi_view_of(&c, t, shape.ndim, shape.dim, strides, t->offset) != NULL);
 }
 
 static bool tgi_rule_expand(tgi_step *step, tg_tensor *g)
 {
     tg_shape shape = tgi_input_shape(step, 0);
-    return tgi_give(step, 0, tgi_sum_to(g, shape.ndim, shape.dim));
+    return tgi_set_input_grad(step, 0, tgi_sum_to(g, shape.ndim, shape.dim));
 }
 
 /* The reduction of t over the dims whose bit is set in mask, into y: t's other dims in order, contiguous. */
@@ -10014,7 +10269,7 @@ static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
     tgi_reduce r;
     int mask = 0, i, lead;
     if (!t || tgi_same_shape(t, ndim, dims)) return t;
-    if (!tgi_begin1(&c, TGI_OP_sum_to, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_sum_to, t)) return NULL;
     y = tgi_output(&c, ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
     lead = t->ndim - ndim;
@@ -10022,19 +10277,42 @@ static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
         if (i < lead || (dims[i - lead] == 1 && t->dim[i] != 1)) mask |= 1 << i;
     }
     r = tgi_reduce_over(TGI_SUM, y, t, mask);
-    return tgi_finish(&c, c.backend->reduce(c.S, &r));
+    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
 }
 
 static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
+    return tgi_set_input_grad(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
 }
 
-/* ---- views of a part: slice, select, diagonal, unfold.  attr: dim, i start, j step; diagonal: dim, flag second dim
+tg_tensor *tg_clone(tg_tensor *t)
+{
+    tgi_call c;
+    tg_tensor *y;
+    if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    if (y) tgi_preserve_strides(y, t);
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+}
+
+static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
+
+tg_tensor *tg_contiguous(tg_tensor *t)
+{
+    tgi_call c;
+    tg_tensor *y;
+    if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
+    if (tgi_is_contiguous(t)) return t;
+    if (!tgi_op_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
+    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+}
+
+/* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag second dim
    ---- */
 
 /* Strides and offset of the view over a tensor whose strides are `in`; the same for t's own and for index space. */
-static int64_t tgi_part_strides(int op, const tgi_attr *a, int ndim, const int64_t *in, int64_t *out)
+static int64_t tgi_part_strides(int op, const tgi_op_params *a, int ndim, const int64_t *in, int64_t *out)
 {
     int i, n = 0;
     for (i = 0; i < ndim; ++i) {
@@ -10052,16 +10330,16 @@ static int64_t tgi_part_strides(int op, const tgi_attr *a, int ndim, const int64
 
 static tg_tensor *tgi_part_view(tgi_call *c, int op, tg_tensor *t, int ndim, const int64_t *dims)
 {
-    int64_t strides[TG_MAX_DIMS], offset = tgi_part_strides(op, &c->attr, t->ndim, t->stride, strides);
-    c->has_attr = true;
-    return tgi_finish(c, tgi_view_of(c, t, ndim, dims, strides, t->offset + offset) != NULL);
+    int64_t strides[TG_MAX_DIMS], offset = tgi_part_strides(op, &c->params, t->ndim, t->stride, strides);
+    c->has_params = true;
+    return tgi_op_end(c, tgi_view_of(c, t, ndim, dims, strides, t->offset + offset) != NULL);
 }
 
 /* g goes to its place among zeros. */
 static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
 {
     tg_shape in = tgi_input_shape(step, 0);
-    tgi_geometry v;
+    tgi_view_info v;
     int64_t stride = 1;
     int i;
     v.base_ndim = in.ndim;
@@ -10073,8 +10351,8 @@ static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
     v.ndim = g->ndim;
     memcpy(v.dim, g->dim, sizeof(int64_t) * g->ndim);
     memset(v.stride, 0, sizeof v.stride); /* what they stay where there are no elements */
-    v.offset = tgi_numel(g) ? tgi_part_strides(op, step->attr, in.ndim, v.base_stride, v.stride) : 0;
-    return tgi_give(step, 0, tgi_strided_add(g, &v));
+    v.offset = tgi_numel(g) ? tgi_part_strides(op, step->params, in.ndim, v.base_stride, v.stride) : 0;
+    return tgi_set_input_grad(step, 0, tgi_strided_add(g, &v));
 }
 
 static bool tgi_rule_slice(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_slice); }
@@ -10093,7 +10371,7 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], size;
-    if (!tgi_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"), (tg_tensor *)NULL;
     size = t->dim[dim];
     start = start < 0 ? start + size : start;
@@ -10102,9 +10380,9 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
     end = end < start ? start : end > size ? size : end;
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = (end - start) / step + ((end - start) % step != 0);
-    c.attr.dim = dim;
-    c.attr.i = start;
-    c.attr.j = dims[dim] > 1 ? step : 1;
+    c.params.dim = dim;
+    c.params.i = start;
+    c.params.j = dims[dim] > 1 ? step : 1;
     return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
 }
 
@@ -10112,7 +10390,7 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    if (!tgi_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
+    if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."),
                (tg_tensor *)NULL;
@@ -10134,9 +10412,9 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
     }
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = length;
-    c.attr.dim = dim;
-    c.attr.i = start;
-    c.attr.j = 1;
+    c.params.dim = dim;
+    c.params.i = start;
+    c.params.j = 1;
     return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
 }
 
@@ -10145,7 +10423,7 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
-    if (!tgi_begin1(&c, TGI_OP_select, t)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."),
                (tg_tensor *)NULL;
@@ -10159,8 +10437,8 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     for (i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
     }
-    c.attr.dim = dim;
-    c.attr.i = index < 0 ? index + t->dim[dim] : index;
+    c.params.dim = dim;
+    c.params.i = index < 0 ? index + t->dim[dim] : index;
     return tgi_part_view(&c, TGI_OP_select, t, n, dims);
 }
 
@@ -10169,7 +10447,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], rows, cols, length;
     int i, n = 0;
-    if (!tgi_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
+    if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
         !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
         return NULL;
     }
@@ -10184,9 +10462,9 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
     dims[n++] = length;
-    c.attr.dim = dim0;
-    c.attr.flag = dim1;
-    c.attr.i = length ? offset : 0;
+    c.params.dim = dim0;
+    c.params.flag = dim1;
+    c.params.i = length ? offset : 0;
     return tgi_part_view(&c, TGI_OP_diagonal, t, n, dims);
 }
 
@@ -10196,11 +10474,11 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     tgi_composite inner;
     int64_t dims[TG_MAX_DIMS + 1], numel;
     if (tgi_usable(tgi_self(), t) && t->ndim == 0 && dim >= -1 && dim <= 0) { /* as one of size 1: its only window */
-        if (!tgi_compose(&inner, "unfold")) return NULL;
+        if (!tgi_composite_begin(&inner, "unfold")) return NULL;
         t = tg_unfold(tg_unsqueeze(t, 0), 0, size, step);
-        return tgi_composed(&inner, t ? tg_select(t, 0, 0) : NULL);
+        return tgi_composite_end(&inner, t ? tg_select(t, 0, 0) : NULL);
     }
-    if (!tgi_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (!tgi_op_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS)
         return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
     if (size < 0)
@@ -10218,112 +10496,90 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     dims[dim] = (t->dim[dim] - size) / step + 1;
     dims[t->ndim] = size;
     if (!tgi_check_shape(c.S, "unfold", t->ndim + 1, dims, &numel)) return NULL;
-    c.attr.dim = dim;
-    c.attr.j = dims[dim] > 1 ? step : 1;
-    c.attr.i = 0;
+    c.params.dim = dim;
+    c.params.j = dims[dim] > 1 ? step : 1;
+    c.params.i = 0;
     return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
 }
 
-/* ---- split, chunk, unbind: several views by one call, the outputs of one node; they must not be written ---- */
+/* -------- @@WRITE ------------------------------------------------------------------------------------------------- */
 
-/* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
-static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
+/* ---- writing: fill_, zero_, copy_, set ---- */
+
+static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
+    tgi_call c;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t)) return NULL;
+    if (!tgi_check_value(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
+    if (!tgi_op_begin_in_place(&c)) return NULL;
+    return tgi_op_end_in_place(&c, tgi_fill_elements(c.S, t, value));
+}
+
+static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, tg_zeros_like(g)); }
+
+tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
+tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
+
+tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
+{
+    tgi_composite outer;
+    tgi_call c;
+    tgi_loop loop;
+    tg_tensor *from = src;
+    int64_t dims[TG_MAX_DIMS];
+    int ndim;
+    bool ok;
+    if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
+    if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
+                       tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
+        return dst;
+    }
+    if (!tgi_composite_begin(&outer, "copy_")) return NULL;
+    if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
+        from = tg_to(src, tgi_device_of(dst));
+    } else if (tgi_overlaps(dst, src)) {
+        from = tg_clone(src);
+    }
+    ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
+    ndim = dst->ndim;
+    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
+    ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
+    if (ok && !tgi_same_shape(dst, ndim, dims)) {
+        ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
+                      tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
+    }
+    if (ok && tgi_op_begin_in_place(&c)) {
+        loop = tgi_loop_over(dst);
+        loop.nargs = 2;
+        tgi_operand_broadcast(&loop.arg[1], from, ndim);
+        ok = tgi_op_end_in_place(&c, c.backend->copy(c.S, &loop)) != NULL;
+    } else {
+        ok = false;
+    }
+    tgi_composite_end(&outer, NULL);
+    return ok ? dst : NULL;
+}
+
+static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
+{
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_zeros_like(g))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, g));
+}
+
+tg_status tg_set(tg_tensor *t, tg_shape index, double value)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    int64_t at;
     int i;
-    for (i = 0; out && i < max; ++i) out[i] = NULL;
-    if (!tgi_begin1_as(c, name, op, t)) return false;
-    if (!out) return tgi_null_argument(c->S, name, "out");
-    if (t->ndim == 0) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, name,
-                        op == TGI_OP_unbind ? "Dimension specified as %.0s%d but tensor has no dimensions"
-                                            : "%s expects at least a 1-dimensional tensor, which has a dim %d",
-                        name, *dim);
-    }
-    return tgi_wrap_dim(c->S, name, t->ndim, dim);
+    if (!tgi_locate(S, "set", t, index, &at) || !tgi_composite_begin(&c, "set")) return tgi_failed(S);
+    for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
+    t = tg_fill_(t, value);
+    tgi_composite_end(&c, NULL);
+    return t ? TG_OK : tgi_failed(S);
 }
 
-/* count views of t: of `size` elements along dim each, but for the last one; without the dim where the op is unbind. */
-static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
-{
-    const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
-    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
-    bool ok = true;
-    int i, n = 0;
-    if (count > max) {
-        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
-               0;
-    }
-    for (i = 0; i < t->ndim; ++i) {
-        if (drops_dim && i == dim) continue;
-        dims[n] = t->dim[i];
-        strides[n++] = t->stride[i];
-    }
-    c->has_attr = true;
-    c->attr.dim = dim;
-    c->out = out;
-    for (k = 0; ok && k < count; ++k, start += size) {
-        const int64_t rest = t->dim[dim] - start;
-        tg_tensor *piece;
-        if (!drops_dim) dims[dim] = rest < size ? rest : size;
-        piece = tgi_view_of(c, t, n, dims, strides, t->offset + start * t->stride[dim]);
-        if (piece) piece->flags |= TGI_MULTI_VIEW;
-        ok = piece != NULL;
-    }
-    if (count == 0) return 0;
-    return tgi_finish(c, ok) ? (int)count : 0;
-}
-
-/* The pieces' gradients beside each other: zeros stand for pieces that have none. */
-static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
-{
-    (void)g;
-    return tgi_give(step, 0, tg_cat(step->grad, step->node->outputs, step->attr->dim));
-}
-
-static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
-{
-    (void)g;
-    return tgi_give(step, 0, tg_stack(step->grad, step->node->outputs, step->attr->dim));
-}
-
-int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
-{
-    tgi_call c;
-    int64_t total, count;
-    if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
-    total = t->dim[dim];
-    if (size < 0 || (size == 0 && total != 0)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
-                 size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
-                          : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
-                 (long long)(size < 0 ? size : total));
-        return 0;
-    }
-    count = total ? total / size + (total % size != 0) : 1;
-    return tgi_pieces(&c, t, dim, size, count, out, max);
-}
-
-int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
-{
-    tgi_call c;
-    int64_t total, size;
-    if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
-    if (chunks <= 0) {
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
-                        (long long)chunks),
-               0;
-    }
-    total = t->dim[dim];
-    size = total / chunks + (total % chunks != 0);
-    return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
-}
-
-int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
-{
-    tgi_call c;
-    if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, &dim, out, max)) return 0;
-    return tgi_pieces(&c, t, dim, 1, t->dim[dim], out, max);
-}
+/* -------- @@JOIN -------------------------------------------------------------------------------------------------- */
 
 /* ---- cat and stack ---- */
 
@@ -10377,13 +10633,13 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
         tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors");
         return NULL;
     }
-    if (!tgi_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
-    sizes = (int64_t *)tgi_take(c.S, sizeof *sizes * (size_t)n);
+    if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
+    sizes = (int64_t *)tgi_alloc(c.S, sizeof *sizes * (size_t)n);
     if (!sizes) return tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n), (tg_tensor *)NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
-    c.attr.list = sizes;
-    c.attr.listed = n;
+    c.has_params = true;
+    c.params.dim = dim;
+    c.params.list = sizes;
+    c.params.listed = n;
     y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
     for (i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
         tgi_loop loop = tgi_loop_over(tensors[i]);
@@ -10396,21 +10652,21 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
         ok = c.backend->copy(c.S, &loop);
         start += sizes[i];
     }
-    y = tgi_finish(&c, y && ok);
-    tgi_give_back(c.S, sizes, sizeof *sizes * (size_t)n);
+    y = tgi_op_end(&c, y && ok);
+    tgi_free(c.S, sizes, sizeof *sizes * (size_t)n);
     return y;
 }
 
 static bool tgi_rule_cat(tgi_step *step, tg_tensor *g)
 {
-    const tgi_attr *a = step->attr;
+    const tgi_op_params *a = step->params;
     int64_t start = 0;
     int i;
     for (i = 0; i < a->listed; ++i) {
         int64_t size = a->list[i];
-        if (tgi_wants(step, i)) {
+        if (tgi_input_needs_grad(step, i)) {
             tg_tensor *part = size < 0 ? tg_slice(tg_flatten(g, 0, -1), 0, 0, 0, 1) : tg_narrow(g, a->dim, start, size);
-            if (!tgi_give(step, i, part)) return false;
+            if (!tgi_set_input_grad(step, i, part)) return false;
         }
         start += size < 0 ? 0 : size;
     }
@@ -10437,16 +10693,117 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
         }
     }
     if (!tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
-    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_take(S, bytes))) {
+    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes))) {
         return tgi_no_memory(S, "stack", bytes), (tg_tensor *)NULL;
     }
     y = NULL;
-    if (tgi_compose(&c, "stack")) {
+    if (tgi_composite_begin(&c, "stack")) {
         for (i = 0; i < n && (in[i] = tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
-        y = tgi_composed(&c, i == n ? tg_cat(in, n, dim) : NULL);
+        y = tgi_composite_end(&c, i == n ? tg_cat(in, n, dim) : NULL);
     }
-    tgi_give_back(S, in, bytes);
+    tgi_free(S, in, bytes);
     return y;
+}
+
+/* ---- split, chunk, unbind: several views by one call, the outputs of one node; they must not be written ---- */
+
+/* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
+static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
+{
+    int i;
+    for (i = 0; out && i < max; ++i) out[i] = NULL;
+    if (!tgi_op_begin1_as(c, name, op, t)) return false;
+    if (!out) return tgi_null_argument(c->S, name, "out");
+    if (t->ndim == 0) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, name,
+                        op == TGI_OP_unbind ? "Dimension specified as %.0s%d but tensor has no dimensions"
+                                            : "%s expects at least a 1-dimensional tensor, which has a dim %d",
+                        name, *dim);
+    }
+    return tgi_wrap_dim(c->S, name, t->ndim, dim);
+}
+
+/* count views of t: of `size` elements along dim each, but for the last one; without the dim where the op is unbind. */
+static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
+{
+    const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
+    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
+    bool ok = true;
+    int i, n = 0;
+    if (count > max) {
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
+               0;
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        if (drops_dim && i == dim) continue;
+        dims[n] = t->dim[i];
+        strides[n++] = t->stride[i];
+    }
+    c->has_params = true;
+    c->params.dim = dim;
+    c->out = out;
+    for (k = 0; ok && k < count; ++k, start += size) {
+        const int64_t rest = t->dim[dim] - start;
+        tg_tensor *piece;
+        if (!drops_dim) dims[dim] = rest < size ? rest : size;
+        piece = tgi_view_of(c, t, n, dims, strides, t->offset + start * t->stride[dim]);
+        if (piece) piece->flags |= TGI_MULTI_VIEW;
+        ok = piece != NULL;
+    }
+    if (count == 0) return 0;
+    return tgi_op_end(c, ok) ? (int)count : 0;
+}
+
+/* The pieces' gradients beside each other: zeros stand for pieces that have none. */
+static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
+{
+    (void)g;
+    return tgi_set_input_grad(step, 0, tg_cat(step->grad, step->node->outputs, step->params->dim));
+}
+
+static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
+{
+    (void)g;
+    return tgi_set_input_grad(step, 0, tg_stack(step->grad, step->node->outputs, step->params->dim));
+}
+
+int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    int64_t total, count;
+    if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
+    total = t->dim[dim];
+    if (size < 0 || (size == 0 && total != 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
+                 size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
+                          : "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
+                 (long long)(size < 0 ? size : total));
+        return 0;
+    }
+    count = total ? total / size + (total % size != 0) : 1;
+    return tgi_pieces(&c, t, dim, size, count, out, max);
+}
+
+int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    int64_t total, size;
+    if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
+    if (chunks <= 0) {
+        return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
+                        (long long)chunks),
+               0;
+    }
+    total = t->dim[dim];
+    size = total / chunks + (total % chunks != 0);
+    return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
+}
+
+int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, &dim, out, max)) return 0;
+    return tgi_pieces(&c, t, dim, 1, t->dim[dim], out, max);
 }
 
 /* ---- copies in another order: flip, pad, repeat, roll, tril ---- */
@@ -10457,9 +10814,9 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
     tgi_loop loop;
     tg_tensor *y;
     int i;
-    if (!tgi_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
-    c.has_attr = true;
-    c.attr.listed = dims.ndim;
+    if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
+    c.has_params = true;
+    c.params.listed = dims.ndim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
     loop = tgi_loop_over(y);
@@ -10473,12 +10830,12 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
             (char *)loop.arg[1].data + (t->dim[d] - 1) * t->stride[d] * (int64_t)tgi_dtypes[t->dtype].size;
         loop.arg[1].stride[d] = -t->stride[d];
     }
-    return tgi_finish(&c, c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, c.backend->copy(c.S, &loop));
 }
 
 static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_flip(g, tg_make_shape(step->attr->listed, step->attr->list)));
+    return tgi_set_input_grad(step, 0, tg_flip(g, tg_make_shape(step->params->listed, step->params->list)));
 }
 
 /* Where t lies in its padded form: y over [to, to + size) of a dim is t over [from, from + size). */
@@ -10526,12 +10883,12 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tgi_loop loop;
     tg_tensor *y;
     int i, k;
-    if (!tgi_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
-        !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_holds(c.S, "pad", (tg_dtype)t->dtype, value)) {
+    if (!tgi_op_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
+        !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_check_value(c.S, "pad", (tg_dtype)t->dtype, value)) {
         return NULL;
     }
-    c.has_attr = true;
-    c.attr.listed = pads.ndim;
+    c.has_params = true;
+    c.params.listed = pads.ndim;
     for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
     y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
@@ -10545,16 +10902,16 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
                                                               (int64_t)tgi_dtypes[t->dtype].size;
         }
     }
-    return tgi_finish(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
+    return tgi_op_end(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
 }
 
 /* The gradient is cropped where t was padded, and padded where it was cropped. */
 static bool tgi_rule_pad(tgi_step *step, tg_tensor *g)
 {
-    tg_shape back = tg_make_shape(step->attr->listed, step->attr->list);
+    tg_shape back = tg_make_shape(step->params->listed, step->params->list);
     int i;
     for (i = 0; i < back.ndim; ++i) back.dim[i] = -back.dim[i];
-    return tgi_give(step, 0, tg_pad(g, back, 0));
+    return tgi_set_input_grad(step, 0, tg_pad(g, back, 0));
 }
 
 tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
@@ -10580,7 +10937,7 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     }
     if (!tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel)) return NULL;
     for (i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
-    if (!tgi_compose(&c, "repeat")) return NULL;
+    if (!tgi_composite_begin(&c, "repeat")) return NULL;
     y = tg_reshape(y, shape);
     for (i = 0; y && i < counts.ndim;
          ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
@@ -10598,7 +10955,7 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
         y = tg_reshape(y, shape);
     }
     if (y && (y == t || y->storage == t->storage)) y = tg_clone(y);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
@@ -10616,7 +10973,7 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
                  dims.ndim);
         return NULL;
     }
-    if (!tgi_compose(&c, "roll")) return NULL;
+    if (!tgi_composite_begin(&c, "roll")) return NULL;
     for (i = 0; y && i < dims.ndim; ++i) {
         int dim = dims.dim[i] < INT_MIN || dims.dim[i] > INT_MAX ? INT_MAX : (int)dims.dim[i];
         int64_t n, by;
@@ -10635,7 +10992,7 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
         y = tg_cat(part, 2, dim);
     }
     if (y == t) y = tg_clone(t);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* t [.., rows, cols] with 0 where the column is right (or left) of the diagonal */
@@ -10649,18 +11006,20 @@ static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const
         return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
     if (diagonal > t->dim[t->ndim - 1]) diagonal = t->dim[t->ndim - 1];
     if (diagonal < -t->dim[t->ndim - 2] - 1) diagonal = -t->dim[t->ndim - 2] - 1;
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     rows = tg_arange_on(0, (double)t->dim[t->ndim - 2], 1, TG_I64, tgi_device_of(t));
     cols = tg_arange_on(0, (double)t->dim[t->ndim - 1], 1, TG_I64, tgi_device_of(t));
     right = tg_sub(cols, tg_unsqueeze(rows, 1));
     right = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
-    return tgi_composed(&c, tg_masked_fill(t, right, 0));
+    return tgi_composite_end(&c, tg_masked_fill(t, right, 0));
 }
 
 tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, true, "tril"); }
 tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, false, "triu"); }
 
-/* ---- reductions.  attr: dim is the mask of the dims reduced over ---- */
+/* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
+
+/* ---- reductions.  params: dim is the mask of the dims reduced over ---- */
 
 /* The dims of a list as a mask; an empty list is all of them. */
 static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *mask)
@@ -10677,8 +11036,8 @@ static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, 
 {
     int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
-    c->has_attr = true;
-    c->attr.dim = mask;
+    c->has_params = true;
+    c->params.dim = mask;
     for (i = 0; i < t->ndim; ++i) {
         if (!(mask >> i & 1)) dims[n++] = t->dim[i];
         else if (keepdim) dims[n++] = 1;
@@ -10706,7 +11065,7 @@ static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 
 static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
 {
-    return tgi_with_dims(t, tgi_input_shape(step, 0), step->attr->dim);
+    return tgi_with_dims(t, tgi_input_shape(step, 0), step->params->dim);
 }
 
 static tg_dtype tgi_sum_dtype(const tg_tensor *t)
@@ -10723,7 +11082,7 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
     tg_tensor *y;
     tg_dtype dtype;
     int mask;
-    if (!tgi_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, c.name,
                  dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
@@ -10739,7 +11098,7 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
     y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
     if (!y) return NULL;
     r = tgi_reduce_over(kind, y, t, mask);
-    return tgi_finish(&c, c.backend->reduce(c.S, &r));
+    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
 }
 
 #define TGI_REDUCTION(name, kind)                                                                                      \
@@ -10764,7 +11123,7 @@ TGI_REDUCTION(all, TGI_ALL)
 
 static bool tgi_rule_sum(tgi_step *step, tg_tensor *g)
 {
-    return tgi_give(step, 0, tg_expand(tgi_step_dims(step, g), tgi_input_shape(step, 0)));
+    return tgi_set_input_grad(step, 0, tg_expand(tgi_step_dims(step, g), tgi_input_shape(step, 0)));
 }
 
 /* t [.., dims of the mask last, as one dim] */
@@ -10830,18 +11189,18 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *zero, *rows, *number, *others;
     tg_shape in = tgi_input_shape(step, 0);
-    int mask = step->attr->dim;
+    int mask = step->params->dim;
     int64_t n = tgi_reduced_count(in.dim, in.ndim, mask);
     g = tgi_step_dims(step, g);
-    if (!tg_is_grad_enabled()) return tgi_give(step, 0, tgi_prod_gradient(g, x, mask));
+    if (!tg_is_grad_enabled()) return tgi_set_input_grad(step, 0, tgi_prod_gradient(g, x, mask));
     zero = tg_any(tg_eq_scalar(x, 0));
     if (!zero || !g) return false;
-    if (tg_item(zero) == 0) return tgi_give(step, 0, tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
+    if (tg_item(zero) == 0) return tgi_set_input_grad(step, 0, tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
     rows = tg_unsqueeze(tgi_rows_last(x, mask), -2); /* [.., 1, n] */
     number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(x));
     others = tg_masked_fill(rows, tg_eq(number, tg_unsqueeze(number, 1)), 1); /* [.., n, n] */
     others = tgi_rows_back(tg_prod_dim(others, -1, false), in, mask);
-    return tgi_give(step, 0, tg_mul(g, others));
+    return tgi_set_input_grad(step, 0, tg_mul(g, others));
 }
 
 /* g shared among the elements that are the extreme one.  If that is NaN, all get NaN, or those that are NaN share g. */
@@ -10851,8 +11210,8 @@ static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g, bool nan_shares)
     hit = tg_eq(x, y);
     if (nan_shares) hit = tg_logical_or(hit, tg_logical_and(tg_isnan(x), tg_isnan(y)));
     hit = hit ? tg_to_dtype(hit, (tg_dtype)g->dtype) : NULL;
-    count = hit ? tgi_step_dims(step, tg_sum_dims(tgi_rows_last(hit, step->attr->dim), TG_DIMS(-1), false)) : NULL;
-    return tgi_give(step, 0, tg_mul(hit, tg_div(tgi_step_dims(step, g), count)));
+    count = hit ? tgi_step_dims(step, tg_sum_dims(tgi_rows_last(hit, step->params->dim), TG_DIMS(-1), false)) : NULL;
+    return tgi_set_input_grad(step, 0, tg_mul(hit, tg_div(tgi_step_dims(step, g), count)));
 }
 
 static bool tgi_rule_amax(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, false); }
@@ -10872,12 +11231,12 @@ static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
                     tg_dtype_name((tg_dtype)t->dtype));
 }
 
-/* Begins an op that reduces floating point over dims; attr.dim is their mask from here on. */
+/* Begins an op that reduces floating point over dims; params.dim is their mask from here on. */
 static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, tg_tensor *t, tg_shape dims)
 {
-    if (!tgi_begin1_as(c, name, op, t) || !tgi_need_floating(c->S, name, t)) return false;
-    c->has_attr = true;
-    return tgi_dims_mask(c, t, dims, &c->attr.dim);
+    if (!tgi_op_begin1_as(c, name, op, t) || !tgi_need_floating(c->S, name, t)) return false;
+    c->has_params = true;
+    return tgi_dims_mask(c, t, dims, &c->params.dim);
 }
 
 static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
@@ -10888,26 +11247,26 @@ static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool k
     tg_tensor *y, *sum;
     bool ok;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_mean, t, dims)) return NULL;
-    c.attr.i = tgi_reduced_count(t->dim, t->ndim, c.attr.dim);
-    y = tgi_reduced_output(&c, t, c.attr.dim, keepdim, (tg_dtype)t->dtype);
-    sum = y && tgi_is_short(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
-    if (!y || !sum) return tgi_finish(&c, false);
-    r = tgi_reduce_over(TGI_SUM, sum, t, c.attr.dim);
+    c.params.i = tgi_reduced_count(t->dim, t->ndim, c.params.dim);
+    y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
+    sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
+    if (!y || !sum) return tgi_op_end(&c, false);
+    r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
     loop = tgi_loop_over(y); /* y = sum / n */
     loop.kernel = TGI_OP_div_scalar;
     loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(sum);
-    loop.scalar[0] = (double)c.attr.i;
+    loop.scalar[0] = (double)c.params.i;
     ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
     if (sum != y) tgi_unref(c.S, sum);
-    return tgi_finish(&c, ok);
+    return tgi_op_end(&c, ok);
 }
 
 static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *part = tg_div_scalar(tgi_step_dims(step, g), (double)step->attr->i);
-    return tgi_give(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
+    tg_tensor *part = tg_div_scalar(tgi_step_dims(step, g), (double)step->params->i);
+    return tgi_set_input_grad(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
 }
 
 tg_tensor *tg_mean(tg_tensor *t) { return tgi_mean("mean", t, TG_SCALAR, false); }
@@ -10923,12 +11282,12 @@ static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool
 }
 
 /* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
-static tg_tensor *tgi_finish_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
+static tg_tensor *tgi_op_end_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
 {
-    y = tgi_composed(inner, y); /* which puts grad mode back */
+    y = tgi_composite_end(inner, y); /* which puts grad mode back */
     if (!y) return NULL;
     c->out[c->nout++] = y;
-    return tgi_finish(c, true);
+    return tgi_op_end(c, true);
 }
 
 /* var, and std, its root. */
@@ -10938,22 +11297,22 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, tg_shape di
     tgi_composite inner;
     tg_tensor *y;
     if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
-    c.attr.s = (double)tgi_reduced_count(t->dim, t->ndim, c.attr.dim) - (double)correction;
-    if (!tgi_compose(&inner, name)) return NULL;
+    c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
+    if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    y = tgi_variance(t, dims, c.attr.s, keepdim);
-    return tgi_finish_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
+    y = tgi_variance(t, dims, c.params.s, keepdim);
+    return tgi_op_end_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
 }
 
 /* g * 2 (x - mean) / (n - correction) */
 static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *x = tgi_wide(tgi_saved_tensor(step, 0)), *mean;
+    tg_tensor *x = tgi_upcast(tgi_saved_tensor(step, 0)), *mean;
     tg_dtype dtype = (tg_dtype)g->dtype;
-    g = tg_div_scalar(tg_mul_scalar(tgi_step_dims(step, tgi_wide(g)), 2), step->attr->s);
-    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
+    g = tg_div_scalar(tg_mul_scalar(tgi_step_dims(step, tgi_upcast(g)), 2), step->params->s);
+    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->params->dim), -1, false));
     g = tg_mul(g, tg_sub(x, mean));
-    return tgi_give(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
+    return tgi_set_input_grad(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
 tg_tensor *tg_var(tg_tensor *t) { return tgi_spread("var", TGI_OP_var, t, TG_SCALAR, 1, false); }
@@ -10970,10 +11329,10 @@ tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool kee
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
-    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->attr->dim), -1, false));
+    mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->params->dim), -1, false));
     y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
-    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, step->attr->s));
-    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), slope));
+    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, step->params->s));
+    return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), slope));
 }
 
 tg_tensor *tg_std(tg_tensor *t) { return tgi_spread("std", TGI_OP_std, t, TG_SCALAR, 1, false); }
@@ -10992,14 +11351,14 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     tgi_composite inner;
     tg_tensor *a, *y;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
-    if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.attr.dim) == 0) {
+    if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, name,
                  "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
                  "an identity (shape %s)", p, tgi_shape_text(t).text);
         return NULL;
     }
-    c.attr.s = p;
-    if (!tgi_compose(&inner, name)) return NULL;
+    c.params.s = p;
+    if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
     a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
@@ -11007,23 +11366,23 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
     else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
     else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), dims, keepdim), 1 / p);
-    return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
+    return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
 /* By p: 0; sign(x); x / y; shared among the largest; sign(x) |x|^(p-1) / y^(p-1).  0 where y is 0 (or x, for p < 2). */
 static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *power;
-    double p = step->attr->s;
+    double p = step->params->s;
     g = tgi_step_dims(step, g);
-    if (p == 0) return tgi_give(step, 0, tg_zeros_like(x));
-    if (p == 1) return tgi_give(step, 0, tg_mul(g, tg_sign(x)));
+    if (p == 0) return tgi_set_input_grad(step, 0, tg_zeros_like(x));
+    if (p == 1) return tgi_set_input_grad(step, 0, tg_mul(g, tg_sign(x)));
     if (tgi_is_infinite(p)) {
         tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
         hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
-        count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->attr->dim), -1, false)) : NULL;
+        count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->params->dim), -1, false)) : NULL;
         count = tg_clamp_min(count, 1); /* none where y is NaN */
-        return tgi_give(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
+        return tgi_set_input_grad(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
     }
     if (p == 2) {
         slope = tg_div(x, y);
@@ -11031,7 +11390,7 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
         power = tg_masked_fill(tg_pow_scalar(tg_abs(x), p - 1), tg_eq_scalar(x, 0), 0);
         slope = tg_div(tg_mul(tg_sign(x), power), tg_pow_scalar(y, p - 1));
     }
-    return tgi_give(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
+    return tgi_set_input_grad(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
 }
 
 tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, TG_SCALAR, false); }
@@ -11051,15 +11410,13 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
     tg_tensor *x, *shift, *y;
     int mask;
     if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
-        if (!tgi_compose(&inner, name)) return NULL;
-        return tgi_composed(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
+        if (!tgi_composite_begin(&inner, name)) return NULL;
+        return tgi_composite_end(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
     }
-    if (!tgi_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) {
-        return NULL;
-    }
-    c.has_attr = true;
-    c.attr.dim = mask;
-    if (!tgi_compose(&inner, name)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) { return NULL; }
+    c.has_params = true;
+    c.params.dim = mask;
+    if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
     x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
@@ -11070,13 +11427,13 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
         y = tg_log(tg_sum_dims(tg_exp(tg_sub(x, shift)), dims, keepdim));
         y = y ? tg_add(y, tg_reshape(shift, tg_make_shape(y->ndim, y->dim))) : NULL;
     }
-    return tgi_finish_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
+    return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
 static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1));
-    return tgi_give(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
+    return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
 }
 
 tg_tensor *tg_logsumexp(tg_tensor *t) { return tgi_logsumexp("logsumexp", t, TG_SCALAR, false); }
@@ -11089,7 +11446,9 @@ tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
     return tgi_logsumexp("logsumexp_dims", t, dims, keepdim);
 }
 
-/* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
+/* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
+
+/* ---- indexing ---- */
 
 /* Rows along dim of t and of y (and z), which all have t's size outside it; z's or y's own size along it may be 1. */
 static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tensor *b, const tg_tensor *d)
@@ -11114,6 +11473,573 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
     if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* any number of rows of nothing is no row */
     return r;
 }
+
+static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
+{
+    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s\n"
+                    "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
+}
+
+/* index over its dims may run through t (and src): no larger than they, outside dim for t. */
+static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
+                                  int dim)
+{
+    int i;
+    if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
+                        "Index tensor must have the same number of dimensions as %s tensor",
+                        index->ndim != t->ndim ? (src ? "self" : "input") : "src");
+    }
+    for (i = 0; i < t->ndim; ++i) {
+        bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
+        if (!wide && !longer) continue;
+        if (tgi_numel(index) == 0) return true;
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
+                        "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
+                        tgi_shape_text(index).text, src ? "self" : "input", tgi_shape_text(t).text, dim,
+                        src ? " and to be no larger size than src " : "", src ? tgi_shape_text(src).text : "");
+    }
+    return true;
+}
+
+/* Whether index, which is for dim of a tensor, of this size, is in range. */
+static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
+                                   tgi_index_message message)
+{
+    int64_t dims[TG_MAX_DIMS]; /* what is repeated is looked at once, and does not count for the position */
+    for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
+    if (S->composite) op = S->composite; /* it may be reported when that is over */
+    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
+                                                dim, S->sync_checks);
+}
+
+/* gather with the message that the public function's name asks for */
+static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
+        !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
+        !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
+        return NULL;
+    }
+    c.has_params = true;
+    c.params.dim = dim;
+    y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
+    if (!y) return NULL;
+    r = tgi_rows_along(dim, 3, y, t, index);
+    r.size = t->ndim ? t->dim[dim] : 1;
+    return tgi_op_end(&c, c.backend->gather(c.S, &r));
+}
+
+tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
+{
+    tgi_composite c;
+    tg_tensor *y;
+    if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
+    if (!tgi_composite_begin(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
+    y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
+    return tgi_composite_end(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
+}
+
+static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
+    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
+}
+
+/* t with src written or added at index; in place, t itself. */
+static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_call c;
+    tgi_rows r;
+    tg_tensor *y;
+    bool ok;
+    if (!tgi_op_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
+        !tgi_check_index_dtype(c.S, c.name, index)) {
+        return NULL;
+    }
+    if (t->dtype != src->dtype) {
+        return tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype",
+                        c.name),
+               (tg_tensor *)NULL;
+    }
+    if (!tgi_check_index_shape(&c, t, index, src, dim) ||
+        !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
+        return NULL;
+    }
+    c.has_params = true;
+    c.params.dim = dim;
+    if (in_place ? !tgi_op_begin_in_place(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
+    y = in_place ? t : c.out[0];
+    r = tgi_rows_along(dim, 3, y, src, index);
+    r.size = t->ndim ? t->dim[dim] : 1;
+    ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
+    return in_place ? tgi_op_end_in_place(&c, ok) : tgi_op_end(&c, ok);
+}
+
+tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter, false, t, dim, index, src);
+}
+
+tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
+}
+
+/* src may be larger than index: what index does not reach gets 0. */
+static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
+    tg_shape src = tgi_input_shape(step, 2), pads;
+    int i;
+    if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
+    for (i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
+        pads.dim[2 * (src.ndim - 1 - i)] = 0;
+        pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
+    }
+    pads.ndim = 2 * src.ndim;
+    if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
+    for (i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
+        tg_tensor *both[2];
+        tg_shape rest = tg_shape_of(part);
+        rest.dim[i] = src.dim[i] - part->dim[i];
+        both[0] = part;
+        both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
+        part = tg_cat(both, 2, i);
+    }
+    return part;
+}
+
+static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
+    if (tgi_input_needs_grad(step, 0)) {
+        zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
+        if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
+    }
+    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g));
+}
+
+static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
+{
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, g)) &&
+           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g)));
+}
+
+/* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
+static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
+{
+    tg_shape one = shape;
+    int i;
+    for (i = 0; i < one.ndim; ++i) one.dim[i] = 1;
+    if (one.ndim) one.dim[dim] = shape.dim[dim] = tgi_numel(index);
+    index = tg_reshape(index, one);
+    return index ? tg_expand(index, shape) : NULL;
+}
+
+static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tensor *index)
+{
+    if (index->ndim <= 1) return tgi_check_index_dtype(S, op, index);
+    return tgi_fail(S, TG_ERR_SHAPE, op, "%s(): Index is supposed to be a vector", op);
+}
+
+tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
+    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
+    if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
+    if (t->ndim == 0 && tgi_numel(index) != 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
+                        (long long)tgi_numel(index)),
+               (tg_tensor *)NULL;
+    }
+    if (!tgi_composite_begin(&c, "index_select")) return NULL;
+    return tgi_composite_end(
+        &c, tgi_gather_op(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
+}
+
+tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_shape a, b;
+    int64_t along;
+    int i;
+    if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
+    if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
+    if (t->ndim != index->ndim) {
+        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
+                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+                 "but got %d dimensions for input, and %d dimensions for indices",
+                 t->ndim, index->ndim);
+        return NULL;
+    }
+    a = tg_shape_of(t), b = tg_shape_of(index);
+    along = t->ndim ? index->dim[dim] : 1;
+    for (i = 0; i < a.ndim; ++i) {
+        if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
+    }
+    if (a.ndim) b.dim[dim] = along;
+    if (!tgi_composite_begin(&c, "take_along_dim")) return NULL;
+    t = tg_expand(t, a);
+    index = tg_expand(index, b);
+    if (index && t && t->ndim) { /* negative ones count from the end */
+        index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
+    }
+    return tgi_composite_end(&c, tg_gather(t, dim, index));
+}
+
+tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_shape shape;
+    tg_tensor *rows;
+    if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
+    if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
+    if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
+    shape = tg_shape_of(ids);
+    if (shape.ndim == TG_MAX_DIMS)
+        return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
+    shape.dim[shape.ndim++] = weight->dim[1];
+    if (!tgi_composite_begin(&c, "embedding")) return NULL;
+    rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
+    return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
+}
+
+tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    int i;
+    if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
+    if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
+    for (i = 0; i < t->ndim; ++i) {
+        int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
+        if (src->ndim == t->ndim && src->dim[i] == want) continue;
+        tgi_fail(S, TG_ERR_SHAPE, "index_add",
+                 i == dim && src->ndim == t->ndim
+                     ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
+                     : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
+                       "at dim %lld of %d dims",
+                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
+                 i == dim && src->ndim == t->ndim ? dim : src->ndim);
+        return NULL;
+    }
+    if (!tgi_composite_begin(&c, "index_add")) return NULL;
+    return tgi_composite_end(&c,
+                             tg_scatter_add(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
+}
+
+/* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
+
+typedef struct {
+    tg_tensor *t;           /* its dims in order; permuted, the indexed ones first, where they are no neighbours */
+    int order[TG_MAX_DIMS]; /* dim i of it is dim order[i] of the tensor indexed */
+    int first, indexed;     /* the indexed dims */
+    int64_t size;           /* their product */
+    tg_shape shape;         /* of the indices, broadcast */
+    tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
+} tgi_indexing;
+
+/* The list of indices of the user; NULL stands for a whole dim. */
+static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *indices, int n)
+{
+    if (!indices) return tgi_null_argument(S, op, "indices");
+    return tgi_argument_list(S, op, "indices", indices, n, 0);
+}
+
+static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
+
+/* The dims that index, which may be NULL, stands for. */
+static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_mask(index) ? index->ndim : 1; }
+
+/* Whether indices[i] may index t at dim. */
+static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
+{
+    int k;
+    if (!index->storage->backend->host && !tgi_same_place(index, t)) {
+        return tgi_fail(S, TG_ERR_DEVICE, op,
+                        "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
+                        "indices[%d] is on %s: tg_cpu(indices[%d])",
+                        tg_device_str(tgi_device_of(t)), i, tg_device_str(tgi_device_of(index)), i);
+    }
+    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
+    if (!tgi_is_mask(index)) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "tensors used as indices must be long, int, byte or bool tensors, but "
+                        "indices[%d] is %s", i, tg_dtype_name((tg_dtype)index->dtype));
+    }
+    if (index->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "indices[%d] is a mask without dims", i);
+    for (k = 0; k < index->ndim; ++k) {
+        if (index->dim[k] == t->dim[dim + k]) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at "
+                        "index %d",
+                        tgi_shape_text(index).text, k, tgi_shape_text(t).text, dim + k);
+    }
+    return true;
+}
+
+/* What t's dims are indexed by, in at [t's dims], NULL for whole ones: i64, not negative, where t lives. */
+static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
+                               tg_tensor **at)
+{
+    int i, k, dim = 0;
+    for (i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
+        tg_tensor *index = indices[i];
+        if (!index) continue;
+        if (!tgi_check_index(S, op, t, index, i, dim)) return false;
+        if (tgi_is_mask(index)) {
+            tg_tensor *found = tg_nonzero(index);
+            if (found) found = tg_to(found, tgi_device_of(t));
+            for (k = 0; k < index->ndim; ++k) {
+                if (!found || !(at[dim + k] = tg_select(found, 1, k))) return false;
+            }
+            continue;
+        }
+        index = tg_to_dtype(index, TG_I64);
+        at[dim] = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
+        if (!at[dim] || !tgi_check_index_values(S, op, index, dim, t->dim[dim], TGI_INDEX_FROM_END) ||
+            !(at[dim] = tg_to(at[dim], tgi_device_of(t)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The shape to which the n indices at dims broadcast. */
+static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at, const int *dims, int n,
+                            tg_shape *shape)
+{
+    char text[TGI_ERROR_TEXT] = "";
+    size_t used = 0;
+    bool fits = true;
+    int i, k;
+    *shape = TG_SCALAR;
+    for (i = 0; i < n; ++i) {
+        const tg_tensor *index = at[dims[i]];
+        while (shape->ndim < index->ndim) { /* a 1 in front */
+            for (k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
+            shape->dim[0] = 1;
+        }
+        for (k = 1; k <= index->ndim; ++k) {
+            int64_t *wide = &shape->dim[shape->ndim - k], size = index->dim[index->ndim - k];
+            if (*wide == 1) *wide = size;
+            else if (size != 1 && size != *wide) fits = false;
+        }
+    }
+    if (fits) return true;
+    for (i = 0; i < n && used < sizeof text; ++i) {
+        used += (size_t)snprintf(text + used, sizeof text - used, i ? ", %s" : "%s", tgi_shape_text(at[dims[i]]).text);
+    }
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
+}
+
+/* In a composite: makes x of t and its indices. */
+static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
+                            tgi_indexing *x)
+{
+    tg_tensor *at[TG_MAX_DIMS] = {NULL};
+    int i, dims = 0, rest;
+    bool neighbours;
+    for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
+    if (dims > t->ndim) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
+    }
+    if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
+    for (i = x->indexed = 0; i < t->ndim; ++i) {
+        if (at[i]) x->order[x->indexed++] = i;
+    }
+    if (x->indexed == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "at least one index must be provided");
+    if (!tgi_index_shape(S, op, at, x->order, x->indexed, &x->shape)) return false;
+    if (x->shape.ndim + t->ndim - x->indexed > TG_MAX_DIMS) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "the result would have %d dims, and a tensor has at most %d",
+                        x->shape.ndim + t->ndim - x->indexed, TG_MAX_DIMS);
+    }
+    x->places = at[x->order[0]];
+    x->size = t->dim[x->order[0]];
+    for (i = 1; i < x->indexed; ++i) {
+        x->size *= t->dim[x->order[i]];
+        x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
+    }
+    x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
+    neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
+    x->first = neighbours ? x->order[0] : 0;
+    for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
+        if (neighbours) x->order[i] = i;
+        else if (!at[i]) x->order[rest++] = i;
+    }
+    x->t = tgi_permute(t, x->order);
+    return x->places && x->t;
+}
+
+/* t's shape with the indexed dims replaced: by their product, and then by the dims of the indices. */
+static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
+{
+    tg_shape shape = tg_make_shape(x->first, x->t->dim);
+    int i;
+    for (i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
+    for (i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
+    return shape;
+}
+
+tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tgi_indexing x;
+    tg_tensor *y = NULL;
+    tg_shape flat;
+    if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
+        !tgi_composite_begin(&c, "index")) {
+        return NULL;
+    }
+    if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
+        flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
+        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_expand_index(x.places, flat, x.first),
+                          TGI_INDEX_OUT_OF_BOUNDS);
+        y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
+    }
+    return tgi_composite_end(&c, y);
+}
+
+/* values may be written to what an index of this shape picks. */
+static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
+{
+    int i, lead = shape.ndim - values->ndim;
+    bool fits = lead >= 0;
+    if (values->dtype != t->dtype) {
+        return tgi_fail(S, TG_ERR_DTYPE, "index_put",
+                        "Index put requires the source and destination dtypes match, got %s for the destination and %s "
+                        "for the source.",
+                        tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name((tg_dtype)values->dtype));
+    }
+    for (i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
+    return fits || tgi_fail(S, TG_ERR_SHAPE, "index_put",
+                            "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape "
+                            "%s",
+                            tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
+}
+
+/* In a composite: values written or added to a copy of t, of which x is the indexing, or to t.  In place is through a
+   view of t with the indexed dims as one, or by way of a copy where t's layout has no such view. */
+static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
+                             bool accumulate)
+{
+    const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
+    tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
+    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first), *y;
+    int i, back[TG_MAX_DIMS];
+    if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
+    like.dim[x->first] = tgi_numel(x->places);
+    values = tg_reshape(tg_expand(values, picked), like);
+    if (in_place && flat->storage == t->storage) {
+        if (values && tgi_overlaps(flat, values)) values = tg_clone(values);
+        return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
+    }
+    y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
+    for (i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
+    y = y ? tgi_permute(y, back) : NULL;
+    return !y ? NULL : in_place ? tg_copy_(t, y) : tg_contiguous(y);
+}
+
+static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_tensor *const *indices, int n,
+                                tg_tensor *values, bool accumulate)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tgi_call write;
+    tgi_indexing x;
+    tg_tensor *y = NULL;
+    if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
+        !tgi_composite_begin(&c, op)) {
+        return NULL;
+    }
+    if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
+    if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
+        (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
+        tgi_indexing_of(S, op, t, indices, n, &x)) {
+        y = tgi_put_at(S, &x, in_place, t, values, accumulate);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+{
+    return tgi_index_put("index_put", false, t, indices, n, values, accumulate);
+}
+
+tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
+{
+    return tgi_index_put("index_put_", true, t, indices, n, values, accumulate);
+}
+
+tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *in[2];
+    tg_shape shape;
+    if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
+    if (mask->dtype != TG_BOOL) {
+        tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
+        return NULL;
+    }
+    in[0] = t, in[1] = mask;
+    shape = tg_make_shape(t->ndim, t->dim);
+    if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
+    if (!tgi_composite_begin(&c, "masked_select")) return NULL;
+    t = tg_expand(t, shape), mask = tg_expand(mask, shape);
+    if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
+    return tgi_composite_end(&c, mask ? tg_index(t, &mask, 1) : NULL);
+}
+
+tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor *range, *y;
+    if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
+    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_composite_begin(&c, "one_hot")) return NULL;
+    if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
+        tg_tensor *most = tg_max(ids);
+        if (!most) return tgi_composite_end(&c, NULL);
+        classes = tgi_wrap_add(tg_item_i64(most), 1);
+    } else if (classes <= 0 && tgi_numel(ids) == 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
+    range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
+    y = tg_eq(tg_unsqueeze(ids, -1), range);
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
+}
+
+tg_tensor *tg_nonzero(tg_tensor *t)
+{
+    tgi_call c;
+    tgi_loop loop;
+    tg_tensor *y;
+    int64_t dims[2], count = 0;
+    if (!tgi_op_begin1(&c, TGI_OP_nonzero, t)) return NULL;
+    loop = tgi_loop_over(t);
+    if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
+    dims[0] = count;
+    dims[1] = t->ndim;
+    y = tgi_output(&c, 2, dims, TG_I64);
+    return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
+}
+
+/* -------- @@SORT -------------------------------------------------------------------------------------------------- */
+
+/* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
 
 /* One output that keeps t's dims but has size 1 along dim. */
 static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
@@ -11144,25 +12070,25 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
     tgi_rows r;
     tg_tensor *y = NULL, *at;
     if (indices) *indices = NULL;
-    if (!tgi_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
     if (t->ndim && t->dim[dim] == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
                  kind == TGI_AMAX ? (values ? "max" : "argmax") : values ? "min" : "argmin", dim);
         return NULL;
     }
-    c.has_attr = true;
-    c.attr.dim = dim;
+    c.has_params = true;
+    c.params.dim = dim;
     if (values) y = tgi_output_kept(&c, t, dim, (tg_dtype)t->dtype);
     at = !values || y ? tgi_output_kept(&c, t, dim, TG_I64) : NULL;
-    if (!at) return tgi_finish(&c, false);
+    if (!at) return tgi_op_end(&c, false);
     r = tgi_rows_along(dim, 3, values ? y : at, at, t);
     if (!values) r.arg[0].data = NULL;
-    if (!c.backend->arg_reduce(c.S, kind, &r)) return tgi_finish(&c, false);
+    if (!c.backend->arg_reduce(c.S, kind, &r)) return tgi_op_end(&c, false);
     if (!keepdim) {
         if (y) tgi_drop_dim(y, dim);
         tgi_drop_dim(at, dim);
     }
-    y = tgi_finish(&c, true);
+    y = tgi_op_end(&c, true);
     if (!values || !y) return y;
     if (indices) *indices = at;
     else tg_drop(at);
@@ -11175,10 +12101,10 @@ static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
     tg_tensor *index = tgi_saved_tensor(step, -2);
     tg_shape in = tgi_input_shape(step, 0);
     tg_tensor *zeros = tg_zeros_on(in, (tg_dtype)g->dtype, tgi_device_of(g));
-    int dim = step->attr->dim;
+    int dim = step->params->dim;
     if (index->ndim < in.ndim) index = tg_unsqueeze(index, dim);
     if (g->ndim < in.ndim) g = tg_unsqueeze(g, dim);
-    return tgi_give(step, 0, tg_scatter_add(zeros, dim, index, g));
+    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, dim, index, g));
 }
 
 static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
@@ -11209,19 +12135,19 @@ tg_tensor *tg_cumsum(tg_tensor *t, int dim)
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
-    if (!tgi_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
+    if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
+    c.has_params = true;
+    c.params.dim = dim;
     y = tgi_output_like(&c, t, tgi_sum_dtype(t));
     if (!y) return NULL;
     r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_finish(&c, c.backend->cumsum(c.S, &r));
+    return tgi_op_end(&c, c.backend->cumsum(c.S, &r));
 }
 
 static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
 {
-    int dim = step->attr->dim;
-    return tgi_give(step, 0, tg_flip(tg_cumsum(tg_flip(g, TG_DIMS(dim)), dim), TG_DIMS(dim)));
+    int dim = step->params->dim;
+    return tgi_set_input_grad(step, 0, tg_flip(tg_cumsum(tg_flip(g, TG_DIMS(dim)), dim), TG_DIMS(dim)));
 }
 
 tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
@@ -11230,14 +12156,14 @@ tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
     tgi_rows r;
     tg_tensor *y, *at;
     if (indices) *indices = NULL;
-    if (!tgi_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
+    if (!tgi_op_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
+    c.has_params = true;
+    c.params.dim = dim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
-    if (!at) return tgi_finish(&c, false);
+    if (!at) return tgi_op_end(&c, false);
     r = tgi_rows_along(dim, 3, y, at, t);
-    y = tgi_finish(&c, c.backend->sort(c.S, descending, &r));
+    y = tgi_op_end(&c, c.backend->sort(c.S, descending, &r));
     if (!y) return NULL;
     if (indices) *indices = at;
     else tg_drop(at);
@@ -11257,15 +12183,17 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
     if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"), (tg_tensor *)NULL;
     }
-    if (!tgi_compose(&c, "topk")) return NULL;
+    if (!tgi_composite_begin(&c, "topk")) return NULL;
     y = tg_sort(t, dim, largest, &at);
     if (t->ndim) {
         y = tg_clone(tg_narrow(y, dim, 0, k));
         at = tg_clone(tg_narrow(at, dim, 0, k));
     }
     if (y && at && indices) *indices = tg_keep(at);
-    return tgi_composed(&c, at ? y : NULL);
+    return tgi_composite_end(&c, at ? y : NULL);
 }
+
+/* -------- @@NORM -------------------------------------------------------------------------------------------------- */
 
 /* ---- softmax ---- */
 
@@ -11274,15 +12202,14 @@ static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
     tgi_call c;
     tgi_rows r;
     tg_tensor *y;
-    if (!tgi_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) ||
-        !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
+    if (!tgi_op_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
         return NULL;
-    c.has_attr = true;
-    c.attr.dim = dim;
+    c.has_params = true;
+    c.params.dim = dim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
     r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_finish(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
+    return tgi_op_end(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
 }
 
 tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
@@ -11295,28 +12222,28 @@ static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
     tgi_rows r;
     if (!dx) return false;
-    r = tgi_rows_along(step->attr->dim, 3, dx, g, y);
-    return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_give(step, 0, dx);
+    r = tgi_rows_along(step->params->dim, 3, dx, g, y);
+    return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_set_input_grad(step, 0, dx);
 }
 
 static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *gy;
     if (step->S->grad_off) return tgi_softmax_fused(step, g, false);
-    gy = tg_sum_dim(tg_mul(g, y), step->attr->dim, true);
-    return tgi_give(step, 0, tg_mul(y, tg_sub(g, gy)));
+    gy = tg_sum_dim(tg_mul(g, y), step->params->dim, true);
+    return tgi_set_input_grad(step, 0, tg_mul(y, tg_sub(g, gy)));
 }
 
 static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1);
     if (step->S->grad_off) return tgi_softmax_fused(step, g, true);
-    return tgi_give(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->attr->dim, true))));
+    return tgi_set_input_grad(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->params->dim, true))));
 }
 
 /* ---- normalisation: one op makes (x - mean) / sqrt(variance + eps) of rows; weight and bias are ordinary ops ---- */
 
-/* x [outer.., inner..] -> y like x, rstd [outer.., 1..].  attr: i inner dims, flag rms, s eps */
+/* x [outer.., inner..] -> y like x, rstd [outer.., 1..].  params: i inner dims, flag rms, s eps */
 static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
 {
     tgi_call c;
@@ -11324,18 +12251,18 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
     tg_tensor *y, *rstd;
     int64_t dims[TG_MAX_DIMS], size = 1;
     int i;
-    if (!tgi_begin1(&c, TGI_OP_normalize, x)) return NULL;
-    c.has_attr = true;
-    c.attr.i = inner;
-    c.attr.flag = rms;
-    c.attr.s = eps;
+    if (!tgi_op_begin1(&c, TGI_OP_normalize, x)) return NULL;
+    c.has_params = true;
+    c.params.i = inner;
+    c.params.flag = rms;
+    c.params.s = eps;
     for (i = 0; i < x->ndim; ++i) {
         dims[i] = i < x->ndim - inner ? x->dim[i] : 1;
         if (i >= x->ndim - inner) size *= x->dim[i];
     }
     y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
     rstd = y ? tgi_output(&c, x->ndim, dims, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
-    if (!rstd) return tgi_finish(&c, false);
+    if (!rstd) return tgi_op_end(&c, false);
     r.ndim = x->ndim - inner; /* x and y are contiguous: the inner dims are one row */
     r.length = size;
     r.nargs = 3;
@@ -11344,7 +12271,7 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
     r.arg[2] = tgi_operand_of(x);
     r.step[0] = r.step[1] = r.step[2] = 1;
     memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
-    if (!tgi_finish(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
+    if (!tgi_op_end(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
     tg_drop(rstd);
     return y;
 }
@@ -11353,7 +12280,7 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
 static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y, tg_tensor *rstd)
 {
     tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
-    int inner = (int)step->attr->i;
+    int inner = (int)step->params->i;
     tgi_rows r;
     g = tg_contiguous(g);
     if (!dx || !g) return NULL;
@@ -11366,14 +12293,14 @@ static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y
     r.arg[3] = tgi_operand_of(rstd);
     r.step[0] = r.step[1] = r.step[2] = r.step[3] = 1;
     memcpy(r.dim, y->dim, sizeof(int64_t) * (size_t)r.ndim);
-    return y->storage->backend->layer_norm_backward(step->S, step->attr->flag != 0, &r) ? dx : NULL;
+    return y->storage->backend->layer_norm_backward(step->S, step->params->flag != 0, &r) ? dx : NULL;
 }
 
 /* y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms; rstd: g (-rstd^2 y / n) */
 static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx, *more;
-    int inner = (int)step->attr->i, i;
+    int inner = (int)step->params->i, i;
     tg_shape dims = TG_SCALAR;
     int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
     for (i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
@@ -11381,14 +12308,14 @@ static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
         dx = tgi_normalize_fused(step, g, y, rstd);
     } else {
         dx = tg_sub(g, tg_mul(y, tg_mean_dims(tg_mul(g, y), dims, true)));
-        if (!step->attr->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
+        if (!step->params->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
         dx = tg_mul(rstd, dx);
     }
     if (step->received & 2) { /* a gradient of the gradient comes through rstd, too */
         more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
         dx = tg_add(dx, more);
     }
-    return tgi_give(step, 0, dx);
+    return tgi_set_input_grad(step, 0, dx);
 }
 
 static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w,
@@ -11414,13 +12341,14 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
     tg_tensor *y;
     if (!tgi_operands(S, "layer_norm", "x,weight,bias", 1, x, weight, bias, NULL)) return NULL;
     if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
-        !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") || !tgi_compose(&c, "layer_norm")) {
+        !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") ||
+        !tgi_composite_begin(&c, "layer_norm")) {
         return NULL;
     }
     y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
     if (weight) y = tg_mul(y, weight);
     if (bias) y = tg_add(y, bias);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
@@ -11429,12 +12357,15 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     tgi_composite c;
     tg_tensor *y;
     if (!tgi_operands(S, "rms_norm", "x,weight", 1, x, weight, NULL, NULL)) return NULL;
-    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") || !tgi_compose(&c, "rms_norm"))
+    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") ||
+        !tgi_composite_begin(&c, "rms_norm"))
         return NULL;
     y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
     if (weight) y = tg_mul(y, weight);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
+
+/* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
 
 /* ---- matmul ---- */
 
@@ -11491,7 +12422,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     int64_t dims[TG_MAX_DIMS];
     tg_tensor batch[2];
     int ndim;
-    if (!tgi_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
+    if (!tgi_op_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
     if (!tgi_multiplies(c.S, "matmul", "a", a, "b", b)) return NULL;
     gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
     if (gemm.k != b->dim[b->ndim - 2]) {
@@ -11512,18 +12443,18 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
     if (!y) return NULL;
     gemm.out = tgi_operand_of(y);
-    tgi_point_at_broadcast(&gemm.a, &batch[0], ndim);
-    tgi_point_at_broadcast(&gemm.b, &batch[1], ndim);
+    tgi_operand_broadcast(&gemm.a, &batch[0], ndim);
+    tgi_operand_broadcast(&gemm.b, &batch[1], ndim);
     gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
     gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
-    return tgi_finish(&c, c.backend->gemm(c.S, &gemm));
+    return tgi_op_end(&c, c.backend->gemm(c.S, &gemm));
 }
 
 static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, tg_matmul(g, tg_transpose(b, -2, -1)))) &&
-           (!tgi_wants(step, 1) || tgi_give(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_matmul(g, tg_transpose(b, -2, -1)))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
 }
 
 /* x [.., m, k] with a plain matrix [k, n]: one product of [.. m, k], rather than one for each of .. */
@@ -11551,13 +12482,13 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     }
     row = a->ndim == 1, column = b->ndim == 1;
     if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
-    if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_compose(&c, "matmul")) return NULL;
+    if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
     y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
     if (column) y = y ? tg_squeeze(y, -1) : NULL;
     if (row) y = y ? tg_squeeze(y, column ? -1 : -2) : NULL;
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 /* A product whose operands must have just these numbers of dims. */
@@ -11586,8 +12517,8 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
                  (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
         return NULL;
     }
-    if (!tgi_compose(&c, op)) return NULL;
-    return tgi_composed(&c, tg_matmul(a, b));
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    return tgi_composite_end(&c, tg_matmul(a, b));
 }
 
 tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mm", a, b, 2, 2); }
@@ -11605,8 +12536,8 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
                         b->ndim),
                (tg_tensor *)NULL;
     }
-    if (!tgi_compose(&c, "outer")) return NULL;
-    return tgi_composed(&c, tg_mul(tg_unsqueeze(a, 1), b));
+    if (!tgi_composite_begin(&c, "outer")) return NULL;
+    return tgi_composite_end(&c, tg_mul(tg_unsqueeze(a, 1), b));
 }
 
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
@@ -11621,10 +12552,10 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
                  tgi_shape_text(x).text, tgi_shape_text(weight).text);
         return NULL;
     }
-    if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_compose(&c, "linear")) return NULL;
+    if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_composite_begin(&c, "linear")) return NULL;
     y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
     if (bias) y = tg_add(y, bias);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
 tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
@@ -11633,13 +12564,13 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
     tgi_composite inner;
     tg_tensor *y;
     if (!tgi_operands(S, "addmm", "c,a,b", 3, c, a, b, NULL)) return NULL;
-    if (!tgi_compose(&inner, "addmm")) return NULL;
+    if (!tgi_composite_begin(&inner, "addmm")) return NULL;
     y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
     if (y && beta == 0) c = tg_zeros_like(c); /* its NaN must not count */
     if (y && beta != 1 && beta != 0) c = tg_mul_scalar(c, beta);
     if (y && c) c = tg_expand(c, tg_make_shape(y->ndim, y->dim));
-    return tgi_composed(&inner, tg_add(c, y));
+    return tgi_composite_end(&inner, tg_add(c, y));
 }
 
 /* ---- einsum: two operands at a time, as one batched product ---- */
@@ -11936,575 +12867,13 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
         return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
     if (!tgi_argument_list(S, "einsum", "tensors", tensors, n, n)) return NULL;
     if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
-    if (!tgi_compose(&c, "einsum")) return NULL;
+    if (!tgi_composite_begin(&c, "einsum")) return NULL;
     y = tgi_einsum(S, equation, tensors, n);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
-    return tgi_composed(&c, y);
+    return tgi_composite_end(&c, y);
 }
 
-/* ---- indexing ---- */
-
-static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
-{
-    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s\n"
-                    "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
-}
-
-/* index over its dims may walk t (and src): no larger than they, outside dim for t. */
-static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
-                                  int dim)
-{
-    int i;
-    if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
-                        "Index tensor must have the same number of dimensions as %s tensor",
-                        index->ndim != t->ndim ? (src ? "self" : "input") : "src");
-    }
-    for (i = 0; i < t->ndim; ++i) {
-        bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
-        if (!wide && !longer) continue;
-        if (tgi_numel(index) == 0) return true;
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
-                        "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
-                        tgi_shape_text(index).text, src ? "self" : "input", tgi_shape_text(t).text, dim,
-                        src ? " and to be no larger size than src " : "", src ? tgi_shape_text(src).text : "");
-    }
-    return true;
-}
-
-/* Whether index, which is for dim of a tensor, of this size, is in range. */
-static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
-                                   tgi_index_message message)
-{
-    int64_t dims[TG_MAX_DIMS]; /* what is repeated is looked at once, and does not count for the position */
-    for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
-    if (S->composite) op = S->composite; /* it may be reported when that is over */
-    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
-                                                dim, S->sync_checks);
-}
-
-/* gather with the message that the public function's name asks for */
-static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
-{
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
-    if (!tgi_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
-        !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
-        !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
-        return NULL;
-    }
-    c.has_attr = true;
-    c.attr.dim = dim;
-    y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    r = tgi_rows_along(dim, 3, y, t, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    return tgi_finish(&c, c.backend->gather(c.S, &r));
-}
-
-tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
-{
-    tgi_composite c;
-    tg_tensor *y;
-    if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
-    if (!tgi_compose(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
-    y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
-    return tgi_composed(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
-}
-
-static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
-{
-    tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
-    return tgi_give(step, 0, tg_scatter_add(zeros, step->attr->dim, tgi_saved_tensor(step, 1), g));
-}
-
-/* t with src written or added at index; in place, t itself. */
-static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
-    bool ok;
-    if (!tgi_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
-        !tgi_check_index_dtype(c.S, c.name, index)) {
-        return NULL;
-    }
-    if (t->dtype != src->dtype) {
-        return tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype",
-                        c.name),
-               (tg_tensor *)NULL;
-    }
-    if (!tgi_check_index_shape(&c, t, index, src, dim) ||
-        !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
-        return NULL;
-    }
-    c.has_attr = true;
-    c.attr.dim = dim;
-    if (in_place ? !tgi_begin_write(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
-    y = in_place ? t : c.out[0];
-    r = tgi_rows_along(dim, 3, y, src, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
-    return in_place ? tgi_finish_write(&c, ok) : tgi_finish(&c, ok);
-}
-
-tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter, false, t, dim, index, src);
-}
-
-tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
-}
-
-/* src may be larger than index: what index does not reach gets 0. */
-static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
-{
-    tg_tensor *part = tg_gather(g, step->attr->dim, tgi_saved_tensor(step, 1));
-    tg_shape src = tgi_input_shape(step, 2), pads;
-    int i;
-    if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
-    for (i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
-        pads.dim[2 * (src.ndim - 1 - i)] = 0;
-        pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
-    }
-    pads.ndim = 2 * src.ndim;
-    if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
-    for (i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
-        tg_tensor *both[2];
-        tg_shape rest = tg_shape_of(part);
-        rest.dim[i] = src.dim[i] - part->dim[i];
-        both[0] = part;
-        both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
-        part = tg_cat(both, 2, i);
-    }
-    return part;
-}
-
-static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
-{
-    tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
-    if (tgi_wants(step, 0)) {
-        zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
-        if (!tgi_give(step, 0, tg_scatter(g, step->attr->dim, index, zeros))) return false;
-    }
-    return !tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g));
-}
-
-static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
-{
-    return (!tgi_wants(step, 0) || tgi_give(step, 0, g)) &&
-           (!tgi_wants(step, 2) || tgi_give(step, 2, tgi_src_gradient(step, g)));
-}
-
-/* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
-static tg_tensor *tgi_spread_index(tg_tensor *index, tg_shape shape, int dim)
-{
-    tg_shape one = shape;
-    int i;
-    for (i = 0; i < one.ndim; ++i) one.dim[i] = 1;
-    if (one.ndim) one.dim[dim] = shape.dim[dim] = tgi_numel(index);
-    index = tg_reshape(index, one);
-    return index ? tg_expand(index, shape) : NULL;
-}
-
-static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tensor *index)
-{
-    if (index->ndim <= 1) return tgi_check_index_dtype(S, op, index);
-    return tgi_fail(S, TG_ERR_SHAPE, op, "%s(): Index is supposed to be a vector", op);
-}
-
-tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
-    if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
-    if (t->ndim == 0 && tgi_numel(index) != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
-                        (long long)tgi_numel(index)),
-               (tg_tensor *)NULL;
-    }
-    if (!tgi_compose(&c, "index_select")) return NULL;
-    return tgi_composed(
-        &c, tgi_gather_op(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
-}
-
-tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_shape a, b;
-    int64_t along;
-    int i;
-    if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
-    if (t->ndim != index->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
-                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-                 "but got %d dimensions for input, and %d dimensions for indices",
-                 t->ndim, index->ndim);
-        return NULL;
-    }
-    a = tg_shape_of(t), b = tg_shape_of(index);
-    along = t->ndim ? index->dim[dim] : 1;
-    for (i = 0; i < a.ndim; ++i) {
-        if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
-    }
-    if (a.ndim) b.dim[dim] = along;
-    if (!tgi_compose(&c, "take_along_dim")) return NULL;
-    t = tg_expand(t, a);
-    index = tg_expand(index, b);
-    if (index && t && t->ndim) { /* negative ones count from the end */
-        index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
-    }
-    return tgi_composed(&c, tg_gather(t, dim, index));
-}
-
-tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_shape shape;
-    tg_tensor *rows;
-    if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
-    if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
-    if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
-    shape = tg_shape_of(ids);
-    if (shape.ndim == TG_MAX_DIMS)
-        return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
-    shape.dim[shape.ndim++] = weight->dim[1];
-    if (!tgi_compose(&c, "embedding")) return NULL;
-    rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
-    return tgi_composed(&c, rows ? tg_reshape(rows, shape) : NULL);
-}
-
-tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    int i;
-    if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
-    for (i = 0; i < t->ndim; ++i) {
-        int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
-        if (src->ndim == t->ndim && src->dim[i] == want) continue;
-        tgi_fail(S, TG_ERR_SHAPE, "index_add",
-                 i == dim && src->ndim == t->ndim
-                     ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
-                     : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
-                       "at dim %lld of %d dims",
-                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
-                 i == dim && src->ndim == t->ndim ? dim : src->ndim);
-        return NULL;
-    }
-    if (!tgi_compose(&c, "index_add")) return NULL;
-    return tgi_composed(&c, tg_scatter_add(t, dim, tgi_spread_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
-}
-
-/* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
-
-typedef struct {
-    tg_tensor *t;           /* its dims in order; permuted, the indexed ones first, where they are no neighbours */
-    int order[TG_MAX_DIMS]; /* dim i of it is dim order[i] of the tensor indexed */
-    int first, indexed;     /* the indexed dims */
-    int64_t size;           /* their product */
-    tg_shape shape;         /* of the indices, broadcast */
-    tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
-} tgi_indexing;
-
-/* The list of indices of the user; NULL stands for a whole dim. */
-static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *indices, int n)
-{
-    if (!indices) return tgi_null_argument(S, op, "indices");
-    return tgi_argument_list(S, op, "indices", indices, n, 0);
-}
-
-static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
-
-/* The dims that index, which may be NULL, stands for. */
-static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_mask(index) ? index->ndim : 1; }
-
-/* Whether indices[i] may index t at dim. */
-static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
-{
-    int k;
-    if (!index->storage->backend->host && !tgi_same_place(index, t)) {
-        return tgi_fail(S, TG_ERR_DEVICE, op,
-                        "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
-                        "indices[%d] is on %s: tg_cpu(indices[%d])",
-                        tg_device_str(tgi_device_of(t)), i, tg_device_str(tgi_device_of(index)), i);
-    }
-    if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
-    if (!tgi_is_mask(index)) {
-        return tgi_fail(S, TG_ERR_DTYPE, op, "tensors used as indices must be long, int, byte or bool tensors, but "
-                        "indices[%d] is %s", i, tg_dtype_name((tg_dtype)index->dtype));
-    }
-    if (index->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "indices[%d] is a mask without dims", i);
-    for (k = 0; k < index->ndim; ++k) {
-        if (index->dim[k] == t->dim[dim + k]) continue;
-        return tgi_fail(S, TG_ERR_SHAPE, op,
-                        "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at "
-                        "index %d",
-                        tgi_shape_text(index).text, k, tgi_shape_text(t).text, dim + k);
-    }
-    return true;
-}
-
-/* What t's dims are indexed by, in at [t's dims], NULL for whole ones: i64, not negative, where t lives. */
-static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
-                               tg_tensor **at)
-{
-    int i, k, dim = 0;
-    for (i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
-        tg_tensor *index = indices[i];
-        if (!index) continue;
-        if (!tgi_check_index(S, op, t, index, i, dim)) return false;
-        if (tgi_is_mask(index)) {
-            tg_tensor *found = tg_nonzero(index);
-            if (found) found = tg_to(found, tgi_device_of(t));
-            for (k = 0; k < index->ndim; ++k) {
-                if (!found || !(at[dim + k] = tg_select(found, 1, k))) return false;
-            }
-            continue;
-        }
-        index = tg_to_dtype(index, TG_I64);
-        at[dim] = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
-        if (!at[dim] || !tgi_check_index_values(S, op, index, dim, t->dim[dim], TGI_INDEX_FROM_END) ||
-            !(at[dim] = tg_to(at[dim], tgi_device_of(t)))) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The shape to which the n indices at dims broadcast. */
-static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at, const int *dims, int n,
-                            tg_shape *shape)
-{
-    char text[TGI_ERROR_TEXT] = "";
-    size_t used = 0;
-    bool fits = true;
-    int i, k;
-    *shape = TG_SCALAR;
-    for (i = 0; i < n; ++i) {
-        const tg_tensor *index = at[dims[i]];
-        while (shape->ndim < index->ndim) { /* a 1 in front */
-            for (k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
-            shape->dim[0] = 1;
-        }
-        for (k = 1; k <= index->ndim; ++k) {
-            int64_t *wide = &shape->dim[shape->ndim - k], size = index->dim[index->ndim - k];
-            if (*wide == 1) *wide = size;
-            else if (size != 1 && size != *wide) fits = false;
-        }
-    }
-    if (fits) return true;
-    for (i = 0; i < n && used < sizeof text; ++i) {
-        used += (size_t)snprintf(text + used, sizeof text - used, i ? ", %s" : "%s", tgi_shape_text(at[dims[i]]).text);
-    }
-    return tgi_fail(S, TG_ERR_SHAPE, op,
-                    "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
-}
-
-/* In a composite: makes x of t and its indices. */
-static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
-                            tgi_indexing *x)
-{
-    tg_tensor *at[TG_MAX_DIMS] = {NULL};
-    int i, dims = 0, rest;
-    bool neighbours;
-    for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
-    if (dims > t->ndim) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
-    }
-    if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
-    for (i = x->indexed = 0; i < t->ndim; ++i) {
-        if (at[i]) x->order[x->indexed++] = i;
-    }
-    if (x->indexed == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "at least one index must be provided");
-    if (!tgi_index_shape(S, op, at, x->order, x->indexed, &x->shape)) return false;
-    if (x->shape.ndim + t->ndim - x->indexed > TG_MAX_DIMS) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "the result would have %d dims, and a tensor has at most %d",
-                        x->shape.ndim + t->ndim - x->indexed, TG_MAX_DIMS);
-    }
-    x->places = at[x->order[0]];
-    x->size = t->dim[x->order[0]];
-    for (i = 1; i < x->indexed; ++i) {
-        x->size *= t->dim[x->order[i]];
-        x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
-    }
-    x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
-    neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
-    x->first = neighbours ? x->order[0] : 0;
-    for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
-        if (neighbours) x->order[i] = i;
-        else if (!at[i]) x->order[rest++] = i;
-    }
-    x->t = tgi_permute(t, x->order);
-    return x->places && x->t;
-}
-
-/* t's shape with the indexed dims replaced: by their product, and then by the dims of the indices. */
-static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
-{
-    tg_shape shape = tg_make_shape(x->first, x->t->dim);
-    int i;
-    for (i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
-    for (i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
-    return shape;
-}
-
-tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tgi_indexing x;
-    tg_tensor *y = NULL;
-    tg_shape flat;
-    if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
-        !tgi_compose(&c, "index")) {
-        return NULL;
-    }
-    if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
-        flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
-        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_spread_index(x.places, flat, x.first),
-                          TGI_INDEX_OUT_OF_BOUNDS);
-        y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
-    }
-    return tgi_composed(&c, y);
-}
-
-/* values may be written to what an index of this shape picks. */
-static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
-{
-    int i, lead = shape.ndim - values->ndim;
-    bool fits = lead >= 0;
-    if (values->dtype != t->dtype) {
-        return tgi_fail(S, TG_ERR_DTYPE, "index_put",
-                        "Index put requires the source and destination dtypes match, got %s for the destination and %s "
-                        "for the source.",
-                        tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name((tg_dtype)values->dtype));
-    }
-    for (i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
-    return fits || tgi_fail(S, TG_ERR_SHAPE, "index_put",
-                            "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape "
-                            "%s",
-                            tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
-}
-
-/* In a composite: values written or added to a copy of t, of which x is the indexing, or to t.  In place is through a
-   view of t with the indexed dims as one, or by way of a copy where t's layout has no such view. */
-static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
-                             bool accumulate)
-{
-    const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
-    tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
-    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_spread_index(x->places, shape, x->first), *y;
-    int i, back[TG_MAX_DIMS];
-    if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
-    like.dim[x->first] = tgi_numel(x->places);
-    values = tg_reshape(tg_expand(values, picked), like);
-    if (in_place && flat->storage == t->storage) {
-        if (values && tgi_collides(flat, values)) values = tg_clone(values);
-        return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
-    }
-    y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
-    for (i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
-    y = y ? tgi_permute(y, back) : NULL;
-    return !y ? NULL : in_place ? tg_copy_(t, y) : tg_contiguous(y);
-}
-
-static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_tensor *const *indices, int n,
-                                tg_tensor *values, bool accumulate)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tgi_call write;
-    tgi_indexing x;
-    tg_tensor *y = NULL;
-    if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
-        !tgi_compose(&c, op)) {
-        return NULL;
-    }
-    if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
-    if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
-        (!in_place || (tgi_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
-        tgi_indexing_of(S, op, t, indices, n, &x)) {
-        y = tgi_put_at(S, &x, in_place, t, values, accumulate);
-    }
-    return tgi_composed(&c, y);
-}
-
-tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
-{
-    return tgi_index_put("index_put", false, t, indices, n, values, accumulate);
-}
-
-tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate)
-{
-    return tgi_index_put("index_put_", true, t, indices, n, values, accumulate);
-}
-
-tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *in[2];
-    tg_shape shape;
-    if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
-    if (mask->dtype != TG_BOOL) {
-        tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
-        return NULL;
-    }
-    in[0] = t, in[1] = mask;
-    shape = tg_make_shape(t->ndim, t->dim);
-    if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
-    if (!tgi_compose(&c, "masked_select")) return NULL;
-    t = tg_expand(t, shape), mask = tg_expand(mask, shape);
-    if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
-    return tgi_composed(&c, mask ? tg_index(t, &mask, 1) : NULL);
-}
-
-tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *range, *y;
-    if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
-    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_compose(&c, "one_hot")) return NULL;
-    if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
-        tg_tensor *most = tg_max(ids);
-        if (!most) return tgi_composed(&c, NULL);
-        classes = tgi_wrap_add(tg_item_i64(most), 1);
-    } else if (classes <= 0 && tgi_numel(ids) == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
-        return tgi_composed(&c, NULL);
-    }
-    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composed(&c, NULL);
-    range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
-    y = tg_eq(tg_unsqueeze(ids, -1), range);
-    return tgi_composed(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
-}
-
-tg_tensor *tg_nonzero(tg_tensor *t)
-{
-    tgi_call c;
-    tgi_loop loop;
-    tg_tensor *y;
-    int64_t dims[2], count = 0;
-    if (!tgi_begin1(&c, TGI_OP_nonzero, t)) return NULL;
-    loop = tgi_loop_over(t);
-    if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
-    dims[0] = count;
-    dims[1] = t->ndim;
-    y = tgi_output(&c, 2, dims, TG_I64);
-    return tgi_finish(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
-}
+/* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
 
 /* ---- random numbers ---- */
 
@@ -12523,7 +12892,7 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
     t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
     n = tgi_numel(t);
-    if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_made(S, t, false);
+    if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_or_release(S, t, false);
     S->rng.offset += tgi_random_counters(kind, dtype, n);
     return t;
 }
@@ -12593,9 +12962,9 @@ tg_tensor *tg_randperm(int64_t n)
     if (n < 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n),
                (tg_tensor *)NULL;
-    if (!tgi_compose(&c, "randperm")) return NULL;
+    if (!tgi_composite_begin(&c, "randperm")) return NULL;
     if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
-    return tgi_composed(&c, order);
+    return tgi_composite_end(&c, order);
 }
 
 tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device)
@@ -12619,11 +12988,13 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
                (tg_tensor *)NULL;
     }
     if (!training || p == 0) return x;
-    if (!tgi_need_floating(S, "dropout", x) || !tgi_compose(&c, "dropout")) return NULL;
+    if (!tgi_need_floating(S, "dropout", x) || !tgi_composite_begin(&c, "dropout")) return NULL;
     mask = tg_bernoulli_on(tg_make_shape(x->ndim, x->dim), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
     if (p < 1) mask = tg_div_scalar(mask, 1 - p);
-    return tgi_composed(&c, tg_mul(x, mask));
+    return tgi_composite_end(&c, tg_mul(x, mask));
 }
+
+/* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
 
 /* ---- attention ---- */
 
@@ -12670,9 +13041,9 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
                  tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
         return NULL;
     }
-    if (!tgi_compose(&c, "scaled_dot_product_attention")) return NULL;
+    if (!tgi_composite_begin(&c, "scaled_dot_product_attention")) return NULL;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
-    q = tgi_wide(q), k = tgi_wide(k), v = tgi_wide(v);
+    q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
     scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
     if (scores && is_causal) {
         hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
@@ -12684,8 +13055,10 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     scores = tg_softmax(scores, -1);
     if (scores && dropout_p > 0) scores = tg_dropout(scores, dropout_p, true);
     scores = tg_matmul(scores, v);
-    return tgi_composed(&c, scores ? tg_to_dtype(scores, dtype) : NULL);
+    return tgi_composite_end(&c, scores ? tg_to_dtype(scores, dtype) : NULL);
 }
+
+/* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
 
 /* ---- losses ---- */
 
@@ -12715,10 +13088,10 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
         return NULL;
     }
     warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
-    if (!tgi_compose(&c, name)) return NULL;
+    if (!tgi_composite_begin(&c, name)) return NULL;
     loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);
-    loss = tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    loss = tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
     if (warns) { /* last, since the handler may release a and b */
         S->warned_sizes |= warned;
         tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to "
@@ -12826,10 +13199,10 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
     tgi_composite c;
     if (!tgi_operands(S, "nll_loss", "log_probs,targets,weight", 2, log_probs, targets, weight, NULL)) return NULL;
     if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
-        !tgi_compose(&c, "nll_loss")) {
+        !tgi_composite_begin(&c, "nll_loss")) {
         return NULL;
     }
-    return tgi_composed(&c, tgi_nll(S, "nll_loss", log_probs, targets, weight, ignore_index, 0, reduction));
+    return tgi_composite_end(&c, tgi_nll(S, "nll_loss", log_probs, targets, weight, ignore_index, 0, reduction));
 }
 
 /* Targets that are probabilities: -sum_c weight_c target_c log p_c, the target smoothed towards 1 / C. */
@@ -12873,13 +13246,13 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
     if (logits->ndim == 0)
         return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
     if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
-    if (!logp) return tgi_composed(&c, NULL);
+    if (!logp) return tgi_composite_end(&c, NULL);
     if (tgi_dtypes[targets->dtype].floating) {
-        return tgi_composed(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
+        return tgi_composite_end(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
     }
-    return tgi_composed(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
+    return tgi_composite_end(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
 }
 
 tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
@@ -12907,12 +13280,12 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
     if (outside && !tgi_check_index_values(S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
     loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
     if (weight) loss = tg_mul(loss, weight);
-    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
 }
 
 /* (1 - t) x - log sigmoid(x), and (1 - pos_weight) t log sigmoid(x) */
@@ -12930,15 +13303,15 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
-    if (!tgi_compose(&c, op)) return NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
     dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
-    input = tgi_wide(input), target = tgi_wide(target);
+    input = tgi_upcast(input), target = tgi_upcast(target);
     loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
     if (pos_weight)
         loss = tg_add(loss, tg_mul(tg_mul(tg_rsub_scalar(pos_weight, 1), target), tg_logsigmoid(input)));
     if (weight) loss = tg_mul(loss, weight);
     loss = tgi_reduce_loss(S, loss, reduction);
-    return tgi_composed(&c, loss ? tg_to_dtype(loss, dtype) : NULL);
+    return tgi_composite_end(&c, loss ? tg_to_dtype(loss, dtype) : NULL);
 }
 
 tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
@@ -12947,7 +13320,7 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     tgi_composite c;
     tg_tensor *loss, *zero;
     if (!tgi_operands(S, "kl_div", "input,target", 2, input, target, NULL, NULL)) return NULL;
-    if (!tgi_compose(&c, "kl_div")) return NULL;
+    if (!tgi_composite_begin(&c, "kl_div")) return NULL;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
     } else { /* 0 log 0 is 0 */
@@ -12956,10 +13329,12 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     }
     if (reduction == TG_BATCHMEAN) {
         loss = tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1);
-        return tgi_composed(&c, loss);
+        return tgi_composite_end(&c, loss);
     }
-    return tgi_composed(&c, tgi_reduce_loss(S, loss, reduction));
+    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
 }
+
+/* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
 /* ---- comparing whole tensors ---- */
 
@@ -12971,10 +13346,10 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
     bool same;
     if (!tgi_operands(S, "equal", "a,b", 2, a, b, NULL, NULL)) return false;
     if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
-    if (!tgi_compose(&c, "equal")) return false;
+    if (!tgi_composite_begin(&c, "equal")) return false;
     all = tg_all(tg_eq(a, b));
     same = all && tg_item(all) != 0;
-    tgi_composed(&c, NULL);
+    tgi_composite_end(&c, NULL);
     return same;
 }
 
@@ -12985,7 +13360,7 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     tg_tensor *x, *y, *near, *all;
     bool close = false;
     if (!tgi_operands(S, "allclose", "a,b", 2, a, b, NULL, NULL)) return false;
-    if (!tgi_compose(&c, "allclose")) return false;
+    if (!tgi_composite_begin(&c, "allclose")) return false;
     S->grad_off = true; /* the frame puts it back */
     x = tg_to_dtype(a, TG_F64);
     y = tg_to_dtype(b, TG_F64);
@@ -12993,10 +13368,9 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     near = tg_logical_and(near, tg_isfinite(y)); /* infinities are close only to themselves */
     all = tg_all(tg_logical_or(tg_eq(x, y), near));
     close = all && tg_item(all) != 0;
-    tgi_composed(&c, NULL);
+    tgi_composite_end(&c, NULL);
     return close;
 }
-
 
 /* ======== @@CHECK ================================================================================================= */
 
@@ -13061,7 +13435,7 @@ static bool tgi_check_inputs(tgi_check *c)
     if (!tgi_argument_list(S, c->op, "inputs", c->in, c->n, c->n)) return false;
     for (i = 0; i < c->n; ++i) {
         tg_tensor *t = c->in[i];
-        if (!tgi_sync(S, t)) return false;
+        if (!tgi_refresh_view(S, t)) return false;
         if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
         if (tgi_overlaps_itself(t)) {
             return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
@@ -13096,7 +13470,7 @@ static tg_tensor *tgi_check_call(tgi_check *c)
                  tgi_shape_text(y).text);
         return NULL;
     }
-    return tgi_sync(S, y) ? y : NULL;
+    return tgi_refresh_view(S, y) ? y : NULL;
 }
 
 /* The elements of t as f64, row-major; zeros for NULL. */
@@ -13218,7 +13592,7 @@ static bool tgi_check_analytic(tgi_check *c)
         return true;
     }
     for (k = -1; k < c->m; ++k) {
-        uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         bool ok = scope && tgi_check_row(c, k);
         if (scope) tgi_frame_close(S, scope);
         if (!ok) return false;
@@ -13242,7 +13616,7 @@ static bool tgi_check_move(tgi_check *c, tg_tensor *t, int64_t number, double *a
     if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
     h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
     for (ok = true, side = 0; ok && side < 2; ++side) {
-        uint64_t scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         double target = side ? x - h : x + h;
         tg_tensor *y;
         ok = scope && tgi_convert_element(S, moved, dtype, &target, TG_F64) &&
@@ -13580,15 +13954,15 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
     c.rng = S->rng;
     if (!tgi_check_options(&c, options) || !tgi_check_inputs(&c)) return false;
     bytes = 2 * sizeof(tg_tensor *) * (size_t)c.wants;
-    c.wanted = (tg_tensor **)tgi_take(S, bytes);
+    c.wanted = (tg_tensor **)tgi_alloc(S, bytes);
     if (!c.wanted) return tgi_no_memory(S, op, bytes);
     c.result = c.wanted + c.wants;
     tgi_ref_all(in, n);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
     if (scope) tgi_frame_close(S, scope); /* puts grad mode back, too */
     tgi_unref_all(S, in, n);
-    tgi_give_back(S, c.wanted, bytes);
+    tgi_free(S, c.wanted, bytes);
     S->rng = c.rng;
     return ok;
 }
@@ -13693,14 +14067,14 @@ static bool tgi_gradgradcheck_by(const char *op, tg_function fn, tg_tensor *cons
     c.rng = S->rng;
     if (!tgi_check_inputs(&c)) return false;
     bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
-    list = (tg_tensor **)tgi_take(S, bytes);
+    list = (tg_tensor **)tgi_alloc(S, bytes);
     if (!list) return tgi_no_memory(S, c.op, bytes);
     tgi_ref_all(inputs, n);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     ok = scope && tgi_gradgradcheck(&c, list, options);
     if (scope) tgi_frame_close(S, scope);
     tgi_unref_all(S, inputs, n);
-    tgi_give_back(S, list, bytes);
+    tgi_free(S, list, bytes);
     S->rng = c.rng;
     return ok;
 }
@@ -13764,7 +14138,7 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
     if (!params) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
     for (i = 0; i < n; ++i) {
-        if (!tgi_sync(S, params[i])) return false;
+        if (!tgi_refresh_view(S, params[i])) return false;
         if (params[i]->node) {
             return tgi_fail(S, TG_ERR_GRAPH, op, "can't optimize a non-leaf Tensor (parameter %d)\n"
                             "tg_param(tg_detach(t)) makes a leaf of its values", i);
@@ -13805,7 +14179,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     bool twice;
     int i;
     if (!tgi_optim_takes(S, op, params, n)) return NULL;
-    o = (tg_optim *)tgi_take(S, tgi_optim_bytes(n));
+    o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
     if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
     twice = tgi_any_twice(params, n, (const tg_tensor **)(void *)o);
     memset(o, 0, tgi_optim_bytes(n));
@@ -13819,7 +14193,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     o->eps = kind == TGI_ADAGRAD ? 1e-10 : 1e-8;
     o->alpha = 0.99;
     if (!tgi_optim_valid(S, op, o)) {
-        tgi_give_back(S, o, tgi_optim_bytes(n));
+        tgi_free(S, o, tgi_optim_bytes(n));
         return NULL;
     }
     for (i = 0; i < n; ++i) {
@@ -13848,7 +14222,7 @@ void tg_optim_free(tg_optim *opt)
         for (k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
         tgi_unref(S, opt->param[i].t);
     }
-    tgi_give_back(S, opt, tgi_optim_bytes(opt->count));
+    tgi_free(S, opt, tgi_optim_bytes(opt->count));
 }
 
 tg_status tg_optim_zero_grad(tg_optim *opt)
@@ -13875,7 +14249,6 @@ static bool tgi_optim_has(const tg_optim *o, int k)
     default: return k == 0;
     }
 }
-
 
 /* State k of a parameter, made or brought to where the parameter is now.  It is in no list: the optimizer owns it. */
 static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
@@ -13935,10 +14308,10 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
     for (k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, k) && !tgi_ready(S, e->state[k], true)) return false;
+        if (tgi_optim_has(o, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
     }
-    e->p = tgi_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
-    e->g = e->p && tgi_ready(S, g, false) ? tgi_optim_dense(S, g) : NULL;
+    e->p = tgi_wait_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
+    e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_dense(S, g) : NULL;
     return e->g != NULL;
 }
 
@@ -13979,7 +14352,7 @@ static bool tgi_optim_moved(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
     if (o->kind == TGI_SGD && o->momentum != 0) e->moving = true;
     e->steps++;
-    tgi_wrote(S, e->t->storage, "step");
+    tgi_bump_version(S, e->t->storage, "step");
     e->p = NULL; /* done */
     return true;
 }
@@ -13992,7 +14365,7 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
     int n = 0;
     for (e = first; e < end; ++e) {
         if (!e->p || !tgi_same_place(e->t, first->t)) continue;
-        if (!tgi_ready(S, e->t, true)) return false;
+        if (!tgi_wait_ready(S, e->t, true)) return false;
         tgi_optim_describe(o, e, &steps[n++]);
     }
     if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
@@ -14010,7 +14383,7 @@ tg_status tg_step(tg_optim *opt)
     int i;
     if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
     if (!tgi_optim_valid(S, "step", opt)) return tgi_failed(S);
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
     S->grad_off = true; /* the frame puts it back */
     for (i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
@@ -14081,9 +14454,9 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
     uint64_t scope;
     bool ok;
     if (!tgi_clip_checked(S, op, params, n)) return NULL;
-    norms = (tg_tensor **)tgi_take(S, bytes);
+    norms = (tg_tensor **)tgi_alloc(S, bytes);
     if (!norms) return tgi_no_memory(S, op, bytes), total;
-    scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (scope) {
         S->grad_off = true;
         total = tgi_clip_total(params, n, norm_type, norms);
@@ -14098,7 +14471,7 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
         total = ok && tgi_clip_scale(params, n, max_norm, total, norms) ? tg_keep(total) : NULL;
         tgi_frame_close(S, scope);
     }
-    tgi_give_back(S, norms, bytes);
+    tgi_free(S, norms, bytes);
     return total;
 }
 
@@ -14400,14 +14773,14 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
     tgi_printer p;
     uint64_t scope = 0;
     bool ok = true;
-    if (!tgi_argument(S, op, "t", t) || !tgi_sync(S, t)) return tgi_failed(S);
+    if (!tgi_argument(S, op, "t", t) || !tgi_refresh_view(S, t)) return tgi_failed(S);
     if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
     memset(&p, 0, sizeof p);
     p.S = S;
     p.file = file;
     p.t = t;
     if (!t->storage->backend->host) {
-        scope = tgi_frame_open(S, TGI_HOLD_SCOPE);
+        scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         if (!scope) return tgi_failed(S);
         S->grad_off = true;
         p.t = tg_to_ex(t, cpu, (tg_dtype)t->dtype, 0);
@@ -14458,12 +14831,12 @@ static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
 {
     m->room = 8;
     while (m->room < 2 * (size_t)entries) m->room *= 2;
-    m->slot = (tgi_map_slot *)tgi_take(S, m->room * sizeof *m->slot);
+    m->slot = (tgi_map_slot *)tgi_alloc(S, m->room * sizeof *m->slot);
     if (m->slot) memset(m->slot, 0, m->room * sizeof *m->slot);
     return m->slot != NULL;
 }
 
-static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_give_back(S, m->slot, m->room * sizeof *m->slot); }
+static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->room * sizeof *m->slot); }
 
 /* The slot of a key, or the empty one where it belongs. */
 static tgi_map_slot *tgi_map_at(const tgi_map *m, const void *key)
@@ -14490,7 +14863,7 @@ static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *
     tape->row[id].shown = false;
 }
 
-/* Marks what root reaches: edges go from newer nodes to older ones, so one walk back over the live nodes is enough.
+/* Marks what root reaches: edges go from newer nodes to older ones, so one pass back over the live nodes is enough.
    Counts nodes, leaf edges and saved tensors. */
 static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
 {
@@ -14558,18 +14931,18 @@ static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
         const tgi_node *n = tape->row[id].node;
         for (k = 0; k < n->saves; ++k) {
             const tgi_saved *s = &n->saved[k];
-            const tgi_node *maker = s->which == TGI_EXTRA ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+            const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
             int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
             tgi_map_slot *slot = tgi_map_at(&tape->saved, s->t);
             if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
             slot->key = s->t;
-            if (!maker || output != 0 || (n->flags & TGI_SLICES) || s->t->storage->version != s->version) continue;
+            if (!maker || output != 0 || (n->flags & TGI_WROTE_VIEW) || s->t->storage->version != s->version) continue;
             tape->row[tgi_tape_id(tape, maker)].t = s->t;
         }
     }
     tgi_tape_note_list(tape, &tape->S->unscoped);
     for (f = tape->S->frame; f; f = f->below) {
-        if (f->kind == TGI_HOLD_SCOPE) tgi_tape_note_list(tape, &f->list);
+        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_note_list(tape, &f->list);
     }
     tgi_tape_note(tape, root);
 }
@@ -14578,7 +14951,7 @@ static void tgi_tape_close(tgi_tape *tape)
 {
     tgi_map_close(tape->S, &tape->ids);
     tgi_map_close(tape->S, &tape->saved);
-    tgi_give_back(tape->S, tape->row, tape->row_bytes);
+    tgi_free(tape->S, tape->row, tape->row_bytes);
 }
 
 /* False after recording an error. */
@@ -14587,14 +14960,14 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
     tgi_thread *S = tgi_self();
     int64_t ops = 0, leaf_edges = 1, saves = 0;
     bool ok;
-    if (!tgi_argument(S, op, "root", root) || !tgi_sync(S, root)) return false;
+    if (!tgi_argument(S, op, "root", root) || !tgi_refresh_view(S, root)) return false;
     if (!file) return tgi_null_argument(S, op, "file");
     memset(tape, 0, sizeof *tape);
     tape->S = S;
     tape->op = op;
     if (root->node) tgi_tape_mark(S, root->node, &ops, &leaf_edges, &saves);
     tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
-    tape->row = (tgi_tape_row *)tgi_take(S, tape->row_bytes);
+    tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
     ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
     if (ok && root->node) tgi_tape_rows(tape, root->node);
     if (root->node) tgi_tape_unmark(S, root->node);
@@ -14681,7 +15054,8 @@ static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_t
     for (i = 0; n && i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         int64_t from = s->which < 0 ? id : tgi_edge_id(tape, &n->edge[s->which]);
-        if (s->which == TGI_EXTRA || from < 0) tgi_list_word(saved, s->t->name ? s->t->name : ".");
+        if (s->which == TGI_SAVED_OTHER || from < 0)
+            tgi_list_word(saved, s->t->name ? s->t->name : ".");
         else tgi_list_row(tape, saved, from, true);
     }
     if (!in->text[0]) strcpy(in->text, "-");
@@ -14691,7 +15065,7 @@ static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_t
 static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_CELLS])
 {
     const tgi_tape_row *row = &tape->row[id];
-    const tgi_meta m = row->node ? row->node->meta[0] : tgi_meta_of(row->t);
+    const tgi_output_info m = row->node ? row->node->meta[0] : tgi_output_info_of(row->t);
     tg_device device;
     device.type = m.backend->type;
     device.index = m.index;

@@ -81,26 +81,26 @@ typedef struct {
 } tgi_cuda_thread;
 
 static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
-static tgi_host tgi_library; /* the same at every call: written before use by whoever comes first */
+static tgi_host tgi_host_api; /* the same at every call: written before use by whoever comes first */
 
 /* Every status goes through one of these: false after recording an error with the call, file and line. */
-#define TGI_CUDA(call) tgi_cuda_said(S, call, #call, __LINE__)
-#define TGI_CUBLAS(call) tgi_cublas_said(S, call, #call, __LINE__)
+#define TGI_CUDA(call) tgi_cuda_ok(S, call, #call, __LINE__)
+#define TGI_CUBLAS(call) tgi_cublas_ok(S, call, #call, __LINE__)
 
-static bool tgi_cuda_said(tgi_thread *S, cudaError_t status, const char *call, int line)
+static bool tgi_cuda_ok(tgi_thread *S, cudaError_t status, const char *call, int line)
 {
     if (status == cudaSuccess) return true;
     cudaGetLastError(); /* it has been seen */
     const tg_status code = status == cudaErrorMemoryAllocation ? TG_ERR_MEMORY : TG_ERR_CUDA;
-    return tgi_library.fail(S, code, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d", cudaGetErrorString(status),
-                            call, line);
+    return tgi_host_api.fail(S, code, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d",
+                             cudaGetErrorString(status), call, line);
 }
 
-static bool tgi_cublas_said(tgi_thread *S, cublasStatus_t status, const char *call, int line)
+static bool tgi_cublas_ok(tgi_thread *S, cublasStatus_t status, const char *call, int line)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
-    return tgi_library.fail(S, TG_ERR_CUDA, "cuda", "cuBLAS error: %s\nin %s, tensorgrad_cuda.cu:%d",
-                            cublasGetStatusString(status), call, line);
+    return tgi_host_api.fail(S, TG_ERR_CUDA, "cuda", "cuBLAS error: %s\nin %s, tensorgrad_cuda.cu:%d",
+                             cublasGetStatusString(status), call, line);
 }
 
 /* A kernel of so many blocks and threads on the device's stream; the arguments become the kernel's parameter types. */
@@ -175,7 +175,7 @@ static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
 }
 
 /* The calling thread's part of a device, made current; NULL after recording an error. */
-static tgi_cuda_device *tgi_on(tgi_thread *S, int index)
+static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
     if (!TGI_CUDA(cudaSetDevice(index))) return NULL;
@@ -198,7 +198,7 @@ static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *
     const tgi_bad_index bad = *d->seen;
     if (!bad.found) return true;
     if (!tgi_clear_bad_index(S, d)) return false;
-    return tgi_library.fail_later(
+    return tgi_host_api.fail_later(
         S, TG_ERR_ARGUMENT, bad.op,
         tgi_text_of_bad_index((tgi_index_message)bad.message, bad.at, bad.place, bad.axis, bad.size, later).text);
 }
@@ -206,7 +206,7 @@ static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *
 /* Waits for the stream, and reports what was found there. */
 static bool tgi_wait(tgi_thread *S, tgi_cuda_device *d)
 {
-    tgi_library.count_wait(S, TG_DEV_CUDA, d->index);
+    tgi_host_api.count_wait(S, TG_DEV_CUDA, d->index);
     return TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
            (!d->checked || tgi_report_bad_index(S, d, " (detected later)"));
 }
@@ -241,19 +241,19 @@ static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess) cudaGetLastError();
     if (status == cudaErrorInsufficientDriver) {
-        return tgi_library.fail(S, TG_ERR_DEVICE, op,
-                                "Found no NVIDIA driver on your system.\n"
-                                "CUDA needs an NVIDIA GPU and its driver; the CPU works without");
+        return tgi_host_api.fail(S, TG_ERR_DEVICE, op,
+                                 "Found no NVIDIA driver on your system.\n"
+                                 "CUDA needs an NVIDIA GPU and its driver; the CPU works without");
     }
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
-        return tgi_library.fail(S, TG_ERR_DEVICE, op, "No CUDA GPUs are available");
-    if (!tgi_cuda_said(S, status, "cudaGetDeviceCount", __LINE__)) return false;
+        return tgi_host_api.fail(S, TG_ERR_DEVICE, op, "No CUDA GPUs are available");
+    if (!tgi_cuda_ok(S, status, "cudaGetDeviceCount", __LINE__)) return false;
     if (*index == -1) *index = tgi_this_cuda.current;
     if (*index >= 0 && *index < count && *index < TGI_MAX_DEVICES) return true;
-    return tgi_library.fail(S, TG_ERR_DEVICE, op,
-                            "CUDA error: invalid device ordinal\n"
-                            "GPU device may be out of range, do you have enough GPUs? cuda:%d of %d",
-                            *index, count);
+    return tgi_host_api.fail(S, TG_ERR_DEVICE, op,
+                             "CUDA error: invalid device ordinal\n"
+                             "GPU device may be out of range, do you have enough GPUs? cuda:%d of %d",
+                             *index, count);
 }
 
 static bool tgi_cuda_set_current(tgi_thread *S, int index)
@@ -276,7 +276,7 @@ static void tgi_cuda_thread_end(tgi_thread *S)
         tgi_pinned *p = tgi_this_cuda.pinned;
         tgi_this_cuda.pinned = p->next;
         tgi_free_pinned(S, p->data, p->event);
-        tgi_library.give_back(S, p, sizeof *p);
+        tgi_host_api.give_back(S, p, sizeof *p);
     }
     tgi_this_cuda.current = 0;
 }
@@ -308,7 +308,7 @@ static cudaError_t tgi_device_free(tgi_cuda_device *d, void *data)
 /* NULL without an error record when there is none, also after the pool has given back what it kept. */
 static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
 {
-    tgi_cuda_device *d = tgi_on(S, index);
+    tgi_cuda_device *d = tgi_device_for(S, index);
     void *data = NULL;
     cudaMemPool_t pool;
     if (!d) return NULL;
@@ -326,7 +326,7 @@ static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_cop
             return NULL;
         }
     }
-    return tgi_cuda_said(S, status, "cudaMallocAsync", __LINE__) ? data : NULL;
+    return tgi_cuda_ok(S, status, "cudaMallocAsync", __LINE__) ? data : NULL;
 }
 
 /* Needs no current device, so that as little as possible can keep memory from going back. */
@@ -334,15 +334,15 @@ static void tgi_cuda_release(tgi_thread *S, int index, void *data, size_t bytes)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
     (void)bytes;
-    if (data && (d->ready || tgi_on(S, index)))
-        tgi_cuda_said(S, tgi_device_free(d, data), "cudaFreeAsync", __LINE__);
+    if (data && (d->ready || tgi_device_for(S, index)))
+        tgi_cuda_ok(S, tgi_device_free(d, data), "cudaFreeAsync", __LINE__);
 }
 
 static int64_t tgi_cuda_cached(tgi_thread *S, int index)
 {
     cudaMemPool_t pool;
     unsigned long long reserved = 0, used = 0;
-    const bool known = tgi_on(S, index) && TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) &&
+    const bool known = tgi_device_for(S, index) && TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) &&
                        TGI_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved)) &&
                        TGI_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
     return known ? (int64_t)(reserved - used) : 0;
@@ -354,9 +354,9 @@ static int64_t tgi_cuda_cached(tgi_thread *S, int index)
 static bool tgi_until(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t event)
 {
     const cudaError_t status = cudaEventQuery(event);
-    if (status != cudaErrorNotReady) return tgi_cuda_said(S, status, "cudaEventQuery", __LINE__);
+    if (status != cudaErrorNotReady) return tgi_cuda_ok(S, status, "cudaEventQuery", __LINE__);
     cudaGetLastError(); /* not ready is no error */
-    tgi_library.count_wait(S, TG_DEV_CUDA, d->index);
+    tgi_host_api.count_wait(S, TG_DEV_CUDA, d->index);
     return TGI_CUDA(cudaEventSynchronize(event));
 }
 
@@ -364,7 +364,7 @@ static bool tgi_until(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t event
    is filled while the other is on its way. */
 static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
-    tgi_cuda_device *d = tgi_on(S, index);
+    tgi_cuda_device *d = tgi_device_for(S, index);
     if (!d) return false;
     for (size_t done = 0, part; done < bytes; done += part) {
         const tgi_staging *s = &d->staging[d->turn = 1 - d->turn];
@@ -381,7 +381,7 @@ static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *hos
 
 static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
 {
-    tgi_cuda_device *d = tgi_on(S, index);
+    tgi_cuda_device *d = tgi_device_for(S, index);
     const size_t parts = (bytes + TGI_STAGING - 1) / TGI_STAGING;
     if (!d) return false;
     for (size_t k = 0; k <= parts && parts > 0; ++k) { /* part k sets out, part k - 1 is taken */
@@ -414,16 +414,16 @@ static __global__ void tgi_store_element(void *to, uint64_t bits, int64_t size)
 
 static bool tgi_cuda_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
-    const tgi_cuda_device *d = tgi_on(S, index);
+    const tgi_cuda_device *d = tgi_device_for(S, index);
     uint64_t bits = 0;
     memcpy(&bits, host, bytes); /* hosts of GPUs are little-endian */
     return d && tgi_launch(S, d, tgi_store_element, 1, 1, dst, bits, (int64_t)bytes);
 }
 
 /* On the source's stream, once the target's has what it is written to; the target goes on when it is done. */
-static bool tgi_cuda_exchange(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+static bool tgi_cuda_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
-    const tgi_cuda_device *target = tgi_on(S, to), *source = target ? tgi_on(S, from) : NULL;
+    const tgi_cuda_device *target = tgi_device_for(S, to), *source = target ? tgi_device_for(S, from) : NULL;
     if (!source || !tgi_order(S, source->stream, target, target->stream) || !TGI_CUDA(cudaSetDevice(from)) ||
         !TGI_CUDA(cudaMemcpyPeerAsync(dst, to, src, from, bytes, source->stream))) {
         return false;
@@ -437,15 +437,15 @@ static bool tgi_cuda_exchange(tgi_thread *S, int to, void *dst, int from, const 
 
 static bool tgi_cuda_synchronize(tgi_thread *S, int index)
 {
-    tgi_cuda_device *d = tgi_on(S, index);
+    tgi_cuda_device *d = tgi_device_for(S, index);
     return d && tgi_wait(S, d) && TGI_CUDA(cudaStreamSynchronize(d->copies));
 }
 
-static bool tgi_cuda_drain(tgi_thread *S, int index)
+static bool tgi_cuda_device_sync(tgi_thread *S, int index)
 {
-    tgi_cuda_device *d = tgi_on(S, index);
+    tgi_cuda_device *d = tgi_device_for(S, index);
     if (!d) return false;
-    tgi_library.count_wait(S, TG_DEV_CUDA, index);
+    tgi_host_api.count_wait(S, TG_DEV_CUDA, index);
     return TGI_CUDA(cudaDeviceSynchronize());
 }
 
@@ -460,28 +460,28 @@ static size_t tgi_pinned_size(size_t bytes)
 }
 
 /* A block that is free by now, or a new one. */
-static void *tgi_cuda_pin(tgi_thread *S, size_t bytes)
+static void *tgi_cuda_alloc_pinned(tgi_thread *S, size_t bytes)
 {
     const size_t size = tgi_pinned_size(bytes);
     void *data = NULL;
-    if (!tgi_on(S, tgi_this_cuda.current)) return NULL;
+    if (!tgi_device_for(S, tgi_this_cuda.current)) return NULL;
     for (tgi_pinned **at = &tgi_this_cuda.pinned; *at; at = &(*at)->next) {
         tgi_pinned *p = *at;
         if (p->bytes != size || (p->event && cudaEventQuery(p->event) != cudaSuccess)) continue;
         if (p->event) TGI_CUDA(cudaEventDestroy(p->event));
         data = p->data;
         *at = p->next;
-        tgi_library.give_back(S, p, sizeof *p);
+        tgi_host_api.give_back(S, p, sizeof *p);
         return data;
     }
     const cudaError_t status = cudaHostAlloc(&data, size, cudaHostAllocPortable);
     if (status == cudaErrorMemoryAllocation) return cudaGetLastError(), (void *)NULL;
-    return tgi_cuda_said(S, status, "cudaHostAlloc", __LINE__) ? data : NULL;
+    return tgi_cuda_ok(S, status, "cudaHostAlloc", __LINE__) ? data : NULL;
 }
 
-static void tgi_cuda_unpin(tgi_thread *S, void *data, size_t bytes, void *event)
+static void tgi_cuda_free_pinned(tgi_thread *S, void *data, size_t bytes, void *event)
 {
-    tgi_pinned *p = (tgi_pinned *)tgi_library.take(S, sizeof *p);
+    tgi_pinned *p = (tgi_pinned *)tgi_host_api.take(S, sizeof *p);
     if (!p) {
         tgi_free_pinned(S, data, (cudaEvent_t)event);
         return;
@@ -495,22 +495,22 @@ static void tgi_cuda_unpin(tgi_thread *S, void *data, size_t bytes, void *event)
 
 static bool tgi_cuda_start_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
-    const tgi_cuda_device *d = tgi_on(S, index);
+    const tgi_cuda_device *d = tgi_device_for(S, index);
     return d && TGI_CUDA(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, d->copies));
 }
 
 static bool tgi_cuda_start_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
 {
-    const tgi_cuda_device *d = tgi_on(S, index);
+    const tgi_cuda_device *d = tgi_device_for(S, index);
     return d && tgi_order(S, d->copies, d, d->stream) &&
            TGI_CUDA(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, d->copies));
 }
 
 /* ---- events ---- */
 
-static bool tgi_cuda_record(tgi_thread *S, int index, bool of_copy_stream, void **event)
+static bool tgi_cuda_event_record(tgi_thread *S, int index, bool of_copy_stream, void **event)
 {
-    const tgi_cuda_device *d = tgi_on(S, index);
+    const tgi_cuda_device *d = tgi_device_for(S, index);
     cudaEvent_t made;
     if (!d || !TGI_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming))) return false;
     *event = made;
@@ -519,19 +519,19 @@ static bool tgi_cuda_record(tgi_thread *S, int index, bool of_copy_stream, void 
     return false;
 }
 
-static bool tgi_cuda_wait(tgi_thread *S, int index, void *event)
+static bool tgi_cuda_event_wait(tgi_thread *S, int index, void *event)
 {
-    const tgi_cuda_device *d = tgi_on(S, index);
+    const tgi_cuda_device *d = tgi_device_for(S, index);
     return d && TGI_CUDA(cudaStreamWaitEvent(d->stream, (cudaEvent_t)event, 0));
 }
 
-static bool tgi_cuda_wait_here(tgi_thread *S, int index, void *event)
+static bool tgi_cuda_event_sync(tgi_thread *S, int index, void *event)
 {
-    tgi_cuda_device *d = tgi_on(S, index);
+    tgi_cuda_device *d = tgi_device_for(S, index);
     return d && tgi_until(S, d, (cudaEvent_t)event) && (!d->checked || tgi_wait(S, d));
 }
 
-static void tgi_cuda_forget(tgi_thread *S, void *event) { TGI_CUDA(cudaEventDestroy((cudaEvent_t)event)); }
+static void tgi_cuda_event_destroy(tgi_thread *S, void *event) { TGI_CUDA(cudaEventDestroy((cudaEvent_t)event)); }
 
 /* Memory that a kernel needs meanwhile; NULL after recording an error. */
 static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int64_t count, size_t size)
@@ -539,8 +539,8 @@ static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int6
     const size_t bytes = (size_t)count * size;
     void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
     if (!data) {
-        tgi_library.no_memory(S, op, TG_DEV_CUDA, d->index, (double)count * (double)size,
-                              tgi_cuda_cached(S, d->index));
+        tgi_host_api.no_memory(S, op, TG_DEV_CUDA, d->index, (double)count * (double)size,
+                               tgi_cuda_cached(S, d->index));
     }
     return data;
 }
@@ -569,14 +569,14 @@ enum {
         const type x = *(const type *)at;             \
         return (int64_t)(whole);                      \
     }
-template <class real> __device__ inline real tgi_take(tg_dtype dtype, const void *at)
+template <class real> __device__ inline real tgi_load_as(tg_dtype dtype, const void *at)
 {
     switch ((int)dtype) {
         TGI_ELEMENTS(TGI_TAKE_VALUE)
     }
     return 0;
 }
-template <> __device__ inline int64_t tgi_take<int64_t>(tg_dtype dtype, const void *at)
+template <> __device__ inline int64_t tgi_load_as<int64_t>(tg_dtype dtype, const void *at)
 {
     switch ((int)dtype) {
         TGI_ELEMENTS(TGI_TAKE_WHOLE)
@@ -594,19 +594,19 @@ template <> __device__ inline int64_t tgi_take<int64_t>(tg_dtype dtype, const vo
         break;
 #define TGI_PUT_I64(name, type, value, whole, from_f32, from_f64, from_i64) \
     case TGI_AS_##name: *(type *)at = (type)(from_i64); break;
-__device__ inline void tgi_put(tg_dtype dtype, void *at, float x)
+__device__ inline void tgi_store_as(tg_dtype dtype, void *at, float x)
 {
     switch ((int)dtype) {
         TGI_ELEMENTS(TGI_PUT_F32)
     }
 }
-__device__ inline void tgi_put(tg_dtype dtype, void *at, double x)
+__device__ inline void tgi_store_as(tg_dtype dtype, void *at, double x)
 {
     switch ((int)dtype) {
         TGI_ELEMENTS(TGI_PUT_F64)
     }
 }
-__device__ inline void tgi_put(tg_dtype dtype, void *at, int64_t x)
+__device__ inline void tgi_store_as(tg_dtype dtype, void *at, int64_t x)
 {
     switch ((int)dtype) {
         TGI_ELEMENTS(TGI_PUT_I64)
@@ -631,7 +631,7 @@ __device__ inline int64_t tgi_size_of(tg_dtype dtype)
 
 __device__ inline bool tgi_is_true(tg_dtype dtype, const void *at)
 {
-    return tgi_floating(dtype) ? tgi_take<double>(dtype, at) != 0 : tgi_take<int64_t>(dtype, at) != 0;
+    return tgi_floating(dtype) ? tgi_load_as<double>(dtype, at) != 0 : tgi_load_as<int64_t>(dtype, at) != 0;
 }
 
 /* The bits of one element, unchanged. */
@@ -688,34 +688,34 @@ template <class pack> __device__ inline void tgi_store(void *at, const pack &x)
 }
 
 /* How many packs of `width` elements can be taken of the first operands; none if one of them is not aligned. */
-static int64_t tgi_packs_of(const tgi_nest *nest, int operands, int64_t width)
+static int64_t tgi_packs_of(const tgi_iter *iter, int operands, int64_t width)
 {
     for (int k = 0; k < operands; ++k) {
-        if ((uintptr_t)nest->data[k] % TGI_PACK) return 0;
+        if ((uintptr_t)iter->data[k] % TGI_PACK) return 0;
     }
-    return nest->numel / width;
+    return iter->numel / width;
 }
 
-/* Where element `element` of a nest lies in its first N operands.  The loop has a constant length, or the nest would be
-   copied to each thread's own memory to be indexed. */
-template <int N> __device__ inline void tgi_place(const tgi_nest &nest, int64_t element, char *(&at)[N])
+/* The addresses of element `element` in the iterator's first N operands.  The loop has a constant length, or the
+   iterator would be copied to each thread's own memory to be indexed. */
+template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &iter, int64_t element, char *(&at)[N])
 {
 #pragma unroll
-    for (int k = 0; k < N; ++k) at[k] = nest.data[k];
+    for (int k = 0; k < N; ++k) at[k] = iter.data[k];
 #pragma unroll
     for (int d = TG_MAX_DIMS - 1; d >= 0; --d) {
-        if (d >= nest.ndim) continue;
+        if (d >= iter.ndim) continue;
         int64_t index = element;
-        if (d > 0 && (uint64_t)(element | nest.dim[d]) >> 32 == 0) { /* most often; far cheaper than 64 bits */
-            const uint32_t rest = (uint32_t)element / (uint32_t)nest.dim[d];
-            index = (uint32_t)element - rest * (uint32_t)nest.dim[d];
+        if (d > 0 && (uint64_t)(element | iter.dim[d]) >> 32 == 0) { /* most often; far cheaper than 64 bits */
+            const uint32_t rest = (uint32_t)element / (uint32_t)iter.dim[d];
+            index = (uint32_t)element - rest * (uint32_t)iter.dim[d];
             element = rest;
         } else if (d > 0) {
-            index = element % nest.dim[d];
-            element /= nest.dim[d];
+            index = element % iter.dim[d];
+            element /= iter.dim[d];
         }
 #pragma unroll
-        for (int k = 0; k < N; ++k) at[k] += index * nest.stride[k][d];
+        for (int k = 0; k < N; ++k) at[k] += index * iter.stride[k][d];
     }
 }
 
@@ -914,9 +914,9 @@ __device__ inline void tgi_map_pack(int64_t i, void *y, const void *a, const voi
     const pack pc = inputs > 2 ? tgi_load<pack>((const stored *)c + i) : pa;
 #pragma unroll
     for (int k = 0; k < width; ++k) {
-        const real x[3] = {tgi_take<real>((tg_dtype)from, &pa.x[k]), tgi_take<real>((tg_dtype)from, &pb.x[k]),
-                           tgi_take<real>((tg_dtype)from, &pc.x[k])};
-        tgi_put((tg_dtype)to, &py.x[k], (real)formula::of(x[0], x[1], x[2], s, t));
+        const real x[3] = {tgi_load_as<real>((tg_dtype)from, &pa.x[k]), tgi_load_as<real>((tg_dtype)from, &pb.x[k]),
+                           tgi_load_as<real>((tg_dtype)from, &pc.x[k])};
+        tgi_store_as((tg_dtype)to, &py.x[k], (real)formula::of(x[0], x[1], x[2], s, t));
     }
     tgi_store((typename tgi_stored<to>::type *)y + i, py);
 }
@@ -931,13 +931,13 @@ __global__ void tgi_map_flat(int64_t n, int64_t packs, void *y, const void *a, c
 }
 
 template <class formula, int inputs, int from, int to>
-static bool tgi_launch_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_nest *nest, double s, double t)
+static bool tgi_launch_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t)
 {
     constexpr size_t x = sizeof(typename tgi_stored<from>::type), y = sizeof(typename tgi_stored<to>::type);
     constexpr int width = (int)(TGI_PACK / (x > y ? x : y));
-    const int64_t n = nest->numel, packs = tgi_packs_of(nest, 1 + inputs, width);
+    const int64_t n = iter->numel, packs = tgi_packs_of(iter, 1 + inputs, width);
     return tgi_launch_each(S, d, tgi_map_flat<formula, inputs, from, to, width>, packs ? packs : n, n, packs,
-                           nest->data[0], nest->data[1], nest->data[inputs > 1 ? 2 : 1], nest->data[inputs > 2 ? 3 : 1],
+                           iter->data[0], iter->data[1], iter->data[inputs > 1 ? 2 : 1], iter->data[inputs > 2 ? 3 : 1],
                            s, t);
 }
 
@@ -966,34 +966,34 @@ __device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, 
     return 0;
 }
 
-template <class real, int inputs> __global__ void tgi_map_strided(tgi_nest nest, int op, double s, double t)
+template <class real, int inputs> __global__ void tgi_map_strided(tgi_iter iter, int op, double s, double t)
 {
-    TGI_EACH(i, nest.numel)
+    TGI_EACH(i, iter.numel)
     {
         char *at[inputs + 1];
-        tgi_place(nest, i, at);
-        const real a = tgi_take<real>(nest.dtype[1], at[1]);
-        const real b = inputs > 1 ? tgi_take<real>(nest.dtype[2], at[inputs > 1 ? 2 : 1]) : real();
-        const real c = inputs > 2 ? tgi_take<real>(nest.dtype[3], at[inputs > 2 ? 3 : 1]) : real();
-        tgi_put(nest.dtype[0], at[0], tgi_formula_of<real, inputs>(op, a, b, c, s, t));
+        tgi_element_addresses(iter, i, at);
+        const real a = tgi_load_as<real>(iter.dtype[1], at[1]);
+        const real b = inputs > 1 ? tgi_load_as<real>(iter.dtype[2], at[inputs > 1 ? 2 : 1]) : real();
+        const real c = inputs > 2 ? tgi_load_as<real>(iter.dtype[3], at[inputs > 2 ? 3 : 1]) : real();
+        tgi_store_as(iter.dtype[0], at[0], tgi_formula_of<real, inputs>(op, a, b, c, s, t));
     }
 }
 
 /* The same with the inputs' dtype known only now: `compute`, or one of 16 bits. */
 template <class formula, int compute, int inputs>
-static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_nest *nest, double s, double t)
+static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t)
 {
     constexpr bool test = sizeof(typename formula::value) < sizeof(typename formula::real);
     constexpr int to = test ? TG_BOOL : compute, to_bf16 = test ? TG_BOOL : TG_BF16, to_f16 = test ? TG_BOOL : TG_F16;
     if constexpr (compute == TG_F32) {
-        if (nest->dtype[1] == TG_BF16) return tgi_launch_flat<formula, inputs, TG_BF16, to_bf16>(S, d, nest, s, t);
-        if (nest->dtype[1] == TG_F16) return tgi_launch_flat<formula, inputs, TG_F16, to_f16>(S, d, nest, s, t);
+        if (iter->dtype[1] == TG_BF16) return tgi_launch_flat<formula, inputs, TG_BF16, to_bf16>(S, d, iter, s, t);
+        if (iter->dtype[1] == TG_F16) return tgi_launch_flat<formula, inputs, TG_F16, to_f16>(S, d, iter, s, t);
     }
-    return tgi_launch_flat<formula, inputs, compute, to>(S, d, nest, s, t);
+    return tgi_launch_flat<formula, inputs, compute, to>(S, d, iter, s, t);
 }
 
 template <int compute>
-static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_nest *nest)
+static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_iter *iter)
 {
     typedef typename tgi_computed<compute>::type real;
     bool flat = true, exists = false, test = false;
@@ -1009,17 +1009,17 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
         TGI_OPS_OF_1(TGI_ROW_EXISTS) TGI_OPS_OF_2(TGI_ROW_EXISTS) TGI_OPS_OF_3(TGI_ROW_EXISTS)
     }
     if (!exists)
-        return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
-                                tgi_dtypes[loop->compute].name);
-    const tg_dtype from = nest->dtype[1];
-    for (int k = 0; k < nest->nargs; ++k)
-        flat = flat && nest->dtype[k] == (k || !test ? from : TG_BOOL) && tgi_is_flat(nest, k);
+        return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
+                                 tgi_dtypes[loop->compute].name);
+    const tg_dtype from = iter->dtype[1];
+    for (int k = 0; k < iter->nargs; ++k)
+        flat = flat && iter->dtype[k] == (k || !test ? from : TG_BOOL) && tgi_is_flat(iter, k);
     flat = flat && (from == compute || (compute == TG_F32 && (from == TG_BF16 || from == TG_F16)));
     const double s = loop->scalar[0], t = loop->scalar[1];
 #define TGI_MAP_DENSE(inputs, name)                                                                    \
     case TGI_OP_##name:                                                                                \
         if constexpr (tgi_formula<TGI_OP_##name, real>::exists)                                        \
-            return tgi_map_dense<tgi_formula<TGI_OP_##name, real>, compute, inputs>(S, d, nest, s, t); \
+            return tgi_map_dense<tgi_formula<TGI_OP_##name, real>, compute, inputs>(S, d, iter, s, t); \
         break;
 #define TGI_MAP_DENSE_1(name, ...) TGI_MAP_DENSE(1, name)
 #define TGI_MAP_DENSE_2(name, ...) TGI_MAP_DENSE(2, name)
@@ -1029,44 +1029,44 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
             TGI_OPS_OF_1(TGI_MAP_DENSE_1) TGI_OPS_OF_2(TGI_MAP_DENSE_2) TGI_OPS_OF_3(TGI_MAP_DENSE_3)
         }
     }
-    if (nest->nargs == 2)
-        return tgi_launch_each(S, d, tgi_map_strided<real, 1>, nest->numel, *nest, loop->kernel, s, t);
-    if (nest->nargs == 3)
-        return tgi_launch_each(S, d, tgi_map_strided<real, 2>, nest->numel, *nest, loop->kernel, s, t);
-    return tgi_launch_each(S, d, tgi_map_strided<real, 3>, nest->numel, *nest, loop->kernel, s, t);
+    if (iter->nargs == 2)
+        return tgi_launch_each(S, d, tgi_map_strided<real, 1>, iter->numel, *iter, loop->kernel, s, t);
+    if (iter->nargs == 3)
+        return tgi_launch_each(S, d, tgi_map_strided<real, 2>, iter->numel, *iter, loop->kernel, s, t);
+    return tgi_launch_each(S, d, tgi_map_strided<real, 3>, iter->numel, *iter, loop->kernel, s, t);
 }
 
 static bool tgi_cuda_map(tgi_thread *S, const tgi_loop *loop)
 {
-    const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
-    tgi_nest nest;
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    const tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);
+    tgi_iter iter;
+    tgi_iter_init(&iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
     if (!d) return false;
-    if (nest.numel == 0) return true;
-    if (loop->compute == TG_F32) return tgi_map_as<TG_F32>(S, d, loop, &nest);
-    if (loop->compute == TG_F64) return tgi_map_as<TG_F64>(S, d, loop, &nest);
-    return tgi_map_as<TG_I64>(S, d, loop, &nest);
+    if (iter.numel == 0) return true;
+    if (loop->compute == TG_F32) return tgi_map_as<TG_F32>(S, d, loop, &iter);
+    if (loop->compute == TG_F64) return tgi_map_as<TG_F64>(S, d, loop, &iter);
+    return tgi_map_as<TG_I64>(S, d, loop, &iter);
 }
 
 /* y = x: bits unchanged, by elements of 1, 2, 4 or 8 bytes. */
-template <class word> __global__ void tgi_copy_bits(tgi_nest nest)
+template <class word> __global__ void tgi_copy_bits(tgi_iter iter)
 {
-    TGI_EACH(i, nest.numel)
+    TGI_EACH(i, iter.numel)
     {
         char *at[2];
-        tgi_place(nest, i, at);
+        tgi_element_addresses(iter, i, at);
         *(word *)(void *)at[0] = *(const word *)(const void *)at[1];
     }
 }
 
 /* y = x in another dtype, by way of x's compute dtype, which holds all its values. */
-template <class real> __global__ void tgi_copy_converted(tgi_nest nest)
+template <class real> __global__ void tgi_copy_converted(tgi_iter iter)
 {
-    TGI_EACH(i, nest.numel)
+    TGI_EACH(i, iter.numel)
     {
         char *at[2];
-        tgi_place(nest, i, at);
-        tgi_put(nest.dtype[0], at[0], tgi_take<real>(nest.dtype[1], at[1]));
+        tgi_element_addresses(iter, i, at);
+        tgi_store_as(iter.dtype[0], at[0], tgi_load_as<real>(iter.dtype[1], at[1]));
     }
 }
 
@@ -1076,12 +1076,12 @@ template <class real_> struct tgi_identity {
     __device__ static real of(real x, real, real, double, double) { return x; }
 };
 
-template <int from> static bool tgi_convert_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_nest *nest)
+template <int from> static bool tgi_convert_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter)
 {
     typedef tgi_identity<typename tgi_computed<from>::type> identity;
 #define TGI_CONVERT_TO(name, ...) \
-    case TGI_AS_##name: return tgi_launch_flat<identity, 1, from, TGI_AS_##name>(S, d, nest, 0, 0);
-    switch ((int)nest->dtype[0]) {
+    case TGI_AS_##name: return tgi_launch_flat<identity, 1, from, TGI_AS_##name>(S, d, iter, 0, 0);
+    switch ((int)iter->dtype[0]) {
         TGI_ELEMENTS(TGI_CONVERT_TO)
     }
     return false;
@@ -1089,46 +1089,46 @@ template <int from> static bool tgi_convert_flat(tgi_thread *S, const tgi_cuda_d
 
 static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
 {
-    const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
+    const tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);
     const tg_dtype to = loop->arg[0].dtype, from = loop->arg[1].dtype;
-    tgi_nest nest;
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, true);
+    tgi_iter iter;
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, true);
     if (!d) return false;
-    if (nest.numel == 0) return true;
-    const bool flat = tgi_is_flat(&nest, 0) && tgi_is_flat(&nest, 1);
+    if (iter.numel == 0) return true;
+    const bool flat = tgi_is_flat(&iter, 0) && tgi_is_flat(&iter, 1);
     if (to == from && flat) {
-        return TGI_CUDA(cudaMemcpyAsync(nest.data[0], nest.data[1], (size_t)(nest.numel * tgi_bytes_of(to)),
+        return TGI_CUDA(cudaMemcpyAsync(iter.data[0], iter.data[1], (size_t)(iter.numel * tgi_bytes_of(to)),
                                         cudaMemcpyDeviceToDevice, d->stream));
     }
     if (to == from) {
         switch (tgi_bytes_of(to)) {
-        case 1: return tgi_launch_each(S, d, tgi_copy_bits<uint8_t>, nest.numel, nest);
-        case 2: return tgi_launch_each(S, d, tgi_copy_bits<uint16_t>, nest.numel, nest);
-        case 4: return tgi_launch_each(S, d, tgi_copy_bits<uint32_t>, nest.numel, nest);
-        default: return tgi_launch_each(S, d, tgi_copy_bits<uint64_t>, nest.numel, nest);
+        case 1: return tgi_launch_each(S, d, tgi_copy_bits<uint8_t>, iter.numel, iter);
+        case 2: return tgi_launch_each(S, d, tgi_copy_bits<uint16_t>, iter.numel, iter);
+        case 4: return tgi_launch_each(S, d, tgi_copy_bits<uint32_t>, iter.numel, iter);
+        default: return tgi_launch_each(S, d, tgi_copy_bits<uint64_t>, iter.numel, iter);
         }
     }
 #define TGI_CONVERT_FROM(name, ...) \
-    case TGI_AS_##name: return tgi_convert_flat<TGI_AS_##name>(S, d, &nest);
+    case TGI_AS_##name: return tgi_convert_flat<TGI_AS_##name>(S, d, &iter);
     if (flat) {
         switch ((int)from) {
             TGI_ELEMENTS(TGI_CONVERT_FROM)
         }
     }
     switch (tgi_compute_dtype(from)) {
-    case TG_F32: return tgi_launch_each(S, d, tgi_copy_converted<float>, nest.numel, nest);
-    case TG_F64: return tgi_launch_each(S, d, tgi_copy_converted<double>, nest.numel, nest);
-    default: return tgi_launch_each(S, d, tgi_copy_converted<int64_t>, nest.numel, nest);
+    case TG_F32: return tgi_launch_each(S, d, tgi_copy_converted<float>, iter.numel, iter);
+    case TG_F64: return tgi_launch_each(S, d, tgi_copy_converted<double>, iter.numel, iter);
+    default: return tgi_launch_each(S, d, tgi_copy_converted<int64_t>, iter.numel, iter);
     }
 }
 
-static __global__ void tgi_fill_elements(tgi_nest nest, double value)
+static __global__ void tgi_fill_elements(tgi_iter iter, double value)
 {
-    TGI_EACH(i, nest.numel)
+    TGI_EACH(i, iter.numel)
     {
         char *at[1];
-        tgi_place(nest, i, at);
-        tgi_put(nest.dtype[0], at[0], value);
+        tgi_element_addresses(iter, i, at);
+        tgi_store_as(iter.dtype[0], at[0], value);
     }
 }
 
@@ -1138,7 +1138,7 @@ static __global__ void tgi_fill_flat(tg_dtype dtype, char *y, int64_t n, int64_t
     const int64_t size = tgi_size_of(dtype), done = packs * TGI_PACK / size;
     tgi_pack<TG_I64, 2> pack;
     uint64_t word = 0;
-    tgi_put(dtype, &word, value);
+    tgi_store_as(dtype, &word, value);
     for (int64_t bits = 8 * size; bits < 64; bits *= 2) word |= word << bits;
     pack.x[0] = pack.x[1] = (int64_t)word;
     TGI_EACH(i, packs) tgi_store(y + i * TGI_PACK, pack);
@@ -1147,15 +1147,15 @@ static __global__ void tgi_fill_flat(tg_dtype dtype, char *y, int64_t n, int64_t
 
 static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
 {
-    const tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
+    const tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);
     const double value = loop->scalar[0];
-    tgi_nest nest;
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, 1, loop->arg, true);
+    tgi_iter iter;
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 1, loop->arg, true);
     if (!d) return false;
-    if (nest.numel == 0) return true;
-    if (!tgi_is_flat(&nest, 0)) return tgi_launch_each(S, d, tgi_fill_elements, nest.numel, nest, value);
-    const int64_t n = nest.numel, packs = tgi_packs_of(&nest, 1, TGI_PACK / tgi_bytes_of(nest.dtype[0]));
-    return tgi_launch_each(S, d, tgi_fill_flat, packs ? packs : n, nest.dtype[0], nest.data[0], n, packs, value);
+    if (iter.numel == 0) return true;
+    if (!tgi_is_flat(&iter, 0)) return tgi_launch_each(S, d, tgi_fill_elements, iter.numel, iter, value);
+    const int64_t n = iter.numel, packs = tgi_packs_of(&iter, 1, TGI_PACK / tgi_bytes_of(iter.dtype[0]));
+    return tgi_launch_each(S, d, tgi_fill_flat, packs ? packs : n, iter.dtype[0], iter.data[0], n, packs, value);
 }
 
 /* ======== Sorting ================================================================================================= */
@@ -1239,68 +1239,68 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_thread *S, const tgi_cuda_device *d, tg
     return pairs;
 }
 
-/* An element as an unsigned key in the same order (see the CPU's tgi_take_keys): every NaN is the largest. */
+/* An element as an unsigned key in the same order (see the CPU's tgi_load_keys): every NaN is the largest. */
 __device__ inline uint64_t tgi_key_of(tg_dtype dtype, const void *at)
 {
     const uint64_t sign = (uint64_t)1 << 63;
-    if (!tgi_floating(dtype)) return (uint64_t)tgi_take<int64_t>(dtype, at) ^ sign;
-    const double x = tgi_take<double>(dtype, at) + 0.0; /* -0 + 0 is 0 */
+    if (!tgi_floating(dtype)) return (uint64_t)tgi_load_as<int64_t>(dtype, at) ^ sign;
+    const double x = tgi_load_as<double>(dtype, at) + 0.0; /* -0 + 0 is 0 */
     const uint64_t bits = (uint64_t)__double_as_longlong(x);
     return x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
 }
 
 /* ---- accumulate ---- */
 
-/* Destinations of all elements of a nest as keys: equal ones meet in one element. */
-static __global__ void tgi_take_places(tgi_nest nest, tgi_sort_pair *pairs)
+/* Destinations of all elements of an iterator as keys: equal ones meet in one element. */
+static __global__ void tgi_load_places(tgi_iter iter, tgi_sort_pair *pairs)
 {
-    TGI_EACH(i, nest.numel)
+    TGI_EACH(i, iter.numel)
     {
         char *at[1];
-        tgi_place(nest, i, at);
-        pairs[i].key = (uint64_t)(at[0] - nest.data[0]);
+        tgi_element_addresses(iter, i, at);
+        pairs[i].key = (uint64_t)(at[0] - iter.data[0]);
         pairs[i].index = i;
     }
 }
 
 /* The first pair of each key adds all that go to its element, in index order. */
-template <class real> __global__ void tgi_add_places(tgi_nest nest, const tgi_sort_pair *pairs)
+template <class real> __global__ void tgi_add_places(tgi_iter iter, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(i, nest.numel)
+    TGI_EACH(i, iter.numel)
     {
         const uint64_t key = pairs[i].key;
         if (i > 0 && pairs[i - 1].key == key) continue;
-        char *const y = nest.data[0] + (int64_t)key;
-        real sum = tgi_take<real>(nest.dtype[0], y);
-        for (int64_t j = i; j < nest.numel && pairs[j].key == key; ++j) {
+        char *const y = iter.data[0] + (int64_t)key;
+        real sum = tgi_load_as<real>(iter.dtype[0], y);
+        for (int64_t j = i; j < iter.numel && pairs[j].key == key; ++j) {
             char *at[2];
-            tgi_place(nest, pairs[j].index, at);
-            sum = tgi_formula<TGI_OP_add, real>::of(sum, tgi_take<real>(nest.dtype[1], at[1]), 0, 0, 0);
+            tgi_element_addresses(iter, pairs[j].index, at);
+            sum = tgi_formula<TGI_OP_add, real>::of(sum, tgi_load_as<real>(iter.dtype[1], at[1]), 0, 0, 0);
         }
-        tgi_put(nest.dtype[0], y, sum);
+        tgi_store_as(iter.dtype[0], y, sum);
     }
 }
 
 static bool tgi_cuda_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
-    tgi_cuda_device *d = tgi_on(S, loop->arg[0].index);
-    tgi_nest nest;
+    tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);
+    tgi_iter iter;
     bool ok;
-    tgi_nest_begin(&nest, loop->ndim, loop->dim, 2, loop->arg, false);
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
     if (!d) return false;
-    if (nest.numel == 0) return true;
-    if (tgi_no_overlap(&nest)) {
+    if (iter.numel == 0) return true;
+    if (tgi_no_overlap(&iter)) {
         const tgi_loop add = tgi_as_addition(loop);
         return tgi_cuda_map(S, &add);
     }
-    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "accumulate", 2 * nest.numel, sizeof *pairs);
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "accumulate", 2 * iter.numel, sizeof *pairs);
     if (!pairs) return false;
-    ok = tgi_launch_each(S, d, tgi_take_places, nest.numel, nest, pairs);
-    const tgi_sort_pair *const sorted = ok ? tgi_sort_pairs(S, d, pairs, pairs + nest.numel, 1, nest.numel) : NULL;
-    const tg_dtype compute = tgi_compute_dtype(nest.dtype[0]);
-    ok = sorted && (compute == TG_F32   ? tgi_launch_each(S, d, tgi_add_places<float>, nest.numel, nest, sorted)
-                    : compute == TG_F64 ? tgi_launch_each(S, d, tgi_add_places<double>, nest.numel, nest, sorted)
-                                        : tgi_launch_each(S, d, tgi_add_places<int64_t>, nest.numel, nest, sorted));
+    ok = tgi_launch_each(S, d, tgi_load_places, iter.numel, iter, pairs);
+    const tgi_sort_pair *const sorted = ok ? tgi_sort_pairs(S, d, pairs, pairs + iter.numel, 1, iter.numel) : NULL;
+    const tg_dtype compute = tgi_compute_dtype(iter.dtype[0]);
+    ok = sorted && (compute == TG_F32   ? tgi_launch_each(S, d, tgi_add_places<float>, iter.numel, iter, sorted)
+                    : compute == TG_F64 ? tgi_launch_each(S, d, tgi_add_places<double>, iter.numel, iter, sorted)
+                                        : tgi_launch_each(S, d, tgi_add_places<int64_t>, iter.numel, iter, sorted));
     tgi_cuda_release(S, d->index, pairs, 0);
     return ok;
 }
@@ -1313,15 +1313,15 @@ static __global__ void tgi_arange_elements(tgi_operand out, int64_t n, int64_t b
     {
         char *const at = (char *)out.data + i * bytes;
         if (tgi_floating(out.dtype))
-            tgi_put(out.dtype, at, TGI_MUL_ADD((double)i, step, start));
+            tgi_store_as(out.dtype, at, TGI_MUL_ADD((double)i, step, start));
         else
-            tgi_put(out.dtype, at, tgi_wrap_add(tgi_f64_to_i64(start), tgi_wrap_mul(i, tgi_f64_to_i64(step))));
+            tgi_store_as(out.dtype, at, tgi_wrap_add(tgi_f64_to_i64(start), tgi_wrap_mul(i, tgi_f64_to_i64(step))));
     }
 }
 
 static bool tgi_cuda_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
 {
-    const tgi_cuda_device *d = tgi_on(S, out.index);
+    const tgi_cuda_device *d = tgi_device_for(S, out.index);
     const int64_t bytes = out.stride[0] * tgi_bytes_of(out.dtype);
     return d && (n <= 0 || tgi_launch_each(S, d, tgi_arange_elements, n, out, n, bytes, start, step));
 }
@@ -1333,7 +1333,7 @@ static bool tgi_cuda_arange(tgi_thread *S, tgi_operand out, int64_t n, double st
    (across); with several pieces a second launch combines them. */
 enum { TGI_FOLD_PIECE = 16384, TGI_ACROSS_PIECE = 512 };
 typedef struct {
-    tgi_nest kept, reduced; /* out and in; in */
+    tgi_iter kept, reduced; /* out and in; in */
     int64_t piece, pieces;  /* reduced elements in a piece; pieces per output */
     void *partial;          /* [pieces][outputs] of double or int64_t, or NULL when there is one piece */
 } tgi_reduce_job;
@@ -1346,14 +1346,14 @@ template <class combine, class T> __global__ void tgi_fold(tgi_reduce_job job)
         const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
         char *at[2], *x[1];
         T sum = combine::identity(T());
-        tgi_place(job.kept, output, at);
+        tgi_element_addresses(job.kept, output, at);
         for (int64_t i = from + threadIdx.x; i < to; i += blockDim.x) {
-            tgi_place(job.reduced, i, x);
-            sum = combine::two(sum, tgi_take<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
+            tgi_element_addresses(job.reduced, i, x);
+            sum = combine::two(sum, tgi_load_as<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
         }
         sum = tgi_block_combine<combine>(sum);
         if (threadIdx.x == 0 && job.partial) ((T *)job.partial)[item] = sum;
-        if (threadIdx.x == 0 && !job.partial) tgi_put(job.kept.dtype[0], at[0], sum);
+        if (threadIdx.x == 0 && !job.partial) tgi_store_as(job.kept.dtype[0], at[0], sum);
     }
 }
 
@@ -1366,15 +1366,15 @@ template <class combine, class T> __global__ void tgi_fold_across(tgi_reduce_job
         const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
         char *at[2], *x[1];
         T sum = combine::identity(T());
-        tgi_place(job.kept, output, at);
+        tgi_element_addresses(job.kept, output, at);
         for (int64_t i = from; i < to; ++i) {
-            tgi_place(job.reduced, i, x);
-            sum = combine::two(sum, tgi_take<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
+            tgi_element_addresses(job.reduced, i, x);
+            sum = combine::two(sum, tgi_load_as<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
         }
         if (job.partial)
             ((T *)job.partial)[item] = sum;
         else
-            tgi_put(job.kept.dtype[0], at[0], sum);
+            tgi_store_as(job.kept.dtype[0], at[0], sum);
     }
 }
 
@@ -1384,11 +1384,11 @@ template <class combine, class T> __global__ void tgi_fold_pieces(tgi_reduce_job
     for (int64_t output = blockIdx.x; output < job.kept.numel; output += gridDim.x) {
         char *at[1];
         T sum = combine::identity(T());
-        tgi_place(job.kept, output, at);
+        tgi_element_addresses(job.kept, output, at);
         for (int64_t p = threadIdx.x; p < job.pieces; p += blockDim.x)
             sum = combine::two(sum, ((const T *)job.partial)[p * job.kept.numel + output]);
         sum = tgi_block_combine<combine>(sum);
-        if (threadIdx.x == 0) tgi_put(job.kept.dtype[0], at[0], sum);
+        if (threadIdx.x == 0) tgi_store_as(job.kept.dtype[0], at[0], sum);
     }
 }
 
@@ -1404,14 +1404,14 @@ static bool tgi_reduce_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_red
 
 static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
-    tgi_cuda_device *d = tgi_on(S, reduce->in.index);
+    tgi_cuda_device *d = tgi_device_for(S, reduce->in.index);
     const tgi_operand arg[2] = {reduce->out, reduce->in};
     tgi_operand in = reduce->in;
     tgi_reduce_job job;
     bool ok = false;
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
-    tgi_nest_begin(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
-    tgi_nest_begin(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
+    tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
+    tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     if (!d) return false;
     if (job.kept.numel == 0) return true;
     const int64_t columns = job.kept.dim[job.kept.ndim - 1];
@@ -1442,14 +1442,14 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
 
 /* Kernels along one dim: a block per row, in double whatever the dtype, as on the CPU. */
 typedef struct {
-    tgi_nest nest;                      /* the other dims */
+    tgi_iter iter;                      /* the other dims */
     int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
 } tgi_row_job;
 
 static tgi_row_job tgi_row_job_of(const tgi_rows *rows)
 {
     tgi_row_job job;
-    tgi_nest_begin(&job.nest, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
     job.length = rows->length;
     for (int k = 0; k < TGI_MAX_ARGS; ++k)
         job.step[k] = k < rows->nargs ? rows->step[k] * tgi_bytes_of(rows->arg[k].dtype) : 0;
@@ -1460,18 +1460,18 @@ static tgi_row_job tgi_row_job_of(const tgi_rows *rows)
 template <class... P, class... A>
 static bool tgi_each_row(tgi_thread *S, void (*kernel)(tgi_row_job, P...), const tgi_rows *rows, const A &...args)
 {
-    const tgi_cuda_device *d = tgi_on(S, rows->arg[rows->nargs - 1].index);
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[rows->nargs - 1].index);
     const tgi_row_job job = tgi_row_job_of(rows);
     if (!d) return false;
-    return job.nest.numel == 0 ||
-           tgi_launch(S, d, kernel, job.nest.numel, rows->length <= 64 ? 32 : (int)TGI_BLOCK, job, args...);
+    return job.iter.numel == 0 ||
+           tgi_launch(S, d, kernel, job.iter.numel, rows->length <= 64 ? 32 : (int)TGI_BLOCK, job, args...);
 }
 
-#define TGI_EACH_ROW(row, job) for (int64_t row = blockIdx.x; row < (job).nest.numel; row += gridDim.x)
+#define TGI_EACH_ROW(row, job) for (int64_t row = blockIdx.x; row < (job).iter.numel; row += gridDim.x)
 #define TGI_EACH_COLUMN(i, job) for (int64_t i = threadIdx.x; i < (job).length; i += blockDim.x)
 /* Element i of the row's operand k. */
-#define TGI_X(k, i) tgi_take<double>(job.nest.dtype[k], at[k] + (i)*job.step[k])
-#define TGI_SET(k, i, x) tgi_put(job.nest.dtype[k], at[k] + (i)*job.step[k], x)
+#define TGI_X(k, i) tgi_load_as<double>(job.iter.dtype[k], at[k] + (i)*job.step[k])
+#define TGI_SET(k, i, x) tgi_store_as(job.iter.dtype[k], at[k] + (i)*job.step[k], x)
 
 /* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
    if they are wanted, indices, in (so `in` is 2 or 1). */
@@ -1479,13 +1479,13 @@ template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smal
 {
     __shared__ uint64_t keys[TGI_BLOCK];
     __shared__ int64_t indices[TGI_BLOCK];
-    const tg_dtype dtype = job.nest.dtype[in];
+    const tg_dtype dtype = job.iter.dtype[in];
     const int t = (int)threadIdx.x;
     TGI_EACH_ROW(row, job)
     {
         char *at[in + 1];
         tgi_sort_pair best = {UINT64_MAX, INT64_MAX}; /* the smallest key wins: the others are turned round */
-        tgi_place(job.nest, row, at);
+        tgi_element_addresses(job.iter, row, at);
         TGI_EACH_COLUMN(i, job)
         {
             tgi_sort_pair x = {tgi_key_of(dtype, at[in] + i * job.step[in]), i};
@@ -1506,7 +1506,7 @@ template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smal
         }
         if (t == 0) {
             const int64_t found = indices[0] == INT64_MAX ? 0 : indices[0];
-            tgi_put(job.nest.dtype[in - 1], at[in - 1], found);
+            tgi_store_as(job.iter.dtype[in - 1], at[in - 1], found);
             if (in == 2 && job.length > 0) tgi_copy_element(at[0], at[in] + found * job.step[in], tgi_size_of(dtype));
         }
         __syncthreads();
@@ -1535,18 +1535,18 @@ template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job)
     {
         char *at[2];
         T before = 0;
-        tgi_place(job.nest, row, at);
+        tgi_element_addresses(job.iter, row, at);
         for (int64_t start = 0; start < job.length; start += width) {
             const int64_t i = start + t;
             int now = 0;
-            part[0][t] = i < job.length ? tgi_take<T>(job.nest.dtype[1], at[1] + i * job.step[1]) : (T)0;
+            part[0][t] = i < job.length ? tgi_load_as<T>(job.iter.dtype[1], at[1] + i * job.step[1]) : (T)0;
             for (int apart = 1; apart < width; apart *= 2, now = 1 - now) {
                 __syncthreads();
                 part[1 - now][t] = t < apart ? part[now][t] : tgi_combine_sum::two(part[now][t - apart], part[now][t]);
             }
             __syncthreads();
             if (i < job.length)
-                tgi_put(job.nest.dtype[0], at[0] + i * job.step[0], tgi_combine_sum::two(before, part[now][t]));
+                tgi_store_as(job.iter.dtype[0], at[0] + i * job.step[0], tgi_combine_sum::two(before, part[now][t]));
             before = tgi_combine_sum::two(before, part[now][width - 1]);
             __syncthreads();
         }
@@ -1560,56 +1560,56 @@ static bool tgi_cuda_cumsum(tgi_thread *S, const tgi_rows *rows)
 }
 
 /* sort: values, indices, in */
-static __global__ void tgi_take_keys(tgi_row_job job, bool descending, tgi_sort_pair *pairs)
+static __global__ void tgi_load_keys(tgi_row_job job, bool descending, tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.nest.numel * job.length)
+    TGI_EACH(e, job.iter.numel * job.length)
     {
         const int64_t i = e % job.length;
         char *at[3];
-        tgi_place(job.nest, e / job.length, at);
-        const uint64_t key = tgi_key_of(job.nest.dtype[2], at[2] + i * job.step[2]);
+        tgi_element_addresses(job.iter, e / job.length, at);
+        const uint64_t key = tgi_key_of(job.iter.dtype[2], at[2] + i * job.step[2]);
         pairs[e].key = descending ? ~key : key;
         pairs[e].index = i;
     }
 }
 
-static __global__ void tgi_put_sorted(tgi_row_job job, const tgi_sort_pair *pairs)
+static __global__ void tgi_store_sorted(tgi_row_job job, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.nest.numel * job.length)
+    TGI_EACH(e, job.iter.numel * job.length)
     {
         const int64_t i = e % job.length, from = pairs[e].index;
         char *at[3];
-        tgi_place(job.nest, e / job.length, at);
-        tgi_copy_element(at[0] + i * job.step[0], at[2] + from * job.step[2], tgi_size_of(job.nest.dtype[2]));
-        tgi_put(job.nest.dtype[1], at[1] + i * job.step[1], from);
+        tgi_element_addresses(job.iter, e / job.length, at);
+        tgi_copy_element(at[0] + i * job.step[0], at[2] + from * job.step[2], tgi_size_of(job.iter.dtype[2]));
+        tgi_store_as(job.iter.dtype[1], at[1] + i * job.step[1], from);
     }
 }
 
 static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    tgi_cuda_device *d = tgi_on(S, rows->arg[2].index);
+    tgi_cuda_device *d = tgi_device_for(S, rows->arg[2].index);
     const tgi_row_job job = tgi_row_job_of(rows);
-    const int64_t n = job.nest.numel * job.length;
+    const int64_t n = job.iter.numel * job.length;
     if (!d) return false;
     if (n == 0) return true;
     tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "sort", 2 * n, sizeof *pairs), *sorted = NULL;
     if (!pairs) return false;
-    if (tgi_launch_each(S, d, tgi_take_keys, n, job, descending, pairs))
-        sorted = tgi_sort_pairs(S, d, pairs, pairs + n, job.nest.numel, job.length);
-    const bool ok = sorted && tgi_launch_each(S, d, tgi_put_sorted, n, job, sorted);
+    if (tgi_launch_each(S, d, tgi_load_keys, n, job, descending, pairs))
+        sorted = tgi_sort_pairs(S, d, pairs, pairs + n, job.iter.numel, job.length);
+    const bool ok = sorted && tgi_launch_each(S, d, tgi_store_sorted, n, job, sorted);
     tgi_cuda_release(S, d->index, pairs, 0);
     return ok;
 }
 
 /* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN.  out, in */
-static __global__ void tgi_softmax_rows(tgi_row_job job, bool log_too)
+static __global__ void tgi_softmax_rows(tgi_row_job job, bool as_log)
 {
-    const bool single = job.nest.dtype[1] != TG_F64;
+    const bool single = job.iter.dtype[1] != TG_F64;
     TGI_EACH_ROW(row, job)
     {
         char *at[2];
         double most = -HUGE_VAL, sum = 0;
-        tgi_place(job.nest, row, at);
+        tgi_element_addresses(job.iter, row, at);
         TGI_EACH_COLUMN(i, job)
         {
             const double x = TGI_X(1, i);
@@ -1626,7 +1626,7 @@ static __global__ void tgi_softmax_rows(tgi_row_job job, bool log_too)
         TGI_EACH_COLUMN(i, job)
         {
             const double x = TGI_X(1, i) - most;
-            TGI_SET(0, i, log_too ? x - shift : (single ? (double)expf((float)x) : exp(x)) * scale);
+            TGI_SET(0, i, as_log ? x - shift : (single ? (double)expf((float)x) : exp(x)) * scale);
         }
     }
 }
@@ -1637,19 +1637,19 @@ static bool tgi_cuda_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 }
 
 /* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g).  dx, g, y */
-static __global__ void tgi_softmax_backward_rows(tgi_row_job job, bool log_too)
+static __global__ void tgi_softmax_backward_rows(tgi_row_job job, bool as_log)
 {
     TGI_EACH_ROW(row, job)
     {
         char *at[3];
         double sum = 0;
-        tgi_place(job.nest, row, at);
-        TGI_EACH_COLUMN(i, job) sum += log_too ? TGI_X(1, i) : TGI_X(1, i) * TGI_X(2, i);
+        tgi_element_addresses(job.iter, row, at);
+        TGI_EACH_COLUMN(i, job) sum += as_log ? TGI_X(1, i) : TGI_X(1, i) * TGI_X(2, i);
         sum = tgi_block_sum(sum);
         TGI_EACH_COLUMN(i, job)
         {
             const double g = TGI_X(1, i), y = TGI_X(2, i);
-            TGI_SET(0, i, log_too ? g - exp(y) * sum : y * (g - sum));
+            TGI_SET(0, i, as_log ? g - exp(y) * sum : y * (g - sum));
         }
     }
 }
@@ -1667,14 +1667,14 @@ static __global__ void tgi_layer_norm_rows(tgi_row_job job, bool rms, double eps
     {
         char *at[3];
         double sum = 0, squares = 0;
-        tgi_place(job.nest, row, at);
+        tgi_element_addresses(job.iter, row, at);
         TGI_EACH_COLUMN(i, job) sum += TGI_X(2, i);
         sum = tgi_block_sum(sum);
         const double mean = rms ? 0 : sum / n;
         TGI_EACH_COLUMN(i, job) squares += (TGI_X(2, i) - mean) * (TGI_X(2, i) - mean);
         const double rstd = 1 / sqrt(tgi_block_sum(squares) / n + eps);
         TGI_EACH_COLUMN(i, job) TGI_SET(0, i, (TGI_X(2, i) - mean) * rstd);
-        if (threadIdx.x == 0) tgi_put(job.nest.dtype[1], at[1], rstd);
+        if (threadIdx.x == 0) tgi_store_as(job.iter.dtype[1], at[1], rstd);
     }
 }
 
@@ -1691,7 +1691,7 @@ static __global__ void tgi_layer_norm_backward_rows(tgi_row_job job, bool rms)
     {
         char *at[4];
         double sum = 0, products = 0;
-        tgi_place(job.nest, row, at);
+        tgi_element_addresses(job.iter, row, at);
         TGI_EACH_COLUMN(i, job)
         {
             sum += TGI_X(1, i);
@@ -1700,7 +1700,7 @@ static __global__ void tgi_layer_norm_backward_rows(tgi_row_job job, bool rms)
         sum = tgi_block_sum(sum);
         products = tgi_block_sum(products);
         const double mean_g = rms ? 0 : sum / n, mean_gy = products / n,
-                     rstd = tgi_take<double>(job.nest.dtype[3], at[3]);
+                     rstd = tgi_load_as<double>(job.iter.dtype[3], at[3]);
         TGI_EACH_COLUMN(i, job) TGI_SET(0, i, rstd * (TGI_X(1, i) - mean_g - TGI_X(2, i) * mean_gy));
     }
 }
@@ -1713,25 +1713,25 @@ static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows
 /* ======== Indexing ================================================================================================ */
 
 /* The place of the first index outside [0, size); then, by one thread, what a report will say. */
-static __global__ void tgi_find_bad_index(tgi_nest index, int64_t least, int64_t size, tgi_bad_index *bad)
+static __global__ void tgi_find_bad_index(tgi_iter index, int64_t least, int64_t size, tgi_bad_index *bad)
 {
     TGI_EACH(i, index.numel)
     {
         char *at[1];
-        tgi_place(index, i, at);
-        const int64_t value = tgi_take<int64_t>(index.dtype[0], at[0]);
+        tgi_element_addresses(index, i, at);
+        const int64_t value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
         if (value < least || value >= size) atomicMin(&bad->first, (unsigned long long)i);
     }
 }
 
-static __global__ void tgi_note_bad_index(tgi_nest index, int64_t size, const char *op, int message, int axis,
+static __global__ void tgi_note_bad_index(tgi_iter index, int64_t size, const char *op, int message, int axis,
                                           tgi_bad_index *bad)
 {
     if (bad->first == TGI_NO_PLACE) return;
     if (!bad->found) { /* the first since the last report stays */
         char *at[1];
-        tgi_place(index, (int64_t)bad->first, at);
-        bad->at = tgi_take<int64_t>(index.dtype[0], at[0]);
+        tgi_element_addresses(index, (int64_t)bad->first, at);
+        bad->at = tgi_load_as<int64_t>(index.dtype[0], at[0]);
         bad->place = (int64_t)bad->first;
         bad->size = size;
         bad->op = op;
@@ -1746,40 +1746,40 @@ static __global__ void tgi_note_bad_index(tgi_nest index, int64_t size, const ch
 static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
                                  int64_t size, tgi_index_message message, int axis, bool now)
 {
-    tgi_cuda_device *d = tgi_on(S, index.index);
+    tgi_cuda_device *d = tgi_device_for(S, index.index);
     const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
-    tgi_nest nest;
-    tgi_nest_begin(&nest, ndim, dim, 1, &index, false);
+    tgi_iter iter;
+    tgi_iter_init(&iter, ndim, dim, 1, &index, false);
     if (!d || (now && !tgi_wait(S, d))) return false; /* what was found before is not this op's */
-    if (nest.numel == 0) return true;
+    if (iter.numel == 0) return true;
     d->checked = true;
-    return tgi_launch_each(S, d, tgi_find_bad_index, nest.numel, nest, least, size, d->bad) &&
-           tgi_launch(S, d, tgi_note_bad_index, 1, 1, nest, size, op, (int)message, axis, d->bad) &&
+    return tgi_launch_each(S, d, tgi_find_bad_index, iter.numel, iter, least, size, d->bad) &&
+           tgi_launch(S, d, tgi_note_bad_index, 1, 1, iter, size, op, (int)message, axis, d->bad) &&
            (!now || (TGI_CUDA(cudaStreamSynchronize(d->stream)) && tgi_report_bad_index(S, d, "")));
 }
 
 /* out[i] = x[i with index[i] at the row's dim]: a loop over all of index, in which x stands still along that dim and
    the index moves it.  out, x, index */
-static __global__ void tgi_gather_elements(tgi_nest nest, int64_t step, int64_t size)
+static __global__ void tgi_gather_elements(tgi_iter iter, int64_t step, int64_t size)
 {
-    TGI_EACH(i, nest.numel)
+    TGI_EACH(i, iter.numel)
     {
         char *at[3];
-        tgi_place(nest, i, at);
-        const int64_t index = tgi_take<int64_t>(nest.dtype[2], at[2]);
+        tgi_element_addresses(iter, i, at);
+        const int64_t index = tgi_load_as<int64_t>(iter.dtype[2], at[2]);
         if ((uint64_t)index < (uint64_t)size)
-            tgi_copy_element(at[0], at[1] + index * step, tgi_size_of(nest.dtype[0]));
+            tgi_copy_element(at[0], at[1] + index * step, tgi_size_of(iter.dtype[0]));
         else
-            tgi_put(nest.dtype[0], at[0], 0.0); /* it has been noted */
+            tgi_store_as(iter.dtype[0], at[0], 0.0); /* it has been noted */
     }
 }
 
 static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
 {
-    const tgi_cuda_device *d = tgi_on(S, rows->arg[0].index);
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     int64_t dim[TG_MAX_DIMS];
     tgi_operand arg[3];
-    tgi_nest nest;
+    tgi_iter iter;
     dim[0] = rows->length;
     memcpy(dim + 1, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
     for (int k = 0; k < 3; ++k) {
@@ -1787,22 +1787,22 @@ static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
         arg[k].stride[0] = k == 1 ? 0 : rows->step[k];
         memcpy(arg[k].stride + 1, rows->arg[k].stride, sizeof(int64_t) * (size_t)rows->ndim);
     }
-    tgi_nest_begin(&nest, rows->ndim + 1, dim, 3, arg, true);
+    tgi_iter_init(&iter, rows->ndim + 1, dim, 3, arg, true);
     const int64_t step = rows->step[1] * tgi_bytes_of(rows->arg[1].dtype);
-    return d && (nest.numel == 0 || tgi_launch_each(S, d, tgi_gather_elements, nest.numel, nest, step, rows->size));
+    return d && (iter.numel == 0 || tgi_launch_each(S, d, tgi_gather_elements, iter.numel, iter, step, rows->size));
 }
 
 /* scatter: x, src, index.  The (index, place in the row) pairs are sorted; elements of x that several places go to then
    have them side by side, in row order.  One row of pairs serves all rows where index is broadcast over them, as it is
    for an embedding. */
-static __global__ void tgi_take_indices(tgi_row_job job, int64_t rows, tgi_sort_pair *pairs)
+static __global__ void tgi_load_indices(tgi_row_job job, int64_t rows, tgi_sort_pair *pairs)
 {
     TGI_EACH(e, rows * job.length)
     {
         const int64_t i = e % job.length;
         char *at[3];
-        tgi_place(job.nest, e / job.length, at);
-        pairs[e].key = (uint64_t)tgi_take<int64_t>(job.nest.dtype[2], at[2] + i * job.step[2]);
+        tgi_element_addresses(job.iter, e / job.length, at);
+        pairs[e].key = (uint64_t)tgi_load_as<int64_t>(job.iter.dtype[2], at[2] + i * job.step[2]);
         pairs[e].index = i;
     }
 }
@@ -1811,56 +1811,56 @@ static __global__ void tgi_take_indices(tgi_row_job job, int64_t rows, tgi_sort_
 template <class real>
 __global__ void tgi_scatter_add_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.nest.numel * job.length)
+    TGI_EACH(e, job.iter.numel * job.length)
     {
-        const int64_t row = e % job.nest.numel, i = e / job.nest.numel; /* neighbours: the same place, other rows */
+        const int64_t row = e % job.iter.numel, i = e / job.iter.numel; /* neighbours: the same place, other rows */
         const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
         const uint64_t key = p[i].key;
         if (key >= (uint64_t)size || (i > 0 && p[i - 1].key == key)) continue;
         char *at[2];
-        tgi_place(job.nest, row, at);
+        tgi_element_addresses(job.iter, row, at);
         char *const x = at[0] + (int64_t)key * job.step[0];
-        real sum = tgi_take<real>(job.nest.dtype[0], x);
+        real sum = tgi_load_as<real>(job.iter.dtype[0], x);
         for (int64_t j = i; j < job.length && p[j].key == key; ++j) {
-            const real term = tgi_take<real>(job.nest.dtype[1], at[1] + p[j].index * job.step[1]);
+            const real term = tgi_load_as<real>(job.iter.dtype[1], at[1] + p[j].index * job.step[1]);
             sum = tgi_formula<TGI_OP_add, real>::of(sum, term, 0, 0, 0);
         }
-        tgi_put(job.nest.dtype[0], x, sum);
+        tgi_store_as(job.iter.dtype[0], x, sum);
     }
 }
 
 /* Writing: the last pair of an index is the one that stays. */
 static __global__ void tgi_scatter_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.nest.numel * job.length)
+    TGI_EACH(e, job.iter.numel * job.length)
     {
-        const int64_t row = e % job.nest.numel, i = e / job.nest.numel;
+        const int64_t row = e % job.iter.numel, i = e / job.iter.numel;
         const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
         const uint64_t key = p[i].key;
         if (key >= (uint64_t)size || (i + 1 < job.length && p[i + 1].key == key)) continue;
         char *at[2];
-        tgi_place(job.nest, row, at);
+        tgi_element_addresses(job.iter, row, at);
         tgi_copy_element(at[0] + (int64_t)key * job.step[0], at[1] + p[i].index * job.step[1],
-                         tgi_size_of(job.nest.dtype[0]));
+                         tgi_size_of(job.iter.dtype[0]));
     }
 }
 
 static bool tgi_cuda_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
 {
-    tgi_cuda_device *d = tgi_on(S, rows->arg[0].index);
+    tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     const tgi_row_job job = tgi_row_job_of(rows);
-    const int64_t n = job.nest.numel * job.length;
+    const int64_t n = job.iter.numel * job.length;
     int64_t sorts = 1;
     if (!d) return false;
     if (n == 0) return true;
-    for (int k = 0; k < job.nest.ndim; ++k) {
-        if (job.nest.stride[2][k] != 0) sorts = job.nest.numel;
+    for (int k = 0; k < job.iter.ndim; ++k) {
+        if (job.iter.stride[2][k] != 0) sorts = job.iter.numel;
     }
     const int64_t count = sorts * job.length;
     tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "scatter", 2 * count, sizeof *pairs);
     const tgi_sort_pair *p = NULL;
     if (!pairs) return false;
-    if (tgi_launch_each(S, d, tgi_take_indices, count, job, sorts, pairs))
+    if (tgi_launch_each(S, d, tgi_load_indices, count, job, sorts, pairs))
         p = tgi_sort_pairs(S, d, pairs, pairs + count, sorts, job.length);
     const tg_dtype compute = tgi_compute_dtype(rows->arg[0].dtype);
     const bool ok =
@@ -1875,15 +1875,15 @@ static bool tgi_cuda_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
 
 /* nonzero: elements in pieces of a block's width.  How many each has; by one block, how many come before each; and then
    where each of them goes. */
-static __global__ void tgi_count_nonzero(tgi_nest nest, int64_t *counts)
+static __global__ void tgi_count_nonzero(tgi_iter iter, int64_t *counts)
 {
-    for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < nest.numel; piece += gridDim.x) {
+    for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < iter.numel; piece += gridDim.x) {
         const int64_t i = piece * TGI_BLOCK + threadIdx.x;
         char *at[1];
         bool found = false;
-        if (i < nest.numel) {
-            tgi_place(nest, i, at);
-            found = tgi_is_true(nest.dtype[0], at[0]);
+        if (i < iter.numel) {
+            tgi_element_addresses(iter, i, at);
+            found = tgi_is_true(iter.dtype[0], at[0]);
         }
         const int count = __syncthreads_count(found);
         if (threadIdx.x == 0) counts[piece] = count;
@@ -1918,17 +1918,17 @@ typedef struct {
 } tgi_dims;
 
 /* out [count, ndim] */
-static __global__ void tgi_put_nonzero(tgi_nest nest, tgi_dims dims, const int64_t *before, int64_t *out)
+static __global__ void tgi_store_nonzero(tgi_iter iter, tgi_dims dims, const int64_t *before, int64_t *out)
 {
     __shared__ int found_by_warp[TGI_BLOCK / 32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < nest.numel; piece += gridDim.x) {
+    for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < iter.numel; piece += gridDim.x) {
         int64_t element = piece * TGI_BLOCK + threadIdx.x, place = before[piece];
         char *at[1];
         bool found = false;
-        if (element < nest.numel) {
-            tgi_place(nest, element, at);
-            found = tgi_is_true(nest.dtype[0], at[0]);
+        if (element < iter.numel) {
+            tgi_element_addresses(iter, element, at);
+            found = tgi_is_true(iter.dtype[0], at[0]);
         }
         const unsigned lanes = __ballot_sync(TGI_ALL_LANES, found);
         if (lane == 0) found_by_warp[warp] = __popc(lanes);
@@ -1947,21 +1947,21 @@ static __global__ void tgi_put_nonzero(tgi_nest nest, tgi_dims dims, const int64
 
 static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
 {
-    tgi_cuda_device *d = tgi_on(S, in->arg[0].index);
-    tgi_nest nest;
+    tgi_cuda_device *d = tgi_device_for(S, in->arg[0].index);
+    tgi_iter iter;
     tgi_dims dims;
-    tgi_nest_begin(&nest, in->ndim, in->dim, 1, in->arg, false);
-    const int64_t pieces = (nest.numel + TGI_BLOCK - 1) / TGI_BLOCK;
+    tgi_iter_init(&iter, in->ndim, in->dim, 1, in->arg, false);
+    const int64_t pieces = (iter.numel + TGI_BLOCK - 1) / TGI_BLOCK;
     if (!d) return false;
     *count = 0;
-    if (nest.numel == 0) return true;
+    if (iter.numel == 0) return true;
     int64_t *const counts = (int64_t *)tgi_scratch(S, d, "nonzero", pieces + 1, sizeof *counts);
     if (!counts) return false;
     dims.ndim = in->ndim;
     memcpy(dims.dim, in->dim, sizeof(int64_t) * (size_t)in->ndim);
-    const bool ok = tgi_launch(S, d, tgi_count_nonzero, pieces, TGI_BLOCK, nest, counts) &&
+    const bool ok = tgi_launch(S, d, tgi_count_nonzero, pieces, TGI_BLOCK, iter, counts) &&
                     tgi_launch(S, d, tgi_sum_counts, 1, TGI_BLOCK, counts, pieces) &&
-                    (!out || tgi_launch(S, d, tgi_put_nonzero, pieces, TGI_BLOCK, nest, dims, counts, out)) &&
+                    (!out || tgi_launch(S, d, tgi_store_nonzero, pieces, TGI_BLOCK, iter, dims, counts, out)) &&
                     tgi_cuda_download(S, d->index, count, counts + pieces, sizeof *count);
     tgi_cuda_release(S, d->index, counts, 0);
     return ok;
@@ -1970,7 +1970,7 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
 /* ======== Matrix products ========================================================================================= */
 
 /* out [m, n] = a [m, k] times b [k, n] in integers, wrapping; one thread per element of each batch. */
-static __global__ void tgi_gemm_plain(tgi_nest batch, int64_t m, int64_t n, int64_t k, int64_t a_row, int64_t a_col,
+static __global__ void tgi_gemm_plain(tgi_iter batch, int64_t m, int64_t n, int64_t k, int64_t a_row, int64_t a_col,
                                       int64_t b_row, int64_t b_col)
 {
     TGI_EACH(e, batch.numel * m * n)
@@ -1978,13 +1978,13 @@ static __global__ void tgi_gemm_plain(tgi_nest batch, int64_t m, int64_t n, int6
         const int64_t j = e % n, i = e / n % m;
         char *at[3];
         int64_t sum = 0;
-        tgi_place(batch, e / (m * n), at);
+        tgi_element_addresses(batch, e / (m * n), at);
         for (int64_t l = 0; l < k; ++l) {
-            const int64_t x = tgi_take<int64_t>(batch.dtype[1], at[1] + i * a_row + l * a_col);
-            const int64_t y = tgi_take<int64_t>(batch.dtype[2], at[2] + l * b_row + j * b_col);
+            const int64_t x = tgi_load_as<int64_t>(batch.dtype[1], at[1] + i * a_row + l * a_col);
+            const int64_t y = tgi_load_as<int64_t>(batch.dtype[2], at[2] + l * b_row + j * b_col);
             sum = tgi_wrap_add(sum, tgi_wrap_mul(x, y));
         }
-        tgi_put(batch.dtype[0], at[0] + (i * n + j) * tgi_size_of(batch.dtype[0]), sum);
+        tgi_store_as(batch.dtype[0], at[0] + (i * n + j) * tgi_size_of(batch.dtype[0]), sum);
     }
 }
 
@@ -2080,8 +2080,8 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
     const void *zero = dtype == TG_F64 ? (const void *)&zero_f64 : (const void *)&zero_f32;
     const tgi_operand arg[3] = {g->out, g->a, g->b};
     const int64_t size = tgi_bytes_of(dtype);
-    tgi_nest batch;
-    tgi_nest_begin(&batch, g->ndim, g->dim, 3, arg, false);
+    tgi_iter batch;
+    tgi_iter_init(&batch, g->ndim, g->dim, 3, arg, false);
     const int inner = batch.ndim - 1;
     for (int64_t first = 0; first < batch.numel; first += batch.dim[inner]) {
         char *at[3] = {batch.data[0], batch.data[1], batch.data[2]};
@@ -2105,16 +2105,16 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
 
 static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
 {
-    tgi_cuda_device *d = tgi_on(S, gemm->out.index);
+    tgi_cuda_device *d = tgi_device_for(S, gemm->out.index);
     tgi_gemm g = *gemm;
     const tg_dtype dtype = g.out.dtype;
     const tgi_operand arg[3] = {g.out, g.a, g.b};
     cublasOperation_t a_operation = CUBLAS_OP_N, b_operation = CUBLAS_OP_N;
     int a_leading = 1, b_leading = 1;
     void *memory[2] = {NULL, NULL};
-    tgi_nest batch;
+    tgi_iter batch;
     bool ok = true;
-    tgi_nest_begin(&batch, g.ndim, g.dim, 3, arg, false);
+    tgi_iter_init(&batch, g.ndim, g.dim, 3, arg, false);
     if (!d) return false;
     if (batch.numel == 0 || g.m == 0 || g.n == 0) return true;
     if (!tgi_is_floating(dtype)) {
@@ -2133,9 +2133,9 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return tgi_cuda_fill(S, &zeros);
     }
     if (g.m > INT_MAX || g.n > INT_MAX || g.k > INT_MAX)
-        return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "matmul",
-                                "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]", (long long)g.m, (long long)g.n,
-                                (long long)g.k);
+        return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "matmul",
+                                 "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]", (long long)g.m,
+                                 (long long)g.n, (long long)g.k);
     if (g.a.dtype != dtype || !tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading)) {
         ok = tgi_gemm_copy(S, d, &g.a, dtype, g.ndim, g.dim, g.m, g.k, &g.a_row, &g.a_col, &memory[0]) &&
              tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading);
@@ -2171,13 +2171,14 @@ static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int
             if (i >= n) continue;
             switch (kind) {
             case TGI_UNIFORM:
-                tgi_put(out.dtype, at, TGI_MUL_ADD(hi - lo, tgi_random_fraction(out.dtype, w), lo));
-                if (tgi_take<double>(out.dtype, at) >= hi) tgi_put(out.dtype, at, lo); /* rounded up to it */
+                tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi - lo, tgi_random_fraction(out.dtype, w), lo));
+                if (tgi_load_as<double>(out.dtype, at) >= hi) tgi_store_as(out.dtype, at, lo); /* rounded up to it */
                 break;
-            case TGI_NORMAL: tgi_put(out.dtype, at, TGI_MUL_ADD(hi, tgi_random_normal(out.dtype, w), lo)); break;
-            case TGI_BERNOULLI: tgi_put(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
+            case TGI_NORMAL: tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi, tgi_random_normal(out.dtype, w), lo)); break;
+            case TGI_BERNOULLI: tgi_store_as(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
             case TGI_RANDINT:
-                tgi_put(out.dtype, at, tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w))));
+                tgi_store_as(out.dtype, at,
+                             tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w))));
                 break;
             }
         }
@@ -2187,7 +2188,7 @@ static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int
 static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
                             tg_rng rng)
 {
-    const tgi_cuda_device *d = tgi_on(S, out.index);
+    const tgi_cuda_device *d = tgi_device_for(S, out.index);
     return d && (n <= 0 || tgi_launch_each(S, d, tgi_random_elements, n, kind, out, n, lo, hi, rng));
 }
 
@@ -2195,7 +2196,8 @@ static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int
 
 /* The formulas of tgi_optimizer as types; p, g and the state a, b, c are one element's. */
 template <class real> struct tgi_update {
-    real lr, decay, eps, momentum, undamped, alpha, beta2, rest1, rest2, rate, root_bias2;
+    real lr, decay, eps, momentum, one_minus_dampening, alpha, beta2, one_minus_beta1, one_minus_beta2, rate,
+        sqrt_bias_correction2;
 };
 
 #define TGI_UPDATE(name, suffix, type, update)                                                                     \
@@ -2204,11 +2206,14 @@ template <class real> struct tgi_update {
         __device__ static void of(const tgi_optim_step *step, const tgi_update<type> &u, real &p, real g, real &a, \
                                   real &b, real &c)                                                                \
         {                                                                                                          \
-            const real lr = u.lr, decay = u.decay, eps = u.eps, momentum = u.momentum, undamped = u.undamped;      \
-            const real alpha = u.alpha, beta2 = u.beta2, rest1 = u.rest1, rest2 = u.rest2, rate = u.rate;          \
-            const real root_bias2 = u.root_bias2;                                                                  \
-            (void)lr, (void)eps, (void)momentum, (void)undamped, (void)alpha, (void)beta2, (void)rest1;            \
-            (void)rest2, (void)rate, (void)root_bias2, (void)a, (void)b, (void)c, (void)step;                      \
+            const real lr = u.lr, decay = u.decay, eps = u.eps, momentum = u.momentum,                             \
+                       one_minus_dampening = u.one_minus_dampening;                                                \
+            const real alpha = u.alpha, beta2 = u.beta2, one_minus_beta1 = u.one_minus_beta1,                      \
+                       one_minus_beta2 = u.one_minus_beta2, rate = u.rate;                                         \
+            const real sqrt_bias_correction2 = u.sqrt_bias_correction2;                                            \
+            (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2,              \
+                (void)one_minus_beta1;                                                                             \
+            (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2, (void)a, (void)b, (void)c, (void)step; \
             update                                                                                                 \
         }                                                                                                          \
     };
@@ -2245,10 +2250,10 @@ __device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_upda
     for (int e = 0; e < width; ++e) {
         real value[5];
 #pragma unroll
-        for (int k = 0; k < 5; ++k) value[k] = at[k] ? tgi_take<real>((tg_dtype)dtype, &x[k].x[e]) : real();
+        for (int k = 0; k < 5; ++k) value[k] = at[k] ? tgi_load_as<real>((tg_dtype)dtype, &x[k].x[e]) : real();
         formula::of(step, u, value[0], value[1], value[2], value[3], value[4]);
 #pragma unroll
-        for (int k = 0; k < 5; ++k) tgi_put((tg_dtype)dtype, &x[k].x[e], value[k]);
+        for (int k = 0; k < 5; ++k) tgi_store_as((tg_dtype)dtype, &x[k].x[e], value[k]);
     }
 #pragma unroll
     for (int k = 0; k < 5; ++k) {
@@ -2289,13 +2294,13 @@ template <class real> static tgi_update<real> tgi_update_of(const tgi_optim_step
     u.decay = (real)step->weight_decay;
     u.eps = (real)step->eps;
     u.momentum = (real)step->momentum;
-    u.undamped = (real)(1 - step->dampening);
+    u.one_minus_dampening = (real)(1 - step->dampening);
     u.alpha = (real)step->alpha;
     u.beta2 = (real)step->beta2;
-    u.rest1 = (real)(1 - step->beta1);
-    u.rest2 = (real)(1 - step->beta2);
+    u.one_minus_beta1 = (real)(1 - step->beta1);
+    u.one_minus_beta2 = (real)(1 - step->beta2);
     u.rate = (real)(step->lr / step->bias1);
-    u.root_bias2 = (real)sqrt(step->bias2);
+    u.sqrt_bias_correction2 = (real)sqrt(step->bias2);
     return u;
 }
 
@@ -2323,7 +2328,7 @@ static bool tgi_optim_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_opt
     } else {
         TGI_OPTIMIZERS(TGI_OPTIM_CASE_F32, f32, float)
     }
-    return tgi_library.fail(S, TG_ERR_UNSUPPORTED, "step", "no kernel of optimizer %d", (int)job->step.kind);
+    return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "step", "no kernel of optimizer %d", (int)job->step.kind);
 }
 
 /* Whether one of the job's steps writes what this one reads or writes, or the other way round: a parameter that is
@@ -2374,7 +2379,7 @@ static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_o
 
 static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
 {
-    const tgi_cuda_device *d = n > 0 ? tgi_on(S, steps[0].index) : NULL;
+    const tgi_cuda_device *d = n > 0 ? tgi_device_for(S, steps[0].index) : NULL;
     if (!d) return n == 0;
     for (int i = 0; i < n; ++i) {
         bool done = false; /* with one of those before */
@@ -2400,17 +2405,17 @@ static const tgi_backend tgi_cuda = {
     tgi_cuda_upload,
     tgi_cuda_download,
     tgi_cuda_put_element,
-    tgi_cuda_exchange,
+    tgi_cuda_peer_copy,
     tgi_cuda_synchronize,
-    tgi_cuda_drain,
-    tgi_cuda_pin,
-    tgi_cuda_unpin,
+    tgi_cuda_device_sync,
+    tgi_cuda_alloc_pinned,
+    tgi_cuda_free_pinned,
     tgi_cuda_start_upload,
     tgi_cuda_start_download,
-    tgi_cuda_record,
-    tgi_cuda_wait,
-    tgi_cuda_wait_here,
-    tgi_cuda_forget,
+    tgi_cuda_event_record,
+    tgi_cuda_event_wait,
+    tgi_cuda_event_sync,
+    tgi_cuda_event_destroy,
     tgi_cuda_map,
     tgi_cuda_copy,
     tgi_cuda_fill,
@@ -2445,6 +2450,6 @@ extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *ho
                    mine.abi, version->abi);
         return NULL;
     }
-    tgi_library = *host;
+    tgi_host_api = *host;
     return &tgi_cuda;
 }

@@ -70,7 +70,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"tg_device *", NULL, NULL},
     {"tg_step_info *", NULL, NULL},
     {"tg_backward_run *", NULL, NULL},
-    {"tgi_hold *", NULL, NULL},
+    {"tgi_scope_guard *", NULL, NULL},
 };
 
 /* The check for a result of this type. */
@@ -98,7 +98,7 @@ static const struct { const char *type, *kind; } result_kinds[] = {
     {"tg_rng", "value"},
     {"tg_stats_info", "value"},
     {"tg_device_stats", "value"},
-    {"tgi_hold", "value"},
+    {"tgi_scope_guard", "value"},
 };
 
 #define ROWS(table) (sizeof(table) / sizeof(table)[0])

@@ -219,7 +219,7 @@ static tg_optim *optims[4];
 static int optim_count;
 static tg_backward_run *runs[2];
 static int run_count;
-static tgi_hold holds[8];
+static tgi_scope_guard holds[8];
 static tg_ctx *context;        /* of the custom function that runs, */
 static tg_tensor *context_out; /* and its first output */
 
@@ -986,7 +986,7 @@ static const api_function *any_function_of_table(void)
 static bool misbehave(void)
 {
     static const char *const chosen[] = {"tg_scope_begin", "tg_scope_end",   "tg_backward", "tg_shutdown",
-                                         "tg_thread_end",  "tg_clear_error", "tg_release",  "tgi_hold_open"};
+                                         "tg_thread_end",  "tg_clear_error", "tg_release",  "tgi_scope_guard_open"};
     int n = pick(3);
     if (memory.paused || calls_within() > MOST_NESTED || percent(60)) return false;
     disturb();
@@ -1198,12 +1198,12 @@ static void hand_scope_end(void)
 
 static void hand_hold_open(void)
 {
-    tgi_hold *hold = &ANY(holds);
+    tgi_scope_guard *hold = &ANY(holds);
     int kind = percent(50) ? TGI_HOLD_SCOPE : TGI_HOLD_GRAD, value = draw_bool("value");
     if (frame_count == MOST_FRAMES) return;
     say(now, "kind=%d hold=%d ", kind, (int)(hold - holds));
     call_starts();
-    *hold = tgi_hold_open(hold, kind, value);
+    *hold = tgi_scope_guard_open(hold, kind, value);
     check_void();
     frame_push(hold->serial, kind == TGI_HOLD_SCOPE);
 }
@@ -1211,12 +1211,12 @@ static void hand_hold_open(void)
 /* Closing a hold that is not open does nothing, nor closing one from before a callback in it. */
 static void hand_hold_close(void)
 {
-    tgi_hold *hold = &ANY(holds);
+    tgi_scope_guard *hold = &ANY(holds);
     uint64_t serial = hold->serial;
     bool may = may_close(serial);
     say(now, "hold=%d ", (int)(hold - holds));
     call_starts();
-    tgi_hold_close(hold);
+    tgi_scope_guard_close(hold);
     check_void();
     if (may && serial) frames_close_from(serial);
 }
@@ -1555,8 +1555,8 @@ static const struct {
     any_call call;
 } by_hand_calls[] = {
     {"tg_scope_end", hand_scope_end},
-    {"tgi_hold_open", hand_hold_open},
-    {"tgi_hold_close", hand_hold_close},
+    {"tgi_scope_guard_open", hand_hold_open},
+    {"tgi_scope_guard_close", hand_hold_close},
     {"tg_keep", hand_keep},
     {"tg_retain", hand_retain},
     {"tg_release", hand_release},
