@@ -1199,13 +1199,13 @@ static void hand_scope_end(void)
 static void hand_hold_open(void)
 {
     tgi_scope_guard *hold = &ANY(holds);
-    int kind = percent(50) ? TGI_HOLD_SCOPE : TGI_HOLD_GRAD, value = draw_bool("value");
+    int kind = percent(50) ? TGI_GUARD_SCOPE : TGI_GUARD_GRAD, value = draw_bool("value");
     if (frame_count == MOST_FRAMES) return;
     say(now, "kind=%d hold=%d ", kind, (int)(hold - holds));
     call_starts();
     *hold = tgi_scope_guard_open(hold, kind, value);
     check_void();
-    frame_push(hold->serial, kind == TGI_HOLD_SCOPE);
+    frame_push(hold->serial, kind == TGI_GUARD_SCOPE);
 }
 
 /* Closing a hold that is not open does nothing, nor closing one from before a callback in it. */
