@@ -78,18 +78,18 @@ typedef struct {
 
 /* What a thread owns on one device. */
 typedef struct {
-    bool ready;                /* the rest is initialised */
-    bool index_checked;        /* an index check was launched since the last report */
-    int index;                 /* of the device */
-    cudaStream_t stream;       /* all work */
-    cudaStream_t copies;       /* the copy stream: copies that run beside the work */
-    cudaEvent_t event;         /* recorded in one stream for another one to wait for */
-    cublasHandle_t blas;       /* NULL until the first matrix product */
-    void *workspace;           /* of cuBLAS, likewise */
-    tgi_bad_index *bad_index;  /* on the device */
-    tgi_bad_index *bad_copy;   /* its copy, page-locked */
-    tgi_staging staging[2];    /* one is filled while the other is copied */
-    int last_staging;          /* the one that the last upload used */
+    bool ready;               /* the rest is initialised */
+    bool index_checked;       /* an index check was launched since the last report */
+    int index;                /* of the device */
+    cudaStream_t stream;      /* all work */
+    cudaStream_t copies;      /* the copy stream: copies that run beside the work */
+    cudaEvent_t event;        /* recorded in one stream for another one to wait for */
+    cublasHandle_t blas;      /* NULL until the first matrix product */
+    void *workspace;          /* of cuBLAS, likewise */
+    tgi_bad_index *bad_index; /* on the device */
+    tgi_bad_index *bad_copy;  /* its copy, page-locked */
+    tgi_staging staging[2];   /* one is filled while the other is copied */
+    int last_staging;         /* the one that the last upload used */
 } tgi_cuda_device;
 
 /* A page-locked block that is kept for reuse: it is free, or will be once the event has happened. */
@@ -222,8 +222,7 @@ static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
 static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *later)
 {
     d->index_checked = false;
-    if (!TGI_CUDA(
-            cudaMemcpyAsync(d->bad_copy, d->bad_index, sizeof *d->bad_copy, cudaMemcpyDeviceToHost, d->stream)) ||
+    if (!TGI_CUDA(cudaMemcpyAsync(d->bad_copy, d->bad_index, sizeof *d->bad_copy, cudaMemcpyDeviceToHost, d->stream)) ||
         !TGI_CUDA(cudaStreamSynchronize(d->stream))) {
         return false;
     }
@@ -426,8 +425,8 @@ static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *
             const tgi_staging *s = &d->staging[k % 2];
             const size_t offset = k * TGI_STAGING_BYTES, left = bytes - offset;
             const size_t size = left < TGI_STAGING_BYTES ? left : (size_t)TGI_STAGING_BYTES;
-            if (!TGI_CUDA(cudaMemcpyAsync(s->data, (const char *)src + offset, size, cudaMemcpyDeviceToHost,
-                                          d->stream)) ||
+            if (!TGI_CUDA(
+                    cudaMemcpyAsync(s->data, (const char *)src + offset, size, cudaMemcpyDeviceToHost, d->stream)) ||
                 !TGI_CUDA(cudaEventRecord(s->done, d->stream))) {
                 return false;
             }
@@ -634,9 +633,13 @@ template <> __device__ inline int64_t tgi_load_as<int64_t>(tg_dtype dtype, const
 }
 
 #define TGI_STORE_F32(name, type, value, whole, from_f32, from_f64, from_i64) \
-    case TGI_AS_##name: *(type *)at = (type)(from_f32); break;
+    case TGI_AS_##name:                                                       \
+        *(type *)at = (type)(from_f32);                                       \
+        break;
 #define TGI_STORE_F64(name, type, value, whole, from_f32, from_f64, from_i64) \
-    case TGI_AS_##name: *(type *)at = (type)(from_f64); break;
+    case TGI_AS_##name:                                                       \
+        *(type *)at = (type)(from_f64);                                       \
+        break;
 #define TGI_STORE_I64(name, type, value, whole, from_f32, from_f64, from_i64) \
     case TGI_AS_##name: *(type *)at = (type)(from_i64); break;
 __device__ inline void tgi_store_as(tg_dtype dtype, void *at, float x)
@@ -715,7 +718,7 @@ template <> struct tgi_computed<TG_F64> {
 
 /* A pack is `width` neighbouring elements that are loaded and stored by one instruction: 16 bytes at most, aligned to
    their size.  The host checks the alignment before it launches a kernel that uses packs (tgi_packs_of). */
-enum { TGI_PACK = 16 };
+enum { TGI_PACK_BYTES = 16 };
 template <int dtype, int width> struct alignas(sizeof(typename tgi_stored<dtype>::type) * width) tgi_pack {
     typename tgi_stored<dtype>::type x[width];
 };
@@ -723,13 +726,13 @@ template <int dtype, int width> struct alignas(sizeof(typename tgi_stored<dtype>
 #define CUDASIM_CHECK_ALIGNED(at, alignment) ((void)0)
 #endif
 
-template <class pack> __device__ inline pack tgi_load(const void *at)
+template <class pack> __device__ inline pack tgi_load_pack(const void *at)
 {
     CUDASIM_CHECK_ALIGNED(at, alignof(pack));
     return *(const pack *)at;
 }
 
-template <class pack> __device__ inline void tgi_store(void *at, const pack &x)
+template <class pack> __device__ inline void tgi_store_pack(void *at, const pack &x)
 {
     CUDASIM_CHECK_ALIGNED(at, alignof(pack));
     *(pack *)at = x;
@@ -739,7 +742,7 @@ template <class pack> __device__ inline void tgi_store(void *at, const pack &x)
 static int64_t tgi_packs_of(const tgi_iter *iter, int operands, int64_t width)
 {
     for (int k = 0; k < operands; ++k) {
-        if ((uintptr_t)iter->data[k] % TGI_PACK) return 0;
+        if ((uintptr_t)iter->data[k] % TGI_PACK_BYTES) return 0;
     }
     return iter->numel / width;
 }
@@ -986,16 +989,16 @@ __device__ inline void tgi_map_pack(int64_t i, void *y, const void *a, const voi
     typedef typename tgi_stored<from>::type stored;
     typedef tgi_pack<from, width> pack;
     tgi_pack<to, width> py;
-    const pack pa = tgi_load<pack>((const stored *)a + i);
-    const pack pb = inputs > 1 ? tgi_load<pack>((const stored *)b + i) : pa;
-    const pack pc = inputs > 2 ? tgi_load<pack>((const stored *)c + i) : pa;
+    const pack pa = tgi_load_pack<pack>((const stored *)a + i);
+    const pack pb = inputs > 1 ? tgi_load_pack<pack>((const stored *)b + i) : pa;
+    const pack pc = inputs > 2 ? tgi_load_pack<pack>((const stored *)c + i) : pa;
 #pragma unroll
     for (int k = 0; k < width; ++k) {
         const real x[3] = {tgi_load_as<real>((tg_dtype)from, &pa.x[k]), tgi_load_as<real>((tg_dtype)from, &pb.x[k]),
                            tgi_load_as<real>((tg_dtype)from, &pc.x[k])};
         tgi_store_as((tg_dtype)to, &py.x[k], (real)formula::of(x[0], x[1], x[2], s, t));
     }
-    tgi_store((typename tgi_stored<to>::type *)y + i, py);
+    tgi_store_pack((typename tgi_stored<to>::type *)y + i, py);
 }
 
 /* The same for all n elements: one thread per pack, then one thread per element that is left. */
@@ -1015,7 +1018,7 @@ template <class formula, int inputs, int from, int to>
 static bool tgi_launch_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t)
 {
     constexpr size_t x = sizeof(typename tgi_stored<from>::type), y = sizeof(typename tgi_stored<to>::type);
-    constexpr int width = (int)(TGI_PACK / (x > y ? x : y));
+    constexpr int width = (int)(TGI_PACK_BYTES / (x > y ? x : y));
     const int64_t n = iter->numel, packs = tgi_packs_of(iter, 1 + inputs, width);
     return tgi_launch_each(S, d, tgi_map_flat<formula, inputs, from, to, width>, packs ? packs : n, n, packs,
                            iter->data[0], iter->data[1], iter->data[inputs > 1 ? 2 : 1], iter->data[inputs > 2 ? 3 : 1],
@@ -1075,6 +1078,8 @@ static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_ite
     return tgi_launch_flat<formula, inputs, compute, to>(S, d, iter, s, t);
 }
 
+/* map in one compute dtype: one kernel per op where all operands are contiguous and the inputs have one dtype, else the
+   kernel for any strides and dtypes. */
 template <int compute>
 static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_iter *iter)
 {
@@ -1154,12 +1159,13 @@ template <class real> __global__ void tgi_copy_converted(tgi_iter iter)
     }
 }
 
-/* The formula y = x: a conversion of contiguous operands is a map with it. */
+/* The formula y = x, with which tgi_map_flat converts contiguous operands. */
 template <class real_> struct tgi_identity {
     typedef real_ real;
     __device__ static real of(real x, real, real, double, double) { return x; }
 };
 
+/* Chooses the kernel by the dtype of y. */
 template <int from> static bool tgi_convert_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter)
 {
     typedef tgi_identity<typename tgi_computed<from>::type> identity;
@@ -1217,13 +1223,13 @@ static __global__ void tgi_fill_elements(tgi_iter iter, double value)
 /* The same for contiguous y [n]: one thread per pack of 16 bytes, then one thread per element that is left. */
 static __global__ void tgi_fill_flat(tg_dtype dtype, char *y, int64_t n, int64_t packs, double value)
 {
-    const int64_t size = tgi_size_of(dtype), done = packs * TGI_PACK / size;
+    const int64_t size = tgi_size_of(dtype), done = packs * TGI_PACK_BYTES / size;
     tgi_pack<TG_I64, 2> pack;
     uint64_t word = 0;
     tgi_store_as(dtype, &word, value);
     for (int64_t bits = 8 * size; bits < 64; bits *= 2) word |= word << bits;
     pack.x[0] = pack.x[1] = (int64_t)word;
-    for (int64_t i = tgi_grid_thread(); i < packs; i += tgi_grid_size()) tgi_store(y + i * TGI_PACK, pack);
+    for (int64_t i = tgi_grid_thread(); i < packs; i += tgi_grid_size()) tgi_store_pack(y + i * TGI_PACK_BYTES, pack);
     for (int64_t i = done + tgi_grid_thread(); i < n; i += tgi_grid_size()) tgi_copy_element(y + i * size, &word, size);
 }
 
@@ -1236,7 +1242,7 @@ static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
     if (!d) return false;
     if (iter.numel == 0) return true;
     if (!tgi_is_flat(&iter, 0)) return tgi_launch_each(S, d, tgi_fill_elements, iter.numel, iter, value);
-    const int64_t n = iter.numel, packs = tgi_packs_of(&iter, 1, TGI_PACK / tgi_bytes_of(iter.dtype[0]));
+    const int64_t n = iter.numel, packs = tgi_packs_of(&iter, 1, TGI_PACK_BYTES / tgi_bytes_of(iter.dtype[0]));
     return tgi_launch_each(S, d, tgi_fill_flat, packs ? packs : n, iter.dtype[0], iter.data[0], n, packs, value);
 }
 
@@ -1503,9 +1509,8 @@ static bool tgi_reduce_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_red
 
 /* Floats accumulate in double, integers and bool in int64_t. */
 typedef bool (*tgi_reduce_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *job, bool across);
-#define TGI_REDUCE_ROW(name, ...)              \
-    {tgi_reduce_as<tgi_combine_##name, double>, \
-     tgi_reduce_as<tgi_combine_##name, int64_t>},
+#define TGI_REDUCE_ROW(name, ...) \
+    {tgi_reduce_as<tgi_combine_##name, double>, tgi_reduce_as<tgi_combine_##name, int64_t>},
 static const tgi_reduce_fn tgi_reduce_rows[][2] = {TGI_REDUCTIONS(TGI_REDUCE_ROW)}; /* in the order of tgi_reduction */
 
 static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
@@ -1568,9 +1573,9 @@ static bool tgi_each_row(tgi_thread *S, void (*kernel)(tgi_row_job, P...), const
            tgi_launch(S, d, kernel, job.iter.numel, rows->length <= 64 ? 32 : (int)TGI_BLOCK, job, args...);
 }
 
-/* One operand of one row. */
+/* One operand of one row: its first element, the distance of its elements in bytes, their dtype. */
 typedef struct {
-    char *data; /* element 0 */
+    char *data;
     int64_t step;
     tg_dtype dtype;
 } tgi_row;
@@ -1588,7 +1593,8 @@ template <int N> __device__ inline void tgi_row_init(const tgi_row_job &job, int
     }
 }
 
-/* Element i of a row. */
+/* Element i of a row: its address, its value as a float, a double or an int64_t (tgi_row_get: a double), and a new
+   value. */
 __device__ inline char *tgi_row_at(const tgi_row &x, int64_t i) { return x.data + i * x.step; }
 template <class T> __device__ inline T tgi_row_load(const tgi_row &x, int64_t i)
 {
@@ -2055,8 +2061,8 @@ typedef struct {
 } tgi_dims;
 
 /* out [count, ndim]: the index of each nonzero element, in order; before [pieces]: the nonzero elements before each
-   piece. One block per piece, one thread per element.  An element's row of out is the number of nonzero elements before
-   it: in the pieces, the warps and the lanes before. */
+   piece.  One block per piece, one thread per element.  An element's row of out is the number of nonzero elements
+   before it: in the pieces, the warps and the lanes before. */
 static __global__ void tgi_store_nonzero(tgi_iter iter, tgi_dims dims, const int64_t *before, int64_t *out)
 {
     __shared__ int found_by_warp[TGI_BLOCK / 32];
@@ -2104,7 +2110,7 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
 /* ======== Matrix products ========================================================================================= */
 
 /* out [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] in integers, which wrap.  One thread per element of
-   out. a_row: bytes from a row of a to the next, and so on; out is contiguous in its last two dims. */
+   out.  a_row: bytes from a row of a to the next, and so on; out is contiguous in its last two dims. */
 static __global__ void tgi_gemm_plain(tgi_iter batch, int64_t m, int64_t n, int64_t k, int64_t a_row, int64_t a_col,
                                       int64_t b_row, int64_t b_col)
 {
@@ -2122,46 +2128,54 @@ static __global__ void tgi_gemm_plain(tgi_iter batch, int64_t m, int64_t n, int6
     }
 }
 
+/* How cuBLAS reads a matrix: transposed or not, and its leading dimension, the distance of columns in column-major
+   order. */
+typedef struct {
+    cublasOperation_t trans;
+    int ld;
+    void *memory; /* the scratch memory of a copy, or NULL */
+} tgi_cublas_operand;
+
 /* cuBLAS reads matrices in column-major order, so that it sees the transpose of a row-major matrix.  Therefore this
-   file asks it for out^T = b^T a^T.  Sets the operation and the leading dimension with which cuBLAS reads x [rows,
-   cols], whose rows are `row` and columns `col` elements apart; false if neither rows nor columns are contiguous: x
-   must be copied. */
-static bool tgi_as_column_major(int64_t rows, int64_t cols, int64_t row, int64_t col, cublasOperation_t *trans,
-                                int *ld)
+   file asks it for out^T = b^T a^T.  Sets how cuBLAS reads x [rows, cols], whose rows are `row` and columns `col`
+   elements apart; false if neither rows nor columns are contiguous: x must be copied. */
+static bool tgi_as_column_major(int64_t rows, int64_t cols, int64_t row, int64_t col, tgi_cublas_operand *read)
 {
     if (cols == 1) col = 1; /* the distance of columns does not matter where there is one */
     if (rows == 1) row = cols;
     if (col == 1 && row >= cols && row <= INT_MAX) {
-        *trans = CUBLAS_OP_N;
-        *ld = (int)row;
+        read->trans = CUBLAS_OP_N;
+        read->ld = (int)row;
         return true;
     }
     if (cols == 1 && rows > 1) return false;
     if (row == 1 && col >= rows && col <= INT_MAX) {
-        *trans = CUBLAS_OP_T;
-        *ld = (int)col;
+        read->trans = CUBLAS_OP_T;
+        read->ld = (int)col;
         return true;
     }
     return false;
 }
 
-/* Replaces x [dim.., rows, cols] by a contiguous copy in this dtype, in scratch memory *memory.  A dim over which x is
+/* Replaces x [g->dim.., rows, cols] by a contiguous copy in out's dtype, in scratch memory.  A dim over which x is
    broadcast (its stride is 0) is copied once. */
-static bool tgi_gemm_copy(tgi_thread *S, tgi_cuda_device *d, tgi_operand *x, tg_dtype dtype, int ndim,
-                          const int64_t *dim, int64_t rows, int64_t cols, int64_t *row, int64_t *col, void **memory)
+static bool tgi_gemm_copy(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, tgi_operand *x, int64_t rows,
+                          int64_t cols, int64_t row, int64_t col, void **memory)
 {
+    const tg_dtype dtype = g->out.dtype;
+    const int ndim = g->ndim;
     tgi_loop loop = {};
     int64_t numel = rows * cols;
     loop.ndim = ndim + 2;
     loop.nargs = 2;
     loop.arg[1] = *x;
-    loop.arg[1].stride[ndim] = *row, loop.arg[1].stride[ndim + 1] = *col;
+    loop.arg[1].stride[ndim] = row, loop.arg[1].stride[ndim + 1] = col;
     loop.arg[0] = *x;
     loop.arg[0].dtype = dtype;
     loop.arg[0].stride[ndim] = cols, loop.arg[0].stride[ndim + 1] = 1;
     for (int k = ndim - 1; k >= 0; --k) {
-        const bool broadcast = x->stride[k] == 0; 
-        loop.dim[k] = broadcast ? 1 : dim[k];
+        const bool broadcast = x->stride[k] == 0;
+        loop.dim[k] = broadcast ? 1 : g->dim[k];
         loop.arg[0].stride[k] = broadcast ? 0 : numel;
         numel *= loop.dim[k];
     }
@@ -2170,8 +2184,17 @@ static bool tgi_gemm_copy(tgi_thread *S, tgi_cuda_device *d, tgi_operand *x, tg_
     loop.arg[0].data = *memory;
     if (!*memory || !tgi_cuda_copy(S, &loop)) return false;
     *x = loop.arg[0];
-    *row = cols, *col = 1;
     return true;
+}
+
+/* Makes x [g->dim.., rows, cols] readable for cuBLAS: it must have out's dtype and contiguous rows or columns, and is
+   copied if it has not.  The caller releases read->memory. */
+static bool tgi_gemm_operand(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, tgi_operand *x, int64_t rows,
+                             int64_t cols, int64_t row, int64_t col, tgi_cublas_operand *read)
+{
+    if (x->dtype == g->out.dtype && tgi_as_column_major(rows, cols, row, col, read)) return true;
+    return tgi_gemm_copy(S, d, g, x, rows, cols, row, col, &read->memory) &&
+           tgi_as_column_major(rows, cols, cols, 1, read);
 }
 
 /* Creates the handle.  f32 is computed in f32 unless a call asks for TF32, and sums of 16-bit products are kept in f32.
@@ -2202,8 +2225,8 @@ static bool tgi_cublas_ready(tgi_thread *S, tgi_cuda_device *d)
 
 /* Multiplies all batches: cuBLAS loops over the innermost batch dim, in parts of 65535 matrices at most; a loop here
    goes over the other batch dims. */
-static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, cublasOperation_t transa,
-                             int lda, cublasOperation_t transb, int ldb)
+static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, const tgi_cublas_operand *a,
+                             const tgi_cublas_operand *b)
 {
     const tg_dtype dtype = g->out.dtype;
     const cudaDataType type = dtype == TG_F64   ? CUDA_R_64F
@@ -2232,9 +2255,9 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
         for (int64_t done = 0, part; done < batch.dim[inner]; done += part) {
             part = tgi_at_most(batch.dim[inner] - done, 65535);
             if (!TGI_CUBLAS(cublasGemmStridedBatchedEx(
-                    d->blas, transb, transa, (int)g->n, (int)g->m, (int)g->k, one, at[2], type, ldb,
-                    batch.stride[2][inner] / size, at[1], type, lda, batch.stride[1][inner] / size, zero, at[0],
-                    type, (int)g->n, batch.stride[0][inner] / size, (int)part, compute, CUBLAS_GEMM_DEFAULT))) {
+                    d->blas, b->trans, a->trans, (int)g->n, (int)g->m, (int)g->k, one, at[2], type, b->ld,
+                    batch.stride[2][inner] / size, at[1], type, a->ld, batch.stride[1][inner] / size, zero, at[0], type,
+                    (int)g->n, batch.stride[0][inner] / size, (int)part, compute, CUBLAS_GEMM_DEFAULT))) {
                 return false;
             }
             for (int l = 0; l < 3; ++l) at[l] += part * batch.stride[l][inner];
@@ -2249,11 +2272,8 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
     tgi_gemm g = *gemm;
     const tg_dtype dtype = g.out.dtype;
     const tgi_operand arg[3] = {g.out, g.a, g.b};
-    cublasOperation_t transa = CUBLAS_OP_N, transb = CUBLAS_OP_N;
-    int lda = 1, ldb = 1;
-    void *memory[2] = {NULL, NULL};
+    tgi_cublas_operand a = {CUBLAS_OP_N, 1, NULL}, b = {CUBLAS_OP_N, 1, NULL};
     tgi_iter batch;
-    bool ok = true;
     tgi_iter_init(&batch, g.ndim, g.dim, 3, arg, false);
     if (!d) return false;
     if (batch.numel == 0 || g.m == 0 || g.n == 0) return true;
@@ -2276,16 +2296,11 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "matmul",
                                  "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]", (long long)g.m,
                                  (long long)g.n, (long long)g.k);
-    if (g.a.dtype != dtype || !tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &transa, &lda)) {
-        ok = tgi_gemm_copy(S, d, &g.a, dtype, g.ndim, g.dim, g.m, g.k, &g.a_row, &g.a_col, &memory[0]) &&
-             tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &transa, &lda);
-    }
-    if (ok && (g.b.dtype != dtype || !tgi_as_column_major(g.k, g.n, g.b_row, g.b_col, &transb, &ldb))) {
-        ok = tgi_gemm_copy(S, d, &g.b, dtype, g.ndim, g.dim, g.k, g.n, &g.b_row, &g.b_col, &memory[1]) &&
-             tgi_as_column_major(g.k, g.n, g.b_row, g.b_col, &transb, &ldb);
-    }
-    ok = ok && tgi_cublas_ready(S, d) && tgi_gemm_batches(S, d, &g, transa, lda, transb, ldb);
-    for (int k = 0; k < 2; ++k) tgi_cuda_release(S, d->index, memory[k], 0);
+    const bool ok = tgi_gemm_operand(S, d, &g, &g.a, g.m, g.k, g.a_row, g.a_col, &a) &&
+                    tgi_gemm_operand(S, d, &g, &g.b, g.k, g.n, g.b_row, g.b_col, &b) && tgi_cublas_ready(S, d) &&
+                    tgi_gemm_batches(S, d, &g, &a, &b);
+    tgi_cuda_release(S, d->index, a.memory, 0);
+    tgi_cuda_release(S, d->index, b.memory, 0);
     return ok;
 }
 
@@ -2369,7 +2384,7 @@ TGI_OPTIMIZERS(TGI_UPDATE, f64, double)
    TGI_OPTIM_PIECE elements, and the pieces of all parameters are numbered; a block updates one piece. */
 enum { TGI_OPTIM_TENSORS = 48, TGI_OPTIM_PIECE = 8 * TGI_BLOCK };
 typedef struct {
-    void *at[5];         /* p [n], g [n], then the state a, b, c [n] or NULL */
+    void *at[5]; /* p [n], g [n], then the state a, b, c [n] or NULL */
     int64_t n;
     int64_t first_piece; /* the number of its first piece */
     bool aligned;        /* all of at[] are, for packs */
@@ -2391,7 +2406,7 @@ __device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_upda
     tgi_pack<dtype, width> x[5];
 #pragma unroll
     for (int k = 0; k < 5; ++k) {
-        if (at[k]) x[k] = tgi_load<tgi_pack<dtype, width>>((const stored *)at[k] + i);
+        if (at[k]) x[k] = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[k] + i);
     }
 #pragma unroll
     for (int e = 0; e < width; ++e) {
@@ -2404,7 +2419,7 @@ __device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_upda
     }
 #pragma unroll
     for (int k = 0; k < 5; ++k) {
-        if (at[k] && k != 1) tgi_store((stored *)at[k] + i, x[k]);
+        if (at[k] && k != 1) tgi_store_pack((stored *)at[k] + i, x[k]);
     }
 }
 
@@ -2412,7 +2427,7 @@ __device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_upda
 template <class formula, int dtype>
 __global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, tgi_update<typename formula::real> u)
 {
-    constexpr int width = (int)(TGI_PACK / sizeof(typename tgi_stored<dtype>::type));
+    constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename tgi_stored<dtype>::type));
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
         int t = 0, high = job.count - 1; /* binary search for the tensor of this piece */
         while (t < high) {
@@ -2462,11 +2477,9 @@ static bool tgi_optim_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_
 /* For each optimizer, in the order of tgi_optimizer, its kernel for each floating-point dtype, in the order of
    tg_dtype. */
 typedef bool (*tgi_optim_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job);
-#define TGI_OPTIM_ROW(name, ...)                          \
-    {tgi_optim_launch<tgi_update_##name##_f32, TG_F32>,   \
-     tgi_optim_launch<tgi_update_##name##_f64, TG_F64>,   \
-     tgi_optim_launch<tgi_update_##name##_f32, TG_BF16>,  \
-     tgi_optim_launch<tgi_update_##name##_f32, TG_F16>},
+#define TGI_OPTIM_ROW(name, ...)                                                                           \
+    {tgi_optim_launch<tgi_update_##name##_f32, TG_F32>, tgi_optim_launch<tgi_update_##name##_f64, TG_F64>, \
+     tgi_optim_launch<tgi_update_##name##_f32, TG_BF16>, tgi_optim_launch<tgi_update_##name##_f32, TG_F16>},
 static const tgi_optim_fn tgi_optim_rows[][4] = {TGI_OPTIMIZERS(TGI_OPTIM_ROW, f32, float)};
 
 static bool tgi_optim_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
@@ -2516,7 +2529,7 @@ static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_o
         t->n = step->n;
         t->first_piece = job.pieces;
         t->aligned = true;
-        for (int k = 0; k < 5; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK == 0;
+        for (int k = 0; k < 5; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK_BYTES == 0;
         job.pieces += (step->n + TGI_OPTIM_PIECE - 1) / TGI_OPTIM_PIECE;
     }
     return tgi_optim_run(S, d, &job);
