@@ -2351,34 +2351,26 @@ static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int
 
 /* ======== Optimizers ============================================================================================== */
 
-/* The numbers of a step in the type in which it is computed, as TGI_OPTIMIZERS names them. */
-template <class real> struct tgi_update {
+/* The numbers of a step in the type in which it is computed, under the names that the formulas of TGI_OPTIMIZERS
+   use. */
+template <class real_> struct tgi_optim_numbers {
+    typedef real_ real;
     real lr, decay, eps, momentum, one_minus_dampening, alpha, beta2, one_minus_beta1, one_minus_beta2, rate,
         sqrt_bias_correction2;
 };
 
-/* Each row of TGI_OPTIMIZERS as a type: tgi_update_adam_f32::of(step, numbers, p, g, a, b, c) updates one element of
-   the parameter p and of the state a, b, c by the gradient g.  The macro gives the numbers the names that the formula
-   uses. */
-#define TGI_UPDATE(name, suffix, type, update)                                                                     \
-    struct tgi_update_##name##_##suffix {                                                                          \
-        typedef type real;                                                                                         \
-        __device__ static void of(const tgi_optim_step *step, const tgi_update<type> &u, real &p, real g, real &a, \
-                                  real &b, real &c)                                                                \
-        {                                                                                                          \
-            const real lr = u.lr, decay = u.decay, eps = u.eps, momentum = u.momentum,                             \
-                       one_minus_dampening = u.one_minus_dampening;                                                \
-            const real alpha = u.alpha, beta2 = u.beta2, one_minus_beta1 = u.one_minus_beta1,                      \
-                       one_minus_beta2 = u.one_minus_beta2, rate = u.rate;                                         \
-            const real sqrt_bias_correction2 = u.sqrt_bias_correction2;                                            \
-            (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2,              \
-                (void)one_minus_beta1;                                                                             \
-            (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2, (void)a, (void)b, (void)c, (void)step; \
-            update                                                                                                 \
-        }                                                                                                          \
+/* Each row of TGI_OPTIMIZERS as a type that holds these numbers: update updates one element of the parameter p and of
+   the state a, b, c by the gradient g. */
+#define TGI_OPTIM_FORMULA(name, suffix, type, formula)                                                       \
+    struct tgi_optim_##name##_##suffix : tgi_optim_numbers<type> {                                           \
+        __device__ void update(const tgi_optim_step *step, real &p, real g, real &a, real &b, real &c) const \
+        {                                                                                                    \
+            (void)step, (void)a, (void)b, (void)c;                                                           \
+            formula                                                                                          \
+        }                                                                                                    \
     };
-TGI_OPTIMIZERS(TGI_UPDATE, f32, float)
-TGI_OPTIMIZERS(TGI_UPDATE, f64, double)
+TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f32, float)
+TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f64, double)
 
 /* One launch updates many parameters, because most are too small to fill a GPU.  Each parameter is cut into pieces of
    TGI_OPTIM_PIECE elements, and the pieces of all parameters are numbered; a block updates one piece. */
@@ -2396,10 +2388,10 @@ typedef struct {
     tgi_optim_tensor tensor[TGI_OPTIM_TENSORS];
 } tgi_optim_job;
 
-/* Updates `width` elements from i on. */
+/* Updates `width` elements from i on: loads packs of p, g and the state, updates element by element, and stores all but
+   g. */
 template <class formula, int dtype, int width>
-__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_update<typename formula::real> &u,
-                                      void *const (&at)[5], int64_t i)
+__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const formula &optim, void *const (&at)[5], int64_t i)
 {
     typedef typename formula::real real;
     typedef typename tgi_stored<dtype>::type stored;
@@ -2413,7 +2405,7 @@ __device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_upda
         real value[5];
 #pragma unroll
         for (int k = 0; k < 5; ++k) value[k] = at[k] ? tgi_load_as<real>((tg_dtype)dtype, &x[k].x[e]) : real();
-        formula::of(step, u, value[0], value[1], value[2], value[3], value[4]);
+        optim.update(step, value[0], value[1], value[2], value[3], value[4]);
 #pragma unroll
         for (int k = 0; k < 5; ++k) tgi_store_as((tg_dtype)dtype, &x[k].x[e], value[k]);
     }
@@ -2425,7 +2417,7 @@ __device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_upda
 
 /* One block per piece; each of its threads updates one pack at a time, then one element at a time. */
 template <class formula, int dtype>
-__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, tgi_update<typename formula::real> u)
+__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, formula optim)
 {
     constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename tgi_stored<dtype>::type));
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
@@ -2444,42 +2436,38 @@ __global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, tgi_
 #pragma unroll
         for (int k = 0; k < 5; ++k) at[k] = job.tensor[t].at[k];
         for (int64_t i = (int64_t)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
-            tgi_optim_pack<formula, dtype, width>(&job.step, u, at, start + i);
+            tgi_optim_pack<formula, dtype, width>(&job.step, optim, at, start + i);
         for (int64_t i = packed + threadIdx.x; i < n; i += TGI_BLOCK)
-            tgi_optim_pack<formula, dtype, 1>(&job.step, u, at, start + i);
+            tgi_optim_pack<formula, dtype, 1>(&job.step, optim, at, start + i);
     }
-}
-
-template <class real> static tgi_update<real> tgi_update_of(const tgi_optim_step *step)
-{
-    tgi_update<real> u;
-    u.lr = (real)step->lr;
-    u.decay = (real)step->weight_decay;
-    u.eps = (real)step->eps;
-    u.momentum = (real)step->momentum;
-    u.one_minus_dampening = (real)(1 - step->dampening);
-    u.alpha = (real)step->alpha;
-    u.beta2 = (real)step->beta2;
-    u.one_minus_beta1 = (real)(1 - step->beta1);
-    u.one_minus_beta2 = (real)(1 - step->beta2);
-    u.rate = (real)(step->lr / step->bias1);
-    u.sqrt_bias_correction2 = (real)sqrt(step->bias2);
-    return u;
 }
 
 template <class formula, int dtype>
 static bool tgi_optim_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
 {
-    return tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job,
-                      tgi_update_of<typename formula::real>(&job->step));
+    typedef typename formula::real real;
+    const tgi_optim_step *step = &job->step;
+    formula optim;
+    optim.lr = (real)step->lr;
+    optim.decay = (real)step->weight_decay;
+    optim.eps = (real)step->eps;
+    optim.momentum = (real)step->momentum;
+    optim.one_minus_dampening = (real)(1 - step->dampening);
+    optim.alpha = (real)step->alpha;
+    optim.beta2 = (real)step->beta2;
+    optim.one_minus_beta1 = (real)(1 - step->beta1);
+    optim.one_minus_beta2 = (real)(1 - step->beta2);
+    optim.rate = (real)(step->lr / step->bias1);
+    optim.sqrt_bias_correction2 = (real)sqrt(step->bias2);
+    return tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job, optim);
 }
 
 /* For each optimizer, in the order of tgi_optimizer, its kernel for each floating-point dtype, in the order of
    tg_dtype. */
 typedef bool (*tgi_optim_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job);
-#define TGI_OPTIM_ROW(name, ...)                                                                           \
-    {tgi_optim_launch<tgi_update_##name##_f32, TG_F32>, tgi_optim_launch<tgi_update_##name##_f64, TG_F64>, \
-     tgi_optim_launch<tgi_update_##name##_f32, TG_BF16>, tgi_optim_launch<tgi_update_##name##_f32, TG_F16>},
+#define TGI_OPTIM_ROW(name, ...)                                                                         \
+    {tgi_optim_launch<tgi_optim_##name##_f32, TG_F32>, tgi_optim_launch<tgi_optim_##name##_f64, TG_F64>, \
+     tgi_optim_launch<tgi_optim_##name##_f32, TG_BF16>, tgi_optim_launch<tgi_optim_##name##_f32, TG_F16>},
 static const tgi_optim_fn tgi_optim_rows[][4] = {TGI_OPTIMIZERS(TGI_OPTIM_ROW, f32, float)};
 
 static bool tgi_optim_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
@@ -2492,11 +2480,11 @@ static bool tgi_optim_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_opt
    one. */
 static bool tgi_optim_overlaps(const tgi_optim_job *job, const tgi_optim_step *step)
 {
-    const char *const mine[2] = {(const char *)step->p, (const char *)step->g};
+    const char *const p_and_g[2] = {(const char *)step->p, (const char *)step->g};
     const int64_t size = tgi_bytes_of(step->dtype);
     for (const tgi_optim_tensor *t = job->tensor; t < job->tensor + job->count; ++t) {
         for (int k = 0; k < 3; ++k) { /* p and p, p and g, g and p */
-            const char *const x = mine[k / 2], *const y = (const char *)t->at[k % 2];
+            const char *const x = p_and_g[k / 2], *const y = (const char *)t->at[k % 2];
             if (x < y + t->n * size && y < x + step->n * size) return true;
         }
     }
