@@ -58,7 +58,7 @@ template <class T> __device__ T block_sum(T value, Bug bug)
     __shared__ T part[32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     for (int d = 16; d; d >>= 1) value += __shfl_xor_sync(full, value, d);
-    if (bug != Bug::no_barrier_before_reuse) __syncthreads(); /* other warps may still read the sums of the call before */
+    if (bug != Bug::no_barrier_before_reuse) __syncthreads(); /* other warps may still read the sums */
     if (lane == 0) part[warp] = value;
     if (bug != Bug::no_barrier_before_read) __syncthreads();
     value = lane < warps ? part[lane] : T(0);

@@ -25,7 +25,7 @@ SIM_CXX := $(CXX) -O1
 else ifeq ($(SIM),check)
 SIM_CXX := $(CLANGXX) -O1
 SIM_CHECK := check
-# The instrumentation of ThreadSanitizer, which calls functions of check.cpp; the program is not linked with its library.
+# The instrumentation of ThreadSanitizer, which calls functions of check.cpp; its library is not linked.
 SIM_KERNEL := -fsanitize=thread,bounds -fsanitize-trap=bounds -fno-omit-frame-pointer \
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-handle-cxx-exceptions=0 -mllvm -tsan-instrument-atomics=0
 else
