@@ -787,7 +787,7 @@ template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &it
 TGI_REDUCTIONS(TGI_COMBINE)
 
 /* Combines one value per thread of the block, in a fixed order: first the 32 lanes of each warp, then the warps'
-   results. All threads of the block call it, and all get the result. */
+   results.  All threads of the block call it, and all get the result. */
 template <class combine, class T> __device__ inline T tgi_block_combine(T a)
 {
     __shared__ T part[32]; /* one result per warp */
@@ -842,8 +842,8 @@ __device__ inline uint64_t tgi_two_over_pi_bits(int from)
     return first << (from % 64) | next >> 1 >> (63 - from % 64);
 }
 
-/* An angle as quarters * pi / 2 + hi + lo, up to a multiple of 2 pi; |hi| is at most pi / 4, and lo is the rounding
-   error of hi. */
+/* An angle as quarters * pi / 2 + hi + lo, up to a multiple of 2 pi; |hi| is at most pi / 4, and lo holds the bits
+   of the angle that do not fit in hi. */
 template <class real> struct tgi_angle {
     real hi, lo;
     int quarters;
@@ -933,7 +933,10 @@ template <class real> __device__ inline real tgi_cuda_tan(real x)
 /* ---- map: the ops of the op table ---- */
 
 /* Each row of the op table as a type: tgi_formula<TGI_OP_exp, float>::of(x, ..) is y.  `exists` is 0 where the op has
-   no formula for the type.  An op has one to three inputs, x or a, b or a, b, c, and two numbers, s and t. */
+   no formula for the type.  An op has one to three inputs, x or a, b or a, b, c, and two numbers, s and t.
+
+   TGI_FORMULA defines the type of one row for one dtype.  TGI_FORMULAS_FLOATS, _ANY and _TEST define those of a row of
+   this kind: for float and double, also for int64_t, and with a bool as the result. */
 template <int op, class real> struct tgi_formula {
     enum { exists = 0 };
 };
