@@ -1,14 +1,32 @@
-/* tensorgrad_cuda.cu: the CUDA row of tensorgrad's backend table, for NVIDIA GPUs of compute capability 7.5 and newer.
+/* tensorgrad_cuda.cu: the CUDA backend of tensorgrad, for NVIDIA GPUs of compute capability 7.5 and newer.
 
        nvcc -c tensorgrad_cuda.cu
        cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
 
-   The entries stand in the order of the table and have the names of the CPU's row in tensorgrad.h, tgi_cuda_ for
-   tgi_cpu_, so that the two can be read side by side; formulas and element types come from the same tables.  Every
-   kernel gives the same bits on every run: sums have a fixed order, and no float is added atomically.
+   Contents:
+       The runtime              streams, errors, device memory, copies, events
+       What kernels share       loads and stores of any dtype, addresses, sums over a block
+       Elementwise              sin and cos, the ops of the op table, copy, fill
+       Sorting                  a stable merge sort; accumulate and arange
+       Reductions               sum, prod, amax, amin, any, all
+       Rows                     argmax, cumsum, sort, softmax, layer_norm and their backward kernels
+       Indexing                 the check of indices, gather, scatter, nonzero
+       Matrix products          cuBLAS, and a plain kernel for integers
+       Random numbers           Philox, with the CPU's formulas
+       Optimizers               steps over many parameters in one launch
+       (at the end)             the table of all these functions, struct tgi_backend in tensorgrad.h
 
-   Work goes to one stream per device and thread, and copies that overtake it to another; only what has to see a value
-   waits.  Licence: that of tensorgrad.h. */
+   A function tgi_cuda_NAME does on a device what tgi_cpu_NAME in tensorgrad.h does on the CPU, with the same arguments;
+   they stand in the same order, so that the two files can be read side by side.  struct tgi_backend says what each of
+   them must do.  Formulas and element types come from the same tables.
+
+   How threads map to elements: elementwise kernels give one element to each thread, row kernels one row to each block.
+   The size of the grid is limited, so each kernel is a loop (a grid-stride loop): a thread continues with the element
+   that is one grid further, a block with the row that is one grid further.  Every kernel gives the same bits on every
+   run: sums have a fixed order, and no float is added atomically.
+
+   Each thread of the host has one stream per device for its work, and a second one for copies that run beside it.  The
+   host waits only where it needs a value.  Licence: that of tensorgrad.h. */
 
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
@@ -18,9 +36,11 @@
 #define TGI_MUL_ADD(a, b, c) __dadd_rn(__dmul_rn(a, b), c)
 #include "tensorgrad.h"
 
-/* nvcc's launch stubs have guarded local statics, whose guards would need the C++ library.  These stand in their place,
-   so that a C compiler links the object: two threads may both do what is guarded, the look-up of one kernel, to one
-   end.  Nor are there exceptions; nvcc hands that pragma on to the host compiler, with a warning. */
+/* The functions that nvcc generates to launch kernels contain static variables with guards, which need the C++ library.
+   The three functions below replace its guards, so that a C compiler can link the object file.  They do not lock: two
+   threads may initialise the same variable at the same time, but both store the same value, the handle of a kernel.
+   Exceptions would need the C++ library, too.  nvcc passes the pragma on to the host compiler and warns that it does
+   not know it. */
 #ifdef __NVCC__
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 1675
@@ -34,39 +54,45 @@ extern "C" void __cxa_guard_release(long long *guard) { __atomic_store_n((char *
 extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
 #endif
 
-enum { TGI_BLOCK = 256, TGI_MOST_BLOCKS = 1 << 20, TGI_STAGING = 1 << 20 };
-#define TGI_ALL_LANES 0xffffffffu
+enum { TGI_BLOCK = 256, TGI_MAX_BLOCKS = 1 << 20 }; /* threads in a block, blocks in a grid */
+enum { TGI_STAGING_BYTES = 1 << 20 };
+#define TGI_FULL_MASK 0xffffffffu /* all lanes of a warp */
 
 /* ======== The runtime: streams, memory, errors ==================================================================== */
 
-/* The first bad index since the last report, on the device: what the next call that waits will say. */
+/* The first bad index that a kernel has found since the last report; it lies in device memory.  The next call that
+   waits for the device reports it. */
 typedef struct {
-    unsigned long long first; /* of the check that is running: the place of its first bad index, or TGI_NO_PLACE */
-    int64_t at, place, size;
+    unsigned long long min_position; /* the first bad index of the check that is running, or TGI_NO_POSITION */
+    int64_t value, position, size;   /* the index, its position among the indices, the size of the dim */
     const char *op;
     int message, axis, found;
 } tgi_bad_index;
-#define TGI_NO_PLACE 0xffffffffffffffffull
+#define TGI_NO_POSITION 0xffffffffffffffffull
 
-/* Page-locked memory by way of which other host memory is copied. */
+/* Asynchronous copies need page-locked host memory: other host memory is copied through a staging buffer. */
 typedef struct {
-    char *data;       /* TGI_STAGING bytes */
-    cudaEvent_t done; /* the end of the copy that uses it */
+    char *data;       /* TGI_STAGING_BYTES, page-locked */
+    cudaEvent_t done; /* the end of the last copy that used the buffer */
 } tgi_staging;
 
-/* What a thread holds on one device. */
+/* What a thread owns on one device. */
 typedef struct {
-    bool ready, checked; /* checked: an index check was asked since the last report */
-    int index, turn;
-    cudaStream_t stream, copies; /* all work; copies that overtake it */
-    cudaEvent_t order;           /* for making one stream wait for another */
-    cublasHandle_t blas;         /* NULL until the first matrix product */
-    void *workspace;             /* cuBLAS's, likewise */
-    tgi_bad_index *bad, *seen;   /* on the device; its copy, page-locked */
-    tgi_staging staging[2];      /* by turns */
+    bool ready;               /* the rest is initialised */
+    bool index_checked;       /* an index check was launched since the last report */
+    int index;                /* of the device */
+    cudaStream_t stream;      /* all work */
+    cudaStream_t copies;      /* the copy stream: copies that run beside the work */
+    cudaEvent_t event;        /* recorded in one stream for another one to wait for */
+    cublasHandle_t blas;      /* NULL until the first matrix product */
+    void *workspace;          /* of cuBLAS, likewise */
+    tgi_bad_index *bad_index; /* on the device */
+    tgi_bad_index *bad_copy;  /* its copy, page-locked */
+    tgi_staging staging[2];   /* one is filled while the other is copied */
+    int last_staging;         /* the one that the last upload used */
 } tgi_cuda_device;
 
-/* Page-locked memory that is free, or will be at the event. */
+/* A page-locked block that is kept for reuse: it is free, or will be once the event has happened. */
 typedef struct tgi_pinned {
     struct tgi_pinned *next;
     void *data;
@@ -75,22 +101,23 @@ typedef struct tgi_pinned {
 } tgi_pinned;
 
 typedef struct {
-    int current;
+    int current; /* the device that tg_cuda_set_device chose */
     tgi_cuda_device device[TGI_MAX_DEVICES];
     tgi_pinned *pinned;
 } tgi_cuda_thread;
 
 static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
-static tgi_host tgi_host_api; /* the same at every call: written before use by whoever comes first */
+static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_backend, to the same value at each call */
 
-/* Every status goes through one of these: false after recording an error with the call, file and line. */
+/* Each call of CUDA and cuBLAS stands in one of these.  They return false after recording an error that names the call,
+   the file and the line. */
 #define TGI_CUDA(call) tgi_cuda_ok(S, call, #call, __LINE__)
 #define TGI_CUBLAS(call) tgi_cublas_ok(S, call, #call, __LINE__)
 
 static bool tgi_cuda_ok(tgi_thread *S, cudaError_t status, const char *call, int line)
 {
     if (status == cudaSuccess) return true;
-    cudaGetLastError(); /* it has been seen */
+    cudaGetLastError(); /* clears the runtime's own record of the error */
     const tg_status code = status == cudaErrorMemoryAllocation ? TG_ERR_MEMORY : TG_ERR_CUDA;
     return tgi_host_api.fail(S, code, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d",
                              cudaGetErrorString(status), call, line);
@@ -103,19 +130,20 @@ static bool tgi_cublas_ok(tgi_thread *S, cublasStatus_t status, const char *call
                              cublasGetStatusString(status), call, line);
 }
 
-/* A kernel of so many blocks and threads on the device's stream; the arguments become the kernel's parameter types. */
+/* Launches a kernel on the device's stream, with this many blocks (TGI_MAX_BLOCKS at most) of `threads` threads.  The
+   arguments are converted to the kernel's parameter types. */
 template <class... P, class... A>
 static bool tgi_launch(tgi_thread *S, const tgi_cuda_device *d, void (*kernel)(P...), int64_t blocks, int threads,
                        const A &...args)
 {
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)tgi_at_most(blocks, TGI_MOST_BLOCKS));
+    config.gridDim = dim3((unsigned)tgi_at_most(blocks, TGI_MAX_BLOCKS));
     config.blockDim = dim3((unsigned)threads);
     config.stream = d->stream;
     return TGI_CUDA(cudaLaunchKernelEx(&config, kernel, P(args)...));
 }
 
-/* The same with one thread per item; kernels walk on by the whole grid when there are more. */
+/* Launches a kernel with one thread per item, in blocks of TGI_BLOCK. */
 template <class... P, class... A>
 static bool tgi_launch_each(tgi_thread *S, const tgi_cuda_device *d, void (*kernel)(P...), int64_t items,
                             const A &...args)
@@ -123,58 +151,61 @@ static bool tgi_launch_each(tgi_thread *S, const tgi_cuda_device *d, void (*kern
     return tgi_launch(S, d, kernel, (items + TGI_BLOCK - 1) / TGI_BLOCK, TGI_BLOCK, args...);
 }
 
-#define TGI_EACH(i, n)                                                                                                 \
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, grid_ = (int64_t)gridDim.x * blockDim.x; i < (n); \
-         i += grid_)
+/* A kernel's loop over its items: for (int64_t i = tgi_grid_thread(); i < n; i += tgi_grid_size()). */
+__device__ inline int64_t tgi_grid_thread(void) { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline int64_t tgi_grid_size(void) { return (int64_t)gridDim.x * blockDim.x; }
 
-/* Begins with no bad index; the stream is idle before and after, for the page-locked copy is used again. */
+/* Sets the record on the device to "no bad index".  The stream must be idle, because bad_copy is overwritten; it is
+   idle again at the end. */
 static bool tgi_clear_bad_index(tgi_thread *S, const tgi_cuda_device *d)
 {
-    memset(d->seen, 0, sizeof *d->seen);
-    d->seen->first = TGI_NO_PLACE;
-    return TGI_CUDA(cudaMemcpyAsync(d->bad, d->seen, sizeof *d->bad, cudaMemcpyHostToDevice, d->stream)) &&
+    memset(d->bad_copy, 0, sizeof *d->bad_copy);
+    d->bad_copy->min_position = TGI_NO_POSITION;
+    return TGI_CUDA(
+               cudaMemcpyAsync(d->bad_index, d->bad_copy, sizeof *d->bad_index, cudaMemcpyHostToDevice, d->stream)) &&
            TGI_CUDA(cudaStreamSynchronize(d->stream));
 }
 
+/* Initialises all of d except cuBLAS.  After a failure tgi_device_end releases what there is. */
 static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
 {
     cudaMemPool_t pool;
-    unsigned long long keep = ~0ull; /* freed memory stays in the pool */
+    unsigned long long keep = ~0ull; /* bytes of freed memory that the pool keeps for reuse: all */
     if (!TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, d->index)) ||
         !TGI_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep)) ||
         !TGI_CUDA(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
         !TGI_CUDA(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking)) ||
-        !TGI_CUDA(cudaEventCreateWithFlags(&d->order, cudaEventDisableTiming))) {
+        !TGI_CUDA(cudaEventCreateWithFlags(&d->event, cudaEventDisableTiming))) {
         return false;
     }
     for (int k = 0; k < 2; ++k) {
-        if (!TGI_CUDA(cudaHostAlloc((void **)&d->staging[k].data, TGI_STAGING, cudaHostAllocDefault)) ||
+        if (!TGI_CUDA(cudaHostAlloc((void **)&d->staging[k].data, TGI_STAGING_BYTES, cudaHostAllocDefault)) ||
             !TGI_CUDA(cudaEventCreateWithFlags(&d->staging[k].done, cudaEventDisableTiming))) {
             return false;
         }
     }
-    return TGI_CUDA(cudaHostAlloc((void **)&d->seen, sizeof *d->seen, cudaHostAllocDefault)) &&
-           TGI_CUDA(cudaMalloc((void **)&d->bad, sizeof *d->bad)) && tgi_clear_bad_index(S, d);
+    return TGI_CUDA(cudaHostAlloc((void **)&d->bad_copy, sizeof *d->bad_copy, cudaHostAllocDefault)) &&
+           TGI_CUDA(cudaMalloc((void **)&d->bad_index, sizeof *d->bad_index)) && tgi_clear_bad_index(S, d);
 }
 
-/* Gives back what there is of it. */
 static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
 {
     if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
     TGI_CUDA(cudaFree(d->workspace));
-    TGI_CUDA(cudaFree(d->bad));
-    TGI_CUDA(cudaFreeHost(d->seen));
+    TGI_CUDA(cudaFree(d->bad_index));
+    TGI_CUDA(cudaFreeHost(d->bad_copy));
     for (int k = 0; k < 2; ++k) {
         TGI_CUDA(cudaFreeHost(d->staging[k].data));
         if (d->staging[k].done) TGI_CUDA(cudaEventDestroy(d->staging[k].done));
     }
-    if (d->order) TGI_CUDA(cudaEventDestroy(d->order));
+    if (d->event) TGI_CUDA(cudaEventDestroy(d->event));
     if (d->copies) TGI_CUDA(cudaStreamDestroy(d->copies));
     if (d->stream) TGI_CUDA(cudaStreamDestroy(d->stream));
     memset(d, 0, sizeof *d);
 }
 
-/* The calling thread's part of a device, made current; NULL after recording an error. */
+/* Makes the device current and returns what the calling thread owns on it, initialised at the first call; NULL after
+   recording an error. */
 static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
@@ -187,38 +218,39 @@ static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
     return NULL;
 }
 
-/* An error for a bad index that a kernel has met since the last report; the stream is idle. */
+/* Records an error and returns false if a kernel has found a bad index since the last report.  The stream is idle. */
 static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *later)
 {
-    d->checked = false;
-    if (!TGI_CUDA(cudaMemcpyAsync(d->seen, d->bad, sizeof *d->bad, cudaMemcpyDeviceToHost, d->stream)) ||
+    d->index_checked = false;
+    if (!TGI_CUDA(cudaMemcpyAsync(d->bad_copy, d->bad_index, sizeof *d->bad_copy, cudaMemcpyDeviceToHost, d->stream)) ||
         !TGI_CUDA(cudaStreamSynchronize(d->stream))) {
         return false;
     }
-    const tgi_bad_index bad = *d->seen;
+    const tgi_bad_index bad = *d->bad_copy;
     if (!bad.found) return true;
     if (!tgi_clear_bad_index(S, d)) return false;
     return tgi_host_api.fail_later(
         S, TG_ERR_ARGUMENT, bad.op,
-        tgi_text_of_bad_index((tgi_index_message)bad.message, bad.at, bad.place, bad.axis, bad.size, later).text);
+        tgi_text_of_bad_index((tgi_index_message)bad.message, bad.value, bad.position, bad.axis, bad.size, later).text);
 }
 
-/* Waits for the stream, and reports what was found there. */
-static bool tgi_wait(tgi_thread *S, tgi_cuda_device *d)
+/* Waits for the thread's stream, and reports a bad index that was found there. */
+static bool tgi_stream_sync(tgi_thread *S, tgi_cuda_device *d)
 {
     tgi_host_api.count_wait(S, TG_DEV_CUDA, d->index);
     return TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
-           (!d->checked || tgi_report_bad_index(S, d, " (detected later)"));
+           (!d->index_checked || tgi_report_bad_index(S, d, " (detected later)"));
 }
 
-/* What is asked of a stream from now on comes after what the other one has been asked so far. */
-static bool tgi_order(tgi_thread *S, cudaStream_t later, const tgi_cuda_device *earlier, cudaStream_t stream)
+/* Further work of `stream` starts after the work that d's stream has been given so far; the host does not wait. */
+static bool tgi_stream_wait(tgi_thread *S, cudaStream_t stream, const tgi_cuda_device *d)
 {
-    return TGI_CUDA(cudaSetDevice(earlier->index)) && TGI_CUDA(cudaEventRecord(earlier->order, stream)) &&
-           TGI_CUDA(cudaStreamWaitEvent(later, earlier->order, 0));
+    return TGI_CUDA(cudaSetDevice(d->index)) && TGI_CUDA(cudaEventRecord(d->event, d->stream)) &&
+           TGI_CUDA(cudaStreamWaitEvent(stream, d->event, 0));
 }
 
-static void tgi_free_pinned(tgi_thread *S, void *data, cudaEvent_t event)
+/* Frees page-locked memory after the event, or at once if it is NULL. */
+static void tgi_pinned_destroy(tgi_thread *S, void *data, cudaEvent_t event)
 {
     if (event) TGI_CUDA(cudaEventSynchronize(event));
     if (event) TGI_CUDA(cudaEventDestroy(event));
@@ -231,7 +263,7 @@ static int tgi_cuda_device_count(void)
 {
     int count = 0;
     if (cudaGetDeviceCount(&count) == cudaSuccess) return count < TGI_MAX_DEVICES ? count : (int)TGI_MAX_DEVICES;
-    cudaGetLastError(); /* no driver or no device is no error here */
+    cudaGetLastError(); /* without a driver or a device there are 0 devices, which is no error */
     return 0;
 }
 
@@ -268,14 +300,14 @@ static void tgi_cuda_thread_end(tgi_thread *S)
     for (int index = 0; index < TGI_MAX_DEVICES; ++index) {
         tgi_cuda_device *d = &tgi_this_cuda.device[index];
         if (!d->ready || !TGI_CUDA(cudaSetDevice(index))) continue;
-        tgi_wait(S, d);
+        tgi_stream_sync(S, d);
         TGI_CUDA(cudaStreamSynchronize(d->copies));
         tgi_device_end(S, d);
     }
     while (tgi_this_cuda.pinned) {
         tgi_pinned *p = tgi_this_cuda.pinned;
         tgi_this_cuda.pinned = p->next;
-        tgi_free_pinned(S, p->data, p->event);
+        tgi_pinned_destroy(S, p->data, p->event);
         tgi_host_api.give_back(S, p, sizeof *p);
     }
     tgi_this_cuda.current = 0;
@@ -283,8 +315,9 @@ static void tgi_cuda_thread_end(tgi_thread *S)
 
 /* ---- device memory ---- */
 
-/* All device memory comes from here, in the stream's order.  TG_CUDA_PASS_THROUGH: one cudaMalloc each, so that a
-   memory checker sees every overrun. */
+/* All device memory is allocated and freed here, in the order of the stream: the work after the call may use it, and
+   the work before may still use what is freed.  With TG_CUDA_PASS_THROUGH each block is a cudaMalloc of its own, so
+   that a memory checker finds every access outside of it. */
 static cudaError_t tgi_device_malloc(cudaStream_t stream, void **data, size_t bytes)
 {
 #ifdef TG_CUDA_PASS_THROUGH
@@ -305,7 +338,8 @@ static cudaError_t tgi_device_free(tgi_cuda_device *d, void *data)
 #endif
 }
 
-/* NULL without an error record when there is none, also after the pool has given back what it kept. */
+/* Returns NULL without recording an error if the device has no memory left, even after the pool has released what it
+   kept for reuse. */
 static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
@@ -329,7 +363,7 @@ static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_cop
     return tgi_cuda_ok(S, status, "cudaMallocAsync", __LINE__) ? data : NULL;
 }
 
-/* Needs no current device, so that as little as possible can keep memory from going back. */
+/* Does not make the device current: each call less is one less that can fail and so leak the memory. */
 static void tgi_cuda_release(tgi_thread *S, int index, void *data, size_t bytes)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
@@ -350,8 +384,8 @@ static int64_t tgi_cuda_cached(tgi_thread *S, int index)
 
 /* ---- copies ---- */
 
-/* Until an event: a wait only if it has not come yet. */
-static bool tgi_until(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t event)
+/* Waits for an event; tg_op_waits counts it only if the event has not happened yet. */
+static bool tgi_wait_event(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t event)
 {
     const cudaError_t status = cudaEventQuery(event);
     if (status != cudaErrorNotReady) return tgi_cuda_ok(S, status, "cudaEventQuery", __LINE__);
@@ -360,16 +394,17 @@ static bool tgi_until(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t event
     return TGI_CUDA(cudaEventSynchronize(event));
 }
 
-/* Asynchronous copies must be from and to page-locked memory: others go by way of the staging memory, one half of which
-   is filled while the other is on its way. */
+/* Copies through the two staging buffers in turn: one is filled while the other is on its way to the device.  The host
+   memory may be used again when this returns. */
 static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
     if (!d) return false;
     for (size_t done = 0, part; done < bytes; done += part) {
-        const tgi_staging *s = &d->staging[d->turn = 1 - d->turn];
-        part = bytes - done < TGI_STAGING ? bytes - done : (size_t)TGI_STAGING;
-        if (!tgi_until(S, d, s->done)) return false;
+        d->last_staging = 1 - d->last_staging;
+        const tgi_staging *s = &d->staging[d->last_staging];
+        part = bytes - done < TGI_STAGING_BYTES ? bytes - done : (size_t)TGI_STAGING_BYTES;
+        if (!tgi_wait_event(S, d, s->done)) return false;
         memcpy(s->data, (const char *)host + done, part);
         if (!TGI_CUDA(cudaMemcpyAsync((char *)dst + done, s->data, part, cudaMemcpyHostToDevice, d->stream)) ||
             !TGI_CUDA(cudaEventRecord(s->done, d->stream))) {
@@ -379,27 +414,34 @@ static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *hos
     return true;
 }
 
+/* The same the other way.  Waits for the device, and so reports a bad index. */
 static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    const size_t parts = (bytes + TGI_STAGING - 1) / TGI_STAGING;
+    const size_t parts = (bytes + TGI_STAGING_BYTES - 1) / TGI_STAGING_BYTES;
     if (!d) return false;
-    for (size_t k = 0; k <= parts && parts > 0; ++k) { /* part k sets out, part k - 1 is taken */
-        const size_t size = k + 1 < parts ? (size_t)TGI_STAGING : bytes - k * TGI_STAGING;
-        if (k < parts && (!TGI_CUDA(cudaMemcpyAsync(d->staging[k % 2].data, (const char *)src + k * TGI_STAGING, size,
-                                                    cudaMemcpyDeviceToHost, d->stream)) ||
-                          !TGI_CUDA(cudaEventRecord(d->staging[k % 2].done, d->stream)))) {
-            return false;
+    for (size_t k = 0; k <= parts && parts > 0; ++k) { /* starts the copy of part k, then finishes part k - 1 */
+        if (k < parts) {
+            const tgi_staging *s = &d->staging[k % 2];
+            const size_t offset = k * TGI_STAGING_BYTES, left = bytes - offset;
+            const size_t size = left < TGI_STAGING_BYTES ? left : (size_t)TGI_STAGING_BYTES;
+            if (!TGI_CUDA(
+                    cudaMemcpyAsync(s->data, (const char *)src + offset, size, cudaMemcpyDeviceToHost, d->stream)) ||
+                !TGI_CUDA(cudaEventRecord(s->done, d->stream))) {
+                return false;
+            }
         }
-        if (k == 0) continue;
-        if (!tgi_until(S, d, d->staging[(k - 1) % 2].done)) return false;
-        memcpy((char *)host + (k - 1) * TGI_STAGING, d->staging[(k - 1) % 2].data,
-               k < parts ? (size_t)TGI_STAGING : bytes - (k - 1) * TGI_STAGING);
+        if (k > 0) {
+            const tgi_staging *s = &d->staging[(k - 1) % 2];
+            const size_t offset = (k - 1) * TGI_STAGING_BYTES;
+            if (!tgi_wait_event(S, d, s->done)) return false;
+            memcpy((char *)host + offset, s->data, k < parts ? (size_t)TGI_STAGING_BYTES : bytes - offset);
+        }
     }
-    return !d->checked || tgi_report_bad_index(S, d, " (detected later)");
+    return !d->index_checked || tgi_report_bad_index(S, d, " (detected later)");
 }
 
-/* One element travels with the launch. */
+/* Stores one element, whose bits come as an argument of the kernel: no copy is needed.  One thread. */
 static __global__ void tgi_store_element(void *to, uint64_t bits, int64_t size)
 {
     if (size == 8)
@@ -416,20 +458,21 @@ static bool tgi_cuda_put_element(tgi_thread *S, int index, void *dst, const void
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
     uint64_t bits = 0;
-    memcpy(&bits, host, bytes); /* hosts of GPUs are little-endian */
+    memcpy(&bits, host, bytes); /* the host is little-endian, as all hosts of GPUs are */
     return d && tgi_launch(S, d, tgi_store_element, 1, 1, dst, bits, (int64_t)bytes);
 }
 
-/* On the source's stream, once the target's has what it is written to; the target goes on when it is done. */
+/* The copy runs on the source's stream, after the target's work so far (which may still use dst); the target's further
+   work waits for it. */
 static bool tgi_cuda_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     const tgi_cuda_device *target = tgi_device_for(S, to), *source = target ? tgi_device_for(S, from) : NULL;
-    if (!source || !tgi_order(S, source->stream, target, target->stream) || !TGI_CUDA(cudaSetDevice(from)) ||
+    if (!source || !tgi_stream_wait(S, source->stream, target) || !TGI_CUDA(cudaSetDevice(from)) ||
         !TGI_CUDA(cudaMemcpyPeerAsync(dst, to, src, from, bytes, source->stream))) {
         return false;
     }
-    if (tgi_order(S, target->stream, source, source->stream)) return true;
-    TGI_CUDA(cudaStreamSynchronize(source->stream)); /* dst will be given back on the target's stream */
+    if (tgi_stream_wait(S, target->stream, source)) return true;
+    TGI_CUDA(cudaStreamSynchronize(source->stream)); /* dst will be freed on the target's stream, which does not wait */
     return false;
 }
 
@@ -438,7 +481,7 @@ static bool tgi_cuda_peer_copy(tgi_thread *S, int to, void *dst, int from, const
 static bool tgi_cuda_synchronize(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_wait(S, d) && TGI_CUDA(cudaStreamSynchronize(d->copies));
+    return d && tgi_stream_sync(S, d) && TGI_CUDA(cudaStreamSynchronize(d->copies));
 }
 
 static bool tgi_cuda_device_sync(tgi_thread *S, int index)
@@ -449,9 +492,9 @@ static bool tgi_cuda_device_sync(tgi_thread *S, int index)
     return TGI_CUDA(cudaDeviceSynchronize());
 }
 
-/* ---- page-locked memory, and copies that overtake ---- */
+/* ---- page-locked memory and the copy stream ---- */
 
-/* Locking pages is slow: blocks of sizes of a power of two are kept. */
+/* Locking pages is slow, so blocks are kept for reuse; their sizes are powers of two, so that many fit. */
 static size_t tgi_pinned_size(size_t bytes)
 {
     size_t size = 4096;
@@ -459,7 +502,7 @@ static size_t tgi_pinned_size(size_t bytes)
     return size;
 }
 
-/* A block that is free by now, or a new one. */
+/* Returns a kept block of this size whose event has happened, or a new one. */
 static void *tgi_cuda_alloc_pinned(tgi_thread *S, size_t bytes)
 {
     const size_t size = tgi_pinned_size(bytes);
@@ -483,7 +526,7 @@ static void tgi_cuda_free_pinned(tgi_thread *S, void *data, size_t bytes, void *
 {
     tgi_pinned *p = (tgi_pinned *)tgi_host_api.take(S, sizeof *p);
     if (!p) {
-        tgi_free_pinned(S, data, (cudaEvent_t)event);
+        tgi_pinned_destroy(S, data, (cudaEvent_t)event);
         return;
     }
     p->data = data;
@@ -502,7 +545,7 @@ static bool tgi_cuda_start_upload(tgi_thread *S, int index, void *dst, const voi
 static bool tgi_cuda_start_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_order(S, d->copies, d, d->stream) &&
+    return d && tgi_stream_wait(S, d->copies, d) &&
            TGI_CUDA(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, d->copies));
 }
 
@@ -528,13 +571,14 @@ static bool tgi_cuda_event_wait(tgi_thread *S, int index, void *event)
 static bool tgi_cuda_event_sync(tgi_thread *S, int index, void *event)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_until(S, d, (cudaEvent_t)event) && (!d->checked || tgi_wait(S, d));
+    return d && tgi_wait_event(S, d, (cudaEvent_t)event) && (!d->index_checked || tgi_stream_sync(S, d));
 }
 
 static void tgi_cuda_event_destroy(tgi_thread *S, void *event) { TGI_CUDA(cudaEventDestroy((cudaEvent_t)event)); }
 
-/* Memory that a kernel needs meanwhile; NULL after recording an error. */
-static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int64_t count, size_t size)
+/* Scratch memory for a kernel, [count] of `size` bytes; NULL after recording an error.  The caller releases it once it
+   has launched the kernel. */
+static void *tgi_scratch_alloc(tgi_thread *S, tgi_cuda_device *d, const char *op, int64_t count, size_t size)
 {
     const size_t bytes = (size_t)count * size;
     void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
@@ -547,7 +591,11 @@ static void *tgi_scratch(tgi_thread *S, tgi_cuda_device *d, const char *op, int6
 
 /* ======== What kernels share ====================================================================================== */
 
-/* An element of any dtype as a float, a double or an int64_t, and back, by the table of element types. */
+/* ---- one element of any dtype ----
+
+   tgi_load_as<real>(dtype, at) is the element at an address as a float, a double or an int64_t, and tgi_store_as(dtype,
+   at, x) stores one.  Each is a switch with a case for each row of the table of element types, TGI_ELEMENTS.  Where the
+   dtype is a template argument, the compiler leaves only the one case. */
 enum {
     TGI_AS_f32 = TG_F32,
     TGI_AS_f64 = TG_F64,
@@ -559,63 +607,63 @@ enum {
     TGI_AS_b8 = TG_BOOL
 };
 
-#define TGI_TAKE_VALUE(name, type, value, ...) \
-    case TGI_AS_##name: {                      \
-        const type x = *(const type *)at;      \
-        return (real)(value);                  \
+#define TGI_LOAD_REAL(name, type, value, ...) \
+    case TGI_AS_##name: {                     \
+        const type x = *(const type *)at;     \
+        return (real)(value);                 \
     }
-#define TGI_TAKE_WHOLE(name, type, value, whole, ...) \
-    case TGI_AS_##name: {                             \
-        const type x = *(const type *)at;             \
-        return (int64_t)(whole);                      \
+#define TGI_LOAD_I64(name, type, value, whole, ...) \
+    case TGI_AS_##name: {                           \
+        const type x = *(const type *)at;           \
+        return (int64_t)(whole);                    \
     }
 template <class real> __device__ inline real tgi_load_as(tg_dtype dtype, const void *at)
 {
     switch ((int)dtype) {
-        TGI_ELEMENTS(TGI_TAKE_VALUE)
+        TGI_ELEMENTS(TGI_LOAD_REAL)
     }
     return 0;
 }
 template <> __device__ inline int64_t tgi_load_as<int64_t>(tg_dtype dtype, const void *at)
 {
     switch ((int)dtype) {
-        TGI_ELEMENTS(TGI_TAKE_WHOLE)
+        TGI_ELEMENTS(TGI_LOAD_I64)
     }
     return 0;
 }
 
-#define TGI_PUT_F32(name, type, value, whole, from_f32, from_f64, from_i64) \
-    case TGI_AS_##name:                                                     \
-        *(type *)at = (type)(from_f32);                                     \
+#define TGI_STORE_F32(name, type, value, whole, from_f32, from_f64, from_i64) \
+    case TGI_AS_##name:                                                       \
+        *(type *)at = (type)(from_f32);                                       \
         break;
-#define TGI_PUT_F64(name, type, value, whole, from_f32, from_f64, from_i64) \
-    case TGI_AS_##name:                                                     \
-        *(type *)at = (type)(from_f64);                                     \
+#define TGI_STORE_F64(name, type, value, whole, from_f32, from_f64, from_i64) \
+    case TGI_AS_##name:                                                       \
+        *(type *)at = (type)(from_f64);                                       \
         break;
-#define TGI_PUT_I64(name, type, value, whole, from_f32, from_f64, from_i64) \
+#define TGI_STORE_I64(name, type, value, whole, from_f32, from_f64, from_i64) \
     case TGI_AS_##name: *(type *)at = (type)(from_i64); break;
 __device__ inline void tgi_store_as(tg_dtype dtype, void *at, float x)
 {
     switch ((int)dtype) {
-        TGI_ELEMENTS(TGI_PUT_F32)
+        TGI_ELEMENTS(TGI_STORE_F32)
     }
 }
 __device__ inline void tgi_store_as(tg_dtype dtype, void *at, double x)
 {
     switch ((int)dtype) {
-        TGI_ELEMENTS(TGI_PUT_F64)
+        TGI_ELEMENTS(TGI_STORE_F64)
     }
 }
 __device__ inline void tgi_store_as(tg_dtype dtype, void *at, int64_t x)
 {
     switch ((int)dtype) {
-        TGI_ELEMENTS(TGI_PUT_I64)
+        TGI_ELEMENTS(TGI_STORE_I64)
     }
 }
 
-__device__ inline bool tgi_floating(tg_dtype dtype) { return (int)dtype <= (int)TG_F16; }
-static bool tgi_is_floating(tg_dtype dtype) { return tgi_dtypes[dtype].floating; }
+__host__ __device__ inline bool tgi_is_floating(tg_dtype dtype) { return (int)dtype <= (int)TG_F16; }
 
+/* tgi_bytes_of, for kernels. */
 __device__ inline int64_t tgi_size_of(tg_dtype dtype)
 {
     switch (dtype) {
@@ -631,10 +679,10 @@ __device__ inline int64_t tgi_size_of(tg_dtype dtype)
 
 __device__ inline bool tgi_is_true(tg_dtype dtype, const void *at)
 {
-    return tgi_floating(dtype) ? tgi_load_as<double>(dtype, at) != 0 : tgi_load_as<int64_t>(dtype, at) != 0;
+    return tgi_is_floating(dtype) ? tgi_load_as<double>(dtype, at) != 0 : tgi_load_as<int64_t>(dtype, at) != 0;
 }
 
-/* The bits of one element, unchanged. */
+/* Copies one element of `size` bytes without changing its bits. */
 __device__ inline void tgi_copy_element(void *to, const void *from, int64_t size)
 {
     switch ((int)size) {
@@ -645,7 +693,7 @@ __device__ inline void tgi_copy_element(void *to, const void *from, int64_t size
     }
 }
 
-/* How a dtype is stored, and what it is computed in. */
+/* tgi_stored<dtype>::type is how an element is stored, tgi_computed<dtype>::type what kernels compute with it in. */
 template <int dtype> struct tgi_stored;
 #define TGI_STORED(name, stored, ...)              \
     template <> struct tgi_stored<TGI_AS_##name> { \
@@ -666,38 +714,44 @@ template <> struct tgi_computed<TG_F64> {
     typedef double type;
 };
 
-/* Elements that are loaded and stored together, in at most 16 bytes; the host sees to it that they are aligned. */
-enum { TGI_PACK = 16 };
+/* ---- packs ---- */
+
+/* A pack is `width` neighbouring elements that are loaded and stored by one instruction: 16 bytes at most, aligned to
+   their size.  The host checks the alignment before it launches a kernel that uses packs (tgi_packs_of). */
+enum { TGI_PACK_BYTES = 16 };
 template <int dtype, int width> struct alignas(sizeof(typename tgi_stored<dtype>::type) * width) tgi_pack {
     typename tgi_stored<dtype>::type x[width];
 };
-#ifndef CUDASIM_CHECK_ALIGNED /* the simulator's */
+#ifndef CUDASIM_CHECK_ALIGNED /* defined by the simulator in tests/cudasim */
 #define CUDASIM_CHECK_ALIGNED(at, alignment) ((void)0)
 #endif
 
-template <class pack> __device__ inline pack tgi_load(const void *at)
+template <class pack> __device__ inline pack tgi_load_pack(const void *at)
 {
     CUDASIM_CHECK_ALIGNED(at, alignof(pack));
     return *(const pack *)at;
 }
 
-template <class pack> __device__ inline void tgi_store(void *at, const pack &x)
+template <class pack> __device__ inline void tgi_store_pack(void *at, const pack &x)
 {
     CUDASIM_CHECK_ALIGNED(at, alignof(pack));
     *(pack *)at = x;
 }
 
-/* How many packs of `width` elements can be taken of the first operands; none if one of them is not aligned. */
+/* The number of whole packs of `width` elements in each of the first operands; 0 if one of them is not aligned. */
 static int64_t tgi_packs_of(const tgi_iter *iter, int operands, int64_t width)
 {
     for (int k = 0; k < operands; ++k) {
-        if ((uintptr_t)iter->data[k] % TGI_PACK) return 0;
+        if ((uintptr_t)iter->data[k] % TGI_PACK_BYTES) return 0;
     }
     return iter->numel / width;
 }
 
-/* The addresses of element `element` in the iterator's first N operands.  The loop has a constant length, or the
-   iterator would be copied to each thread's own memory to be indexed. */
+/* ---- addresses ---- */
+
+/* The addresses of element number `element` in the iterator's first N operands: divides the number into one index per
+   dim, the last dim first.  The loop over dims has a constant length and is unrolled, because arrays that are indexed
+   by a variable would be copied from the kernel's parameters to local memory. */
 template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &iter, int64_t element, char *(&at)[N])
 {
 #pragma unroll
@@ -706,10 +760,10 @@ template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &it
     for (int d = TG_MAX_DIMS - 1; d >= 0; --d) {
         if (d >= iter.ndim) continue;
         int64_t index = element;
-        if (d > 0 && (uint64_t)(element | iter.dim[d]) >> 32 == 0) { /* most often; far cheaper than 64 bits */
-            const uint32_t rest = (uint32_t)element / (uint32_t)iter.dim[d];
-            index = (uint32_t)element - rest * (uint32_t)iter.dim[d];
-            element = rest;
+        if (d > 0 && (uint64_t)(element | iter.dim[d]) >> 32 == 0) { /* usual; 64-bit division is much slower */
+            const uint32_t quotient = (uint32_t)element / (uint32_t)iter.dim[d];
+            index = (uint32_t)element - quotient * (uint32_t)iter.dim[d];
+            element = quotient;
         } else if (d > 0) {
             index = element % iter.dim[d];
             element /= iter.dim[d];
@@ -719,7 +773,10 @@ template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &it
     }
 }
 
-/* The kinds of reduction as types: identity and combination, for double and for int64_t. */
+/* ---- over the threads of a block ---- */
+
+/* Each kind of reduction as a type with its identity and the combination of two values, for double and for int64_t:
+   tgi_combine_sum::two(a, x) is a + x. */
 #define TGI_COMBINE(name, identity_f64, combination_f64, identity_i64, combination_i64)            \
     struct tgi_combine_##name {                                                                    \
         __device__ static double identity(double) { return (double)(identity_f64); }               \
@@ -729,52 +786,72 @@ template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &it
     };
 TGI_REDUCTIONS(TGI_COMBINE)
 
-/* One number per thread of a block, combined in a fixed tree; every thread of the block calls it and
-   gets the result. */
+/* Combines one value per thread of the block, in a fixed order: first the 32 lanes of each warp, then the warps'
+   results.  All threads of the block call it, and all get the result. */
 template <class combine, class T> __device__ inline T tgi_block_combine(T a)
 {
-    __shared__ T part[32];
+    __shared__ T part[32]; /* one result per warp */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
-    for (int apart = 16; apart > 0; apart /= 2) a = combine::two(a, __shfl_xor_sync(TGI_ALL_LANES, a, apart));
-    __syncthreads(); /* part may still be read from the call before */
+    for (int offset = 16; offset > 0; offset /= 2) a = combine::two(a, __shfl_xor_sync(TGI_FULL_MASK, a, offset));
+    __syncthreads(); /* other warps may still read part in the call before */
     if (lane == 0) part[warp] = a;
     __syncthreads();
     a = lane < warps ? part[lane] : combine::identity(T());
-    for (int apart = 16; apart > 0; apart /= 2) a = combine::two(a, __shfl_xor_sync(TGI_ALL_LANES, a, apart));
+    for (int offset = 16; offset > 0; offset /= 2) a = combine::two(a, __shfl_xor_sync(TGI_FULL_MASK, a, offset));
     return a;
 }
 
 __device__ inline double tgi_block_sum(double x) { return tgi_block_combine<tgi_combine_sum>(x); }
 
+/* Inclusive scan over the block, after Hillis and Steele (1986): thread t gets x_0 + .. + x_t, of the threads' x, and
+   *total is the sum of all.  All threads of the block call it. */
+template <class T> __device__ inline T tgi_block_scan(T x, T *total)
+{
+    __shared__ T part[2][TGI_BLOCK]; /* each step reads one and writes the other */
+    const int t = (int)threadIdx.x, threads = (int)blockDim.x;
+    int now = 0;
+    __syncthreads(); /* other threads may still read part in the call before */
+    part[0][t] = x;
+    for (int offset = 1; offset < threads; offset *= 2, now = 1 - now) {
+        __syncthreads();
+        part[1 - now][t] = t < offset ? part[now][t] : tgi_combine_sum::two(part[now][t - offset], part[now][t]);
+    }
+    __syncthreads();
+    *total = part[now][threads - 1];
+    return part[now][t];
+}
+
 /* ======== Elementwise ============================================================================================= */
 
 /* ---- sin, cos, tan ----
 
-   CUDA's own keep what they know of a large number in local memory; these stay in registers, and are within 1 ulp, tan
-   within 2, for every float and double. */
+   CUDA's functions use local memory to reduce large arguments.  These use registers only.  Their error is at most 1
+   ulp, that of tan 2 ulp, for every float and double. */
 
-/* 2 / pi in bits: the first word stands before the point. */
+/* The bits of 2 / pi: 64 before the binary point (all zero), then those after it. */
 static __constant__ const uint64_t tgi_two_over_pi[20] = {
     0x0000000000000000, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561,
     0xb7246e3a424dd2e0, 0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41,
     0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f, 0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7,
     0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab};
 
-/* 64 of these bits, from bit `from` on. */
+/* 64 of these bits, beginning with bit `from`. */
 __device__ inline uint64_t tgi_two_over_pi_bits(int from)
 {
     const uint64_t first = tgi_two_over_pi[from / 64], next = tgi_two_over_pi[from / 64 + 1];
     return first << (from % 64) | next >> 1 >> (63 - from % 64);
 }
 
-/* x = quarters * pi / 2 + hi + lo, but for whole turns; |hi| is at most pi / 4. */
+/* An angle as quarters * pi / 2 + hi + lo, up to a multiple of 2 pi; |hi| is at most pi / 4, and lo holds the bits
+   of the angle that do not fit in hi. */
 template <class real> struct tgi_angle {
     real hi, lo;
     int quarters;
 };
 
-/* Payne and Hanek (1983): x is m * 2^e, and of 2 / pi only those bits are multiplied by m that do not make whole turns
-   and are not lost behind the point. */
+/* Argument reduction after Payne and Hanek (1983).  x is m * 2^e with an integer m, and x * 2 / pi is the angle in
+   quarters of a turn.  The bits of 2 / pi that would only add multiples of 2 pi, and those too small to matter, are
+   left out of the product with m: 192 bits remain. */
 template <class real> __device__ inline tgi_angle<real> tgi_angle_of(real x)
 {
     const bool single = sizeof(real) == sizeof(float);
@@ -782,28 +859,28 @@ template <class real> __device__ inline tgi_angle<real> tgi_angle_of(real x)
     const uint64_t bits = single ? __float_as_uint((float)x) : (uint64_t)__double_as_longlong((double)x);
     const uint64_t one = (uint64_t)1 << (digits - 1), m = (bits & (one - 1)) | one;
     const int exponent = (int)(bits >> (digits - 1)) & (2 * bias + 1);
-    tgi_angle<real> y = {exponent > 2 * bias ? x - x : x, 0 * x, 0}; /* infinity gives NaN; 0 keeps its sign */
-    if (exponent < bias - 1 || exponent > 2 * bias) return y;        /* below 1/2 nothing is taken away */
+    tgi_angle<real> y = {exponent > 2 * bias ? x - x : x, 0 * x, 0}; /* infinity gives NaN; -0 stays -0 */
+    if (exponent < bias - 1 || exponent > 2 * bias) return y;        /* |x| < 1/2 needs no reduction */
     const int from = exponent - bias - digits + 63;
     const uint64_t middle = tgi_two_over_pi_bits(from + 64), carried = __umul64hi(m, tgi_two_over_pi_bits(from + 128));
-    uint64_t low = m * middle + carried; /* 2 bits of quarters, then 62 + 64 behind the point */
+    uint64_t low = m * middle + carried; /* high and low: 2 bits of quarters, then 62 + 64 bits after the point */
     uint64_t high = m * tgi_two_over_pi_bits(from) + __umul64hi(m, middle) + (low < carried);
-    y.quarters = (int)((high + ((uint64_t)1 << 61)) >> 62); /* the nearest */
+    y.quarters = (int)((high + ((uint64_t)1 << 61)) >> 62); /* rounded to nearest */
     high -= (uint64_t)y.quarters << 62;
-    const bool below = high >> 63 != 0;
-    if (below) high = ~high, low = ~low;
+    const bool negative = high >> 63 != 0; /* the nearest quarter is above the angle */
+    if (negative) high = ~high, low = ~low;
     const int zeros = __clzll((long long)(high | 1)), rest = 64 - digits;
     const uint64_t radians = __umul64hi(high << zeros | low >> 1 >> (63 - zeros), 0xc90fdaa22168c235); /* pi / 2 */
     const real power = single ? (real)tgi_float_of_bits((uint32_t)(66 - zeros) << 23) /* 2^(-61 - zeros) */
                               : (real)__longlong_as_double((long long)(962 - zeros) << 52);
-    const real unit = below != (x < 0) ? -power : power;
+    const real unit = negative != (x < 0) ? -power : power;
     y.hi = (real)(radians >> rest << rest) * unit;
     y.lo = (real)(radians & (((uint64_t)1 << rest) - 1)) * unit;
     if (x < 0) y.quarters = -y.quarters;
     return y;
 }
 
-/* 1 / n! - x / (n + 2)! + x^2 / (n + 4)! - .. x^.. / last! */
+/* The polynomial 1 / n! - x / (n + 2)! + x^2 / (n + 4)! - .., up to the term with 1 / last! */
 __device__ constexpr double tgi_factorial(int n) { return n < 2 ? 1 : n * tgi_factorial(n - 1); }
 template <int n, int last, class real> __device__ inline real tgi_series(real x)
 {
@@ -814,7 +891,7 @@ template <int n, int last, class real> __device__ inline real tgi_series(real x)
         return (real)first;
 }
 
-/* The sine of hi + lo + quarters * pi / 2: Taylor's series of the sine or the cosine. */
+/* The sine of hi + lo + quarters * pi / 2, by Taylor's series of the sine (even quarters) or the cosine (odd). */
 template <class real> __device__ inline real tgi_sin_of(const tgi_angle<real> &x, int quarters)
 {
     constexpr int last = sizeof(real) == sizeof(float) ? 9 : 17;
@@ -845,7 +922,7 @@ template <class real> __device__ inline real tgi_cuda_tan(real x)
     return tgi_sin_of(angle, angle.quarters) / tgi_sin_of(angle, angle.quarters + 1);
 }
 
-/* The words of the op table. */
+/* The formulas of the op table use these names. */
 #undef tgi_sin
 #undef tgi_cos
 #undef tgi_tan
@@ -853,7 +930,13 @@ template <class real> __device__ inline real tgi_cuda_tan(real x)
 #define tgi_cos tgi_cuda_cos
 #define tgi_tan tgi_cuda_tan
 
-/* The rows of the op table as types: tgi_formula<TGI_OP_exp, float>::of(x, ..) is y. */
+/* ---- map: the ops of the op table ---- */
+
+/* Each row of the op table as a type: tgi_formula<TGI_OP_exp, float>::of(x, ..) is y.  `exists` is 0 where the op has
+   no formula for the type.  An op has one to three inputs, x or a, b or a, b, c, and two numbers, s and t.
+
+   TGI_FORMULA defines the type of one row for one dtype.  TGI_FORMULAS_FLOATS, _ANY and _TEST define those of a row of
+   this kind: for float and double, also for int64_t, and with a bool as the result. */
 template <int op, class real> struct tgi_formula {
     enum { exists = 0 };
 };
@@ -895,13 +978,13 @@ TGI_BINARY_OPS(TGI_FORMULAS_AB)
 TGI_TERNARY_OPS(TGI_FORMULAS_ABC)
 TGI_MASK_OPS(TGI_FORMULAS_AB)
 
-/* Rows by the number of their inputs. */
+/* The rows of the op table by the number of their inputs. */
 #define TGI_OPS_OF_1(OP) TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP)
 #define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_MASK_OPS(OP)
 #define TGI_OPS_OF_3(OP) TGI_TERNARY_OPS(OP)
 
-/* y[n] = formula(a[n], b[n], c[n]): all side by side, inputs of one dtype; y may be an input.  First `packs` packs, of
-   16 bytes in the wider dtype, and the rest by elements. */
+/* y[i] = formula(a[i], b[i], c[i]) for `width` elements from i on.  a, b, c, y [n], all contiguous; the inputs have one
+   dtype, `from`; y may be one of them. */
 template <class formula, int inputs, int from, int to, int width>
 __device__ inline void tgi_map_pack(int64_t i, void *y, const void *a, const void *b, const void *c, double s, double t)
 {
@@ -909,39 +992,43 @@ __device__ inline void tgi_map_pack(int64_t i, void *y, const void *a, const voi
     typedef typename tgi_stored<from>::type stored;
     typedef tgi_pack<from, width> pack;
     tgi_pack<to, width> py;
-    const pack pa = tgi_load<pack>((const stored *)a + i);
-    const pack pb = inputs > 1 ? tgi_load<pack>((const stored *)b + i) : pa;
-    const pack pc = inputs > 2 ? tgi_load<pack>((const stored *)c + i) : pa;
+    const pack pa = tgi_load_pack<pack>((const stored *)a + i);
+    const pack pb = inputs > 1 ? tgi_load_pack<pack>((const stored *)b + i) : pa;
+    const pack pc = inputs > 2 ? tgi_load_pack<pack>((const stored *)c + i) : pa;
 #pragma unroll
     for (int k = 0; k < width; ++k) {
         const real x[3] = {tgi_load_as<real>((tg_dtype)from, &pa.x[k]), tgi_load_as<real>((tg_dtype)from, &pb.x[k]),
                            tgi_load_as<real>((tg_dtype)from, &pc.x[k])};
         tgi_store_as((tg_dtype)to, &py.x[k], (real)formula::of(x[0], x[1], x[2], s, t));
     }
-    tgi_store((typename tgi_stored<to>::type *)y + i, py);
+    tgi_store_pack((typename tgi_stored<to>::type *)y + i, py);
 }
 
+/* The same for all n elements: one thread per pack, then one thread per element that is left. */
 template <class formula, int inputs, int from, int to, int width>
 __global__ void tgi_map_flat(int64_t n, int64_t packs, void *y, const void *a, const void *b, const void *c, double s,
                              double t)
 {
     const int64_t done = packs * width;
-    TGI_EACH(i, packs) tgi_map_pack<formula, inputs, from, to, width>(i * width, y, a, b, c, s, t);
-    TGI_EACH(i, n - done) tgi_map_pack<formula, inputs, from, to, 1>(done + i, y, a, b, c, s, t);
+    for (int64_t i = tgi_grid_thread(); i < packs; i += tgi_grid_size())
+        tgi_map_pack<formula, inputs, from, to, width>(i * width, y, a, b, c, s, t);
+    for (int64_t i = done + tgi_grid_thread(); i < n; i += tgi_grid_size())
+        tgi_map_pack<formula, inputs, from, to, 1>(i, y, a, b, c, s, t);
 }
 
+/* A pack has 16 bytes in the wider dtype of input and output.  Inputs that the op does not have are the first one. */
 template <class formula, int inputs, int from, int to>
 static bool tgi_launch_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t)
 {
     constexpr size_t x = sizeof(typename tgi_stored<from>::type), y = sizeof(typename tgi_stored<to>::type);
-    constexpr int width = (int)(TGI_PACK / (x > y ? x : y));
+    constexpr int width = (int)(TGI_PACK_BYTES / (x > y ? x : y));
     const int64_t n = iter->numel, packs = tgi_packs_of(iter, 1 + inputs, width);
     return tgi_launch_each(S, d, tgi_map_flat<formula, inputs, from, to, width>, packs ? packs : n, n, packs,
                            iter->data[0], iter->data[1], iter->data[inputs > 1 ? 2 : 1], iter->data[inputs > 2 ? 3 : 1],
                            s, t);
 }
 
-/* The same over strided operands of any dtype: one kernel for all ops with as many inputs. */
+/* The formula of op number `op`, chosen when the kernel runs. */
 template <class real, int inputs>
 __device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, double t)
 {
@@ -966,10 +1053,11 @@ __device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, 
     return 0;
 }
 
+/* y[i] = formula(a[i], b[i], c[i]), one thread per element.  Operands of any strides and dtypes: iter's 0 is y, then
+   come the inputs.  One kernel serves all ops with as many inputs. */
 template <class real, int inputs> __global__ void tgi_map_strided(tgi_iter iter, int op, double s, double t)
 {
-    TGI_EACH(i, iter.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[inputs + 1];
         tgi_element_addresses(iter, i, at);
         const real a = tgi_load_as<real>(iter.dtype[1], at[1]);
@@ -979,7 +1067,8 @@ template <class real, int inputs> __global__ void tgi_map_strided(tgi_iter iter,
     }
 }
 
-/* The same with the inputs' dtype known only now: `compute`, or one of 16 bits. */
+/* Chooses the kernel for contiguous operands by the inputs' dtype: `compute`, or with f32 one of 16 bits.  A test (its
+   result is smaller than its inputs) gives bool. */
 template <class formula, int compute, int inputs>
 static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t)
 {
@@ -992,6 +1081,8 @@ static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_ite
     return tgi_launch_flat<formula, inputs, compute, to>(S, d, iter, s, t);
 }
 
+/* map in one compute dtype: one kernel per op where all operands are contiguous and the inputs have one dtype, else the
+   kernel for any strides and dtypes. */
 template <int compute>
 static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_iter *iter)
 {
@@ -1048,34 +1139,36 @@ static bool tgi_cuda_map(tgi_thread *S, const tgi_loop *loop)
     return tgi_map_as<TG_I64>(S, d, loop, &iter);
 }
 
-/* y = x: bits unchanged, by elements of 1, 2, 4 or 8 bytes. */
+/* ---- copy, fill ---- */
+
+/* y = x of the same dtype, one thread per element of 1, 2, 4 or 8 bytes; any strides. */
 template <class word> __global__ void tgi_copy_bits(tgi_iter iter)
 {
-    TGI_EACH(i, iter.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[2];
         tgi_element_addresses(iter, i, at);
         *(word *)(void *)at[0] = *(const word *)(const void *)at[1];
     }
 }
 
-/* y = x in another dtype, by way of x's compute dtype, which holds all its values. */
+/* y = x converted to y's dtype, one thread per element; any strides.  `real` is x's compute dtype, which holds all
+   values of x. */
 template <class real> __global__ void tgi_copy_converted(tgi_iter iter)
 {
-    TGI_EACH(i, iter.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[2];
         tgi_element_addresses(iter, i, at);
         tgi_store_as(iter.dtype[0], at[0], tgi_load_as<real>(iter.dtype[1], at[1]));
     }
 }
 
-/* The same side by side. */
+/* The formula y = x, with which tgi_map_flat converts contiguous operands. */
 template <class real_> struct tgi_identity {
     typedef real_ real;
     __device__ static real of(real x, real, real, double, double) { return x; }
 };
 
+/* Chooses the kernel by the dtype of y. */
 template <int from> static bool tgi_convert_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter)
 {
     typedef tgi_identity<typename tgi_computed<from>::type> identity;
@@ -1115,34 +1208,32 @@ static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
             TGI_ELEMENTS(TGI_CONVERT_FROM)
         }
     }
-    switch (tgi_compute_dtype(from)) {
-    case TG_F32: return tgi_launch_each(S, d, tgi_copy_converted<float>, iter.numel, iter);
-    case TG_F64: return tgi_launch_each(S, d, tgi_copy_converted<double>, iter.numel, iter);
-    default: return tgi_launch_each(S, d, tgi_copy_converted<int64_t>, iter.numel, iter);
-    }
+    void (*const convert[])(tgi_iter) = {tgi_copy_converted<float>, tgi_copy_converted<double>,
+                                         tgi_copy_converted<int64_t>};
+    return tgi_launch_each(S, d, convert[tgi_compute_index(tgi_compute_dtype(from))], iter.numel, iter);
 }
 
+/* y[i] = value, one thread per element; any strides. */
 static __global__ void tgi_fill_elements(tgi_iter iter, double value)
 {
-    TGI_EACH(i, iter.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[1];
         tgi_element_addresses(iter, i, at);
         tgi_store_as(iter.dtype[0], at[0], value);
     }
 }
 
-/* The same side by side: `packs` packs, and the rest by elements. */
+/* The same for contiguous y [n]: one thread per pack of 16 bytes, then one thread per element that is left. */
 static __global__ void tgi_fill_flat(tg_dtype dtype, char *y, int64_t n, int64_t packs, double value)
 {
-    const int64_t size = tgi_size_of(dtype), done = packs * TGI_PACK / size;
+    const int64_t size = tgi_size_of(dtype), done = packs * TGI_PACK_BYTES / size;
     tgi_pack<TG_I64, 2> pack;
     uint64_t word = 0;
     tgi_store_as(dtype, &word, value);
     for (int64_t bits = 8 * size; bits < 64; bits *= 2) word |= word << bits;
     pack.x[0] = pack.x[1] = (int64_t)word;
-    TGI_EACH(i, packs) tgi_store(y + i * TGI_PACK, pack);
-    TGI_EACH(i, n - done) tgi_copy_element(y + (done + i) * size, &word, size);
+    for (int64_t i = tgi_grid_thread(); i < packs; i += tgi_grid_size()) tgi_store_pack(y + i * TGI_PACK_BYTES, pack);
+    for (int64_t i = done + tgi_grid_thread(); i < n; i += tgi_grid_size()) tgi_copy_element(y + i * size, &word, size);
 }
 
 static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
@@ -1154,14 +1245,14 @@ static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
     if (!d) return false;
     if (iter.numel == 0) return true;
     if (!tgi_is_flat(&iter, 0)) return tgi_launch_each(S, d, tgi_fill_elements, iter.numel, iter, value);
-    const int64_t n = iter.numel, packs = tgi_packs_of(&iter, 1, TGI_PACK / tgi_bytes_of(iter.dtype[0]));
+    const int64_t n = iter.numel, packs = tgi_packs_of(&iter, 1, TGI_PACK_BYTES / tgi_bytes_of(iter.dtype[0]));
     return tgi_launch_each(S, d, tgi_fill_flat, packs ? packs : n, iter.dtype[0], iter.data[0], n, packs, value);
 }
 
 /* ======== Sorting ================================================================================================= */
 
-/* rows of `length` (key, index) pairs each, sorted by key and then by index, so that the order is stable: runs of
-   TGI_RUN by a bitonic network in shared memory, then merged by twos, each element finding its place by itself. */
+/* pairs [rows, length] of (key, index): each row is sorted by key, and pairs with equal keys by index, so that the sort
+   is stable.  Runs of TGI_RUN pairs are sorted in shared memory by a bitonic network, then merged two at a time. */
 enum { TGI_RUN = 2 * TGI_BLOCK };
 
 __device__ inline bool tgi_before(const tgi_sort_pair &a, const tgi_sort_pair &b)
@@ -1169,6 +1260,8 @@ __device__ inline bool tgi_before(const tgi_sort_pair &a, const tgi_sort_pair &b
     return a.key < b.key || (a.key == b.key && a.index < b.index);
 }
 
+/* Sorts the runs of pairs [rows, length] in place.  One block per run; in each step of the network a thread compares
+   two pairs and exchanges them if they are in the wrong order. */
 static __global__ void tgi_sort_runs(tgi_sort_pair *pairs, int64_t rows, int64_t length)
 {
     __shared__ uint64_t key[TGI_RUN];
@@ -1177,13 +1270,13 @@ static __global__ void tgi_sort_runs(tgi_sort_pair *pairs, int64_t rows, int64_t
     for (int64_t run = blockIdx.x; run < rows * runs; run += gridDim.x) {
         const int64_t start = run % runs * TGI_RUN, left = length - start;
         tgi_sort_pair *const p = pairs + run / runs * length + start;
-        for (int i = (int)threadIdx.x; i < TGI_RUN; i += TGI_BLOCK) { /* what is beyond the end sorts last */
+        for (int i = (int)threadIdx.x; i < TGI_RUN; i += TGI_BLOCK) { /* padding sorts last */
             key[i] = i < left ? p[i].key : UINT64_MAX;
             index[i] = i < left ? p[i].index : INT64_MAX;
         }
         for (int size = 2; size <= TGI_RUN; size *= 2) {
-            for (int apart = size / 2; apart > 0; apart /= 2) {
-                const int t = (int)threadIdx.x, i = 2 * t - (t & (apart - 1)), j = i + apart;
+            for (int distance = size / 2; distance > 0; distance /= 2) {
+                const int t = (int)threadIdx.x, i = 2 * t - (t & (distance - 1)), j = i + distance;
                 __syncthreads();
                 const tgi_sort_pair a = {key[i], index[i]}, b = {key[j], index[j]};
                 if (tgi_before(b, a) == ((i & size) == 0)) {
@@ -1201,17 +1294,18 @@ static __global__ void tgi_sort_runs(tgi_sort_pair *pairs, int64_t rows, int64_t
     }
 }
 
+/* Merges neighbouring runs of `run` pairs: from, to [rows, length].  One thread per pair: its place in the merged run
+   is its place in its own run plus the number of pairs before it in the other run, which a binary search finds. */
 static __global__ void tgi_merge_runs(tgi_sort_pair *to, const tgi_sort_pair *from, int64_t rows, int64_t length,
                                       int64_t run)
 {
-    TGI_EACH(e, rows * length)
-    {
+    for (int64_t e = tgi_grid_thread(); e < rows * length; e += tgi_grid_size()) {
         const int64_t i = e % length, start = i - i % (2 * run);
         const int64_t middle = length - start < run ? length : start + run;
         const int64_t end = length - start < 2 * run ? length : start + 2 * run;
         const tgi_sort_pair *const row = from + (e - i);
         const tgi_sort_pair mine = row[i];
-        const int64_t other = i < middle ? middle : start; /* where the other run begins */
+        const int64_t other = i < middle ? middle : start; /* the first pair of the other run */
         int64_t low = other, high = i < middle ? end : middle;
         while (low < high) {
             const int64_t half = low + (high - low) / 2;
@@ -1224,7 +1318,8 @@ static __global__ void tgi_merge_runs(tgi_sort_pair *to, const tgi_sort_pair *fr
     }
 }
 
-/* Returns which of the two holds the result; NULL after recording an error. */
+/* Sorts pairs [rows, length] with the help of `other`, as large.  Returns the one of the two that holds the result;
+   NULL after recording an error. */
 static tgi_sort_pair *tgi_sort_pairs(tgi_thread *S, const tgi_cuda_device *d, tgi_sort_pair *pairs,
                                      tgi_sort_pair *other, int64_t rows, int64_t length)
 {
@@ -1239,23 +1334,25 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_thread *S, const tgi_cuda_device *d, tg
     return pairs;
 }
 
-/* An element as an unsigned key in the same order (see the CPU's tgi_load_keys): every NaN is the largest. */
+/* An element as an unsigned integer with the same order (see tgi_load_keys in tensorgrad.h); NaN is the largest. */
 __device__ inline uint64_t tgi_key_of(tg_dtype dtype, const void *at)
 {
     const uint64_t sign = (uint64_t)1 << 63;
-    if (!tgi_floating(dtype)) return (uint64_t)tgi_load_as<int64_t>(dtype, at) ^ sign;
+    if (!tgi_is_floating(dtype)) return (uint64_t)tgi_load_as<int64_t>(dtype, at) ^ sign;
     const double x = tgi_load_as<double>(dtype, at) + 0.0; /* -0 + 0 is 0 */
     const uint64_t bits = (uint64_t)__double_as_longlong(x);
     return x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
 }
 
-/* ---- accumulate ---- */
+/* ---- accumulate: y[i] += x[i], where several i may be the same element of y ----
 
-/* Destinations of all elements of an iterator as keys: equal ones meet in one element. */
-static __global__ void tgi_load_places(tgi_iter iter, tgi_sort_pair *pairs)
+   The elements are sorted by their place in y; then one thread adds all elements that have the same place, in the order
+   of i.  No atomic addition is needed, and the result is the same on every run. */
+
+/* pairs [n] = (offset of y[i] in bytes, i), one thread per element. */
+static __global__ void tgi_load_offsets(tgi_iter iter, tgi_sort_pair *pairs)
 {
-    TGI_EACH(i, iter.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[1];
         tgi_element_addresses(iter, i, at);
         pairs[i].key = (uint64_t)(at[0] - iter.data[0]);
@@ -1263,11 +1360,10 @@ static __global__ void tgi_load_places(tgi_iter iter, tgi_sort_pair *pairs)
     }
 }
 
-/* The first pair of each key adds all that go to its element, in index order. */
-template <class real> __global__ void tgi_add_places(tgi_iter iter, const tgi_sort_pair *pairs)
+/* pairs [n], sorted.  One thread per pair; only the first pair of each offset adds. */
+template <class real> __global__ void tgi_add_sorted(tgi_iter iter, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(i, iter.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         const uint64_t key = pairs[i].key;
         if (i > 0 && pairs[i - 1].key == key) continue;
         char *const y = iter.data[0] + (int64_t)key;
@@ -1285,7 +1381,6 @@ static bool tgi_cuda_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
     tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);
     tgi_iter iter;
-    bool ok;
     tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
     if (!d) return false;
     if (iter.numel == 0) return true;
@@ -1293,26 +1388,27 @@ static bool tgi_cuda_accumulate(tgi_thread *S, const tgi_loop *loop)
         const tgi_loop add = tgi_as_addition(loop);
         return tgi_cuda_map(S, &add);
     }
-    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "accumulate", 2 * iter.numel, sizeof *pairs);
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "accumulate", 2 * iter.numel, sizeof *pairs);
     if (!pairs) return false;
-    ok = tgi_launch_each(S, d, tgi_load_places, iter.numel, iter, pairs);
-    const tgi_sort_pair *const sorted = ok ? tgi_sort_pairs(S, d, pairs, pairs + iter.numel, 1, iter.numel) : NULL;
-    const tg_dtype compute = tgi_compute_dtype(iter.dtype[0]);
-    ok = sorted && (compute == TG_F32   ? tgi_launch_each(S, d, tgi_add_places<float>, iter.numel, iter, sorted)
-                    : compute == TG_F64 ? tgi_launch_each(S, d, tgi_add_places<double>, iter.numel, iter, sorted)
-                                        : tgi_launch_each(S, d, tgi_add_places<int64_t>, iter.numel, iter, sorted));
+    const tgi_sort_pair *sorted = NULL;
+    if (tgi_launch_each(S, d, tgi_load_offsets, iter.numel, iter, pairs))
+        sorted = tgi_sort_pairs(S, d, pairs, pairs + iter.numel, 1, iter.numel);
+    void (*const add[])(tgi_iter, const tgi_sort_pair *) = {tgi_add_sorted<float>, tgi_add_sorted<double>,
+                                                            tgi_add_sorted<int64_t>};
+    const int compute = tgi_compute_index(tgi_compute_dtype(iter.dtype[0]));
+    const bool ok = sorted && tgi_launch_each(S, d, add[compute], iter.numel, iter, sorted);
     tgi_cuda_release(S, d->index, pairs, 0);
     return ok;
 }
 
 /* ---- arange ---- */
 
+/* out[i] = start + i * step, one thread per element; integers wrap.  out [n], its elements `bytes` apart. */
 static __global__ void tgi_arange_elements(tgi_operand out, int64_t n, int64_t bytes, double start, double step)
 {
-    TGI_EACH(i, n)
-    {
+    for (int64_t i = tgi_grid_thread(); i < n; i += tgi_grid_size()) {
         char *const at = (char *)out.data + i * bytes;
-        if (tgi_floating(out.dtype))
+        if (tgi_is_floating(out.dtype))
             tgi_store_as(out.dtype, at, TGI_MUL_ADD((double)i, step, start));
         else
             tgi_store_as(out.dtype, at, tgi_wrap_add(tgi_f64_to_i64(start), tgi_wrap_mul(i, tgi_f64_to_i64(step))));
@@ -1328,67 +1424,79 @@ static bool tgi_cuda_arange(tgi_thread *S, tgi_operand out, int64_t n, double st
 
 /* ======== Reductions ============================================================================================== */
 
-/* The reduced elements of an output are cut into pieces of a fixed size, so that the order depends on shapes alone.  A
-   piece is one block's work (fold), or one thread's where neighbouring threads then read neighbouring elements
-   (across); with several pieces a second launch combines them. */
+/* out[o] = the combination (sum, prod, ..) of in[o, r] over all r.  The reduced elements r of each output are cut into
+   pieces of a fixed size, so that the order of the combination depends on the shapes alone.  A piece is combined by one
+   block (tgi_fold), or, where neighbouring outputs are neighbours in memory, by one thread (tgi_fold_across): then
+   neighbouring threads read neighbouring elements.  Several pieces are combined by a second kernel
+   (tgi_fold_pieces). */
 enum { TGI_FOLD_PIECE = 16384, TGI_ACROSS_PIECE = 512 };
 typedef struct {
-    tgi_iter kept, reduced; /* out and in; in */
-    int64_t piece, pieces;  /* reduced elements in a piece; pieces per output */
-    void *partial;          /* [pieces][outputs] of double or int64_t, or NULL when there is one piece */
+    tgi_iter kept;    /* over the outputs: operand 0 is out, operand 1 the first element of in for that output */
+    tgi_iter reduced; /* over the reduced elements: operand 0 is in */
+    int64_t piece;    /* elements in a piece */
+    int64_t pieces;   /* per output */
+    void *partial;    /* [pieces, outputs] double or int64_t; NULL where there is one piece, which goes to out */
 } tgi_reduce_job;
 
+/* Combines elements first, first + step, .. of a piece; `item` is the number of the piece in [pieces, outputs].  *out
+   is the address of its output. */
+template <class combine, class T>
+__device__ inline T tgi_fold_piece(const tgi_reduce_job &job, int64_t item, int64_t first, int64_t step, char **out)
+{
+    const int64_t outputs = job.kept.numel, output = item % outputs, from = item / outputs * job.piece;
+    const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
+    char *at[2], *x[1];
+    T a = combine::identity(T());
+    tgi_element_addresses(job.kept, output, at);
+    *out = at[0];
+    for (int64_t i = from + first; i < to; i += step) {
+        tgi_element_addresses(job.reduced, i, x);
+        a = combine::two(a, tgi_load_as<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
+    }
+    return a;
+}
+
+/* Stores the result of a piece: to partial, or to the output if it is the only piece. */
+template <class T> __device__ inline void tgi_fold_store(const tgi_reduce_job &job, int64_t item, char *out, T a)
+{
+    if (job.partial)
+        ((T *)job.partial)[item] = a;
+    else
+        tgi_store_as(job.kept.dtype[0], out, a);
+}
+
+/* One block per piece. */
 template <class combine, class T> __global__ void tgi_fold(tgi_reduce_job job)
 {
-    const int64_t outputs = job.kept.numel;
-    for (int64_t item = blockIdx.x; item < outputs * job.pieces; item += gridDim.x) {
-        const int64_t output = item % outputs, from = item / outputs * job.piece;
-        const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
-        char *at[2], *x[1];
-        T sum = combine::identity(T());
-        tgi_element_addresses(job.kept, output, at);
-        for (int64_t i = from + threadIdx.x; i < to; i += blockDim.x) {
-            tgi_element_addresses(job.reduced, i, x);
-            sum = combine::two(sum, tgi_load_as<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
-        }
-        sum = tgi_block_combine<combine>(sum);
-        if (threadIdx.x == 0 && job.partial) ((T *)job.partial)[item] = sum;
-        if (threadIdx.x == 0 && !job.partial) tgi_store_as(job.kept.dtype[0], at[0], sum);
+    for (int64_t item = blockIdx.x; item < job.kept.numel * job.pieces; item += gridDim.x) {
+        char *out;
+        T a = tgi_fold_piece<combine, T>(job, item, threadIdx.x, blockDim.x, &out);
+        a = tgi_block_combine<combine>(a);
+        if (threadIdx.x == 0) tgi_fold_store(job, item, out, a);
     }
 }
 
+/* One thread per piece. */
 template <class combine, class T> __global__ void tgi_fold_across(tgi_reduce_job job)
 {
-    const int64_t outputs = job.kept.numel;
-    TGI_EACH(item, outputs * job.pieces)
-    {
-        const int64_t output = item % outputs, from = item / outputs * job.piece;
-        const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
-        char *at[2], *x[1];
-        T sum = combine::identity(T());
-        tgi_element_addresses(job.kept, output, at);
-        for (int64_t i = from; i < to; ++i) {
-            tgi_element_addresses(job.reduced, i, x);
-            sum = combine::two(sum, tgi_load_as<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
-        }
-        if (job.partial)
-            ((T *)job.partial)[item] = sum;
-        else
-            tgi_store_as(job.kept.dtype[0], at[0], sum);
+    for (int64_t item = tgi_grid_thread(); item < job.kept.numel * job.pieces; item += tgi_grid_size()) {
+        char *out;
+        const T a = tgi_fold_piece<combine, T>(job, item, 0, 1, &out);
+        tgi_fold_store(job, item, out, a);
     }
 }
 
-/* One block per output. */
+/* out[o] = the combination of partial[p, o] over all pieces p, one block per output. */
 template <class combine, class T> __global__ void tgi_fold_pieces(tgi_reduce_job job)
 {
     for (int64_t output = blockIdx.x; output < job.kept.numel; output += gridDim.x) {
         char *at[1];
-        T sum = combine::identity(T());
+        T a = combine::identity(T());
         tgi_element_addresses(job.kept, output, at);
         for (int64_t p = threadIdx.x; p < job.pieces; p += blockDim.x)
-            sum = combine::two(sum, ((const T *)job.partial)[p * job.kept.numel + output]);
-        sum = tgi_block_combine<combine>(sum);
-        if (threadIdx.x == 0) tgi_store_as(job.kept.dtype[0], at[0], sum);
+            a = combine::two(a, ((const T *)job.partial)[p * job.kept.numel + output]);
+        a = tgi_block_combine<combine>(a);
+        if (threadIdx.x == 0) tgi_store_as(job.kept.dtype[0], at[0], a);
     }
 }
 
@@ -1402,13 +1510,18 @@ static bool tgi_reduce_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_red
     return tgi_launch(S, d, tgi_fold_pieces<combine, T>, job->kept.numel, job->pieces < 64 ? 32 : (int)TGI_BLOCK, *job);
 }
 
+/* Floats accumulate in double, integers and bool in int64_t. */
+typedef bool (*tgi_reduce_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *job, bool across);
+#define TGI_REDUCE_ROW(name, ...) \
+    {tgi_reduce_as<tgi_combine_##name, double>, tgi_reduce_as<tgi_combine_##name, int64_t>},
+static const tgi_reduce_fn tgi_reduce_rows[][2] = {TGI_REDUCTIONS(TGI_REDUCE_ROW)}; /* in the order of tgi_reduction */
+
 static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
     tgi_cuda_device *d = tgi_device_for(S, reduce->in.index);
     const tgi_operand arg[2] = {reduce->out, reduce->in};
     tgi_operand in = reduce->in;
     tgi_reduce_job job;
-    bool ok = false;
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
     tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
@@ -1423,27 +1536,23 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
     if (job.pieces == 0) job.pieces = 1;
     job.partial = NULL;
     if (job.pieces > 1) {
-        job.partial = tgi_scratch(S, d, "sum", job.pieces * job.kept.numel, sizeof(double));
+        job.partial = tgi_scratch_alloc(S, d, "sum", job.pieces * job.kept.numel, sizeof(double));
         if (!job.partial) return false;
     }
-    const bool floating = tgi_is_floating(in.dtype);
-#define TGI_REDUCE_CASE(name, ...)                                                      \
-    if (kind-- == 0) {                                                                  \
-        ok = floating ? tgi_reduce_as<tgi_combine_##name, double>(S, d, &job, across)   \
-                      : tgi_reduce_as<tgi_combine_##name, int64_t>(S, d, &job, across); \
-    }
-    int kind = (int)reduce->kind; /* the rows are in the order of tgi_reduction */
-    TGI_REDUCTIONS(TGI_REDUCE_CASE)
+    const bool ok = tgi_reduce_rows[reduce->kind][tgi_is_floating(in.dtype) ? 0 : 1](S, d, &job, across);
     tgi_cuda_release(S, d->index, job.partial, 0);
     return ok;
 }
 
 /* ======== Rows ==================================================================================================== */
 
-/* Kernels along one dim: a block per row, in double whatever the dtype, as on the CPU. */
+/* Kernels along one dim, with one block per row: thread t takes elements t, t + threads, .. of the row.  They compute
+   in double whatever the dtype, as on the CPU, and the results are rounded once.  Below, [rows, n] stands for the shape
+   of an operand, n along the dim; elements of a row may lie any step apart. */
 typedef struct {
-    tgi_iter iter;                      /* the other dims */
-    int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
+    tgi_iter iter;              /* over the rows, that is over all dims but one */
+    int64_t length;             /* n */
+    int64_t step[TGI_MAX_ARGS]; /* from an element of a row to the next, in bytes */
 } tgi_row_job;
 
 static tgi_row_job tgi_row_job_of(const tgi_rows *rows)
@@ -1456,7 +1565,7 @@ static tgi_row_job tgi_row_job_of(const tgi_rows *rows)
     return job;
 }
 
-/* kernel(job, args...) with a block per row. */
+/* Launches kernel(job, args...) with one block per row; a block of one warp where the rows are short. */
 template <class... P, class... A>
 static bool tgi_each_row(tgi_thread *S, void (*kernel)(tgi_row_job, P...), const tgi_rows *rows, const A &...args)
 {
@@ -1467,34 +1576,63 @@ static bool tgi_each_row(tgi_thread *S, void (*kernel)(tgi_row_job, P...), const
            tgi_launch(S, d, kernel, job.iter.numel, rows->length <= 64 ? 32 : (int)TGI_BLOCK, job, args...);
 }
 
-#define TGI_EACH_ROW(row, job) for (int64_t row = blockIdx.x; row < (job).iter.numel; row += gridDim.x)
-#define TGI_EACH_COLUMN(i, job) for (int64_t i = threadIdx.x; i < (job).length; i += blockDim.x)
-/* Element i of the row's operand k. */
-#define TGI_X(k, i) tgi_load_as<double>(job.iter.dtype[k], at[k] + (i)*job.step[k])
-#define TGI_SET(k, i, x) tgi_store_as(job.iter.dtype[k], at[k] + (i)*job.step[k], x)
+/* One operand of one row: its first element, the distance of its elements in bytes, their dtype. */
+typedef struct {
+    char *data;
+    int64_t step;
+    tg_dtype dtype;
+} tgi_row;
 
-/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
-   if they are wanted, indices, in (so `in` is 2 or 1). */
+/* The job's first N operands of row number `row`. */
+template <int N> __device__ inline void tgi_row_init(const tgi_row_job &job, int64_t row, tgi_row (&arg)[N])
+{
+    char *at[N];
+    tgi_element_addresses(job.iter, row, at);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+        arg[k].data = at[k];
+        arg[k].step = job.step[k];
+        arg[k].dtype = job.iter.dtype[k];
+    }
+}
+
+/* Element i of a row: its address, its value as a float, a double or an int64_t (tgi_row_get: a double), and a new
+   value. */
+__device__ inline char *tgi_row_at(const tgi_row &x, int64_t i) { return x.data + i * x.step; }
+template <class T> __device__ inline T tgi_row_load(const tgi_row &x, int64_t i)
+{
+    return tgi_load_as<T>(x.dtype, tgi_row_at(x, i));
+}
+__device__ inline double tgi_row_get(const tgi_row &x, int64_t i) { return tgi_row_load<double>(x, i); }
+template <class T> __device__ inline void tgi_row_set(const tgi_row &x, int64_t i, T value)
+{
+    tgi_store_as(x.dtype, tgi_row_at(x, i), value);
+}
+
+/* ---- argmax, argmin, max, min ---- */
+
+/* values, indices [rows, 1], x [rows, n]: value and index of the largest (or smallest) element of each row, the first
+   one of several; the first NaN if there is one.  `in` is the number of the operand x: 2, or 1 where the values are not
+   wanted.  One block per row; each thread finds the best of its elements, then a tree in shared memory the best of
+   all. */
 template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smallest)
 {
     __shared__ uint64_t keys[TGI_BLOCK];
     __shared__ int64_t indices[TGI_BLOCK];
-    const tg_dtype dtype = job.iter.dtype[in];
     const int t = (int)threadIdx.x;
-    TGI_EACH_ROW(row, job)
-    {
-        char *at[in + 1];
-        tgi_sort_pair best = {UINT64_MAX, INT64_MAX}; /* the smallest key wins: the others are turned round */
-        tgi_element_addresses(job.iter, row, at);
-        TGI_EACH_COLUMN(i, job)
-        {
-            tgi_sort_pair x = {tgi_key_of(dtype, at[in] + i * job.step[in]), i};
-            const bool nan = tgi_floating(dtype) && x.key == UINT64_MAX;
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_row arg[in + 1];
+        tgi_row_init(job, row, arg);
+        const tgi_row x = arg[in];
+        tgi_sort_pair best = {UINT64_MAX, INT64_MAX}; /* the smallest key wins; for the largest, keys are inverted */
+        for (int64_t i = t; i < job.length; i += blockDim.x) {
+            tgi_sort_pair pair = {tgi_key_of(x.dtype, tgi_row_at(x, i)), i};
+            const bool nan = tgi_is_floating(x.dtype) && pair.key == UINT64_MAX;
             if (nan)
-                x.key = 0;
+                pair.key = 0;
             else if (!smallest)
-                x.key = ~x.key;
-            if (tgi_before(x, best)) best = x;
+                pair.key = ~pair.key;
+            if (tgi_before(pair, best)) best = pair;
         }
         keys[t] = best.key, indices[t] = best.index;
         for (int half = (int)blockDim.x / 2; half > 0; half /= 2) {
@@ -1506,10 +1644,10 @@ template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smal
         }
         if (t == 0) {
             const int64_t found = indices[0] == INT64_MAX ? 0 : indices[0];
-            tgi_store_as(job.iter.dtype[in - 1], at[in - 1], found);
-            if (in == 2 && job.length > 0) tgi_copy_element(at[0], at[in] + found * job.step[in], tgi_size_of(dtype));
+            tgi_row_set(arg[in - 1], 0, found);
+            if (in == 2 && job.length > 0) tgi_copy_element(arg[0].data, tgi_row_at(x, found), tgi_size_of(x.dtype));
         }
-        __syncthreads();
+        __syncthreads(); /* before keys and indices are written again */
     }
 }
 
@@ -1525,30 +1663,22 @@ static bool tgi_cuda_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_row
     return tgi_each_row(S, tgi_arg_reduce_rows<1>, &wanted, kind == TGI_AMIN);
 }
 
-/* y[i] = x[0] + .. + x[i]: a block's width at a time, each by a scan in shared memory (Hillis and Steele, 1986), with
-   the sum so far carried on. */
+/* ---- cumsum ---- */
+
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i].  One block per row, which takes as many elements at a time as it has threads
+   and adds the sum of those before. */
 template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job)
 {
-    __shared__ T part[2][TGI_BLOCK];
-    const int t = (int)threadIdx.x, width = (int)blockDim.x;
-    TGI_EACH_ROW(row, job)
-    {
-        char *at[2];
-        T before = 0;
-        tgi_element_addresses(job.iter, row, at);
-        for (int64_t start = 0; start < job.length; start += width) {
-            const int64_t i = start + t;
-            int now = 0;
-            part[0][t] = i < job.length ? tgi_load_as<T>(job.iter.dtype[1], at[1] + i * job.step[1]) : (T)0;
-            for (int apart = 1; apart < width; apart *= 2, now = 1 - now) {
-                __syncthreads();
-                part[1 - now][t] = t < apart ? part[now][t] : tgi_combine_sum::two(part[now][t - apart], part[now][t]);
-            }
-            __syncthreads();
-            if (i < job.length)
-                tgi_store_as(job.iter.dtype[0], at[0] + i * job.step[0], tgi_combine_sum::two(before, part[now][t]));
-            before = tgi_combine_sum::two(before, part[now][width - 1]);
-            __syncthreads();
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_row arg[2];
+        tgi_row_init(job, row, arg);
+        const tgi_row y = arg[0], x = arg[1];
+        T before = 0, total;
+        for (int64_t start = 0; start < job.length; start += blockDim.x) {
+            const int64_t i = start + threadIdx.x;
+            const T sum = tgi_block_scan<T>(i < job.length ? tgi_row_load<T>(x, i) : (T)0, &total);
+            if (i < job.length) tgi_row_set(y, i, tgi_combine_sum::two(before, sum));
+            before = tgi_combine_sum::two(before, total);
         }
     }
 }
@@ -1559,29 +1689,32 @@ static bool tgi_cuda_cumsum(tgi_thread *S, const tgi_rows *rows)
     return tgi_each_row(S, tgi_cumsum_rows<int64_t>, rows);
 }
 
-/* sort: values, indices, in */
+/* ---- sort: values, indices, x [rows, n] ---- */
+
+/* pairs [rows, n] = (key of x[i], i), one thread per element. */
 static __global__ void tgi_load_keys(tgi_row_job job, bool descending, tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.iter.numel * job.length)
-    {
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
         const int64_t i = e % job.length;
-        char *at[3];
-        tgi_element_addresses(job.iter, e / job.length, at);
-        const uint64_t key = tgi_key_of(job.iter.dtype[2], at[2] + i * job.step[2]);
+        tgi_row arg[3];
+        tgi_row_init(job, e / job.length, arg);
+        const tgi_row x = arg[2];
+        const uint64_t key = tgi_key_of(x.dtype, tgi_row_at(x, i));
         pairs[e].key = descending ? ~key : key;
         pairs[e].index = i;
     }
 }
 
+/* indices[i] = the index in sorted pair i, values[i] = x at that index, one thread per element. */
 static __global__ void tgi_store_sorted(tgi_row_job job, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.iter.numel * job.length)
-    {
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
         const int64_t i = e % job.length, from = pairs[e].index;
-        char *at[3];
-        tgi_element_addresses(job.iter, e / job.length, at);
-        tgi_copy_element(at[0] + i * job.step[0], at[2] + from * job.step[2], tgi_size_of(job.iter.dtype[2]));
-        tgi_store_as(job.iter.dtype[1], at[1] + i * job.step[1], from);
+        tgi_row arg[3];
+        tgi_row_init(job, e / job.length, arg);
+        const tgi_row values = arg[0], indices = arg[1], x = arg[2];
+        tgi_copy_element(tgi_row_at(values, i), tgi_row_at(x, from), tgi_size_of(x.dtype));
+        tgi_row_set(indices, i, from);
     }
 }
 
@@ -1592,7 +1725,7 @@ static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
     const int64_t n = job.iter.numel * job.length;
     if (!d) return false;
     if (n == 0) return true;
-    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "sort", 2 * n, sizeof *pairs), *sorted = NULL;
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "sort", 2 * n, sizeof *pairs), *sorted = NULL;
     if (!pairs) return false;
     if (tgi_launch_each(S, d, tgi_load_keys, n, job, descending, pairs))
         sorted = tgi_sort_pairs(S, d, pairs, pairs + n, job.iter.numel, job.length);
@@ -1601,32 +1734,33 @@ static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
     return ok;
 }
 
-/* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN.  out, in */
+/* ---- softmax ---- */
+
+/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)); with as_log, y = x - max - log(sum(exp(x - max))).  A row of
+   -inf alone gives NaN.  One block per row, which reads it three times.  `single`: expf where the dtype is not f64. */
 static __global__ void tgi_softmax_rows(tgi_row_job job, bool as_log)
 {
     const bool single = job.iter.dtype[1] != TG_F64;
-    TGI_EACH_ROW(row, job)
-    {
-        char *at[2];
-        double most = -HUGE_VAL, sum = 0;
-        tgi_element_addresses(job.iter, row, at);
-        TGI_EACH_COLUMN(i, job)
-        {
-            const double x = TGI_X(1, i);
-            most = x > most ? x : most;
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_row arg[2];
+        tgi_row_init(job, row, arg);
+        const tgi_row y = arg[0], x = arg[1];
+        double max = -HUGE_VAL, sum = 0;
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
+            const double value = tgi_row_get(x, i);
+            max = value > max ? value : max;
         }
-        most = tgi_block_combine<tgi_combine_amax>(most);
-        TGI_EACH_COLUMN(i, job)
-        {
-            const double x = TGI_X(1, i) - most;
-            sum += single ? (double)expf((float)x) : exp(x);
+        max = tgi_block_combine<tgi_combine_amax>(max);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
+            const double shifted = tgi_row_get(x, i) - max;
+            sum += single ? (double)expf((float)shifted) : exp(shifted);
         }
         sum = tgi_block_sum(sum);
-        const double scale = 1 / sum, shift = log(sum);
-        TGI_EACH_COLUMN(i, job)
-        {
-            const double x = TGI_X(1, i) - most;
-            TGI_SET(0, i, as_log ? x - shift : (single ? (double)expf((float)x) : exp(x)) * scale);
+        const double scale = 1 / sum, log_sum = log(sum);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
+            const double shifted = tgi_row_get(x, i) - max;
+            tgi_row_set(y, i,
+                        as_log ? shifted - log_sum : (single ? (double)expf((float)shifted) : exp(shifted)) * scale);
         }
     }
 }
@@ -1636,20 +1770,20 @@ static bool tgi_cuda_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
     return tgi_each_row(S, tgi_softmax_rows, rows, log);
 }
 
-/* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g).  dx, g, y */
+/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); with as_log, dx = g - exp(y) * sum(g).  One block per row. */
 static __global__ void tgi_softmax_backward_rows(tgi_row_job job, bool as_log)
 {
-    TGI_EACH_ROW(row, job)
-    {
-        char *at[3];
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_row arg[3];
+        tgi_row_init(job, row, arg);
+        const tgi_row dx = arg[0], g = arg[1], y = arg[2];
         double sum = 0;
-        tgi_element_addresses(job.iter, row, at);
-        TGI_EACH_COLUMN(i, job) sum += as_log ? TGI_X(1, i) : TGI_X(1, i) * TGI_X(2, i);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x)
+            sum += as_log ? tgi_row_get(g, i) : tgi_row_get(g, i) * tgi_row_get(y, i);
         sum = tgi_block_sum(sum);
-        TGI_EACH_COLUMN(i, job)
-        {
-            const double g = TGI_X(1, i), y = TGI_X(2, i);
-            TGI_SET(0, i, as_log ? g - exp(y) * sum : y * (g - sum));
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
+            const double g_i = tgi_row_get(g, i), y_i = tgi_row_get(y, i);
+            tgi_row_set(dx, i, as_log ? g_i - exp(y_i) * sum : y_i * (g_i - sum));
         }
     }
 }
@@ -1659,22 +1793,29 @@ static bool tgi_cuda_softmax_backward(tgi_thread *S, bool log, const tgi_rows *r
     return tgi_each_row(S, tgi_softmax_backward_rows, rows, log);
 }
 
-/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays.  y, rstd, x */
+/* ---- layer_norm, rms_norm ---- */
+
+/* y, x [rows, n]; rstd [rows], kept for backward: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps).
+   With rms, the mean of x is not subtracted.  Weight and bias are applied by other kernels.  One block per row. */
 static __global__ void tgi_layer_norm_rows(tgi_row_job job, bool rms, double eps)
 {
     const double n = (double)job.length;
-    TGI_EACH_ROW(row, job)
-    {
-        char *at[3];
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_row arg[3];
+        tgi_row_init(job, row, arg);
+        const tgi_row y = arg[0], x = arg[2];
         double sum = 0, squares = 0;
-        tgi_element_addresses(job.iter, row, at);
-        TGI_EACH_COLUMN(i, job) sum += TGI_X(2, i);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) sum += tgi_row_get(x, i);
         sum = tgi_block_sum(sum);
         const double mean = rms ? 0 : sum / n;
-        TGI_EACH_COLUMN(i, job) squares += (TGI_X(2, i) - mean) * (TGI_X(2, i) - mean);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
+            const double centered = tgi_row_get(x, i) - mean;
+            squares += centered * centered;
+        }
         const double rstd = 1 / sqrt(tgi_block_sum(squares) / n + eps);
-        TGI_EACH_COLUMN(i, job) TGI_SET(0, i, (TGI_X(2, i) - mean) * rstd);
-        if (threadIdx.x == 0) tgi_store_as(job.iter.dtype[1], at[1], rstd);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x)
+            tgi_row_set(y, i, (tgi_row_get(x, i) - mean) * rstd);
+        if (threadIdx.x == 0) tgi_row_set(arg[1], 0, rstd);
     }
 }
 
@@ -1683,25 +1824,25 @@ static bool tgi_cuda_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_r
     return tgi_each_row(S, tgi_layer_norm_rows, rows, rms, eps);
 }
 
-/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  dx, g, y, rstd */
+/* dx, g, y [rows, n]; rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); with rms, without mean(g).  One block
+   per row. */
 static __global__ void tgi_layer_norm_backward_rows(tgi_row_job job, bool rms)
 {
     const double n = (double)job.length;
-    TGI_EACH_ROW(row, job)
-    {
-        char *at[4];
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_row arg[4];
+        tgi_row_init(job, row, arg);
+        const tgi_row dx = arg[0], g = arg[1], y = arg[2];
         double sum = 0, products = 0;
-        tgi_element_addresses(job.iter, row, at);
-        TGI_EACH_COLUMN(i, job)
-        {
-            sum += TGI_X(1, i);
-            products += TGI_X(1, i) * TGI_X(2, i);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
+            sum += tgi_row_get(g, i);
+            products += tgi_row_get(g, i) * tgi_row_get(y, i);
         }
         sum = tgi_block_sum(sum);
         products = tgi_block_sum(products);
-        const double mean_g = rms ? 0 : sum / n, mean_gy = products / n,
-                     rstd = tgi_load_as<double>(job.iter.dtype[3], at[3]);
-        TGI_EACH_COLUMN(i, job) TGI_SET(0, i, rstd * (TGI_X(1, i) - mean_g - TGI_X(2, i) * mean_gy));
+        const double mean_g = rms ? 0 : sum / n, mean_gy = products / n, rstd = tgi_row_get(arg[3], 0);
+        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x)
+            tgi_row_set(dx, i, rstd * (tgi_row_get(g, i) - mean_g - tgi_row_get(y, i) * mean_gy));
     }
 }
 
@@ -1712,37 +1853,43 @@ static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows
 
 /* ======== Indexing ================================================================================================ */
 
-/* The place of the first index outside [0, size); then, by one thread, what a report will say. */
+/* ---- the check of indices ----
+
+   The host does not wait for the check.  A bad index is noted on the device and reported by the next call that waits;
+   the kernels that use the indices skip bad ones.  The first of the bad indices is found in two steps: the smallest
+   position, by one thread per index, then what the report will say, by one thread alone. */
+
+/* bad->min_position = the smallest i with index[i] outside [least, size), one thread per index. */
 static __global__ void tgi_find_bad_index(tgi_iter index, int64_t least, int64_t size, tgi_bad_index *bad)
 {
-    TGI_EACH(i, index.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < index.numel; i += tgi_grid_size()) {
         char *at[1];
         tgi_element_addresses(index, i, at);
         const int64_t value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
-        if (value < least || value >= size) atomicMin(&bad->first, (unsigned long long)i);
+        if (value < least || value >= size) atomicMin(&bad->min_position, (unsigned long long)i);
     }
 }
 
+/* Notes the index that tgi_find_bad_index found, unless an earlier one has not been reported yet.  One thread. */
 static __global__ void tgi_note_bad_index(tgi_iter index, int64_t size, const char *op, int message, int axis,
                                           tgi_bad_index *bad)
 {
-    if (bad->first == TGI_NO_PLACE) return;
-    if (!bad->found) { /* the first since the last report stays */
+    if (bad->min_position == TGI_NO_POSITION) return;
+    if (!bad->found) {
         char *at[1];
-        tgi_element_addresses(index, (int64_t)bad->first, at);
-        bad->at = tgi_load_as<int64_t>(index.dtype[0], at[0]);
-        bad->place = (int64_t)bad->first;
+        tgi_element_addresses(index, (int64_t)bad->min_position, at);
+        bad->value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
+        bad->position = (int64_t)bad->min_position;
         bad->size = size;
         bad->op = op;
         bad->message = message;
         bad->axis = axis;
         bad->found = 1;
     }
-    bad->first = TGI_NO_PLACE;
+    bad->min_position = TGI_NO_POSITION;
 }
 
-/* Says yes at once; a bad index is reported by the next call that waits, and kernels skip it. */
+/* With now, waits and reports at once; a bad index of an earlier op is reported first. */
 static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
                                  int64_t size, tgi_index_message message, int axis, bool now)
 {
@@ -1750,27 +1897,29 @@ static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand inde
     const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
     tgi_iter iter;
     tgi_iter_init(&iter, ndim, dim, 1, &index, false);
-    if (!d || (now && !tgi_wait(S, d))) return false; /* what was found before is not this op's */
+    if (!d || (now && !tgi_stream_sync(S, d))) return false;
     if (iter.numel == 0) return true;
-    d->checked = true;
-    return tgi_launch_each(S, d, tgi_find_bad_index, iter.numel, iter, least, size, d->bad) &&
-           tgi_launch(S, d, tgi_note_bad_index, 1, 1, iter, size, op, (int)message, axis, d->bad) &&
+    d->index_checked = true;
+    return tgi_launch_each(S, d, tgi_find_bad_index, iter.numel, iter, least, size, d->bad_index) &&
+           tgi_launch(S, d, tgi_note_bad_index, 1, 1, iter, size, op, (int)message, axis, d->bad_index) &&
            (!now || (TGI_CUDA(cudaStreamSynchronize(d->stream)) && tgi_report_bad_index(S, d, "")));
 }
 
-/* out[i] = x[i with index[i] at the row's dim]: a loop over all of index, in which x stands still along that dim and
-   the index moves it.  out, x, index */
+/* ---- gather ---- */
+
+/* out, x, index: out[i] = x[i with index[i] in place of the position along dim], 0 for a bad index.  One thread per
+   element of index.  iter is over the shape of index; its stride of x along dim is 0, and the index is multiplied by
+   `step`, in bytes.  size: of x along dim. */
 static __global__ void tgi_gather_elements(tgi_iter iter, int64_t step, int64_t size)
 {
-    TGI_EACH(i, iter.numel)
-    {
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[3];
         tgi_element_addresses(iter, i, at);
         const int64_t index = tgi_load_as<int64_t>(iter.dtype[2], at[2]);
         if ((uint64_t)index < (uint64_t)size)
             tgi_copy_element(at[0], at[1] + index * step, tgi_size_of(iter.dtype[0]));
         else
-            tgi_store_as(iter.dtype[0], at[0], 0.0); /* it has been noted */
+            tgi_store_as(iter.dtype[0], at[0], 0.0);
     }
 }
 
@@ -1792,56 +1941,58 @@ static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
     return d && (iter.numel == 0 || tgi_launch_each(S, d, tgi_gather_elements, iter.numel, iter, step, rows->size));
 }
 
-/* scatter: x, src, index.  The (index, place in the row) pairs are sorted; elements of x that several places go to then
-   have them side by side, in row order.  One row of pairs serves all rows where index is broadcast over them, as it is
-   for an embedding. */
+/* ---- scatter: x[index[i]] = src[i] or += src[i] along dim ----
+
+   x [rows, size], src, index [rows, n].  The pairs (index, i) of each row are sorted.  Elements of src that go to the
+   same element of x are then neighbours, in the order of i, and one thread deals with all of them: the result is the
+   same on every run.  Where index is the same for all rows, as in an embedding, one sorted row of pairs serves them
+   all. */
+
+/* pairs [rows, n] = (index[i], i), one thread per element; rows is 1 where one row serves all. */
 static __global__ void tgi_load_indices(tgi_row_job job, int64_t rows, tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, rows * job.length)
-    {
+    for (int64_t e = tgi_grid_thread(); e < rows * job.length; e += tgi_grid_size()) {
         const int64_t i = e % job.length;
-        char *at[3];
-        tgi_element_addresses(job.iter, e / job.length, at);
-        pairs[e].key = (uint64_t)tgi_load_as<int64_t>(job.iter.dtype[2], at[2] + i * job.step[2]);
+        tgi_row arg[3];
+        tgi_row_init(job, e / job.length, arg);
+        pairs[e].key = (uint64_t)tgi_row_load<int64_t>(arg[2], i);
         pairs[e].index = i;
     }
 }
 
-/* Adding: the first pair of an index adds all of them, in row order. */
+/* x[index] += the sum of src[i] over all i with that index, in the order of i.  pairs [rows, n], sorted; one thread per
+   pair, of which only the first of each index adds. */
 template <class real>
 __global__ void tgi_scatter_add_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.iter.numel * job.length)
-    {
-        const int64_t row = e % job.iter.numel, i = e / job.iter.numel; /* neighbours: the same place, other rows */
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
+        const int64_t row = e % job.iter.numel, i = e / job.iter.numel; /* neighbouring threads: other rows, same i */
         const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
         const uint64_t key = p[i].key;
         if (key >= (uint64_t)size || (i > 0 && p[i - 1].key == key)) continue;
-        char *at[2];
-        tgi_element_addresses(job.iter, row, at);
-        char *const x = at[0] + (int64_t)key * job.step[0];
-        real sum = tgi_load_as<real>(job.iter.dtype[0], x);
-        for (int64_t j = i; j < job.length && p[j].key == key; ++j) {
-            const real term = tgi_load_as<real>(job.iter.dtype[1], at[1] + p[j].index * job.step[1]);
-            sum = tgi_formula<TGI_OP_add, real>::of(sum, term, 0, 0, 0);
-        }
-        tgi_store_as(job.iter.dtype[0], x, sum);
+        tgi_row arg[2];
+        tgi_row_init(job, row, arg);
+        const tgi_row x = arg[0], src = arg[1];
+        real sum = tgi_row_load<real>(x, (int64_t)key);
+        for (int64_t j = i; j < job.length && p[j].key == key; ++j)
+            sum = tgi_formula<TGI_OP_add, real>::of(sum, tgi_row_load<real>(src, p[j].index), 0, 0, 0);
+        tgi_row_set(x, (int64_t)key, sum);
     }
 }
 
-/* Writing: the last pair of an index is the one that stays. */
+/* x[index] = src[i] of the last i with that index.  One thread per pair, of which only the last of each index
+   writes. */
 static __global__ void tgi_scatter_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
 {
-    TGI_EACH(e, job.iter.numel * job.length)
-    {
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
         const int64_t row = e % job.iter.numel, i = e / job.iter.numel;
         const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
         const uint64_t key = p[i].key;
         if (key >= (uint64_t)size || (i + 1 < job.length && p[i + 1].key == key)) continue;
-        char *at[2];
-        tgi_element_addresses(job.iter, row, at);
-        tgi_copy_element(at[0] + (int64_t)key * job.step[0], at[1] + p[i].index * job.step[1],
-                         tgi_size_of(job.iter.dtype[0]));
+        tgi_row arg[2];
+        tgi_row_init(job, row, arg);
+        const tgi_row x = arg[0], src = arg[1];
+        tgi_copy_element(tgi_row_at(x, (int64_t)key), tgi_row_at(src, p[i].index), tgi_size_of(x.dtype));
     }
 }
 
@@ -1850,66 +2001,61 @@ static bool tgi_cuda_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
     tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     const tgi_row_job job = tgi_row_job_of(rows);
     const int64_t n = job.iter.numel * job.length;
-    int64_t sorts = 1;
+    int64_t rows_of_pairs = 1;
     if (!d) return false;
     if (n == 0) return true;
     for (int k = 0; k < job.iter.ndim; ++k) {
-        if (job.iter.stride[2][k] != 0) sorts = job.iter.numel;
+        if (job.iter.stride[2][k] != 0) rows_of_pairs = job.iter.numel; /* index is not the same for all rows */
     }
-    const int64_t count = sorts * job.length;
-    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch(S, d, "scatter", 2 * count, sizeof *pairs);
-    const tgi_sort_pair *p = NULL;
+    const int64_t count = rows_of_pairs * job.length;
+    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "scatter", 2 * count, sizeof *pairs);
+    const tgi_sort_pair *sorted = NULL;
     if (!pairs) return false;
-    if (tgi_launch_each(S, d, tgi_load_indices, count, job, sorts, pairs))
-        p = tgi_sort_pairs(S, d, pairs, pairs + count, sorts, job.length);
-    const tg_dtype compute = tgi_compute_dtype(rows->arg[0].dtype);
-    const bool ok =
-        p &&
-        (!add                ? tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sorts, p)
-         : compute == TG_F32 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<float>, n, job, rows->size, sorts, p)
-         : compute == TG_F64 ? tgi_launch_each(S, d, tgi_scatter_add_pairs<double>, n, job, rows->size, sorts, p)
-                             : tgi_launch_each(S, d, tgi_scatter_add_pairs<int64_t>, n, job, rows->size, sorts, p));
+    if (tgi_launch_each(S, d, tgi_load_indices, count, job, rows_of_pairs, pairs))
+        sorted = tgi_sort_pairs(S, d, pairs, pairs + count, rows_of_pairs, job.length);
+    void (*const add_kernels[])(tgi_row_job, int64_t, int64_t, const tgi_sort_pair *) = {
+        tgi_scatter_add_pairs<float>, tgi_scatter_add_pairs<double>, tgi_scatter_add_pairs<int64_t>};
+    const int compute = tgi_compute_index(tgi_compute_dtype(rows->arg[0].dtype));
+    const bool ok = sorted && tgi_launch_each(S, d, add ? add_kernels[compute] : tgi_scatter_pairs, n, job, rows->size,
+                                              rows_of_pairs, sorted);
     tgi_cuda_release(S, d->index, pairs, 0);
     return ok;
 }
 
-/* nonzero: elements in pieces of a block's width.  How many each has; by one block, how many come before each; and then
-   where each of them goes. */
+/* ---- nonzero: the indices of the elements of x [n] that are not zero ----
+
+   x is cut into pieces of TGI_BLOCK elements.  First the nonzero elements of each piece are counted; then one block
+   sums the counts; then each block knows where the indices of its piece begin. */
+
+/* Whether element i exists and is not zero. */
+__device__ inline bool tgi_is_nonzero(const tgi_iter &iter, int64_t i)
+{
+    char *at[1];
+    if (i >= iter.numel) return false;
+    tgi_element_addresses(iter, i, at);
+    return tgi_is_true(iter.dtype[0], at[0]);
+}
+
+/* counts[piece] = the number of nonzero elements.  One block per piece, one thread per element. */
 static __global__ void tgi_count_nonzero(tgi_iter iter, int64_t *counts)
 {
     for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < iter.numel; piece += gridDim.x) {
-        const int64_t i = piece * TGI_BLOCK + threadIdx.x;
-        char *at[1];
-        bool found = false;
-        if (i < iter.numel) {
-            tgi_element_addresses(iter, i, at);
-            found = tgi_is_true(iter.dtype[0], at[0]);
-        }
-        const int count = __syncthreads_count(found);
+        const int count = __syncthreads_count(tgi_is_nonzero(iter, piece * TGI_BLOCK + threadIdx.x));
         if (threadIdx.x == 0) counts[piece] = count;
     }
 }
 
-/* counts [n] become the sums of those before; their total goes behind them. */
+/* counts [n + 1]: each of the first n becomes the sum of those before it, and counts[n] the sum of all.  One block. */
 static __global__ void tgi_sum_counts(int64_t *counts, int64_t n)
 {
-    __shared__ int64_t part[2][TGI_BLOCK];
-    const int t = (int)threadIdx.x;
-    int64_t before = 0;
+    int64_t before = 0, total;
     for (int64_t start = 0; start < n; start += TGI_BLOCK) {
-        const int64_t mine = start + t < n ? counts[start + t] : 0;
-        int now = 0;
-        part[0][t] = mine;
-        for (int apart = 1; apart < TGI_BLOCK; apart *= 2, now = 1 - now) {
-            __syncthreads();
-            part[1 - now][t] = part[now][t] + (t < apart ? 0 : part[now][t - apart]);
-        }
-        __syncthreads();
-        if (start + t < n) counts[start + t] = before + part[now][t] - mine;
-        before += part[now][TGI_BLOCK - 1];
-        __syncthreads();
+        const int64_t i = start + threadIdx.x, count = i < n ? counts[i] : 0;
+        const int64_t sum = tgi_block_scan(count, &total);
+        if (i < n) counts[i] = before + sum - count;
+        before += total;
     }
-    if (t == 0) counts[n] = before;
+    if (threadIdx.x == 0) counts[n] = before;
 }
 
 typedef struct {
@@ -1917,31 +2063,28 @@ typedef struct {
     int64_t dim[TG_MAX_DIMS];
 } tgi_dims;
 
-/* out [count, ndim] */
+/* out [count, ndim]: the index of each nonzero element, in order; before [pieces]: the nonzero elements before each
+   piece.  One block per piece, one thread per element.  An element's row of out is the number of nonzero elements
+   before it: in the pieces, the warps and the lanes before. */
 static __global__ void tgi_store_nonzero(tgi_iter iter, tgi_dims dims, const int64_t *before, int64_t *out)
 {
     __shared__ int found_by_warp[TGI_BLOCK / 32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     for (int64_t piece = blockIdx.x; piece * TGI_BLOCK < iter.numel; piece += gridDim.x) {
-        int64_t element = piece * TGI_BLOCK + threadIdx.x, place = before[piece];
-        char *at[1];
-        bool found = false;
-        if (element < iter.numel) {
-            tgi_element_addresses(iter, element, at);
-            found = tgi_is_true(iter.dtype[0], at[0]);
-        }
-        const unsigned lanes = __ballot_sync(TGI_ALL_LANES, found);
+        int64_t element = piece * TGI_BLOCK + threadIdx.x, row = before[piece];
+        const bool found = tgi_is_nonzero(iter, element);
+        const unsigned lanes = __ballot_sync(TGI_FULL_MASK, found);
         if (lane == 0) found_by_warp[warp] = __popc(lanes);
         __syncthreads();
-        for (int w = 0; w < warp; ++w) place += found_by_warp[w];
-        place += __popc(lanes & ((1u << lane) - 1));
+        for (int w = 0; w < warp; ++w) row += found_by_warp[w];
+        row += __popc(lanes & ((1u << lane) - 1));
 #pragma unroll
         for (int k = TG_MAX_DIMS - 1; k >= 0; --k) {
             if (!found || k >= dims.ndim) continue;
-            out[place * dims.ndim + k] = element % dims.dim[k];
+            out[row * dims.ndim + k] = element % dims.dim[k];
             element /= dims.dim[k];
         }
-        __syncthreads();
+        __syncthreads(); /* before found_by_warp is written again */
     }
 }
 
@@ -1955,7 +2098,7 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
     if (!d) return false;
     *count = 0;
     if (iter.numel == 0) return true;
-    int64_t *const counts = (int64_t *)tgi_scratch(S, d, "nonzero", pieces + 1, sizeof *counts);
+    int64_t *const counts = (int64_t *)tgi_scratch_alloc(S, d, "nonzero", pieces + 1, sizeof *counts);
     if (!counts) return false;
     dims.ndim = in->ndim;
     memcpy(dims.dim, in->dim, sizeof(int64_t) * (size_t)in->ndim);
@@ -1969,12 +2112,12 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
 
 /* ======== Matrix products ========================================================================================= */
 
-/* out [m, n] = a [m, k] times b [k, n] in integers, wrapping; one thread per element of each batch. */
+/* out [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] in integers, which wrap.  One thread per element of
+   out.  a_row: bytes from a row of a to the next, and so on; out is contiguous in its last two dims. */
 static __global__ void tgi_gemm_plain(tgi_iter batch, int64_t m, int64_t n, int64_t k, int64_t a_row, int64_t a_col,
                                       int64_t b_row, int64_t b_col)
 {
-    TGI_EACH(e, batch.numel * m * n)
-    {
+    for (int64_t e = tgi_grid_thread(); e < batch.numel * m * n; e += tgi_grid_size()) {
         const int64_t j = e % n, i = e / n % m;
         char *at[3];
         int64_t sum = 0;
@@ -1988,82 +2131,105 @@ static __global__ void tgi_gemm_plain(tgi_iter batch, int64_t m, int64_t n, int6
     }
 }
 
-/* A matrix as cuBLAS reads it: row-major memory is its transpose in column-major, which is what a swapped product wants
-   (out^T = b^T a^T).  False: neither rows nor columns lie side by side. */
-static bool tgi_as_column_major(int64_t rows, int64_t cols, int64_t row, int64_t col, cublasOperation_t *operation,
-                                int *leading)
+/* How cuBLAS reads a matrix: transposed or not, and its leading dimension, the distance of columns in column-major
+   order. */
+typedef struct {
+    cublasOperation_t trans;
+    int ld;
+    void *memory; /* the scratch memory of a copy, or NULL */
+} tgi_cublas_operand;
+
+/* cuBLAS reads matrices in column-major order, so that it sees the transpose of a row-major matrix.  Therefore this
+   file asks it for out^T = b^T a^T.  Sets how cuBLAS reads x [rows, cols], whose rows are `row` and columns `col`
+   elements apart; false if neither rows nor columns are contiguous: x must be copied. */
+static bool tgi_as_column_major(int64_t rows, int64_t cols, int64_t row, int64_t col, tgi_cublas_operand *read)
 {
-    if (cols == 1) col = 1; /* a step that is never taken */
+    if (cols == 1) col = 1; /* the distance of columns does not matter where there is one */
     if (rows == 1) row = cols;
     if (col == 1 && row >= cols && row <= INT_MAX) {
-        *operation = CUBLAS_OP_N;
-        *leading = (int)row;
+        read->trans = CUBLAS_OP_N;
+        read->ld = (int)row;
         return true;
     }
     if (cols == 1 && rows > 1) return false;
     if (row == 1 && col >= rows && col <= INT_MAX) {
-        *operation = CUBLAS_OP_T;
-        *leading = (int)col;
+        read->trans = CUBLAS_OP_T;
+        read->ld = (int)col;
         return true;
     }
     return false;
 }
 
-/* x [dim.., rows, cols] copied so that it is contiguous and of this dtype; its memory is *memory. */
-static bool tgi_gemm_copy(tgi_thread *S, tgi_cuda_device *d, tgi_operand *x, tg_dtype dtype, int ndim,
-                          const int64_t *dim, int64_t rows, int64_t cols, int64_t *row, int64_t *col, void **memory)
+/* Replaces x [g->dim.., rows, cols] by a contiguous copy in out's dtype, in scratch memory.  A dim over which x is
+   broadcast (its stride is 0) is copied once. */
+static bool tgi_gemm_copy(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, tgi_operand *x, int64_t rows,
+                          int64_t cols, int64_t row, int64_t col, void **memory)
 {
+    const tg_dtype dtype = g->out.dtype;
+    const int ndim = g->ndim;
     tgi_loop loop = {};
     int64_t numel = rows * cols;
     loop.ndim = ndim + 2;
     loop.nargs = 2;
     loop.arg[1] = *x;
-    loop.arg[1].stride[ndim] = *row, loop.arg[1].stride[ndim + 1] = *col;
+    loop.arg[1].stride[ndim] = row, loop.arg[1].stride[ndim + 1] = col;
     loop.arg[0] = *x;
     loop.arg[0].dtype = dtype;
     loop.arg[0].stride[ndim] = cols, loop.arg[0].stride[ndim + 1] = 1;
     for (int k = ndim - 1; k >= 0; --k) {
-        const bool broadcast = x->stride[k] == 0; /* once for all of them */
-        loop.dim[k] = broadcast ? 1 : dim[k];
+        const bool broadcast = x->stride[k] == 0;
+        loop.dim[k] = broadcast ? 1 : g->dim[k];
         loop.arg[0].stride[k] = broadcast ? 0 : numel;
         numel *= loop.dim[k];
     }
     loop.dim[ndim] = rows, loop.dim[ndim + 1] = cols;
-    *memory = tgi_scratch(S, d, "matmul", numel, (size_t)tgi_bytes_of(dtype));
+    *memory = tgi_scratch_alloc(S, d, "matmul", numel, (size_t)tgi_bytes_of(dtype));
     loop.arg[0].data = *memory;
     if (!*memory || !tgi_cuda_copy(S, &loop)) return false;
     *x = loop.arg[0];
-    *row = cols, *col = 1;
     return true;
 }
 
-/* The handle: f32 is f32 unless a call asks for TF32, 16-bit sums are kept in f32.  The same bits at every run, too: no
-   atomics, and a workspace of its own, since what cuBLAS chooses depends on what it finds in the one that all share
-   (of the size that NVIDIA recommends; setting the stream forgets it). */
-static bool tgi_cublas_begin(tgi_thread *S, tgi_cuda_device *d)
+/* Makes x [g->dim.., rows, cols] readable for cuBLAS: it must have out's dtype and contiguous rows or columns, and is
+   copied if it has not.  The caller releases read->memory. */
+static bool tgi_gemm_operand(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, tgi_operand *x, int64_t rows,
+                             int64_t cols, int64_t row, int64_t col, tgi_cublas_operand *read)
+{
+    if (x->dtype == g->out.dtype && tgi_as_column_major(rows, cols, row, col, read)) return true;
+    return tgi_gemm_copy(S, d, g, x, rows, cols, row, col, &read->memory) &&
+           tgi_as_column_major(rows, cols, cols, 1, read);
+}
+
+/* Creates the handle.  f32 is computed in f32 unless a call asks for TF32, and sums of 16-bit products are kept in f32.
+   Results must be the same on every run.  Therefore atomics are off, and the handle has a workspace of its own, of the
+   size that NVIDIA recommends: with the shared one, the algorithm that cuBLAS chooses depends on what other streams do.
+   cublasSetStream resets the workspace, so it comes first. */
+static bool tgi_cublas_create(tgi_thread *S, tgi_cuda_device *d)
 {
     const int math = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
     int major = 0;
     if (!TGI_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->index))) return false;
     const int64_t bytes = major >= 9 ? 32 << 20 : 4 << 20;
-    if (!d->workspace) d->workspace = tgi_scratch(S, d, "matmul", bytes, 1);
+    if (!d->workspace) d->workspace = tgi_scratch_alloc(S, d, "matmul", bytes, 1);
     return d->workspace && TGI_CUBLAS(cublasCreate(&d->blas)) && TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
            TGI_CUBLAS(cublasSetWorkspace(d->blas, d->workspace, (size_t)bytes)) &&
            TGI_CUBLAS(cublasSetMathMode(d->blas, (cublasMath_t)math)) &&
            TGI_CUBLAS(cublasSetAtomicsMode(d->blas, CUBLAS_ATOMICS_NOT_ALLOWED));
 }
 
-static bool tgi_cublas(tgi_thread *S, tgi_cuda_device *d)
+/* Creates the handle at the first call. */
+static bool tgi_cublas_ready(tgi_thread *S, tgi_cuda_device *d)
 {
-    if (d->blas || tgi_cublas_begin(S, d)) return true;
+    if (d->blas || tgi_cublas_create(S, d)) return true;
     if (d->blas) cublasDestroy(d->blas);
     d->blas = NULL;
     return false;
 }
 
-/* Every batch: the innermost batch dim in one call, the others by a loop here. */
-static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, cublasOperation_t a_operation,
-                             int a_leading, cublasOperation_t b_operation, int b_leading)
+/* Multiplies all batches: cuBLAS loops over the innermost batch dim, in parts of 65535 matrices at most; a loop here
+   goes over the other batch dims. */
+static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, const tgi_cublas_operand *a,
+                             const tgi_cublas_operand *b)
 {
     const tg_dtype dtype = g->out.dtype;
     const cudaDataType type = dtype == TG_F64   ? CUDA_R_64F
@@ -2092,9 +2258,9 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
         for (int64_t done = 0, part; done < batch.dim[inner]; done += part) {
             part = tgi_at_most(batch.dim[inner] - done, 65535);
             if (!TGI_CUBLAS(cublasGemmStridedBatchedEx(
-                    d->blas, b_operation, a_operation, (int)g->n, (int)g->m, (int)g->k, one, at[2], type, b_leading,
-                    batch.stride[2][inner] / size, at[1], type, a_leading, batch.stride[1][inner] / size, zero, at[0],
-                    type, (int)g->n, batch.stride[0][inner] / size, (int)part, compute, CUBLAS_GEMM_DEFAULT))) {
+                    d->blas, b->trans, a->trans, (int)g->n, (int)g->m, (int)g->k, one, at[2], type, b->ld,
+                    batch.stride[2][inner] / size, at[1], type, a->ld, batch.stride[1][inner] / size, zero, at[0], type,
+                    (int)g->n, batch.stride[0][inner] / size, (int)part, compute, CUBLAS_GEMM_DEFAULT))) {
                 return false;
             }
             for (int l = 0; l < 3; ++l) at[l] += part * batch.stride[l][inner];
@@ -2109,11 +2275,8 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
     tgi_gemm g = *gemm;
     const tg_dtype dtype = g.out.dtype;
     const tgi_operand arg[3] = {g.out, g.a, g.b};
-    cublasOperation_t a_operation = CUBLAS_OP_N, b_operation = CUBLAS_OP_N;
-    int a_leading = 1, b_leading = 1;
-    void *memory[2] = {NULL, NULL};
+    tgi_cublas_operand a = {CUBLAS_OP_N, 1, NULL}, b = {CUBLAS_OP_N, 1, NULL};
     tgi_iter batch;
-    bool ok = true;
     tgi_iter_init(&batch, g.ndim, g.dim, 3, arg, false);
     if (!d) return false;
     if (batch.numel == 0 || g.m == 0 || g.n == 0) return true;
@@ -2122,7 +2285,7 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return tgi_launch_each(S, d, tgi_gemm_plain, batch.numel * g.m * g.n, batch, g.m, g.n, g.k, g.a_row * a_size,
                                g.a_col * a_size, g.b_row * b_size, g.b_col * b_size);
     }
-    if (g.k == 0) { /* sums of nothing */
+    if (g.k == 0) { /* empty sums are 0 */
         tgi_loop zeros = {};
         zeros.ndim = g.ndim + 2;
         memcpy(zeros.dim, g.dim, sizeof(int64_t) * (size_t)g.ndim);
@@ -2136,35 +2299,32 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "matmul",
                                  "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]", (long long)g.m,
                                  (long long)g.n, (long long)g.k);
-    if (g.a.dtype != dtype || !tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading)) {
-        ok = tgi_gemm_copy(S, d, &g.a, dtype, g.ndim, g.dim, g.m, g.k, &g.a_row, &g.a_col, &memory[0]) &&
-             tgi_as_column_major(g.m, g.k, g.a_row, g.a_col, &a_operation, &a_leading);
-    }
-    if (ok && (g.b.dtype != dtype || !tgi_as_column_major(g.k, g.n, g.b_row, g.b_col, &b_operation, &b_leading))) {
-        ok = tgi_gemm_copy(S, d, &g.b, dtype, g.ndim, g.dim, g.k, g.n, &g.b_row, &g.b_col, &memory[1]) &&
-             tgi_as_column_major(g.k, g.n, g.b_row, g.b_col, &b_operation, &b_leading);
-    }
-    ok = ok && tgi_cublas(S, d) && tgi_gemm_batches(S, d, &g, a_operation, a_leading, b_operation, b_leading);
-    for (int k = 0; k < 2; ++k) tgi_cuda_release(S, d->index, memory[k], 0);
+    const bool ok = tgi_gemm_operand(S, d, &g, &g.a, g.m, g.k, g.a_row, g.a_col, &a) &&
+                    tgi_gemm_operand(S, d, &g, &g.b, g.k, g.n, g.b_row, g.b_col, &b) && tgi_cublas_ready(S, d) &&
+                    tgi_gemm_batches(S, d, &g, &a, &b);
+    tgi_cuda_release(S, d->index, a.memory, 0);
+    tgi_cuda_release(S, d->index, b.memory, 0);
     return ok;
 }
 
 /* ======== Random numbers ========================================================================================== */
 
-/* One counter per thread, and the elements it makes: the CPU's words and the CPU's formulas. */
+/* out [n], contiguous.  One thread per counter of Philox, whose four words make `per` elements: the same words and
+   formulas as on the CPU.  lo, hi: the bounds of a uniform distribution or of integers; mean and standard deviation of
+   a normal one; lo is the probability of a Bernoulli distribution. */
 static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
                                            tg_rng rng)
 {
     const int per = tgi_random_per_counter(kind, out.dtype), words = 4 / per;
     const int64_t least = tgi_f64_to_i64(lo), size = tgi_size_of(out.dtype);
     const uint64_t range = (uint64_t)tgi_f64_to_i64(hi) - (uint64_t)least;
-    TGI_EACH(block, (int64_t)tgi_random_counters(kind, out.dtype, n))
-    {
+    const int64_t counters = (int64_t)tgi_random_counters(kind, out.dtype, n);
+    for (int64_t block = tgi_grid_thread(); block < counters; block += tgi_grid_size()) {
         uint32_t word[4];
         tgi_random_block(rng, (uint64_t)block, word);
 #pragma unroll
         for (int k = 0; k < 4; k += 1) {
-            if (k % words) continue; /* words is 1 or 2 */
+            if (k % words) continue; /* an element takes 1 or 2 words */
             const int64_t i = block * per + k / words;
             const uint32_t w[2] = {word[k], word[k < 3 ? k + 1 : 3]};
             char *const at = (char *)out.data + i * size;
@@ -2172,7 +2332,7 @@ static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int
             switch (kind) {
             case TGI_UNIFORM:
                 tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi - lo, tgi_random_fraction(out.dtype, w), lo));
-                if (tgi_load_as<double>(out.dtype, at) >= hi) tgi_store_as(out.dtype, at, lo); /* rounded up to it */
+                if (tgi_load_as<double>(out.dtype, at) >= hi) tgi_store_as(out.dtype, at, lo); /* rounded up to hi */
                 break;
             case TGI_NORMAL: tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi, tgi_random_normal(out.dtype, w), lo)); break;
             case TGI_BERNOULLI: tgi_store_as(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
@@ -2194,164 +2354,153 @@ static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int
 
 /* ======== Optimizers ============================================================================================== */
 
-/* The formulas of tgi_optimizer as types; p, g and the state a, b, c are one element's. */
-template <class real> struct tgi_update {
+/* The numbers of a step in the type in which it is computed, under the names that the formulas of TGI_OPTIMIZERS
+   use. */
+template <class real_> struct tgi_optim_numbers {
+    typedef real_ real;
     real lr, decay, eps, momentum, one_minus_dampening, alpha, beta2, one_minus_beta1, one_minus_beta2, rate,
         sqrt_bias_correction2;
 };
 
-#define TGI_UPDATE(name, suffix, type, update)                                                                     \
-    struct tgi_update_##name##_##suffix {                                                                          \
-        typedef type real;                                                                                         \
-        __device__ static void of(const tgi_optim_step *step, const tgi_update<type> &u, real &p, real g, real &a, \
-                                  real &b, real &c)                                                                \
-        {                                                                                                          \
-            const real lr = u.lr, decay = u.decay, eps = u.eps, momentum = u.momentum,                             \
-                       one_minus_dampening = u.one_minus_dampening;                                                \
-            const real alpha = u.alpha, beta2 = u.beta2, one_minus_beta1 = u.one_minus_beta1,                      \
-                       one_minus_beta2 = u.one_minus_beta2, rate = u.rate;                                         \
-            const real sqrt_bias_correction2 = u.sqrt_bias_correction2;                                            \
-            (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2,              \
-                (void)one_minus_beta1;                                                                             \
-            (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2, (void)a, (void)b, (void)c, (void)step; \
-            update                                                                                                 \
-        }                                                                                                          \
+/* Each row of TGI_OPTIMIZERS as a type that holds these numbers: update updates one element of the parameter p and of
+   the state a, b, c by the gradient g. */
+#define TGI_OPTIM_FORMULA(name, suffix, type, formula)                                                       \
+    struct tgi_optim_##name##_##suffix : tgi_optim_numbers<type> {                                           \
+        __device__ void update(const tgi_optim_step *step, real &p, real g, real &a, real &b, real &c) const \
+        {                                                                                                    \
+            (void)step, (void)a, (void)b, (void)c;                                                           \
+            formula                                                                                          \
+        }                                                                                                    \
     };
-TGI_OPTIMIZERS(TGI_UPDATE, f32, float)
-TGI_OPTIMIZERS(TGI_UPDATE, f64, double)
+TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f32, float)
+TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f64, double)
 
-/* Many tensors in one launch: each is cut into pieces, a block's work each, and `first` is the number of its first. */
+/* One launch updates many parameters, because most are too small to fill a GPU.  Each parameter is cut into pieces of
+   TGI_OPTIM_PIECE elements, and the pieces of all parameters are numbered; a block updates one piece. */
 enum { TGI_OPTIM_TENSORS = 48, TGI_OPTIM_PIECE = 8 * TGI_BLOCK };
 typedef struct {
-    void *at[5]; /* p, g, and the state, NULL where there is none */
-    int64_t n, first;
-    bool aligned;
+    void *at[5]; /* p [n], g [n], then the state a, b, c [n] or NULL */
+    int64_t n;
+    int64_t first_piece; /* the number of its first piece */
+    bool aligned;        /* all of at[] are, for packs */
 } tgi_optim_tensor;
 typedef struct {
-    tgi_optim_step step; /* what they have in common */
+    tgi_optim_step step; /* the settings, which are equal for all */
     int count;
     int64_t pieces;
     tgi_optim_tensor tensor[TGI_OPTIM_TENSORS];
 } tgi_optim_job;
 
-/* `width` elements from i on. */
+/* Updates `width` elements from i on: loads packs of p, g and the state, updates element by element, and stores all but
+   g. */
 template <class formula, int dtype, int width>
-__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const tgi_update<typename formula::real> &u,
-                                      void *const (&at)[5], int64_t i)
+__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const formula &optim, void *const (&at)[5], int64_t i)
 {
     typedef typename formula::real real;
     typedef typename tgi_stored<dtype>::type stored;
     tgi_pack<dtype, width> x[5];
 #pragma unroll
     for (int k = 0; k < 5; ++k) {
-        if (at[k]) x[k] = tgi_load<tgi_pack<dtype, width>>((const stored *)at[k] + i);
+        if (at[k]) x[k] = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[k] + i);
     }
 #pragma unroll
     for (int e = 0; e < width; ++e) {
         real value[5];
 #pragma unroll
         for (int k = 0; k < 5; ++k) value[k] = at[k] ? tgi_load_as<real>((tg_dtype)dtype, &x[k].x[e]) : real();
-        formula::of(step, u, value[0], value[1], value[2], value[3], value[4]);
+        optim.update(step, value[0], value[1], value[2], value[3], value[4]);
 #pragma unroll
         for (int k = 0; k < 5; ++k) tgi_store_as((tg_dtype)dtype, &x[k].x[e], value[k]);
     }
 #pragma unroll
     for (int k = 0; k < 5; ++k) {
-        if (at[k] && k != 1) tgi_store((stored *)at[k] + i, x[k]);
+        if (at[k] && k != 1) tgi_store_pack((stored *)at[k] + i, x[k]);
     }
 }
 
+/* One block per piece; each of its threads updates one pack at a time, then one element at a time. */
 template <class formula, int dtype>
-__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, tgi_update<typename formula::real> u)
+__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, formula optim)
 {
-    constexpr int width = (int)(TGI_PACK / sizeof(typename tgi_stored<dtype>::type));
+    constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename tgi_stored<dtype>::type));
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
-        int t = 0, high = job.count - 1; /* the last tensor whose first piece is not behind this one */
+        int t = 0, high = job.count - 1; /* binary search for the tensor of this piece */
         while (t < high) {
             const int half = (t + high + 1) / 2;
-            if (job.tensor[half].first <= piece)
+            if (job.tensor[half].first_piece <= piece)
                 t = half;
             else
                 high = half - 1;
         }
-        const int64_t start = (piece - job.tensor[t].first) * TGI_OPTIM_PIECE;
+        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_OPTIM_PIECE;
         const int64_t left = job.tensor[t].n - start, n = left < TGI_OPTIM_PIECE ? left : (int64_t)TGI_OPTIM_PIECE;
         const int64_t packed = job.tensor[t].aligned ? n / width * width : 0;
         void *at[5];
 #pragma unroll
         for (int k = 0; k < 5; ++k) at[k] = job.tensor[t].at[k];
         for (int64_t i = (int64_t)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
-            tgi_optim_pack<formula, dtype, width>(&job.step, u, at, start + i);
+            tgi_optim_pack<formula, dtype, width>(&job.step, optim, at, start + i);
         for (int64_t i = packed + threadIdx.x; i < n; i += TGI_BLOCK)
-            tgi_optim_pack<formula, dtype, 1>(&job.step, u, at, start + i);
+            tgi_optim_pack<formula, dtype, 1>(&job.step, optim, at, start + i);
     }
-}
-
-template <class real> static tgi_update<real> tgi_update_of(const tgi_optim_step *step)
-{
-    tgi_update<real> u;
-    u.lr = (real)step->lr;
-    u.decay = (real)step->weight_decay;
-    u.eps = (real)step->eps;
-    u.momentum = (real)step->momentum;
-    u.one_minus_dampening = (real)(1 - step->dampening);
-    u.alpha = (real)step->alpha;
-    u.beta2 = (real)step->beta2;
-    u.one_minus_beta1 = (real)(1 - step->beta1);
-    u.one_minus_beta2 = (real)(1 - step->beta2);
-    u.rate = (real)(step->lr / step->bias1);
-    u.sqrt_bias_correction2 = (real)sqrt(step->bias2);
-    return u;
 }
 
 template <class formula, int dtype>
 static bool tgi_optim_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
 {
-    return tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job,
-                      tgi_update_of<typename formula::real>(&job->step));
+    typedef typename formula::real real;
+    const tgi_optim_step *step = &job->step;
+    formula optim;
+    optim.lr = (real)step->lr;
+    optim.decay = (real)step->weight_decay;
+    optim.eps = (real)step->eps;
+    optim.momentum = (real)step->momentum;
+    optim.one_minus_dampening = (real)(1 - step->dampening);
+    optim.alpha = (real)step->alpha;
+    optim.beta2 = (real)step->beta2;
+    optim.one_minus_beta1 = (real)(1 - step->beta1);
+    optim.one_minus_beta2 = (real)(1 - step->beta2);
+    optim.rate = (real)(step->lr / step->bias1);
+    optim.sqrt_bias_correction2 = (real)sqrt(step->bias2);
+    return tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job, optim);
 }
+
+/* For each optimizer, in the order of tgi_optimizer, its kernel for each floating-point dtype, in the order of
+   tg_dtype. */
+typedef bool (*tgi_optim_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job);
+#define TGI_OPTIM_ROW(name, ...)                                                                         \
+    {tgi_optim_launch<tgi_optim_##name##_f32, TG_F32>, tgi_optim_launch<tgi_optim_##name##_f64, TG_F64>, \
+     tgi_optim_launch<tgi_optim_##name##_f32, TG_BF16>, tgi_optim_launch<tgi_optim_##name##_f32, TG_F16>},
+static const tgi_optim_fn tgi_optim_rows[][4] = {TGI_OPTIMIZERS(TGI_OPTIM_ROW, f32, float)};
 
 static bool tgi_optim_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
 {
-    const tg_dtype dtype = job->step.dtype;
-    int kind = (int)job->step.kind; /* the rows are in the order of tgi_optimizer */
-    if (job->pieces == 0) return true;
-#define TGI_OPTIM_CASE_F32(name, suffix, type, update)                                            \
-    if (kind-- == 0)                                                                              \
-        return dtype == TG_F32    ? tgi_optim_launch<tgi_update_##name##_f32, TG_F32>(S, d, job)  \
-               : dtype == TG_BF16 ? tgi_optim_launch<tgi_update_##name##_f32, TG_BF16>(S, d, job) \
-                                  : tgi_optim_launch<tgi_update_##name##_f32, TG_F16>(S, d, job);
-#define TGI_OPTIM_CASE_F64(name, suffix, type, update) \
-    if (kind-- == 0) return tgi_optim_launch<tgi_update_##name##_f64, TG_F64>(S, d, job);
-    if (dtype == TG_F64) {
-        TGI_OPTIMIZERS(TGI_OPTIM_CASE_F64, f64, double)
-    } else {
-        TGI_OPTIMIZERS(TGI_OPTIM_CASE_F32, f32, float)
-    }
-    return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "step", "no kernel of optimizer %d", (int)job->step.kind);
+    return job->pieces == 0 || tgi_optim_rows[job->step.kind][job->step.dtype](S, d, job);
 }
 
-/* Whether one of the job's steps writes what this one reads or writes, or the other way round: a parameter that is
-   listed twice, or a view of one. */
-static bool tgi_optim_meets(const tgi_optim_job *job, const tgi_optim_step *step)
+/* Whether the parameter or the gradient of this step overlaps a parameter of the job, or its parameter a gradient of
+   the job: they must not be updated by one launch.  So it is with a parameter that is listed twice, or a view of
+   one. */
+static bool tgi_optim_overlaps(const tgi_optim_job *job, const tgi_optim_step *step)
 {
-    const char *const mine[2] = {(const char *)step->p, (const char *)step->g};
+    const char *const p_and_g[2] = {(const char *)step->p, (const char *)step->g};
     const int64_t size = tgi_bytes_of(step->dtype);
     for (const tgi_optim_tensor *t = job->tensor; t < job->tensor + job->count; ++t) {
         for (int k = 0; k < 3; ++k) { /* p and p, p and g, g and p */
-            const char *const x = mine[k / 2], *const y = (const char *)t->at[k % 2];
+            const char *const x = p_and_g[k / 2], *const y = (const char *)t->at[k % 2];
             if (x < y + t->n * size && y < x + step->n * size) return true;
         }
     }
     return false;
 }
 
-static bool tgi_optim_same(const tgi_optim_step *a, const tgi_optim_step *b)
+/* Whether two steps have the same settings: all members before `index`. */
+static bool tgi_optim_same_settings(const tgi_optim_step *a, const tgi_optim_step *b)
 {
     return memcmp(a, b, offsetof(tgi_optim_step, index)) == 0;
 }
 
-/* All steps that differ from the first in memory alone: as many in a launch as there is room for. */
+/* Runs the first step and all steps that have the same settings, with as few launches as possible. */
 static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_step *steps, int n)
 {
     tgi_optim_job job;
@@ -2359,8 +2508,8 @@ static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_o
     job.count = 0;
     job.pieces = 0;
     for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
-        if (!tgi_optim_same(steps, step)) continue;
-        if (job.count == TGI_OPTIM_TENSORS || tgi_optim_meets(&job, step)) {
+        if (!tgi_optim_same_settings(steps, step)) continue;
+        if (job.count == TGI_OPTIM_TENSORS || tgi_optim_overlaps(&job, step)) {
             if (!tgi_optim_run(S, d, &job)) return false;
             job.count = 0;
             job.pieces = 0;
@@ -2369,9 +2518,9 @@ static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_o
         void *const at[5] = {step->p, (void *)(uintptr_t)step->g, step->s[0], step->s[1], step->s[2]};
         memcpy(t->at, at, sizeof at);
         t->n = step->n;
-        t->first = job.pieces;
+        t->first_piece = job.pieces;
         t->aligned = true;
-        for (int k = 0; k < 5; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK == 0;
+        for (int k = 0; k < 5; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK_BYTES == 0;
         job.pieces += (step->n + TGI_OPTIM_PIECE - 1) / TGI_OPTIM_PIECE;
     }
     return tgi_optim_run(S, d, &job);
@@ -2382,8 +2531,8 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
     const tgi_cuda_device *d = n > 0 ? tgi_device_for(S, steps[0].index) : NULL;
     if (!d) return n == 0;
     for (int i = 0; i < n; ++i) {
-        bool done = false; /* with one of those before */
-        for (int k = 0; k < i && !done; ++k) done = tgi_optim_same(&steps[k], &steps[i]);
+        bool done = false; /* it ran in the group of an earlier step */
+        for (int k = 0; k < i && !done; ++k) done = tgi_optim_same_settings(&steps[k], &steps[i]);
         if (!done && !tgi_optim_group(S, d, steps + i, n - i)) return false;
     }
     return true;

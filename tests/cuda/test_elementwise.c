@@ -15,7 +15,7 @@ enum { COUNTED = 0 };
 
 /* ---- sin, cos, tan ---- */
 
-/* Units in the last place of a float or double by which value is off. */
+/* The error of a float or double value, in units in the last place (ulp). */
 static double off_by(double value, long double wanted, bool single)
 {
     const int digits = single ? 24 : 53, least = single ? -149 : -1074;
@@ -26,8 +26,8 @@ static double off_by(double value, long double wanted, bool single)
     return (double)fabsl(((long double)value - wanted) / ldexpl(1, exponent));
 }
 
-/* Special, small and large, next to multiples of pi / 2 (the last of `some` is the double that is nearest to one), and
-   of every exponent that the dtype has. */
+/* Fills x [room] with angles: special, small and large ones, those next to multiples of pi / 2 (the last one of `some`
+   is the double that is nearest to a multiple), and random ones of every exponent that the dtype has. */
 static void angles(double *x, int64_t room, bool single)
 {
     static const double some[] = {0.0,
@@ -114,12 +114,12 @@ TEST(trigonometry_in_f64_strided) { trigonometry(TG_F64, true); }
 TEST(trigonometry_in_f32) { trigonometry(TG_F32, false); }
 TEST(trigonometry_in_f32_strided) { trigonometry(TG_F32, true); }
 
-/* ---- side by side: packs of 16 bytes and the rest, aligned or not ---- */
+/* ---- contiguous operands: packs of 16 bytes and the elements after them, aligned or not ---- */
 
 static const int64_t sizes[] = {1, 3, 4, 5, 1023, 4097};
 enum { SIZES = sizeof sizes / sizeof *sizes, DTYPES = TG_BOOL + 1, MARGIN = 16 };
 
-/* n elements of a tensor with some around them, from `start` on; on the CPU or the device. */
+/* A tensor of MARGIN elements more than are used, and the part that is used, which begins at `start`. */
 typedef struct {
     tg_tensor *whole, *part;
 } strip;
@@ -133,7 +133,8 @@ static strip strip_of(tg_tensor *values, tg_dtype dtype, tg_device device, int64
     return s;
 }
 
-/* Op number k of strips; NULL past the last.  In place from 8 on, where the strip's surroundings must stay. */
+/* Calls op number k with strips; NULL after the last one.  From 8 on the ops write in place and return the whole
+   tensor: the elements around the part must not change. */
 static tg_tensor *side_by_side(int k, const strip *s, const char **name)
 {
     tg_tensor *a = s[0].part, *b = s[1].part, *c = s[2].part;
@@ -221,7 +222,7 @@ TEST(matmul_precision)
     exact = tg_cpu(tg_matmul(there[0], there[1]));
     CHECK(tg_set_matmul_precision(TG_PRECISION_TF32) == TG_OK && tg_matmul_precision() == TG_PRECISION_TF32);
     rounded = tg_cpu(tg_matmul(there[0], there[1]));
-    CHECK(tg_equal(tg_matmul(a, b), y)); /* the CPU's stay */
+    CHECK(tg_equal(tg_matmul(a, b), y)); /* products on the CPU do not change */
     CHECK(tg_allclose(tg_cpu(tg_matmul(tg_to_dtype(there[0], TG_F64), tg_to_dtype(there[1], TG_F64))),
                       tg_matmul(tg_to_dtype(a, TG_F64), tg_to_dtype(b, TG_F64)), 1e-13, 1e-13));
     CHECK(tg_set_matmul_precision(TG_PRECISION_F32) == TG_OK);
@@ -246,7 +247,7 @@ static tg_optim *optimizer(int kind, tg_tensor *const *params, int n)
     return o;
 }
 
-/* Parameters of different sizes, one of them empty, some of them not aligned; gradients of one seed. */
+/* Parameters of different sizes, one of them empty, some of them not aligned. */
 static void parameters(tg_tensor **params, int n, tg_dtype dtype)
 {
     int i;
@@ -273,7 +274,7 @@ static bool step(tg_optim *o, long *launches)
     return ok;
 }
 
-/* All parameters in one optimizer, and each in its own: the same bits. */
+/* All parameters in one optimizer give the same bits as each one in an optimizer of its own. */
 static void together_and_alone(int kind, tg_dtype dtype)
 {
     TG_SCOPE;
@@ -291,7 +292,7 @@ static void together_and_alone(int kind, tg_dtype dtype)
         tg_seed(8 + (uint64_t)k);
         gradients(alone, PARAMS);
         CHECK(step(all, &launches));
-        if (k > 0 && COUNTED) CHECK(launches == 1); /* the first also makes the state */
+        if (k > 0 && COUNTED) CHECK(launches == 1); /* the first step also creates the state */
         for (i = 0; i < PARAMS; ++i) CHECK(tg_step(one[i]) == TG_OK && tg_equal(here[i], alone[i]));
     }
     tg_optim_free(all);

@@ -1,7 +1,8 @@
-/* The check mode.  clang++ -fsanitize=thread calls a function before every load and store of the .cu file; the
-   program is not linked with ThreadSanitizer but with the functions below.  They know block, thread, barriers and
-   allocations, and so find races between threads and between blocks, reads of memory that nothing wrote, accesses
-   outside an allocation or of the wrong kind of memory. */
+/* The check mode, SIM=check.  clang++ -fsanitize=thread inserts a call of a function before each load and store of the
+   .cu file.  The program is not linked with ThreadSanitizer, but with the functions at the end of this file, which call
+   on_access.  It keeps a record, a Cell, of each four bytes of memory: who wrote and read them last, at which block,
+   thread and barrier.  So it finds races between threads and between blocks, reads of memory that was never written,
+   and accesses outside of an allocation or to the wrong kind of memory. */
 #include "internal.h"
 
 #include <algorithm>
@@ -18,20 +19,21 @@ const bool checking = true;
 
 namespace
 {
-/* An access by a thread of a launch, and when: barriers are counted by the block, collectives by the thread. */
+/* An access: by which thread of which launch, at which instruction, and how many barriers its block and how many warp
+   collectives the thread had passed. */
 struct Access {
     uint32_t launch, thread, barrier, collective, pc;
 };
 enum Readers : uint8_t { one_thread, one_warp, one_block, many_blocks };
 
-/* What is known of four bytes.  Masks have a bit per byte, so that 16-bit neighbours do not disturb each other. */
+/* The record of four bytes.  Masks have a bit per byte: accesses to different bytes are no race. */
 struct Cell {
     Access writer, reader; /* the last ones */
     uint32_t block_serial; /* of shared memory: the block it belongs to */
     uint8_t written, read; /* the bytes of those two accesses */
     uint8_t initialised;
-    Readers readers; /* whom `reader` stands for, since the last barrier */
-    bool atomic;     /* the last write */
+    Readers readers; /* whose reads since the last barrier `reader` stands for */
+    bool atomic;     /* the last write was atomic */
 };
 
 const uint32_t lanes = 32;
@@ -43,8 +45,8 @@ bool same_warp(const Access &a, const Access &b)
     return block_of(a) == block_of(b) && a.thread % now.threads / lanes == b.thread % now.threads / lanes;
 }
 
-/* Whether something orders an earlier access before this one.  Blocks are never ordered; earlier launches always are,
-   by the stream, or note_use complains. */
+/* Whether an earlier access is certain to happen before this one.  Between blocks nothing is certain.  An earlier
+   launch is certain to have finished: if its stream is not ordered before this one, note_use has reported that. */
 bool ordered(const Access &earlier, const Access &access)
 {
     if (earlier.launch != access.launch || earlier.thread == access.thread) return true;
@@ -52,7 +54,7 @@ bool ordered(const Access &earlier, const Access &access)
     return earlier.barrier != access.barrier || (same_warp(earlier, access) && earlier.collective != access.collective);
 }
 
-/* The same for a write after the reads that the cell remembers in one. */
+/* The same for a write, after all the reads that the cell has summed up in one. */
 bool readers_ordered(const Cell &cell, const Access &access)
 {
     const Access &reader = cell.reader;
@@ -60,7 +62,7 @@ bool readers_ordered(const Cell &cell, const Access &access)
     if (cell.readers == many_blocks) return false;
     if (!ordered(reader, access)) return false;
     if (reader.barrier != access.barrier || cell.readers == one_thread) return true;
-    /* No barrier since: a whole warp's reads are ordered by a collective of that warp alone. */
+    /* No barrier since: only a collective of the same warp can order the reads of a warp. */
     return cell.readers == one_warp && same_warp(reader, access) && reader.collective != access.collective;
 }
 
@@ -102,10 +104,10 @@ Cell *cells_of(const Allocation &a)
     return static_cast<Cell *>(owner.shadow);
 }
 
-/* The allocation of a kernel's access, NULL with a report where it may not be made. */
+/* The allocation that a kernel accesses; reports an error and returns NULL if it must not. */
 Allocation *global_target(uintptr_t address, size_t bytes, bool write, uint32_t pc)
 {
-    static Allocation *last; /* allocations are never forgotten, freed ones included */
+    static Allocation *last; /* a cache of one; allocations stay in the list when they are freed */
     Allocation *a = last;
     uintptr_t begin = a ? reinterpret_cast<uintptr_t>(a->data) : 0;
     if (!a || address < begin || address - begin >= a->bytes) a = last = find_allocation(address);
@@ -131,7 +133,7 @@ Allocation *global_target(uintptr_t address, size_t bytes, bool write, uint32_t 
 
 void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *caller)
 {
-    if (!now.kernel || !executing || on_fiber_stack(address)) return; /* the host code of another thread may run, too */
+    if (!now.kernel || !executing || on_fiber_stack(address)) return; /* or host code of another thread */
     uintptr_t image = reinterpret_cast<uintptr_t>(&__executable_start);
     uint32_t pc = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(caller) - image - 1);
     uintptr_t shared_begin = reinterpret_cast<uintptr_t>(__start_cudasim_shared);
@@ -158,7 +160,7 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
         cell = cells_of(*a) + (address - reinterpret_cast<uintptr_t>(a->data)) / 4;
     } else if (address >= image && address < reinterpret_cast<uintptr_t>(&end)) {
         if (write) fail("kernel writes a global variable at %s", place(pc).c_str());
-        return; /* __constant__ tables are read */
+        return; /* reading is correct: __constant__ tables */
     } else {
         if (!is_pinned(reinterpret_cast<const void *>(address), bytes))
             fail("kernel touches host memory %p at %s", reinterpret_cast<void *>(address), place(pc).c_str());
@@ -172,7 +174,7 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
         uint8_t mask = static_cast<uint8_t>(((1u << count) - 1) << first);
         uintptr_t here = address + done;
         done += count;
-        if (shared && cell->block_serial != now.block_serial) { /* each block finds its shared memory new */
+        if (shared && cell->block_serial != now.block_serial) { /* shared memory is new for each block */
             *cell = Cell();
             cell->block_serial = now.block_serial;
         }
@@ -201,9 +203,9 @@ void check_launch()
     static_cells.resize(__start_cudasim_shared ? shared_bytes / 4 + 2 : 0);
     dynamic_cells.resize((now.dynamic_end - now.dynamic_begin) / 4 + 1);
 }
-void check_block() {}
 
-/* Every byte's bit, of a range that may begin and end inside cells. */
+/* Sets the bit of each byte of a range: as in the source of a copy, or, without one, to 1.  The range may begin and end
+   inside of a cell. */
 static void set_initialised(const Allocation &a, const void *p, size_t bytes, const Allocation *source,
                             size_t source_offset)
 {
@@ -226,7 +228,7 @@ static void set_initialised(const Allocation &a, const void *p, size_t bytes, co
 
 void check_written(const Allocation &a, const void *p, size_t bytes) { set_initialised(a, p, bytes, nullptr, 0); }
 
-/* A copy of what nothing wrote is as unwritten as it was; what comes from the host counts as written. */
+/* A copy of memory that was never written counts as not written; memory of the host counts as written. */
 void check_copied(const void *to, const void *from, size_t bytes)
 {
     Allocation *a = find_allocation(reinterpret_cast<uintptr_t>(to)),
@@ -244,7 +246,7 @@ bool check_initialised(const Allocation &a, const void *p, size_t bytes)
     return true;
 }
 
-void check_forget(Allocation &a)
+void check_freed(Allocation &a)
 {
     free(a.shadow);
     a.shadow = nullptr;
@@ -256,7 +258,7 @@ void atomic_access(const void *p, size_t bytes, void *caller)
 }
 } // namespace cudasim
 
-/* What the instrumentation calls. */
+/* The functions that the instrumented code calls. */
 using cudasim::on_access;
 #define ADDRESS(p) reinterpret_cast<uintptr_t>(p)
 #define CALLER __builtin_return_address(0)

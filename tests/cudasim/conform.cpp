@@ -1,14 +1,14 @@
-/* The stand-in headers against the real ones: compiled, and never run, once with the toolkit's include folder and
-   once with this one; what both accept is the same interface.  Values, sizes and the types of the functions the
-   project calls. */
+/* Compares the headers of the simulator with NVIDIA's.  This file is compiled, but never run, once with the include
+   folder of the CUDA toolkit and once with this folder.  If both accept it, they agree on the values, the sizes, and
+   the types of the functions that the project calls. */
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <type_traits>
 
-/* Taking the address as this type picks the overload; the real headers differ in exception specifications, which are
-   no matter. */
+/* The type of the pointer chooses the overload.  The real headers have other exception specifications, which do not
+   matter. */
 #define FUNCTION(result, name, ...) \
     namespace check_##name { [[maybe_unused]] static result (*const pointer)(__VA_ARGS__) = &name; }
 #define VALUE(name, value) static_assert(static_cast<long long>(name) == (value), #name);
@@ -264,7 +264,7 @@ MEMBER(cudaDeviceProp, maxThreadsDim, int[3])
 MEMBER(cudaDeviceProp, maxGridSize, int[3])
 MEMBER(cudaDeviceProp, memoryBusWidth, int)
 
-/* Both halves convert from and to float without a cast, and the bits are not for everyone. */
+/* Both 16-bit types convert from and to float without a cast, and their bits are not public. */
 static_assert(std::is_convertible<float, __half>::value && std::is_convertible<__half, float>::value, "");
 static_assert(std::is_convertible<float, __nv_bfloat16>::value && std::is_convertible<__nv_bfloat16, float>::value, "");
 static_assert(std::is_trivially_copyable<__half>::value && std::is_trivially_copyable<__nv_bfloat16>::value, "");

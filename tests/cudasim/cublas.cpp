@@ -1,5 +1,5 @@
-/* cuBLAS: matrix products by validated loops.  Built optimised and without sanitizers in every mode, because it is
-   where the time goes; what it touches is checked by name first. */
+/* The simulated cuBLAS: checks its arguments, then multiplies with plain loops.  Most of the time goes here, so it is
+   compiled with optimisation and without sanitizers in every build; it checks the memory of its operands itself. */
 #include "cublas_v2.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -13,14 +13,14 @@ struct cublasContext {
     cudaStream_t stream;
     int device;
     cublasMath_t math;
-    char *workspace; /* the user's, or null: then what is computed may depend on what other streams do */
+    char *workspace; /* set by the user, or NULL: then results may depend on what other streams do */
     size_t workspace_bytes;
     cublasAtomicsMode_t atomics;
 };
 
 namespace
 {
-/* One operand: batch matrices of rows x columns, column-major, `leading` elements from column to column. */
+/* One operand: `batch` matrices [rows, columns] in column-major order, with leading dimension `leading`. */
 struct Matrix {
     const void *data;
     cudaDataType type;
@@ -30,7 +30,7 @@ struct Matrix {
     const char *name;
 };
 struct Product {
-    Matrix a, b, c; /* as they lie in memory */
+    Matrix a, b, c; /* as they are in memory, not transposed */
     int m, n, k, batch;
     double alpha, beta;
     cublasComputeType_t compute;
@@ -75,7 +75,7 @@ template <class T> void store(char *p, cudaDataType type, T value)
     }
 }
 
-/* The 10 bits of fraction that a tensor core reads of a float. */
+/* Rounds to TF32, with a fraction of 10 bits, if this is what a tensor core would compute with. */
 template <class T> T round_input(T value, cublasComputeType_t compute)
 {
     if (compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
@@ -85,7 +85,8 @@ template <class T> T round_input(T value, cublasComputeType_t compute)
     return static_cast<T>(bit_cast<float>((bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu));
 }
 
-/* Every column must lie in one live allocation of a device in reach, and what is read must have been written. */
+/* Whether each column lies in one live allocation that the device can access.  Memory that is read must have been
+   written. */
 bool usable(const Matrix &x, int batches, bool write, const char *call)
 {
     if (!x.rows || !x.columns) return true;
@@ -107,7 +108,7 @@ bool usable(const Matrix &x, int batches, bool write, const char *call)
 template <class T> void multiply(const Product &p)
 {
     size_t m = static_cast<size_t>(p.m), n = static_cast<size_t>(p.n), k = static_cast<size_t>(p.k);
-    std::vector<T> a(m * k), b(k * n), sum(m); /* a by columns, b by columns, neither transposed any more */
+    std::vector<T> a(m * k), b(k * n), sum(m); /* a [m, k], b [k, n], column-major, no longer transposed */
     for (int batch = 0; batch < p.batch; ++batch) {
         for (int column = 0; column < p.a.columns; ++column) {
             const char *from = column_of(p.a, batch, column);
@@ -134,14 +135,13 @@ template <class T> void multiply(const Product &p)
             }
             char *to = const_cast<char *>(column_of(p.c, batch, static_cast<int>(j)));
             T alpha = static_cast<T>(p.alpha), beta = static_cast<T>(p.beta);
-            for (size_t i = 0; i < m;
-                 ++i, to += size_of(p.c.type)) /* where beta is 0, c is not read: it may hold NaN */
+            for (size_t i = 0; i < m; ++i, to += size_of(p.c.type)) /* where beta is 0, c is not read: it may be NaN */
                 store<T>(to, p.c.type, beta == 0 ? alpha * sum[i] : alpha * sum[i] + beta * load<T>(to, p.c.type));
         }
     }
 }
 
-/* The combinations that cublasGemmEx documents and the project has a use for. */
+/* The combinations of types that cublasGemmEx documents and the project uses. */
 bool supported(const Product &p)
 {
     cudaDataType a = p.a.type, c = p.c.type;
@@ -166,7 +166,7 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
                     cudaDataType btype, int ldb, long long strideb, const void *beta, void *c, cudaDataType ctype,
                     int ldc, long long stridec, int batch, cublasComputeType_t compute, const char *call)
 {
-    if (take_planned_failure(call)) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (must_fail(call)) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!valid_operation(transa) || !valid_operation(transb) || m < 0 || n < 0 || k < 0 || batch < 0 || !alpha || !beta)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -186,7 +186,7 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
         p.compute = CUBLAS_COMPUTE_32F_FAST_TF32;
     if (!supported(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
     bool wide = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
-    /* The pointers are the host's and read now. */
+    /* alpha and beta are in host memory and are read before this returns. */
     p.alpha = load<double>(static_cast<const char *>(alpha), wide ? CUDA_R_64F : CUDA_R_32F);
     p.beta = load<double>(static_cast<const char *>(beta), wide ? CUDA_R_64F : CUDA_R_32F);
     if (current_device() != handle->device)
@@ -225,7 +225,7 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
     if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
     *handle = nullptr;
     if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (take_planned_failure("cublasCreate")) return CUBLAS_STATUS_ALLOC_FAILED;
+    if (must_fail("cublasCreate")) return CUBLAS_STATUS_ALLOC_FAILED;
     *handle = new cublasContext{nullptr, device, CUBLAS_DEFAULT_MATH, nullptr, 0, CUBLAS_ATOMICS_NOT_ALLOWED};
     count_cublas_handle(1);
     return CUBLAS_STATUS_SUCCESS;
@@ -240,7 +240,7 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (take_planned_failure("cublasSetStream")) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (must_fail("cublasSetStream")) return CUBLAS_STATUS_EXECUTION_FAILED;
     handle->stream = stream;
     handle->workspace = nullptr; /* as documented */
     return CUBLAS_STATUS_SUCCESS;
@@ -259,7 +259,7 @@ cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (take_planned_failure("cublasSetMathMode")) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (must_fail("cublasSetMathMode")) return CUBLAS_STATUS_EXECUTION_FAILED;
     handle->math = static_cast<cublasMath_t>(mode & 15);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -272,7 +272,7 @@ cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode)
 cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t mode)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (take_planned_failure("cublasSetAtomicsMode")) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (must_fail("cublasSetAtomicsMode")) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (mode != CUBLAS_ATOMICS_NOT_ALLOWED && mode != CUBLAS_ATOMICS_ALLOWED) return CUBLAS_STATUS_INVALID_VALUE;
     handle->atomics = mode;
     return CUBLAS_STATUS_SUCCESS;
@@ -280,7 +280,7 @@ cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t m
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t bytes)
 {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (take_planned_failure("cublasSetWorkspace")) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (must_fail("cublasSetWorkspace")) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (reinterpret_cast<uintptr_t>(workspace) % 256) return CUBLAS_STATUS_INVALID_VALUE;
     handle->workspace = static_cast<char *>(workspace);
     handle->workspace_bytes = bytes;

@@ -1,4 +1,4 @@
-/* Stand-in for <cublas_v2.h>: the matrix products that the project calls. */
+/* Replaces <cublas_v2.h>: the matrix products that the project calls. */
 #ifndef CUDASIM_CUBLAS_V2_H
 #define CUDASIM_CUBLAS_V2_H
 

@@ -1,4 +1,4 @@
-/* Stand-in for <cuda_bf16.h>: the upper half of a float, rounded to nearest even. */
+/* Replaces <cuda_bf16.h>: bfloat16, the upper half of a float, rounded to nearest even. */
 #ifndef CUDASIM_CUDA_BF16_H
 #define CUDASIM_CUDA_BF16_H
 

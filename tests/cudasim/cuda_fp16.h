@@ -1,4 +1,4 @@
-/* Stand-in for <cuda_fp16.h>: IEEE binary16, rounded to nearest even. */
+/* Replaces <cuda_fp16.h>: IEEE binary16, rounded to nearest even. */
 #ifndef CUDASIM_CUDA_FP16_H
 #define CUDASIM_CUDA_FP16_H
 
@@ -13,7 +13,7 @@ inline float __half2float(__half value);
 
 struct __attribute__((aligned(2))) __half {
   protected:
-    unsigned short __x; /* as in the real class, nobody else can see the bits */
+    unsigned short __x; /* protected, as in the real class */
 
   public:
     __half() = default;
@@ -38,11 +38,12 @@ inline __half __float2half_rn(float value)
     uint32_t bits = ::cudasim::bit_cast<uint32_t>(value);
     uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff, half;
     if (rest > 0x7f800000) {
-        return __ushort_as_half(0x7fff); /* NaN: the one that CUDA makes */
+        return __ushort_as_half(0x7fff); /* the NaN that CUDA gives */
     } else if (rest >= 0x477ff000) {
         half = 0x7c00; /* 65520 and above round to infinity */
     } else if (rest < 0x38800000) {
-        /* Subnormal: adding 0.5 puts its last bit, 2^-24, where a float has its last. */
+        /* Subnormal: adding 0.5 rounds to a multiple of 2^-24, the last bit of a float near 0.5 and of a subnormal
+           half. */
         half = ::cudasim::bit_cast<uint32_t>(::cudasim::bit_cast<float>(rest) + 0.5f) - 0x3f000000;
     } else {
         half = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;
@@ -63,7 +64,8 @@ inline float __half2float(__half value)
 inline __half __float2half(float value) { return __float2half_rn(value); }
 inline __half __double2half(double value)
 {
-    /* To odd first: the sticky last bit keeps the second rounding from being decided by a tie that was none. */
+    /* Rounds to odd first: an inexact float gets an odd last bit, so that the second rounding does not see a false
+       tie. */
     float f = static_cast<float>(value);
     uint32_t bits = ::cudasim::bit_cast<uint32_t>(f);
     if (static_cast<double>(f) != value && value == value && !(bits & 1))

@@ -1,7 +1,6 @@
-/* Stand-in for <cuda_runtime.h>: with this folder first on the include path, a .cu file is plain C++17 whose kernels
-   run on the CPU.  It declares the part of the runtime that the project uses, after NVIDIA's documentation;
-   conform.cpp holds it against the real headers.  The rules that a .cu file has to keep for this are in
-   cudasim_test.h. */
+/* Replaces <cuda_runtime.h>: with this folder first on the include path, a .cu file is plain C++17 whose kernels run on
+   the CPU.  cudasim_test.h describes the simulator and the rules for a .cu file.  This header declares the part of the
+   runtime that the project uses, after NVIDIA's documentation; conform.cpp compares it with NVIDIA's headers. */
 #ifndef CUDASIM_CUDA_RUNTIME_H
 #define CUDASIM_CUDA_RUNTIME_H
 
@@ -22,27 +21,27 @@
 #define __host__
 #define __constant__
 #define __grid_constant__
-#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict __restrict__
 
-/* One block runs at a time, so that a static is its shared memory.  In a section of its own it can be poisoned before
-   each block and watched byte by byte; only clang puts statics of templates there, g++ ignores the attribute. */
+/* One block runs at a time, so a static variable serves as its shared memory.  It is put into a section of its own,
+   which is filled with NaN before each block and watched by the check mode.  g++ ignores the attribute for statics of
+   templates, so that only clang does this. */
 #if defined(__clang__)
 #define __shared__ static __attribute__((section("cudasim_shared")))
 #else
 #define __shared__ static
 #endif
 
-/* Dynamic shared memory has no spelling that nvcc and C++ share: "extern static" is ill-formed. */
+/* Dynamic shared memory cannot be declared in the same way for nvcc and for C++: "extern static" is an error. */
 #define CUDASIM_DYN_SHARED(T, name) T *name = static_cast<T *>(::cudasim::dynamic_shared())
 
-/* What the simulator itself does on behalf of a kernel is no access of the kernel. */
+/* For functions of the simulator that kernels call: the check mode does not watch their loads and stores. */
 #define CUDASIM_UNCHECKED __attribute__((no_sanitize("thread")))
 
-/* The caller's place in the source, as default arguments. */
+/* The caller's file and line, as default arguments. */
 #define CUDASIM_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 struct uint3 {
@@ -54,7 +53,7 @@ struct dim3 {
     constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
 };
 
-/* Variables, not macros: cfg.gridDim must stay a member. */
+/* Variables, not macros, because config.gridDim is a member. */
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
@@ -293,12 +292,13 @@ void *dynamic_shared();
 void syncthreads(const char *file, int line);
 int syncthreads_sum(int value, const char *file, int line); /* __syncthreads_count and its kin */
 unsigned lane();
-/* The lanes of mask meet here; gives what each of the 32 brought (only the lanes of mask are valid). */
-const uint64_t *meet(unsigned mask, uint64_t value, Collective what, const char *file, int line);
+/* Waits until all lanes of the mask have called it; returns the values of the 32 lanes, of which those in the mask are
+   valid. */
+const uint64_t *warp_collective(unsigned mask, uint64_t value, Collective what, const char *file, int line);
 void atomic_access(const void *p, size_t bytes, void *caller);
 void check_aligned(const void *p, size_t alignment, const char *file, int line);
 
-/* One thread of a kernel is run(data); data holds a copy of the arguments and is ended by destroy(data). */
+/* run(data) runs one thread of a kernel; data holds a copy of the arguments, and destroy(data) frees it. */
 struct Body {
     void (*run)(void *data);
     void (*destroy)(void *data);
@@ -318,12 +318,13 @@ template <class T> CUDASIM_UNCHECKED inline uint64_t to_bits(T value)
     memcpy(&bits, &value, sizeof value);
     return bits;
 }
-/* What lane `source` brought; a lane outside the mask is undefined on hardware and all ones (NaN, -1) here. */
+/* The value of lane `source`.  That of a lane outside of the mask is undefined on a GPU; here all its bits are 1 (NaN,
+   -1). */
 template <class T>
 CUDASIM_UNCHECKED inline T shuffle(unsigned mask, T value, int source, bool inside, Collective what, const char *file,
                                    int line)
 {
-    const uint64_t *all = meet(mask, to_bits(value), what, file, line);
+    const uint64_t *all = warp_collective(mask, to_bits(value), what, file, line);
     if (!inside) return value;
     uint64_t bits = mask >> (source & 31) & 1 ? all[source & 31] : ~uint64_t(0);
     T result;
@@ -339,7 +340,7 @@ template <class... Parameters, class... Arguments>
 CUDASIM_UNCHECKED inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...),
                                                         Arguments &&...arguments)
 {
-    /* the arguments become the parameters' types here, as in NVIDIA's template */
+    /* the arguments are converted to the types of the parameters, as in NVIDIA's template */
     return [&](Parameters... parameters) CUDASIM_UNCHECKED {
         static_assert((std::is_trivially_copyable<Parameters>::value && ... && true),
                       "kernel parameters are copied as bytes");
@@ -382,7 +383,7 @@ inline int __syncthreads_or(int p, CUDASIM_SITE) { return ::cudasim::syncthreads
 inline int __syncthreads_and(int p, CUDASIM_SITE) { return ::cudasim::syncthreads_sum(p == 0, file, line) == 0; }
 inline void __syncwarp(unsigned mask = 0xffffffffu, CUDASIM_SITE)
 {
-    ::cudasim::meet(mask, 0, ::cudasim::Collective::syncwarp, file, line);
+    ::cudasim::warp_collective(mask, 0, ::cudasim::Collective::syncwarp, file, line);
 }
 template <class T>
 CUDASIM_UNCHECKED inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, CUDASIM_SITE)
@@ -413,7 +414,7 @@ CUDASIM_UNCHECKED inline T __shfl_up_sync(unsigned mask, T value, unsigned delta
 }
 CUDASIM_UNCHECKED inline unsigned __ballot_sync(unsigned mask, int predicate, CUDASIM_SITE)
 {
-    const uint64_t *all = ::cudasim::meet(mask, predicate != 0, ::cudasim::Collective::ballot, file, line);
+    const uint64_t *all = ::cudasim::warp_collective(mask, predicate != 0, ::cudasim::Collective::ballot, file, line);
     unsigned result = 0;
     for (int i = 0; i < 32; ++i)
         if (mask >> i & 1) result |= static_cast<unsigned>(all[i]) << i;
@@ -427,11 +428,11 @@ inline int __all_sync(unsigned mask, int predicate, CUDASIM_SITE)
 {
     return __ballot_sync(mask, predicate, file, line) == mask;
 }
-inline unsigned __activemask() { return 1u << ::cudasim::lane(); } /* all that is promised: the caller is in it */
+inline unsigned __activemask() { return 1u << ::cudasim::lane(); } /* only the caller is certain to be active */
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-/* Threads change only at barriers and collectives, so that a plain read-modify-write is atomic. */
+/* The simulator switches threads at barriers and collectives only, so that a plain read-modify-write is atomic. */
 #define CUDASIM_ATOMIC(name, T, result)                                      \
     CUDASIM_UNCHECKED inline T name(T *p, T value)                           \
     {                                                                        \
@@ -464,7 +465,7 @@ CUDASIM_ATOMIC(atomicExch, float, value)
 CUDASIM_ATOMIC(atomicSub, int, old - value)
 CUDASIM_ATOMIC(atomicSub, unsigned, old - value)
 
-/* min and max as CUDA has them: of floats they pass the number where the other is a NaN. */
+/* min and max as in CUDA: if one of two floats is NaN, they return the other. */
 #define CUDASIM_MINMAX(T)                               \
     constexpr T min(T a, T b) { return b < a ? b : a; } \
     constexpr T max(T a, T b) { return a < b ? b : a; }
@@ -531,7 +532,7 @@ inline float sinpif(float x) { return sinf(3.14159265358979323846f * x); }
 inline float cospif(float x) { return cosf(3.14159265358979323846f * x); }
 inline double sinpi(double x) { return sin(3.14159265358979323846 * x); }
 inline double cospi(double x) { return cos(3.14159265358979323846 * x); }
-/* Rounded on their own and never contracted; the build passes -ffp-contract=off. */
+/* Each is rounded, and never contracted with another operation: the simulator is compiled with -ffp-contract=off. */
 inline float __fadd_rn(float x, float y) { return x + y; }
 inline float __fsub_rn(float x, float y) { return x - y; }
 inline float __fmul_rn(float x, float y) { return x * y; }
@@ -545,8 +546,7 @@ inline double __dmul_rn(double x, double y) { return x * y; }
 inline double __ddiv_rn(double x, double y) { return x / y; }
 inline double __dsqrt_rn(double x) { return sqrt(x); }
 inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
-/* Conversions to integers saturate and turn a NaN into 0 (to 64 bits: into the smallest value), which C++ leaves
-   undefined. */
+/* Conversions to integers saturate, and NaN gives 0 (to 64 bits: the smallest value); in C++ both are undefined. */
 inline long long __double2ll_rz(double x)
 {
     if (!(x >= -9223372036854775808.0)) return INT64_MIN;

@@ -1,6 +1,6 @@
-/* The simulated runtime: fibers, the scheduler of a block, device memory, streams, events, graphs and the error
-   reports. Everything runs under one lock, on the host thread that waits for it.  cuda_runtime.h says what is
-   simulated, cudasim_test.h how to steer it. */
+/* The simulated CUDA runtime, which cudasim_test.h describes.  In order: settings and error reports; fibers; the
+   threads of a block and their scheduler; device memory; streams; the functions of the API; the functions for tests.
+   All of it runs under one lock.  An operation runs on the host thread that waits for it. */
 #include "internal.h"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ template <class T> static void shuffle_order(std::vector<T> &v)
 }
 
 static int errors;
-static const int most_reports = 20; /* the rest, where a program keeps going, is only counted */
+static const int most_reports = 20; /* with TG_SIM_KEEP_GOING, further errors are only counted */
 static std::string last_error;
 thread_local bool executing;
 
@@ -91,12 +91,12 @@ static uintptr_t load_address()
     return base;
 }
 
-/* file:line of a machine address, by addr2line; the plain offset where that is missing. */
+/* file:line of a machine address, from addr2line; its offset in the program if addr2line is not installed. */
 std::string source_of(uintptr_t pc)
 {
     char command[160], line[512] = "", plain[32];
     uintptr_t offset = pc - load_address();
-    if (errors < most_reports) { /* a process each */
+    if (errors < most_reports) { /* starting a process each time is slow */
         snprintf(command, sizeof command, "addr2line -s -e /proc/%d/exe 0x%zx 2>/dev/null", static_cast<int>(getpid()),
                  offset);
         if (FILE *f = popen(command, "r")) {
@@ -111,7 +111,7 @@ std::string source_of(uintptr_t pc)
     return plain;
 }
 
-/* Kernels are static functions, of which dladdr knows nothing: the program's own symbol table has them. */
+/* The name of a kernel, from the program's symbol table; dladdr does not find static functions. */
 static std::string function_name(const void *address)
 {
     std::string name = "?";
@@ -166,8 +166,8 @@ void fail(const char *format, ...)
     if (!settings.keep_going) _exit(CUDASIM_EXIT_CODE);
 }
 
-/* For what cannot be gone on from. */
-static void fail_for_good(const char *text)
+/* For errors after which the program cannot continue, even with TG_SIM_KEEP_GOING. */
+static void fail_and_exit(const char *text)
 {
     fail("%s", text);
     _exit(CUDASIM_EXIT_CODE);
@@ -179,12 +179,13 @@ extern "C" void __asan_on_error(void) { print_context(stderr); }
 
 /* ---- fibers ---- */
 
-/* A kernel's threads run one after another in a plain loop on a fiber's stack.  Where one has to wait, its stack
-   stays as it is and the loop goes on upon another fiber: a kernel that never waits costs a call per thread. */
+/* A fiber is a stack on which threads of a kernel run, one after another, in a loop.  Where a thread must wait, it
+   keeps the fiber's stack, and another fiber continues the loop.  So a kernel that never waits needs one fiber, and a
+   call per thread. */
 struct Fiber {
     void *sp = nullptr;
-    char *stack = nullptr; /* NULL: the host thread's own */
-    void *fake_stack = nullptr;
+    char *stack = nullptr;      /* NULL: the stack of the host thread */
+    void *fake_stack = nullptr; /* used by AddressSanitizer */
     ucontext_t context;
 };
 
@@ -196,7 +197,8 @@ static const size_t stack_bytes = 64 << 10;
 
 #if defined(__x86_64__) && !defined(CUDASIM_UCONTEXT)
 #define CUDASIM_OWN_SWITCH 1
-/* Saves what a call must preserve and goes on upon the other stack.  swapcontext does the same with a system call. */
+/* Saves the registers that a call must preserve and continues on the other stack.  swapcontext does the same, but makes
+   a system call. */
 extern "C" void cudasim_switch(void **save, void *to);
 asm(".text\n"
     ".globl cudasim_switch\n"
@@ -211,7 +213,7 @@ asm(".text\n"
 #endif
 
 static Fiber host_fiber, *current_fiber = &host_fiber;
-/* Never destroyed, so that leak checkers reach the fibers to the end. */
+/* Never destroyed, so that leak checkers can reach the fibers until the end. */
 static std::vector<Fiber *> &idle_fibers = *new std::vector<Fiber *>, &all_fibers = *new std::vector<Fiber *>;
 #ifdef CUDASIM_ASAN
 static thread_local const void *host_stack;
@@ -257,11 +259,11 @@ static Fiber *idle_fiber()
     char *map = static_cast<char *>(
         mmap(nullptr, stack_bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (map == MAP_FAILED || mprotect(map, page, PROT_NONE))
-        fail_for_good("no memory for the stacks of a block's threads");
+        fail_and_exit("no memory for the stacks of a block's threads");
     fiber->stack = map + page;
 #ifdef CUDASIM_OWN_SWITCH
-    /* Tops at different offsets in their pages: at the same one, the stacks of a block would share a few sets of the
-       cache. */
+    /* The stacks begin at different offsets in their pages: with the same offset, they would compete for a few sets of
+       the cache. */
     void **sp = reinterpret_cast<void **>(fiber->stack + stack_bytes - 64 - all_fibers.size() % 29 * 192);
     *--sp = nullptr; /* the return address of fiber_entry, which never returns */
     *--sp = reinterpret_cast<void *>(fiber_entry);
@@ -295,8 +297,8 @@ struct Thread {
     unsigned mask;
 };
 struct Warp {
-    uint64_t brought[32], given[32];
-    unsigned arrived, done; /* lanes */
+    uint64_t values[32], results[32]; /* of the collective that is running, of the last one that has finished */
+    unsigned arrived, done;           /* masks of lanes: those that wait in a collective, those that have returned */
 };
 
 static struct {
@@ -306,7 +308,7 @@ static struct {
     std::vector<unsigned> order;
     std::deque<unsigned> ready;
     unsigned started, done, at_barrier, current;
-    int sum, sum_given; /* of __syncthreads_count */
+    int sum, sum_result; /* of __syncthreads_count: so far, of the last barrier */
     void (*run)(void *);
     void *data;
     std::vector<char> dynamic_buffer;
@@ -316,13 +318,14 @@ static struct {
 void *dynamic_shared() { return block.dynamic; }
 unsigned lane() { return block.current & 31; }
 
-static void become(unsigned thread)
+static void set_current_thread(unsigned thread)
 {
     block.current = now.thread = thread;
     threadIdx = block.index[thread];
 }
 
-/* Starts threads one after another until one of them has to wait; that one keeps this stack. */
+/* Runs new threads one after another.  A thread that must wait switches to another fiber in wait_as, and this function
+   continues there. */
 static void run_new_threads()
 {
     Fiber *self = current_fiber;
@@ -330,21 +333,21 @@ static void run_new_threads()
         unsigned thread = block.order[block.started++];
         block.threads[thread].state = State::running;
         block.threads[thread].fiber = self;
-        become(thread);
+        set_current_thread(thread);
         block.run(block.data);
         block.threads[thread].state = State::done;
         ++block.done;
         block.warps[thread >> 5].done |= 1u << (thread & 31);
-        if (!block.ready.empty()) break; /* those that can go on mix with those that have not begun */
+        if (!block.ready.empty()) break; /* threads that can continue come before new ones */
     }
     idle_fibers.push_back(self);
     switch_to(&host_fiber);
 }
 
-static unsigned take_ready()
+static unsigned next_ready()
 {
     std::deque<unsigned> &ready = block.ready;
-    if (settings.order == Order::greedy) { /* the last released goes on first: its warp runs as far ahead as it can */
+    if (settings.order == Order::greedy) { /* the last released comes first: its warp runs as far as it can */
         unsigned last = ready.back();
         ready.pop_back();
         return last;
@@ -355,18 +358,18 @@ static unsigned take_ready()
     return thread;
 }
 
-/* The current thread waits; whoever can run goes on, without a detour over the scheduler. */
+/* The current thread waits; switches directly to a thread that can run, or else to the scheduler, run_block. */
 static void wait_as(State state)
 {
     unsigned self = block.current;
     block.threads[self].state = state;
     Fiber *to = &host_fiber;
     if (!block.ready.empty())
-        to = block.threads[take_ready()].fiber;
+        to = block.threads[next_ready()].fiber;
     else if (block.started < now.threads)
         to = idle_fiber();
     if (to != current_fiber) switch_to(to);
-    become(self);
+    set_current_thread(self);
     block.threads[self].state = State::running;
 }
 
@@ -390,7 +393,7 @@ static void release_barrier()
     shuffle_order(released);
     block.ready.assign(released.begin(), released.end());
     block.at_barrier = 0;
-    block.sum_given = block.sum;
+    block.sum_result = block.sum;
     block.sum = 0;
     ++now.barrier_epoch;
 }
@@ -436,7 +439,7 @@ static void run_block()
     shuffle_order(block.order);
     while (block.done < now.threads) {
         if (!block.ready.empty())
-            switch_to(block.threads[take_ready()].fiber);
+            switch_to(block.threads[next_ready()].fiber);
         else if (block.started < now.threads)
             switch_to(idle_fiber());
         else if (block.at_barrier && block.at_barrier + block.done == now.threads)
@@ -448,7 +451,7 @@ static void run_block()
 
 void syncthreads(const char *file, int line)
 {
-    if (!now.kernel) fail_for_good("__syncthreads outside a kernel");
+    if (!now.kernel) fail_and_exit("__syncthreads outside a kernel");
     block.threads[block.current].file = file;
     block.threads[block.current].line = line;
     ++block.at_barrier;
@@ -459,10 +462,10 @@ int syncthreads_sum(int value, const char *file, int line)
 {
     block.sum += value;
     syncthreads(file, line);
-    return block.sum_given;
+    return block.sum_result;
 }
 
-const uint64_t *meet(unsigned mask, uint64_t value, Collective what, const char *file, int line)
+const uint64_t *warp_collective(unsigned mask, uint64_t value, Collective what, const char *file, int line)
 {
     unsigned self = block.current, self_lane = self & 31, first = self & ~31u;
     Warp &warp = block.warps[self >> 5];
@@ -481,20 +484,20 @@ const uint64_t *meet(unsigned mask, uint64_t value, Collective what, const char 
     me.what = what;
     me.file = file;
     me.line = line;
-    warp.brought[self_lane] = value;
+    warp.values[self_lane] = value;
     warp.arrived |= 1u << self_lane;
     if ((warp.arrived & mask) != mask) {
         wait_as(State::in_warp);
-        return warp.given;
+        return warp.results;
     }
-    for (unsigned i = 0; i < lanes; ++i) { /* the last to come looks whether all made the same call */
+    for (unsigned i = 0; i < lanes; ++i) { /* the last lane to arrive checks that all made the same call */
         const Thread &other = block.threads[first + i];
         if (mask >> i & 1 && (other.mask != mask || other.what != what || other.line != line))
             fail("warp collectives do not match: lane %u at %s:%d with mask %08x, lane %u at %s:%d with mask %08x",
                  self_lane, file, line, mask, i, other.file, other.line, other.mask);
     }
     warp.arrived &= ~mask;
-    memcpy(warp.given, warp.brought, sizeof warp.given);
+    memcpy(warp.results, warp.values, sizeof warp.results);
     for (unsigned i = 0; i < 32; ++i) {
         if (!(mask >> i & 1)) continue;
         ++now.warp_epoch[first + i];
@@ -502,11 +505,11 @@ const uint64_t *meet(unsigned mask, uint64_t value, Collective what, const char 
         block.threads[first + i].state = State::ready;
         block.ready.push_back(first + i);
     }
-    if (settings.order != Order::fwd) { /* the last to come has no privilege */
+    if (settings.order != Order::fwd) { /* the last lane to arrive need not be the first to continue */
         block.ready.push_back(self);
         wait_as(State::ready);
     }
-    return warp.given;
+    return warp.results;
 }
 
 void check_aligned(const void *p, size_t alignment, const char *file, int line)
@@ -514,7 +517,7 @@ void check_aligned(const void *p, size_t alignment, const char *file, int line)
     if (reinterpret_cast<uintptr_t>(p) % alignment) fail("misaligned vector access to %p at %s:%d", p, file, line);
 }
 
-/* Filled in by the linker where clang compiled a kernel with shared memory. */
+/* Defined by the linker if clang compiled a kernel with shared memory. */
 extern "C" {
 extern char __start_cudasim_shared[] __attribute__((weak)), __stop_cudasim_shared[] __attribute__((weak));
 }
@@ -522,7 +525,7 @@ extern char __start_cudasim_shared[] __attribute__((weak)), __stop_cudasim_share
 static void poison_shared(size_t dynamic_bytes)
 {
     if (dynamic_bytes) memset(block.dynamic, 0xff, dynamic_bytes);
-#ifndef CUDASIM_ASAN /* there the section has red zones */
+#ifndef CUDASIM_ASAN /* AddressSanitizer has red zones in this section */
     char *begin = __start_cudasim_shared, *end = __stop_cudasim_shared;
     if (begin) memset(begin, 0xff, static_cast<size_t>(end - begin));
 #endif
@@ -558,7 +561,7 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
         static_cast<size_t>(block.dynamic_buffer.data() + block.dynamic_buffer.size() - block.dynamic) - dynamic_bytes;
 #ifdef CUDASIM_ASAN
     __asan_poison_memory_region(block.dynamic + dynamic_bytes, slack);
-    if (!host_stack) { /* the bounds to return to */
+    if (!host_stack) { /* AddressSanitizer needs its bounds when a fiber switches back to it */
         pthread_attr_t attributes;
         void *low;
         pthread_getattr_np(pthread_self(), &attributes);
@@ -580,7 +583,6 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
         blockIdx.y = static_cast<unsigned>(i / grid.x % grid.y);
         blockIdx.z = static_cast<unsigned>(i / (size_t(grid.x) * grid.y));
         poison_shared(dynamic_bytes);
-        check_block();
         run_block();
     }
 #ifdef CUDASIM_ASAN
@@ -597,10 +599,10 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
 
 /* ---- device memory ---- */
 
-/* Each device has an arena of address space that nothing may touch.  An allocation takes pages of it that no other
-   ever had: what is freed faults for ever.  Its pages are closed while host code runs; an operation of the right
-   device opens them, by name where it says what it uses (copies, cuBLAS) and by the fault handler where it does not
-   (kernels). */
+/* Each device has an arena: a range of addresses without access.  An allocation gets pages of it that no other
+   allocation has had or will have, so that any use after the free faults.  The pages are closed (no access) while host
+   code runs.  An operation of the right device opens them: copies and cuBLAS before they start, because they say what
+   they use; a kernel by its first access, which faults and is handled by on_fault. */
 static const int max_devices = 8;
 static const size_t arena_bytes = size_t(32) << 30, poison_bytes = size_t(64) << 20;
 static const unsigned char canary = 0xa5;
@@ -617,8 +619,8 @@ static int (*may_allocate)(void);
 static int allocations_made;
 
 struct Pinned {
-    size_t bytes, span;   /* span 0: registered memory, whose pages are not ours to close */
-    int writers, readers; /* copies under way into it and out of it */
+    size_t bytes, span;   /* span 0: registered memory of the user, whose pages are not closed */
+    int writers, readers; /* pending copies into it and out of it */
     uintptr_t begin, end; /* the pages that they touch */
 };
 static std::map<uintptr_t, Pinned> &pinned = *new std::map<uintptr_t, Pinned>;
@@ -661,7 +663,7 @@ static void protect_pinned(const std::pair<const uintptr_t, Pinned> &p, bool for
                                                                           : PROT_READ;
     mprotect(reinterpret_cast<void *>(p.second.begin), p.second.end - p.second.begin, access);
 }
-/* The host may not touch pages that a pending copy writes, nor write pages that a pending copy reads. */
+/* The host must not access pages that a pending copy writes, nor write pages that a pending copy reads. */
 static void mark_pinned(const void *place, size_t bytes, int Pinned::*copies, int change)
 {
     uintptr_t address = reinterpret_cast<uintptr_t>(place), begin = address & ~(page - 1);
@@ -756,7 +758,7 @@ static void on_fault(int signal_number, siginfo_t *info, void *context)
             fail("kernel touched %p, which is no memory, at %s", info->si_addr, place.c_str());
     }
     if (errors > before) _exit(CUDASIM_EXIT_CODE);
-    signal(signal_number, SIG_DFL); /* not ours: the program's own fault */
+    signal(signal_number, SIG_DFL); /* a fault of the program itself */
 }
 
 Allocation *use_range(const void *p, size_t bytes, int device, bool write, const char *what)
@@ -796,8 +798,9 @@ static void check_canary(const Allocation &a)
 #endif
 }
 
-/* Right-aligned to the guard page as far as 256-byte alignment lets it; the gap holds canaries.  Under the address
-   sanitizer the rest of the page is its red zone instead. */
+/* The allocation ends at the guard page, as nearly as its alignment of 256 bytes allows; the gap is filled with
+   canaries, which are checked when it is freed.  With AddressSanitizer it begins at a page, and the rest of the page is
+   a red zone. */
 static Allocation *allocate(int device, size_t bytes, Allocation::State state)
 {
     auto &arena = arenas[device];
@@ -838,7 +841,7 @@ static void release(Allocation &a)
     a.readers.clear();
     arenas[a.device].used -= a.bytes;
     --live_allocations;
-    check_forget(a);
+    check_freed(a);
     madvise(a.base, a.span, MADV_DONTNEED);
     mprotect(a.base, a.span, PROT_NONE);
 #ifdef CUDASIM_ASAN
@@ -846,7 +849,7 @@ static void release(Allocation &a)
 #endif
 }
 
-/* The allocation that begins here, or NULL with a report. */
+/* The allocation that begins at p; reports an error and returns NULL if there is none. */
 static Allocation *allocation_to_free(const void *p, const char *what)
 {
     Allocation *a = find_allocation(reinterpret_cast<uintptr_t>(p));
@@ -875,17 +878,17 @@ struct Operation {
     std::string what;
     uint64_t number;
     std::vector<Dependency> after;
-    Clock clock; /* what is ordered before it, and itself */
+    Clock clock; /* the operations that are ordered before it, and itself */
 };
 struct CUstream_st {
     int id, device;
     bool nonblocking, alive;
     std::deque<Operation> queue;
     uint64_t issued, done;
-    std::vector<Dependency> pending; /* of the next operation: events it waits for */
-    Clock clock;                     /* of the last operation and of what the next one waits for */
+    std::vector<Dependency> pending; /* events that the next operation waits for */
+    Clock clock;                     /* of the last operation and of the events that the next one waits for */
     CUgraph_st *capture;
-    std::vector<size_t> capture_after; /* nodes that the next one follows */
+    std::vector<size_t> capture_after; /* nodes of the graph that the next node depends on */
 };
 struct CUevent_st {
     CUstream_st *stream;
@@ -920,13 +923,13 @@ namespace cudasim
 {
 static std::recursive_mutex api_lock;
 static std::vector<CUstream_st *> &streams =
-    *new std::vector<CUstream_st *>; /* never freed: a stale handle is recognised */
+    *new std::vector<CUstream_st *>; /* never freed, so that the use of a destroyed stream is found */
 static CUstream_st *legacy[max_devices];
 static CUmemPoolHandle_st pools[max_devices];
 static std::set<CUevent_st *> &events = *new std::set<CUevent_st *>;
 static std::set<void *> &graphs = *new std::set<void *>;
 static std::map<const void *, size_t> &dynamic_limits = *new std::map<const void *, size_t>;
-static Clock host_clock; /* what host code has waited for */
+static Clock host_clock; /* the operations that host code has waited for */
 static Operation *running;
 static CUstream_st *running_on;
 static size_t queued;
@@ -942,7 +945,7 @@ static struct {
 
 bool strict() { return settings.strict; }
 
-bool take_planned_failure(const char *call)
+bool must_fail(const char *call)
 {
     return planned_failure.countdown >= 0 && planned_failure.name == call && planned_failure.countdown-- == 0;
 }
@@ -958,13 +961,14 @@ static bool covers(const Clock &clock, const Use &use)
     return use.stream < 0 || (stream < clock.size() && clock[stream] >= use.number);
 }
 
-/* Two operations use one allocation, one of them writes: an event, a synchronisation or a stream must order them,
-   whatever the order they happened to run in. */
+/* Notes that the running operation uses an allocation, and reports an error if another operation uses it too, one of
+   the two writes, and no stream, event or wait orders them.  The order in which they happened to run does not
+   matter. */
 void note_use(Allocation &a, bool write)
 {
     if (!running || !settings.stream_check || (write ? a.written_by : a.read_by) == now.serial) return;
     (write ? a.written_by : a.read_by) = now.serial;
-    auto complain = [&](const Use &earlier) {
+    auto report = [&](const Use &earlier) {
         fail("nothing orders %s in stream %d, which %s allocation %d (%zu bytes, device %d), after %s in stream %d",
              now.kernel ? function_name(now.kernel_address).c_str() : running->what.c_str(), running_on->id,
              write ? "writes" : "reads", a.id, a.bytes, a.device, earlier.what.c_str(), earlier.stream);
@@ -973,13 +977,13 @@ void note_use(Allocation &a, bool write)
     use.stream = running_on->id;
     use.number = running->number;
     use.what = now.kernel ? "kernel " + function_name(now.kernel_address) : running->what;
-    if (!covers(running->clock, a.writer)) complain(a.writer);
+    if (!covers(running->clock, a.writer)) report(a.writer);
     if (!write) {
         a.readers[use.stream] = use;
         return;
     }
     for (const auto &reader : a.readers)
-        if (!covers(running->clock, reader.second)) complain(reader.second);
+        if (!covers(running->clock, reader.second)) report(reader.second);
     a.readers.clear();
     a.writer = use;
 }
@@ -1018,7 +1022,7 @@ static void run_all()
     for (CUstream_st *s : streams) run_until(s, s->issued);
 }
 
-/* Host code waits for the stream's first `number` operations. */
+/* Host code waits for the first `number` operations of the stream. */
 static void wait_for(CUstream_st *stream, uint64_t number, const Clock &clock)
 {
     if (settings.policy == Policy::others) {
@@ -1046,7 +1050,7 @@ static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::functi
     operation.what = what;
     operation.after = std::move(stream->pending);
     stream->pending.clear();
-    /* The legacy stream waits for the blocking ones of its device, and they for it. */
+    /* The legacy default stream and the blocking streams of its device wait for each other. */
     for (CUstream_st *other : streams) {
         bool joins = other->device == stream->device && other != stream && other->issued && !other->nonblocking &&
                      !stream->nonblocking && (stream == legacy[stream->device] || other == legacy[stream->device]);
@@ -1062,7 +1066,7 @@ static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::functi
     operation.clock = stream->clock;
     stream->queue.push_back(std::move(operation));
     ++queued;
-    if (settings.policy == Policy::eager || queued > 8192) { /* a program that never waits must not fill the memory */
+    if (settings.policy == Policy::eager || queued > 8192) { /* or a program that never waits would fill the memory */
         run_all();
         close_allocations();
     }
@@ -1145,10 +1149,10 @@ static void initialise()
     allocation_countdown = environment_int("TG_SIM_FAIL_ALLOC", -1);
     if (const char *memory = getenv("TG_SIM_MEMORY")) settings.memory = strtoull(memory, nullptr, 10);
     if (!set_schedule(getenv("TG_SIM_ORDER"), getenv("TG_SIM_STREAMS")))
-        fail_for_good("TG_SIM_ORDER is fwd, rev, rand:seed or greedy:seed; TG_SIM_STREAMS is lazy, others or eager");
+        fail_and_exit("TG_SIM_ORDER is fwd, rev, rand:seed or greedy:seed; TG_SIM_STREAMS is lazy, others or eager");
     for (int d = 0; d < settings.devices; ++d) {
         void *map = mmap(nullptr, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (map == MAP_FAILED) fail_for_good("no address space for the memory of the devices");
+        if (map == MAP_FAILED) fail_and_exit("no address space for the memory of the devices");
         arenas[d].base = arenas[d].top = static_cast<char *>(map);
         arenas[d].limit = settings.memory;
         legacy[d] = new_stream(d, false);
@@ -1163,7 +1167,7 @@ static void initialise()
     atexit(at_exit);
 }
 
-/* Faults are handled on a stack of their own: a kernel that overran its own has none left. */
+/* Faults are handled on a separate stack, because a kernel may have overrun its own. */
 struct FaultStack {
     void *memory;
     FaultStack()
@@ -1182,7 +1186,8 @@ struct FaultStack {
     }
 };
 
-/* Every function of the API begins with one: it takes the lock and says whether this call is to fail. */
+/* Each function of the API begins with one of these.  It holds the lock; `refused` is the error with which the call
+   fails before it does anything. */
 struct Api {
     std::lock_guard<std::recursive_mutex> lock;
     cudaError_t refused = cudaSuccess;
@@ -1192,7 +1197,7 @@ struct Api {
         static thread_local FaultStack fault_stack;
         (void)fault_stack;
         if (executing) fail("%s was called from within an operation", name);
-        if (take_planned_failure(name))
+        if (must_fail(name))
             refused = planned_failure.error;
         else if (!settings.devices)
             refused = cudaErrorNoDevice;
@@ -1208,12 +1213,13 @@ static cudaError_t result(cudaError_t error)
 #define ENTER          \
     Api api(__func__); \
     if (api.refused) return result(api.refused)
-/* What would wait or allocate outside the stream cannot be captured, and spoils the capture. */
+/* For functions that wait, or allocate outside of a stream: they are not allowed during a capture, and invalidate
+   it. */
 #define ENTER_UNCAPTURED \
     ENTER;               \
-    if (spoil_captures()) return result(cudaErrorStreamCaptureUnsupported)
+    if (invalidate_captures()) return result(cudaErrorStreamCaptureUnsupported)
 
-static bool spoil_captures()
+static bool invalidate_captures()
 {
     if (!captures) return false;
     for (CUstream_st *s : streams)
@@ -1221,7 +1227,7 @@ static bool spoil_captures()
     return true;
 }
 
-/* The stream of a handle, NULL where it is none (any more). */
+/* The stream of a handle; reports an error and returns NULL if there is none (any more). */
 static CUstream_st *stream_of(cudaStream_t handle)
 {
     if (!handle || handle == cudaStreamLegacy) return legacy[device_of_thread];
@@ -1371,7 +1377,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     p.sharedMemPerMultiprocessor = 100 << 10;
     p.major = 8;
     p.minor = 6;
-    p.multiProcessorCount = 4; /* few, so that grid-stride loops go round */
+    p.multiProcessorCount = 4; /* few, so that grid-stride loops take several turns */
     p.maxThreadsPerBlock = 1024;
     p.maxThreadsPerMultiProcessor = 2048;
     p.warpSize = 32;
@@ -1479,8 +1485,7 @@ static cudaError_t malloc_in_stream(void **pointer, size_t bytes, CUstream_st *s
     }
     if (!bytes) return cudaSuccess;
     auto &arena = arenas[stream->device];
-    if (bytes <= arena.limit &&
-        arena.used > arena.limit - bytes) { /* what has been freed in some stream comes back first */
+    if (bytes <= arena.limit && arena.used > arena.limit - bytes) { /* lets pending frees of all streams run first */
         run_all();
         close_allocations();
     }
@@ -1659,7 +1664,7 @@ static void run_copy(const Copy &c, const char *what)
     if (!c.width || !c.height) return;
     bool to_device = arena_of(c.to) >= 0, from_device = arena_of(c.from) >= 0;
     size_t to_bytes = extent(c, c.to_pitch), from_bytes = extent(c, c.from_pitch);
-    /* A copy may go between any two devices. */
+    /* Copies between devices need no peer access. */
     if (from_device && !use_range(c.from, from_bytes, arena_of(c.from), false, what)) return;
     if (to_device && !use_range(c.to, to_bytes, arena_of(c.to), true, what)) return;
     auto *into = find_pinned(reinterpret_cast<uintptr_t>(c.to)),
@@ -1701,7 +1706,8 @@ static cudaError_t copy(const Copy &c, cudaMemcpyKind kind, cudaStream_t handle,
         run_copy(c, what);
         mark_copy(c, -1);
     });
-    /* Pageable memory goes through a buffer of the driver: the host waits.  Between devices it never does. */
+    /* The host waits for a copy of pageable memory, which goes through a buffer of the driver, and for other
+       synchronous copies, but not for those between devices. */
     if (pageable || (!asynchronous && !(to_device && from_device))) wait_for(stream);
     return error;
 }
@@ -1786,7 +1792,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     ENTER;
     CUstream_st *s = stream ? stream_of(stream) : nullptr;
     if (!s) return result(cudaErrorInvalidResourceHandle);
-    s->alive = false; /* what was queued still runs, when something waits for it or at the end */
+    s->alive = false; /* queued operations still run: when something waits for them, or at the end */
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -1801,7 +1807,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     wait_for(s);
     return cudaSuccess;
 }
-/* A query lets one operation happen, so that a loop of them ends. */
+/* Each query runs one operation, so that a loop that waits by queries ends. */
 static cudaError_t query(CUstream_st *stream, uint64_t number, const Clock &clock)
 {
     if (stream->done < number) {
@@ -1871,7 +1877,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     event->capture = s->capture;
     event->capture_after = s->capture_after;
     if (s->capture) return cudaSuccess;
-    /* An operation of its own: it carries what the stream waits for and, for timing, the moment. */
+    /* An operation of its own: it waits for what the stream waits for, and notes the time. */
     cudaError_t error = enqueue_on(s, "cudaEventRecord", [event] {
         if (events.count(event)) event->time = std::chrono::steady_clock::now();
     });
@@ -1964,7 +1970,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         std::vector<bool> done(nodes->size());
         std::vector<size_t> order(nodes->size());
         for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-        shuffle_order(order); /* any order that its edges allow */
+        shuffle_order(order); /* nodes may run in any order that the edges allow */
         for (size_t left = order.size(); left;)
             for (size_t i : order) {
                 bool ready = !done[i];

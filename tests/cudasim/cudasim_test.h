@@ -1,21 +1,44 @@
-/* What a test can ask of the simulator; C and C++.  A program that may also run on real hardware includes this only
-   with CUDASIM.
+/* cudasim, the CUDA simulator: runs tensorgrad_cuda.cu on a machine without a GPU, and finds mistakes in it.  This
+   header is what a test may call, in C and C++.  A program that may also run on a GPU includes it only where CUDASIM is
+   defined.
 
-   A .cu file that the simulator can run keeps to these rules: kernels are launched with cudaLaunchKernelEx, never
-   <<<>>>; dynamic shared memory is declared by one macro that is CUDASIM_DYN_SHARED(T, name) here; every thread of a
-   block reaches every __syncthreads; shuffles name their mask; blocks talk to each other through atomics alone and
-   never wait; PTX stands only in #ifdef __CUDA_ARCH__ with an equal #else.
+   What it does.  The headers cuda_runtime.h, cublas_v2.h, cuda_fp16.h and cuda_bf16.h of this folder replace NVIDIA's,
+   so that a C++ compiler compiles the .cu file: a kernel is an ordinary function.  cudasim.cpp implements the CUDA
+   runtime: it calls the function once for each thread, one block at a time, and implements streams, events, graphs,
+   device memory and page-locked memory.  cublas.cpp implements the matrix products.  Nothing runs in parallel; the
+   order of threads, blocks and streams can be chosen, and a correct program gives the same bits in each.
 
-   Environment:
-     TG_SIM_DEVICES=n          pretend devices (2); 0 is a machine without one
-     TG_SIM_ORDER=...          order of threads and blocks: fwd, rev, rand:seed, greedy:seed (one warp runs ahead)
-     TG_SIM_STREAMS=...        lazy: only what is waited for has run; others: all that need not wait runs first; eager
+   What it checks, always: memory is used on its own device, between allocation and free, and within its bounds; the
+   host does not touch device memory, nor page-locked memory while a copy uses it; what two streams do to one allocation
+   is ordered by an event or a wait; all threads of a block reach the same __syncthreads, all lanes of a mask the same
+   warp function; handles are valid.  With SIM=asan: mistakes that AddressSanitizer finds.  With SIM=check, each load
+   and store of a kernel as well: races between threads, memory that was never written, bounds to the byte.  An error is
+   printed with its place in the source and ends the program with exit code 99.
+
+   How to run it:
+     make sim MAIN=tests/test_ops.c OUT=ops [SIM=plain|asan|check]
+     TG_SIM_DEVICES=2 TG_TEST_DEVICE=cuda:0 ./ops
+     make sim-selftest         tests the simulator: correct programs run, and each of a list of mistakes is found
+     make sim-conform          compares the headers with NVIDIA's, where they are installed
+
+   A .cu file that the simulator can run keeps these rules: kernels are launched with cudaLaunchKernelEx, never with
+   <<<>>>; dynamic shared memory is declared by one macro, which is CUDASIM_DYN_SHARED(T, name) here; all threads of a
+   block reach each __syncthreads; blocks communicate through atomics only and never wait for each other; PTX stands in
+   #ifdef __CUDA_ARCH__, with C++ that does the same in #else.
+
+   Environment variables, the first three with their defaults:
+     TG_SIM_DEVICES=2          the number of devices; 0: a machine without a GPU
+     TG_SIM_ORDER=fwd          order of threads and blocks: fwd, rev, rand:seed, or greedy:seed (one warp runs as far as
+                               it can)
+     TG_SIM_STREAMS=lazy       when the work in streams runs.  lazy: when something waits for it; others: likewise, but
+                               all other streams run first; eager: at once
      TG_SIM_MEMORY=bytes       memory of each device (1 GiB)
-     TG_SIM_FAIL_ALLOC=n       the n-th allocation of device memory fails, from 0
-     TG_SIM_PEER=0             devices cannot reach each other
-     TG_SIM_STRICT=1           errors, too: pageable memory in cudaMemcpyAsync; cuBLAS with atomics or a shared workspace
-     TG_SIM_STREAM_CHECK=0     no report of uses in two streams that nothing orders (for a pool that cuts one up)
-     TG_SIM_KEEP_GOING=1       count errors and exit with 99 at the end; otherwise the first one ends the program
+     TG_SIM_FAIL_ALLOC=n       the n-th allocation of device memory fails, counted from 0
+     TG_SIM_PEER=0             devices cannot access each other's memory
+     TG_SIM_STRICT=1           also errors: pageable memory in cudaMemcpyAsync; cuBLAS with atomics or without a
+                               workspace of its own
+     TG_SIM_STREAM_CHECK=0     does not check that streams are ordered (for a memory pool that divides one allocation)
+     TG_SIM_KEEP_GOING=1       counts errors and exits with 99 at the end, instead of at the first error
      TG_SIM_LEAKS=1            what is still allocated at the end is an error */
 #ifndef CUDASIM_TEST_H
 #define CUDASIM_TEST_H
@@ -42,18 +65,22 @@ typedef enum {
 size_t cudasim_live(cudasim_count what);
 long cudasim_launches(void); /* kernels that ran */
 
-/* Errors reported so far, set to 0 by asking; only with keep_going does a program live to ask. */
+/* The number of errors since the last call.  Without cudasim_keep_going the first error ends the program. */
 int cudasim_take_errors(void);
 const char *cudasim_last_error(void);
 void cudasim_keep_going(int on);
 
 void cudasim_limit_memory(int device, size_t bytes);
-void cudasim_fail_allocation(long n);                        /* the n-th from now, 0 the next; -1 none */
-void cudasim_ask_allocation(int (*may)(void));               /* asked at each one, NULL: no more; 0 lets it fail */
-void cudasim_fail_call(const char *name, long n, int error); /* the n-th call of this function from now gives error */
-long cudasim_failure_left(void);                             /* calls until it does; below 0 when it has */
-int cudasim_schedule(const char *order,
-                     const char *streams); /* as the environment; NULL: unchanged; 0 if not understood */
+/* The n-th allocation of device memory from now on fails; 0 is the next one, -1 none. */
+void cudasim_fail_allocation(long n);
+/* Calls may() at each allocation of device memory, which fails if it returns 0.  NULL: no longer. */
+void cudasim_ask_allocation(int (*may)(void));
+/* The n-th call of the function `name` from now on returns `error` (a function of cuBLAS: a status of its own). */
+void cudasim_fail_call(const char *name, long n, int error);
+/* Calls of that function before the one that fails; negative once it has failed. */
+long cudasim_failure_left(void);
+/* Sets TG_SIM_ORDER and TG_SIM_STREAMS; NULL leaves one unchanged.  Returns 0 for a value that does not exist. */
+int cudasim_schedule(const char *order, const char *streams);
 
 #ifdef __cplusplus
 }

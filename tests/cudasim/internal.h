@@ -1,4 +1,4 @@
-/* What the parts of the simulator share; nothing outside includes it. */
+/* What the source files of the simulator share.  cudasim_test.h says what the simulator does. */
 #ifndef CUDASIM_INTERNAL_H
 #define CUDASIM_INTERNAL_H
 
@@ -11,9 +11,10 @@
 
 namespace cudasim
 {
-/* For each stream, by its number, how many of its operations are known to be over: a vector clock. */
+/* A vector clock: for each stream, by its number, how many of its operations are known to have finished. */
 typedef std::vector<uint64_t> Clock;
 
+/* An operation that used an allocation. */
 struct Use {
     int stream = -1;
     uint64_t number = 0;
@@ -21,32 +22,32 @@ struct Use {
 };
 
 struct Allocation {
-    enum State { pending, live, freed }; /* pending: its cudaMallocAsync has not been reached in stream order */
-    char *base, *data;
-    size_t span, bytes; /* span: pages, without the guard page that follows */
+    enum State { pending, live, freed }; /* pending: its cudaMallocAsync has not run yet in its stream */
+    char *base, *data;                   /* the first page; the first byte of the user */
+    size_t span, bytes;                  /* of the pages, without the guard page after them; of the user */
     int device, id;
     State state;
-    bool open;
-    void *shadow; /* the check mode's */
-    Use writer;
-    std::map<int, Use> readers;   /* by stream */
-    uint64_t read_by, written_by; /* serial numbers of the last operations that did: asking twice is cheap */
+    bool open;                    /* the pages may be accessed now */
+    void *shadow;                 /* used by check.cpp: a Cell for each four bytes */
+    Use writer;                   /* the last write */
+    std::map<int, Use> readers;   /* the reads since then, by stream */
+    uint64_t read_by, written_by; /* serial numbers of the last operations that did, so that each is noted once */
 };
 
-/* What runs now. */
+/* What runs now: operation and kernel say whether one does. */
 struct Now {
     bool operation, kernel;
     int device;
     const void *kernel_address;
-    unsigned thread, threads; /* in the block, of the block */
+    unsigned thread, threads; /* the thread's number in its block; the size of the block */
     size_t block;
     uint32_t launch, barrier_epoch, block_serial;
-    std::vector<uint32_t> warp_epoch; /* per thread: collectives it has been through */
+    std::vector<uint32_t> warp_epoch; /* per thread: how many warp collectives it has passed */
     uintptr_t dynamic_begin, dynamic_end;
     uint64_t serial; /* of the operation */
 };
 extern Now now;
-extern thread_local bool executing; /* this host thread runs an operation: `now` is what it does */
+extern thread_local bool executing; /* this host thread runs the operation that `now` describes */
 
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 std::string source_of(uintptr_t pc);
@@ -55,24 +56,23 @@ int arena_of(uintptr_t address); /* the device, or -1 */
 bool is_pinned(const void *p, size_t bytes);
 bool on_fiber_stack(uintptr_t address);
 bool may_reach(int device, int owner);
-/* Allocation that holds these bytes, opened for the running operation; reports and gives NULL where it must not use
-   them. */
+/* The allocation that holds these bytes, opened for the running operation; reports an error and returns NULL if the
+   operation must not use them. */
 Allocation *use_range(const void *p, size_t bytes, int device, bool write, const char *what);
 void note_use(Allocation &a, bool write);
 
 cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<void()> run);
 int current_device();
 void count_cublas_handle(int change);
-bool take_planned_failure(const char *call);
-bool strict(); /* TG_SIM_STRICT */
+bool must_fail(const char *call); /* whether this is the call that cudasim_fail_call chose */
+bool strict();                    /* TG_SIM_STRICT */
 
-/* check.cpp, or nocheck.cpp without it */
+/* The check mode: check.cpp, or nocheck.cpp, where these functions do nothing. */
 void check_launch();
-void check_block();
 void check_written(const Allocation &a, const void *p, size_t bytes);
 void check_copied(const void *to, const void *from, size_t bytes);
 bool check_initialised(const Allocation &a, const void *p, size_t bytes);
-void check_forget(Allocation &a);
+void check_freed(Allocation &a);
 extern const bool checking;
 } // namespace cudasim
 

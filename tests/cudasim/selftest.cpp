@@ -1,7 +1,7 @@
-/* Does the simulator find what it is there to find?  Right programs must run clean in every order of threads and
-   streams; each planted mistake, in a process of its own, must be reported in the builds that can see it.  A row of
-   the table says by what words: in the check build, in the address-sanitizer build, in the plain one ("wrong result"
-   where only the numbers show it). */
+/* Tests the simulator.  Correct programs must run without an error in each order of threads and streams.  Each of the
+   mistakes in the table `mistakes` runs in a process of its own, and must be reported in the builds that can find it.
+   A row of the table has the words of the report in the check, the asan and the plain build, "wrong result" where only
+   the numbers show the mistake. */
 #include "selftest.h"
 
 #include <cublas_v2.h>
@@ -86,7 +86,7 @@ static float *pinned(size_t n)
     return p;
 }
 
-/* ---- programs that are right, unless a bug is asked for ---- */
+/* ---- programs that are correct, except for the bug they are given ---- */
 
 static void try_add(size_t n, Bug bug = Bug::none)
 {
@@ -202,7 +202,7 @@ static void try_bf16()
 }
 static void try_conversions()
 {
-    for (unsigned i = 0; i < 65536; ++i) { /* there and back, every pattern that is no NaN */
+    for (unsigned i = 0; i < 65536; ++i) { /* to float and back: all bit patterns but NaN */
         __half h = __ushort_as_half(static_cast<unsigned short>(i));
         __nv_bfloat16 b = __ushort_as_bfloat16(static_cast<unsigned short>(i));
         if ((i & 0x7fff) <= 0x7c00) EXPECT(__half_as_ushort(__float2half(__half2float(h))) == i);
@@ -264,7 +264,7 @@ static void try_cublas()
     OK(cudaStreamDestroy(s));
 }
 
-/* Two streams with an event between them, pinned buffers, memory in stream order, both devices. */
+/* Two streams with an event between them, pinned buffers, cudaMallocAsync, both devices. */
 static void try_streams()
 {
     const size_t n = 1000, bytes = n * sizeof(float);
@@ -342,7 +342,7 @@ static void try_graph()
     OK(cudaFree(dx));
     OK(cudaStreamDestroy(s));
 }
-/* What must be refused with the error code of the real thing. */
+/* Calls that must return the same error code as with NVIDIA's runtime. */
 static void try_refusals()
 {
     float *p = nullptr;
@@ -366,7 +366,7 @@ static void try_refusals()
     cudasim_limit_memory(0, 1000);
     EXPECT(cudaMalloc(&q, 1000) == cudaErrorMemoryAllocation);
     OK(cudaFreeAsync(p, s));
-    OK(cudaMallocAsync(&q, 1000, s)); /* what was freed in a stream comes back */
+    OK(cudaMallocAsync(&q, 1000, s)); /* reuses what was freed in the stream */
     OK(cudaFree(q));
     OK(cudaStreamDestroy(s));
     EXPECT(cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == 0 && cudasim_live(CUDASIM_STREAMS) == 0);
@@ -395,7 +395,7 @@ static void everything()
     try_refusals();
 }
 
-/* ---- planted mistakes of the host ---- */
+/* ---- mistakes of host code ---- */
 
 static std::vector<float> ones(100, 1.0f);
 
@@ -577,10 +577,10 @@ static void gemm_without_event()
 
 /* ---- the table ---- */
 
-struct Plant {
+struct Mistake {
     const char *name;
     void (*run)();
-    const char *words[3]; /* check, asan, plain; NULL: that build cannot see it */
+    const char *words[3]; /* check, asan, plain; NULL: this build cannot find it */
     const char *order, *streams, *setting;
 };
 #define KERNEL(call) [] { call; }
@@ -591,7 +591,7 @@ struct Plant {
 static const char *const wrong = "wrong result", *const race = "error: race:", *const bounds = "out of bounds";
 static const char *const unordered = "error: nothing orders";
 /* clang-format off */
-static const Plant plants[] = {
+static const Mistake mistakes[] = {
     {"missing barrier: read after write", KERNEL(try_mean_variance(Bug::no_barrier_before_read)),
      {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
     {"missing barrier: reuse by a second call", KERNEL(try_mean_variance(Bug::no_barrier_before_reuse)),
@@ -687,7 +687,7 @@ static const Plant plants[] = {
 };
 /* clang-format on */
 
-/* Runs it in a process of its own; gives what it printed and its exit code. */
+/* Runs it in a process of its own; returns what it printed, and its exit code in *code. */
 static std::string run_apart(void (*run)(), const char *order, const char *streams, const char *setting, int *code)
 {
     int ends[2];
@@ -733,21 +733,22 @@ int main(int argc, char **argv)
             printf("FAILED: right programs, order %s, streams %s (exit %d)\n%s\n", order, streams, code, text.c_str());
         }
     int clean = passed, found = 0;
-    for (const Plant &plant : plants) {
-        const char *words = plant.words[build];
-        if (argc > 1 && !strstr(plant.name, argv[1])) continue;
+    for (const Mistake &mistake : mistakes) {
+        const char *words = mistake.words[build];
+        if (argc > 1 && !strstr(mistake.name, argv[1])) continue;
         if (!words) {
             ++out_of_sight;
             continue;
         }
-        std::string text = run_apart(plant.run, plant.order, plant.streams, plant.setting, &code);
+        std::string text = run_apart(mistake.run, mistake.order, mistake.streams, mistake.setting, &code);
         bool ok = code != 0 && text.find(words) != std::string::npos;
         (ok ? passed : failed) += 1;
         found += ok;
-        if (!ok) printf("FAILED: not found: %s (exit %d, wanted \"%s\")\n%s\n", plant.name, code, words, text.c_str());
-        if (ok && argc > 1) printf("%s\n%s", plant.name, text.c_str());
+        if (!ok)
+            printf("FAILED: not found: %s (exit %d, wanted \"%s\")\n%s\n", mistake.name, code, words, text.c_str());
+        if (ok && argc > 1) printf("%s\n%s", mistake.name, text.c_str());
     }
-    printf("simulator: %d of 12 clean runs, %d planted mistakes found, %d that this build cannot see\n", clean, found,
+    printf("simulator: %d of 12 clean runs, %d mistakes found, %d that this build cannot find\n", clean, found,
            out_of_sight);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;

@@ -1,4 +1,4 @@
-/* Kernels of selftest.h.  Compiles with nvcc too, but has nothing to show there. */
+/* The kernels of selftest.h.  nvcc compiles this file, too, but only the simulator runs it. */
 #include "selftest.h"
 
 #ifdef CUDASIM
@@ -58,7 +58,7 @@ template <class T> __device__ T block_sum(T value, Bug bug)
     __shared__ T part[32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     for (int d = 16; d; d >>= 1) value += __shfl_xor_sync(full, value, d);
-    if (bug != Bug::no_barrier_before_reuse) __syncthreads(); /* a warp may still read the sums of the call before */
+    if (bug != Bug::no_barrier_before_reuse) __syncthreads(); /* other warps may still read the sums */
     if (lane == 0) part[warp] = value;
     if (bug != Bug::no_barrier_before_read) __syncthreads();
     value = lane < warps ? part[lane] : T(0);
@@ -105,7 +105,7 @@ cudaError_t multiply_tiled(float *c, const float *a, const float *b, int m, int 
                   k, bug);
 }
 
-/* out[i] = x[i - 1] + x[i + 1], going round in each warp, by way of shared memory */
+/* out[i] = x[i - 1] + x[i + 1], cyclic in each warp, through shared memory */
 __global__ void k_neighbours(float *out, const float *x, Bug bug)
 {
     __shared__ float copy[128];

@@ -1,4 +1,4 @@
-/* Kernels for selftest.cpp: right with Bug none, and each with one mistake to be found. */
+/* Kernels for selftest.cpp: correct with Bug::none; each other Bug is one mistake that the simulator must find. */
 #ifndef CUDASIM_SELFTEST_H
 #define CUDASIM_SELFTEST_H
 
@@ -39,7 +39,7 @@ cudaError_t histogram(unsigned *out, const unsigned char *x, int n, int bins, Bu
 cudaError_t total(float *out, const float *x, int n, Bug bug = Bug::none);
 cudaError_t row_sum(float *out, const float *x, int rows, int columns, Bug bug = Bug::none);
 cudaError_t increment_bf16(unsigned short *out, const unsigned short *x, int n);
-cudaError_t odd(float *out, Bug bug); /* nothing sensible: a place for the other mistakes */
+cudaError_t odd(float *out, Bug bug); /* computes nothing; contains the mistakes that fit nowhere else */
 cudaError_t launch_empty(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream = nullptr);
 
 #endif

@@ -1,8 +1,10 @@
-# make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
-# builds a program that includes tensorgrad.h, with tensorgrad_cuda.cu on pretend devices; then TG_SIM_DEVICES=2 ./prog
-# CUDASIM is defined for both, so that the program can ask cudasim_test.h
-#   plain  optimised, for several schedules           asan   address and undefined-behaviour sanitizers
-#   check  every load and store of a kernel is watched: races, bounds, what was never written (clang++)
+# The simulator for CUDA; cudasim_test.h describes it.
+#   make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
+# builds a program that includes tensorgrad.h with tensorgrad_cuda.cu and the simulator.  Then: TG_SIM_DEVICES=2 ./prog
+# CUDASIM is defined, so that the program can include cudasim_test.h.
+#   SIM=plain  optimised, the fastest
+#   SIM=asan   with AddressSanitizer and UndefinedBehaviorSanitizer
+#   SIM=check  each load and store of a kernel is checked: races, bounds, memory that was never written (needs clang++)
 
 SIM ?= plain
 CUDA_SOURCE ?= tensorgrad_cuda.cu
@@ -23,7 +25,7 @@ SIM_CXX := $(CXX) -O1
 else ifeq ($(SIM),check)
 SIM_CXX := $(CLANGXX) -O1
 SIM_CHECK := check
-# The instrumentation of ThreadSanitizer with callbacks of our own; the program is not linked with its library.
+# The instrumentation of ThreadSanitizer, which calls functions of check.cpp; its library is not linked.
 SIM_KERNEL := -fsanitize=thread,bounds -fsanitize-trap=bounds -fno-omit-frame-pointer \
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-handle-cxx-exceptions=0 -mllvm -tsan-instrument-atomics=0
 else
@@ -66,7 +68,7 @@ endif
 
 .PHONY: sim sim-usage
 
-# The simulator's own test, in the build of SIM: right programs run clean, planted mistakes are found.
+# Tests the simulator in the build SIM: correct programs run without an error, and each of a list of mistakes is found.
 SELFTEST := $(SIM_BUILD)/selftest
 sim-selftest: $(SELFTEST)
 	$(SELFTEST)
@@ -80,7 +82,7 @@ $(SELFTEST): $(SIM_DIR)/selftest.cu $(SIM_DIR)/selftest.cpp $(SIM_OBJECTS)
 
 .PHONY: sim-selftest
 
-# The stand-in headers against the toolkit's, which are found by CUDA_HOME, CUDA_PATH or nvcc; without them, half of it.
+# Compares the simulator's headers with the CUDA toolkit's, which are found by CUDA_HOME, CUDA_PATH or nvcc.
 CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include/cuda_runtime.h $(CUDA_PATH)/include/cuda_runtime.h \
     $(dir $(shell command -v nvcc 2> /dev/null))../include/cuda_runtime.h))
 sim-conform:
