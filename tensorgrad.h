@@ -11158,20 +11158,19 @@ tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
 static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tensor *b, const tg_tensor *d)
 {
     const tg_tensor *arg[3];
-    tgi_rows r;
-    int i, k;
     arg[0] = a, arg[1] = b, arg[2] = d;
+    tgi_rows r;
     r.ndim = 0;
     r.size = 0;
     r.nargs = n;
     r.length = arg[n - 1]->ndim ? arg[n - 1]->dim[dim] : 1;
-    for (k = 0; k < n; ++k) {
+    for (int k = 0; k < n; ++k) {
         r.arg[k] = tgi_operand_of(arg[k]);
         r.step[k] = arg[k]->ndim ? arg[k]->stride[dim] : 1;
     }
-    for (i = 0; i < arg[n - 1]->ndim; ++i) {
+    for (int i = 0; i < arg[n - 1]->ndim; ++i) {
         if (i == dim) continue;
-        for (k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
+        for (int k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
         r.dim[r.ndim++] = arg[n - 1]->dim[i];
     }
     if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* any number of rows of nothing is no row */
@@ -11189,13 +11188,12 @@ static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor
 static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
                                   int dim)
 {
-    int i;
     if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
         return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
                         "Index tensor must have the same number of dimensions as %s tensor",
                         index->ndim != t->ndim ? (src ? "self" : "input") : "src");
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
         if (!wide && !longer) continue;
         if (tgi_numel(index) == 0) return true;
@@ -11222,8 +11220,6 @@ static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tenso
 static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
     if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
         !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
@@ -11231,20 +11227,20 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     }
     c.has_params = true;
     c.params.dim = dim;
-    y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    r = tgi_rows_along(dim, 3, y, t, index);
+    tgi_rows r = tgi_rows_along(dim, 3, y, t, index);
     r.size = t->ndim ? t->dim[dim] : 1;
     return tgi_op_end(&c, c.backend->gather(c.S, &r));
 }
 
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 {
-    tgi_composite c;
-    tg_tensor *y;
     if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
-    y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
+    tg_tensor *y =
+        tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
     return tgi_composite_end(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
 }
 
@@ -11258,9 +11254,6 @@ static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
 static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
-    bool ok;
     if (!tgi_op_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, c.name, index)) {
         return NULL;
@@ -11277,10 +11270,10 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
     c.has_params = true;
     c.params.dim = dim;
     if (in_place ? !tgi_op_begin_in_place(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
-    y = in_place ? t : c.out[0];
-    r = tgi_rows_along(dim, 3, y, src, index);
+    tg_tensor *y = in_place ? t : c.out[0];
+    tgi_rows r = tgi_rows_along(dim, 3, y, src, index);
     r.size = t->ndim ? t->dim[dim] : 1;
-    ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
+    bool ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
     return in_place ? tgi_op_end_in_place(&c, ok) : tgi_op_end(&c, ok);
 }
 
@@ -11298,19 +11291,19 @@ tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *sr
 static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
-    tg_shape src = tgi_input_shape(step, 2), pads;
-    int i;
+    tg_shape src = tgi_input_shape(step, 2);
     if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
-    for (i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
+    tg_shape pads;
+    for (int i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
         pads.dim[2 * (src.ndim - 1 - i)] = 0;
         pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
     }
     pads.ndim = 2 * src.ndim;
     if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
-    for (i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
-        tg_tensor *both[2];
+    for (int i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
         tg_shape rest = tg_shape_of(part);
         rest.dim[i] = src.dim[i] - part->dim[i];
+        tg_tensor *both[2];
         both[0] = part;
         both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
         part = tg_cat(both, 2, i);
@@ -11320,9 +11313,9 @@ static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
 
 static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
+    tg_tensor *index = tgi_saved_tensor(step, 1);
     if (tgi_input_needs_grad(step, 0)) {
-        zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
+        tg_tensor *zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
         if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
     }
     return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g));
@@ -11338,8 +11331,7 @@ static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
 static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
 {
     tg_shape one = shape;
-    int i;
-    for (i = 0; i < one.ndim; ++i) one.dim[i] = 1;
+    for (int i = 0; i < one.ndim; ++i) one.dim[i] = 1;
     if (one.ndim) one.dim[dim] = shape.dim[dim] = tgi_numel(index);
     index = tg_reshape(index, one);
     return index ? tg_expand(index, shape) : NULL;
@@ -11354,7 +11346,6 @@ static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tenso
 tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
     if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
     if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
@@ -11363,6 +11354,7 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
                         (long long)tgi_numel(index)),
                (tg_tensor *)NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "index_select")) return NULL;
     return tgi_composite_end(
         &c, tgi_gather_op(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
@@ -11371,10 +11363,6 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
 tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_shape a, b;
-    int64_t along;
-    int i;
     if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
     if (t->ndim != index->ndim) {
@@ -11384,12 +11372,13 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
                  t->ndim, index->ndim);
         return NULL;
     }
-    a = tg_shape_of(t), b = tg_shape_of(index);
-    along = t->ndim ? index->dim[dim] : 1;
-    for (i = 0; i < a.ndim; ++i) {
+    tg_shape a = tg_shape_of(t), b = tg_shape_of(index);
+    int64_t along = t->ndim ? index->dim[dim] : 1;
+    for (int i = 0; i < a.ndim; ++i) {
         if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
     }
     if (a.ndim) b.dim[dim] = along;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "take_along_dim")) return NULL;
     t = tg_expand(t, a);
     index = tg_expand(index, b);
@@ -11402,29 +11391,25 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
 tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_shape shape;
-    tg_tensor *rows;
     if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
     if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
     if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
-    shape = tg_shape_of(ids);
+    tg_shape shape = tg_shape_of(ids);
     if (shape.ndim == TG_MAX_DIMS)
         return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
     shape.dim[shape.ndim++] = weight->dim[1];
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "embedding")) return NULL;
-    rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
+    tg_tensor *rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
     return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
 }
 
 tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    int i;
     if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
         if (src->ndim == t->ndim && src->dim[i] == want) continue;
         tgi_fail(S, TG_ERR_SHAPE, "index_add",
@@ -11436,6 +11421,7 @@ tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
                  i == dim && src->ndim == t->ndim ? dim : src->ndim);
         return NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "index_add")) return NULL;
     return tgi_composite_end(&c,
                              tg_scatter_add(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
@@ -11467,7 +11453,6 @@ static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_ma
 /* Whether indices[i] may index t at dim. */
 static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
 {
-    int k;
     if (!index->storage->backend->host && !tgi_same_place(index, t)) {
         return tgi_fail(S, TG_ERR_DEVICE, op,
                         "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
@@ -11480,7 +11465,7 @@ static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, c
                         "indices[%d] is %s", i, tg_dtype_name((tg_dtype)index->dtype));
     }
     if (index->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "indices[%d] is a mask without dims", i);
-    for (k = 0; k < index->ndim; ++k) {
+    for (int k = 0; k < index->ndim; ++k) {
         if (index->dim[k] == t->dim[dim + k]) continue;
         return tgi_fail(S, TG_ERR_SHAPE, op,
                         "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at "
@@ -11494,15 +11479,15 @@ static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, c
 static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
                                tg_tensor **at)
 {
-    int i, k, dim = 0;
-    for (i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
+    int dim = 0;
+    for (int i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
         tg_tensor *index = indices[i];
         if (!index) continue;
         if (!tgi_check_index(S, op, t, index, i, dim)) return false;
         if (tgi_is_mask(index)) {
             tg_tensor *found = tg_nonzero(index);
             if (found) found = tg_to(found, tgi_device_of(t));
-            for (k = 0; k < index->ndim; ++k) {
+            for (int k = 0; k < index->ndim; ++k) {
                 if (!found || !(at[dim + k] = tg_select(found, 1, k))) return false;
             }
             continue;
@@ -11524,22 +11509,21 @@ static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at,
     char text[TGI_ERROR_TEXT] = "";
     size_t used = 0;
     bool fits = true;
-    int i, k;
     *shape = TG_SCALAR;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         const tg_tensor *index = at[dims[i]];
         while (shape->ndim < index->ndim) { /* a 1 in front */
-            for (k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
+            for (int k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
             shape->dim[0] = 1;
         }
-        for (k = 1; k <= index->ndim; ++k) {
+        for (int k = 1; k <= index->ndim; ++k) {
             int64_t *wide = &shape->dim[shape->ndim - k], size = index->dim[index->ndim - k];
             if (*wide == 1) *wide = size;
             else if (size != 1 && size != *wide) fits = false;
         }
     }
     if (fits) return true;
-    for (i = 0; i < n && used < sizeof text; ++i) {
+    for (int i = 0; i < n && used < sizeof text; ++i) {
         used += (size_t)snprintf(text + used, sizeof text - used, i ? ", %s" : "%s", tgi_shape_text(at[dims[i]]).text);
     }
     return tgi_fail(S, TG_ERR_SHAPE, op,
@@ -11551,8 +11535,7 @@ static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tens
                             tgi_indexing *x)
 {
     tg_tensor *at[TG_MAX_DIMS] = {NULL};
-    int i, dims = 0, rest;
-    bool neighbours;
+    int i, dims = 0;
     for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
     if (dims > t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
@@ -11574,8 +11557,9 @@ static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tens
         x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
     }
     x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
-    neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
+    bool neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
     x->first = neighbours ? x->order[0] : 0;
+    int rest;
     for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
         if (neighbours) x->order[i] = i;
         else if (!at[i]) x->order[rest++] = i;
@@ -11588,9 +11572,8 @@ static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tens
 static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
 {
     tg_shape shape = tg_make_shape(x->first, x->t->dim);
-    int i;
-    for (i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
-    for (i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
+    for (int i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
+    for (int i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
     return shape;
 }
 
@@ -11598,15 +11581,14 @@ tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tgi_indexing x;
     tg_tensor *y = NULL;
-    tg_shape flat;
     if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
         !tgi_composite_begin(&c, "index")) {
         return NULL;
     }
+    tgi_indexing x;
     if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
-        flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
+        tg_shape flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
         y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_expand_index(x.places, flat, x.first),
                           TGI_INDEX_OUT_OF_BOUNDS);
         y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
@@ -11617,7 +11599,7 @@ tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
 /* values may be written to what an index of this shape picks. */
 static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
 {
-    int i, lead = shape.ndim - values->ndim;
+    int lead = shape.ndim - values->ndim;
     bool fits = lead >= 0;
     if (values->dtype != t->dtype) {
         return tgi_fail(S, TG_ERR_DTYPE, "index_put",
@@ -11625,7 +11607,7 @@ static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor 
                         "for the source.",
                         tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name((tg_dtype)values->dtype));
     }
-    for (i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
+    for (int i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
     return fits || tgi_fail(S, TG_ERR_SHAPE, "index_put",
                             "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape "
                             "%s",
@@ -11639,8 +11621,7 @@ static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place
 {
     const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
     tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
-    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first), *y;
-    int i, back[TG_MAX_DIMS];
+    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first);
     if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
     like.dim[x->first] = tgi_numel(x->places);
     values = tg_reshape(tg_expand(values, picked), like);
@@ -11648,8 +11629,10 @@ static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place
         if (values && tgi_overlaps(flat, values)) values = tg_clone(values);
         return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
     }
-    y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
-    for (i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
+    tg_tensor *y = tgi_scatter_op(op, false, flat, x->first, index, values);
+    y = tg_reshape(y, tg_make_shape(t->ndim, x->t->dim));
+    int back[TG_MAX_DIMS];
+    for (int i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
     y = y ? tgi_permute(y, back) : NULL;
     return !y ? NULL : in_place ? tg_copy_(t, y) : tg_contiguous(y);
 }
@@ -11659,14 +11642,14 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tgi_call write;
-    tgi_indexing x;
     tg_tensor *y = NULL;
     if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
         !tgi_composite_begin(&c, op)) {
         return NULL;
     }
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
+    tgi_call write;
+    tgi_indexing x;
     if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
         (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
         tgi_indexing_of(S, op, t, indices, n, &x)) {
@@ -11688,17 +11671,16 @@ tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tens
 tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *in[2];
-    tg_shape shape;
     if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
     if (mask->dtype != TG_BOOL) {
         tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
         return NULL;
     }
+    tg_tensor *in[2];
     in[0] = t, in[1] = mask;
-    shape = tg_make_shape(t->ndim, t->dim);
+    tg_shape shape = tg_make_shape(t->ndim, t->dim);
     if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "masked_select")) return NULL;
     t = tg_expand(t, shape), mask = tg_expand(mask, shape);
     if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
@@ -11708,9 +11690,8 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *range, *y;
     if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
+    tgi_composite c;
     if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_composite_begin(&c, "one_hot")) return NULL;
     if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
         tg_tensor *most = tg_max(ids);
@@ -11721,23 +11702,22 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
         return tgi_composite_end(&c, NULL);
     }
     if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
-    range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
-    y = tg_eq(tg_unsqueeze(ids, -1), range);
+    tg_tensor *range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
+    tg_tensor *y = tg_eq(tg_unsqueeze(ids, -1), range);
     return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
 }
 
 tg_tensor *tg_nonzero(tg_tensor *t)
 {
     tgi_call c;
-    tgi_loop loop;
-    tg_tensor *y;
-    int64_t dims[2], count = 0;
+    int64_t count = 0;
     if (!tgi_op_begin1(&c, TGI_OP_nonzero, t)) return NULL;
-    loop = tgi_loop_over(t);
+    tgi_loop loop = tgi_loop_over(t);
     if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
+    int64_t dims[2];
     dims[0] = count;
     dims[1] = t->ndim;
-    y = tgi_output(&c, 2, dims, TG_I64);
+    tg_tensor *y = tgi_output(&c, 2, dims, TG_I64);
     return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
 
@@ -11757,9 +11737,8 @@ static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_d
 /* Takes the size-1 dim out of a fresh tensor. */
 static void tgi_drop_dim(tg_tensor *t, int dim)
 {
-    int i;
     if (t->ndim == 0) return;
-    for (i = dim; i + 1 < t->ndim; ++i) {
+    for (int i = dim; i + 1 < t->ndim; ++i) {
         t->dim[i] = t->dim[i + 1];
         t->stride[i] = t->stride[i + 1];
     }
@@ -11770,10 +11749,9 @@ static void tgi_drop_dim(tg_tensor *t, int dim)
 static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim,
                                   bool values, tg_tensor **indices)
 {
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y = NULL, *at;
+    tg_tensor *y = NULL;
     if (indices) *indices = NULL;
+    tgi_call c;
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
     if (t->ndim && t->dim[dim] == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
@@ -11783,9 +11761,9 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
     c.has_params = true;
     c.params.dim = dim;
     if (values) y = tgi_output_kept(&c, t, dim, (tg_dtype)t->dtype);
-    at = !values || y ? tgi_output_kept(&c, t, dim, TG_I64) : NULL;
+    tg_tensor *at = !values || y ? tgi_output_kept(&c, t, dim, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
-    r = tgi_rows_along(dim, 3, values ? y : at, at, t);
+    tgi_rows r = tgi_rows_along(dim, 3, values ? y : at, at, t);
     if (!values) r.arg[0].data = NULL;
     if (!c.backend->arg_reduce(c.S, kind, &r)) return tgi_op_end(&c, false);
     if (!keepdim) {
@@ -11837,14 +11815,12 @@ tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim)
 tg_tensor *tg_cumsum(tg_tensor *t, int dim)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
     if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
     c.has_params = true;
     c.params.dim = dim;
-    y = tgi_output_like(&c, t, tgi_sum_dtype(t));
+    tg_tensor *y = tgi_output_like(&c, t, tgi_sum_dtype(t));
     if (!y) return NULL;
-    r = tgi_rows_along(dim, 2, y, t, NULL);
+    tgi_rows r = tgi_rows_along(dim, 2, y, t, NULL);
     return tgi_op_end(&c, c.backend->cumsum(c.S, &r));
 }
 
@@ -11856,17 +11832,15 @@ static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
 
 tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
 {
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y, *at;
     if (indices) *indices = NULL;
+    tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
     c.has_params = true;
     c.params.dim = dim;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
+    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    tg_tensor *at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
-    r = tgi_rows_along(dim, 3, y, at, t);
+    tgi_rows r = tgi_rows_along(dim, 3, y, at, t);
     y = tgi_op_end(&c, c.backend->sort(c.S, descending, &r));
     if (!y) return NULL;
     if (indices) *indices = at;
@@ -11879,16 +11853,16 @@ static bool tgi_rule_sort(tgi_step *step, tg_tensor *g) { return tgi_index_rule(
 tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y, *at = NULL;
+    tg_tensor *at = NULL;
     if (indices) *indices = NULL;
     if (!tgi_argument(S, "topk", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "topk", t->ndim, &dim)) return NULL;
     if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"), (tg_tensor *)NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "topk")) return NULL;
-    y = tg_sort(t, dim, largest, &at);
+    tg_tensor *y = tg_sort(t, dim, largest, &at);
     if (t->ndim) {
         y = tg_clone(tg_narrow(y, dim, 0, k));
         at = tg_clone(tg_narrow(at, dim, 0, k));
@@ -11904,15 +11878,13 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
 static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
     if (!tgi_op_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
         return NULL;
     c.has_params = true;
     c.params.dim = dim;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    r = tgi_rows_along(dim, 2, y, t, NULL);
+    tgi_rows r = tgi_rows_along(dim, 2, y, t, NULL);
     return tgi_op_end(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
 }
 
@@ -11924,17 +11896,16 @@ tg_tensor *tg_log_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_
 static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
-    tgi_rows r;
     if (!dx) return false;
-    r = tgi_rows_along(step->params->dim, 3, dx, g, y);
+    tgi_rows r = tgi_rows_along(step->params->dim, 3, dx, g, y);
     return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_set_input_grad(step, 0, dx);
 }
 
 static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *y = tgi_saved_tensor(step, -1), *gy;
+    tg_tensor *y = tgi_saved_tensor(step, -1);
     if (step->S->grad_off) return tgi_softmax_fused(step, g, false);
-    gy = tg_sum_dim(tg_mul(g, y), step->params->dim, true);
+    tg_tensor *gy = tg_sum_dim(tg_mul(g, y), step->params->dim, true);
     return tgi_set_input_grad(step, 0, tg_mul(y, tg_sub(g, gy)));
 }
 
@@ -11951,22 +11922,21 @@ static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y, *rstd;
-    int64_t dims[TG_MAX_DIMS], size = 1;
-    int i;
+    int64_t size = 1;
     if (!tgi_op_begin1(&c, TGI_OP_normalize, x)) return NULL;
     c.has_params = true;
     c.params.i = inner;
     c.params.flag = rms;
     c.params.s = eps;
-    for (i = 0; i < x->ndim; ++i) {
+    int64_t dims[TG_MAX_DIMS];
+    for (int i = 0; i < x->ndim; ++i) {
         dims[i] = i < x->ndim - inner ? x->dim[i] : 1;
         if (i >= x->ndim - inner) size *= x->dim[i];
     }
-    y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
-    rstd = y ? tgi_output(&c, x->ndim, dims, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
+    tg_tensor *y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
+    tg_tensor *rstd = y ? tgi_output(&c, x->ndim, dims, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
     if (!rstd) return tgi_op_end(&c, false);
+    tgi_rows r;
     r.ndim = x->ndim - inner; /* x and y are contiguous: the inner dims are one row */
     r.length = size;
     r.nargs = 3;
@@ -11985,9 +11955,9 @@ static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y
 {
     tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
     int inner = (int)step->params->i;
-    tgi_rows r;
     g = tg_contiguous(g);
     if (!dx || !g) return NULL;
+    tgi_rows r;
     r.ndim = y->ndim - inner;
     r.length = tgi_reduced_count(y->dim + r.ndim, inner, (1 << inner) - 1);
     r.nargs = 4;
@@ -12003,11 +11973,12 @@ static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y
 /* y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms; rstd: g (-rstd^2 y / n) */
 static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx, *more;
-    int inner = (int)step->params->i, i;
+    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2);
+    int inner = (int)step->params->i;
     tg_shape dims = TG_SCALAR;
     int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
-    for (i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
+    for (int i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
+    tg_tensor *dx;
     if (step->S->grad_off) {
         dx = tgi_normalize_fused(step, g, y, rstd);
     } else {
@@ -12016,7 +11987,7 @@ static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
         dx = tg_mul(rstd, dx);
     }
     if (step->received & 2) { /* a gradient of the gradient comes through rstd, too */
-        more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
+        tg_tensor *more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
         dx = tg_add(dx, more);
     }
     return tgi_set_input_grad(step, 0, dx);
@@ -12041,15 +12012,14 @@ static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor 
 tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y;
     if (!tgi_operands(S, "layer_norm", "x,weight,bias", 1, x, weight, bias, NULL)) return NULL;
+    tgi_composite c;
     if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
         !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") ||
         !tgi_composite_begin(&c, "layer_norm")) {
         return NULL;
     }
-    y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
+    tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
     if (weight) y = tg_mul(y, weight);
     if (bias) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
@@ -12058,13 +12028,12 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
 tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y;
     if (!tgi_operands(S, "rms_norm", "x,weight", 1, x, weight, NULL, NULL)) return NULL;
+    tgi_composite c;
     if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") ||
         !tgi_composite_begin(&c, "rms_norm"))
         return NULL;
-    y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
+    tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
     if (weight) y = tg_mul(y, weight);
     return tgi_composite_end(&c, y);
 }
@@ -12121,13 +12090,9 @@ static bool tgi_multiplies(tgi_thread *S, const char *op, const char *a_name, co
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
     tgi_call c;
-    tgi_gemm gemm;
-    tg_tensor *y;
-    int64_t dims[TG_MAX_DIMS];
-    tg_tensor batch[2];
-    int ndim;
     if (!tgi_op_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
     if (!tgi_multiplies(c.S, "matmul", "a", a, "b", b)) return NULL;
+    tgi_gemm gemm;
     gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
     if (gemm.k != b->dim[b->ndim - 2]) {
         tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
@@ -12135,8 +12100,10 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
                  (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text);
         return NULL;
     }
+    tg_tensor batch[2];
     batch[0] = tgi_batch_of(a), batch[1] = tgi_batch_of(b);
-    ndim = batch[0].ndim;
+    int ndim = batch[0].ndim;
+    int64_t dims[TG_MAX_DIMS];
     memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
     if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
     gemm.precision = c.S->precision;
@@ -12144,7 +12111,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     memcpy(gemm.dim, dims, sizeof(int64_t) * (size_t)ndim);
     dims[ndim] = gemm.m;
     dims[ndim + 1] = gemm.n;
-    y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
+    tg_tensor *y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
     if (!y) return NULL;
     gemm.out = tgi_operand_of(y);
     tgi_operand_broadcast(&gemm.a, &batch[0], ndim);
@@ -12175,21 +12142,19 @@ static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
 tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y;
-    bool row, column;
     if (!tgi_operands(S, "matmul", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim == 0 || b->ndim == 0) {
         tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
                  a->ndim, b->ndim);
         return NULL;
     }
-    row = a->ndim == 1, column = b->ndim == 1;
+    const bool row = a->ndim == 1, column = b->ndim == 1;
     if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
+    tgi_composite c;
     if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
-    y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
+    tg_tensor *y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
     if (column) y = y ? tg_squeeze(y, -1) : NULL;
     if (row) y = y ? tg_squeeze(y, column ? -1 : -2) : NULL;
     return tgi_composite_end(&c, y);
@@ -12199,7 +12164,6 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
 static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
     if (!tgi_arguments(S, op, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != a_ndim || b->ndim != b_ndim) {
         tgi_fail(S, TG_ERR_SHAPE, op,
@@ -12221,6 +12185,7 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
                  (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
         return NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
     return tgi_composite_end(&c, tg_matmul(a, b));
 }
@@ -12233,13 +12198,13 @@ tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("dot", 
 tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
     if (!tgi_arguments(S, "outer", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != 1 || b->ndim != 1) {
         return tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim,
                         b->ndim),
                (tg_tensor *)NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "outer")) return NULL;
     return tgi_composite_end(&c, tg_mul(tg_unsqueeze(a, 1), b));
 }
@@ -12247,8 +12212,6 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y;
     if (!tgi_operands(S, "linear", "x,weight,bias", 2, x, weight, bias, NULL)) return NULL;
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
         tgi_fail(S, TG_ERR_SHAPE, "linear",
@@ -12256,8 +12219,9 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
                  tgi_shape_text(x).text, tgi_shape_text(weight).text);
         return NULL;
     }
+    tgi_composite c;
     if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_composite_begin(&c, "linear")) return NULL;
-    y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
+    tg_tensor *y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
     if (bias) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
 }
@@ -12265,11 +12229,10 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite inner;
-    tg_tensor *y;
     if (!tgi_operands(S, "addmm", "c,a,b", 3, c, a, b, NULL)) return NULL;
+    tgi_composite inner;
     if (!tgi_composite_begin(&inner, "addmm")) return NULL;
-    y = tg_mm(a, b);
+    tg_tensor *y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
     if (y && beta == 0) c = tg_zeros_like(c); /* its NaN must not count */
     if (y && beta != 1 && beta != 0) c = tg_mul_scalar(c, beta);
@@ -12294,8 +12257,7 @@ typedef struct { tg_tensor *t; int n, letter[TG_MAX_DIMS]; } tgi_lettered;
 
 static bool tgi_has_letter(const tgi_lettered *x, int letter)
 {
-    int i;
-    for (i = 0; i < x->n; ++i) {
+    for (int i = 0; i < x->n; ++i) {
         if (x->letter[i] == letter) return true;
     }
     return false;
@@ -12312,14 +12274,12 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
                              int64_t *size, int number)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........";
-    size_t p;
-    int i, k;
     int named = 0;
     bool ellipsis = false;
     x->t = t;
     x->n = 0;
-    for (p = 0; p < length; ++p) named += tgi_letter(text[p]) >= 0;
-    for (p = 0; p < length; ++p) {
+    for (size_t p = 0; p < length; ++p) named += tgi_letter(text[p]) >= 0;
+    for (size_t p = 0; p < length; ++p) {
         int letter = tgi_letter(text[p]);
         if (text[p] == ' ') continue;
         if (text[p] == '.' && (ellipsis || !tgi_is_ellipsis(text + p, text + length))) {
@@ -12328,7 +12288,7 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
         }
         if (text[p] == '.') { /* every dim that has no letter */
             ellipsis = true;
-            for (k = t->ndim - named; k > 0 && x->n < TG_MAX_DIMS; --k) x->letter[x->n++] = TGI_LETTERS - k;
+            for (int k = t->ndim - named; k > 0 && x->n < TG_MAX_DIMS; --k) x->letter[x->n++] = TGI_LETTERS - k;
             p += 2;
             continue;
         }
@@ -12347,9 +12307,9 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
                         "of dimensions (%d) for operand %d",
                         x->n, t->ndim, number);
     }
-    for (i = 0; i < x->n; ++i) {
+    for (int i = 0; i < x->n; ++i) {
         int64_t *known = &size[x->letter[i]], n = t->dim[i];
-        for (k = 0; k < i; ++k) {
+        for (int k = 0; k < i; ++k) {
             if (x->letter[k] != x->letter[i] || t->dim[k] == n) continue;
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c is repeated for operand %d but the sizes don't match, %lld != %lld",
@@ -12364,8 +12324,8 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
         }
         if (*known < 0 || *known == 1) *known = n;
     }
-    for (i = 0; i < x->n; ++i) {
-        for (k = i + 1; k < x->n; ++k) {
+    for (int i = 0; i < x->n; ++i) {
+        for (int k = i + 1; k < x->n; ++k) {
             int letter = x->letter[i];
             if (x->letter[k] != letter) continue;
             x->t = tg_diagonal(x->t, 0, i, k); /* dims i and k go, the diagonal comes last */
@@ -12383,8 +12343,7 @@ static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_
 /* Sums the dims away that neither the output nor a later operand has. */
 static bool tgi_sum_letters(tgi_lettered *x, const bool *kept, const tgi_lettered *other)
 {
-    int i;
-    for (i = x->n - 1; i >= 0; --i) {
+    for (int i = x->n - 1; i >= 0; --i) {
         if (kept[x->letter[i]] || (other && tgi_has_letter(other, x->letter[i]))) continue;
         x->t = tg_sum_dim(x->t, i, false);
         if (!tgi_remove_letter(x, i)) return false;
@@ -12395,23 +12354,23 @@ static bool tgi_sum_letters(tgi_lettered *x, const bool *kept, const tgi_lettere
 /* x as [batch, rows, columns] with the dims of each group in the order of the letters listed. */
 static tg_tensor *tgi_grouped(const tgi_lettered *x, const int *group[3], const int count[3], const int64_t *size)
 {
-    int order[TG_MAX_DIMS], n = 0, k, i, j;
+    int n = 0;
     int64_t dims[3] = {1, 1, 1};
     tg_shape wide;
-    tg_tensor *t;
     wide.ndim = 0;
-    for (k = 0; k < 3; ++k) {
-        for (i = 0; i < count[k]; ++i) {
+    int order[TG_MAX_DIMS], j;
+    for (int k = 0; k < 3; ++k) {
+        for (int i = 0; i < count[k]; ++i) {
             for (j = 0; j < x->n && x->letter[j] != group[k][i]; ++j) {}
             wide.dim[wide.ndim++] = size[group[k][i]];
             order[n++] = j;
         }
     }
-    t = tgi_permute(x->t, order);
+    tg_tensor *t = tgi_permute(x->t, order);
     t = t ? tg_expand(t, wide) : NULL; /* sizes of 1 broadcast */
     if (!t) return NULL;
-    for (k = n = 0; k < 3; ++k) { /* products of sizes that a tensor has do not overflow */
-        for (i = 0; i < count[k]; ++i) dims[k] *= wide.dim[n++];
+    for (int k = n = 0; k < 3; ++k) { /* products of sizes that a tensor has do not overflow */
+        for (int i = 0; i < count[k]; ++i) dims[k] *= wide.dim[n++];
     }
     return tg_reshape(t, tg_make_shape(3, dims));
 }
@@ -12419,30 +12378,33 @@ static tg_tensor *tgi_grouped(const tgi_lettered *x, const int *group[3], const 
 /* a times b over the letters that both have and nobody else wants. */
 static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kept, const int64_t *size)
 {
-    int batch[TG_MAX_DIMS], left[TG_MAX_DIMS], both[TG_MAX_DIMS], right[TG_MAX_DIMS], nb = 0, nl = 0, nk = 0, nr = 0, i;
-    const int *ga[3], *gb[3];
-    int ca[3], cb[3];
-    tg_shape shape;
-    for (i = 0; i < a->n; ++i) {
+    int batch[TG_MAX_DIMS], left[TG_MAX_DIMS], both[TG_MAX_DIMS], nb = 0, nl = 0, nk = 0, nr = 0;
+    for (int i = 0; i < a->n; ++i) {
         int letter = a->letter[i];
         if (!tgi_has_letter(b, letter)) left[nl++] = letter;
         else if (kept[letter]) batch[nb++] = letter;
         else both[nk++] = letter;
     }
-    for (i = 0; i < b->n; ++i) {
+    int right[TG_MAX_DIMS];
+    for (int i = 0; i < b->n; ++i) {
         if (!tgi_has_letter(a, b->letter[i])) right[nr++] = b->letter[i];
     }
     if (nb + nl + nr > TG_MAX_DIMS)
         return tgi_fail(tgi_self(), TG_ERR_SHAPE, "einsum", "a product has more than 8 dims");
+    const int *ga[3];
+    int ca[3];
     ga[0] = batch, ga[1] = left, ga[2] = both, ca[0] = nb, ca[1] = nl, ca[2] = nk;
+    const int *gb[3];
+    int cb[3];
     gb[0] = batch, gb[1] = both, gb[2] = right, cb[0] = nb, cb[1] = nk, cb[2] = nr;
     a->t = tgi_batched_matmul(tgi_grouped(a, ga, ca, size), tgi_grouped(b, gb, cb, size));
     a->n = 0;
-    for (i = 0; i < nb; ++i) a->letter[a->n++] = batch[i];
-    for (i = 0; i < nl; ++i) a->letter[a->n++] = left[i];
-    for (i = 0; i < nr; ++i) a->letter[a->n++] = right[i];
+    for (int i = 0; i < nb; ++i) a->letter[a->n++] = batch[i];
+    for (int i = 0; i < nl; ++i) a->letter[a->n++] = left[i];
+    for (int i = 0; i < nr; ++i) a->letter[a->n++] = right[i];
+    tg_shape shape;
     shape.ndim = a->n;
-    for (i = 0; i < a->n; ++i) shape.dim[i] = size[a->letter[i]];
+    for (int i = 0; i < a->n; ++i) shape.dim[i] = size[a->letter[i]];
     a->t = a->t ? tg_reshape(a->t, shape) : NULL;
     return a->t != NULL;
 }
@@ -12457,8 +12419,7 @@ static bool tgi_add_letter(tgi_thread *S, int letter, int *letters, int *n)
 /* The letters of "...", outermost first. */
 static bool tgi_ellipsis_letters(tgi_thread *S, int *letters, int *n, const int64_t *size)
 {
-    int i;
-    for (i = TGI_NAMED_LETTERS; i < TGI_LETTERS; ++i) {
+    for (int i = TGI_NAMED_LETTERS; i < TGI_LETTERS; ++i) {
         if (size[i] >= 0 && !tgi_add_letter(S, i, letters, n)) return false;
     }
     return true;
@@ -12469,14 +12430,14 @@ static bool tgi_ellipsis_letters(tgi_thread *S, int *letters, int *n, const int6
 static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n,
                                const int64_t *size)
 {
-    int times[TGI_LETTERS], i;
-    const char *p;
-    bool seen[TGI_LETTERS], ellipsis = false;
+    int times[TGI_LETTERS];
+    bool ellipsis = false;
     memset(times, 0, sizeof times);
+    bool seen[TGI_LETTERS];
     memset(seen, 0, sizeof seen);
     *n = 0;
     if (arrow) {
-        for (p = arrow + 2; *p; ++p) {
+        for (const char *p = arrow + 2; *p; ++p) {
             int letter = tgi_letter(*p);
             if (*p == ' ') continue;
             if (*p == '.' && (ellipsis || !tgi_is_ellipsis(p, p + strlen(p)))) {
@@ -12503,11 +12464,11 @@ static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *
         }
         return true;
     }
-    for (p = equation; *p; ++p) {
+    for (const char *p = equation; *p; ++p) {
         if (tgi_letter(*p) >= 0) times[tgi_letter(*p)]++;
     }
     if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
-    for (i = 0; i < TGI_NAMED_LETTERS; ++i) {
+    for (int i = 0; i < TGI_NAMED_LETTERS; ++i) {
         int letter = (i + 26) % TGI_NAMED_LETTERS;
         if (times[letter] == 1 && !tgi_add_letter(S, letter, letters, n)) return false;
     }
@@ -12518,11 +12479,9 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
 {
     const char *arrow = strstr(equation, "->"), *p = equation, *last = arrow ? arrow : equation + strlen(equation);
     int64_t size[TGI_LETTERS];
-    int output[TG_MAX_DIMS], outputs, i, k, order[TG_MAX_DIMS];
-    bool kept[TGI_LETTERS];
-    tgi_lettered x, next;
-    for (i = 0; i < TGI_LETTERS; ++i) size[i] = -1;
-    for (i = 0; i < n; ++i) { /* sizes first: an operand of size 1 broadcasts to a later one */
+    for (int i = 0; i < TGI_LETTERS; ++i) size[i] = -1;
+    tgi_lettered next;
+    for (int i = 0; i < n; ++i) { /* sizes first: an operand of size 1 broadcasts to a later one */
         size_t length = strcspn(p, ",");
         if (p + length > last) length = (size_t)(last - p);
         if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
@@ -12534,18 +12493,21 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
         }
         p++;
     }
+    int output[TG_MAX_DIMS], outputs;
     if (!tgi_output_letters(S, equation, arrow, output, &outputs, size)) return NULL;
     p = equation;
+    tgi_lettered x;
     memset(&x, 0, sizeof x);
-    for (i = 0; i < n; ++i) {
+    int k;
+    bool kept[TGI_LETTERS];
+    for (int i = 0; i < n; ++i) {
         size_t length = strcspn(p, ",");
-        const char *q;
         if (p + length > last) length = (size_t)(last - p);
         if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
         p += length + 1;
         memset(kept, 0, sizeof kept); /* what the output or a later operand has */
         for (k = 0; k < outputs; ++k) kept[output[k]] = true;
-        for (q = p; q < last; ++q) {
+        for (const char *q = p; q < last; ++q) {
             if (tgi_letter(*q) >= 0) kept[tgi_letter(*q)] = true;
             for (k = TGI_NAMED_LETTERS; *q == '.' && k < TGI_LETTERS; ++k) kept[k] = true;
         }
@@ -12553,7 +12515,8 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
         if (i == 0) x = next;
         else if (!tgi_sum_letters(&x, kept, &next) || !tgi_contract(&x, &next, kept, size)) return NULL;
     }
-    for (i = 0; i < outputs; ++i) {
+    int order[TG_MAX_DIMS];
+    for (int i = 0; i < outputs; ++i) {
         for (k = 0; k < x.n && x.letter[k] != output[i]; ++k) {}
         order[i] = k;
     }
@@ -12563,16 +12526,15 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
 tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y;
     if (!equation || !tensors)
         return tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"), (tg_tensor *)NULL;
     if (n <= 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
     if (!tgi_argument_list(S, "einsum", "tensors", tensors, n, n)) return NULL;
     if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "einsum")) return NULL;
-    y = tgi_einsum(S, equation, tensors, n);
+    tg_tensor *y = tgi_einsum(S, equation, tensors, n);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
     return tgi_composite_end(&c, y);
 }
@@ -12586,16 +12548,14 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
-    tg_tensor *t;
-    int64_t n;
     if (!backend) return NULL;
     if ((kind == TGI_UNIFORM || kind == TGI_NORMAL) && !tg_is_floating_point(dtype)) {
         return tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)),
                (tg_tensor *)NULL;
     }
-    t = tgi_empty(S, op, shape, dtype, device);
+    tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
-    n = tgi_numel(t);
+    int64_t n = tgi_numel(t);
     if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_or_release(S, t, false);
     S->rng.offset += tgi_random_counters(kind, dtype, n);
     return t;
@@ -12661,11 +12621,11 @@ tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape)
 tg_tensor *tg_randperm(int64_t n)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
     tg_tensor *order = NULL;
     if (n < 0)
         return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n),
                (tg_tensor *)NULL;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "randperm")) return NULL;
     if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
     return tgi_composite_end(&c, order);
@@ -12684,16 +12644,15 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
 tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *mask;
     if (!tgi_argument(S, "dropout", "x", x)) return NULL;
     if (!(p >= 0 && p <= 1)) {
         return tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p),
                (tg_tensor *)NULL;
     }
     if (!training || p == 0) return x;
+    tgi_composite c;
     if (!tgi_need_floating(S, "dropout", x) || !tgi_composite_begin(&c, "dropout")) return NULL;
-    mask = tg_bernoulli_on(tg_make_shape(x->ndim, x->dim), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
+    tg_tensor *mask = tg_bernoulli_on(tg_make_shape(x->ndim, x->dim), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
     if (p < 1) mask = tg_div_scalar(mask, 1 - p);
     return tgi_composite_end(&c, tg_mul(x, mask));
 }
@@ -12722,8 +12681,6 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
                                            bool is_causal, double scale)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *scores, *hidden;
     tg_dtype dtype = q ? (tg_dtype)q->dtype : TG_F32;
     const double none = -(double)INFINITY;
     if (!tgi_operands(S, "scaled_dot_product_attention", "q,k,v,mask", 3, q, k, v, mask)) return NULL;
@@ -12745,12 +12702,13 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
                  tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
         return NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "scaled_dot_product_attention")) return NULL;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
     q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
-    scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
+    tg_tensor *scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
     if (scores && is_causal) {
-        hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
+        tg_tensor *hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
                             tgi_device_of(q));
         scores = tg_masked_fill(scores, tg_triu(hidden, 1), none);
     }
@@ -12781,9 +12739,6 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
 {
     tgi_thread *S = tgi_self();
     const unsigned warned = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0);
-    tgi_composite c;
-    tg_tensor *loss;
-    bool warns;
     if (!tgi_operands(S, name, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
         tgi_fail(S, TG_ERR_ARGUMENT, name,
@@ -12791,9 +12746,10 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
                                          : "smooth_l1_loss does not support negative values for beta.");
         return NULL;
     }
-    warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
+    bool warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
+    tgi_composite c;
     if (!tgi_composite_begin(&c, name)) return NULL;
-    loss = tgi_map2(op, false, a, b, width);
+    tg_tensor *loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);
     loss = tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
     if (warns) { /* last, since the handler may release a and b */
@@ -12827,7 +12783,7 @@ tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta
 static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *weight, const tg_tensor *x)
 {
     tg_shape shape = TG_SCALAR;
-    int i, dim = x->ndim > 1 ? 1 : 0;
+    int dim = x->ndim > 1 ? 1 : 0;
     if (weight->ndim != 1 || weight->dim[0] != x->dim[dim]) {
         tgi_fail(S, TG_ERR_SHAPE, op,
                  "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
@@ -12836,14 +12792,13 @@ static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *we
         return NULL;
     }
     shape.ndim = x->ndim;
-    for (i = 0; i < x->ndim; ++i) shape.dim[i] = i == dim ? x->dim[dim] : 1;
+    for (int i = 0; i < x->ndim; ++i) shape.dim[i] = i == dim ? x->dim[dim] : 1;
     return tg_reshape(weight, shape);
 }
 
 /* targets [N, d..] must fit x [N, C, d..]; without a batch 0-dim and [C] */
 static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x, const tg_tensor *targets)
 {
-    int i;
     if (x->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "input must have at least one dim, the classes");
     if (targets->dtype != TG_I64 && targets->dtype != TG_I32) {
         return tgi_fail(S, TG_ERR_DTYPE, op, "Expected dtype int32/int64 for class indices, but got %s\n"
@@ -12858,7 +12813,7 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
         return tgi_fail(S, TG_ERR_SHAPE, op, "Expected input batch_size (%lld) to match target batch_size (%lld).",
                         (long long)x->dim[0], (long long)targets->dim[0]);
     }
-    for (i = 1; i < targets->ndim; ++i) {
+    for (int i = 1; i < targets->ndim; ++i) {
         if (x->dim[i + 1] == targets->dim[i]) continue;
         return tgi_fail(S, TG_ERR_SHAPE, op, "size mismatch (got input: %s, target: %s)", tgi_shape_text(x).text,
                         tgi_shape_text(targets).text);
@@ -12872,12 +12827,12 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_ten
 {
     int dim = logp->ndim > 1 ? 1 : 0;
     double classes = (double)logp->dim[dim];
-    tg_tensor *ignored, *safe, *w = NULL, *each, *loss, *uniform;
-    ignored = tg_eq_scalar(targets, (double)ignore_index);
-    safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);
-    loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
+    tg_tensor *w = NULL;
+    tg_tensor *ignored = tg_eq_scalar(targets, (double)ignore_index);
+    tg_tensor *safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);
+    tg_tensor *loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
     if (!loss) return NULL;
-    each = weight ? tgi_class_weights(S, op, weight, logp) : NULL;
+    tg_tensor *each = weight ? tgi_class_weights(S, op, weight, logp) : NULL;
     if (weight && !each) return NULL;
     if (each) {
         w = tg_squeeze(tg_gather(tg_expand(each, tg_make_shape(logp->ndim, logp->dim)), dim, safe), dim);
@@ -12889,7 +12844,7 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_ten
     if (each) loss = tg_mul(loss, w);
     loss = tg_masked_fill(loss, ignored, 0);
     if (smoothing > 0) {
-        uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
+        tg_tensor *uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
         uniform = tg_masked_fill(uniform, ignored, 0);
         loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
     }
@@ -12900,8 +12855,8 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_ten
 tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index, int reduction)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
     if (!tgi_operands(S, "nll_loss", "log_probs,targets,weight", 2, log_probs, targets, weight, NULL)) return NULL;
+    tgi_composite c;
     if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
         !tgi_composite_begin(&c, "nll_loss")) {
         return NULL;
@@ -12914,7 +12869,6 @@ static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tens
                                          double smoothing, int reduction)
 {
     int dim = logp->ndim > 1 ? 1 : 0;
-    tg_tensor *loss;
     if (!tgi_same_shape(targets, logp->ndim, logp->dim)) {
         tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s%s",
                  tgi_shape_text(targets).text, tgi_shape_text(logp).text,
@@ -12923,7 +12877,7 @@ static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tens
     }
     if (smoothing > 0)
         targets = tg_add_scalar(tg_mul_scalar(targets, 1 - smoothing), smoothing / (double)logp->dim[dim]);
-    loss = tg_mul(logp, targets);
+    tg_tensor *loss = tg_mul(logp, targets);
     if (weight) {
         tg_tensor *each = tgi_class_weights(S, "cross_entropy", weight, logp);
         if (!each) return NULL;
@@ -12939,8 +12893,6 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
                                     int64_t ignore_index, double label_smoothing, int reduction)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *logp;
     if (!tgi_operands(S, op, "logits,targets,weight", 2, logits, targets, weight, NULL)) return NULL;
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
@@ -12950,8 +12902,9 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
     if (logits->ndim == 0)
         return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
     if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
-    logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
+    tg_tensor *logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
     if (!logp) return tgi_composite_end(&c, NULL);
     if (tgi_dtypes[targets->dtype].floating) {
         return tgi_composite_end(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
@@ -12973,8 +12926,6 @@ tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets)
 tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *outside, *loss;
     const char *op = "binary_cross_entropy";
     if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
@@ -12984,10 +12935,11 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
-    outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
+    tg_tensor *outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
     if (outside && !tgi_check_index_values(S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
-    loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
+    tg_tensor *loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
     if (weight) loss = tg_mul(loss, weight);
     return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
 }
@@ -12997,9 +12949,6 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
                                                tg_tensor *pos_weight)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *loss;
-    tg_dtype dtype;
     const char *op = "binary_cross_entropy_with_logits";
     if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
@@ -13007,10 +12956,11 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
         return NULL;
     }
+    tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
-    dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
+    tg_dtype dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
     input = tgi_upcast(input), target = tgi_upcast(target);
-    loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
+    tg_tensor *loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
     if (pos_weight)
         loss = tg_add(loss, tg_mul(tg_mul(tg_rsub_scalar(pos_weight, 1), target), tg_logsigmoid(input)));
     if (weight) loss = tg_mul(loss, weight);
@@ -13021,14 +12971,14 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
 tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *loss, *zero;
     if (!tgi_operands(S, "kl_div", "input,target", 2, input, target, NULL, NULL)) return NULL;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "kl_div")) return NULL;
+    tg_tensor *loss;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
     } else { /* 0 log 0 is 0 */
-        zero = tg_eq_scalar(target, 0);
+        tg_tensor *zero = tg_eq_scalar(target, 0);
         loss = tg_sub(tg_mul(target, tg_log(tg_masked_fill(target, zero, 1))), tg_mul(target, input));
     }
     if (reduction == TG_BATCHMEAN) {
@@ -13045,14 +12995,12 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
 bool tg_equal(tg_tensor *a, tg_tensor *b)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *all;
-    bool same;
     if (!tgi_operands(S, "equal", "a,b", 2, a, b, NULL, NULL)) return false;
     if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "equal")) return false;
-    all = tg_all(tg_eq(a, b));
-    same = all && tg_item(all) != 0;
+    tg_tensor *all = tg_all(tg_eq(a, b));
+    bool same = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return same;
 }
@@ -13060,17 +13008,16 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
 bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *x, *y, *near, *all;
     bool close = false;
     if (!tgi_operands(S, "allclose", "a,b", 2, a, b, NULL, NULL)) return false;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "allclose")) return false;
     S->grad_off = true; /* the frame puts it back */
-    x = tg_to_dtype(a, TG_F64);
-    y = tg_to_dtype(b, TG_F64);
-    near = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
+    tg_tensor *x = tg_to_dtype(a, TG_F64);
+    tg_tensor *y = tg_to_dtype(b, TG_F64);
+    tg_tensor *near = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
     near = tg_logical_and(near, tg_isfinite(y)); /* infinities are close only to themselves */
-    all = tg_all(tg_logical_or(tg_eq(x, y), near));
+    tg_tensor *all = tg_all(tg_logical_or(tg_eq(x, y), near));
     close = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return close;
@@ -13102,15 +13049,14 @@ typedef struct {
 static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
 {
     int64_t index[TG_MAX_DIMS];
-    tgi_text s;
     size_t used = 1;
-    int i;
-    for (i = ndim - 1; i >= 0; --i) {
+    for (int i = ndim - 1; i >= 0; --i) {
         index[i] = at % dims[i];
         at /= dims[i];
     }
+    tgi_text s;
     strcpy(s.text, "[");
-    for (i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
+    for (int i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
         used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index[i]);
     }
     strcpy(s.text + used, "]");
@@ -13133,11 +13079,10 @@ static void tgi_check_warn(const tgi_check *c, int i)
 static bool tgi_check_inputs(tgi_check *c)
 {
     tgi_thread *S = c->S;
-    int i;
     if (!c->fn) return tgi_null_argument(S, c->op, "fn");
     if (!c->in && c->n > 0) return tgi_null_argument(S, c->op, "inputs");
     if (!tgi_argument_list(S, c->op, "inputs", c->in, c->n, c->n)) return false;
-    for (i = 0; i < c->n; ++i) {
+    for (int i = 0; i < c->n; ++i) {
         tg_tensor *t = c->in[i];
         if (!tgi_refresh_view(S, t)) return false;
         if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
@@ -13160,12 +13105,11 @@ static bool tgi_check_inputs(tgi_check *c)
 static tg_tensor *tgi_check_call(tgi_check *c)
 {
     tgi_thread *S = c->S;
-    tgi_guard guard;
-    tg_tensor *y;
     S->rng = c->rng;
     S->grad_off = false;
+    tgi_guard guard;
     tgi_guard_open(&guard, S, "the function");
-    y = c->fn(c->in, c->n, c->user);
+    tg_tensor *y = c->fn(c->in, c->n, c->user);
     if (!tgi_guard_close(&guard) || tgi_guard_failed(&guard)) return NULL;
     if (!y) return tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"), y;
     if (!tgi_argument(S, c->op, "of the function's result", y)) return NULL;
@@ -13180,14 +13124,13 @@ static tg_tensor *tgi_check_call(tgi_check *c)
 /* The elements of t as f64, row-major; zeros for NULL. */
 static bool tgi_check_read(tgi_check *c, tg_tensor *t, double *to, int64_t count)
 {
-    bool ok;
     if (!t) {
         memset(to, 0, sizeof *to * (size_t)count);
         return true;
     }
     c->S->grad_off = true;
     t = tg_to_dtype(t, TG_F64);
-    ok = t && tg_copy_out(t, to, sizeof *to * (size_t)count) == TG_OK;
+    bool ok = t && tg_copy_out(t, to, sizeof *to * (size_t)count) == TG_OK;
     c->S->grad_off = false;
     return ok;
 }
@@ -13202,7 +13145,7 @@ static double *tgi_check_room(int64_t rows, int64_t columns)
 /* The first call, and room for all that follows. */
 static bool tgi_check_prepare(tgi_check *c)
 {
-    int i, k = 0;
+    int k = 0;
     tg_tensor *y = tgi_check_call(c);
     if (!y) return false;
     if (!tgi_dtypes[y->dtype].floating) {
@@ -13211,7 +13154,7 @@ static bool tgi_check_prepare(tgi_check *c)
     }
     c->y = y;
     c->m = tgi_numel(y);
-    for (i = 0; i < c->n; ++i) {
+    for (int i = 0; i < c->n; ++i) {
         if (!(c->in[i]->flags & TGI_REQUIRES_GRAD)) continue;
         c->wanted[k++] = c->in[i];
         if (c->in[i]->dtype != TG_F64) tgi_check_warn(c, i);
@@ -13245,10 +13188,9 @@ static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, con
 /* Gradients of all inputs, side by side, for the output's gradient g. */
 static bool tgi_check_backward(tgi_check *c, tg_tensor *g, double *row)
 {
-    int i;
     if (tg_gradients(&c->y, 1, &g, c->wanted, c->wants, c->result, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return false;
-    for (i = 0; i < c->wants; ++i) {
+    for (int i = 0; i < c->wants; ++i) {
         int64_t count = tgi_numel(c->wanted[i]);
         if (!tgi_check_read(c, c->result[i], row, count)) return false;
         row += count;
@@ -13263,14 +13205,13 @@ static bool tgi_check_row(tgi_check *c, int64_t k)
     const double one = 1;
     double element[1], *row = k < 0 ? c->again : c->analytic + k * c->columns;
     tg_tensor *g = tg_zeros_like(c->y);
-    int64_t i;
     if (!g || (k >= 0 && (!tgi_convert_element(S, element, (tg_dtype)g->dtype, &one, TG_F64) ||
                           !tgi_write_element(S, g, k, element)))) {
         return false;
     }
     if (!tgi_check_backward(c, g, row)) return false;
     if (k < 0) {
-        for (i = 0; i < c->columns; ++i) {
+        for (int64_t i = 0; i < c->columns; ++i) {
             if (!(row[i] > 0 || row[i] < 0)) continue; /* of a NaN the comparison will tell */
             return tgi_fail(S, TG_ERR_GRAPH, c->op,
                             "backward not multiplied by grad_output\n"
@@ -13290,12 +13231,11 @@ static bool tgi_check_row(tgi_check *c, int64_t k)
 static bool tgi_check_analytic(tgi_check *c)
 {
     tgi_thread *S = c->S;
-    int64_t k;
     if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
         memset(c->analytic, 0, sizeof *c->analytic * (size_t)(c->m * c->columns));
         return true;
     }
-    for (k = -1; k < c->m; ++k) {
+    for (int64_t k = -1; k < c->m; ++k) {
         uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         bool ok = scope && tgi_check_row(c, k);
         if (scope) tgi_frame_close(S, scope);
@@ -13312,20 +13252,22 @@ static bool tgi_check_move(tgi_check *c, tg_tensor *t, int64_t number, double *a
 {
     tgi_thread *S = c->S;
     tg_dtype dtype = (tg_dtype)t->dtype;
-    int64_t at, original[1], moved[1];
-    double x, h, place[2];
+    int64_t at;
+    tgi_check_place_element(t, number, &at);
+    int64_t original[1];
+    double x;
+    if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
+    double h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
+    int64_t moved[1];
+    double place[2];
     bool ok;
     int side;
-    tgi_check_place_element(t, number, &at);
-    if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
-    h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
     for (ok = true, side = 0; ok && side < 2; ++side) {
         uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
         double target = side ? x - h : x + h;
-        tg_tensor *y;
         ok = scope && tgi_convert_element(S, moved, dtype, &target, TG_F64) &&
              tgi_convert_element(S, &place[side], TG_F64, moved, dtype) && tgi_write_element(S, t, at, moved);
-        y = ok ? tgi_check_call(c) : NULL;
+        tg_tensor *y = ok ? tgi_check_call(c) : NULL;
         ok = y && tgi_check_read(c, y, side ? c->minus : c->plus, c->m);
         if (scope) tgi_frame_close(S, scope);
     }
@@ -13336,12 +13278,10 @@ static bool tgi_check_move(tgi_check *c, tg_tensor *t, int64_t number, double *a
 static bool tgi_check_numeric(tgi_check *c)
 {
     double *column = c->numeric, apart;
-    int64_t j, k;
-    int i;
-    for (i = 0; i < c->wants; ++i) {
-        for (j = 0; j < tgi_numel(c->wanted[i]); ++j, ++column) {
+    for (int i = 0; i < c->wants; ++i) {
+        for (int64_t j = 0; j < tgi_numel(c->wanted[i]); ++j, ++column) {
             if (!tgi_check_move(c, c->wanted[i], j, &apart)) return false;
-            for (k = 0; k < c->m; ++k) { /* apart is 0 where the dtype cannot hold so small a move */
+            for (int64_t k = 0; k < c->m; ++k) { /* apart is 0 where the dtype cannot hold so small a move */
                 column[k * c->columns] = apart != 0 ? (c->plus[k] - c->minus[k]) / apart : 0;
             }
         }
@@ -13373,10 +13313,9 @@ static bool tgi_check_agrees(const tgi_check *c, double analytic, double numeric
 static void tgi_check_compare(const tgi_check *c, tgi_verdict *v)
 {
     double most = -1;
-    int64_t j, k;
     v->wrong = v->worst = v->worst_out = 0;
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v->count; ++j) {
             double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
             double far = fabs(a - n) / (tgi_check_tolerance(c, n) + DBL_MIN);
             if (!tgi_check_agrees(c, a, n)) v->wrong++;
@@ -13393,29 +13332,28 @@ static void tgi_check_compare(const tgi_check *c, tgi_verdict *v)
    always have one: it must be n or 1/n. */
 static double tgi_check_ratio(const tgi_check *c, const tgi_verdict *v)
 {
-    double ratio = 0, larger, least = 1e-3 * fabs(v->numeric[v->worst_out * c->columns + v->worst]);
-    int64_t j, k, found = 0;
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
+    double ratio = 0, least = 1e-3 * fabs(v->numeric[v->worst_out * c->columns + v->worst]);
+    int64_t found = 0;
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v->count; ++j) {
             double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
             if (!(fabs(n) > least) && fabs(a) <= least) continue;
             if (found++ == 0) ratio = a / n;
             if (!(fabs(a - ratio * n) <= 1e-4 * (fabs(a) + c->options.atol))) return 0;
         }
     }
-    larger = fabs(ratio) < 1 ? 1 / ratio : ratio;
+    double larger = fabs(ratio) < 1 ? 1 / ratio : ratio;
     return found > 1 || fabs(larger - floor(larger + 0.5)) < 1e-4 ? ratio : 0;
 }
 
 /* Whether the analytic gradient is the numeric one with the last two dims the wrong way round. */
 static bool tgi_check_transposed(const tgi_check *c, const tgi_verdict *v)
 {
-    int64_t rows, columns, j, k;
     if (v->t->ndim < 2) return false;
-    rows = v->t->dim[v->t->ndim - 2];
-    columns = v->t->dim[v->t->ndim - 1];
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
+    int64_t rows = v->t->dim[v->t->ndim - 2];
+    int64_t columns = v->t->dim[v->t->ndim - 1];
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v->count; ++j) {
             int64_t matrix = j / (rows * columns) * (rows * columns), row = j % (rows * columns) / columns;
             int64_t other = matrix + j % columns * rows + row;
             if (!tgi_check_agrees(c, v->analytic[k * c->columns + other], v->numeric[k * c->columns + j])) return false;
@@ -13427,11 +13365,11 @@ static bool tgi_check_transposed(const tgi_check *c, const tgi_verdict *v)
 /* The slopes to either side of the worst place differ, and the analytic one is between them. */
 static bool tgi_check_kink(tgi_check *c, const tgi_verdict *v)
 {
-    double a = v->analytic[v->worst_out * c->columns + v->worst], apart, left, right, tolerance;
+    double a = v->analytic[v->worst_out * c->columns + v->worst], apart;
     if (!tgi_check_move(c, v->t, v->worst, &apart) || apart == 0) return false;
-    right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (apart / 2);
-    left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (apart / 2);
-    tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
+    double right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (apart / 2);
+    double left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (apart / 2);
+    double tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
     return fabs(left - right) > 10 * tolerance && a >= fmin(left, right) - tolerance &&
            a <= fmax(left, right) + tolerance;
 }
@@ -13447,9 +13385,8 @@ static bool tgi_check_noise(const tgi_check *c, const tgi_verdict *v)
 
 static bool tgi_check_all_zero(const tgi_check *c, const tgi_verdict *v)
 {
-    int64_t j, k;
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v->count; ++j) {
             if (v->analytic[k * c->columns + j] != 0) return false;
         }
     }
@@ -13459,11 +13396,10 @@ static bool tgi_check_all_zero(const tgi_check *c, const tgi_verdict *v)
 /* A dim, of an input or the output, of this size. */
 static bool tgi_check_has_size(const tgi_check *c, double size)
 {
-    int i, d;
-    for (i = 0; i <= c->n; ++i) {
+    for (int i = 0; i <= c->n; ++i) {
         const tg_tensor *t = i < c->n ? c->in[i] : c->y;
         if ((double)tgi_numel(t) == size) return true;
-        for (d = 0; d < t->ndim; ++d) {
+        for (int d = 0; d < t->ndim; ++d) {
             if ((double)t->dim[d] == size) return true;
         }
     }
@@ -13516,9 +13452,9 @@ static tgi_text tgi_check_hint(tgi_check *c, const tgi_verdict *v)
 
 static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
 {
-    tgi_text s;
     int i = 0;
     while (i < c->n && c->in[i] != t) ++i;
+    tgi_text s;
     if (t->name) snprintf(s.text, sizeof s.text, "%.60s", t->name);
     else snprintf(s.text, sizeof s.text, "input %d", i);
     return s;
@@ -13537,8 +13473,7 @@ static tgi_check_widths tgi_check_measure(const tgi_check *c)
 {
     tgi_check_widths w = {5, 3, 9, 7};
     char count[24];
-    int i;
-    for (i = 0; i < c->wants; ++i) {
+    for (int i = 0; i < c->wants; ++i) {
         const tg_tensor *t = c->wanted[i];
         snprintf(count, sizeof count, "%lld", (long long)tgi_numel(t));
         w.name = tgi_wider(w.name, tgi_check_name(c, t).text);
@@ -13590,17 +13525,16 @@ static bool tgi_check_report(tgi_check *c)
     tgi_check_widths w = tgi_check_measure(c);
     int64_t first = 0;
     bool all = true;
-    int i;
     if (c->options.report) tgi_check_header(c, &w);
-    for (i = 0; i < c->wants; ++i) {
+    for (int i = 0; i < c->wants; ++i) {
         tgi_verdict v;
-        tgi_text hint;
         v.t = c->wanted[i];
         v.count = tgi_numel(v.t);
         v.analytic = c->analytic + first;
         v.numeric = c->numeric + first;
         first += v.count;
         tgi_check_compare(c, &v);
+        tgi_text hint;
         hint.text[0] = 0;
         if (v.wrong) hint = tgi_check_hint(c, &v);
         if (c->options.report) tgi_check_print(c, &w, &v, hint.text);
@@ -13644,10 +13578,7 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
                           const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
-    uint64_t scope;
-    size_t bytes;
     tgi_check c;
-    bool ok;
     memset(&c, 0, sizeof c);
     c.S = S;
     c.op = op;
@@ -13657,13 +13588,13 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
     c.n = n;
     c.rng = S->rng;
     if (!tgi_check_options(&c, options) || !tgi_check_inputs(&c)) return false;
-    bytes = 2 * sizeof(tg_tensor *) * (size_t)c.wants;
+    size_t bytes = 2 * sizeof(tg_tensor *) * (size_t)c.wants;
     c.wanted = (tg_tensor **)tgi_alloc(S, bytes);
     if (!c.wanted) return tgi_no_memory(S, op, bytes);
     c.result = c.wanted + c.wants;
     tgi_ref_all(in, n);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    bool ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
     if (scope) tgi_frame_close(S, scope); /* puts grad mode back, too */
     tgi_unref_all(S, in, n);
     tgi_free(S, c.wanted, bytes);
@@ -13694,15 +13625,15 @@ typedef struct {
 static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
 {
     const tgi_check_gradient *d = (const tgi_check_gradient *)user;
-    tg_tensor *g = in[n - 1], *y;
-    int i, found = 0;
+    tg_tensor *g = in[n - 1];
+    int found = 0;
     tgi_guard guard;
     tgi_guard_open(&guard, tgi_self(), "the function");
-    y = d->fn(in, n - 1, d->user);
+    tg_tensor *y = d->fn(in, n - 1, d->user);
     if (!tgi_guard_close(&guard) || !y) return NULL;
     if (tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return NULL;
-    for (i = 0; i < d->wants; ++i) {
+    for (int i = 0; i < d->wants; ++i) {
         if (!d->result[i]) continue;
         d->result[found] = tg_flatten(d->result[i], 0, -1);
         if (!d->result[found++]) return NULL;
@@ -13714,9 +13645,8 @@ static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
 static tg_tensor *tgi_check_random_gradient(tgi_thread *S, tg_tensor *y)
 {
     tg_rng rng = S->rng;
-    tg_tensor *g;
     tg_seed(20130411);
-    g = tg_randn_on(tg_shape_of(y), (tg_dtype)y->dtype, tgi_device_of(y));
+    tg_tensor *g = tg_randn_on(tg_shape_of(y), (tg_dtype)y->dtype, tgi_device_of(y));
     S->rng = rng;
     if (!g || tg_set_name(g, "grad_output") != TG_OK) return NULL;
     return tg_set_requires_grad(g, true);
@@ -13725,9 +13655,7 @@ static tg_tensor *tgi_check_random_gradient(tgi_thread *S, tg_tensor *y)
 /* c has fn and its inputs; list has room for n + 1 and twice the wanted. */
 static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list, const tg_gradcheck_options *options)
 {
-    tgi_check_gradient d;
-    tg_tensor *y = tgi_check_call(c), *g;
-    int i;
+    tg_tensor *y = tgi_check_call(c);
     if (!y) return false;
     if (!tgi_dtypes[y->dtype].floating) {
         return tgi_fail(c->S, TG_ERR_DTYPE, c->op, "the function returned %s: only floating point has gradients",
@@ -13737,14 +13665,15 @@ static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list, const tg_gradcheck
         return tgi_fail(c->S, TG_ERR_GRAPH, c->op, "the output does not require grad: it has no gradient to check\n"
                         "tg_detach or TG_NO_GRAD on the way?");
     }
-    g = tgi_check_random_gradient(c->S, y);
+    tg_tensor *g = tgi_check_random_gradient(c->S, y);
     if (!g) return false;
+    tgi_check_gradient d;
     d.fn = c->fn;
     d.user = c->user;
     d.wanted = list + c->n + 1;
     d.result = d.wanted + c->wants;
     d.wants = 0;
-    for (i = 0; i < c->n; ++i) {
+    for (int i = 0; i < c->n; ++i) {
         list[i] = c->in[i];
         if (c->in[i]->flags & TGI_REQUIRES_GRAD) d.wanted[d.wants++] = c->in[i];
     }
@@ -13756,11 +13685,7 @@ static bool tgi_gradgradcheck_by(const char *op, tg_function fn, tg_tensor *cons
                                  const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor **list;
-    uint64_t scope;
-    size_t bytes;
     tgi_check c;
-    bool ok;
     memset(&c, 0, sizeof c);
     c.S = S;
     c.op = op;
@@ -13770,12 +13695,12 @@ static bool tgi_gradgradcheck_by(const char *op, tg_function fn, tg_tensor *cons
     c.n = n;
     c.rng = S->rng;
     if (!tgi_check_inputs(&c)) return false;
-    bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
-    list = (tg_tensor **)tgi_alloc(S, bytes);
+    size_t bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
+    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
     if (!list) return tgi_no_memory(S, c.op, bytes);
     tgi_ref_all(inputs, n);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    ok = scope && tgi_gradgradcheck(&c, list, options);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    bool ok = scope && tgi_gradgradcheck(&c, list, options);
     if (scope) tgi_frame_close(S, scope);
     tgi_unref_all(S, inputs, n);
     tgi_free(S, list, bytes);
@@ -13837,11 +13762,10 @@ static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
 
 static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    int i;
     if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list");
     if (!params) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, params[i])) return false;
         if (params[i]->node) {
             return tgi_fail(S, TG_ERR_GRAPH, op, "can't optimize a non-leaf Tensor (parameter %d)\n"
@@ -13855,11 +13779,11 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
    with other threads, so they cannot be marked). */
 static bool tgi_any_twice(tg_tensor *const *list, int n, const tg_tensor **seen)
 {
-    size_t room = 2, at;
-    int i;
+    size_t room = 2;
     while (room < 2 * (size_t)n) room *= 2;
     memset(seen, 0, sizeof *seen * room);
-    for (i = 0; i < n; ++i) {
+    size_t at;
+    for (int i = 0; i < n; ++i) {
         const uint64_t mixed = (uint64_t)(uintptr_t)list[i] * 0x9E3779B97F4A7C15u;
         for (at = (size_t)(mixed >> 32) & (room - 1); seen[at]; at = (at + 1) & (room - 1)) {
             if (seen[at] == list[i]) return true;
@@ -13879,13 +13803,10 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
 {
     tgi_thread *S = tgi_self();
     const char *op = tgi_optim_names[kind];
-    tg_optim *o;
-    bool twice;
-    int i;
     if (!tgi_optim_takes(S, op, params, n)) return NULL;
-    o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
+    tg_optim *o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
     if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
-    twice = tgi_any_twice(params, n, (const tg_tensor **)(void *)o);
+    bool twice = tgi_any_twice(params, n, (const tg_tensor **)(void *)o);
     memset(o, 0, tgi_optim_bytes(n));
     o->kind = kind;
     o->count = n;
@@ -13900,7 +13821,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
         tgi_free(S, o, tgi_optim_bytes(n));
         return NULL;
     }
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         o->param[i].t = params[i];
         tgi_ref(params[i]);
     }
@@ -13920,10 +13841,9 @@ tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr) { return tgi_op
 void tg_optim_free(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    int i, k;
     if (!opt) return;
-    for (i = 0; i < opt->count; ++i) {
-        for (k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
+    for (int i = 0; i < opt->count; ++i) {
+        for (int k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
         tgi_unref(S, opt->param[i].t);
     }
     tgi_free(S, opt, tgi_optim_bytes(opt->count));
@@ -13932,9 +13852,8 @@ void tg_optim_free(tg_optim *opt)
 tg_status tg_optim_zero_grad(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    int i;
     if (!opt) return tgi_null_argument(S, "optim_zero_grad", "opt"), tgi_failed(S);
-    for (i = 0; i < opt->count; ++i) {
+    for (int i = 0; i < opt->count; ++i) {
         if (tg_set_grad(opt->param[i].t, NULL) != TG_OK) return tgi_failed(S);
     }
     return TG_OK;
@@ -13976,16 +13895,14 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
 /* t itself if it is row-major, else a copy that is, in the step's scope. */
 static tg_tensor *tgi_optim_dense(tgi_thread *S, tg_tensor *t)
 {
-    tg_tensor *y;
     if (tgi_is_contiguous(t)) return t;
-    y = tgi_new_like(S, "step", t);
+    tg_tensor *y = tgi_new_like(S, "step", t);
     return y && tgi_copy_elements(S, y, t) ? y : NULL;
 }
 
 static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
     tg_tensor *t = e->t, *g = t->grad;
-    int k;
     e->p = e->g = NULL;
     if (!g) return true;
     if (!tgi_argument(S, "step", "params", t) || !tgi_argument(S, "step", "grad", g)) return false;
@@ -14008,10 +13925,10 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
             "location. (parameter %d)\nmake it of a copy of its own: tg_param(tg_clone(t))",
             (int)(e - o->param));
     }
-    for (k = 0; k < TGI_STATES; ++k) {
+    for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
-    for (k = 0; k < TGI_STATES; ++k) {
+    for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
     }
     e->p = tgi_wait_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
@@ -14023,7 +13940,6 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
 static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_optim_step *step)
 {
     const double t = (double)(e->steps + 1);
-    int k;
     memset(step, 0, sizeof *step);
     step->kind = (tgi_optimizer)o->kind;
     step->first = !e->moving;
@@ -14046,7 +13962,7 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
     step->n = tgi_numel(e->t);
     step->p = tgi_operand_of(e->p).data;
     step->g = tgi_operand_of(e->g).data;
-    for (k = 0; k < TGI_STATES; ++k) {
+    for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k)) step->s[k] = tgi_operand_of(e->state[k]).data;
     }
 }
@@ -14064,16 +13980,16 @@ static bool tgi_optim_moved(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
 /* One call for all parameters that are where the first of them is: that of index i. */
 static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
 {
-    tgi_optim_param *const first = o->param + i, *const end = o->param + o->count, *e;
+    tgi_optim_param *const first = o->param + i, *const end = o->param + o->count;
     tgi_optim_step *const steps = (tgi_optim_step *)(void *)end;
     int n = 0;
-    for (e = first; e < end; ++e) {
+    for (tgi_optim_param *e = first; e < end; ++e) {
         if (!e->p || !tgi_same_place(e->t, first->t)) continue;
         if (!tgi_wait_ready(S, e->t, true)) return false;
         tgi_optim_describe(o, e, &steps[n++]);
     }
     if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
-    for (e = first; e < end; ++e) {
+    for (tgi_optim_param *e = first; e < end; ++e) {
         if (e->p && tgi_same_place(e->t, first->t) && !tgi_optim_moved(S, o, e)) return false;
     }
     return true;
@@ -14082,16 +13998,14 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
 tg_status tg_step(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    uint64_t scope;
     bool ok = true;
-    int i;
     if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
     if (!tgi_optim_valid(S, "step", opt)) return tgi_failed(S);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
     S->grad_off = true; /* the frame puts it back */
-    for (i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
-    for (i = 0; ok && i < opt->count; ++i) {
+    for (int i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
+    for (int i = 0; ok && i < opt->count; ++i) {
         if (opt->param[i].p) ok = tgi_optim_move(S, opt, i);
     }
     tgi_frame_close(S, scope);
@@ -14102,10 +14016,9 @@ tg_status tg_step(tg_optim *opt)
 
 static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    int i;
     if (!params && n > 0) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
-    for (i = 0; i < n; ++i) { /* all can be written before one is */
+    for (int i = 0; i < n; ++i) { /* all can be written before one is */
         const tg_tensor *g = params[i]->grad;
         if (!g) continue;
         if (!tgi_argument(S, op, "grad", g) || !tgi_need_floating(S, op, g)) return false;
@@ -14120,11 +14033,10 @@ static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *pa
 /* The norm of the norms of all gradients; norms has room for n. */
 static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_type, tg_tensor **norms)
 {
-    int i, found = 0;
-    for (i = 0; i < n; ++i) {
-        tg_tensor *norm;
+    int found = 0;
+    for (int i = 0; i < n; ++i) {
         if (!params[i]->grad || tgi_numel(params[i]->grad) == 0) continue;
-        norm = tg_norm_dims(params[i]->grad, norm_type, TG_SCALAR, false);
+        tg_tensor *norm = tg_norm_dims(params[i]->grad, norm_type, TG_SCALAR, false);
         norms[found] = norm && found ? tg_to(norm, tgi_device_of(norms[0])) : norm;
         if (!norms[found++]) return NULL;
     }
@@ -14137,13 +14049,12 @@ static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_ty
 static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_tensor *total, tg_tensor **scales)
 {
     tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm);
-    int i;
     scale = tg_clamp_max(scale, 1); /* always multiplied: that needs no look at the value */
-    for (i = 0; scale && i < n; ++i) {
+    for (int i = 0; scale && i < n; ++i) {
         if (params[i]->grad) scales[i] = scale = tg_to(scale, tgi_device_of(params[i]->grad));
     }
     if (!scale) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (params[i]->grad && !tg_mul_(params[i]->grad, scales[i])) return false;
     }
     return true;
@@ -14154,17 +14065,15 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
 {
     tgi_thread *S = tgi_self();
     size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 1);
-    tg_tensor **norms, *total = NULL;
-    uint64_t scope;
-    bool ok;
+    tg_tensor *total = NULL;
     if (!tgi_clip_checked(S, op, params, n)) return NULL;
-    norms = (tg_tensor **)tgi_alloc(S, bytes);
+    tg_tensor **norms = (tg_tensor **)tgi_alloc(S, bytes);
     if (!norms) return tgi_no_memory(S, op, bytes), total;
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (scope) {
         S->grad_off = true;
         total = tgi_clip_total(params, n, norm_type, norms);
-        ok = total != NULL;
+        bool ok = total != NULL;
         if (ok && error_if_nonfinite && !tgi_is_finite(tg_item(total))) {
             ok = tgi_fail(
                 S, TG_ERR_ARGUMENT, op,
@@ -14194,14 +14103,13 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
 {
     tgi_thread *S = tgi_self();
     bool was_off = S->grad_off, ok = true;
-    int i;
     if (!tgi_clip_checked(S, "clip_grad_value", params, n)) return tgi_failed(S);
     if (!(value >= 0)) {
         tgi_fail(S, TG_ERR_ARGUMENT, "clip_grad_value", "the largest value allowed, %g, must not be negative", value);
         return TG_ERR_ARGUMENT;
     }
     S->grad_off = true;
-    for (i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_clamp_(params[i]->grad, -value, value);
+    for (int i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_clamp_(params[i]->grad, -value, value);
     S->grad_off = was_off;
     return ok ? TG_OK : tgi_failed(S);
 }
@@ -14291,8 +14199,7 @@ static bool tgi_is_dots(const tgi_printer *p, int dim)
 static int64_t tgi_shown_place(const tgi_printer *p)
 {
     int64_t at = 0;
-    int i;
-    for (i = 0; i < p->t->ndim; ++i) {
+    for (int i = 0; i < p->t->ndim; ++i) {
         int64_t hidden = p->slot[i] > TGI_EDGE ? p->t->dim[i] - tgi_shown(p, i) : 0;
         at += (p->slot[i] + hidden) * p->t->stride[i];
     }
@@ -14302,8 +14209,7 @@ static int64_t tgi_shown_place(const tgi_printer *p)
 /* To the next element that is shown; false after the last. */
 static bool tgi_next_shown(tgi_printer *p)
 {
-    int i;
-    for (i = p->t->ndim - 1; i >= 0; --i) {
+    for (int i = p->t->ndim - 1; i >= 0; --i) {
         p->slot[i]++;
         if (tgi_is_dots(p, i)) p->slot[i]++;
         if (p->slot[i] < tgi_shown(p, i)) return true;
@@ -14324,7 +14230,7 @@ static double tgi_shown_value(const tgi_printer *p)
 
 static tgi_text tgi_shown_text(const tgi_printer *p)
 {
-    int64_t element[1], whole = 0;
+    int64_t whole = 0;
     tgi_text s;
     if (p->floating) {
         double x = tgi_shown_value(p);
@@ -14335,6 +14241,7 @@ static tgi_text tgi_shown_text(const tgi_printer *p)
         else snprintf(s.text, sizeof s.text, "%.*f", TGI_PRECISION, x);
         return s;
     }
+    int64_t element[1];
     if (tgi_read_element(p->S, p->t, tgi_shown_place(p), element)) {
         tgi_convert_element(p->S, &whole, TG_I64, element, (tg_dtype)p->t->dtype);
     }
@@ -14398,13 +14305,13 @@ static void tgi_put_vector(tgi_printer *p)
 static void tgi_put_brackets(tgi_printer *p)
 {
     const int last = p->t->ndim - 1;
-    int dim = 0, i;
+    int dim = 0;
     memset(p->slot, 0, sizeof p->slot);
     if (last < 0) {
         tgi_put(p, tgi_shown_text(p).text);
         return;
     }
-    for (i = 0; i < last; ++i) tgi_put(p, "[");
+    for (int i = 0; i < last; ++i) tgi_put(p, "[");
     for (;;) {
         if (dim < last && tgi_is_dots(p, dim)) {
             tgi_put(p, "...");
@@ -14418,9 +14325,9 @@ static void tgi_put_brackets(tgi_printer *p)
         }
         if (dim < 0) return;
         tgi_put(p, ",");
-        for (i = dim; i < last; ++i) tgi_put(p, "\n");
+        for (int i = dim; i < last; ++i) tgi_put(p, "\n");
         tgi_put_spaces(p, 8 + dim);
-        for (i = dim + 1; i < last && !tgi_is_dots(p, dim); ++i) tgi_put(p, "[");
+        for (int i = dim + 1; i < last && !tgi_is_dots(p, dim); ++i) tgi_put(p, "[");
     }
 }
 
@@ -14443,7 +14350,7 @@ static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
     const tgi_thread *S = p->S;
     const tg_device device = tgi_device_of(t);
     const bool empty = tgi_numel(t) == 0;
-    int length = p->column + 2, i;
+    int length = p->column + 2;
     tgi_text s;
     if (device.type != S->default_device.type ||
         (device.type == TG_DEV_CUDA && device.index != tg_cuda_current_device())) {
@@ -14452,7 +14359,7 @@ static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
     }
     if (empty && t->ndim != 1) {
         size_t used = (size_t)snprintf(s.text, sizeof s.text, "size=(");
-        for (i = 0; i < t->ndim && used < sizeof s.text - 24; ++i) {
+        for (int i = 0; i < t->ndim && used < sizeof s.text - 24; ++i) {
             used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
         }
         strcpy(s.text + used, ")");
@@ -14474,11 +14381,11 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
 {
     static const tg_device cpu = TG_CPU_INIT;
     tgi_thread *S = tgi_self();
-    tgi_printer p;
     uint64_t scope = 0;
     bool ok = true;
     if (!tgi_argument(S, op, "t", t) || !tgi_refresh_view(S, t)) return tgi_failed(S);
     if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
+    tgi_printer p;
     memset(&p, 0, sizeof p);
     p.S = S;
     p.file = file;
@@ -14571,15 +14478,13 @@ static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *
    Counts nodes, leaf edges and saved tensors. */
 static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
 {
-    tgi_link *l;
-    int i;
     root->flags |= TGI_ON_TAPE;
-    for (l = &root->link; l != &S->nodes; l = l->prev) {
+    for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
         tgi_node *n = (tgi_node *)(void *)l;
         if (!(n->flags & TGI_ON_TAPE)) continue;
         ++*ops;
         *saves += n->saves;
-        for (i = 0; i < n->inputs; ++i) {
+        for (int i = 0; i < n->inputs; ++i) {
             if (n->edge[i].node) n->edge[i].node->flags |= TGI_ON_TAPE;
             if (n->edge[i].leaf) ++*leaf_edges;
         }
@@ -14588,8 +14493,7 @@ static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *
 
 static void tgi_tape_unmark(tgi_thread *S, tgi_node *root)
 {
-    tgi_link *l;
-    for (l = &root->link; l != &S->nodes; l = l->prev) {
+    for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
         tgi_node *n = (tgi_node *)(void *)l;
         n->flags &= (uint16_t)~TGI_ON_TAPE;
     }
@@ -14598,16 +14502,15 @@ static void tgi_tape_unmark(tgi_thread *S, tgi_node *root)
 /* Gives every leaf and every marked node its row. */
 static void tgi_tape_rows(tgi_tape *tape, tgi_node *root)
 {
-    tgi_link *l, *end = root->link.next;
-    int i;
-    for (l = tape->S->nodes.next; l != end; l = l->next) {
+    tgi_link *end = root->link.next;
+    for (tgi_link *l = tape->S->nodes.next; l != end; l = l->next) {
         tgi_node *n = (tgi_node *)(void *)l;
-        for (i = 0; (n->flags & TGI_ON_TAPE) && i < n->inputs; ++i) {
+        for (int i = 0; (n->flags & TGI_ON_TAPE) && i < n->inputs; ++i) {
             tg_tensor *leaf = n->edge[i].leaf;
             if (leaf && tgi_tape_id(tape, leaf) < 0) tgi_tape_add(tape, tape->leaves++, NULL, leaf);
         }
     }
-    for (l = tape->S->nodes.next; l != end; l = l->next) {
+    for (tgi_link *l = tape->S->nodes.next; l != end; l = l->next) {
         tgi_node *n = (tgi_node *)(void *)l;
         if (n->flags & TGI_ON_TAPE) tgi_tape_add(tape, tape->leaves + tape->ops++, n, NULL);
     }
@@ -14621,19 +14524,15 @@ static void tgi_tape_note(const tgi_tape *tape, tg_tensor *t)
 
 static void tgi_tape_note_list(const tgi_tape *tape, const tgi_link *list)
 {
-    const tgi_link *l;
-    for (l = list->next; l != list; l = l->next) tgi_tape_note(tape, (tg_tensor *)(uintptr_t)l);
+    for (const tgi_link *l = list->next; l != list; l = l->next) tgi_tape_note(tape, (tg_tensor *)(uintptr_t)l);
 }
 
 /* Nodes do not know the tensors that they made: those are looked for in the scopes, then among what was saved. */
 static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
 {
-    const tgi_frame *f;
-    int64_t id;
-    int k;
-    for (id = tape->leaves; id < tape->leaves + tape->ops; ++id) {
+    for (int64_t id = tape->leaves; id < tape->leaves + tape->ops; ++id) {
         const tgi_node *n = tape->row[id].node;
-        for (k = 0; k < n->saves; ++k) {
+        for (int k = 0; k < n->saves; ++k) {
             const tgi_saved *s = &n->saved[k];
             const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
             int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
@@ -14645,7 +14544,7 @@ static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
         }
     }
     tgi_tape_note_list(tape, &tape->S->unscoped);
-    for (f = tape->S->frame; f; f = f->below) {
+    for (const tgi_frame *f = tape->S->frame; f; f = f->below) {
         if (f->kind == TGI_GUARD_SCOPE) tgi_tape_note_list(tape, &f->list);
     }
     tgi_tape_note(tape, root);
@@ -14663,7 +14562,6 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
 {
     tgi_thread *S = tgi_self();
     int64_t ops = 0, leaf_edges = 1, saves = 0;
-    bool ok;
     if (!tgi_argument(S, op, "root", root) || !tgi_refresh_view(S, root)) return false;
     if (!file) return tgi_null_argument(S, op, "file");
     memset(tape, 0, sizeof *tape);
@@ -14672,7 +14570,7 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
     if (root->node) tgi_tape_mark(S, root->node, &ops, &leaf_edges, &saves);
     tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
     tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
-    ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
+    bool ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
     if (ok && root->node) tgi_tape_rows(tape, root->node);
     if (root->node) tgi_tape_unmark(S, root->node);
     if (!ok) {
@@ -14714,10 +14612,10 @@ static const char *tgi_row_name(const tgi_tape_row *row)
 /* "2.0000"; "..." for more elements than one, "-" for none and for no tensor. */
 static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
 {
-    int64_t element[1];
-    double x;
     strcpy(s->text, t && tgi_numel(t) > 1 ? "..." : "-");
+    int64_t element[1];
     if (!t || tgi_numel(t) != 1 || !tgi_read_element(S, t, 0, element)) return;
+    double x;
     if (!tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype)) return;
     if (x != x) strcpy(s->text, "nan");
     else snprintf(s->text, sizeof s->text, x - x == 0 && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
@@ -14748,14 +14646,13 @@ static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e)
 static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_text *saved)
 {
     const tgi_node *n = tape->row[id].node;
-    int i;
     in->text[0] = saved->text[0] = 0;
-    for (i = 0; n && i < n->inputs; ++i) {
+    for (int i = 0; n && i < n->inputs; ++i) {
         int64_t from = tgi_edge_id(tape, &n->edge[i]);
         if (from >= 0) tgi_list_row(tape, in, from, false);
         else tgi_list_word(in, ".");
     }
-    for (i = 0; n && i < n->saves; ++i) {
+    for (int i = 0; n && i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         int64_t from = s->which < 0 ? id : tgi_edge_id(tape, &n->edge[s->which]);
         if (s->which == TGI_SAVED_OTHER || from < 0)
@@ -14790,29 +14687,29 @@ tg_status tg_tape_print(FILE *file, tg_tensor *root)
     static const char *const title[TGI_CELLS] = {"op", "name", "shape", "dtype", "dev", "in", "data", "grad", "saved"};
     static const int least[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0};
     tgi_tape tape;
-    tgi_text cell[TGI_CELLS];
-    int width[TGI_CELLS], k, id_width = 4;
-    int64_t id, rows;
+    int id_width = 4;
     if (!tgi_tape_open(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
-    rows = tape.leaves + tape.ops;
+    int64_t rows = tape.leaves + tape.ops;
+    int width[TGI_CELLS];
     memcpy(width, least, sizeof width);
-    for (id = 0; id < rows; ++id) {
+    tgi_text cell[TGI_CELLS];
+    for (int64_t id = 0; id < rows; ++id) {
         tgi_tape_cells(&tape, id, cell);
-        for (k = 0; k < TGI_CELLS; ++k) width[k] = tgi_wider(width[k], cell[k].text);
+        for (int k = 0; k < TGI_CELLS; ++k) width[k] = tgi_wider(width[k], cell[k].text);
     }
-    for (id = rows; id >= 10000; id /= 10) id_width++;
+    for (int64_t id = rows; id >= 10000; id /= 10) id_width++;
     fprintf(file, "tape: %lld %s, %lld op%s, %lld bytes saved for backward\n", (long long)tape.leaves,
             tape.leaves == 1 ? "leaf" : "leaves", (long long)tape.ops, tape.ops == 1 ? "" : "s",
             (long long)tape.saved_bytes);
-    for (id = -1; id < rows; ++id) {
+    for (int64_t id = -1; id < rows; ++id) {
         if (id >= 0) tgi_tape_cells(&tape, id, cell);
-        else for (k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
+        else for (int k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
         if (id >= 0) fprintf(file, "%*lld", id_width, (long long)id);
         else fprintf(file, "%*s", id_width, "id");
-        for (k = 0; k < TGI_CELL_IN; ++k)
+        for (int k = 0; k < TGI_CELL_IN; ++k)
             fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
         fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
-        for (k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
+        for (int k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
         fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
     }
     return tgi_tape_done(&tape, file);
@@ -14833,8 +14730,8 @@ static void tgi_dot_text(FILE *file, const char *text)
 
 static const char *tgi_dot_colour(const tgi_node *n)
 {
-    int op;
     if (!n) return "lightblue";
+    int op;
     for (op = 0; op < TGI_OP_COUNT && n->op != tgi_op_row(op); ++op) {}
     switch (op) {
     case TGI_OP_to: return "orange";
@@ -14868,14 +14765,13 @@ static void tgi_dot_row(FILE *file, const tgi_tape *tape, int64_t id)
 /* Chooses the newest nodes and their leaves; returns how many rows are left out. */
 static int64_t tgi_dot_choose(tgi_tape *tape)
 {
-    int64_t id, chosen = 0;
-    int i;
-    for (id = tape->leaves + tape->ops - 1; id >= 0 && chosen < TGI_MOST_NODES; --id) {
+    int64_t chosen = 0;
+    for (int64_t id = tape->leaves + tape->ops - 1; id >= 0 && chosen < TGI_MOST_NODES; --id) {
         const tgi_node *n = tape->row[id].node;
         if (tape->row[id].shown) continue;
         tape->row[id].shown = true;
         chosen++;
-        for (i = 0; n && i < n->inputs && chosen < TGI_MOST_NODES; ++i) {
+        for (int i = 0; n && i < n->inputs && chosen < TGI_MOST_NODES; ++i) {
             int64_t from = n->edge[i].leaf ? tgi_edge_id(tape, &n->edge[i]) : -1;
             if (from < 0 || tape->row[from].shown) continue;
             tape->row[from].shown = true;
@@ -14889,8 +14785,7 @@ static void tgi_dot_edges(FILE *file, const tgi_tape *tape, int64_t id)
 {
     const tgi_node *n = tape->row[id].node;
     bool from_hidden = false;
-    int i;
-    for (i = 0; n && i < n->inputs; ++i) {
+    for (int i = 0; n && i < n->inputs; ++i) {
         int64_t from = tgi_edge_id(tape, &n->edge[i]);
         if (from < 0) continue;
         if (tape->row[from].shown) fprintf(file, "    n%lld -> n%lld;\n", (long long)from, (long long)id);
@@ -14902,16 +14797,15 @@ static void tgi_dot_edges(FILE *file, const tgi_tape *tape, int64_t id)
 tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 {
     tgi_tape tape;
-    int64_t id, hidden;
     if (!tgi_tape_open(&tape, "tape_dot", file, root)) return tgi_failed(tgi_self());
-    hidden = tgi_dot_choose(&tape);
+    int64_t hidden = tgi_dot_choose(&tape);
     fprintf(file, "digraph tape {\n    rankdir=LR;\n    node [shape=record, style=filled, fillcolor=white];\n");
     if (hidden)
         fprintf(file, "    hidden [shape=box, style=dashed, label=\"... %lld nodes hidden\"];\n", (long long)hidden);
-    for (id = 0; id < tape.leaves + tape.ops; ++id) {
+    for (int64_t id = 0; id < tape.leaves + tape.ops; ++id) {
         if (tape.row[id].shown) tgi_dot_row(file, &tape, id);
     }
-    for (id = 0; id < tape.leaves + tape.ops; ++id) {
+    for (int64_t id = 0; id < tape.leaves + tape.ops; ++id) {
         if (tape.row[id].shown) tgi_dot_edges(file, &tape, id);
     }
     fprintf(file, "}\n");
