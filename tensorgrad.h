@@ -1428,6 +1428,13 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
     return false;
 }
 
+/* NULL, for a function that returns a tensor: `return tgi_no_tensor(tgi_fail(...));`. */
+static inline tg_tensor *tgi_no_tensor(bool failed)
+{
+    (void)failed;
+    return NULL;
+}
+
 /* Raises an error of an op that is over: another may be running now. */
 static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
 {
