@@ -11266,9 +11266,8 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
         return NULL;
     }
     if (t->dtype != src->dtype) {
-        return tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype",
-                        c.name),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype", c.name));
     }
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
         !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
@@ -11357,9 +11356,9 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
     if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
     if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
     if (t->ndim == 0 && tgi_numel(index) != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
-                        (long long)tgi_numel(index)),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "index_select",
+                                      "Index to scalar can have only 1 value, got %lld value(s)",
+                                      (long long)tgi_numel(index)));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, "index_select")) return NULL;
@@ -11373,11 +11372,11 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
     if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
     if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
     if (t->ndim != index->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
-                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-                 "but got %d dimensions for input, and %d dimensions for indices",
-                 t->ndim, index->ndim);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
+                     "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+                     "but got %d dimensions for input, and %d dimensions for indices",
+                     t->ndim, index->ndim));
     }
     tg_shape a = tg_shape_of(t), b = tg_shape_of(index);
     int64_t along = t->ndim ? index->dim[dim] : 1;
@@ -11399,11 +11398,11 @@ tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
-    if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
+    if (weight->ndim != 2) return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"));
     if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
     tg_shape shape = tg_shape_of(ids);
     if (shape.ndim == TG_MAX_DIMS)
-        return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"));
     shape.dim[shape.ndim++] = weight->dim[1];
     tgi_composite c;
     if (!tgi_composite_begin(&c, "embedding")) return NULL;
@@ -11419,14 +11418,14 @@ tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
     for (int i = 0; i < t->ndim; ++i) {
         int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
         if (src->ndim == t->ndim && src->dim[i] == want) continue;
-        tgi_fail(S, TG_ERR_SHAPE, "index_add",
-                 i == dim && src->ndim == t->ndim
-                     ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
-                     : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
-                       "at dim %lld of %d dims",
-                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
-                 i == dim && src->ndim == t->ndim ? dim : src->ndim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, "index_add",
+            i == dim && src->ndim == t->ndim
+                ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
+                : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
+                  "at dim %lld of %d dims",
+            (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
+            i == dim && src->ndim == t->ndim ? dim : src->ndim));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, "index_add")) return NULL;
@@ -11680,8 +11679,7 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
     tgi_thread *S = tgi_self();
     if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
     if (mask->dtype != TG_BOOL) {
-        tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask"));
     }
     tg_tensor *in[2];
     in[0] = t, in[1] = mask;
@@ -11761,9 +11759,11 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
     tgi_call c;
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
     if (t->ndim && t->dim[dim] == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
-                 kind == TGI_AMAX ? (values ? "max" : "argmax") : values ? "min" : "argmin", dim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
+                                      kind == TGI_AMAX ? (values ? "max" : "argmax")
+                                      : values         ? "min"
+                                                       : "argmin",
+                                      dim));
     }
     c.has_params = true;
     c.params.dim = dim;
@@ -11865,7 +11865,7 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
     if (!tgi_argument(S, "topk", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "topk", t->ndim, &dim)) return NULL;
     if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, "topk")) return NULL;
@@ -12102,10 +12102,11 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     tgi_gemm gemm;
     gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
     if (gemm.k != b->dim[b->ndim - 2]) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
-                 "the shapes are %s and %s", (long long)gemm.m, (long long)gemm.k, (long long)b->dim[b->ndim - 2],
-                 (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
+                                      "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
+                                      "the shapes are %s and %s",
+                                      (long long)gemm.m, (long long)gemm.k, (long long)b->dim[b->ndim - 2],
+                                      (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text));
     }
     tg_tensor batch[2];
     batch[0] = tgi_batch_of(a), batch[1] = tgi_batch_of(b);
@@ -12151,9 +12152,9 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     tgi_thread *S = tgi_self();
     if (!tgi_operands(S, "matmul", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim == 0 || b->ndim == 0) {
-        tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
-                 a->ndim, b->ndim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "matmul",
+                                      "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
+                                      a->ndim, b->ndim));
     }
     const bool row = a->ndim == 1, column = b->ndim == 1;
     if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
@@ -12173,24 +12174,24 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
     tgi_thread *S = tgi_self();
     if (!tgi_arguments(S, op, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != a_ndim || b->ndim != b_ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 a_ndim == b_ndim ? "%dD tensors expected, but got %dD and %dD tensors"
-                                  : "a %dD tensor and a vector expected, but got %dD and %dD tensors",
-                 a_ndim, a->ndim, b->ndim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op,
+                                      a_ndim == b_ndim
+                                          ? "%dD tensors expected, but got %dD and %dD tensors"
+                                          : "a %dD tensor and a vector expected, but got %dD and %dD tensors",
+                                      a_ndim, a->ndim, b->ndim));
     }
     if (a_ndim == 1 && a->dim[0] != b->dim[0]) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
-                 "but got %lld and %lld elements respectively",
-                 (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0], (long long)b->dim[0]);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, op,
+            "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
+            "but got %lld and %lld elements respectively",
+            (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0], (long long)b->dim[0]));
     }
     if (a_ndim == 3 && (a->dim[0] != b->dim[0] || a->dim[2] != b->dim[1])) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
-                 (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, op,
+            "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
+            (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
@@ -12207,9 +12208,8 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
     tgi_thread *S = tgi_self();
     if (!tgi_arguments(S, "outer", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != 1 || b->ndim != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim,
-                        b->ndim),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, "outer")) return NULL;
@@ -12221,10 +12221,10 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
     tgi_thread *S = tgi_self();
     if (!tgi_operands(S, "linear", "x,weight,bias", 2, x, weight, bias, NULL)) return NULL;
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "linear",
-                 "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
-                 tgi_shape_text(x).text, tgi_shape_text(weight).text);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "linear",
+                     "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
+                     tgi_shape_text(x).text, tgi_shape_text(weight).text));
     }
     tgi_composite c;
     if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_composite_begin(&c, "linear")) return NULL;
@@ -12494,9 +12494,9 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
         if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
         p += length;
         if ((i < n - 1) != (*p == ',' && p < last)) {
-            tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): %s operands were provided than specified in the equation",
-                     i < n - 1 ? "more" : "fewer");
-            return NULL;
+            return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
+                                          "einsum(): %s operands were provided than specified in the equation",
+                                          i < n - 1 ? "more" : "fewer"));
         }
         p++;
     }
@@ -12533,10 +12533,9 @@ static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *con
 tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 {
     tgi_thread *S = tgi_self();
-    if (!equation || !tensors)
-        return tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"), (tg_tensor *)NULL;
+    if (!equation || !tensors) return tgi_no_tensor(tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"));
     if (n <= 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"));
     if (!tgi_argument_list(S, "einsum", "tensors", tensors, n, n)) return NULL;
     if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
     tgi_composite c;
@@ -12557,8 +12556,8 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
     if (!backend) return NULL;
     if ((kind == TGI_UNIFORM || kind == TGI_NORMAL) && !tg_is_floating_point(dtype)) {
-        return tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)));
     }
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
@@ -12604,13 +12603,12 @@ static tg_tensor *tgi_randint(const char *op, int64_t low, int64_t high, tg_shap
     tgi_thread *S = tgi_self();
     const int64_t exact = (int64_t)1 << 53;
     if (low >= high) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op,
-                 "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld", (long long)low,
-                 (long long)high);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op,
+                                      "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
+                                      (long long)low, (long long)high));
     }
     if (low < -exact || high > exact)
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "bounds must lie within 2^53"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "bounds must lie within 2^53"));
     return tgi_random_tensor(op, TGI_RANDINT, (double)low, (double)high, shape, dtype, device);
 }
 
@@ -12630,8 +12628,8 @@ tg_tensor *tg_randperm(int64_t n)
     tgi_thread *S = tgi_self();
     tg_tensor *order = NULL;
     if (n < 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n));
     tgi_composite c;
     if (!tgi_composite_begin(&c, "randperm")) return NULL;
     if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
@@ -12642,8 +12640,8 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
 {
     tgi_thread *S = tgi_self();
     if (!(p >= 0 && p <= 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli_on", "bernoulli_ expects p to be in [0, 1], but got p=%g", p),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli_on", "bernoulli_ expects p to be in [0, 1], but got p=%g", p));
     }
     return tgi_random_tensor("bernoulli_on", TGI_BERNOULLI, p, 0, shape, dtype, device);
 }
@@ -12653,8 +12651,8 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "dropout", "x", x)) return NULL;
     if (!(p >= 0 && p <= 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p));
     }
     if (!training || p == 0) return x;
     tgi_composite c;
@@ -12692,22 +12690,21 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     const double none = -(double)INFINITY;
     if (!tgi_operands(S, "scaled_dot_product_attention", "q,k,v,mask", 3, q, k, v, mask)) return NULL;
     if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
-        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
-                 "Expected query, key, and value to all be at least 2 dimensional, but "
-                 "got %d, %d and %d dims",
-                 q->ndim, k->ndim, v->ndim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
+                                      "Expected query, key, and value to all be at least 2 dimensional, but "
+                                      "got %d, %d and %d dims",
+                                      q->ndim, k->ndim, v->ndim));
     }
     if (mask && is_causal) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention",
-                 "Explicit attn_mask should not be set when is_causal is true");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention",
+                                      "Explicit attn_mask should not be set when is_causal is true"));
     }
     if (!tgi_attention_fits(q, k, v)) {
-        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention", "q %s, k %s and v %s do not fit\n"
-                 "q [.., L, E], k [.., S, E] and v [.., S, D] are needed, the dims in front broadcast",
-                 tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
+                     "q %s, k %s and v %s do not fit\n"
+                     "q [.., L, E], k [.., S, E] and v [.., S, D] are needed, the dims in front broadcast",
+                     tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, "scaled_dot_product_attention")) return NULL;
@@ -12736,9 +12733,8 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
     if (reduction == TG_NONE || !loss) return loss;
     if (reduction == TG_MEAN) return tg_mean(loss);
     if (reduction == TG_SUM) return tg_sum(loss);
-    tgi_fail(S, TG_ERR_ARGUMENT, "loss", "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM",
-             reduction);
-    return NULL;
+    return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "loss",
+                                  "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM", reduction));
 }
 
 /* The losses of a difference.  op: a row of the table, or TGI_OP_sub for the absolute difference. */
@@ -12748,10 +12744,10 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
     const unsigned warned = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0);
     if (!tgi_operands(S, name, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, name,
-                 op == TGI_OP_huber_loss ? "huber_loss does not support non-positive values for delta."
-                                         : "smooth_l1_loss does not support negative values for beta.");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, name,
+                                      op == TGI_OP_huber_loss
+                                          ? "huber_loss does not support non-positive values for delta."
+                                          : "smooth_l1_loss does not support negative values for beta."));
     }
     bool warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
     tgi_composite c;
@@ -12792,11 +12788,11 @@ static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *we
     tg_shape shape = TG_SCALAR;
     int dim = x->ndim > 1 ? 1 : 0;
     if (weight->ndim != 1 || weight->dim[0] != x->dim[dim]) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
-                 "shape: %s",
-                 (long long)x->dim[dim], tgi_shape_text(weight).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, op,
+            "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
+            "shape: %s",
+            (long long)x->dim[dim], tgi_shape_text(weight).text));
     }
     shape.ndim = x->ndim;
     for (int i = 0; i < x->ndim; ++i) shape.dim[i] = i == dim ? x->dim[dim] : 1;
@@ -12877,10 +12873,10 @@ static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tens
 {
     int dim = logp->ndim > 1 ? 1 : 0;
     if (!tgi_same_shape(targets, logp->ndim, logp->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s%s",
-                 tgi_shape_text(targets).text, tgi_shape_text(logp).text,
-                 targets->ndim == logp->ndim - 1 ? "\nclass indices must be i64: tg_to_dtype(targets, TG_I64)" : "");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s%s",
+            tgi_shape_text(targets).text, tgi_shape_text(logp).text,
+            targets->ndim == logp->ndim - 1 ? "\nclass indices must be i64: tg_to_dtype(targets, TG_I64)" : ""));
     }
     if (smoothing > 0)
         targets = tg_add_scalar(tg_mul_scalar(targets, 1 - smoothing), smoothing / (double)logp->dim[dim]);
@@ -12902,12 +12898,12 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
     tgi_thread *S = tgi_self();
     if (!tgi_operands(S, op, "logits,targets,weight", 2, logits, targets, weight, NULL)) return NULL;
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing));
     }
     if (!tgi_need_floating(S, op, logits)) return NULL;
     if (logits->ndim == 0)
-        return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"));
     if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
     tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
@@ -12936,11 +12932,11 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     const char *op = "binary_cross_entropy";
     if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
-                 "have the same size.",
-                 tgi_shape_text(target).text, tgi_shape_text(input).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, op,
+            "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
+            "have the same size.",
+            tgi_shape_text(target).text, tgi_shape_text(input).text));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
@@ -12959,9 +12955,8 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     const char *op = "binary_cross_entropy_with_logits";
     if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
-                 tgi_shape_text(target).text, tgi_shape_text(input).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
+                                      tgi_shape_text(target).text, tgi_shape_text(input).text));
     }
     tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
@@ -13118,12 +13113,11 @@ static tg_tensor *tgi_check_call(tgi_check *c)
     tgi_guard_open(&guard, S, "the function");
     tg_tensor *y = c->fn(c->in, c->n, c->user);
     if (!tgi_guard_close(&guard) || tgi_guard_failed(&guard)) return NULL;
-    if (!y) return tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"), y;
+    if (!y) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"));
     if (!tgi_argument(S, c->op, "of the function's result", y)) return NULL;
     if (c->y && !tgi_same_shape(y, c->y->ndim, c->y->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, c->op, "the function returned shape %s, and then %s", tgi_shape_text(c->y).text,
-                 tgi_shape_text(y).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, c->op, "the function returned shape %s, and then %s",
+                                      tgi_shape_text(c->y).text, tgi_shape_text(y).text));
     }
     return tgi_refresh_view(S, y) ? y : NULL;
 }
@@ -14075,7 +14069,7 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
     tg_tensor *total = NULL;
     if (!tgi_clip_checked(S, op, params, n)) return NULL;
     tg_tensor **norms = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!norms) return tgi_no_memory(S, op, bytes), total;
+    if (!norms) return tgi_no_tensor(tgi_no_memory(S, op, bytes));
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (scope) {
         S->grad_off = true;
