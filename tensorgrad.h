@@ -13027,8 +13027,8 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 
 /* ======== @@CHECK ================================================================================================= */
 
-/* One check: fn's output y [m] and its Jacobian [m, columns] with respect to the elements of the inputs that are
-   checked, side by side, from backward and from differences. */
+/* One check of y = fn(inputs).  The Jacobian [m, columns] is dy / dx: a row for each element of y, a column for each
+   element of each checked input x, one input after the other. */
 typedef struct {
     tgi_thread *S;
     const char *op; /* "gradcheck", for messages */
@@ -13037,26 +13037,26 @@ typedef struct {
     tg_tensor *const *in;
     int n;
     tg_gradcheck_options options;
-    tg_rng rng;
-    tg_tensor *y; /* with its graph */
+    tg_rng rng;   /* the thread's at the start: every call of fn gets the same random numbers */
+    tg_tensor *y; /* of the first call, with its graph */
     int64_t m, columns;
-    tg_tensor **wanted, **result; /* [wants]: the inputs that are checked, and gradients of them */
-    int wants;
-    double *analytic, *numeric;   /* [m, columns] */
-    double *value, *plus, *minus; /* [m]: y where the inputs are, and where one is moved */
-    double *again;                /* [columns] */
+    tg_tensor **checked, **grad; /* [checked_count]: the inputs that require grad; gradients of them */
+    int checked_count;
+    double *analytic, *numeric;   /* [m, columns]: the Jacobian from backward, and from differences */
+    double *value, *plus, *minus; /* [m]: y, and y with one element of an input moved up and down */
+    double *again;                /* [columns]: a row of the Jacobian from a second backward */
 } tgi_check;
 
-/* "[1,7]": element number `at` of a shape. */
+/* The index of element number `at` of a shape, as text: "[1,7]". */
 static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
 {
     int64_t index[TG_MAX_DIMS];
-    size_t used = 1;
     for (int i = ndim - 1; i >= 0; --i) {
         index[i] = at % dims[i];
         at /= dims[i];
     }
     tgi_text s;
+    size_t used = 1;
     strcpy(s.text, "[");
     for (int i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
         used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index[i]);
@@ -13067,17 +13067,19 @@ static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
 
 /* ---- what is checked ---- */
 
-static void tgi_check_warn(const tgi_check *c, int i)
+static bool tgi_check_options(tgi_check *c, const tg_gradcheck_options *options)
 {
-    char warning[256];
-    snprintf(
-        warning, sizeof warning,
-        "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This check will "
-        "likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances",
-        c->op, i);
-    tgi_warn(c->S, warning);
+    static const tg_gradcheck_options defaults = {0, 0, 0, NULL, NULL, false};
+    c->options = options ? *options : defaults;
+    if (c->options.eps == 0) c->options.eps = 1e-6;
+    if (c->options.atol == 0) c->options.atol = 1e-5;
+    if (c->options.rtol == 0) c->options.rtol = 1e-3;
+    if (c->options.eps > 0 && c->options.atol >= 0 && c->options.rtol >= 0) return true;
+    return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op, "eps %g, atol %g and rtol %g must be positive", c->options.eps,
+                    c->options.atol, c->options.rtol);
 }
 
+/* Checks the inputs, and counts those that require grad and their elements. */
 static bool tgi_check_inputs(tgi_check *c)
 {
     tgi_thread *S = c->S;
@@ -13094,16 +13096,16 @@ static bool tgi_check_inputs(tgi_check *c)
                             "non-overlapping to be able to compute the numerical gradients correctly.\n"
                             "expand inside the function, or pass tg_contiguous(t)", i);
         }
-        c->wants++;
+        c->checked_count++;
         c->columns += tgi_numel(t);
     }
-    if (c->wants) return true;
+    if (c->checked_count) return true;
     return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
                     "gradcheck expects at least one input tensor to require gradient, but none of the them have "
                     "requires_grad=True.\ntg_set_requires_grad(t, true)");
 }
 
-/* fn(inputs), with the random numbers it had before; NULL after recording an error. */
+/* fn(inputs), with grad mode on and the random numbers of the first call; NULL after recording an error. */
 static tg_tensor *tgi_check_call(tgi_check *c)
 {
     tgi_thread *S = c->S;
@@ -13122,31 +13124,9 @@ static tg_tensor *tgi_check_call(tgi_check *c)
     return tgi_refresh_view(S, y) ? y : NULL;
 }
 
-/* The elements of t as f64, row-major; zeros for NULL. */
-static bool tgi_check_read(tgi_check *c, tg_tensor *t, double *to, int64_t count)
+/* The first call of fn: sets c->y. */
+static bool tgi_check_first_call(tgi_check *c)
 {
-    if (!t) {
-        memset(to, 0, sizeof *to * (size_t)count);
-        return true;
-    }
-    c->S->grad_off = true;
-    t = tg_to_dtype(t, TG_F64);
-    bool ok = t && tg_copy_out(t, to, sizeof *to * (size_t)count) == TG_OK;
-    c->S->grad_off = false;
-    return ok;
-}
-
-static double *tgi_check_room(int64_t rows, int64_t columns)
-{
-    static const tg_device cpu = TG_CPU_INIT;
-    tg_tensor *t = tg_empty_on(TG_SHAPE(rows, columns), TG_F64, cpu); /* the check's scope ends it */
-    return t ? (double *)t->storage->data : NULL;
-}
-
-/* The first call, and room for all that follows. */
-static bool tgi_check_prepare(tgi_check *c)
-{
-    int k = 0;
     tg_tensor *y = tgi_check_call(c);
     if (!y) return false;
     if (!tgi_dtypes[y->dtype].floating) {
@@ -13154,31 +13134,66 @@ static bool tgi_check_prepare(tgi_check *c)
                         tg_dtype_name((tg_dtype)y->dtype));
     }
     c->y = y;
-    c->m = tgi_numel(y);
-    for (int i = 0; i < c->n; ++i) {
-        if (!(c->in[i]->flags & TGI_REQUIRES_GRAD)) continue;
-        c->wanted[k++] = c->in[i];
-        if (c->in[i]->dtype != TG_F64) tgi_check_warn(c, i);
+    return true;
+}
+
+/* Copies the elements of t, row-major, to f64 values [count]; zeros when t is NULL. */
+static bool tgi_check_read(tgi_check *c, tg_tensor *t, double *values, int64_t count)
+{
+    if (!t) {
+        memset(values, 0, sizeof *values * (size_t)count);
+        return true;
     }
-    c->analytic = tgi_check_room(c->m, c->columns);
-    c->numeric = c->analytic ? tgi_check_room(c->m, c->columns) : NULL;
-    c->again = c->numeric ? tgi_check_room(1, c->columns) : NULL;
-    c->value = c->again ? tgi_check_room(3, c->m) : NULL;
+    c->S->grad_off = true;
+    t = tg_to_dtype(t, TG_F64);
+    const bool ok = t && tg_copy_out(t, values, sizeof *values * (size_t)count) == TG_OK;
+    c->S->grad_off = false;
+    return ok;
+}
+
+/* Memory for f64 values [rows, columns]; the check's scope releases it. */
+static double *tgi_check_buffer(int64_t rows, int64_t columns)
+{
+    static const tg_device cpu = TG_CPU_INIT;
+    tg_tensor *t = tg_empty_on(TG_SHAPE(rows, columns), TG_F64, cpu);
+    return t ? (double *)t->storage->data : NULL;
+}
+
+/* Calls fn once, warns of inputs that are not f64, and allocates what the check needs. */
+static bool tgi_check_prepare(tgi_check *c)
+{
+    if (!tgi_check_first_call(c)) return false;
+    c->m = tgi_numel(c->y);
+    for (int i = 0; i < c->n; ++i) {
+        if (!(c->in[i]->flags & TGI_REQUIRES_GRAD) || c->in[i]->dtype == TG_F64) continue;
+        char warning[256];
+        snprintf(warning, sizeof warning,
+                 "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This "
+                 "check will likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances",
+                 c->op, i);
+        tgi_warn(c->S, warning);
+    }
+    c->analytic = tgi_check_buffer(c->m, c->columns);
+    c->numeric = c->analytic ? tgi_check_buffer(c->m, c->columns) : NULL;
+    c->again = c->numeric ? tgi_check_buffer(1, c->columns) : NULL;
+    c->value = c->again ? tgi_check_buffer(3, c->m) : NULL;
     if (!c->value) return false;
     c->plus = c->value + c->m;
     c->minus = c->plus + c->m;
-    return tgi_check_read(c, y, c->value, c->m);
+    return tgi_check_read(c, c->y, c->value, c->m);
 }
 
 /* ---- the Jacobian from backward ---- */
 
-static void tgi_check_place_element(const tg_tensor *t, int64_t number, int64_t *at)
+/* Where element `number` of t, counted row-major, lies: elements from the first one. */
+static int64_t tgi_element_place(const tg_tensor *t, int64_t number)
 {
-    int i;
-    for (*at = 0, i = t->ndim - 1; i >= 0; --i) {
-        *at += number % t->dim[i] * t->stride[i];
+    int64_t at = 0;
+    for (int i = t->ndim - 1; i >= 0; --i) {
+        at += number % t->dim[i] * t->stride[i];
         number /= t->dim[i];
     }
+    return at;
 }
 
 static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, const void *element)
@@ -13186,41 +13201,46 @@ static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, con
     return tgi_upload(S, t, at, element, tgi_dtypes[t->dtype].size);
 }
 
-/* Gradients of all inputs, side by side, for the output's gradient g. */
+/* row [columns]: the gradients of the checked inputs when the gradient of y is g. */
 static bool tgi_check_backward(tgi_check *c, tg_tensor *g, double *row)
 {
-    if (tg_gradients(&c->y, 1, &g, c->wanted, c->wants, c->result, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+    if (tg_gradients(&c->y, 1, &g, c->checked, c->checked_count, c->grad, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return false;
-    for (int i = 0; i < c->wants; ++i) {
-        int64_t count = tgi_numel(c->wanted[i]);
-        if (!tgi_check_read(c, c->result[i], row, count)) return false;
+    for (int i = 0; i < c->checked_count; ++i) {
+        const int64_t count = tgi_numel(c->checked[i]);
+        if (!tgi_check_read(c, c->grad[i], row, count)) return false;
         row += count;
     }
     return true;
 }
 
-/* Row k of the Jacobian; for k < 0 a gradient of zeros, which must come back as zeros. */
+/* A zero gradient of y must give zero gradients of the inputs.  NaN passes here: the comparison reports it. */
+static bool tgi_check_zero_gradient(tgi_check *c)
+{
+    tg_tensor *g = tg_zeros_like(c->y);
+    if (!g || !tgi_check_backward(c, g, c->again)) return false;
+    for (int64_t i = 0; i < c->columns; ++i) {
+        if (!(c->again[i] > 0 || c->again[i] < 0)) continue;
+        return tgi_fail(c->S, TG_ERR_GRAPH, c->op,
+                        "backward not multiplied by grad_output\n"
+                        "a gradient of zeros must give zeros: every term of a rule has g as a factor");
+    }
+    return true;
+}
+
+/* Row k of the Jacobian: backward from a gradient of y that is 1 at element k and 0 elsewhere.  A second backward must
+   give the same bits. */
 static bool tgi_check_row(tgi_check *c, int64_t k)
 {
     tgi_thread *S = c->S;
     const double one = 1;
-    double element[1], *row = k < 0 ? c->again : c->analytic + k * c->columns;
+    double element[1], *row = c->analytic + k * c->columns;
     tg_tensor *g = tg_zeros_like(c->y);
-    if (!g || (k >= 0 && (!tgi_convert_element(S, element, (tg_dtype)g->dtype, &one, TG_F64) ||
-                          !tgi_write_element(S, g, k, element)))) {
+    if (!g || !tgi_convert_element(S, element, (tg_dtype)g->dtype, &one, TG_F64) ||
+        !tgi_write_element(S, g, k, element)) {
         return false;
     }
-    if (!tgi_check_backward(c, g, row)) return false;
-    if (k < 0) {
-        for (int64_t i = 0; i < c->columns; ++i) {
-            if (!(row[i] > 0 || row[i] < 0)) continue; /* of a NaN the comparison will tell */
-            return tgi_fail(S, TG_ERR_GRAPH, c->op,
-                            "backward not multiplied by grad_output\n"
-                            "a gradient of zeros must give zeros: every term of a rule has g as a factor");
-        }
-        return true;
-    }
-    if (!tgi_check_backward(c, g, c->again)) return false;
+    if (!tgi_check_backward(c, g, row) || !tgi_check_backward(c, g, c->again)) return false;
     if (memcmp(row, c->again, sizeof *row * (size_t)c->columns) == 0) return true;
     return tgi_fail(
         S, TG_ERR_GRAPH, c->op,
@@ -13237,8 +13257,8 @@ static bool tgi_check_analytic(tgi_check *c)
         return true;
     }
     for (int64_t k = -1; k < c->m; ++k) {
-        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-        bool ok = scope && tgi_check_row(c, k);
+        const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+        const bool ok = scope && (k < 0 ? tgi_check_zero_gradient(c) : tgi_check_row(c, k));
         if (scope) tgi_frame_close(S, scope);
         if (!ok) return false;
     }
@@ -13247,58 +13267,55 @@ static bool tgi_check_analytic(tgi_check *c)
 
 /* ---- the Jacobian from differences ---- */
 
-/* fn with an element of input t moved to either side: plus and minus [m], and how far apart the two places are.  The
-   element's bytes are put back whatever happens. */
-static bool tgi_check_move(tgi_check *c, tg_tensor *t, int64_t number, double *apart)
+/* Calls fn with element `number` of input t moved up to x + h, then down to x - h: sets plus and minus [m], and
+   *distance to 2 h as the dtype rounds it.  The element's bytes are restored in every case. */
+static bool tgi_check_perturb(tgi_check *c, tg_tensor *t, int64_t number, double *distance)
 {
     tgi_thread *S = c->S;
-    tg_dtype dtype = (tg_dtype)t->dtype;
-    int64_t at;
-    tgi_check_place_element(t, number, &at);
-    int64_t original[1];
-    double x;
+    const tg_dtype dtype = (tg_dtype)t->dtype;
+    const int64_t at = tgi_element_place(t, number);
+    int64_t original[1], moved[1]; /* room for one element of any dtype */
+    double x, place[2];
     if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
-    double h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
-    int64_t moved[1];
-    double place[2];
-    bool ok;
-    int side;
-    for (ok = true, side = 0; ok && side < 2; ++side) {
-        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-        double target = side ? x - h : x + h;
+    const double h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
+    bool ok = true;
+    for (int side = 0; ok && side < 2; ++side) {
+        const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+        const double target = side ? x - h : x + h;
         ok = scope && tgi_convert_element(S, moved, dtype, &target, TG_F64) &&
              tgi_convert_element(S, &place[side], TG_F64, moved, dtype) && tgi_write_element(S, t, at, moved);
         tg_tensor *y = ok ? tgi_check_call(c) : NULL;
         ok = y && tgi_check_read(c, y, side ? c->minus : c->plus, c->m);
         if (scope) tgi_frame_close(S, scope);
     }
-    *apart = ok ? place[0] - place[1] : 0;
+    *distance = ok ? place[0] - place[1] : 0;
     return tgi_write_element(S, t, at, original) && ok;
 }
 
 static bool tgi_check_numeric(tgi_check *c)
 {
-    double *column = c->numeric, apart;
-    for (int i = 0; i < c->wants; ++i) {
-        for (int64_t j = 0; j < tgi_numel(c->wanted[i]); ++j, ++column) {
-            if (!tgi_check_move(c, c->wanted[i], j, &apart)) return false;
-            for (int64_t k = 0; k < c->m; ++k) { /* apart is 0 where the dtype cannot hold so small a move */
-                column[k * c->columns] = apart != 0 ? (c->plus[k] - c->minus[k]) / apart : 0;
+    double *column = c->numeric, distance;
+    for (int i = 0; i < c->checked_count; ++i) {
+        for (int64_t j = 0; j < tgi_numel(c->checked[i]); ++j, ++column) {
+            if (!tgi_check_perturb(c, c->checked[i], j, &distance)) return false;
+            for (int64_t k = 0; k < c->m; ++k) { /* the distance is 0 where the dtype rounds x + h and x - h to x */
+                column[k * c->columns] = distance != 0 ? (c->plus[k] - c->minus[k]) / distance : 0;
             }
         }
     }
     return true;
 }
 
-/* ---- the verdict ---- */
+/* ---- the comparison ---- */
 
-/* How one input did. */
+/* The comparison for one input t, of `count` elements. */
 typedef struct {
     tg_tensor *t;
-    const double *analytic, *numeric; /* its columns */
-    int64_t count, wrong;             /* elements of t; of its Jacobian that do not agree */
-    int64_t worst, worst_out;         /* element of t and of y */
-} tgi_verdict;
+    const double *analytic, *numeric; /* its columns of the Jacobian: element j of t, k of y at [k * c->columns + j] */
+    int64_t count, mismatches;
+    int64_t worst, worst_out; /* where the difference is largest relative to the tolerance: elements of t and of y */
+    double a, n;              /* analytic and numeric there; 0 if the Jacobian is empty */
+} tgi_comparison;
 
 static double tgi_check_tolerance(const tgi_check *c, double numeric)
 {
@@ -13311,80 +13328,84 @@ static bool tgi_check_agrees(const tgi_check *c, double analytic, double numeric
     return fabs(analytic - numeric) <= tgi_check_tolerance(c, numeric); /* false for NaN */
 }
 
-static void tgi_check_compare(const tgi_check *c, tgi_verdict *v)
+/* Compares the columns of t, which start at column `first`. */
+static tgi_comparison tgi_check_compare(const tgi_check *c, tg_tensor *t, int64_t first)
 {
-    double most = -1;
-    v->wrong = v->worst = v->worst_out = 0;
+    tgi_comparison v = {t, c->analytic + first, c->numeric + first, tgi_numel(t), 0, 0, 0, 0, 0};
+    double largest = -1;
     for (int64_t k = 0; k < c->m; ++k) {
-        for (int64_t j = 0; j < v->count; ++j) {
-            double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
-            double far = fabs(a - n) / (tgi_check_tolerance(c, n) + DBL_MIN);
-            if (!tgi_check_agrees(c, a, n)) v->wrong++;
-            if (!(far <= most)) { /* NaN is the worst there is */
-                most = far == far ? far : (double)INFINITY;
-                v->worst = j;
-                v->worst_out = k;
-            }
+        for (int64_t j = 0; j < v.count; ++j) {
+            const double a = v.analytic[k * c->columns + j], n = v.numeric[k * c->columns + j];
+            const double difference = fabs(a - n) / (tgi_check_tolerance(c, n) + DBL_MIN);
+            if (!tgi_check_agrees(c, a, n)) v.mismatches++;
+            if (difference <= largest) continue;
+            largest = difference == difference ? difference : (double)INFINITY; /* NaN counts as infinite */
+            v.worst = j;
+            v.worst_out = k;
+            v.a = a;
+            v.n = n;
         }
     }
+    return v;
 }
 
-/* analytic = ratio * numeric for every element that is not small; 0 if there is no such ratio.  One element alone would
-   always have one: it must be n or 1/n. */
-static double tgi_check_ratio(const tgi_check *c, const tgi_verdict *v)
+/* The number r if analytic = r * numeric for every element that is not small; 0 if there is none.  When only one
+   element is not small, r must be a whole number or 1 / a whole number. */
+static double tgi_check_ratio(const tgi_check *c, const tgi_comparison *v)
 {
-    double ratio = 0, least = 1e-3 * fabs(v->numeric[v->worst_out * c->columns + v->worst]);
+    double ratio = 0;
+    const double small = 1e-3 * fabs(v->n);
     int64_t found = 0;
     for (int64_t k = 0; k < c->m; ++k) {
         for (int64_t j = 0; j < v->count; ++j) {
-            double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
-            if (!(fabs(n) > least) && fabs(a) <= least) continue;
+            const double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
+            if (!(fabs(n) > small) && fabs(a) <= small) continue;
             if (found++ == 0) ratio = a / n;
             if (!(fabs(a - ratio * n) <= 1e-4 * (fabs(a) + c->options.atol))) return 0;
         }
     }
-    double larger = fabs(ratio) < 1 ? 1 / ratio : ratio;
+    const double larger = fabs(ratio) < 1 ? 1 / ratio : ratio;
     return found > 1 || fabs(larger - floor(larger + 0.5)) < 1e-4 ? ratio : 0;
 }
 
-/* Whether the analytic gradient is the numeric one with the last two dims the wrong way round. */
-static bool tgi_check_transposed(const tgi_check *c, const tgi_verdict *v)
+/* Whether the analytic gradient [.., columns, rows] is the numeric one [.., rows, columns] transposed. */
+static bool tgi_check_transposed(const tgi_check *c, const tgi_comparison *v)
 {
     if (v->t->ndim < 2) return false;
-    int64_t rows = v->t->dim[v->t->ndim - 2];
-    int64_t columns = v->t->dim[v->t->ndim - 1];
+    const int64_t rows = v->t->dim[v->t->ndim - 2], columns = v->t->dim[v->t->ndim - 1];
     for (int64_t k = 0; k < c->m; ++k) {
         for (int64_t j = 0; j < v->count; ++j) {
-            int64_t matrix = j / (rows * columns) * (rows * columns), row = j % (rows * columns) / columns;
-            int64_t other = matrix + j % columns * rows + row;
+            const int64_t matrix = j / (rows * columns) * (rows * columns), row = j % (rows * columns) / columns;
+            const int64_t other = matrix + j % columns * rows + row;
             if (!tgi_check_agrees(c, v->analytic[k * c->columns + other], v->numeric[k * c->columns + j])) return false;
         }
     }
     return true;
 }
 
-/* The slopes to either side of the worst place differ, and the analytic one is between them. */
-static bool tgi_check_kink(tgi_check *c, const tgi_verdict *v)
+/* Whether the slopes to the left and right of the worst element differ, and the analytic one lies between them. */
+static bool tgi_check_kink(tgi_check *c, const tgi_comparison *v)
 {
-    double a = v->analytic[v->worst_out * c->columns + v->worst], apart;
-    if (!tgi_check_move(c, v->t, v->worst, &apart) || apart == 0) return false;
-    double right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (apart / 2);
-    double left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (apart / 2);
-    double tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
-    return fabs(left - right) > 10 * tolerance && a >= fmin(left, right) - tolerance &&
-           a <= fmax(left, right) + tolerance;
+    double distance;
+    if (!tgi_check_perturb(c, v->t, v->worst, &distance) || distance == 0) return false;
+    const double right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (distance / 2);
+    const double left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (distance / 2);
+    const double tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
+    return fabs(left - right) > 10 * tolerance && v->a >= fmin(left, right) - tolerance &&
+           v->a <= fmax(left, right) + tolerance;
 }
 
-/* Whether the difference is no more than what rounding to f32, f16 or bf16 makes of it. */
-static bool tgi_check_noise(const tgi_check *c, const tgi_verdict *v)
+/* Whether rounding to f32, f16 or bf16 explains the difference. */
+static bool tgi_check_noise(const tgi_check *c, const tgi_comparison *v)
 {
-    double a = v->analytic[v->worst_out * c->columns + v->worst], n = v->numeric[v->worst_out * c->columns + v->worst];
-    bool half = v->t->dtype == TG_F16 || v->t->dtype == TG_BF16 || c->y->dtype == TG_F16 || c->y->dtype == TG_BF16;
-    if (v->t->dtype == TG_F64 && c->y->dtype == TG_F64) return false;
-    return n == 0 || fabs(a - n) <= 8 * (half ? 1e-2 : 1.2e-7) * (fabs(c->value[v->worst_out]) + 1) / c->options.eps;
+    const tg_dtype in = (tg_dtype)v->t->dtype, out = (tg_dtype)c->y->dtype;
+    const bool half = in == TG_F16 || in == TG_BF16 || out == TG_F16 || out == TG_BF16;
+    if (in == TG_F64 && out == TG_F64) return false;
+    return v->n == 0 ||
+           fabs(v->a - v->n) <= 8 * (half ? 1e-2 : 1.2e-7) * (fabs(c->value[v->worst_out]) + 1) / c->options.eps;
 }
 
-static bool tgi_check_all_zero(const tgi_check *c, const tgi_verdict *v)
+static bool tgi_check_all_zero(const tgi_check *c, const tgi_comparison *v)
 {
     for (int64_t k = 0; k < c->m; ++k) {
         for (int64_t j = 0; j < v->count; ++j) {
@@ -13394,7 +13415,7 @@ static bool tgi_check_all_zero(const tgi_check *c, const tgi_verdict *v)
     return true;
 }
 
-/* A dim, of an input or the output, of this size. */
+/* Whether an input or the output has a dim, or a number of elements, of this size. */
 static bool tgi_check_has_size(const tgi_check *c, double size)
 {
     for (int i = 0; i <= c->n; ++i) {
@@ -13407,30 +13428,31 @@ static bool tgi_check_has_size(const tgi_check *c, double size)
     return false;
 }
 
-/* What a constant ratio is a sign of. */
+/* The likely cause when analytic = ratio * numeric. */
 static tgi_text tgi_check_ratio_hint(const tgi_check *c, double ratio)
 {
-    double part = floor(1 / ratio + 0.5);
+    const double divisor = floor(1 / ratio + 0.5);
     tgi_text s;
     if (fabs(ratio + 1) < 1e-4) {
         snprintf(s.text, sizeof s.text, "wrong sign");
-    } else if (part >= 2 && fabs(part * ratio - 1) < 1e-4 && tgi_check_has_size(c, part)) {
+    } else if (divisor >= 2 && fabs(divisor * ratio - 1) < 1e-4 && tgi_check_has_size(c, divisor)) {
         snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: not reduced over broadcast axes, or averaged twice",
-                 part);
+                 divisor);
     } else {
         snprintf(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
     }
     return s;
 }
 
-static tgi_text tgi_check_hint(tgi_check *c, const tgi_verdict *v)
+/* The likely cause of a mismatch. */
+static tgi_text tgi_check_hint(tgi_check *c, const tgi_comparison *v)
 {
-    double a = v->analytic[v->worst_out * c->columns + v->worst], ratio;
+    double ratio;
     tgi_text s;
     s.text[0] = 0;
     if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
         snprintf(s.text, sizeof s.text, "the output does not require grad: tg_detach or TG_NO_GRAD on the way?");
-    } else if (a != a || a - a != 0) {
+    } else if (!tgi_is_finite(v->a)) {
         snprintf(s.text, sizeof s.text, "the gradient is not finite here");
     } else if (tgi_check_noise(c, v)) {
         snprintf(s.text, sizeof s.text, "float32 noise: check in f64, tg_to_dtype(t, TG_F64)");
@@ -13443,39 +13465,45 @@ static tgi_text tgi_check_hint(tgi_check *c, const tgi_verdict *v)
     } else if (tgi_check_transposed(c, v)) {
         snprintf(s.text, sizeof s.text, "transposed, or read in the wrong order");
     } else {
-        snprintf(s.text, sizeof s.text, "%lld of %lld elements differ: a term is missing or wrong", (long long)v->wrong,
-                 (long long)(v->count * c->m));
+        snprintf(s.text, sizeof s.text, "%lld of %lld elements differ: a term is missing or wrong",
+                 (long long)v->mismatches, (long long)(v->count * c->m));
     }
     return s;
 }
 
 /* ---- the report ---- */
 
-static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
+static int tgi_check_input_number(const tgi_check *c, const tg_tensor *t)
 {
     int i = 0;
     while (i < c->n && c->in[i] != t) ++i;
+    return i;
+}
+
+static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
+{
     tgi_text s;
     if (t->name) snprintf(s.text, sizeof s.text, "%.60s", t->name);
-    else snprintf(s.text, sizeof s.text, "input %d", i);
+    else
+        snprintf(s.text, sizeof s.text, "input %d", tgi_check_input_number(c, t));
     return s;
 }
 
-/* Columns as wide as their longest entry. */
+/* The widths of the report's columns: each as wide as its longest entry. */
 typedef struct { int name, count, index, out; } tgi_check_widths;
 
 static int tgi_wider(int width, const char *text)
 {
-    int length = (int)strlen(text);
+    const int length = (int)strlen(text);
     return length > width ? length : width;
 }
 
 static tgi_check_widths tgi_check_measure(const tgi_check *c)
 {
-    tgi_check_widths w = {5, 3, 9, 7};
-    char count[24];
-    for (int i = 0; i < c->wants; ++i) {
-        const tg_tensor *t = c->wanted[i];
+    tgi_check_widths w = {5, 3, 9, 7}; /* those of the titles */
+    for (int i = 0; i < c->checked_count; ++i) {
+        const tg_tensor *t = c->checked[i];
+        char count[24];
         snprintf(count, sizeof count, "%lld", (long long)tgi_numel(t));
         w.name = tgi_wider(w.name, tgi_check_name(c, t).text);
         w.count = tgi_wider(w.count, count);
@@ -13489,8 +13517,7 @@ static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
 {
     FILE *f = c->options.report;
     fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op,
-            c->options.name ? c->options.name : "fn",
-            tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
+            c->options.name ? c->options.name : "fn", tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
     fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
     if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
     fprintf(f, "%-12s  %-12s  %-8s  %-8s verdict\n", "analytic", "numeric", "abs", "rel");
@@ -13499,84 +13526,68 @@ static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
 static tgi_text tgi_check_number(double x)
 {
     tgi_text s;
-    bool plain = x == 0 || (fabs(x) >= 1e-4 && fabs(x) < 1e5);
+    const bool plain = x == 0 || (fabs(x) >= 1e-4 && fabs(x) < 1e5);
     snprintf(s.text, sizeof s.text, plain ? "%.7f" : "%.5e", x);
     return s;
 }
 
-static void tgi_check_print(const tgi_check *c, const tgi_check_widths *w, const tgi_verdict *v, const char *hint)
+static void tgi_check_print(const tgi_check *c, const tgi_check_widths *w, const tgi_comparison *v, const char *hint)
 {
     FILE *f = c->options.report;
-    bool none = v->count == 0 || c->m == 0;
-    double a = none ? 0 : v->analytic[v->worst_out * c->columns + v->worst];
-    double n = none ? 0 : v->numeric[v->worst_out * c->columns + v->worst];
-    double most = fmax(fabs(a), fabs(n)), far = fabs(a - n);
+    const bool empty = v->count == 0 || c->m == 0;
+    const double difference = fabs(v->a - v->n);
     fprintf(f, "  %-*s  %-*lld  ", w->name, tgi_check_name(c, v->t).text, w->count, (long long)v->count);
-    fprintf(f, "%-*s  ", w->index, none ? "-" : tgi_index_text(v->t->ndim, v->t->dim, v->worst).text);
-    if (c->m != 1) fprintf(f, "%-*s  ", w->out, none ? "-" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text);
-    if (none) fprintf(f, "%-12s  %-12s  %-8s  %-8s ", "-", "-", "-", "-");
-    else fprintf(f, "%-12s  %-12s  %-8.1e  %-8.1e ", tgi_check_number(a).text, tgi_check_number(n).text, far,
-                 far == 0 ? 0 : far / most);
-    fprintf(f, v->wrong ? "FAIL  hint: %s\n" : "ok\n", hint);
+    fprintf(f, "%-*s  ", w->index, empty ? "-" : tgi_index_text(v->t->ndim, v->t->dim, v->worst).text);
+    if (c->m != 1) fprintf(f, "%-*s  ", w->out, empty ? "-" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text);
+    if (empty)
+        fprintf(f, "%-12s  %-12s  %-8s  %-8s ", "-", "-", "-", "-");
+    else
+        fprintf(f, "%-12s  %-12s  %-8.1e  %-8.1e ", tgi_check_number(v->a).text, tgi_check_number(v->n).text,
+                difference, difference == 0 ? 0 : difference / fmax(fabs(v->a), fabs(v->n)));
+    fprintf(f, v->mismatches ? "FAIL  hint: %s\n" : "ok\n", hint);
 }
 
-/* Compares input by input; prints, and raises the error of the first that failed. */
+/* Records the error of a mismatch. */
+static void tgi_check_mismatch(const tgi_check *c, const tgi_comparison *v, const char *hint)
+{
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+        tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s", hint);
+        return;
+    }
+    const bool scalar = c->m == 1;
+    tgi_fail(c->S, TG_ERR_GRAPH, c->op,
+             "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical %g\n%s",
+             tgi_check_input_number(c, v->t), tgi_index_text(v->t->ndim, v->t->dim, v->worst).text,
+             scalar ? "" : ", output ", scalar ? "" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text, v->n,
+             v->a, hint);
+}
+
+/* Compares one input after the other and prints the report; records the error of the first that does not agree. */
 static bool tgi_check_report(tgi_check *c)
 {
-    tgi_check_widths w = tgi_check_measure(c);
+    const tgi_check_widths w = tgi_check_measure(c);
     int64_t first = 0;
-    bool all = true;
+    bool agrees = true;
     if (c->options.report) tgi_check_header(c, &w);
-    for (int i = 0; i < c->wants; ++i) {
-        tgi_verdict v;
-        v.t = c->wanted[i];
-        v.count = tgi_numel(v.t);
-        v.analytic = c->analytic + first;
-        v.numeric = c->numeric + first;
-        first += v.count;
-        tgi_check_compare(c, &v);
+    for (int i = 0; i < c->checked_count; ++i) {
+        const tgi_comparison v = tgi_check_compare(c, c->checked[i], first);
         tgi_text hint;
         hint.text[0] = 0;
-        if (v.wrong) hint = tgi_check_hint(c, &v);
+        if (v.mismatches) hint = tgi_check_hint(c, &v);
         if (c->options.report) tgi_check_print(c, &w, &v, hint.text);
-        if (v.wrong && all && !c->options.quiet) {
-            int input = 0;
-            bool scalar = c->m == 1;
-            while (c->in[input] != v.t) ++input;
-            if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
-                tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s",
-                         hint.text);
-            } else {
-                tgi_fail(c->S, TG_ERR_GRAPH, c->op,
-                         "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical "
-                         "%g\n%s",
-                         input, tgi_index_text(v.t->ndim, v.t->dim, v.worst).text, scalar ? "" : ", output ",
-                         scalar ? "" : tgi_index_text(c->y->ndim, c->y->dim, v.worst_out).text,
-                         v.numeric[v.worst_out * c->columns + v.worst], v.analytic[v.worst_out * c->columns + v.worst],
-                         hint.text);
-            }
-        }
-        all = all && v.wrong == 0;
+        if (v.mismatches && agrees && !c->options.quiet) tgi_check_mismatch(c, &v, hint.text);
+        agrees = agrees && v.mismatches == 0;
+        first += v.count;
     }
-    return all;
+    return agrees;
 }
 
-/* ---- gradcheck ---- */
+/* ---- gradcheck, and gradgradcheck: the same check of a function that returns the gradients of fn ---- */
 
-static bool tgi_check_options(tgi_check *c, const tg_gradcheck_options *options)
-{
-    static const tg_gradcheck_options defaults = {0, 0, 0, NULL, NULL, false};
-    c->options = options ? *options : defaults;
-    if (c->options.eps == 0) c->options.eps = 1e-6;
-    if (c->options.atol == 0) c->options.atol = 1e-5;
-    if (c->options.rtol == 0) c->options.rtol = 1e-3;
-    if (c->options.eps > 0 && c->options.atol >= 0 && c->options.rtol >= 0) return true;
-    return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op, "eps %g, atol %g and rtol %g must be positive", c->options.eps,
-                    c->options.atol, c->options.rtol);
-}
-
-static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, int n, void *user,
-                          const tg_gradcheck_options *options)
+/* Runs check(&c, list) in a scope and with the inputs retained, and restores the thread's random state.  list has room
+   for n + 1 tensors. */
+static bool tgi_check_run(bool (*check)(tgi_check *c, tg_tensor **list), const char *op, tg_function fn,
+                          tg_tensor *const *in, int n, void *user, const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
     tgi_check c;
@@ -13589,63 +13600,65 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
     c.n = n;
     c.rng = S->rng;
     if (!tgi_check_options(&c, options) || !tgi_check_inputs(&c)) return false;
-    size_t bytes = 2 * sizeof(tg_tensor *) * (size_t)c.wants;
-    c.wanted = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!c.wanted) return tgi_no_memory(S, op, bytes);
-    c.result = c.wanted + c.wants;
+    const size_t bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.checked_count);
+    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!list) return tgi_no_memory(S, op, bytes);
+    c.checked = list + n + 1;
+    c.grad = c.checked + c.checked_count;
+    for (int i = 0, k = 0; i < n; ++i) {
+        if (in[i]->flags & TGI_REQUIRES_GRAD) c.checked[k++] = in[i];
+    }
     tgi_ref_all(in, n);
-    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    bool ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
-    if (scope) tgi_frame_close(S, scope); /* puts grad mode back, too */
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    const bool ok = scope && check(&c, list);
+    if (scope) tgi_frame_close(S, scope); /* restores grad mode, too */
     tgi_unref_all(S, in, n);
-    tgi_free(S, c.wanted, bytes);
+    tgi_free(S, list, bytes);
     S->rng = c.rng;
     return ok;
 }
 
+static bool tgi_gradcheck(tgi_check *c, tg_tensor **list)
+{
+    (void)list;
+    return tgi_check_prepare(c) && tgi_check_analytic(c) && tgi_check_numeric(c) && tgi_check_report(c);
+}
+
 bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
 {
-    return tgi_gradcheck("gradcheck_ex", fn, inputs, n, user, options);
+    return tgi_check_run(tgi_gradcheck, "gradcheck_ex", fn, inputs, n, user, options);
 }
 
 bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
 {
-    return tgi_gradcheck("gradcheck", fn, inputs, n, user, NULL);
+    return tgi_check_run(tgi_gradcheck, "gradcheck", fn, inputs, n, user, NULL);
 }
 
-/* ---- gradgradcheck: the check of a function that returns gradients ---- */
-
-typedef struct {
-    tg_function fn;
-    void *user;
-    tg_tensor **wanted, **result; /* [wants] */
-    int wants;
-} tgi_check_gradient;
-
-/* The gradients of fn's inputs for the gradient of its output that comes last in the list, end to end. */
-static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
+/* in: the inputs of fn, then g, the gradient of its output.  Returns the gradients of the checked inputs, flattened,
+   one after the other: a 1-dim tensor that depends on the inputs and on g.  user: the tgi_check of fn. */
+static tg_tensor *tgi_check_gradients(tg_tensor *const *in, int n, void *user)
 {
-    const tgi_check_gradient *d = (const tgi_check_gradient *)user;
+    const tgi_check *c = (const tgi_check *)user;
     tg_tensor *g = in[n - 1];
-    int found = 0;
     tgi_guard guard;
-    tgi_guard_open(&guard, tgi_self(), "the function");
-    tg_tensor *y = d->fn(in, n - 1, d->user);
+    tgi_guard_open(&guard, c->S, "the function");
+    tg_tensor *y = c->fn(in, n - 1, c->user);
     if (!tgi_guard_close(&guard) || !y) return NULL;
-    if (tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+    if (tg_gradients(&y, 1, &g, c->checked, c->checked_count, c->grad, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return NULL;
-    for (int i = 0; i < d->wants; ++i) {
-        if (!d->result[i]) continue;
-        d->result[found] = tg_flatten(d->result[i], 0, -1);
-        if (!d->result[found++]) return NULL;
+    int found = 0;
+    for (int i = 0; i < c->checked_count; ++i) {
+        if (!c->grad[i]) continue;
+        c->grad[found] = tg_flatten(c->grad[i], 0, -1);
+        if (!c->grad[found++]) return NULL;
     }
-    return found ? tg_cat(d->result, found, 0) : tg_zeros_like(g);
+    return found ? tg_cat(c->grad, found, 0) : tg_zeros_like(g);
 }
 
-/* A random gradient of y, from numbers of its own. */
+/* A random gradient of y from a fixed seed; the thread's random state stays as it is. */
 static tg_tensor *tgi_check_random_gradient(tgi_thread *S, tg_tensor *y)
 {
-    tg_rng rng = S->rng;
+    const tg_rng rng = S->rng;
     tg_seed(20130411);
     tg_tensor *g = tg_randn_on(tg_shape_of(y), (tg_dtype)y->dtype, tgi_device_of(y));
     S->rng = rng;
@@ -13653,71 +13666,29 @@ static tg_tensor *tgi_check_random_gradient(tgi_thread *S, tg_tensor *y)
     return tg_set_requires_grad(g, true);
 }
 
-/* c has fn and its inputs; list has room for n + 1 and twice the wanted. */
-static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list, const tg_gradcheck_options *options)
+static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list)
 {
-    tg_tensor *y = tgi_check_call(c);
-    if (!y) return false;
-    if (!tgi_dtypes[y->dtype].floating) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->op, "the function returned %s: only floating point has gradients",
-                        tg_dtype_name((tg_dtype)y->dtype));
-    }
-    if (!(y->flags & TGI_REQUIRES_GRAD)) {
+    if (!tgi_check_first_call(c)) return false;
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
         return tgi_fail(c->S, TG_ERR_GRAPH, c->op, "the output does not require grad: it has no gradient to check\n"
                         "tg_detach or TG_NO_GRAD on the way?");
     }
-    tg_tensor *g = tgi_check_random_gradient(c->S, y);
+    tg_tensor *g = tgi_check_random_gradient(c->S, c->y);
     if (!g) return false;
-    tgi_check_gradient d;
-    d.fn = c->fn;
-    d.user = c->user;
-    d.wanted = list + c->n + 1;
-    d.result = d.wanted + c->wants;
-    d.wants = 0;
-    for (int i = 0; i < c->n; ++i) {
-        list[i] = c->in[i];
-        if (c->in[i]->flags & TGI_REQUIRES_GRAD) d.wanted[d.wants++] = c->in[i];
-    }
+    for (int i = 0; i < c->n; ++i) list[i] = c->in[i];
     list[c->n] = g;
-    return tgi_gradcheck(c->op, tgi_check_gradient_of, list, c->n + 1, &d, options);
-}
-
-static bool tgi_gradgradcheck_by(const char *op, tg_function fn, tg_tensor *const *inputs, int n, void *user,
-                                 const tg_gradcheck_options *options)
-{
-    tgi_thread *S = tgi_self();
-    tgi_check c;
-    memset(&c, 0, sizeof c);
-    c.S = S;
-    c.op = op;
-    c.fn = fn;
-    c.user = user;
-    c.in = inputs;
-    c.n = n;
-    c.rng = S->rng;
-    if (!tgi_check_inputs(&c)) return false;
-    size_t bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
-    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!list) return tgi_no_memory(S, c.op, bytes);
-    tgi_ref_all(inputs, n);
-    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    bool ok = scope && tgi_gradgradcheck(&c, list, options);
-    if (scope) tgi_frame_close(S, scope);
-    tgi_unref_all(S, inputs, n);
-    tgi_free(S, list, bytes);
-    S->rng = c.rng;
-    return ok;
+    return tgi_check_run(tgi_gradcheck, c->op, tgi_check_gradients, list, c->n + 1, c, &c->options);
 }
 
 bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                          const tg_gradcheck_options *options)
 {
-    return tgi_gradgradcheck_by("gradgradcheck_ex", fn, inputs, n, user, options);
+    return tgi_check_run(tgi_gradgradcheck, "gradgradcheck_ex", fn, inputs, n, user, options);
 }
 
 bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
 {
-    return tgi_gradgradcheck_by("gradgradcheck", fn, inputs, n, user, NULL);
+    return tgi_check_run(tgi_gradgradcheck, "gradgradcheck", fn, inputs, n, user, NULL);
 }
 
 /* ======== @@OPTIM ================================================================================================= */
