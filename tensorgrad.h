@@ -13695,18 +13695,17 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
 
 enum { TGI_STATES = 3 };
 
-/* A parameter, its state, and while a step runs what the kernel gets: p and g, row-major. */
 typedef struct tgi_optim_param {
-    tg_tensor *t, *state[TGI_STATES];
-    int64_t steps;
-    bool moving; /* sgd: the buffer has held a gradient */
-    tg_tensor *p, *g;
+    tg_tensor *t, *state[TGI_STATES]; /* the parameter, and its state like t: s[] of tgi_optim_step */
+    int64_t steps;                    /* done */
+    bool has_momentum;                /* sgd: the momentum buffer has been set */
+    tg_tensor *p, *g;                 /* during tg_step: the parameter and its gradient, contiguous */
 } tgi_optim_param;
 
 static const char *const tgi_optim_names[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad"};
 
-/* Hyperparameters are public, so they are looked at before every step. */
-static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
+/* Called before every step, since the fields of tg_optim are public. */
+static bool tgi_check_hyperparameters(tgi_thread *S, const char *op, const tg_optim *o)
 {
     const bool adam = o->kind == TGI_ADAM || o->kind == TGI_ADAMW;
     const tg_status code = TG_ERR_ARGUMENT;
@@ -13732,7 +13731,7 @@ static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
     return true;
 }
 
-static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
+static bool tgi_check_parameters(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
     if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list");
     if (!params) return tgi_null_argument(S, op, "params");
@@ -13747,25 +13746,48 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
     return true;
 }
 
-/* Whether a tensor is in the list twice.  seen: room for 4 n pointers, a hash table by address (tensors may be shared
-   with other threads, so they cannot be marked). */
-static bool tgi_any_twice(tg_tensor *const *list, int n, const tg_tensor **seen)
+/* A hash table from addresses to numbers: linear probing, at most half full. */
+typedef struct {
+    const void *key;
+    int64_t value;
+} tgi_map_slot;
+typedef struct {
+    tgi_map_slot *slot;
+    size_t size;
+} tgi_map; /* slot [size], a power of 2; an empty slot has no key */
+
+static size_t tgi_map_size(int64_t entries)
 {
-    size_t room = 2;
-    while (room < 2 * (size_t)n) room *= 2;
-    memset(seen, 0, sizeof *seen * room);
-    size_t at;
+    size_t size = 8;
+    while (size < 2 * (size_t)entries) size *= 2;
+    return size;
+}
+
+/* The slot of a key, or the empty one where it belongs. */
+static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
+{
+    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
+    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
+    return &m->slot[i];
+}
+
+/* Whether a tensor is in the list twice.  memory: enough for a table of n entries.  (Tensors may be shared with other
+   threads, so a flag in the tensor cannot tell.) */
+static bool tgi_has_duplicate(tg_tensor *const *list, int n, void *memory)
+{
+    tgi_map seen;
+    seen.slot = (tgi_map_slot *)memory;
+    seen.size = tgi_map_size(n);
+    memset(memory, 0, seen.size * sizeof *seen.slot);
     for (int i = 0; i < n; ++i) {
-        const uint64_t mixed = (uint64_t)(uintptr_t)list[i] * 0x9E3779B97F4A7C15u;
-        for (at = (size_t)(mixed >> 32) & (room - 1); seen[at]; at = (at + 1) & (room - 1)) {
-            if (seen[at] == list[i]) return true;
-        }
-        seen[at] = list[i];
+        tgi_map_slot *slot = tgi_map_find(&seen, list[i]);
+        if (slot->key) return true;
+        slot->key = list[i];
     }
     return false;
 }
 
-/* The optimizer, its parameters, and room for a step of each. */
+/* One allocation: the optimizer, its n parameters, and the n steps that tg_step gives to the kernel. */
 static size_t tgi_optim_bytes(int n)
 {
     return sizeof(tg_optim) + (sizeof(tgi_optim_param) + sizeof(tgi_optim_step)) * (size_t)n;
@@ -13775,10 +13797,13 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
 {
     tgi_thread *S = tgi_self();
     const char *op = tgi_optim_names[kind];
-    if (!tgi_optim_takes(S, op, params, n)) return NULL;
+    if (!tgi_check_parameters(S, op, params, n)) return NULL;
     tg_optim *o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
-    if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
-    bool twice = tgi_any_twice(params, n, (const tg_tensor **)(void *)o);
+    if (!o) {
+        tgi_no_memory(S, op, tgi_optim_bytes(n));
+        return NULL;
+    }
+    const bool duplicate = tgi_has_duplicate(params, n, o); /* in memory that is not in use yet */
     memset(o, 0, tgi_optim_bytes(n));
     o->kind = kind;
     o->count = n;
@@ -13789,7 +13814,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     o->beta2 = 0.999;
     o->eps = kind == TGI_ADAGRAD ? 1e-10 : 1e-8;
     o->alpha = 0.99;
-    if (!tgi_optim_valid(S, op, o)) {
+    if (!tgi_check_hyperparameters(S, op, o)) {
         tgi_free(S, o, tgi_optim_bytes(n));
         return NULL;
     }
@@ -13797,7 +13822,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
         o->param[i].t = params[i];
         tgi_ref(params[i]);
     }
-    if (twice) { /* last, since the handler may release them */
+    if (duplicate) { /* last, since the handler may release them */
         tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
                  "  hint: each is moved once for every time it is listed");
     }
@@ -13831,9 +13856,12 @@ tg_status tg_optim_zero_grad(tg_optim *opt)
     return TG_OK;
 }
 
-/* ---- a step: first all that can fail, then the kernels ---- */
+/* ---- a step: all checks and allocations come before the first parameter changes ----
 
-/* Whether state k is used (see tgi_optim_step). */
+   for each parameter:  tgi_optim_prepare (checks, state, contiguous p and g)
+   for each device:     tgi_optim_update (one kernel call for all parameters there) */
+
+/* Whether state k is used; s[] of tgi_optim_step says what each is. */
 static bool tgi_optim_has(const tg_optim *o, int k)
 {
     switch (o->kind) {
@@ -13845,7 +13873,8 @@ static bool tgi_optim_has(const tg_optim *o, int k)
     }
 }
 
-/* State k of a parameter, made or brought to where the parameter is now.  It is in no list: the optimizer owns it. */
+/* Creates state k of a parameter, or moves it to the parameter's device and dtype.  The optimizer owns the state: it is
+   in no scope. */
 static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
 {
     tg_tensor *old = e->state[k], *s;
@@ -13864,14 +13893,15 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     return true;
 }
 
-/* t itself if it is row-major, else a copy that is, in the step's scope. */
-static tg_tensor *tgi_optim_dense(tgi_thread *S, tg_tensor *t)
+/* t itself if it is contiguous, else a contiguous copy in the step's scope. */
+static tg_tensor *tgi_optim_contiguous(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_is_contiguous(t)) return t;
     tg_tensor *y = tgi_new_like(S, "step", t);
     return y && tgi_copy_elements(S, y, t) ? y : NULL;
 }
 
+/* Checks a parameter that has a gradient, creates its state, and sets p and g; both stay NULL when it has none. */
 static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
     tg_tensor *t = e->t, *g = t->grad;
@@ -13903,18 +13933,18 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
     }
-    e->p = tgi_wait_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
-    e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_dense(S, g) : NULL;
+    e->p = tgi_wait_ready(S, t, false) ? tgi_optim_contiguous(S, t) : NULL;
+    e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_contiguous(S, g) : NULL;
     return e->g != NULL;
 }
 
-/* What the kernel gets of a parameter. */
+/* Fills in what the kernel needs for one parameter. */
 static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_optim_step *step)
 {
     const double t = (double)(e->steps + 1);
     memset(step, 0, sizeof *step);
     step->kind = (tgi_optimizer)o->kind;
-    step->first = !e->moving;
+    step->first = !e->has_momentum;
     step->nesterov = o->nesterov;
     step->amsgrad = o->amsgrad;
     step->centered = o->centered;
@@ -13939,18 +13969,19 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
     }
 }
 
-static bool tgi_optim_moved(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+/* After the kernel has run on p. */
+static bool tgi_optim_updated(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
-    if (o->kind == TGI_SGD && o->momentum != 0) e->moving = true;
+    if (o->kind == TGI_SGD && o->momentum != 0) e->has_momentum = true;
     e->steps++;
     tgi_bump_version(S, e->t->storage, "step");
-    e->p = NULL; /* done */
+    e->p = NULL; /* this parameter is done */
     return true;
 }
 
-/* One call for all parameters that are where the first of them is: that of index i. */
-static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
+/* One kernel call for parameter i and all after it on the same device. */
+static bool tgi_optim_update(tgi_thread *S, const tg_optim *o, int i)
 {
     tgi_optim_param *const first = o->param + i, *const end = o->param + o->count;
     tgi_optim_step *const steps = (tgi_optim_step *)(void *)end;
@@ -13962,7 +13993,7 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
     }
     if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
     for (tgi_optim_param *e = first; e < end; ++e) {
-        if (e->p && tgi_same_place(e->t, first->t) && !tgi_optim_moved(S, o, e)) return false;
+        if (e->p && tgi_same_place(e->t, first->t) && !tgi_optim_updated(S, o, e)) return false;
     }
     return true;
 }
@@ -13972,13 +14003,13 @@ tg_status tg_step(tg_optim *opt)
     tgi_thread *S = tgi_self();
     bool ok = true;
     if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
-    if (!tgi_optim_valid(S, "step", opt)) return tgi_failed(S);
+    if (!tgi_check_hyperparameters(S, "step", opt)) return tgi_failed(S);
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
-    S->grad_off = true; /* the frame puts it back */
+    S->grad_off = true; /* closing the scope restores it */
     for (int i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
     for (int i = 0; ok && i < opt->count; ++i) {
-        if (opt->param[i].p) ok = tgi_optim_move(S, opt, i);
+        if (opt->param[i].p) ok = tgi_optim_update(S, opt, i);
     }
     tgi_frame_close(S, scope);
     return ok ? TG_OK : tgi_failed(S);
@@ -13986,11 +14017,12 @@ tg_status tg_step(tg_optim *opt)
 
 /* ---- clipping ---- */
 
-static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
+/* Checks that every gradient can be written, before the first is. */
+static bool tgi_clip_check(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
     if (!params && n > 0) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
-    for (int i = 0; i < n; ++i) { /* all can be written before one is */
+    for (int i = 0; i < n; ++i) {
         const tg_tensor *g = params[i]->grad;
         if (!g) continue;
         if (!tgi_argument(S, op, "grad", g) || !tgi_need_floating(S, op, g)) return false;
@@ -14002,7 +14034,7 @@ static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *pa
     return true;
 }
 
-/* The norm of the norms of all gradients; norms has room for n. */
+/* The norm over all gradients: the norm of their norms, 0-dim.  norms [n]: for the norm of each. */
 static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_type, tg_tensor **norms)
 {
     int found = 0;
@@ -14016,12 +14048,12 @@ static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_ty
     return tg_norm_dims(tg_stack(norms, found, 0), norm_type, TG_SCALAR, false);
 }
 
-/* All gradients times the same factor, of which scales, with room for n, has one where each gradient lives: they are
-   all there before the first gradient changes. */
+/* Multiplies all gradients by min(1, max_norm / (total + 1e-6)).  scales [n]: the factor on each gradient's device, all
+   computed before the first gradient changes. */
 static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_tensor *total, tg_tensor **scales)
 {
     tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm);
-    scale = tg_clamp_max(scale, 1); /* always multiplied: that needs no look at the value */
+    scale = tg_clamp_max(scale, 1); /* always multiplied, so that the host need not wait for the value */
     for (int i = 0; scale && i < n; ++i) {
         if (params[i]->grad) scales[i] = scale = tg_to(scale, tgi_device_of(params[i]->grad));
     }
@@ -14038,7 +14070,7 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
     tgi_thread *S = tgi_self();
     size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 1);
     tg_tensor *total = NULL;
-    if (!tgi_clip_checked(S, op, params, n)) return NULL;
+    if (!tgi_clip_check(S, op, params, n)) return NULL;
     tg_tensor **norms = (tg_tensor **)tgi_alloc(S, bytes);
     if (!norms) return tgi_no_tensor(tgi_no_memory(S, op, bytes));
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
@@ -14075,7 +14107,7 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
 {
     tgi_thread *S = tgi_self();
     bool was_off = S->grad_off, ok = true;
-    if (!tgi_clip_checked(S, "clip_grad_value", params, n)) return tgi_failed(S);
+    if (!tgi_clip_check(S, "clip_grad_value", params, n)) return tgi_failed(S);
     if (!(value >= 0)) {
         tgi_fail(S, TG_ERR_ARGUMENT, "clip_grad_value", "the largest value allowed, %g, must not be negative", value);
         return TG_ERR_ARGUMENT;
@@ -14088,7 +14120,7 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
 
 /* ---- schedules ---- */
 
-/* How far from warmup to total, 0 to 1; negative during the warmup. */
+/* The part of the steps from warmup to total that is done, 0 to 1; -1 during the warmup. */
 static double tgi_lr_progress(int64_t step, int64_t warmup, int64_t total)
 {
     if (step < warmup) return -1;
@@ -14122,8 +14154,9 @@ double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * po
 
 /* ======== @@SHOW ================================================================================================== */
 
-/* Whether the file took all that was printed: a full device may say so only when the buffer is flushed. */
-static bool tgi_written(tgi_thread *S, const char *op, FILE *file)
+/* Flushes the file; an error if anything could not be written.  A full disk may show only when the buffer is
+   flushed. */
+static bool tgi_flush(tgi_thread *S, const char *op, FILE *file)
 {
     if (!ferror(file) && fflush(file) == 0) return true;
     return tgi_fail(S, TG_ERR_IO, op, "the file could not be written");
@@ -14133,79 +14166,80 @@ static bool tgi_written(tgi_thread *S, const char *op, FILE *file)
 
 enum { TGI_LINE = 80, TGI_EDGE = 3, TGI_SUMMARY = 1000, TGI_PRECISION = 4 };
 
+/* Large tensors are shortened: each dim shows its first and last TGI_EDGE elements, with "..." between them.  What is
+   printed along a dim are its slots 0, 1, ...: one for each element that is shown, and one for the dots. */
 typedef struct {
     tgi_thread *S;
     FILE *file;
-    int column; /* of the line that is being written */
+    int column;         /* in the line that is being written */
     const tg_tensor *t; /* in host memory */
-    bool floating, summary;
-    bool whole, scientific; /* floats: all are integers; 1.0000e+00 */
-    int width;
-    int64_t slot[TG_MAX_DIMS]; /* where an odometer over what is shown stands */
+    bool floating, shortened;
+    bool whole, scientific;    /* floats: printed as "1." or as "1.0000e+00" */
+    int width;                 /* of each element */
+    int64_t slot[TG_MAX_DIMS]; /* the current slot of each dim */
 } tgi_printer;
 
-static void tgi_put(tgi_printer *p, const char *text)
+static void tgi_print_text(tgi_printer *p, const char *text)
 {
     const char *line = strrchr(text, '\n');
     p->column = (line ? 0 : p->column) + (int)strlen(line ? line + 1 : text);
     fputs(text, p->file);
 }
 
-static void tgi_put_spaces(tgi_printer *p, int n)
+static void tgi_print_spaces(tgi_printer *p, int n)
 {
-    while (n-- > 0) tgi_put(p, " ");
+    while (n-- > 0) tgi_print_text(p, " ");
 }
 
-/* What is shown of a dim: everything, or its edges with a slot between them for the dots. */
-static int64_t tgi_shown(const tgi_printer *p, int dim)
+static int64_t tgi_slots(const tgi_printer *p, int dim)
 {
-    return p->summary && p->t->dim[dim] > 2 * TGI_EDGE ? 2 * TGI_EDGE + 1 : p->t->dim[dim];
+    return p->shortened && p->t->dim[dim] > 2 * TGI_EDGE ? 2 * TGI_EDGE + 1 : p->t->dim[dim];
 }
 
 static bool tgi_is_dots(const tgi_printer *p, int dim)
 {
-    return p->summary && p->slot[dim] == TGI_EDGE && p->t->dim[dim] > 2 * TGI_EDGE;
+    return p->shortened && p->slot[dim] == TGI_EDGE && p->t->dim[dim] > 2 * TGI_EDGE;
 }
 
-/* The element that the odometer points to: its place from the first one. */
-static int64_t tgi_shown_place(const tgi_printer *p)
+/* Where the element of the current slots lies: elements from the first one. */
+static int64_t tgi_slot_place(const tgi_printer *p)
 {
     int64_t at = 0;
     for (int i = 0; i < p->t->ndim; ++i) {
-        int64_t hidden = p->slot[i] > TGI_EDGE ? p->t->dim[i] - tgi_shown(p, i) : 0;
+        int64_t hidden = p->slot[i] > TGI_EDGE ? p->t->dim[i] - tgi_slots(p, i) : 0;
         at += (p->slot[i] + hidden) * p->t->stride[i];
     }
     return at;
 }
 
-/* To the next element that is shown; false after the last. */
-static bool tgi_next_shown(tgi_printer *p)
+/* Moves to the next element that is shown, row-major; false after the last. */
+static bool tgi_next_slot(tgi_printer *p)
 {
     for (int i = p->t->ndim - 1; i >= 0; --i) {
         p->slot[i]++;
         if (tgi_is_dots(p, i)) p->slot[i]++;
-        if (p->slot[i] < tgi_shown(p, i)) return true;
+        if (p->slot[i] < tgi_slots(p, i)) return true;
         p->slot[i] = 0;
     }
     return false;
 }
 
-static double tgi_shown_value(const tgi_printer *p)
+static double tgi_slot_value(const tgi_printer *p)
 {
     int64_t element[1];
     double value = 0;
-    if (tgi_read_element(p->S, p->t, tgi_shown_place(p), element)) {
+    if (tgi_read_element(p->S, p->t, tgi_slot_place(p), element)) {
         tgi_convert_element(p->S, &value, TG_F64, element, (tg_dtype)p->t->dtype);
     }
     return value;
 }
 
-static tgi_text tgi_shown_text(const tgi_printer *p)
+static tgi_text tgi_slot_text(const tgi_printer *p)
 {
     int64_t whole = 0;
     tgi_text s;
     if (p->floating) {
-        double x = tgi_shown_value(p);
+        double x = tgi_slot_value(p);
         if (x != x) strcpy(s.text, "nan");
         else if (x - x != 0) strcpy(s.text, x > 0 ? "inf" : "-inf");
         else if (p->scientific) snprintf(s.text, sizeof s.text, "%.*e", TGI_PRECISION, x);
@@ -14214,7 +14248,7 @@ static tgi_text tgi_shown_text(const tgi_printer *p)
         return s;
     }
     int64_t element[1];
-    if (tgi_read_element(p->S, p->t, tgi_shown_place(p), element)) {
+    if (tgi_read_element(p->S, p->t, tgi_slot_place(p), element)) {
         tgi_convert_element(p->S, &whole, TG_I64, element, (tg_dtype)p->t->dtype);
     }
     if (p->t->dtype == TG_BOOL) strcpy(s.text, whole ? "True" : "False");
@@ -14222,7 +14256,7 @@ static tgi_text tgi_shown_text(const tgi_printer *p)
     return s;
 }
 
-/* Decides on one format for all that is shown, and its width. */
+/* Chooses one format and one width for all elements that are shown. */
 static void tgi_choose_format(tgi_printer *p)
 {
     double least = INFINITY, most = 0;
@@ -14232,92 +14266,92 @@ static void tgi_choose_format(tgi_printer *p)
     p->scientific = false;
     p->width = 1;
     do {
-        double x = p->floating ? fabs(tgi_shown_value(p)) : 0;
+        double x = p->floating ? fabs(tgi_slot_value(p)) : 0;
         if (x == 0 || x - x != 0) continue;
         whole = whole && x == ceil(x);
         least = fmin(least, x);
         most = fmax(most, x);
-    } while (tgi_next_shown(p));
-    if (p->floating && most == 0) return; /* zeros, infinities and NaN have no say */
+    } while (tgi_next_slot(p));
+    if (p->floating && most == 0) return; /* zeros, infinities and NaN do not count */
     p->whole = whole;
     p->scientific = p->floating && (most / least > 1000 || most > 1e8 || least < 1e-4);
     do {
-        double x = p->floating ? tgi_shown_value(p) : 1;
-        int width = x == 0 || x - x != 0 ? 0 : (int)strlen(tgi_shown_text(p).text);
+        double x = p->floating ? tgi_slot_value(p) : 1;
+        int width = x == 0 || x - x != 0 ? 0 : (int)strlen(tgi_slot_text(p).text);
         if (width > p->width) p->width = width;
-    } while (tgi_next_shown(p));
+    } while (tgi_next_slot(p));
 }
 
-/* The last dim, from slot 0: as many to a line as there is room for. */
-static void tgi_put_vector(tgi_printer *p)
+/* Prints the last dim, as many elements to a line as fit. */
+static void tgi_print_vector(tgi_printer *p)
 {
     const int last = p->t->ndim - 1, indent = 7 + last; /* 7: "tensor(" */
-    const int64_t room = (TGI_LINE - indent) / (p->width + 2), shown = tgi_shown(p, last);
-    tgi_put(p, "[");
+    const int64_t room = (TGI_LINE - indent) / (p->width + 2), shown = tgi_slots(p, last);
+    tgi_print_text(p, "[");
     for (p->slot[last] = 0; p->slot[last] < shown; p->slot[last]++) {
         if (p->slot[last] > 0 && p->slot[last] % (room > 1 ? room : 1) == 0) {
-            tgi_put(p, ",\n");
-            tgi_put_spaces(p, indent + 1);
+            tgi_print_text(p, ",\n");
+            tgi_print_spaces(p, indent + 1);
         } else if (p->slot[last] > 0) {
-            tgi_put(p, ", ");
+            tgi_print_text(p, ", ");
         }
         if (tgi_is_dots(p, last)) {
-            tgi_put(p, " ...");
+            tgi_print_text(p, " ...");
         } else {
-            tgi_text s = tgi_shown_text(p);
-            tgi_put_spaces(p, p->width - (int)strlen(s.text));
-            tgi_put(p, s.text);
+            tgi_text s = tgi_slot_text(p);
+            tgi_print_spaces(p, p->width - (int)strlen(s.text));
+            tgi_print_text(p, s.text);
         }
     }
     p->slot[last] = 0;
-    tgi_put(p, "]");
+    tgi_print_text(p, "]");
 }
 
-/* The elements in brackets: dims are entered and left by an odometer over all dims but the last. */
-static void tgi_put_brackets(tgi_printer *p)
+/* Prints the elements in brackets: one vector for every combination of slots of the dims before the last. */
+static void tgi_print_elements(tgi_printer *p)
 {
     const int last = p->t->ndim - 1;
     int dim = 0;
     memset(p->slot, 0, sizeof p->slot);
     if (last < 0) {
-        tgi_put(p, tgi_shown_text(p).text);
+        tgi_print_text(p, tgi_slot_text(p).text);
         return;
     }
-    for (int i = 0; i < last; ++i) tgi_put(p, "[");
+    for (int i = 0; i < last; ++i) tgi_print_text(p, "[");
     for (;;) {
         if (dim < last && tgi_is_dots(p, dim)) {
-            tgi_put(p, "...");
+            tgi_print_text(p, "...");
         } else {
-            tgi_put_vector(p);
+            tgi_print_vector(p);
             dim = last - 1;
         }
-        while (dim >= 0 && ++p->slot[dim] == tgi_shown(p, dim)) {
+        while (dim >= 0 && ++p->slot[dim] == tgi_slots(p, dim)) {
             p->slot[dim--] = 0;
-            tgi_put(p, "]");
+            tgi_print_text(p, "]");
         }
         if (dim < 0) return;
-        tgi_put(p, ",");
-        for (int i = dim; i < last; ++i) tgi_put(p, "\n");
-        tgi_put_spaces(p, 8 + dim);
-        for (int i = dim + 1; i < last && !tgi_is_dots(p, dim); ++i) tgi_put(p, "[");
+        tgi_print_text(p, ",");
+        for (int i = dim; i < last; ++i) tgi_print_text(p, "\n");
+        tgi_print_spaces(p, 8 + dim);
+        for (int i = dim + 1; i < last && !tgi_is_dots(p, dim); ++i) tgi_print_text(p, "[");
     }
 }
 
-/* ", dtype=f64", on a new line where this one is full; *length is that of the line as PyTorch counts it. */
-static void tgi_put_suffix(tgi_printer *p, int *length, const char *suffix)
+/* Prints ", dtype=f64", on a new line where this one is full.  *length: of the line, as PyTorch counts it. */
+static void tgi_print_suffix(tgi_printer *p, int *length, const char *suffix)
 {
     const int more = (int)strlen(suffix);
     if (*length + more + 2 > TGI_LINE) {
-        tgi_put(p, ",\n       ");
+        tgi_print_text(p, ",\n       ");
         *length = 7 + more;
     } else {
-        tgi_put(p, ", ");
+        tgi_print_text(p, ", ");
         *length += more + 2;
     }
-    tgi_put(p, suffix);
+    tgi_print_text(p, suffix);
 }
 
-static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
+static void tgi_print_suffixes(tgi_printer *p, const tg_tensor *t)
 {
     const tgi_thread *S = p->S;
     const tg_device device = tgi_device_of(t);
@@ -14327,7 +14361,7 @@ static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
     if (device.type != S->default_device.type ||
         (device.type == TG_DEV_CUDA && device.index != tg_cuda_current_device())) {
         snprintf(s.text, sizeof s.text, "device='%s'", tg_device_str(device));
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     }
     if (empty && t->ndim != 1) {
         size_t used = (size_t)snprintf(s.text, sizeof s.text, "size=(");
@@ -14335,17 +14369,17 @@ static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
             used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
         }
         strcpy(s.text + used, ")");
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     }
     if (t->dtype != S->default_dtype && (empty || (t->dtype != TG_I64 && t->dtype != TG_BOOL))) {
         snprintf(s.text, sizeof s.text, "dtype=%s", tg_dtype_name((tg_dtype)t->dtype));
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     }
     if (t->node) {
         snprintf(s.text, sizeof s.text, "grad_fn=<%.120s>", tgi_backward_name(t->node).text);
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     } else if (t->flags & TGI_REQUIRES_GRAD) {
-        tgi_put_suffix(p, &length, "requires_grad=True");
+        tgi_print_suffix(p, &length, "requires_grad=True");
     }
 }
 
@@ -14371,19 +14405,19 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
     }
     if (ok) {
         p.floating = tgi_dtypes[t->dtype].floating;
-        p.summary = tgi_numel(t) > TGI_SUMMARY;
-        tgi_put(&p, "tensor(");
+        p.shortened = tgi_numel(t) > TGI_SUMMARY;
+        tgi_print_text(&p, "tensor(");
         if (tgi_numel(t) == 0) {
-            tgi_put(&p, "[]");
+            tgi_print_text(&p, "[]");
         } else {
             tgi_choose_format(&p);
-            tgi_put_brackets(&p);
+            tgi_print_elements(&p);
         }
-        tgi_put_suffixes(&p, t);
-        tgi_put(&p, ")\n");
+        tgi_print_suffixes(&p, t);
+        tgi_print_text(&p, ")\n");
     }
     if (scope) tgi_frame_close(S, scope);
-    if (ok && !tgi_written(S, op, file)) return TG_ERR_IO;
+    if (ok && !tgi_flush(S, op, file)) return TG_ERR_IO;
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -14392,12 +14426,8 @@ tg_status tg_print(tg_tensor *t) { return tgi_fprint("print", stdout, t); }
 
 /* ---- the tape: what root reaches, as rows ---- */
 
-/* A leaf, or a node with the tensor it made if that can still be found. */
+/* A leaf t; or a node, with its output t if that is still found (else NULL). */
 typedef struct { tgi_node *node; tg_tensor *t; bool shown; } tgi_tape_row;
-
-/* From an address to a number: a table with linear probing, at most half full. */
-typedef struct { const void *key; int64_t value; } tgi_map_slot;
-typedef struct { tgi_map_slot *slot; size_t room; } tgi_map;
 
 typedef struct {
     tgi_thread *S;
@@ -14405,50 +14435,44 @@ typedef struct {
     tgi_tape_row *row; /* leaves in the order of their first use, then nodes, oldest first */
     size_t row_bytes;
     int64_t leaves, ops, saved_bytes;
-    tgi_map ids, saved;
+    tgi_map ids;   /* from a node or leaf to its row */
+    tgi_map saved; /* the saved tensors that saved_bytes counts */
 } tgi_tape;
 
-enum { TGI_ON_TAPE = 0x8000 }; /* among a node's flags, while a tape is collected */
+enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that root reaches, while a tape is collected */
 
 static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
 {
-    m->room = 8;
-    while (m->room < 2 * (size_t)entries) m->room *= 2;
-    m->slot = (tgi_map_slot *)tgi_alloc(S, m->room * sizeof *m->slot);
-    if (m->slot) memset(m->slot, 0, m->room * sizeof *m->slot);
+    m->size = tgi_map_size(entries);
+    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
+    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
     return m->slot != NULL;
 }
 
-static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->room * sizeof *m->slot); }
-
-/* The slot of a key, or the empty one where it belongs. */
-static tgi_map_slot *tgi_map_at(const tgi_map *m, const void *key)
-{
-    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->room - 1);
-    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->room - 1);
-    return &m->slot[i];
-}
+static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
 
 /* The row of a node or leaf; -1 if it has none. */
 static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
 {
-    const tgi_map_slot *slot = tgi_map_at(&tape->ids, key);
+    const tgi_map_slot *slot = tgi_map_find(&tape->ids, key);
     return slot->key ? slot->value : -1;
 }
 
+/* Fills row `id` for a node, or for a leaf when node is NULL. */
 static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
 {
-    tgi_map_slot *slot = tgi_map_at(&tape->ids, node ? (const void *)node : (const void *)leaf);
-    slot->key = node ? (const void *)node : (const void *)leaf;
+    const void *key = node ? (const void *)node : (const void *)leaf;
+    tgi_map_slot *slot = tgi_map_find(&tape->ids, key);
+    slot->key = key;
     slot->value = id;
     tape->row[id].node = node;
     tape->row[id].t = leaf;
     tape->row[id].shown = false;
 }
 
-/* Marks what root reaches: edges go from newer nodes to older ones, so one pass back over the live nodes is enough.
-   Counts nodes, leaf edges and saved tensors. */
-static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
+/* Sets TGI_ON_TAPE in the nodes that root reaches, and counts them, their leaf edges and their saved tensors.  Edges go
+   from newer nodes to older ones, so one pass over the list of nodes, newest first, is enough. */
+static void tgi_tape_reach(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
 {
     root->flags |= TGI_ON_TAPE;
     for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
@@ -14463,7 +14487,7 @@ static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *
     }
 }
 
-static void tgi_tape_unmark(tgi_thread *S, tgi_node *root)
+static void tgi_tape_clear_flags(tgi_thread *S, tgi_node *root)
 {
     for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
         tgi_node *n = (tgi_node *)(void *)l;
@@ -14471,7 +14495,7 @@ static void tgi_tape_unmark(tgi_thread *S, tgi_node *root)
     }
 }
 
-/* Gives every leaf and every marked node its row. */
+/* Adds a row for every leaf and every node that root reaches. */
 static void tgi_tape_rows(tgi_tape *tape, tgi_node *root)
 {
     tgi_link *end = root->link.next;
@@ -14488,18 +14512,20 @@ static void tgi_tape_rows(tgi_tape *tape, tgi_node *root)
     }
 }
 
-static void tgi_tape_note(const tgi_tape *tape, tg_tensor *t)
+/* Sets t in the row of the node that made it. */
+static void tgi_tape_set_output(const tgi_tape *tape, tg_tensor *t)
 {
     int64_t id = t->node && t->output == 0 ? tgi_tape_id(tape, t->node) : -1;
     if (id >= 0) tape->row[id].t = t;
 }
 
-static void tgi_tape_note_list(const tgi_tape *tape, const tgi_link *list)
+static void tgi_tape_set_outputs(const tgi_tape *tape, const tgi_link *list)
 {
-    for (const tgi_link *l = list->next; l != list; l = l->next) tgi_tape_note(tape, (tg_tensor *)(uintptr_t)l);
+    for (const tgi_link *l = list->next; l != list; l = l->next) tgi_tape_set_output(tape, (tg_tensor *)(uintptr_t)l);
 }
 
-/* Nodes do not know the tensors that they made: those are looked for in the scopes, then among what was saved. */
+/* A node has no reference to its output.  This looks for the outputs among the saved tensors and in all scopes, and
+   adds up the bytes of the saved tensors, each once. */
 static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
 {
     for (int64_t id = tape->leaves; id < tape->leaves + tape->ops; ++id) {
@@ -14508,28 +14534,28 @@ static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
             const tgi_saved *s = &n->saved[k];
             const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
             int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
-            tgi_map_slot *slot = tgi_map_at(&tape->saved, s->t);
+            tgi_map_slot *slot = tgi_map_find(&tape->saved, s->t);
             if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
             slot->key = s->t;
             if (!maker || output != 0 || (n->flags & TGI_WROTE_VIEW) || s->t->storage->version != s->version) continue;
             tape->row[tgi_tape_id(tape, maker)].t = s->t;
         }
     }
-    tgi_tape_note_list(tape, &tape->S->unscoped);
+    tgi_tape_set_outputs(tape, &tape->S->unscoped);
     for (const tgi_frame *f = tape->S->frame; f; f = f->below) {
-        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_note_list(tape, &f->list);
+        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_set_outputs(tape, &f->list);
     }
-    tgi_tape_note(tape, root);
+    tgi_tape_set_output(tape, root);
 }
 
-static void tgi_tape_close(tgi_tape *tape)
+static void tgi_tape_free(tgi_tape *tape)
 {
     tgi_map_close(tape->S, &tape->ids);
     tgi_map_close(tape->S, &tape->saved);
     tgi_free(tape->S, tape->row, tape->row_bytes);
 }
 
-/* False after recording an error. */
+/* Collects the tape under root; false after recording an error. */
 static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor *root)
 {
     tgi_thread *S = tgi_self();
@@ -14539,14 +14565,14 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
     memset(tape, 0, sizeof *tape);
     tape->S = S;
     tape->op = op;
-    if (root->node) tgi_tape_mark(S, root->node, &ops, &leaf_edges, &saves);
+    if (root->node) tgi_tape_reach(S, root->node, &ops, &leaf_edges, &saves);
     tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
     tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
     bool ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
     if (ok && root->node) tgi_tape_rows(tape, root->node);
-    if (root->node) tgi_tape_unmark(S, root->node);
+    if (root->node) tgi_tape_clear_flags(S, root->node);
     if (!ok) {
-        tgi_tape_close(tape);
+        tgi_tape_free(tape);
         return tgi_no_memory(S, op, tape->row_bytes);
     }
     if (root->node) tgi_tape_find_tensors(tape, root);
@@ -14554,13 +14580,13 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
     return true;
 }
 
-static tg_status tgi_tape_done(tgi_tape *tape, FILE *file)
+static tg_status tgi_tape_finish(tgi_tape *tape, FILE *file)
 {
-    tgi_tape_close(tape);
-    return tgi_written(tape->S, tape->op, file) ? TG_OK : TG_ERR_IO;
+    tgi_tape_free(tape);
+    return tgi_flush(tape->S, tape->op, file) ? TG_OK : TG_ERR_IO;
 }
 
-/* ---- the cells of a row ---- */
+/* ---- the text of a row ---- */
 
 enum {
     TGI_CELL_OP,
@@ -14581,7 +14607,7 @@ static const char *tgi_row_name(const tgi_tape_row *row)
     return row->t && row->t->name ? row->t->name : "";
 }
 
-/* "2.0000"; "..." for more elements than one, "-" for none and for no tensor. */
+/* The value of a tensor with one element: "2.0000".  "..." for more elements, "-" for none or no tensor. */
 static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
 {
     strcpy(s->text, t && tgi_numel(t) > 1 ? "..." : "-");
@@ -14593,7 +14619,7 @@ static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
     else snprintf(s->text, sizeof s->text, x - x == 0 && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
 }
 
-/* Adds a word to a list; one that grows too long ends in "..". */
+/* Appends a word to a list; a list that grows too long ends in "..". */
 static void tgi_list_word(tgi_text *s, const char *word)
 {
     const size_t used = strlen(s->text), most = 40;
@@ -14602,6 +14628,7 @@ static void tgi_list_word(tgi_text *s, const char *word)
     snprintf(s->text + used, sizeof s->text - used, used ? " %s" : "%s", word);
 }
 
+/* Appends the number of row `id`, or its name if it has one and by_name. */
 static void tgi_list_row(const tgi_tape *tape, tgi_text *s, int64_t id, bool by_name)
 {
     char number[24];
@@ -14614,7 +14641,7 @@ static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e)
     return e->node || e->leaf ? tgi_tape_id(tape, e->node ? (const void *)e->node : (const void *)e->leaf) : -1;
 }
 
-/* The inputs of a node by number, and what it saved: by name where there is one. */
+/* The lists of a node's inputs, by number, and of the tensors that it saved, by name where they have one. */
 static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_text *saved)
 {
     const tgi_node *n = tape->row[id].node;
@@ -14654,44 +14681,49 @@ static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_C
 
 /* ---- as a table ---- */
 
+static void tgi_tape_print_row(FILE *file, int id_width, const char *id, const int *width, const tgi_text *cell)
+{
+    fprintf(file, "%*s", id_width, id);
+    for (int k = 0; k < TGI_CELL_IN; ++k)
+        fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
+    fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
+    for (int k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
+    fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
+}
+
 tg_status tg_tape_print(FILE *file, tg_tensor *root)
 {
     static const char *const title[TGI_CELLS] = {"op", "name", "shape", "dtype", "dev", "in", "data", "grad", "saved"};
-    static const int least[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0};
+    int width[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0}; /* as wide as the longest text, and at least this */
     tgi_tape tape;
-    int id_width = 4;
-    if (!tgi_tape_open(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
-    int64_t rows = tape.leaves + tape.ops;
-    int width[TGI_CELLS];
-    memcpy(width, least, sizeof width);
     tgi_text cell[TGI_CELLS];
+    if (!tgi_tape_open(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
+    const int64_t rows = tape.leaves + tape.ops;
     for (int64_t id = 0; id < rows; ++id) {
         tgi_tape_cells(&tape, id, cell);
         for (int k = 0; k < TGI_CELLS; ++k) width[k] = tgi_wider(width[k], cell[k].text);
     }
+    int id_width = 4;
     for (int64_t id = rows; id >= 10000; id /= 10) id_width++;
     fprintf(file, "tape: %lld %s, %lld op%s, %lld bytes saved for backward\n", (long long)tape.leaves,
             tape.leaves == 1 ? "leaf" : "leaves", (long long)tape.ops, tape.ops == 1 ? "" : "s",
             (long long)tape.saved_bytes);
-    for (int64_t id = -1; id < rows; ++id) {
-        if (id >= 0) tgi_tape_cells(&tape, id, cell);
-        else for (int k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
-        if (id >= 0) fprintf(file, "%*lld", id_width, (long long)id);
-        else fprintf(file, "%*s", id_width, "id");
-        for (int k = 0; k < TGI_CELL_IN; ++k)
-            fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
-        fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
-        for (int k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
-        fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
+    for (int k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
+    tgi_tape_print_row(file, id_width, "id", width, cell);
+    for (int64_t id = 0; id < rows; ++id) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)id);
+        tgi_tape_cells(&tape, id, cell);
+        tgi_tape_print_row(file, id_width, number, width, cell);
     }
-    return tgi_tape_done(&tape, file);
+    return tgi_tape_finish(&tape, file);
 }
 
 /* ---- as a graph ---- */
 
-enum { TGI_MOST_NODES = 200 };
+enum { TGI_DOT_ROWS = 200 }; /* at most so many are shown */
 
-/* Text inside a record label. */
+/* Writes text for the label of a record, in which some characters need a backslash. */
 static void tgi_dot_text(FILE *file, const char *text)
 {
     for (; *text; ++text) {
@@ -14734,16 +14766,16 @@ static void tgi_dot_row(FILE *file, const tgi_tape *tape, int64_t id)
             cell[TGI_CELL_DEVICE].text, cell[TGI_CELL_DATA].text, cell[TGI_CELL_GRAD].text);
 }
 
-/* Chooses the newest nodes and their leaves; returns how many rows are left out. */
+/* Chooses the newest nodes and their leaves; returns the number of rows that are not shown. */
 static int64_t tgi_dot_choose(tgi_tape *tape)
 {
     int64_t chosen = 0;
-    for (int64_t id = tape->leaves + tape->ops - 1; id >= 0 && chosen < TGI_MOST_NODES; --id) {
+    for (int64_t id = tape->leaves + tape->ops - 1; id >= 0 && chosen < TGI_DOT_ROWS; --id) {
         const tgi_node *n = tape->row[id].node;
         if (tape->row[id].shown) continue;
         tape->row[id].shown = true;
         chosen++;
-        for (int i = 0; n && i < n->inputs && chosen < TGI_MOST_NODES; ++i) {
+        for (int i = 0; n && i < n->inputs && chosen < TGI_DOT_ROWS; ++i) {
             int64_t from = n->edge[i].leaf ? tgi_edge_id(tape, &n->edge[i]) : -1;
             if (from < 0 || tape->row[from].shown) continue;
             tape->row[from].shown = true;
@@ -14781,7 +14813,7 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
         if (tape.row[id].shown) tgi_dot_edges(file, &tape, id);
     }
     fprintf(file, "}\n");
-    return tgi_tape_done(&tape, file);
+    return tgi_tape_finish(&tape, file);
 }
 
 #endif /* !TGI_CUDA_COMPANION */
