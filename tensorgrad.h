@@ -5417,7 +5417,7 @@ static tgi_text tgi_argument_name(const char *arguments, int i, int count)
     int k;
     for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
     if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
-    else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
+    else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ",?"), p);
     return name;
 }
 
@@ -8455,7 +8455,7 @@ typedef struct {
     int nin, nout;
     tg_tensor *const *in;
     tg_tensor *in_storage[3], **out, *out_storage[2]; /* out is made, or the user's list */
-    bool has_params;
+    bool has_params; /* the rule reads params: see tgi_params */
     tgi_op_params params;
     int64_t numbers[TGI_NUMBERS]; /* room for params.list */
     tgi_view_info *view;
@@ -8667,6 +8667,25 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     return c->out[0];
 }
 
+/* The op's numbers, to be set by its public function.  After this call the node keeps a copy of them for the rule. */
+static inline tgi_op_params *tgi_params(tgi_call *c)
+{
+    c->has_params = true;
+    return &c->params;
+}
+
+static tg_shape tgi_shape_of(const tg_tensor *t) { return tg_make_shape(t->ndim, t->dim); }
+
+/* Computes output y, of this call, from c->in and c->params; false after recording an error. */
+typedef bool (*tgi_kernel)(tgi_call *c, tg_tensor *y);
+
+/* The last step of an op with one output: allocates it, runs the kernel and records the op. */
+static tg_tensor *tgi_run(tgi_call *c, tg_shape shape, tg_dtype dtype, tgi_kernel kernel)
+{
+    tg_tensor *y = tgi_output(c, shape.ndim, shape.dim, dtype);
+    return tgi_op_end(c, y && kernel(c, y));
+}
+
 /* ---- in place ---- */
 
 /* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
@@ -8781,7 +8800,19 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
     return t;
 }
 
-/* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
+/* The last step of an op in place: y is input 0. */
+static tg_tensor *tgi_run_in_place(tgi_call *c, tgi_kernel kernel)
+{
+    return tgi_op_begin_in_place(c) ? tgi_op_end_in_place(c, kernel(c, c->target)) : NULL;
+}
+
+/* ---- composites: ops made of other ops.  Their temporaries belong to a scope of their own, which ends with the call;
+   only the result moves to the caller's scope.
+       tgi_composite c;
+       if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+       if (!tgi_check_...(c.S, ...)) return tgi_composite_end(&c, NULL);
+       ...
+       return tgi_composite_end(&c, y);                                                                        ---- */
 
 typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
@@ -8794,6 +8825,31 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     if (!c->scope) return false;
     if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
     return true;
+}
+
+/* The same after checking the tensors that the user passed: `arguments` names them, with a ? behind those that may be
+   NULL; each must be usable, and all on one device.  What follows are variables of type tg_tensor *, as many as there
+   are names.  False after recording an error; the scope is not open then. */
+static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
+{
+    enum { LIMIT = 4 };
+    tgi_thread *S = tgi_self();
+    tg_tensor *in[LIMIT];
+    const char *name = arguments;
+    int n = 1;
+    va_list list;
+    for (const char *p = arguments; *p; ++p) n += *p == ',';
+    va_start(list, arguments);
+    for (int i = 0; i < n && i < LIMIT; ++i) in[i] = va_arg(list, tg_tensor *);
+    va_end(list);
+    for (int i = 0; i < n; ++i) {
+        const size_t length = strcspn(name, ",");
+        const bool optional = name[length - 1] == '?';
+        if (!TGI_LIKELY(tgi_usable(S, in[i])) && (in[i] || !optional))
+            return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, n).text, in[i]);
+        name += length + 1;
+    }
+    return tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
 /* A view whose base belongs to the composite, so that nobody else has seen it, becomes a tensor of its own.  False if
@@ -9811,8 +9867,7 @@ static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
     int i;
     if (!tgi_op_begin1(&c, TGI_OP_permute, t)) return NULL;
-    c.has_params = true;
-    c.params.listed = t->ndim;
+    tgi_params(&c)->listed = t->ndim;
     for (i = 0; i < t->ndim; ++i) {
         dims[i] = t->dim[order[i]];
         strides[i] = t->stride[order[i]];
@@ -9973,23 +10028,26 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
     return r;
 }
 
-/* t summed over the dims by which it is larger than dims. */
+/* y := t summed over the dims that y lacks or has with size 1 */
+static bool tgi_sum_to_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0];
+    const int lead = t->ndim - y->ndim;
+    int mask = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (i < lead || (y->dim[i - lead] == 1 && t->dim[i] != 1)) mask |= 1 << i;
+    }
+    const tgi_reduce r = tgi_reduce_over(TGI_SUM, y, t, mask);
+    return c->backend->reduce(c->S, &r);
+}
+
+/* The adjoint of expand: t summed to the shape dims, which broadcasts to t's. */
 static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
 {
     tgi_call c;
-    tg_tensor *y;
-    tgi_reduce r;
-    int mask = 0, i, lead;
     if (!t || tgi_same_shape(t, ndim, dims)) return t;
     if (!tgi_op_begin1(&c, TGI_OP_sum_to, t)) return NULL;
-    y = tgi_output(&c, ndim, dims, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    lead = t->ndim - ndim;
-    for (i = 0; i < t->ndim; ++i) {
-        if (i < lead || (dims[i - lead] == 1 && t->dim[i] != 1)) mask |= 1 << i;
-    }
-    r = tgi_reduce_over(TGI_SUM, y, t, mask);
-    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
+    return tgi_run(&c, tg_make_shape(ndim, dims), (tg_dtype)t->dtype, tgi_sum_to_kernel);
 }
 
 static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
@@ -10009,15 +10067,15 @@ tg_tensor *tg_clone(tg_tensor *t)
 
 static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
 
+static bool tgi_copy_kernel(tgi_call *c, tg_tensor *y) { return tgi_copy_elements(c->S, y, c->in[0]); }
+
 tg_tensor *tg_contiguous(tg_tensor *t)
 {
     tgi_call c;
-    tg_tensor *y;
     if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
     if (tgi_is_contiguous(t)) return t;
     if (!tgi_op_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_copy_kernel);
 }
 
 /* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag second dim
@@ -10218,12 +10276,14 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
 
 /* ---- writing: fill_, zero_, copy_, set ---- */
 
+static bool tgi_fill_kernel(tgi_call *c, tg_tensor *t) { return tgi_fill_elements(c->S, t, c->params.s); }
+
 static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
     tgi_call c;
     if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
-    if (!tgi_op_begin_in_place(&c)) return NULL;
-    return tgi_op_end_in_place(&c, tgi_fill_elements(c.S, t, value));
+    c.params.s = value;
+    return tgi_run_in_place(&c, tgi_fill_kernel);
 }
 
 static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, tg_zeros_like(g)); }
@@ -10347,8 +10407,7 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
     if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
     sizes = (int64_t *)tgi_alloc(c.S, sizeof *sizes * (size_t)n);
     if (!sizes) return tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n), (tg_tensor *)NULL;
-    c.has_params = true;
-    c.params.dim = dim;
+    tgi_params(&c)->dim = dim;
     c.params.list = sizes;
     c.params.listed = n;
     y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
@@ -10450,8 +10509,7 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
     }
-    c->has_params = true;
-    c->params.dim = dim;
+    tgi_params(c)->dim = dim;
     c->out = out;
     for (k = 0; ok && k < count; ++k, start += size) {
         const int64_t rest = t->dim[dim] - start;
@@ -10526,8 +10584,7 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
     tg_tensor *y;
     int i;
     if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
-    c.has_params = true;
-    c.params.listed = dims.ndim;
+    tgi_params(&c)->listed = dims.ndim;
     y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
     loop = tgi_loop_over(y);
@@ -10598,8 +10655,7 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
         !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_holds(c.S, "pad", (tg_dtype)t->dtype, value)) {
         return NULL;
     }
-    c.has_params = true;
-    c.params.listed = pads.ndim;
+    tgi_params(&c)->listed = pads.ndim;
     for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
     y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
@@ -10706,27 +10762,26 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     return tgi_composite_end(&c, y);
 }
 
-/* t [.., rows, cols] with 0 where the column is right (or left) of the diagonal */
-static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const char *op)
+/* t [.., rows, cols] with 0 to the right (or left) of the diagonal */
+static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, bool lower)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *rows, *cols, *right;
-    if (!tgi_argument(S, op, "t", t)) return NULL;
-    if (t->ndim < 2)
-        return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
-    if (diagonal > t->dim[t->ndim - 1]) diagonal = t->dim[t->ndim - 1];
-    if (diagonal < -t->dim[t->ndim - 2] - 1) diagonal = -t->dim[t->ndim - 2] - 1;
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    rows = tg_arange_on(0, (double)t->dim[t->ndim - 2], 1, TG_I64, tgi_device_of(t));
-    cols = tg_arange_on(0, (double)t->dim[t->ndim - 1], 1, TG_I64, tgi_device_of(t));
-    right = tg_sub(cols, tg_unsqueeze(rows, 1));
-    right = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
-    return tgi_composite_end(&c, tg_masked_fill(t, right, 0));
+    if (!tgi_composite_begin_with(&c, op, "t", t)) return NULL;
+    if (t->ndim < 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions");
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t rows = t->dim[t->ndim - 2], cols = t->dim[t->ndim - 1];
+    const tg_device device = tgi_device_of(t);
+    diagonal = diagonal > cols ? cols : diagonal < -rows - 1 ? -rows - 1 : diagonal; /* f64 holds it exactly */
+    tg_tensor *row = tg_unsqueeze(tg_arange_on(0, (double)rows, 1, TG_I64, device), 1); /* [rows, 1] */
+    tg_tensor *right = tg_sub(tg_arange_on(0, (double)cols, 1, TG_I64, device), row);    /* [rows, cols]: col - row */
+    tg_tensor *zero = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
+    return tgi_composite_end(&c, tg_masked_fill(t, zero, 0));
 }
 
-tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, true, "tril"); }
-tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, false, "triu"); }
+tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle("tril", t, diagonal, true); }
+tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu", t, diagonal, false); }
 
 /* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
 
@@ -10747,8 +10802,7 @@ static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, 
 {
     int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
-    c->has_params = true;
-    c->params.dim = mask;
+    tgi_params(c)->dim = mask;
     for (i = 0; i < t->ndim; ++i) {
         if (!(mask >> i & 1)) dims[n++] = t->dim[i];
         else if (keepdim) dims[n++] = 1;
@@ -11125,8 +11179,7 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
         return tgi_composite_end(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
     }
     if (!tgi_op_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) { return NULL; }
-    c.has_params = true;
-    c.params.dim = mask;
+    tgi_params(&c)->dim = mask;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
     x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
