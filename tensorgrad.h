@@ -11212,30 +11212,34 @@ tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
 
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
-/* ---- indexing ---- */
+/* ---- gather, scatter and what is made of them: an index tensor of i64 or i32, one number for each element ---- */
 
-/* Rows along dim of t and of y (and z), which all have t's size outside it; z's or y's own size along it may be 1. */
+/* Rows along dim of the n tensors a, b, d.  The last of them says how many rows there are and how long they are; the
+   others have its sizes outside dim. */
 static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tensor *b, const tg_tensor *d)
 {
     const tg_tensor *arg[3];
     arg[0] = a, arg[1] = b, arg[2] = d;
+    const tg_tensor *last = arg[n - 1];
     tgi_rows r;
     r.ndim = 0;
     r.size = 0;
     r.nargs = n;
-    r.length = arg[n - 1]->ndim ? arg[n - 1]->dim[dim] : 1;
+    r.length = last->ndim ? last->dim[dim] : 1;
     for (int k = 0; k < n; ++k) {
         r.arg[k] = tgi_operand_of(arg[k]);
         r.step[k] = arg[k]->ndim ? arg[k]->stride[dim] : 1;
     }
-    for (int i = 0; i < arg[n - 1]->ndim; ++i) {
+    for (int i = 0; i < last->ndim; ++i) {
         if (i == dim) continue;
         for (int k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
-        r.dim[r.ndim++] = arg[n - 1]->dim[i];
+        r.dim[r.ndim++] = last->dim[i];
     }
-    if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* any number of rows of nothing is no row */
+    if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* empty rows: there is nothing to do */
     return r;
 }
+
+static int64_t tgi_size_along(const tg_tensor *t, int dim) { return t->ndim ? t->dim[dim] : 1; }
 
 static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
 {
@@ -11244,7 +11248,7 @@ static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor
                     "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
 }
 
-/* index over its dims may run through t (and src): no larger than they, outside dim for t. */
+/* index must have as many dims as t (and src), and be no larger than t outside dim and than src (which may be NULL). */
 static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
                                   int dim)
 {
@@ -11254,8 +11258,8 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
                         index->ndim != t->ndim ? (src ? "self" : "input") : "src");
     }
     for (int i = 0; i < t->ndim; ++i) {
-        bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
-        if (!wide && !longer) continue;
+        const bool over_t = i != dim && index->dim[i] > t->dim[i], over_src = src && index->dim[i] > src->dim[i];
+        if (!over_t && !over_src) continue;
         if (tgi_numel(index) == 0) return true;
         return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
                         "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
@@ -11265,43 +11269,48 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
     return true;
 }
 
-/* Whether index, which is for dim of a tensor, of this size, is in range. */
+/* Checks that the values of index are in range for dim of a tensor, which has this size.  On CUDA the check is a
+   kernel, and a bad index is reported by the next call that waits, unless tg_set_sync_checks asks for it at once. */
 static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
                                    tgi_index_message message)
 {
-    int64_t dims[TG_MAX_DIMS]; /* what is repeated is looked at once, and does not count for the position */
+    int64_t dims[TG_MAX_DIMS]; /* a broadcast dim is checked once: the position in the message does not count it */
     for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
-    if (S->composite) op = S->composite; /* it may be reported when that is over */
+    if (S->composite) op = S->composite; /* the composite may be over when the error is reported */
     return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
                                                 dim, S->sync_checks);
 }
 
-/* gather with the message that the public function's name asks for */
+/* y [index's shape]: y[.., i, ..] = t[.., index[.., i, ..], ..], at dim */
+static bool tgi_gather_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0], *index = c->in[1];
+    tgi_rows r = tgi_rows_along(c->params.dim, 3, y, t, index);
+    r.size = tgi_size_along(t, c->params.dim);
+    return c->backend->gather(c->S, &r);
+}
+
+/* message: what an index out of range is called, which depends on the public function. */
 static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
 {
     tgi_call c;
     if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
-        !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
+        !tgi_check_index_values(c.S, "gather", index, dim, tgi_size_along(t, dim), message)) {
         return NULL;
     }
-    c.has_params = true;
-    c.params.dim = dim;
-    tg_tensor *y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    tgi_rows r = tgi_rows_along(dim, 3, y, t, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    return tgi_op_end(&c, c.backend->gather(c.S, &r));
+    tgi_params(&c)->dim = dim;
+    return tgi_run(&c, tgi_shape_of(index), (tg_dtype)t->dtype, tgi_gather_kernel);
 }
 
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 {
     if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
-    tgi_composite c;
-    if (!tgi_composite_begin(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
+    tgi_composite c; /* one has no dims, the other has one: a 0-dim tensor counts as one of shape [1] */
+    if (!tgi_composite_begin(&c, "gather")) return NULL;
     tg_tensor *y =
         tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
-    return tgi_composite_end(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
+    return tgi_composite_end(&c, y ? tg_reshape(y, tgi_shape_of(index)) : NULL);
 }
 
 static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
@@ -11310,7 +11319,15 @@ static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
 }
 
-/* t with src written or added at index; in place, t itself. */
+/* y [t's shape], a copy of t or t itself: y[.., index[.., i, ..], ..] = (or +=) src[.., i, ..], at dim */
+static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
+    tgi_rows r = tgi_rows_along(c->params.dim, 3, y, src, index);
+    r.size = tgi_size_along(t, c->params.dim);
+    return (y == t || tgi_copy_elements(c->S, y, t)) && c->backend->scatter(c->S, c->params.flag != 0, &r);
+}
+
 static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_call c;
@@ -11323,17 +11340,13 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
             tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype", c.name));
     }
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
-        !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
+        !tgi_check_index_values(c.S, c.name, index, dim, tgi_size_along(t, dim), TGI_INDEX_OUT_OF_BOUNDS)) {
         return NULL;
     }
-    c.has_params = true;
-    c.params.dim = dim;
-    if (in_place ? !tgi_op_begin_in_place(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
-    tg_tensor *y = in_place ? t : c.out[0];
-    tgi_rows r = tgi_rows_along(dim, 3, y, src, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    bool ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
-    return in_place ? tgi_op_end_in_place(&c, ok) : tgi_op_end(&c, ok);
+    tgi_params(&c)->dim = dim;
+    c.params.flag = op == TGI_OP_scatter_add;
+    return in_place ? tgi_run_in_place(&c, tgi_scatter_kernel)
+                    : tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_scatter_kernel);
 }
 
 tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -11346,20 +11359,22 @@ tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *sr
     return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
 }
 
-/* src may be larger than index: what index does not reach gets 0. */
-static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
+/* The gradient of src: g gathered, and 0 for the elements beyond index, which may be smaller than src. */
+static tg_tensor *tgi_scatter_src_grad(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
-    tg_shape src = tgi_input_shape(step, 2);
+    const tg_shape src = tgi_input_shape(step, 2);
     if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
-    tg_shape pads;
-    for (int i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
-        pads.dim[2 * (src.ndim - 1 - i)] = 0;
-        pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
+    if (src.ndim <= TG_MAX_DIMS / 2) {
+        tg_shape pads;
+        pads.ndim = 2 * src.ndim;
+        for (int i = 0; i < src.ndim; ++i) {
+            pads.dim[2 * (src.ndim - 1 - i)] = 0;
+            pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
+        }
+        return tg_pad(part, pads, 0);
     }
-    pads.ndim = 2 * src.ndim;
-    if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
-    for (int i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
+    for (int i = 0; i < src.ndim && part; ++i) { /* tg_pad takes at most TG_MAX_DIMS / 2 dims: here it is one by one */
         tg_shape rest = tg_shape_of(part);
         rest.dim[i] = src.dim[i] - part->dim[i];
         tg_tensor *both[2];
@@ -11374,19 +11389,19 @@ static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *index = tgi_saved_tensor(step, 1);
     if (tgi_input_needs_grad(step, 0)) {
-        tg_tensor *zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
+        tg_tensor *zeros = tg_zeros_on(tgi_shape_of(index), (tg_dtype)g->dtype, tgi_device_of(g));
         if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
     }
-    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g));
+    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g));
 }
 
 static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
 {
     return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, g)) &&
-           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g)));
+           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g)));
 }
 
-/* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
+/* index [n] expanded to `shape` with size n at dim: along dim it is index, everywhere the same. */
 static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
 {
     tg_shape one = shape;
@@ -11404,100 +11419,108 @@ static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tenso
 
 tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
-    if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
-    if (t->ndim == 0 && tgi_numel(index) != 1) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "index_select",
-                                      "Index to scalar can have only 1 value, got %lld value(s)",
-                                      (long long)tgi_numel(index)));
-    }
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "index_select")) return NULL;
-    return tgi_composite_end(
-        &c, tgi_gather_op(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
+    if (!tgi_composite_begin_with(&c, "index_select", "t,index", t, index)) return NULL;
+    if (!tgi_wrap_dim(c.S, "index_select", t->ndim, &dim) || !tgi_check_index_vector(c.S, "index_select", index))
+        return tgi_composite_end(&c, NULL);
+    if (t->ndim == 0 && tgi_numel(index) != 1) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
+                 (long long)tgi_numel(index));
+        return tgi_composite_end(&c, NULL);
+    }
+    index = tgi_expand_index(index, tgi_shape_of(t), dim);
+    return tgi_composite_end(&c, tgi_gather_op(t, dim, index, TGI_INDEX_IN_SELF));
 }
 
 tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "take_along_dim", "t,index", t, index)) return NULL;
+    if (!tgi_wrap_dim(c.S, "take_along_dim", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
     if (t->ndim != index->ndim) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
-                     "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-                     "but got %d dimensions for input, and %d dimensions for indices",
-                     t->ndim, index->ndim));
+        tgi_fail(c.S, TG_ERR_SHAPE, "take_along_dim",
+                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+                 "but got %d dimensions for input, and %d dimensions for indices",
+                 t->ndim, index->ndim);
+        return tgi_composite_end(&c, NULL);
     }
-    tg_shape a = tg_shape_of(t), b = tg_shape_of(index);
-    int64_t along = t->ndim ? index->dim[dim] : 1;
+    tg_shape a = tg_shape_of(t), b = tg_shape_of(index); /* both broadcast, except at dim */
     for (int i = 0; i < a.ndim; ++i) {
         if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
     }
-    if (a.ndim) b.dim[dim] = along;
-    tgi_composite c;
-    if (!tgi_composite_begin(&c, "take_along_dim")) return NULL;
     t = tg_expand(t, a);
     index = tg_expand(index, b);
-    if (index && t && t->ndim) { /* negative ones count from the end */
+    if (index && t && t->ndim) { /* negative indices count from the end */
         index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
     }
     return tgi_composite_end(&c, tg_gather(t, dim, index));
 }
 
+/* weight [rows, width], ids [..] -> [.., width] */
 tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
-    if (weight->ndim != 2) return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"));
-    if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
-    tg_shape shape = tg_shape_of(ids);
-    if (shape.ndim == TG_MAX_DIMS)
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"));
-    shape.dim[shape.ndim++] = weight->dim[1];
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "embedding")) return NULL;
+    if (!tgi_composite_begin_with(&c, "embedding", "weight,ids", weight, ids)) return NULL;
+    if (weight->ndim != 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D");
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_check_index_dtype(c.S, "embedding", ids)) return tgi_composite_end(&c, NULL);
+    tg_shape shape = tg_shape_of(ids);
+    if (shape.ndim == TG_MAX_DIMS) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "embedding", "ids has too many dims");
+        return tgi_composite_end(&c, NULL);
+    }
+    shape.dim[shape.ndim++] = weight->dim[1];
     tg_tensor *rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
     return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
 }
 
-tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+/* src must have the shape of t with the size of index at dim. */
+static bool tgi_check_index_add(tgi_thread *S, const tg_tensor *t, int dim, const tg_tensor *index,
+                                const tg_tensor *src)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
     for (int i = 0; i < t->ndim; ++i) {
-        int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
-        if (src->ndim == t->ndim && src->dim[i] == want) continue;
-        return tgi_no_tensor(tgi_fail(
-            S, TG_ERR_SHAPE, "index_add",
-            i == dim && src->ndim == t->ndim
-                ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
-                : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
-                  "at dim %lld of %d dims",
-            (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
-            i == dim && src->ndim == t->ndim ? dim : src->ndim));
+        const int64_t size = i == dim ? tgi_numel(index) : t->dim[i];
+        if (src->ndim == t->ndim && src->dim[i] == size) continue;
+        if (i == dim && src->ndim == t->ndim) {
+            return tgi_fail(S, TG_ERR_SHAPE, "index_add",
+                            "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for "
+                            "dim: %d",
+                            (long long)size, (long long)src->dim[i], dim);
+        }
+        return tgi_fail(S, TG_ERR_SHAPE, "index_add",
+                        "source tensor shape must match self tensor shape, excluding the specified dimension: size "
+                        "%lld at dim %d of %d dims",
+                        (long long)size, i, src->ndim);
     }
-    tgi_composite c;
-    if (!tgi_composite_begin(&c, "index_add")) return NULL;
-    return tgi_composite_end(&c,
-                             tg_scatter_add(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
+    return true;
 }
 
-/* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
+tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "index_add", "t,index,src", t, index, src)) return NULL;
+    if (!tgi_wrap_dim(c.S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(c.S, "index_add", index) ||
+        !tgi_check_index_add(c.S, t, dim, index, src)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    return tgi_composite_end(&c, tg_scatter_add(t, dim, tgi_expand_index(index, tgi_shape_of(t), dim), src));
+}
+
+/* ---- indexing by tensors: t[i, :, j] as one gather or scatter.  The indexed dims of t are taken as one dim, and the
+   index tensors become one index into it. ---- */
 
 typedef struct {
-    tg_tensor *t;           /* its dims in order; permuted, the indexed ones first, where they are no neighbours */
-    int order[TG_MAX_DIMS]; /* dim i of it is dim order[i] of the tensor indexed */
-    int first, indexed;     /* the indexed dims */
-    int64_t size;           /* their product */
-    tg_shape shape;         /* of the indices, broadcast */
-    tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
+    tg_tensor *t;           /* the user's, permuted so that the indexed dims come first if they are not adjacent */
+    int order[TG_MAX_DIMS]; /* dim i of t is dim order[i] of the user's tensor */
+    int first, indexed;     /* the indexed dims of t: first .. first + indexed - 1 */
+    int64_t size;           /* the product of their sizes */
+    tg_shape shape;         /* of the index tensors, broadcast */
+    tg_tensor *places;      /* [numel of shape]: row-major positions in the indexed dims taken as one */
 } tgi_indexing;
 
-/* The list of indices of the user; NULL stands for a whole dim. */
+/* Checks the user's list of indices, in which NULL stands for a whole dim. */
 static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *indices, int n)
 {
     if (!indices) return tgi_null_argument(S, op, "indices");
@@ -11506,7 +11529,7 @@ static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *i
 
 static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
 
-/* The dims that index, which may be NULL, stands for. */
+/* The number of dims that index stands for: a mask has its own, an index tensor or NULL one. */
 static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_mask(index) ? index->ndim : 1; }
 
 /* Whether indices[i] may index t at dim. */
@@ -11534,7 +11557,8 @@ static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, c
     return true;
 }
 
-/* What t's dims are indexed by, in at [t's dims], NULL for whole ones: i64, not negative, where t lives. */
+/* at [t's dims]: the index tensor of each dim, i64, not negative, on t's device; NULL for a whole dim.  A mask becomes
+   one index tensor for each of its dims. */
 static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
                                tg_tensor **at)
 {
@@ -11561,7 +11585,7 @@ static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_t
     return true;
 }
 
-/* The shape to which the n indices at dims broadcast. */
+/* The shape to which the index tensors at[dims[0..n)] broadcast. */
 static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at, const int *dims, int n,
                             tg_shape *shape)
 {
@@ -11571,7 +11595,7 @@ static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at,
     *shape = TG_SCALAR;
     for (int i = 0; i < n; ++i) {
         const tg_tensor *index = at[dims[i]];
-        while (shape->ndim < index->ndim) { /* a 1 in front */
+        while (shape->ndim < index->ndim) { /* prepends a dim of size 1 */
             for (int k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
             shape->dim[0] = 1;
         }
@@ -11589,18 +11613,19 @@ static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at,
                     "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
 }
 
-/* In a composite: makes x of t and its indices. */
+/* Fills in x.  Called inside a composite. */
 static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
                             tgi_indexing *x)
 {
     tg_tensor *at[TG_MAX_DIMS] = {NULL};
-    int i, dims = 0;
-    for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
+    int dims = 0;
+    for (int i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
     if (dims > t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
     }
     if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
-    for (i = x->indexed = 0; i < t->ndim; ++i) {
+    x->indexed = 0;
+    for (int i = 0; i < t->ndim; ++i) {
         if (at[i]) x->order[x->indexed++] = i;
     }
     if (x->indexed == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "at least one index must be provided");
@@ -11611,23 +11636,23 @@ static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tens
     }
     x->places = at[x->order[0]];
     x->size = t->dim[x->order[0]];
-    for (i = 1; i < x->indexed; ++i) {
+    for (int i = 1; i < x->indexed; ++i) {
         x->size *= t->dim[x->order[i]];
         x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
     }
     x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
-    bool neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
-    x->first = neighbours ? x->order[0] : 0;
-    int rest;
-    for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
-        if (neighbours) x->order[i] = i;
+    const bool adjacent = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
+    x->first = adjacent ? x->order[0] : 0;
+    for (int i = 0, rest = x->indexed; i < t->ndim; ++i) {
+        if (adjacent)
+            x->order[i] = i;
         else if (!at[i]) x->order[rest++] = i;
     }
     x->t = tgi_permute(t, x->order);
     return x->places && x->t;
 }
 
-/* t's shape with the indexed dims replaced: by their product, and then by the dims of the indices. */
+/* The shape of x->t with the indexed dims replaced by those of `middle`: [size], or the shape of the indices. */
 static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
 {
     tg_shape shape = tg_make_shape(x->first, x->t->dim);
@@ -11638,24 +11663,18 @@ static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
 
 tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *y = NULL;
-    if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
-        !tgi_composite_begin(&c, "index")) {
-        return NULL;
-    }
     tgi_indexing x;
-    if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
-        tg_shape flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
-        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_expand_index(x.places, flat, x.first),
-                          TGI_INDEX_OUT_OF_BOUNDS);
-        y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
-    }
-    return tgi_composite_end(&c, y);
+    if (!tgi_composite_begin_with(&c, "index", "t", t)) return NULL;
+    if (!tgi_check_indices(c.S, "index", indices, n) || !tgi_indexing_of(c.S, "index", t, indices, n, &x))
+        return tgi_composite_end(&c, NULL);
+    const tg_shape flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
+    tg_tensor *places = tgi_expand_index(x.places, flat, x.first);
+    tg_tensor *y = tgi_gather_op(tg_reshape(x.t, flat), x.first, places, TGI_INDEX_OUT_OF_BOUNDS);
+    return tgi_composite_end(&c, tg_reshape(y, tgi_indexed_shape(&x, x.shape)));
 }
 
-/* values may be written to what an index of this shape picks. */
+/* values must have t's dtype and broadcast to shape, that of the elements to write. */
 static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
 {
     int lead = shape.ndim - values->ndim;
@@ -11673,10 +11692,10 @@ static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor 
                             tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
 }
 
-/* In a composite: values written or added to a copy of t, of which x is the indexing, or to t.  In place is through a
-   view of t with the indexed dims as one, or by way of a copy where t's layout has no such view. */
-static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
-                             bool accumulate)
+/* Writes or adds values to a copy of t or, in place, to t, whose indexing is x.  In place it writes through a view of t
+   with the indexed dims as one dim; if t's layout has no such view, it writes to a copy and copies that back. */
+static tg_tensor *tgi_index_write(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
+                                  bool accumulate)
 {
     const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
     tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
@@ -11701,18 +11720,18 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *y = NULL;
     if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
         !tgi_composite_begin(&c, op)) {
         return NULL;
     }
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
-    tgi_call write;
+    tg_tensor *y = NULL;
+    tgi_call write; /* only to check that t may be written */
     tgi_indexing x;
     if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
         (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
         tgi_indexing_of(S, op, t, indices, n, &x)) {
-        y = tgi_put_at(S, &x, in_place, t, values, accumulate);
+        y = tgi_index_write(S, &x, in_place, t, values, accumulate);
     }
     return tgi_composite_end(&c, y);
 }
@@ -11729,17 +11748,16 @@ tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tens
 
 tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "masked_select", "t,mask", t, mask)) return NULL;
     if (mask->dtype != TG_BOOL) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask"));
+        tgi_fail(c.S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
+        return tgi_composite_end(&c, NULL);
     }
     tg_tensor *in[2];
     in[0] = t, in[1] = mask;
-    tg_shape shape = tg_make_shape(t->ndim, t->dim);
-    if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
-    tgi_composite c;
-    if (!tgi_composite_begin(&c, "masked_select")) return NULL;
+    tg_shape shape = tg_shape_of(t);
+    if (!tgi_broadcast(c.S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return tgi_composite_end(&c, NULL);
     t = tg_expand(t, shape), mask = tg_expand(mask, shape);
     if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
     return tgi_composite_end(&c, mask ? tg_index(t, &mask, 1) : NULL);
@@ -11747,24 +11765,24 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 
 tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
     tgi_composite c;
-    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_composite_begin(&c, "one_hot")) return NULL;
-    if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
+    if (!tgi_composite_begin_with(&c, "one_hot", "ids", ids)) return NULL;
+    if (!tgi_check_index_dtype(c.S, "one_hot", ids)) return tgi_composite_end(&c, NULL);
+    if (classes < 0 && tgi_numel(ids) > 0) { /* the largest id + 1: this waits for the device */
         tg_tensor *most = tg_max(ids);
         if (!most) return tgi_composite_end(&c, NULL);
         classes = tgi_wrap_add(tg_item_i64(most), 1);
     } else if (classes <= 0 && tgi_numel(ids) == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
         return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
+    if (!tgi_check_index_values(c.S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
     tg_tensor *range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
     tg_tensor *y = tg_eq(tg_unsqueeze(ids, -1), range);
     return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
 }
 
+/* -> [count, t's dims] i64: the kernel runs twice, first to count. */
 tg_tensor *tg_nonzero(tg_tensor *t)
 {
     tgi_call c;
@@ -11781,10 +11799,10 @@ tg_tensor *tg_nonzero(tg_tensor *t)
 
 /* -------- @@SORT -------------------------------------------------------------------------------------------------- */
 
-/* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
+/* ---- max, argmax, cumsum, sort, topk: kernels that run over rows along dim ---- */
 
-/* One output that keeps t's dims but has size 1 along dim. */
-static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
+/* An output with t's shape, but size 1 at dim. */
+static tg_tensor *tgi_output_keepdim(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
 {
     int64_t dims[TG_MAX_DIMS] = {0};
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
@@ -11792,7 +11810,7 @@ static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_d
     return tgi_output(c, t->ndim, dims, dtype);
 }
 
-/* Takes the size-1 dim out of a fresh tensor. */
+/* Removes dim, of size 1, from a new output. */
 static void tgi_drop_dim(tg_tensor *t, int dim)
 {
     if (t->ndim == 0) return;
@@ -11803,11 +11821,11 @@ static void tgi_drop_dim(tg_tensor *t, int dim)
     t->ndim--;
 }
 
-/* values and indices of the extreme elements along dim; either may not be wanted */
+/* The largest or smallest elements along dim, and where they are.  Returns the values, and in *indices (if it is not
+   NULL) the indices; or, without `values`, the indices alone. */
 static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim,
                                   bool values, tg_tensor **indices)
 {
-    tg_tensor *y = NULL;
     if (indices) *indices = NULL;
     tgi_call c;
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
@@ -11818,10 +11836,9 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
                                                        : "argmin",
                                       dim));
     }
-    c.has_params = true;
-    c.params.dim = dim;
-    if (values) y = tgi_output_kept(&c, t, dim, (tg_dtype)t->dtype);
-    tg_tensor *at = !values || y ? tgi_output_kept(&c, t, dim, TG_I64) : NULL;
+    tgi_params(&c)->dim = dim;
+    tg_tensor *y = values ? tgi_output_keepdim(&c, t, dim, (tg_dtype)t->dtype) : NULL;
+    tg_tensor *at = !values || y ? tgi_output_keepdim(&c, t, dim, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
     tgi_rows r = tgi_rows_along(dim, 3, values ? y : at, at, t);
     if (!values) r.arg[0].data = NULL;
@@ -11837,7 +11854,7 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
     return y;
 }
 
-/* g [.., 1 at dim] to zeros at index */
+/* The rule of max_dim, min_dim and sort, whose output 1 is the index: g at index, 0 elsewhere. */
 static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *index = tgi_saved_tensor(step, -2);
@@ -11872,18 +11889,21 @@ tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim)
     return tgi_extreme_dim("argmin", TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, false, NULL);
 }
 
+static bool tgi_cumsum_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_rows r = tgi_rows_along(c->params.dim, 2, y, c->in[0], NULL);
+    return c->backend->cumsum(c->S, &r);
+}
+
 tg_tensor *tg_cumsum(tg_tensor *t, int dim)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
-    c.has_params = true;
-    c.params.dim = dim;
-    tg_tensor *y = tgi_output_like(&c, t, tgi_sum_dtype(t));
-    if (!y) return NULL;
-    tgi_rows r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_op_end(&c, c.backend->cumsum(c.S, &r));
+    tgi_params(&c)->dim = dim;
+    return tgi_run(&c, tgi_shape_of(t), tgi_sum_dtype(t), tgi_cumsum_kernel);
 }
 
+/* The reverse running sum of g. */
 static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
 {
     int dim = step->params->dim;
@@ -11895,8 +11915,7 @@ tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
     if (indices) *indices = NULL;
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
-    c.has_params = true;
-    c.params.dim = dim;
+    tgi_params(&c)->dim = dim;
     tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     tg_tensor *at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
@@ -11912,18 +11931,17 @@ static bool tgi_rule_sort(tgi_step *step, tg_tensor *g) { return tgi_index_rule(
 
 tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices)
 {
-    tgi_thread *S = tgi_self();
-    tg_tensor *at = NULL;
     if (indices) *indices = NULL;
-    if (!tgi_argument(S, "topk", "t", t)) return NULL;
-    if (!tgi_wrap_dim(S, "topk", t->ndim, &dim)) return NULL;
-    if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"));
-    }
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "topk")) return NULL;
+    if (!tgi_composite_begin_with(&c, "topk", "t", t)) return NULL;
+    if (!tgi_wrap_dim(c.S, "topk", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
+    if (k < 0 || k > tgi_size_along(t, dim)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "topk", "selected index k out of range");
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *at = NULL;
     tg_tensor *y = tg_sort(t, dim, largest, &at);
-    if (t->ndim) {
+    if (t->ndim) { /* clones, so that the other elements are freed */
         y = tg_clone(tg_narrow(y, dim, 0, k));
         at = tg_clone(tg_narrow(at, dim, 0, k));
     }
@@ -11933,26 +11951,28 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
 
 /* -------- @@NORM -------------------------------------------------------------------------------------------------- */
 
-/* ---- softmax ---- */
+/* ---- softmax: y = exp(x) / sum(exp(x)) along dim, and its logarithm ---- */
+
+static bool tgi_softmax_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_rows r = tgi_rows_along(c->params.dim, 2, y, c->in[0], NULL);
+    return c->backend->softmax(c->S, c->params.flag != 0, &r);
+}
 
 static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
         return NULL;
-    c.has_params = true;
-    c.params.dim = dim;
-    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    tgi_rows r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_op_end(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
+    tgi_params(&c)->dim = dim;
+    c.params.flag = op == TGI_OP_log_softmax;
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_softmax_kernel);
 }
 
 tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
 tg_tensor *tg_log_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_log_softmax, t, dim); }
 
-/* One kernel instead of four passes, where no graph of the gradient is wanted; tests hold it equal to the composed
-   rule. */
+/* The rules below in one kernel instead of four, for a backward that records no graph (create_graph off). */
 static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
@@ -11961,6 +11981,7 @@ static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
     return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_set_input_grad(step, 0, dx);
 }
 
+/* y (g - sum(g y)) */
 static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1);
@@ -11969,6 +11990,7 @@ static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(y, tg_sub(g, gy)));
 }
 
+/* g - exp(y) sum(g) */
 static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1);
@@ -11976,83 +11998,82 @@ static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->params->dim, true))));
 }
 
-/* ---- normalisation: one op makes (x - mean) / sqrt(variance + eps) of rows; weight and bias are ordinary ops ---- */
+/* ---- layer_norm and rms_norm: the op normalize computes y = (x - mean) rstd; weight and bias are other ops ---- */
 
-/* x [outer.., inner..] -> y like x, rstd [outer.., 1..].  params: i inner dims, flag rms, s eps */
+/* Rows of the inner dims, `size` elements each, of n contiguous tensors like x [outer.., inner..]; an argument that has
+   one number for each row, like rstd, is passed in the same way. */
+static tgi_rows tgi_rows_inner(const tg_tensor *x, int inner, int n, const tg_tensor *const *arg)
+{
+    tgi_rows r;
+    r.ndim = x->ndim - inner;
+    r.length = tgi_reduced_count(x->dim + r.ndim, inner, (1 << inner) - 1);
+    r.nargs = n;
+    for (int i = 0; i < n; ++i) {
+        r.arg[i] = tgi_operand_of(arg[i]);
+        r.step[i] = 1;
+    }
+    memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
+    return r;
+}
+
+/* x [outer.., inner..], contiguous -> y like x, and rstd [outer.., 1..] = 1 / sqrt(variance + eps), which is saved for
+   backward.  For rms: y = x rstd with rstd = 1 / sqrt(mean(x^2) + eps).  params: i inner dims, flag rms, s eps */
 static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
 {
     tgi_call c;
-    int64_t size = 1;
     if (!tgi_op_begin1(&c, TGI_OP_normalize, x)) return NULL;
-    c.has_params = true;
-    c.params.i = inner;
+    tgi_params(&c)->i = inner;
     c.params.flag = rms;
     c.params.s = eps;
-    int64_t dims[TG_MAX_DIMS];
-    for (int i = 0; i < x->ndim; ++i) {
-        dims[i] = i < x->ndim - inner ? x->dim[i] : 1;
-        if (i >= x->ndim - inner) size *= x->dim[i];
-    }
+    tg_shape kept = tg_shape_of(x);
+    for (int i = x->ndim - inner; i < x->ndim; ++i) kept.dim[i] = 1;
     tg_tensor *y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
-    tg_tensor *rstd = y ? tgi_output(&c, x->ndim, dims, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
+    tg_tensor *rstd = y ? tgi_output(&c, x->ndim, kept.dim, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
     if (!rstd) return tgi_op_end(&c, false);
-    tgi_rows r;
-    r.ndim = x->ndim - inner; /* x and y are contiguous: the inner dims are one row */
-    r.length = size;
-    r.nargs = 3;
-    r.arg[0] = tgi_operand_of(y);
-    r.arg[1] = tgi_operand_of(rstd);
-    r.arg[2] = tgi_operand_of(x);
-    r.step[0] = r.step[1] = r.step[2] = 1;
-    memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
+    const tg_tensor *arg[3];
+    arg[0] = y, arg[1] = rstd, arg[2] = x;
+    const tgi_rows r = tgi_rows_inner(x, inner, 3, arg);
     if (!tgi_op_end(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
     tg_drop(rstd);
     return y;
 }
 
-/* dx from g of y alone, in one kernel. */
+/* dx of the rule below from g of y alone, in one kernel. */
 static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y, tg_tensor *rstd)
 {
     tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
-    int inner = (int)step->params->i;
     g = tg_contiguous(g);
     if (!dx || !g) return NULL;
-    tgi_rows r;
-    r.ndim = y->ndim - inner;
-    r.length = tgi_reduced_count(y->dim + r.ndim, inner, (1 << inner) - 1);
-    r.nargs = 4;
-    r.arg[0] = tgi_operand_of(dx);
-    r.arg[1] = tgi_operand_of(g);
-    r.arg[2] = tgi_operand_of(y);
-    r.arg[3] = tgi_operand_of(rstd);
-    r.step[0] = r.step[1] = r.step[2] = r.step[3] = 1;
-    memcpy(r.dim, y->dim, sizeof(int64_t) * (size_t)r.ndim);
+    const tg_tensor *arg[4];
+    arg[0] = dx, arg[1] = g, arg[2] = y, arg[3] = rstd;
+    const tgi_rows r = tgi_rows_inner(y, (int)step->params->i, 4, arg);
     return y->storage->backend->layer_norm_backward(step->S, step->params->flag != 0, &r) ? dx : NULL;
 }
 
-/* y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms; rstd: g (-rstd^2 y / n) */
+/* From g of y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms.  From g of rstd, which gradients of gradients
+   use: g (-rstd^2 y / n).  Means over the n inner elements. */
 static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2);
-    int inner = (int)step->params->i;
-    tg_shape dims = TG_SCALAR;
-    int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
-    for (int i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
-    tg_tensor *dx;
+    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx;
     if (step->S->grad_off) {
         dx = tgi_normalize_fused(step, g, y, rstd);
     } else {
+        tg_shape dims = TG_SCALAR;
+        for (int i = y->ndim - (int)step->params->i; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
         dx = tg_sub(g, tg_mul(y, tg_mean_dims(tg_mul(g, y), dims, true)));
         if (!step->params->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
         dx = tg_mul(rstd, dx);
     }
-    if (step->received & 2) { /* a gradient of the gradient comes through rstd, too */
+    if (step->received & 2) { /* output 1, rstd, has a gradient */
+        const int inner = (int)step->params->i;
+        const int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
         tg_tensor *more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
         dx = tg_add(dx, more);
     }
     return tgi_set_input_grad(step, 0, dx);
 }
 
+/* w (weight or bias, or NULL) must have the shape of x's inner dims. */
 static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w,
                                  const char *name)
 {
@@ -12071,13 +12092,11 @@ static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor 
 
 tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "layer_norm", "x,weight,bias", 1, x, weight, bias, NULL)) return NULL;
     tgi_composite c;
-    if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
-        !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") ||
-        !tgi_composite_begin(&c, "layer_norm")) {
-        return NULL;
+    if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+    if (!tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, weight, "weight") ||
+        !tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, bias, "bias")) {
+        return tgi_composite_end(&c, NULL);
     }
     tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
     if (weight) y = tg_mul(y, weight);
@@ -12087,12 +12106,10 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
 
 tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "rms_norm", "x,weight", 1, x, weight, NULL, NULL)) return NULL;
     tgi_composite c;
-    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") ||
-        !tgi_composite_begin(&c, "rms_norm"))
-        return NULL;
+    if (!tgi_composite_begin_with(&c, "rms_norm", "x,weight?", x, weight)) return NULL;
+    if (!tgi_check_normalized(c.S, "rms_norm", x, normalized_ndim, weight, "weight"))
+        return tgi_composite_end(&c, NULL);
     tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
     if (weight) y = tg_mul(y, weight);
     return tgi_composite_end(&c, y);
