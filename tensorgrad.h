@@ -12119,7 +12119,8 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
 
 /* ---- matmul ---- */
 
-/* t over its batch dims alone.  Not a copy of the struct: other threads may be changing a shared tensor's counts. */
+/* A tensor struct that has only the batch dims of t, to broadcast them; it is in no scope and owns nothing.  The struct
+   is not copied, since other threads may change the reference counts of a shared tensor at the same time. */
 static tg_tensor tgi_batch_of(const tg_tensor *t)
 {
     tg_tensor batch;
@@ -12147,9 +12148,9 @@ tg_status tg_set_matmul_precision(tg_precision precision)
 
 tg_precision tg_matmul_precision(void) { return tgi_self()->precision; }
 
-/* The operands of a product have one dtype, and it is not bool. */
-static bool tgi_multiplies(tgi_thread *S, const char *op, const char *a_name, const tg_tensor *a, const char *b_name,
-                           const tg_tensor *b)
+/* The operands of a product must have the same dtype, which must not be bool. */
+static bool tgi_check_product_dtypes(tgi_thread *S, const char *op, const char *a_name, const tg_tensor *a,
+                                     const char *b_name, const tg_tensor *b)
 {
     if (a->dtype == b->dtype && a->dtype == TG_BOOL)
         return tgi_fail(S, TG_ERR_DTYPE, op, "bool tensors cannot be multiplied\ntg_to_dtype makes numbers of them");
@@ -12168,9 +12169,11 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
     tgi_call c;
     if (!tgi_op_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
-    if (!tgi_multiplies(c.S, "matmul", "a", a, "b", b)) return NULL;
+    if (!tgi_check_product_dtypes(c.S, "matmul", "a", a, "b", b)) return NULL;
     tgi_gemm gemm;
-    gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
+    gemm.m = a->dim[a->ndim - 2];
+    gemm.k = a->dim[a->ndim - 1];
+    gemm.n = b->dim[b->ndim - 1];
     if (gemm.k != b->dim[b->ndim - 2]) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
                                       "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
@@ -12199,6 +12202,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     return tgi_op_end(&c, c.backend->gemm(c.S, &gemm));
 }
 
+/* a: g b^T, b: a^T g; the dims that were broadcast are summed by tgi_set_input_grad */
 static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
@@ -12206,14 +12210,14 @@ static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
            (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
 }
 
-/* x [.., m, k] with a plain matrix [k, n]: one product of [.. m, k], rather than one for each of .. */
+/* x [.., m, k] times matrix [k, n]: one product with all rows of x, not one for each of its matrices */
 static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
 {
     tg_shape shape = tg_shape_of(x);
     if (!matrix) return NULL;
     shape.dim[shape.ndim - 1] = matrix->dim[1];
     if (x->dim[x->ndim - 1] != matrix->dim[0])
-        return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* says what is wrong */
+        return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* records the error */
     return tg_reshape(tgi_batched_matmul(tg_flatten(x, 0, -2), matrix), shape);
 }
 
@@ -12229,7 +12233,7 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     const bool row = a->ndim == 1, column = b->ndim == 1;
     if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
     tgi_composite c;
-    if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
+    if (!tgi_check_product_dtypes(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
     tg_tensor *y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
@@ -12238,34 +12242,38 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     return tgi_composite_end(&c, y);
 }
 
-/* A product whose operands must have just these numbers of dims. */
-static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
+/* The operands of mm, bmm, mv and dot must have these numbers of dims. */
+static bool tgi_check_product_shapes(tgi_thread *S, const char *op, const tg_tensor *a, const tg_tensor *b, int a_ndim,
+                                     int b_ndim)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_arguments(S, op, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != a_ndim || b->ndim != b_ndim) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op,
-                                      a_ndim == b_ndim
-                                          ? "%dD tensors expected, but got %dD and %dD tensors"
-                                          : "a %dD tensor and a vector expected, but got %dD and %dD tensors",
-                                      a_ndim, a->ndim, b->ndim));
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        a_ndim == b_ndim ? "%dD tensors expected, but got %dD and %dD tensors"
+                                         : "a %dD tensor and a vector expected, but got %dD and %dD tensors",
+                        a_ndim, a->ndim, b->ndim);
     }
     if (a_ndim == 1 && a->dim[0] != b->dim[0]) {
-        return tgi_no_tensor(tgi_fail(
+        return tgi_fail(
             S, TG_ERR_SHAPE, op,
             "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
             "but got %lld and %lld elements respectively",
-            (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0], (long long)b->dim[0]));
+            (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0], (long long)b->dim[0]);
     }
     if (a_ndim == 3 && (a->dim[0] != b->dim[0] || a->dim[2] != b->dim[1])) {
-        return tgi_no_tensor(tgi_fail(
+        return tgi_fail(
             S, TG_ERR_SHAPE, op,
             "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
-            (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]));
+            (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
     }
+    return true;
+}
+
+static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
+{
     tgi_composite c;
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    return tgi_composite_end(&c, tg_matmul(a, b));
+    if (!tgi_composite_begin_with(&c, op, "a,b", a, b)) return NULL;
+    const bool ok = tgi_check_product_shapes(c.S, op, a, b, a_ndim, b_ndim);
+    return tgi_composite_end(&c, ok ? tg_matmul(a, b) : NULL);
 }
 
 tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mm", a, b, 2, 2); }
@@ -12275,328 +12283,341 @@ tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("dot", 
 
 tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_arguments(S, "outer", "a,b", 2, a, b, NULL, NULL)) return NULL;
-    if (a->ndim != 1 || b->ndim != 1) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim));
-    }
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "outer")) return NULL;
+    if (!tgi_composite_begin_with(&c, "outer", "a,b", a, b)) return NULL;
+    if (a->ndim != 1 || b->ndim != 1) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim);
+        return tgi_composite_end(&c, NULL);
+    }
     return tgi_composite_end(&c, tg_mul(tg_unsqueeze(a, 1), b));
 }
 
+/* x [.., in], weight [out, in], bias [out] or NULL -> [.., out]; weight [in] -> [..] */
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "linear", "x,weight,bias", 2, x, weight, bias, NULL)) return NULL;
-    if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_SHAPE, "linear",
-                     "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
-                     tgi_shape_text(x).text, tgi_shape_text(weight).text));
-    }
     tgi_composite c;
-    if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_composite_begin(&c, "linear")) return NULL;
+    if (!tgi_composite_begin_with(&c, "linear", "x,weight,bias?", x, weight, bias)) return NULL;
+    if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "linear",
+                 "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
+                 tgi_shape_text(x).text, tgi_shape_text(weight).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_check_product_dtypes(c.S, "linear", "x", x, "weight", weight)) return tgi_composite_end(&c, NULL);
     tg_tensor *y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
     if (bias) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
 }
 
+/* beta c + alpha a b, with a [m, k], b [k, n] and c broadcast to [m, n] */
 tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "addmm", "c,a,b", 3, c, a, b, NULL)) return NULL;
     tgi_composite inner;
-    if (!tgi_composite_begin(&inner, "addmm")) return NULL;
+    if (!tgi_composite_begin_with(&inner, "addmm", "c,a,b", c, a, b)) return NULL;
     tg_tensor *y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
-    if (y && beta == 0) c = tg_zeros_like(c); /* its NaN must not count */
+    if (y && beta == 0) c = tg_zeros_like(c); /* NaN in c must not reach the result */
     if (y && beta != 1 && beta != 0) c = tg_mul_scalar(c, beta);
-    if (y && c) c = tg_expand(c, tg_make_shape(y->ndim, y->dim));
+    if (y && c) c = tg_expand(c, tgi_shape_of(y));
     return tgi_composite_end(&inner, tg_add(c, y));
 }
 
-/* ---- einsum: two operands at a time, as one batched product ---- */
+/* ---- einsum: the operands are contracted from left to right, two at a time, each time as one batched product.  Every
+   dim has a label: 0-25 for a-z, 26-51 for A-Z, and 52-59 for the dims of "...", which are aligned to the right. ---- */
 
-/* a-z, A-Z, and eight nameless ones for the dims of "...", counted from the right. */
-enum { TGI_NAMED_LETTERS = 52, TGI_LETTERS = TGI_NAMED_LETTERS + TG_MAX_DIMS };
+enum { TGI_NAMED_LABELS = 52, TGI_LABELS = TGI_NAMED_LABELS + TG_MAX_DIMS };
 
-static int tgi_letter(char ch)
+static const char tgi_subscripts[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........"; /* of each label */
+
+typedef struct {
+    int n, label[TG_MAX_DIMS];
+} tgi_labels;
+typedef struct {
+    tg_tensor *t;
+    tgi_labels dims;
+} tgi_einsum_operand;
+
+static int tgi_label_of(char subscript)
 {
-    return ch >= 'a' && ch <= 'z' ? ch - 'a' : ch >= 'A' && ch <= 'Z' ? ch - 'A' + 26 : -1;
+    const char *p = subscript && subscript != '.' ? strchr(tgi_subscripts, subscript) : NULL;
+    return p ? (int)(p - tgi_subscripts) : -1;
 }
 
 static bool tgi_is_ellipsis(const char *p, const char *end) { return end - p >= 3 && memcmp(p, "...", 3) == 0; }
 
-/* A tensor whose dims carry letters. */
-typedef struct { tg_tensor *t; int n, letter[TG_MAX_DIMS]; } tgi_lettered;
-
-static bool tgi_has_letter(const tgi_lettered *x, int letter)
+/* Where a label is in the list; -1 if it is not. */
+static int tgi_find_label(const tgi_labels *list, int label)
 {
-    for (int i = 0; i < x->n; ++i) {
-        if (x->letter[i] == letter) return true;
+    for (int i = 0; i < list->n; ++i) {
+        if (list->label[i] == label) return i;
     }
-    return false;
+    return -1;
 }
 
-static bool tgi_remove_letter(tgi_lettered *x, int k)
+static void tgi_remove_label(tgi_labels *list, int i)
 {
-    for (x->n--; k < x->n; ++k) x->letter[k] = x->letter[k + 1];
-    return x->t != NULL;
+    for (list->n--; i < list->n; ++i) list->label[i] = list->label[i + 1];
 }
 
-/* Reads one operand's letters; a repeated one means its diagonal. */
-static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_tensor *t, tgi_lettered *x,
-                             int64_t *size, int number)
+/* Reads the subscripts of operand `number`: x->dims gets a label for each dim of t. */
+static bool tgi_einsum_parse(tgi_thread *S, const char *text, size_t length, int number, tg_tensor *t,
+                             tgi_einsum_operand *x)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........";
-    int named = 0;
+    int named = 0, n = 0;
     bool ellipsis = false;
-    x->t = t;
-    x->n = 0;
-    for (size_t p = 0; p < length; ++p) named += tgi_letter(text[p]) >= 0;
+    for (size_t p = 0; p < length; ++p) named += tgi_label_of(text[p]) >= 0;
     for (size_t p = 0; p < length; ++p) {
-        int letter = tgi_letter(text[p]);
+        const int label = tgi_label_of(text[p]);
         if (text[p] == ' ') continue;
         if (text[p] == '.' && (ellipsis || !tgi_is_ellipsis(text + p, text + length))) {
             return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for operand %d %s", number,
                             ellipsis ? "for which an ellipsis was already found" : "that is not part of any ellipsis");
         }
-        if (text[p] == '.') { /* every dim that has no letter */
+        if (text[p] == '.') { /* stands for every dim that has no subscript of its own */
             ellipsis = true;
-            for (int k = t->ndim - named; k > 0 && x->n < TG_MAX_DIMS; --k) x->letter[x->n++] = TGI_LETTERS - k;
+            for (int k = t->ndim - named; k > 0 && n < TG_MAX_DIMS; --k) x->dims.label[n++] = TGI_LABELS - k;
             p += 2;
             continue;
         }
-        if (letter < 0) {
+        if (label < 0) {
             return tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
                             "einsum(): invalid subscript given at index %d in the equation string, "
                             "subscripts must be in [a-zA-Z]",
                             (int)p);
         }
-        if (x->n < TG_MAX_DIMS) x->letter[x->n] = letter;
-        x->n++;
+        if (n < TG_MAX_DIMS) x->dims.label[n] = label;
+        n++;
     }
-    if (x->n != t->ndim) {
-        return tgi_fail(S, TG_ERR_SHAPE, "einsum",
-                        "einsum(): the number of subscripts in the equation (%d) does not match the number "
-                        "of dimensions (%d) for operand %d",
-                        x->n, t->ndim, number);
-    }
-    for (int i = 0; i < x->n; ++i) {
-        int64_t *known = &size[x->letter[i]], n = t->dim[i];
+    x->t = t;
+    x->dims.n = n;
+    if (n == t->ndim) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, "einsum",
+                    "einsum(): the number of subscripts in the equation (%d) does not match the number "
+                    "of dimensions (%d) for operand %d",
+                    n, t->ndim, number);
+}
+
+/* Adds the sizes of operand `number` to size [TGI_LABELS], which has -1 for labels that have not occurred, and checks
+   that they agree.  A size of 1 broadcasts to that of another operand, but not within one. */
+static bool tgi_einsum_sizes(tgi_thread *S, const tgi_einsum_operand *x, int number, int64_t *size)
+{
+    const int *label = x->dims.label;
+    for (int i = 0; i < x->dims.n; ++i) {
+        const int64_t n = x->t->dim[i];
+        int64_t *known = &size[label[i]];
         for (int k = 0; k < i; ++k) {
-            if (x->letter[k] != x->letter[i] || t->dim[k] == n) continue;
+            if (label[k] != label[i] || x->t->dim[k] == n) continue;
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c is repeated for operand %d but the sizes don't match, %lld != %lld",
-                            letters[x->letter[i]], number, (long long)n, (long long)t->dim[k]);
+                            tgi_subscripts[label[i]], number, (long long)n, (long long)x->t->dim[k]);
         }
         if (*known >= 0 && *known != 1 && n != 1 && n != *known) {
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
                             "with previously seen size %lld",
-                            letters[x->letter[i]],
-                            (long long)n, number, (long long)*known);
+                            tgi_subscripts[label[i]], (long long)n, number, (long long)*known);
         }
         if (*known < 0 || *known == 1) *known = n;
     }
-    for (int i = 0; i < x->n; ++i) {
-        for (int k = i + 1; k < x->n; ++k) {
-            int letter = x->letter[i];
-            if (x->letter[k] != letter) continue;
-            x->t = tg_diagonal(x->t, 0, i, k); /* dims i and k go, the diagonal comes last */
-            if (!x->t) return false;
-            tgi_remove_letter(x, k);
-            tgi_remove_letter(x, i);
-            x->letter[x->n++] = letter;
-            i = -1;
-            break;
-        }
+    return true;
+}
+
+/* Replaces dims that have the same label by their diagonal. */
+static bool tgi_einsum_diagonals(tgi_einsum_operand *x)
+{
+    for (int i = 0; i < x->dims.n; ++i) {
+        const int label = x->dims.label[i];
+        int k = i + 1;
+        while (k < x->dims.n && x->dims.label[k] != label) ++k;
+        if (k == x->dims.n) continue;
+        x->t = tg_diagonal(x->t, 0, i, k); /* without dims i and k; the diagonal is the last dim */
+        if (!x->t) return false;
+        tgi_remove_label(&x->dims, k);
+        tgi_remove_label(&x->dims, i);
+        x->dims.label[x->dims.n++] = label;
+        i = -1; /* the dims have moved: start again */
     }
     return true;
 }
 
-/* Sums the dims away that neither the output nor a later operand has. */
-static bool tgi_sum_letters(tgi_lettered *x, const bool *kept, const tgi_lettered *other)
+/* Sums over the dims whose label is neither kept nor in other (which may be NULL). */
+static bool tgi_einsum_sum(tgi_einsum_operand *x, const bool *kept, const tgi_einsum_operand *other)
 {
-    for (int i = x->n - 1; i >= 0; --i) {
-        if (kept[x->letter[i]] || (other && tgi_has_letter(other, x->letter[i]))) continue;
+    for (int i = x->dims.n - 1; i >= 0; --i) {
+        const int label = x->dims.label[i];
+        if (kept[label] || (other && tgi_find_label(&other->dims, label) >= 0)) continue;
         x->t = tg_sum_dim(x->t, i, false);
-        if (!tgi_remove_letter(x, i)) return false;
+        tgi_remove_label(&x->dims, i);
+        if (!x->t) return false;
     }
     return true;
 }
 
-/* x as [batch, rows, columns] with the dims of each group in the order of the letters listed. */
-static tg_tensor *tgi_grouped(const tgi_lettered *x, const int *group[3], const int count[3], const int64_t *size)
+/* x as [batch, rows, columns]: the dims of each group of labels taken as one, after sizes of 1 are broadcast. */
+static tg_tensor *tgi_einsum_group(const tgi_einsum_operand *x, const tgi_labels *batch, const tgi_labels *rows,
+                                   const tgi_labels *columns, const int64_t *size)
 {
-    int n = 0;
-    int64_t dims[3] = {1, 1, 1};
-    tg_shape wide;
-    wide.ndim = 0;
-    int order[TG_MAX_DIMS], j;
+    const tgi_labels *group[3];
+    group[0] = batch, group[1] = rows, group[2] = columns;
+    int order[TG_MAX_DIMS];
+    tg_shape wide = TG_SCALAR;
     for (int k = 0; k < 3; ++k) {
-        for (int i = 0; i < count[k]; ++i) {
-            for (j = 0; j < x->n && x->letter[j] != group[k][i]; ++j) {}
-            wide.dim[wide.ndim++] = size[group[k][i]];
-            order[n++] = j;
+        for (int i = 0; i < group[k]->n; ++i) {
+            order[wide.ndim] = tgi_find_label(&x->dims, group[k]->label[i]);
+            wide.dim[wide.ndim++] = size[group[k]->label[i]];
         }
     }
     tg_tensor *t = tgi_permute(x->t, order);
-    t = t ? tg_expand(t, wide) : NULL; /* sizes of 1 broadcast */
+    t = t ? tg_expand(t, wide) : NULL;
     if (!t) return NULL;
-    for (int k = n = 0; k < 3; ++k) { /* products of sizes that a tensor has do not overflow */
-        for (int i = 0; i < count[k]; ++i) dims[k] *= wide.dim[n++];
+    int64_t dims[3] = {1, 1, 1}; /* these products cannot overflow, since t has them */
+    for (int k = 0; k < 3; ++k) {
+        for (int i = 0; i < group[k]->n; ++i) dims[k] *= size[group[k]->label[i]];
     }
     return tg_reshape(t, tg_make_shape(3, dims));
 }
 
-/* a times b over the letters that both have and nobody else wants. */
-static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kept, const int64_t *size)
+/* a := a times b, summed over the labels that both have and that are not kept:
+   [batch, left, both] x [batch, both, right] -> [batch, left, right] */
+static bool tgi_einsum_contract(tgi_einsum_operand *a, const tgi_einsum_operand *b, const bool *kept,
+                                const int64_t *size)
 {
-    int batch[TG_MAX_DIMS], left[TG_MAX_DIMS], both[TG_MAX_DIMS], nb = 0, nl = 0, nk = 0, nr = 0;
-    for (int i = 0; i < a->n; ++i) {
-        int letter = a->letter[i];
-        if (!tgi_has_letter(b, letter)) left[nl++] = letter;
-        else if (kept[letter]) batch[nb++] = letter;
-        else both[nk++] = letter;
+    tgi_labels batch, left, both, right;
+    batch.n = left.n = both.n = right.n = 0;
+    for (int i = 0; i < a->dims.n; ++i) {
+        const int label = a->dims.label[i];
+        tgi_labels *group = tgi_find_label(&b->dims, label) < 0 ? &left : kept[label] ? &batch : &both;
+        group->label[group->n++] = label;
     }
-    int right[TG_MAX_DIMS];
-    for (int i = 0; i < b->n; ++i) {
-        if (!tgi_has_letter(a, b->letter[i])) right[nr++] = b->letter[i];
+    for (int i = 0; i < b->dims.n; ++i) {
+        if (tgi_find_label(&a->dims, b->dims.label[i]) < 0) right.label[right.n++] = b->dims.label[i];
     }
-    if (nb + nl + nr > TG_MAX_DIMS)
+    if (batch.n + left.n + right.n > TG_MAX_DIMS)
         return tgi_fail(tgi_self(), TG_ERR_SHAPE, "einsum", "a product has more than 8 dims");
-    const int *ga[3];
-    int ca[3];
-    ga[0] = batch, ga[1] = left, ga[2] = both, ca[0] = nb, ca[1] = nl, ca[2] = nk;
-    const int *gb[3];
-    int cb[3];
-    gb[0] = batch, gb[1] = both, gb[2] = right, cb[0] = nb, cb[1] = nk, cb[2] = nr;
-    a->t = tgi_batched_matmul(tgi_grouped(a, ga, ca, size), tgi_grouped(b, gb, cb, size));
-    a->n = 0;
-    for (int i = 0; i < nb; ++i) a->letter[a->n++] = batch[i];
-    for (int i = 0; i < nl; ++i) a->letter[a->n++] = left[i];
-    for (int i = 0; i < nr; ++i) a->letter[a->n++] = right[i];
+    tg_tensor *columns = tgi_einsum_group(b, &batch, &both, &right, size);
+    a->t = tgi_batched_matmul(tgi_einsum_group(a, &batch, &left, &both, size), columns);
+    a->dims = batch;
+    for (int i = 0; i < left.n; ++i) a->dims.label[a->dims.n++] = left.label[i];
+    for (int i = 0; i < right.n; ++i) a->dims.label[a->dims.n++] = right.label[i];
     tg_shape shape;
-    shape.ndim = a->n;
-    for (int i = 0; i < a->n; ++i) shape.dim[i] = size[a->letter[i]];
+    shape.ndim = a->dims.n;
+    for (int i = 0; i < a->dims.n; ++i) shape.dim[i] = size[a->dims.label[i]];
     a->t = a->t ? tg_reshape(a->t, shape) : NULL;
     return a->t != NULL;
 }
 
-static bool tgi_add_letter(tgi_thread *S, int letter, int *letters, int *n)
+static bool tgi_einsum_add_output(tgi_thread *S, int label, tgi_labels *output)
 {
-    if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
-    letters[(*n)++] = letter;
+    if (output->n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
+    output->label[output->n++] = label;
     return true;
 }
 
-/* The letters of "...", outermost first. */
-static bool tgi_ellipsis_letters(tgi_thread *S, int *letters, int *n, const int64_t *size)
+/* Appends the labels of "...", outermost first. */
+static bool tgi_einsum_add_ellipsis(tgi_thread *S, tgi_labels *output, const int64_t *size)
 {
-    for (int i = TGI_NAMED_LETTERS; i < TGI_LETTERS; ++i) {
-        if (size[i] >= 0 && !tgi_add_letter(S, i, letters, n)) return false;
+    for (int i = TGI_NAMED_LABELS; i < TGI_LABELS; ++i) {
+        if (size[i] >= 0 && !tgi_einsum_add_output(S, i, output)) return false;
     }
     return true;
 }
 
-/* The letters of the output: what stands after ->, or "..." and those that occur once, in alphabetical order (upper
-   case first). */
-static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n,
-                               const int64_t *size)
+/* The output's labels from the text after "->". */
+static bool tgi_einsum_parse_output(tgi_thread *S, const char *text, tgi_labels *output, const int64_t *size)
 {
-    int times[TGI_LETTERS];
     bool ellipsis = false;
-    memset(times, 0, sizeof times);
-    bool seen[TGI_LETTERS];
-    memset(seen, 0, sizeof seen);
-    *n = 0;
-    if (arrow) {
-        for (const char *p = arrow + 2; *p; ++p) {
-            int letter = tgi_letter(*p);
-            if (*p == ' ') continue;
-            if (*p == '.' && (ellipsis || !tgi_is_ellipsis(p, p + strlen(p)))) {
-                return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for output %s",
-                                ellipsis ? "but an ellipsis (...) was already found"
-                                         : "that is not part of any ellipsis (...)");
-            }
-            if (*p == '.') {
-                ellipsis = true;
-                if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
-                p += 2;
-                continue;
-            }
-            if (letter < 0 || size[letter] < 0 || seen[letter]) {
-                return tgi_fail(
-                    S, TG_ERR_ARGUMENT, "einsum",
-                    letter >= 0 && seen[letter]
-                        ? "einsum(): output subscript %c appears more than once in the output"
-                        : "einsum(): output subscript %c does not appear in the equation for any input operand",
-                    *p);
-            }
-            seen[letter] = true;
-            if (!tgi_add_letter(S, letter, letters, n)) return false;
+    for (const char *p = text; *p; ++p) {
+        const int label = tgi_label_of(*p);
+        if (*p == ' ') continue;
+        if (*p == '.' && (ellipsis || !tgi_is_ellipsis(p, p + strlen(p)))) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for output %s",
+                            ellipsis ? "but an ellipsis (...) was already found"
+                                     : "that is not part of any ellipsis (...)");
         }
-        return true;
-    }
-    for (const char *p = equation; *p; ++p) {
-        if (tgi_letter(*p) >= 0) times[tgi_letter(*p)]++;
-    }
-    if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
-    for (int i = 0; i < TGI_NAMED_LETTERS; ++i) {
-        int letter = (i + 26) % TGI_NAMED_LETTERS;
-        if (times[letter] == 1 && !tgi_add_letter(S, letter, letters, n)) return false;
+        if (*p == '.') {
+            ellipsis = true;
+            if (!tgi_einsum_add_ellipsis(S, output, size)) return false;
+            p += 2;
+            continue;
+        }
+        const bool repeated = label >= 0 && tgi_find_label(output, label) >= 0;
+        if (label < 0 || size[label] < 0 || repeated) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
+                            repeated
+                                ? "einsum(): output subscript %c appears more than once in the output"
+                                : "einsum(): output subscript %c does not appear in the equation for any input operand",
+                            *p);
+        }
+        if (!tgi_einsum_add_output(S, label, output)) return false;
     }
     return true;
+}
+
+/* The output's labels without "->": those of "...", then the subscripts that occur once, A-Z before a-z. */
+static bool tgi_einsum_implicit_output(tgi_thread *S, const char *equation, tgi_labels *output, const int64_t *size)
+{
+    int times[TGI_NAMED_LABELS] = {0};
+    for (const char *p = equation; *p; ++p) {
+        if (tgi_label_of(*p) >= 0) times[tgi_label_of(*p)]++;
+    }
+    if (!tgi_einsum_add_ellipsis(S, output, size)) return false;
+    for (int i = 0; i < TGI_NAMED_LABELS; ++i) {
+        const int label = (i + 26) % TGI_NAMED_LABELS;
+        if (times[label] == 1 && !tgi_einsum_add_output(S, label, output)) return false;
+    }
+    return true;
+}
+
+/* kept [TGI_LABELS]: whether the output or an operand in the text from p to end has the label. */
+static void tgi_einsum_kept(const tgi_labels *output, const char *p, const char *end, bool *kept)
+{
+    memset(kept, 0, TGI_LABELS * sizeof *kept);
+    for (int i = 0; i < output->n; ++i) kept[output->label[i]] = true;
+    for (; p < end; ++p) {
+        if (tgi_label_of(*p) >= 0) kept[tgi_label_of(*p)] = true;
+        for (int i = TGI_NAMED_LABELS; *p == '.' && i < TGI_LABELS; ++i) kept[i] = true;
+    }
 }
 
 static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *const *tensors, int n)
 {
-    const char *arrow = strstr(equation, "->"), *p = equation, *last = arrow ? arrow : equation + strlen(equation);
-    int64_t size[TGI_LETTERS];
-    for (int i = 0; i < TGI_LETTERS; ++i) size[i] = -1;
-    tgi_lettered next;
-    for (int i = 0; i < n; ++i) { /* sizes first: an operand of size 1 broadcasts to a later one */
-        size_t length = strcspn(p, ",");
-        if (p + length > last) length = (size_t)(last - p);
-        if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
+    const char *arrow = strstr(equation, "->"), *p = equation, *end = arrow ? arrow : equation + strlen(equation);
+    int64_t size[TGI_LABELS];
+    for (int i = 0; i < TGI_LABELS; ++i) size[i] = -1;
+    tgi_einsum_operand next;
+    for (int i = 0; i < n; ++i) { /* all sizes first: an operand of size 1 broadcasts to a later one */
+        const size_t length = strcspn(p, ",") < (size_t)(end - p) ? strcspn(p, ",") : (size_t)(end - p);
+        if (!tgi_einsum_parse(S, p, length, i, tensors[i], &next) || !tgi_einsum_sizes(S, &next, i, size)) return NULL;
         p += length;
-        if ((i < n - 1) != (*p == ',' && p < last)) {
+        if ((i < n - 1) != (*p == ',' && p < end)) {
             return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
                                           "einsum(): %s operands were provided than specified in the equation",
                                           i < n - 1 ? "more" : "fewer"));
         }
         p++;
     }
-    int output[TG_MAX_DIMS], outputs;
-    if (!tgi_output_letters(S, equation, arrow, output, &outputs, size)) return NULL;
+    tgi_labels output;
+    output.n = 0;
+    if (arrow ? !tgi_einsum_parse_output(S, arrow + 2, &output, size)
+              : !tgi_einsum_implicit_output(S, equation, &output, size)) {
+        return NULL;
+    }
     p = equation;
-    tgi_lettered x;
+    tgi_einsum_operand x; /* the product so far */
     memset(&x, 0, sizeof x);
-    int k;
-    bool kept[TGI_LETTERS];
     for (int i = 0; i < n; ++i) {
-        size_t length = strcspn(p, ",");
-        if (p + length > last) length = (size_t)(last - p);
-        if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
+        bool kept[TGI_LABELS];
+        const size_t length = strcspn(p, ",") < (size_t)(end - p) ? strcspn(p, ",") : (size_t)(end - p);
+        if (!tgi_einsum_parse(S, p, length, i, tensors[i], &next) || !tgi_einsum_diagonals(&next)) return NULL;
         p += length + 1;
-        memset(kept, 0, sizeof kept); /* what the output or a later operand has */
-        for (k = 0; k < outputs; ++k) kept[output[k]] = true;
-        for (const char *q = p; q < last; ++q) {
-            if (tgi_letter(*q) >= 0) kept[tgi_letter(*q)] = true;
-            for (k = TGI_NAMED_LETTERS; *q == '.' && k < TGI_LETTERS; ++k) kept[k] = true;
-        }
-        if (!tgi_sum_letters(&next, kept, i ? &x : NULL)) return NULL;
+        tgi_einsum_kept(&output, p, end, kept);
+        if (!tgi_einsum_sum(&next, kept, i ? &x : NULL)) return NULL;
         if (i == 0) x = next;
-        else if (!tgi_sum_letters(&x, kept, &next) || !tgi_contract(&x, &next, kept, size)) return NULL;
+        else if (!tgi_einsum_sum(&x, kept, &next) || !tgi_einsum_contract(&x, &next, kept, size))
+            return NULL;
     }
     int order[TG_MAX_DIMS];
-    for (int i = 0; i < outputs; ++i) {
-        for (k = 0; k < x.n && x.letter[k] != output[i]; ++k) {}
-        order[i] = k;
-    }
+    for (int i = 0; i < output.n; ++i) order[i] = tgi_find_label(&x.dims, output.label[i]);
     return tgi_permute(x.t, order);
 }
 
@@ -12611,7 +12632,7 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     tgi_composite c;
     if (!tgi_composite_begin(&c, "einsum")) return NULL;
     tg_tensor *y = tgi_einsum(S, equation, tensors, n);
-    if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
+    if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y); /* y is a tensor of the user */
     return tgi_composite_end(&c, y);
 }
 
