@@ -12323,11 +12323,11 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
 }
 
 /* ---- einsum: the operands are contracted from left to right, two at a time, each time as one batched product.  Every
-   dim has a label: 0-25 for a-z, 26-51 for A-Z, and 52-59 for the dims of "...", which are aligned to the right. ---- */
+   dim has a label: 0-25 for a-z, 26-51 for A-Z, 52-59 for the dims of "...", which are aligned to the right. ---- */
 
 enum { TGI_NAMED_LABELS = 52, TGI_LABELS = TGI_NAMED_LABELS + TG_MAX_DIMS };
 
-static const char tgi_subscripts[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........"; /* of each label */
+static const char tgi_subscripts[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........"; /* by label */
 
 typedef struct {
     int n, label[TG_MAX_DIMS];
@@ -12640,6 +12640,7 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 
 /* ---- random numbers ---- */
 
+/* lo, hi: the bounds of randint; lo: the p of bernoulli */
 static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape,
                                     tg_dtype dtype, tg_device device)
 {
@@ -12682,7 +12683,7 @@ tg_tensor *tg_randn(tg_shape shape)
 static tg_tensor *tgi_random_like(const char *op, tgi_random kind, tg_tensor *t)
 {
     if (!tgi_argument(tgi_self(), op, "t", t)) return NULL;
-    return tgi_random_tensor(op, kind, 0, 1, tg_make_shape(t->ndim, t->dim), (tg_dtype)t->dtype, tgi_device_of(t));
+    return tgi_random_tensor(op, kind, 0, 1, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_device_of(t));
 }
 
 tg_tensor *tg_rand_like(tg_tensor *t) { return tgi_random_like("rand_like", TGI_UNIFORM, t); }
@@ -12713,17 +12714,16 @@ tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape)
     return tgi_randint("randint", low, high, shape, TG_I64, tgi_self()->default_device);
 }
 
-/* The order in which n random numbers sort; ties, of 2^53 values, keep their order. */
+/* The order in which n random numbers sort; equal ones, of 2^53 possible values, keep their order. */
 tg_tensor *tg_randperm(int64_t n)
 {
-    tgi_thread *S = tgi_self();
-    tg_tensor *order = NULL;
-    if (n < 0)
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n));
     tgi_composite c;
     if (!tgi_composite_begin(&c, "randperm")) return NULL;
-    if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
+    tg_tensor *order = NULL;
+    if (n < 0)
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n);
+    else if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, c.S->default_device), 0, false, &order))
+        order = NULL;
     return tgi_composite_end(&c, order);
 }
 
@@ -12737,6 +12737,7 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
     return tgi_random_tensor("bernoulli_on", TGI_BERNOULLI, p, 0, shape, dtype, device);
 }
 
+/* x with each element 0 with probability p, else x / (1 - p) */
 tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
 {
     tgi_thread *S = tgi_self();
@@ -12748,64 +12749,57 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     if (!training || p == 0) return x;
     tgi_composite c;
     if (!tgi_need_floating(S, "dropout", x) || !tgi_composite_begin(&c, "dropout")) return NULL;
-    tg_tensor *mask = tg_bernoulli_on(tg_make_shape(x->ndim, x->dim), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
+    tg_tensor *mask = tg_bernoulli_on(tgi_shape_of(x), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
     if (p < 1) mask = tg_div_scalar(mask, 1 - p);
     return tgi_composite_end(&c, tg_mul(x, mask));
 }
 
 /* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
 
-/* ---- attention ---- */
-
-/* q [.., L, E], k [.., S, E], v [.., S, D]: one E, one S, and batch dims that broadcast. */
-static bool tgi_attention_fits(const tg_tensor *q, const tg_tensor *k, const tg_tensor *v)
+static bool tgi_check_attention(tgi_thread *S, const char *op, const tg_tensor *q, const tg_tensor *k,
+                                const tg_tensor *v, const tg_tensor *mask, bool is_causal)
 {
     const tg_tensor *const all[3] = {q, k, v};
-    if (q->dim[q->ndim - 1] != k->dim[k->ndim - 1] || k->dim[k->ndim - 2] != v->dim[v->ndim - 2]) return false;
-    for (int back = 3; back <= TG_MAX_DIMS; ++back) {
+    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "Expected query, key, and value to all be at least 2 dimensional, but got %d, %d and %d dims",
+                        q->ndim, k->ndim, v->ndim);
+    }
+    if (mask && is_causal)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "Explicit attn_mask should not be set when is_causal is true");
+    bool fits = q->dim[q->ndim - 1] == k->dim[k->ndim - 1] && k->dim[k->ndim - 2] == v->dim[v->ndim - 2];
+    for (int back = 3; back <= TG_MAX_DIMS; ++back) { /* the batch dims must broadcast */
         int64_t size = 1;
         for (int i = 0; i < 3; ++i) {
             const int64_t own = all[i]->ndim < back ? 1 : all[i]->dim[all[i]->ndim - back];
-            if (own != 1 && size != 1 && own != size) return false;
+            fits = fits && (own == 1 || size == 1 || own == size);
             if (own != 1) size = own;
         }
     }
-    return true;
+    return fits || tgi_fail(S, TG_ERR_SHAPE, op,
+                            "q %s, k %s and v %s do not fit\n"
+                            "q [.., L, E], k [.., S, E] and v [.., S, D] are needed, the dims in front broadcast",
+                            tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
 }
 
+/* softmax(scale q k^T + mask) v: q [.., L, E], k [.., S, E], v [.., S, D], mask broadcast to [.., L, S] -> [.., L, D].
+   Where a bool mask is false, or is_causal hides the key, the score is -inf. */
 tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
                                            bool is_causal, double scale)
 {
-    tgi_thread *S = tgi_self();
-    tg_dtype dtype = q ? (tg_dtype)q->dtype : TG_F32;
+    const char *op = "scaled_dot_product_attention";
     const double none = -(double)INFINITY;
-    if (!tgi_operands(S, "scaled_dot_product_attention", "q,k,v,mask", 3, q, k, v, mask)) return NULL;
-    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
-                                      "Expected query, key, and value to all be at least 2 dimensional, but "
-                                      "got %d, %d and %d dims",
-                                      q->ndim, k->ndim, v->ndim));
-    }
-    if (mask && is_causal) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention",
-                                      "Explicit attn_mask should not be set when is_causal is true"));
-    }
-    if (!tgi_attention_fits(q, k, v)) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
-                     "q %s, k %s and v %s do not fit\n"
-                     "q [.., L, E], k [.., S, E] and v [.., S, D] are needed, the dims in front broadcast",
-                     tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text));
-    }
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "scaled_dot_product_attention")) return NULL;
+    if (!tgi_composite_begin_with(&c, op, "q,k,v,mask?", q, k, v, mask)) return NULL;
+    if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
+    const tg_dtype dtype = (tg_dtype)q->dtype;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
     q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
     tg_tensor *scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
     if (scores && is_causal) {
-        tg_tensor *hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
-                            tgi_device_of(q));
-        scores = tg_masked_fill(scores, tg_triu(hidden, 1), none);
+        const tg_shape last = TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]);
+        tg_tensor *hidden = tg_triu(tg_ones_on(last, TG_BOOL, tgi_device_of(q)), 1);
+        scores = tg_masked_fill(scores, hidden, none);
     }
     if (scores && mask)
         scores = mask->dtype == TG_BOOL ? tg_masked_fill(scores, tg_logical_not(mask), none) : tg_add(scores, mask);
@@ -12817,8 +12811,6 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
 
 /* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
 
-/* ---- losses ---- */
-
 static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
 {
     if (reduction == TG_NONE || !loss) return loss;
@@ -12828,28 +12820,30 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
                                   "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM", reduction));
 }
 
-/* The losses of a difference.  op: a row of the table, or TGI_OP_sub for the absolute difference. */
+/* The losses that are functions of d = a - b, elementwise, then reduced:
+       mse_loss        d^2
+       l1_loss         |d|                                                        (op: TGI_OP_sub)
+       smooth_l1_loss  |d| < width ? d^2 / (2 width) : |d| - width / 2            (width: beta)
+       huber_loss      |d| < width ? d^2 / 2         : width (|d| - width / 2)    (width: delta) */
 static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
-    tgi_thread *S = tgi_self();
-    const unsigned warned = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0);
-    if (!tgi_operands(S, name, "a,b", 2, a, b, NULL, NULL)) return NULL;
-    if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, name,
-                                      op == TGI_OP_huber_loss
-                                          ? "huber_loss does not support non-positive values for delta."
-                                          : "smooth_l1_loss does not support negative values for beta."));
-    }
-    bool warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
     tgi_composite c;
-    if (!tgi_composite_begin(&c, name)) return NULL;
+    if (!tgi_composite_begin_with(&c, name, "a,b", a, b)) return NULL;
+    if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, name,
+                 op == TGI_OP_huber_loss ? "huber_loss does not support non-positive values for delta."
+                                         : "smooth_l1_loss does not support negative values for beta.");
+        return tgi_composite_end(&c, NULL);
+    }
+    const unsigned bit = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0); /* each loss warns once */
+    const bool warns = !tgi_same_shape(a, b->ndim, b->dim) && !(c.S->warned_sizes & bit);
     tg_tensor *loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);
-    loss = tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
+    loss = tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
     if (warns) { /* last, since the handler may release a and b */
-        S->warned_sizes |= warned;
-        tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to "
-                 "incorrect results due to broadcasting. Please ensure they have the same size.");
+        c.S->warned_sizes |= bit;
+        tgi_warn(c.S, "warning: Using a target size that is different to the input size. This will likely lead to "
+                      "incorrect results due to broadcasting. Please ensure they have the same size.");
     }
     return loss;
 }
@@ -12873,7 +12867,7 @@ tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta
     return tgi_difference_loss("huber_loss", TGI_OP_huber_loss, a, b, reduction, delta);
 }
 
-/* weight [C] as it broadcasts against [N, C, d..] (or [C]) */
+/* weight [C] reshaped to [1, C, 1..], to broadcast with x [N, C, d..]; for x [C] it stays [C] */
 static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *weight, const tg_tensor *x)
 {
     tg_shape shape = TG_SCALAR;
@@ -12890,7 +12884,7 @@ static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *we
     return tg_reshape(weight, shape);
 }
 
-/* targets [N, d..] must fit x [N, C, d..]; without a batch 0-dim and [C] */
+/* targets [N, d..] of class indices must fit x [N, C, d..]; without a batch: targets of no dims, x [C] */
 static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x, const tg_tensor *targets)
 {
     if (x->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "input must have at least one dim, the classes");
@@ -12915,22 +12909,25 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
     return true;
 }
 
-/* sum over the elements that count of -weight * ((1 - smoothing) log p[target] + smoothing / C * sum_c log p[c]) */
+/* The loss of class indices: logp [N, C, d..], targets [N, d..], weight [C] or NULL.  For each element with target t:
+       w_t = weight[t], 0 if t is ignore_index
+       loss = -(1 - smoothing) w_t logp[t] - smoothing / C sum_c weight[c] logp[c], 0 if t is ignore_index
+   TG_MEAN: sum(loss) / sum(w_t) */
 static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight,
                           int64_t ignore_index, double smoothing, int reduction)
 {
-    int dim = logp->ndim > 1 ? 1 : 0;
-    double classes = (double)logp->dim[dim];
-    tg_tensor *w = NULL;
-    tg_tensor *ignored = tg_eq_scalar(targets, (double)ignore_index);
-    tg_tensor *safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);
-    tg_tensor *loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
+    const int dim = logp->ndim > 1 ? 1 : 0;
+    const double classes = (double)logp->dim[dim];
+    tg_tensor *ignored = tg_eq_scalar(targets, (double)ignore_index);                 /* [N, d..], bool */
+    tg_tensor *safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);         /* [N, 1, d..], a valid index */
+    tg_tensor *loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL; /* [N, 1, d..] */
     if (!loss) return NULL;
-    tg_tensor *each = weight ? tgi_class_weights(S, op, weight, logp) : NULL;
+    tg_tensor *each = weight ? tgi_class_weights(S, op, weight, logp) : NULL; /* [1, C, 1..] */
     if (weight && !each) return NULL;
+    tg_tensor *w = NULL; /* w_t [N, d..]; without weights it is needed for the mean alone */
     if (each) {
-        w = tg_squeeze(tg_gather(tg_expand(each, tg_make_shape(logp->ndim, logp->dim)), dim, safe), dim);
-        w = w ? tg_masked_fill(w, ignored, 0) : NULL; /* what an element counts */
+        w = tg_squeeze(tg_gather(tg_expand(each, tgi_shape_of(logp)), dim, safe), dim);
+        w = w ? tg_masked_fill(w, ignored, 0) : NULL;
     } else if (reduction == TG_MEAN) {
         w = tg_to_dtype(tg_logical_not(ignored), (tg_dtype)logp->dtype);
     }
@@ -12948,21 +12945,20 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_ten
 
 tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index, int reduction)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "nll_loss", "log_probs,targets,weight", 2, log_probs, targets, weight, NULL)) return NULL;
+    const char *op = "nll_loss";
     tgi_composite c;
-    if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
-        !tgi_composite_begin(&c, "nll_loss")) {
-        return NULL;
-    }
-    return tgi_composite_end(&c, tgi_nll(S, "nll_loss", log_probs, targets, weight, ignore_index, 0, reduction));
+    if (!tgi_composite_begin_with(&c, op, "log_probs,targets,weight?", log_probs, targets, weight)) return NULL;
+    if (!tgi_need_floating(c.S, op, log_probs) || !tgi_check_targets(c.S, op, log_probs, targets))
+        return tgi_composite_end(&c, NULL);
+    return tgi_composite_end(&c, tgi_nll(c.S, op, log_probs, targets, weight, ignore_index, 0, reduction));
 }
 
-/* Targets that are probabilities: -sum_c weight_c target_c log p_c, the target smoothed towards 1 / C. */
+/* The loss of probabilities, targets [N, C, d..] like logp: -sum_c weight[c] target'[c] logp[c], where target' is
+   (1 - smoothing) target + smoothing / C.  TG_MEAN: the sum over everything / (N times d..) */
 static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight,
                                          double smoothing, int reduction)
 {
-    int dim = logp->ndim > 1 ? 1 : 0;
+    const int dim = logp->ndim > 1 ? 1 : 0;
     if (!tgi_same_shape(targets, logp->ndim, logp->dim)) {
         return tgi_no_tensor(tgi_fail(
             S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s%s",
@@ -12986,24 +12982,24 @@ static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tens
 static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
                                     int64_t ignore_index, double label_smoothing, int reduction)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, op, "logits,targets,weight", 2, logits, targets, weight, NULL)) return NULL;
-    if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing));
-    }
-    if (!tgi_need_floating(S, op, logits)) return NULL;
-    if (logits->ndim == 0)
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"));
-    if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
     tgi_composite c;
-    if (!tgi_composite_begin(&c, op)) return NULL;
+    if (!tgi_composite_begin_with(&c, op, "logits,targets,weight?", logits, targets, weight)) return NULL;
+    if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_need_floating(c.S, op, logits)) return tgi_composite_end(&c, NULL);
+    if (logits->ndim == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes");
+        return tgi_composite_end(&c, NULL);
+    }
+    const bool probabilities = tgi_dtypes[targets->dtype].floating;
+    if (!probabilities && !tgi_check_targets(c.S, op, logits, targets)) return tgi_composite_end(&c, NULL);
     tg_tensor *logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
     if (!logp) return tgi_composite_end(&c, NULL);
-    if (tgi_dtypes[targets->dtype].floating) {
-        return tgi_composite_end(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
-    }
-    return tgi_composite_end(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
+    return tgi_composite_end(
+        &c, probabilities ? tgi_soft_cross_entropy(c.S, logp, targets, weight, label_smoothing, reduction)
+                          : tgi_nll(c.S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
 }
 
 tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
@@ -13017,101 +13013,88 @@ tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets)
     return tgi_cross_entropy("cross_entropy", logits, targets, NULL, -100, 0, TG_MEAN);
 }
 
+/* -weight (target log(input) + (1 - target) log(1 - input)), logarithms clamped to >= -100; input in [0, 1] */
 tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction)
 {
-    tgi_thread *S = tgi_self();
     const char *op = "binary_cross_entropy";
-    if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
-    if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        return tgi_no_tensor(tgi_fail(
-            S, TG_ERR_SHAPE, op,
-            "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
-            "have the same size.",
-            tgi_shape_text(target).text, tgi_shape_text(input).text));
-    }
     tgi_composite c;
-    if (!tgi_composite_begin(&c, op)) return NULL;
+    if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
+    if (!tgi_same_shape(target, input->ndim, input->dim)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
+                 "have the same size.",
+                 tgi_shape_text(target).text, tgi_shape_text(input).text);
+        return tgi_composite_end(&c, NULL);
+    }
     tg_tensor *outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
-    if (outside && !tgi_check_index_values(S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
+    if (outside && !tgi_check_index_values(c.S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
     tg_tensor *loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
     if (weight) loss = tg_mul(loss, weight);
-    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
 
-/* (1 - t) x - log sigmoid(x), and (1 - pos_weight) t log sigmoid(x) */
+/* weight ((1 - t) x - l log sigmoid(x)) for input x and target t, with l = 1 + (pos_weight - 1) t */
 tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction,
                                                tg_tensor *pos_weight)
 {
-    tgi_thread *S = tgi_self();
     const char *op = "binary_cross_entropy_with_logits";
-    if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
-    if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
-                                      tgi_shape_text(target).text, tgi_shape_text(input).text));
-    }
     tgi_composite c;
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    tg_dtype dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
+    if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
+    if (!tgi_same_shape(target, input->ndim, input->dim)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
+                 tgi_shape_text(target).text, tgi_shape_text(input).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    const tg_dtype dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
     input = tgi_upcast(input), target = tgi_upcast(target);
     tg_tensor *loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
     if (pos_weight)
         loss = tg_add(loss, tg_mul(tg_mul(tg_rsub_scalar(pos_weight, 1), target), tg_logsigmoid(input)));
     if (weight) loss = tg_mul(loss, weight);
-    loss = tgi_reduce_loss(S, loss, reduction);
+    loss = tgi_reduce_loss(c.S, loss, reduction);
     return tgi_composite_end(&c, loss ? tg_to_dtype(loss, dtype) : NULL);
 }
 
+/* target (log(target) - input), 0 where target is 0; log_target: exp(target) (target - input) */
 tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "kl_div", "input,target", 2, input, target, NULL, NULL)) return NULL;
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "kl_div")) return NULL;
+    if (!tgi_composite_begin_with(&c, "kl_div", "input,target", input, target)) return NULL;
     tg_tensor *loss;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
-    } else { /* 0 log 0 is 0 */
-        tg_tensor *zero = tg_eq_scalar(target, 0);
-        loss = tg_sub(tg_mul(target, tg_log(tg_masked_fill(target, zero, 1))), tg_mul(target, input));
+    } else {
+        tg_tensor *log = tg_log(tg_masked_fill(target, tg_eq_scalar(target, 0), 1));
+        loss = tg_sub(tg_mul(target, log), tg_mul(target, input));
     }
-    if (reduction == TG_BATCHMEAN) {
-        loss = tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1);
-        return tgi_composite_end(&c, loss);
-    }
-    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
+    if (reduction != TG_BATCHMEAN) return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+    return tgi_composite_end(&c, tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1));
 }
 
 /* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
-/* ---- comparing whole tensors ---- */
-
 bool tg_equal(tg_tensor *a, tg_tensor *b)
 {
-    tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "equal", "a,b", 2, a, b, NULL, NULL)) return false;
-    if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "equal")) return false;
-    tg_tensor *all = tg_all(tg_eq(a, b));
-    bool same = all && tg_item(all) != 0;
+    if (!tgi_composite_begin_with(&c, "equal", "a,b", a, b)) return false;
+    tg_tensor *all = tgi_same_shape(a, b->ndim, b->dim) ? tg_all(tg_eq(a, b)) : NULL;
+    const bool same = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return same;
 }
 
+/* |a - b| <= atol + rtol |b| for every element; infinities are close to equal ones alone */
 bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 {
-    tgi_thread *S = tgi_self();
-    bool close = false;
-    if (!tgi_operands(S, "allclose", "a,b", 2, a, b, NULL, NULL)) return false;
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "allclose")) return false;
-    S->grad_off = true; /* the frame puts it back */
+    if (!tgi_composite_begin_with(&c, "allclose", "a,b", a, b)) return false;
+    c.S->grad_off = true; /* closing the composite's scope restores it */
     tg_tensor *x = tg_to_dtype(a, TG_F64);
     tg_tensor *y = tg_to_dtype(b, TG_F64);
     tg_tensor *near = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
-    near = tg_logical_and(near, tg_isfinite(y)); /* infinities are close only to themselves */
+    near = tg_logical_and(near, tg_isfinite(y));
     tg_tensor *all = tg_all(tg_logical_or(tg_eq(x, y), near));
-    close = all && tg_item(all) != 0;
+    const bool close = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return close;
 }
