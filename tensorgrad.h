@@ -12000,8 +12000,8 @@ static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 
 /* ---- layer_norm and rms_norm: the op normalize computes y = (x - mean) rstd; weight and bias are other ops ---- */
 
-/* Rows of the inner dims, `size` elements each, of n contiguous tensors like x [outer.., inner..]; an argument that has
-   one number for each row, like rstd, is passed in the same way. */
+/* One row for each element of the outer dims of x [outer.., inner..], over n contiguous tensors: like x, or with one
+   number for each row, like rstd. */
 static tgi_rows tgi_rows_inner(const tg_tensor *x, int inner, int n, const tg_tensor *const *arg)
 {
     tgi_rows r;
@@ -12202,7 +12202,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     return tgi_op_end(&c, c.backend->gemm(c.S, &gemm));
 }
 
-/* a: g b^T, b: a^T g; the dims that were broadcast are summed by tgi_set_input_grad */
+/* a: g b^T, b: a^T g; backward sums them over the batch dims that were broadcast */
 static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
@@ -13845,8 +13845,8 @@ static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
     return &m->slot[i];
 }
 
-/* Whether a tensor is in the list twice.  memory: enough for a table of n entries.  (Tensors may be shared with other
-   threads, so a flag in the tensor cannot tell.) */
+/* Whether a tensor is in the list twice.  memory: at least tgi_map_size(n) slots.  A flag in the tensors would not do,
+   since they may be shared with other threads. */
 static bool tgi_has_duplicate(tg_tensor *const *list, int n, void *memory)
 {
     tgi_map seen;
@@ -13877,7 +13877,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
         tgi_no_memory(S, op, tgi_optim_bytes(n));
         return NULL;
     }
-    const bool duplicate = tgi_has_duplicate(params, n, o); /* in memory that is not in use yet */
+    const bool duplicate = tgi_has_duplicate(params, n, o); /* o is large enough, and not in use yet */
     memset(o, 0, tgi_optim_bytes(n));
     o->kind = kind;
     o->count = n;
