@@ -2070,20 +2070,62 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 /* ======== @@TABLE =================================================================================================
 
-   Everything about ops that can be enumerated, once. The rows are expanded below into op numbers, names, kernels
-   (here and in the CUDA companion), backward rules, public functions and tests.
+   The op table: one row per op.  The rows are expanded into op numbers, kernels (here and in tensorgrad_cuda.cu),
+   backward rules, public functions, names for messages, and tests.
 
-   Elementwise ops are rows entirely. Columns: name; kind; y for floats; y for integers; what the gradient needs;
-   its rule in public ops; the rule as text for the step player. In the expressions x (or a, b, c) are the inputs, y
-   the output, s and t the op's numbers, g the incoming gradient. kind: FLOATS computes in floating point (integers
-   become the default dtype), ANY keeps the dtype, TEST makes bool. needs: NOTHING, or a sum of A, B, C (inputs), Y
-   (the output), A_FOR_B (input a, if b wants a gradient), B_FOR_A. */
+   To add an elementwise op:
+     1. its row, in the table below that fits its inputs;
+     2. its declaration in the public part, under @@ELEMENTWISE;
+     3. the declaration of its twin in place, if the row makes one;
+     4. its call and its samples in tests/samples.h, in the two lists that hold its neighbours.
+   To add an op with a kernel of its own, like cumsum:
+     1. its row in TGI_OPS, and 2. its declaration;
+     3. its screen in OPS, in this order: kernel call, public function, rule (tgi_rule_NAME);
+     4. its entry in the backend's table (@@BACKEND), 5. the CPU's kernel (@@CPU), 6. CUDA's (tensorgrad_cuda.cu);
+     7. its call and 8. its samples in tests/samples.h.
+   An op made of other ops (a composite, like tg_layer_norm) has no row: it is a declaration, a function and samples.
 
+   Columns of the elementwise tables, in which x (or a, b, c) are the inputs, y the output, s and t the op's numbers and
+   g the gradient of y:
+     name      the op is TGI_OP_name, its function tg_name
+     kind      FLOATS computes in floating point, where integers become the default dtype; ANY keeps the dtype; TEST
+               makes bool
+     y, y      the output: the expression for floats, the one for integers (not used where the kind is FLOATS)
+     flags     NOTHING, or a sum of the flags below
+     rule      the gradient of each input in public ops; NULL where there is none
+     formula   the same as text, for the step player
+     public    the functions made from the row (see @@ELEMENTWISE): of x and S (a double), S_T (two) or FLAG (a bool),
+               of A and B; with _TWIN also tg_name_, in place.  Unary ops of kind FLOATS and ANY always have a twin
+     arguments the names of the inputs, for messages */
+
+/* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
+#define TGI_FLAGS(FLAG)                                                                                                \
+    /* the rule needs: input a (or x), b, c; output y; the second output */                                            \
+    FLAG(A, 0) FLAG(B, 1) FLAG(C, 2) FLAG(Y, 3) FLAG(Y2, 4)                                                            \
+    /* input a, but only if b requires grad; the reverse; s and t (set for all ops that have them) */                  \
+    FLAG(A_FOR_B, 5) FLAG(B_FOR_A, 6) FLAG(NUMBERS, 7)                                                                 \
+    /* dtypes: bool is an error; bool is computed in i64; integers are an error */                                     \
+    FLAG(NO_BOOL, 8) FLAG(BOOL_TO_I64, 9) FLAG(FLOATS_ONLY, 10)                                                        \
+    /* the last input must be bool, and has no part in the result's dtype */                                           \
+    FLAG(LAST_IS_MASK, 11)                                                                                             \
+    /* numbers of an op on integers are integral, but: s may have a fraction, which makes the result floating, and     \
+       must not be negative; s and t may be infinite; s is written as an element, so the dtype must hold it */         \
+    FLAG(S_EXPONENT, 12) FLAG(S_T_BOUNDS, 13) FLAG(S_ELEMENT, 14)                                                      \
+    /* one 0-dim input on the CPU moves to the device of the others, but: any number of them does; none does */        \
+    FLAG(ANY_CPU_SCALARS, 15) FLAG(NO_CPU_SCALARS, 16)
+
+enum {
+#define TGI_FLAG(name, bit) TGI_FLAG_##name = 1 << bit,
+    TGI_FLAGS(TGI_FLAG) TGI_NO_FLAGS = 0
+#undef TGI_FLAG
+};
+
+/* One input, x. */
 #define TGI_UNARY_OPS(OP)                                                                                              \
-    OP(neg, ANY, -x, tgi_wrap_sub(0, x), NOTHING, tg_neg(g), "-g")                                                     \
+    OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
     OP(abs, ANY, tgi_fabs(x), (x < 0 ? tgi_wrap_sub(0, x) : x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
     OP(sign, ANY, (real)((x > 0) - (x < 0)), (x > 0) - (x < 0), NOTHING, tg_zeros_like(g), "0")                        \
-    OP(square, ANY, x * x, tgi_wrap_mul(x, x), A, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")                         \
+    OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, FLOATS, tgi_exp(x), x, Y, tg_mul(g, y), "g * y")                                                           \
     OP(expm1, FLOATS, tgi_expm1(x), x, Y, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                               \
     OP(log, FLOATS, tgi_log(x), x, A, tg_div(g, x), "g / x")                                                           \
@@ -2119,90 +2161,96 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                  \
     OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)
 
-/* The same with numbers s and t. */
+/* One input, x, and the numbers s and t. */
 #define TGI_SCALAR_OPS(OP)                                                                                             \
-    OP(add_scalar, ANY, x + s, tgi_wrap_add(x, s), NOTHING, g, "g")                                                    \
-    OP(sub_scalar, ANY, x - s, tgi_wrap_sub(x, s), NOTHING, g, "g")                                                    \
-    OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), NOTHING, tg_neg(g), "-g")                                          \
-    OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
-    OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
-    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s),                 \
-       "g * s * x^(s-1)")                                                                                              \
-    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
-       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
-    OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A,                                                                    \
-       tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
+    OP(add_scalar, ANY, x + s, tgi_wrap_add(x, s), BOOL_TO_I64, g, "g", S_TWIN)                                        \
+    OP(sub_scalar, ANY, x - s, tgi_wrap_sub(x, s), BOOL_TO_I64, g, "g", S_TWIN)                                        \
+    OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), BOOL_TO_I64, tg_neg(g), "-g", S)                                   \
+    OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), BOOL_TO_I64, tg_mul_scalar(g, s), "g * s", S_TWIN)                  \
+    OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s", S_TWIN)                                    \
+    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A | BOOL_TO_I64 | S_EXPONENT,                        \
+       tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)", S_TWIN)                                                    \
+    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x),               \
+       A | BOOL_TO_I64 | S_T_BOUNDS, tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0", S_T_TWIN)            \
+    OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A | FLOATS_ONLY,                                                      \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope", S)                       \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
-       "g * alpha * exp(x) where x <= 0, else g")                                                                      \
-    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
-       tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
+       "g * alpha * exp(x) where x <= 0, else g", S)                                                                   \
+    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A, tgi_softplus_gradient(g, x, s, t),       \
+       "g * sigmoid(beta * x)", S_T)                                                                                   \
     OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
-       "g * (Phi(x) + x * phi(x))")                                                                                    \
-    OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL)                                                           \
-    OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL)                                                           \
-    OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL)                                                             \
-    OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL)                                                           \
-    OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL)                                                             \
-    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL)
+       "g * (Phi(x) + x * phi(x))", FLAG)                                                                              \
+    OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL, S)                                                        \
+    OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL, S)                                                        \
+    OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL, S)                                                          \
+    OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL, S)                                                        \
+    OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL, S)                                                          \
+    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL, S)
 
-/* Two inputs, a and b; one rule for each. */
+/* Two inputs, a and b, with a rule for each. */
 #define TGI_BINARY_OPS(OP)                                                                                             \
-    OP(add, ANY, a + b, tgi_wrap_add(a, b), NOTHING, g, g, "a: g, b: g")                                               \
-    OP(sub, ANY, a - b, tgi_wrap_sub(a, b), NOTHING, g, tg_neg(g), "a: g, b: -g")                                      \
-    OP(mul, ANY, a * b, tgi_wrap_mul(a, b), A_FOR_B | B_FOR_A, tg_mul(g, b), tg_mul(g, a), "a: g * b, b: g * a")       \
+    OP(add, ANY, a + b, tgi_wrap_add(a, b), NOTHING, g, g, "a: g, b: g", AB_TWIN)                                      \
+    OP(sub, ANY, a - b, tgi_wrap_sub(a, b), NO_BOOL, g, tg_neg(g), "a: g, b: -g", AB_TWIN)                             \
+    OP(mul, ANY, a * b, tgi_wrap_mul(a, b), A_FOR_B | B_FOR_A, tg_mul(g, b), tg_mul(g, a), "a: g * b, b: g * a",       \
+       AB_TWIN)                                                                                                        \
     OP(div, FLOATS, a / b, a, A_FOR_B | B, tg_div(g, b), tg_neg(tg_mul(g, tg_div(tg_div(a, b), b))),                   \
-       "a: g / b, b: -g * a / b^2")                                                                                    \
+       "a: g / b, b: -g * a / b^2", AB_TWIN)                                                                           \
     OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
-       tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)")                                 \
+       tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)", AB_TWIN)                        \
     OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
-       tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
+       tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal", AB)                                  \
     OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
-       tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
+       tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, b, a, b),                                       \
-       tgi_atan2_gradient(g, tg_neg(a), a, b),                                                                         \
-       "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
-    OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
-    OP(le, TEST, a <= b, a <= b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(gt, TEST, a > b, a > b, NOTHING, NULL, NULL, NULL)                                                              \
-    OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL)                               \
-    OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL)                                \
-    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL)
+       tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
+    OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL, AB)                                                          \
+    OP(le, TEST, a <= b, a <= b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(gt, TEST, a > b, a > b, NOTHING, NULL, NULL, NULL, AB)                                                          \
+    OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL, AB)                           \
+    OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL, AB)                            \
+    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL, AB)
 
-/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b. */
+/* Three inputs: a, b, c.  The condition of where is c. */
 #define TGI_TERNARY_OPS(OP)                                                                                            \
-    OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
-       tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
-    OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                            \
-       tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
+    OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C | LAST_IS_MASK | ANY_CPU_SCALARS,                                 \
+       tg_where(c, g, tg_zeros_like(g)), tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not",    \
+       "a,b,cond")                                                                                                     \
+    OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C | FLOATS_ONLY,              \
+       tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)),                                         \
+       "a: g * (1-w), b: g * w, w: g * (b-a)", "a,b,weight")
 
-/* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
-#define TGI_MASK_OPS(OP)                                                                                               \
-    OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
-    OP(binary_cross_entropy, FLOATS,                                                                                   \
-       (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)), a, A | B,                       \
-       tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),                                   \
-       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)")                                                        \
-    OP(binary_cross_entropy_with_logits, FLOATS,                                                                       \
-       ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))), a, A | B,                                  \
-       tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x")                \
-    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),                       \
-       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)")                            \
+/* Two inputs, a and b, and the number s: value, beta or delta. */
+#define TGI_BINARY_SCALAR_OPS(OP)                                                                                      \
+    OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B | LAST_IS_MASK | S_ELEMENT, tg_masked_fill(g, b, 0), NULL,  \
+       "g, 0 where masked", "x,mask")                                                                                  \
+    OP(binary_cross_entropy, FLOATS, (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)),   \
+       a, A | B | NO_CPU_SCALARS, tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),        \
+       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)", "input,target")                                        \
+    OP(binary_cross_entropy_with_logits, FLOATS, ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))),  \
+       a, A | B, tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x",      \
+       "input,target")                                                                                                 \
+    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B | FLOATS_ONLY, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),         \
+       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)", "a,b")                     \
     OP(smooth_l1_loss, FLOATS,                                                                                         \
-       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a, A | B,            \
-       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                                     \
+       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a,                   \
+       A | B | FLOATS_ONLY, tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                \
        tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(b, a), s), -1, 1)),                                                     \
-       "a: g * clamp((a - b) / beta, -1, 1), b: minus that")                                                           \
+       "a: g * clamp((a - b) / beta, -1, 1), b: minus that", "a,b")                                                    \
     OP(huber_loss, FLOATS,                                                                                             \
-       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a, A | B,         \
-       tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                             \
-       "a: g * clamp(a - b, -delta, delta), b: minus that")
+       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a,                \
+       A | B | FLOATS_ONLY, tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),        \
+       "a: g * clamp(a - b, -delta, delta), b: minus that", "a,b")
 
-/* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name, arguments (for messages), needs, rule as
-   text. */
+/* All of these. */
+#define TGI_ELEMENTWISE_OPS(OP)                                                                                        \
+    TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP) TGI_BINARY_OPS(OP) TGI_TERNARY_OPS(OP) TGI_BINARY_SCALAR_OPS(OP)
+
+/* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name; the names of the inputs, for messages;
+   what the rule needs (as above, and Y2: the second output); its formula. */
 #define TGI_OPS(OP)                                                                                                    \
     OP(to, "t", NOTHING, "g moved back")                                                                               \
     OP(copy_, "dst,src", NOTHING, "dst: 0, src: g")                                                                    \
@@ -2238,7 +2286,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     OP(sort, "t", Y2, "g back in the order of t")                                                                      \
     OP(softmax, "t", Y, "y * (g - sum(g * y))")                                                                        \
     OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
-    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                           \
+    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
     OP(gather, "t,index", B, "g added at index to zeros")                                                              \
     OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
@@ -2249,10 +2297,11 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     OP(checkpoint, "inputs", NOTHING, "runs the function again, then through it")                                      \
     OP(custom, "inputs", NOTHING, "your backward")
 
-/* Ops that are never recorded: only names, for messages. */
+/* Ops that are never recorded: name and names of the inputs, for messages. */
 #define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
 
-/* What waits for a device, because it has to see a value that is there. */
+/* Public functions that wait for a device, because they read a value from it: see tg_op_waits.  Most are not in the
+   table of ops. */
 #define TGI_WAITING(OP)                                                                                                \
     OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
     OP(index_put_) OP(masked_select) OP(one_hot) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like) OP(cpu) OP(to_all)  \
@@ -2260,16 +2309,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
-    /* the bounds of a table take no numbers of their own: they are those of its neighbours */
-    TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS_NEXT,
-    TGI_SCALAR_OPS_BEGIN = TGI_SCALAR_OPS_NEXT - 1,
-    TGI_SCALAR_OPS(TGI_ENUM) TGI_SCALAR_OPS_END,
-    TGI_BINARY_OPS_BEGIN = TGI_SCALAR_OPS_END - 1,
-    TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM) TGI_MASK_OPS_NEXT,
-    TGI_MASK_OPS_BEGIN = TGI_MASK_OPS_NEXT - 1,
-    TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS,
-    TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1,
-    TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
+    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
 };
 
@@ -3004,7 +3044,7 @@ TGI_UNARY_OPS(TGI_KERNELS_X)
 TGI_SCALAR_OPS(TGI_KERNELS_X)
 TGI_BINARY_OPS(TGI_KERNELS_AB)
 TGI_TERNARY_OPS(TGI_KERNELS_ABC)
-TGI_MASK_OPS(TGI_KERNELS_AB)
+TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
 
 /* By op: the kernel in f32, f64 and i64 (NULL: not for integers), and whether it makes bool. */
 typedef struct {
@@ -3015,8 +3055,7 @@ typedef struct {
 #define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, false},
 #define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, true},
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
-static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR_OPS(TGI_MAP_ROW) TGI_BINARY_OPS(
-    TGI_MAP_ROW) TGI_TERNARY_OPS(TGI_MAP_ROW) TGI_MASK_OPS(TGI_MAP_ROW)};
+static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
 /* ---- The CPU's row: elementwise loops ---- */
 
@@ -6480,55 +6519,51 @@ typedef struct {
     tg_tensor **result; /* [inputs] */
 } tgi_step;
 
-/* The op table, one row per op.  The rules stand with the ops. */
+/* A row of the op table.  The rules stand with the ops. */
 typedef bool (*tgi_rule)(tgi_step *step, tg_tensor *g);
+typedef enum { TGI_KIND_NOT_ELEMENTWISE, TGI_KIND_FLOATS, TGI_KIND_ANY, TGI_KIND_TEST } tgi_kind;
 typedef struct tgi_op {
     const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
-    int needs;
+    tgi_kind kind;
+    int flags; /* TGI_FLAG_... */
     tgi_rule rule;
     const char *formula;
 } tgi_op;
-enum { TGI_NEEDS_Y = 8, TGI_NEEDS_Y2 = 16, TGI_NEEDS_A_FOR_B = 32, TGI_NEEDS_B_FOR_A = 64 };
-
+/* The declarations of the rules; ops of kind TEST have none. */
 #define TGI_DECLARE(name, ...) static bool tgi_rule_##name(tgi_step *step, tg_tensor *g);
-#define TGI_DECLARE_UNARY(name, kind, ...) TGI_DECLARE_##kind(name)
+#define TGI_DECLARE_ELEMENTWISE(name, kind, ...) TGI_DECLARE_##kind(name)
 #define TGI_DECLARE_ANY(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_FLOATS(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_TEST(name)
-TGI_UNARY_OPS(TGI_DECLARE_UNARY)
-TGI_SCALAR_OPS(TGI_DECLARE_UNARY)
-TGI_BINARY_OPS(TGI_DECLARE_UNARY)
-TGI_TERNARY_OPS(TGI_DECLARE_UNARY)
-TGI_MASK_OPS(TGI_DECLARE_UNARY)
+TGI_ELEMENTWISE_OPS(TGI_DECLARE_ELEMENTWISE)
 TGI_OPS(TGI_DECLARE)
 
 static const tgi_op *tgi_op_row(int op)
 {
-    enum { NOTHING = 0, A = 1, B = 2, C = 4, Y = 8, Y2 = 16, A_FOR_B = 32, B_FOR_A = 64 };
+#define TGI_FLAG(name, bit) name = TGI_FLAG_##name,
+    enum { TGI_FLAGS(TGI_FLAG) NOTHING = 0 }; /* as the rows write them */
+#undef TGI_FLAG
 #define TGI_RULE_ANY(name) tgi_rule_##name
 #define TGI_RULE_FLOATS(name) tgi_rule_##name
 #define TGI_RULE_TEST(name) NULL
-#define TGI_ROW1(name, kind, y, yi, needs, rule, formula)                                                              \
-    {#name, #name "_", "x", needs, TGI_RULE_##kind(name), formula},
-#define TGI_ROW2(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                    \
-    {#name, #name "_", "a,b", needs, TGI_RULE_##kind(name), formula},
-#define TGI_ROW3(name, kind, y, yi, needs, rule_a, rule_b, rule_c, formula)                                            \
-    {#name, #name "_", TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
-#define TGI_ROW_MASK(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                \
-    {#name, #name "_", TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
-#define TGI_ARGUMENTS_where "a,b,cond"
-#define TGI_ARGUMENTS_lerp "a,b,weight"
-#define TGI_ARGUMENTS_masked_fill "x,mask"
-#define TGI_ARGUMENTS_binary_cross_entropy "input,target"
-#define TGI_ARGUMENTS_binary_cross_entropy_with_logits "input,target"
-#define TGI_ARGUMENTS_mse_loss "a,b"
-#define TGI_ARGUMENTS_smooth_l1_loss "a,b"
-#define TGI_ARGUMENTS_huber_loss "a,b"
-#define TGI_ROW(name, arguments, needs, formula) {#name, #name "_", arguments, needs, tgi_rule_##name, formula},
-#define TGI_PLAIN_ROW(name, arguments) {#name, #name "_", arguments, NOTHING, NULL, NULL},
+#define TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)                                                     \
+    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULE_##kind(name), formula},
+#define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ELEMENTWISE_ROW(name, kind, "x", flags, formula)
+#define TGI_SCALAR_ROW(name, kind, y, yi, flags, rule, formula, public)                                                \
+    TGI_ELEMENTWISE_ROW(name, kind, "x", (flags) | TGI_FLAG_NUMBERS, formula)
+#define TGI_BINARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, public)                                      \
+    TGI_ELEMENTWISE_ROW(name, kind, "a,b", flags, formula)
+#define TGI_TERNARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, rule_c, formula, arguments)                          \
+    TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)
+#define TGI_BINARY_SCALAR_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, arguments)                            \
+    TGI_ELEMENTWISE_ROW(name, kind, arguments, (flags) | TGI_FLAG_NUMBERS, formula)
+#define TGI_ROW(name, arguments, flags, formula)                                                                       \
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, formula},
+#define TGI_PLAIN_ROW(name, arguments) {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, NOTHING, NULL, NULL},
     static const tgi_op rows[] = {
-        TGI_UNARY_OPS(TGI_ROW1) TGI_SCALAR_OPS(TGI_ROW1) TGI_BINARY_OPS(TGI_ROW2) TGI_TERNARY_OPS(TGI_ROW3)
-        TGI_MASK_OPS(TGI_ROW_MASK) TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
+        TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
+        TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
+        TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
     };
     return &rows[op];
 }
@@ -8562,7 +8597,7 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
         }
         if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
     }
-    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
+    c->mixed = elsewhere && c->op->kind != TGI_KIND_NOT_ELEMENTWISE; /* tgi_across_devices moves them */
     if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
@@ -8615,17 +8650,17 @@ static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->
 /* Whether input i is saved for the rule. */
 static bool tgi_saves_input(const tgi_call *c, int i)
 {
-    int needs = c->op->needs;
+    const int flags = c->op->flags;
     if (i >= 3) return false;
-    return (needs & (1 << i)) || (i == 0 && (needs & TGI_NEEDS_A_FOR_B) && tgi_wants_grad(c, 1)) ||
-           (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
+    return (flags & (TGI_FLAG_A << i)) || (i == 0 && (flags & TGI_FLAG_A_FOR_B) && tgi_wants_grad(c, 1)) ||
+           (i == 1 && (flags & TGI_FLAG_B_FOR_A) && tgi_wants_grad(c, 0));
 }
 
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
 {
-    int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
+    int i, saves = (c->op->flags & TGI_FLAG_Y) != 0;
     for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
-    if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
+    if (nout > 1) saves += (c->op->flags & TGI_FLAG_Y2) != 0;
     return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
@@ -8656,7 +8691,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     }
     for (i = 0; i < c->nout; ++i) {
         tg_tensor *y = c->out[i];
-        if (c->op->needs & (i ? TGI_NEEDS_Y2 : TGI_NEEDS_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
+        if (c->op->flags & (i ? TGI_FLAG_Y2 : TGI_FLAG_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
         if (!tgi_dtypes[y->dtype].floating) continue;
         y->node = n;
         y->output = i;
@@ -8783,7 +8818,7 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
         tg_tensor *x = c->in[i];
         if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
     }
-    if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
+    if (c->op->flags & TGI_FLAG_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
     tgi_node_link(S, n);
     if (base != t) {
         n->flags |= TGI_WROTE_VIEW;
@@ -9117,16 +9152,6 @@ bool tg_is_pinned(const tg_tensor *t)
 
 /* ---- elementwise: one screen for every row of the table ---- */
 
-enum { TGI_KIND_ANY, TGI_KIND_FLOATS, TGI_KIND_TEST };
-
-static int tgi_kind_of(int op)
-{
-#define TGI_KIND(name, kind, ...) TGI_KIND_##kind,
-    static const uint8_t kinds[] = {TGI_UNARY_OPS(TGI_KIND) TGI_SCALAR_OPS(TGI_KIND) TGI_BINARY_OPS(TGI_KIND)
-                                        TGI_TERNARY_OPS(TGI_KIND) TGI_MASK_OPS(TGI_KIND)};
-    return kinds[op];
-}
-
 /* The dtype n tensors are computed in: those with dims by size and category, 0-dim ones by category only.
    torch.result_type */
 static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
@@ -9187,23 +9212,55 @@ static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
 }
 
-/* What integers cannot do: a number that is not one of theirs, bool arithmetic. */
-static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, double t)
+/* The op's numbers s and t on tensors of an integer dtype: they must be values of it.  s may change to make it so. */
+static bool tgi_check_numbers(tgi_call *c, tg_dtype dtype)
 {
-    static const char *const no_bool[] = {"Subtraction, the `-` operator, with two bool tensors is not supported.",
-                                          "Negation, the `-` operator, on a bool tensor is not supported."};
-    if (tgi_dtypes[dtype].floating || tgi_kind_of(op) == TGI_KIND_FLOATS) return true;
-    if (dtype == TG_BOOL && (op == TGI_OP_sub || op == TGI_OP_neg)) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s\ntg_logical_not inverts a mask", no_bool[op == TGI_OP_neg]);
-    }
-    if (op == TGI_OP_pow_scalar && s < 0) {
+    const int flags = c->op->flags;
+    double s = c->params.s, t = c->params.t;
+    if (tgi_dtypes[dtype].floating || c->op->kind == TGI_KIND_FLOATS) return true;
+    if ((flags & TGI_FLAG_S_EXPONENT) && s < 0)
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
+    if (flags & TGI_FLAG_S_ELEMENT) {
+        if (!tgi_holds(c->S, c->name, dtype, s)) return false;
+        if (dtype == TG_BOOL) c->params.s = s != 0;
+        return true;
     }
-    if (op == TGI_OP_masked_fill) return tgi_holds(c->S, c->name, dtype, s);
-    if (op == TGI_OP_clamp && tgi_is_infinite(s)) s = 0; /* a side that is open */
-    if (op == TGI_OP_clamp && tgi_is_infinite(t)) t = 0;
+    if ((flags & TGI_FLAG_S_T_BOUNDS) && tgi_is_infinite(s)) s = 0; /* no bound */
+    if ((flags & TGI_FLAG_S_T_BOUNDS) && tgi_is_infinite(t)) t = 0;
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
     return tgi_no_value_of(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
+}
+
+/* Some ops refuse integers: PyTorch has no kernels of them. */
+static bool tgi_check_floats_only(tgi_thread *S, const char *name, const tgi_op *op, tg_dtype dtype)
+{
+    if (tgi_dtypes[dtype].floating || !(op->flags & TGI_FLAG_FLOATS_ONLY)) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not " "implemented for '%s'", name, tg_dtype_name(dtype));
+}
+
+/* The dtype that the call computes in, which is also the output's unless the op is a test; by the columns kind and
+   flags. */
+static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
+{
+    const int flags = c->op->flags, values = c->nin - ((flags & TGI_FLAG_LAST_IS_MASK) != 0);
+    if (values < c->nin && c->in[values]->dtype != TG_BOOL) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "expected a condition of dtype bool, but got %s",
+                        tg_dtype_name((tg_dtype)c->in[values]->dtype));
+    }
+    *dtype = tgi_result_dtype(c->in, values);
+    if (!tgi_check_floats_only(c->S, c->name, c->op, *dtype)) return false;
+    if (*dtype == TG_BOOL && (flags & TGI_FLAG_NO_BOOL)) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s\ntg_logical_not inverts a mask",
+                        c->nin == 2
+                            ? "Subtraction, the `-` operator, with two bool tensors is not supported."
+                            : "Negation, the `-` operator, on a bool tensor is not supported.");
+    }
+    if (*dtype == TG_BOOL && (flags & TGI_FLAG_BOOL_TO_I64)) *dtype = TG_I64;
+    if (!tgi_dtypes[*dtype].floating && (c->op->kind == TGI_KIND_FLOATS ||
+                                         ((flags & TGI_FLAG_S_EXPONENT) && !tgi_is_integral(c->params.s)))) {
+        *dtype = c->S->default_dtype;
+    }
+    return tgi_check_numbers(c, *dtype);
 }
 
 /* In place: the result must be what the target can hold. */
@@ -9220,20 +9277,21 @@ static bool tgi_fits_target(tgi_call *c, const tg_tensor *target, int ndim, cons
     return true;
 }
 
-/* Runs the loop of an elementwise op into y; operands that the writing would change are copied first. */
-static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute, double s, double t)
+/* Runs the kernel of an elementwise op into y.  In place, inputs that the writing would change before they are read are
+   copied first. */
+static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute)
 {
     tgi_thread *S = c->S;
     tgi_loop loop = tgi_loop_over(y);
     tg_tensor *copies[3];
-    int i, copied = 0;
+    int copied = 0;
     bool ok = true;
     loop.kernel = op;
     loop.compute = compute;
-    loop.scalar[0] = s;
-    loop.scalar[1] = t;
+    loop.scalar[0] = c->params.s;
+    loop.scalar[1] = c->params.t;
     loop.nargs = c->nin + 1;
-    for (i = 0; i < c->nin && ok; ++i) {
+    for (int i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
         if (c->target && x != c->target && tgi_overlaps(c->target, x)) {
             x = tgi_new_like(S, c->name, x);
@@ -9247,39 +9305,21 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     return ok;
 }
 
-/* How many 0-dim CPU tensors an elementwise op takes beside tensors elsewhere: PyTorch's one; torch.where moves any. */
-static int tgi_cpu_scalars(int op, int n)
-{
-    return op == TGI_OP_where ? n : op == TGI_OP_binary_cross_entropy ? 0 : 1;
-}
-
-/* Some ops are not there for integers. */
-static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype dtype)
-{
-    const bool floats_only = op == TGI_OP_leaky_relu || op == TGI_OP_lerp || op == TGI_OP_mse_loss ||
-                             op == TGI_OP_smooth_l1_loss || op == TGI_OP_huber_loss;
-    if (tgi_dtypes[dtype].floating || !floats_only) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, name,
-                    "\"%s\" not "
-                    "implemented for '%s'",
-                    name, tg_dtype_name(dtype));
-}
-
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
                                   double t);
 
-/* An elementwise op of inputs in different places.  0-dim CPU tensors go to where the others are, by recorded moves
-   that bring their gradients home; anything else is an error. */
+/* An elementwise op of inputs on different devices.  0-dim CPU tensors are moved to the device of the others, and the
+   moves are recorded, so that their gradients come back to the CPU; anything else is an error. */
 static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
                                      double t)
 {
     const tgi_op *row = tgi_op_row(op);
-    int i, k = 0, scalars = tgi_cpu_scalars(op, n);
+    int i, k = 0, scalars = row->flags & TGI_FLAG_ANY_CPU_SCALARS ? n : row->flags & TGI_FLAG_NO_CPU_SCALARS ? 0 : 1;
     tg_tensor *moved[3], *y = NULL;
     tgi_composite c;
-    while (in[k]->storage->backend->host) k++; /* the first that is not on the CPU says where */
+    while (in[k]->storage->backend->host) k++; /* the op runs on the device of the first input that is not on the CPU */
     for (i = 0; i < n; ++i) {
-        bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
+        const bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
         if (tgi_same_place(in[i], in[k]) || (scalar && scalars-- > 0)) continue;
         tgi_fail(tgi_self(), TG_ERR_DEVICE, name,
                  "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
@@ -9296,46 +9336,33 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
     return tgi_composite_end(&c, y);
 }
 
-/* The op by a public function of that name; NULL stands for the op's own, or that of its twin in place. */
+/* Calls an elementwise op on n inputs with its numbers s and t.  name: of the public function, for messages; NULL for
+   the op's own, or that of its twin in place. */
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
                                   double t)
 {
+    const tgi_op *row = tgi_op_row(op);
     tgi_call c;
-    tg_tensor *y;
-    tg_dtype dtype;
-    int values = op == TGI_OP_where ? 2 : op == TGI_OP_masked_fill ? 1 : n, ndim, i, kind = tgi_kind_of(op);
-    bool has_number = op > TGI_SCALAR_OPS_BEGIN && op < TGI_SCALAR_OPS_END;
-    int64_t dims[TG_MAX_DIMS];
-    if (!name && in_place) name = tgi_op_row(op)->in_place;
-    if (!tgi_op_begin_as(&c, name, op, in, n))
+    if (!tgi_op_begin_as(&c, !name && in_place ? row->in_place : name, op, in, n))
         return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
-    if (values < n && op != TGI_OP_lerp && in[values]->dtype != TG_BOOL) {
-        tgi_fail(c.S, TG_ERR_DTYPE, c.name, "expected a condition of dtype bool, but got %s",
-                 tg_dtype_name((tg_dtype)in[values]->dtype));
-        return NULL;
-    }
-    dtype = tgi_result_dtype(in, values);
-    if (!tgi_needs_floats(c.S, c.name, op, dtype)) return NULL;
-    if (dtype == TG_BOOL && (has_number || op == TGI_OP_square) && kind == TGI_KIND_ANY) dtype = TG_I64;
-    if (!tgi_dtypes[dtype].floating && (kind == TGI_KIND_FLOATS || (op == TGI_OP_pow_scalar && !tgi_is_integral(s)))) {
-        dtype = c.S->default_dtype;
-    }
-    if (!tgi_check_elements(&c, op, dtype, s, t)) return NULL;
-    if (op == TGI_OP_masked_fill && dtype == TG_BOOL) s = s != 0;
-    ndim = in[0]->ndim;
-    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
-    for (i = 1; i < n; ++i) {
-        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
-    }
     c.params.s = s;
     c.params.t = t;
-    c.has_params = has_number || op > TGI_MASK_OPS_BEGIN; /* the last elementwise rows: they have numbers, too */
+    c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
+    tg_dtype dtype;
+    if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
+    int ndim = in[0]->ndim;
+    int64_t dims[TG_MAX_DIMS];
+    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
+    for (int i = 1; i < n; ++i) {
+        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
+    }
+    const tg_dtype compute = tgi_compute_dtype(dtype);
     if (in_place) {
         if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_op_begin_in_place(&c)) return NULL;
-        return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
+        return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], compute));
     }
-    y = tgi_output(&c, ndim, dims, kind == TGI_KIND_TEST ? TG_BOOL : dtype);
-    return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, tgi_compute_dtype(dtype), s, t));
+    tg_tensor *y = tgi_output(&c, ndim, dims, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
+    return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
 }
 
 static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
@@ -9345,18 +9372,13 @@ static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double
 
 static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
 {
-    tg_tensor *in[2];
-    in[0] = a;
-    in[1] = b;
+    tg_tensor *in[] = {a, b};
     return tgi_elementwise(NULL, op, in_place, in, 2, s, 0);
 }
 
 static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
 {
-    tg_tensor *in[3];
-    in[0] = a;
-    in[1] = b;
-    in[2] = c;
+    tg_tensor *in[] = {a, b, c};
     return tgi_elementwise(NULL, op, false, in, 3, 0, 0);
 }
 
@@ -9447,40 +9469,43 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_mul(g, tg_div(tg_sub(a, b), tg_clamp_min(tg_mul(a, tg_rsub_scalar(a, 1)), 1e-12)));
 }
 
-#define TGI_RULE1(name, kind, f, fi, needs, rule, formula) TGI_RULE1_##kind(name, rule)
+/* The rules of the rows with one input. */
+#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_RULE1_##kind(name, rule)
 #define TGI_RULE1_TEST(name, rule)
 #define TGI_RULE1_ANY(name, rule) TGI_RULE1_FLOATS(name, rule)
-#define TGI_RULE1_FLOATS(name, rule)                                                           \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                  \
-    {                                                                                          \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);             \
-        double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0; \
-        (void)x, (void)y, (void)s, (void)t;                                                    \
-        return tgi_set_input_grad(step, 0, rule);                                              \
-    }
-#define TGI_RULE2(name, kind, f, fi, needs, rule_a, rule_b, formula) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
-#define TGI_RULE3(name, kind, f, fi, needs, rule_a, rule_b, rule_c, formula) \
-    TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                              \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                       \
-    {                                                                                                               \
-        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);   \
-        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                  \
-        double s = step->params ? step->params->s : 0;                                                              \
-        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                \
-        return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                           \
-               (step->node->inputs < 2 || !tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) && \
-               (step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));   \
+#define TGI_RULE1_FLOATS(name, rule)                                                                                   \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
+        const double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0;                   \
+        (void)x, (void)y, (void)s, (void)t;                                                                            \
+        return tgi_set_input_grad(step, 0, rule);                                                                      \
     }
 TGI_UNARY_OPS(TGI_RULE1)
 TGI_SCALAR_OPS(TGI_RULE1)
+
+/* With two or three inputs: a rule is computed only for an input that requires grad. */
+#define TGI_RULE2(name, kind, y, yi, flags, rule_a, rule_b, ...) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
+#define TGI_RULE3(name, kind, y, yi, flags, rule_a, rule_b, rule_c, ...) TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
+        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
+        const double s = step->params ? step->params->s : 0;                                                           \
+        const bool has_c = step->node->inputs > 2;                                                                     \
+        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                   \
+        return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                              \
+               (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) &&                              \
+               (!has_c || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));                      \
+    }
 TGI_BINARY_OPS(TGI_RULE2)
 TGI_TERNARY_OPS(TGI_RULE3)
-TGI_MASK_OPS(TGI_RULE2)
+TGI_BINARY_SCALAR_OPS(TGI_RULE2)
 
-/* ---- their public functions ---- */
+/* ---- their public functions, by the column public ---- */
 
 #define TGI_PUBLIC1(name, kind, ...)                                                                                   \
     tg_tensor *tg_##name(tg_tensor *x) { return tgi_map1(TGI_OP_##name, false, x, 0, 0); }                             \
@@ -9491,25 +9516,21 @@ TGI_MASK_OPS(TGI_RULE2)
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
 TGI_UNARY_OPS(TGI_PUBLIC1)
 
-tg_tensor *tg_add_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_add_scalar, false, x, s, 0); }
-tg_tensor *tg_sub_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_sub_scalar, false, x, s, 0); }
-tg_tensor *tg_rsub_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_rsub_scalar, false, x, s, 0); }
-tg_tensor *tg_mul_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_mul_scalar, false, x, s, 0); }
-tg_tensor *tg_div_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_div_scalar, false, x, s, 0); }
-tg_tensor *tg_pow_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_pow_scalar, false, x, s, 0); }
-tg_tensor *tg_add_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_add_scalar, true, x, s, 0); }
-tg_tensor *tg_sub_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_sub_scalar, true, x, s, 0); }
-tg_tensor *tg_mul_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_mul_scalar, true, x, s, 0); }
-tg_tensor *tg_div_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_div_scalar, true, x, s, 0); }
-tg_tensor *tg_pow_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_pow_scalar, true, x, s, 0); }
-tg_tensor *tg_eq_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_eq_scalar, false, x, s, 0); }
-tg_tensor *tg_ne_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_ne_scalar, false, x, s, 0); }
-tg_tensor *tg_lt_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_lt_scalar, false, x, s, 0); }
-tg_tensor *tg_le_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_le_scalar, false, x, s, 0); }
-tg_tensor *tg_gt_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_gt_scalar, false, x, s, 0); }
-tg_tensor *tg_ge_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_ge_scalar, false, x, s, 0); }
-tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, false, x, lo, hi); }
-tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, true, x, lo, hi); }
+#define TGI_PUBLIC_FLAG(name)                                                                                          \
+    tg_tensor *tg_##name(tg_tensor *x, bool s) { return tgi_map1(TGI_OP_##name, false, x, s, 0); }
+#define TGI_PUBLIC_S(name)                                                                                             \
+    tg_tensor *tg_##name(tg_tensor *x, double s) { return tgi_map1(TGI_OP_##name, false, x, s, 0); }
+#define TGI_PUBLIC_S_TWIN(name)                                                                                        \
+    TGI_PUBLIC_S(name)                                                                                                 \
+    tg_tensor *tg_##name##_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_##name, true, x, s, 0); }
+#define TGI_PUBLIC_S_T(name)                                                                                           \
+    tg_tensor *tg_##name(tg_tensor *x, double s, double t) { return tgi_map1(TGI_OP_##name, false, x, s, t); }
+#define TGI_PUBLIC_S_T_TWIN(name)                                                                                      \
+    TGI_PUBLIC_S_T(name)                                                                                               \
+    tg_tensor *tg_##name##_(tg_tensor *x, double s, double t) { return tgi_map1(TGI_OP_##name, true, x, s, t); }
+#define TGI_PUBLIC_SCALAR(name, kind, y, yi, flags, rule, formula, public) TGI_PUBLIC_##public(name)
+TGI_SCALAR_OPS(TGI_PUBLIC_SCALAR)
+
 tg_tensor *tg_clamp_min(tg_tensor *x, double lo)
 {
     return tgi_elementwise("clamp_min", TGI_OP_clamp, false, &x, 1, lo, (double)INFINITY);
@@ -9518,39 +9539,29 @@ tg_tensor *tg_clamp_max(tg_tensor *x, double hi)
 {
     return tgi_elementwise("clamp_max", TGI_OP_clamp, false, &x, 1, -(double)INFINITY, hi);
 }
-tg_tensor *tg_leaky_relu(tg_tensor *x, double slope) { return tgi_map1(TGI_OP_leaky_relu, false, x, slope, 0); }
-tg_tensor *tg_elu(tg_tensor *x, double alpha) { return tgi_map1(TGI_OP_elu, false, x, alpha, 0); }
-tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx) { return tgi_map1(TGI_OP_gelu, false, x, tanh_approx, 0); }
-tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold)
-{
-    return tgi_map1(TGI_OP_softplus, false, x, beta, threshold);
-}
 
-#define TGI_PUBLIC2(name, ...)                                                                                         \
+#define TGI_PUBLIC_AB(name)                                                                                            \
     tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, false, a, b, 0); }
-TGI_BINARY_OPS(TGI_PUBLIC2)
-tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_add, true, a, b, 0); }
-tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_sub, true, a, b, 0); }
-tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_mul, true, a, b, 0); }
-tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_div, true, a, b, 0); }
-tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_pow, true, a, b, 0); }
+#define TGI_PUBLIC_AB_TWIN(name)                                                                                       \
+    TGI_PUBLIC_AB(name)                                                                                                \
+    tg_tensor *tg_##name##_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, true, a, b, 0); }
+#define TGI_PUBLIC_BINARY(name, kind, y, yi, flags, rule_a, rule_b, formula, public) TGI_PUBLIC_##public(name)
+TGI_BINARY_OPS(TGI_PUBLIC_BINARY)
 
 tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b) { return tgi_map3(TGI_OP_where, a, b, cond); }
 tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight) { return tgi_map3(TGI_OP_lerp, a, b, weight); }
 
 tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
 {
+    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_device where;
-    tg_tensor *ends[2];
-    tg_dtype dtype;
-    if (!tgi_arguments(tgi_self(), "lerp_scalar", "a,b", 2, a, b, NULL, NULL)) return NULL;
-    ends[0] = a, ends[1] = b;
-    dtype = tgi_result_dtype(ends, 2);
-    if (!tgi_needs_floats(tgi_self(), "lerp_scalar", TGI_OP_lerp, dtype)) return NULL;
+    tg_tensor *in[] = {a, b};
+    if (!tgi_argument_list(S, "lerp_scalar", "a,b", in, 2, 2)) return NULL;
+    const tg_dtype dtype = tgi_result_dtype(in, 2);
+    if (!tgi_check_floats_only(S, "lerp_scalar", tgi_op_row(TGI_OP_lerp), dtype)) return NULL;
     if (!tgi_composite_begin(&c, "lerp_scalar")) return NULL;
-    where = tgi_device_of(a->storage->backend->host ? b : a);
-    return tgi_composite_end(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
+    const tg_device device = tgi_device_of(a->storage->backend->host ? b : a);
+    return tgi_composite_end(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, device)));
 }
 
 tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
@@ -12840,7 +12851,7 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
 static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
     tgi_thread *S = tgi_self();
-    const unsigned warned = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0);
+    const unsigned warned = 1u << (op == TGI_OP_sub ? 0 : op - TGI_OP_masked_fill);
     tgi_composite c;
     tg_tensor *loss;
     bool warns;
