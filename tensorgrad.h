@@ -1170,7 +1170,7 @@ extern "C" {
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
 #define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
-#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* one thread only: nobody else was there */
+#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
 #endif
 
 enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
@@ -1180,61 +1180,63 @@ typedef struct tgi_thread tgi_thread;
 typedef struct tgi_node tgi_node;
 typedef struct tgi_frame tgi_frame;
 
-/* Tensors of one owner (a scope, a backward step, the unscoped): a circle of links with the head as its sentinel. */
+/* A circular doubly linked list of tensors or nodes; the list itself is a link, too, and stands between last and
+   first. */
 typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
 
-/* What ended a tensor. */
+/* What ended a tensor, for the error message where it is used afterwards. */
 typedef enum {
     TGI_ALIVE,
     TGI_BY_SCOPE,
     TGI_BY_RELEASE,
     TGI_BY_DROP,
-    TGI_BY_GRADIENT, /* it was a gradient: another one took its place, or its tensor ended */
+    TGI_BY_GRADIENT, /* it was a .grad: another gradient replaced it, or the tensor whose .grad it was ended */
     TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
-    TGI_BY_OWNER     /* an optimizer, a graph or a view of it was the last to hold it */
+    TGI_BY_OWNER     /* the last reference was that of an optimizer, a graph or a view of it */
 } tgi_cause;
 
 enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
 
-/* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
+/* The state of one thread.  A public function gets it with tgi_self() and passes it down. */
 struct tgi_thread {
     bool started;
 
-    /* The error record: the first error, and how many.  The program may clear it at any time, so the library decides
-       nothing by it: `raised` counts every error ever raised, and is never reset. */
+    /* The error record: the first error, and how many there were.  The program may clear it at any time, so the library
+       decides by `raised`, which counts all errors ever raised and is never reset. */
     tg_status error;
     int64_t errors;
     char message[TGI_ERROR_TEXT];
     uint64_t raised;
-    uint64_t forgiven;    /* `raised` when the program last cleared the record, other than in the error handler */
+    uint64_t cleared;     /* `raised` when the program last cleared the record, other than in the error handler */
     tg_status last_error; /* code of the last error raised */
     bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
     char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
 
-    /* Numbers that tensors, graphs and open blocks may carry beyond tg_shutdown are never given out twice. */
+    /* tg_shutdown does not reset these counters: tensors, graphs and open blocks that outlive it carry their numbers,
+       so no number may be used twice. */
     uint64_t id;               /* of this thread */
-    uint64_t serials;          /* the last scope or mode opened */
+    uint64_t serials;          /* the last serial of a scope, mode or list of tensors */
     uint64_t node_count, runs; /* the last node and the last backward run */
     int hooks_ever;            /* the last hook */
     tgi_link nodes;            /* live nodes, oldest first */
 
-    const char *composite;   /* the op on whose behalf others run, for messages; or NULL.  This and all that follows is
-                                reset when the state of a thread begins */
-    bool debug;              /* TG_DEBUG: the memory of an ended tensor is never reused */
-    struct tgi_guard *guard; /* of the innermost callback that runs, or NULL */
+    const char *composite;   /* the op that the user called, where it calls other ops: messages name it.  Or NULL.  This
+                                and all that follows is reset when the state of a thread begins */
+    bool debug;              /* TG_DEBUG: the memory of an ended tensor's handle is never reused */
+    struct tgi_guard *guard; /* of the innermost callback that is running, or NULL */
 
     /* memory: freed blocks by size class */
     void *free_blocks[TGI_CLASSES];
     size_t cache_limit;
-    tg_stats_info stats;    /* live counts of this thread (they may be negative: others' tensors released here) */
-    tg_stats_info reported; /* the part of them that is in the process totals */
-    tg_device_stats on[TGI_PLACES]; /* the same by device: see tgi_on_device */
-    int64_t reported_on[TGI_PLACES]; /* bytes of it that are in the process totals */
+    tg_stats_info stats;    /* live counts of this thread; negative where it released tensors of other threads */
+    tg_stats_info reported; /* the part of stats that the process totals contain */
+    tg_device_stats on[TGI_PLACES]; /* counts by device: see tgi_on_device */
+    int64_t reported_on[TGI_PLACES]; /* the part of their bytes that the process totals contain */
 
     /* modes and defaults */
     bool grad_off, anomaly;
-    bool sync_checks; /* every op waits for its device, and reports what went wrong there */
-    int threads; /* OpenMP; 0: its choice */
+    bool sync_checks; /* every op waits for its device and reports what failed there */
+    int threads; /* for OpenMP; 0: OpenMP's own choice */
     tg_dtype default_dtype;
     tg_device default_device;
     tg_precision precision;
@@ -1247,24 +1249,23 @@ struct tgi_thread {
     bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
     unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
-    /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
-       own, and memory for new handles: it serves nothing else, so that an ended one can be told */
-    tgi_cause cause;
-    bool releasing_tensors;
-    tg_tensor *ended_tensors;
-    tgi_link *free_handles;
-    size_t handle_bytes; /* of each of them */
+    /* lifetimes (see the invariants at the top of TENSOR) */
+    tgi_cause cause;          /* what ends a tensor whose refs reach 0 now */
+    bool releasing_tensors;   /* tgi_release_tensors runs, or has to wait */
+    tg_tensor *ended_tensors; /* ended tensors that it has not released yet, linked by next_ended */
+    tgi_link *free_handles;   /* memory of freed handles, linked by next; new handles alone reuse it */
+    size_t handle_bytes;      /* the size of each */
 
-    /* tape: the worklist of dying nodes, and how many hooks are running within each other */
-    tgi_node *ended_nodes;
+    /* tape */
+    tgi_node *ended_nodes; /* nodes that are to be freed */
     bool releasing_nodes;
-    int hooking;
-    struct tgi_capture_list *captures; /* a checkpoint's forward, noting the tensors it depends on */
+    int hooking; /* how many hooks run, one inside the other */
+    struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
 };
 
 static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
 
-/* The process: allocator, error handler, threads that hold state, totals. */
+/* The state of the process: allocator, error handler, threads that hold state, totals. */
 static tg_allocator tgi_allocator;
 static struct {
     int lock; /* 1 while a thread reads or changes the rest */
@@ -1277,8 +1278,8 @@ static TGI_ALIGN_8 uint64_t tgi_threads_ever;
 static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
 static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
 
-/* Whether ended tensors are kept apart for good, so that every use of one is found. */
-static bool tgi_wants_debug(void)
+/* Whether TG_DEBUG is set: then the handle of an ended tensor is never reused, and every use of one is an error. */
+static bool tgi_debug_requested(void)
 {
 #ifdef TG_DEBUG
     return true;
@@ -1292,11 +1293,11 @@ static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
-    if (!S->id) { /* the first time; what the user retained over a tg_shutdown still belongs to this thread */
+    if (!S->id) { /* a thread keeps its id after tg_shutdown: tensors that the user retained still belong to it */
         S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
         S->nodes.prev = S->nodes.next = &S->nodes;
     }
-    S->debug = tgi_wants_debug();
+    S->debug = tgi_debug_requested();
     S->cause = TGI_BY_OWNER;
     S->cache_limit = SIZE_MAX;
     S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
@@ -1331,7 +1332,7 @@ const char *tg_build_info(void)
 
 /* ---- errors ---- */
 
-/* The default handler: an error in a loop is printed once. */
+/* The default handler.  It does not print the same message twice in a row: an error in a loop would fill the screen. */
 static void tgi_print_error(const char *message)
 {
     tgi_thread *S = &tgi_this_thread;
@@ -1347,7 +1348,8 @@ void tg_abort_on_error(tg_status code, const char *message, void *user)
     TG_ABORT();
 }
 
-/* Handler and user are one pair: threads that raise errors never see half of a change. */
+/* The lock makes one change of both: another thread that raises an error never sees the new handler with the old
+   user. */
 void tg_set_error_handler(tg_error_handler handler, void *user)
 {
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
@@ -1357,63 +1359,65 @@ void tg_set_error_handler(tg_error_handler handler, void *user)
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
 }
 
-/* While a callback of the user's runs, it cannot end what was there before it; on its return the guard tells whether it
-   has left everything as it must.  See "guards" in TENSOR. */
+/* What the library notes before it calls a function of the user's, to restore and check it afterwards.  The invariants
+   stand at "guards" in TENSOR. */
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
     const char *what;       /* "the hook", for messages */
-    const char *composite;  /* what messages spoke of before */
-    tgi_frame *frame;       /* the innermost frame then */
-    uint64_t frame_limit;   /* the last serial given out then: frames up to it cannot be closed */
-    uint64_t raised;        /* errors raised until then */
-    bool grad_off, misused;
-    /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
-    bool midway, releasing_tensors;
+    const char *composite;  /* S->composite before the call, as all the following */
+    tgi_frame *frame;
+    uint64_t frame_limit;   /* S->serials: the callback cannot close frames up to this serial */
+    uint64_t raised;
+    bool grad_off;
+    bool misused;           /* the callback tried to end a scope that was open before it, or its thread */
+    /* of a callback that interrupts other work (see tgi_guard_open_interrupt): its tensors, and the state before */
+    bool interrupts, releasing_tensors;
     tgi_link made, *scope;
     uint64_t scope_serial;
 } tgi_guard;
-static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what);
+
+/* Errors call the user's handler, so they need guards; but guards need scopes and lifetimes, which stand in TENSOR, a
+   higher layer.  This is the one call from here to there. */
+static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
 static const struct {
-    void (*open_midway)(tgi_guard *g, tgi_thread *S, const char *what);
+    void (*open_interrupt)(tgi_guard *g, tgi_thread *S, const char *what);
     bool (*close)(tgi_guard *g);
-} tgi_guards = {tgi_guard_open_midway, tgi_guard_close}; /* what errors know of scopes and lifetimes */
+} tgi_guards = {tgi_guard_open_interrupt, tgi_guard_close};
 
-/* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
+/* Passes an error or a warning to the handler, which may call any function: clear the record, open scopes, raise
+   errors. */
 static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 {
-    tg_error_handler call;
-    void *user;
-    bool set;
-    tgi_guard guard;
     if (S->in_handler) return;
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
-    set = tgi_handler.set;
-    call = tgi_handler.call;
-    user = tgi_handler.user;
+    const bool set = tgi_handler.set;
+    const tg_error_handler call = tgi_handler.call;
+    void *const user = tgi_handler.user;
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
     if (!set) tgi_print_error(text);
     if (!set || !call) return;
+    tgi_guard guard;
     S->in_handler = true;
-    tgi_guards.open_midway(&guard, S, "the error handler");
+    tgi_guards.open_interrupt(&guard, S, "the error handler");
     call(code, text, user);
     tgi_guards.close(&guard);
     S->in_handler = false;
 }
 
-/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return
-   tgi_fail(...)`. The first error of the thread is kept. */
+/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
+   `return tgi_fail(...);`.  The record keeps the thread's first error. */
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
-    char text[TGI_ERROR_TEXT], *hint;
+    char text[TGI_ERROR_TEXT];
+    const int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_list args;
-    int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_start(args, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
-    hint = strchr(text, '\n');
+    char *hint = strchr(text, '\n');
     if (hint && strlen(text) + 9 < sizeof text) {
         memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
         memcpy(hint + 1, "  hint: ", 8);
@@ -1435,7 +1439,7 @@ static inline tg_tensor *tgi_no_tensor(bool failed)
     return NULL;
 }
 
-/* Raises an error of an op that is over: another may be running now. */
+/* Raises an error of an op that has ended, so that S->composite is not the op that failed. */
 static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
 {
     const char *running = S->composite;
@@ -1445,10 +1449,10 @@ static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char 
     return false;
 }
 
-/* Tells the handler something that is no error. */
+/* Passes a warning to the handler: its code is TG_OK, and nothing is recorded. */
 static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
 
-/* These begin no state: a thread may ask after it has ended its own. */
+/* These do not begin the state of a thread, so they can be called after tg_thread_end. */
 bool tg_ok(void) { return tgi_this_thread.errors == 0; }
 const char *tg_error_message(void) { return tgi_this_thread.message; }
 tg_status tg_error_code(void) { return tgi_this_thread.error; }
@@ -1460,32 +1464,35 @@ void tg_clear_error(void)
     S->error = TG_OK;
     S->errors = 0;
     S->message[0] = 0;
-    if (!S->in_handler) S->forgiven = S->raised;
+    if (!S->in_handler) S->cleared = S->raised;
 }
 
-/* What a status-returning function says after a failure below it: the pending error's code, or the last one's if a
-   handler has cleared the record. */
+/* The status that a function returns after an error in what it called: that of the record, or of the last error if the
+   error handler has cleared the record. */
 static tg_status tgi_failed(const tgi_thread *S)
 {
     const tg_status code = S->error ? S->error : S->last_error;
     return code ? code : TG_ERR_ARGUMENT;
 }
 
-/* Whether an error was raised since `raised` was so, other than one that the program has forgiven by clearing the
-   record.  What the error handler clears is not forgiven. */
+/* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
+   Clearing it in the error handler does not count. */
 static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 {
-    return S->raised > (raised > S->forgiven ? raised : S->forgiven);
+    return S->raised > (raised > S->cleared ? raised : S->cleared);
 }
 
+/* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
+   the call that failed, so no other error is raised. */
 static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
-    if (S->errors) return false; /* it passes through */
+    if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
 }
 
-/* ---- numbers: the macros of math.h narrow on some systems ---- */
+/* ---- numbers ---- */
 
+/* In place of the macros of math.h, which convert a double to float on some systems. */
 static bool tgi_is_nan(double x) { return x != x; }
 static bool tgi_is_finite(double x) { return x - x == 0; }
 static bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
@@ -1530,11 +1537,10 @@ static void *tgi_raw_alloc(tgi_thread *S, size_t bytes)
     return tgi_allocator.alloc ? tgi_allocator.alloc(bytes, tgi_allocator.user) : malloc(bytes);
 }
 
-/* Gives cached blocks back until at most `keep` bytes are cached. */
+/* Returns cached blocks to the allocator until at most `keep` bytes are cached. */
 static void tgi_trim(tgi_thread *S, size_t keep)
 {
-    int k;
-    for (k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
+    for (int k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
         while (S->free_blocks[k] && (size_t)S->stats.cached_bytes > keep) {
             void **block = (void **)S->free_blocks[k];
             size_t bytes = (size_t)block[1];
@@ -1545,7 +1551,8 @@ static void tgi_trim(tgi_thread *S, size_t keep)
     }
 }
 
-/* The same for the memory of handles, which hold no data: only where the program asks for it, or the thread ends. */
+/* The same for the memory of handles.  Only for tg_set_cache_limit and the end of a thread: as long as that memory is
+   kept, using a tensor that has ended is an error and not undefined behaviour. */
 static void tgi_trim_handles(tgi_thread *S, size_t keep)
 {
     while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
@@ -1556,7 +1563,7 @@ static void tgi_trim_handles(tgi_thread *S, size_t keep)
     }
 }
 
-/* Memory from the allocator; when it has none, perhaps what is cached is enough. */
+/* Memory from the allocator.  If it has none, all cached blocks are returned to it before a second attempt. */
 static void *tgi_alloc_or_trim(tgi_thread *S, size_t bytes)
 {
     void *block = tgi_raw_alloc(S, bytes);
@@ -1574,11 +1581,10 @@ static bool tgi_may_cache(const tgi_thread *S, size_t bytes)
 static void *tgi_alloc(tgi_thread *S, size_t bytes)
 {
     size_t rounded = 0;
-    int k = tgi_size_class(bytes, &rounded);
-    void *block;
+    const int k = tgi_size_class(bytes, &rounded);
     if (k < 0 || k >= TGI_CLASSES) return NULL;
     if (S->free_blocks[k]) {
-        block = S->free_blocks[k];
+        void *block = S->free_blocks[k];
         S->free_blocks[k] = *(void **)block;
         S->stats.cached_bytes -= (int64_t)rounded;
         return block;
@@ -1586,13 +1592,12 @@ static void *tgi_alloc(tgi_thread *S, size_t bytes)
     return tgi_alloc_or_trim(S, rounded);
 }
 
-/* Gives back what tgi_alloc gave for this many bytes. */
+/* Frees a block that tgi_alloc returned for this many bytes; NULL is allowed. */
 static void tgi_free(tgi_thread *S, void *block, size_t bytes)
 {
-    size_t rounded = 0;
-    int k;
     if (!block) return;
-    k = tgi_size_class(bytes, &rounded);
+    size_t rounded = 0;
+    const int k = tgi_size_class(bytes, &rounded);
     if (!tgi_may_cache(S, rounded)) {
         tgi_raw_free(S, block, rounded);
         return;
@@ -1616,13 +1621,12 @@ void tg_set_cache_limit(size_t bytes)
 /* Adds this thread's changes since the last report to the process totals. */
 static void tgi_report_stats(tgi_thread *S)
 {
-    int k;
     TGI_ATOMIC_ADD(&tgi_totals.tensors, S->stats.tensors - S->reported.tensors);
     TGI_ATOMIC_ADD(&tgi_totals.nodes, S->stats.nodes - S->reported.nodes);
     TGI_ATOMIC_ADD(&tgi_totals.bytes, S->stats.bytes - S->reported.bytes);
     TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
     S->reported = S->stats;
-    for (k = 0; k < TGI_PLACES; ++k) {
+    for (int k = 0; k < TGI_PLACES; ++k) {
         if (S->on[k].bytes == S->reported_on[k]) continue;
         TGI_ATOMIC_ADD(&tgi_total_bytes_on[k], S->on[k].bytes - S->reported_on[k]);
         S->reported_on[k] = S->on[k].bytes;
@@ -1644,11 +1648,10 @@ tg_stats_info tg_stats(void)
 void tg_reset_peak(void)
 {
     tgi_thread *S = tgi_self();
-    int k;
     S->stats.peak_tensors = S->stats.tensors;
     S->stats.peak_nodes = S->stats.nodes;
     S->stats.peak_bytes = S->stats.bytes;
-    for (k = 0; k < TGI_PLACES; ++k) S->on[k].peak_bytes = S->on[k].bytes;
+    for (int k = 0; k < TGI_PLACES; ++k) S->on[k].peak_bytes = S->on[k].bytes;
 }
 
 /* This thread's counts for one device. */
@@ -1683,8 +1686,8 @@ static tgi_size_text tgi_text_of_size(double bytes)
     return size;
 }
 
-/* Records that a device has no memory for this many bytes (more than a size_t holds, perhaps); `cached` is what it
-   keeps for reuse, and what is in use are the tensors of the whole process. */
+/* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
+   `cached` bytes are kept for reuse; those in use are counted over all threads. */
 static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
 {
     char device[24] = "cpu";
@@ -1727,7 +1730,7 @@ tg_status tg_set_allocator(const tg_allocator *allocator)
 
 void tg_set_num_threads(int threads)
 {
-#ifdef _OPENMP /* which ends the process when the system has no more threads */
+#ifdef _OPENMP /* the limit is there because OpenMP ends the process when the system can start no more threads */
     const int most = omp_get_num_procs() < 16 ? 64 : 4 * omp_get_num_procs();
     if (threads > most) threads = most;
     if (threads > omp_get_thread_limit()) threads = omp_get_thread_limit();
@@ -1735,7 +1738,8 @@ void tg_set_num_threads(int threads)
     tgi_self()->threads = threads > 0 ? threads : 0;
 }
 
-/* Threads for a loop of this much work (elements or multiply-adds): one below the cost of waking others. */
+/* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
+   longer than the loop. */
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
@@ -1766,8 +1770,8 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 
 /* ---- conversions, the same on every device ---- */
 
-/* What kernels need on every device; the CUDA companion has its own words for it: __device__, and a product and a sum
-   that are never contracted, for the same bits everywhere. */
+/* Every device uses these functions.  tensorgrad_cuda.cu defines both macros itself: as __device__ functions, and as a
+   product and a sum that the compiler may not contract, so that results have the same bits everywhere. */
 #ifndef TGI_INLINE
 #define TGI_INLINE static inline
 #define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
@@ -1817,8 +1821,9 @@ TGI_INLINE uint16_t tgi_f32_to_f16(float x)
     return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
 }
 
-/* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
-   ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
+/* A double as the float from which f16 or bf16 is made.  To round twice would be wrong, so the float is cut off, and
+   its last bit is set if anything was lost ("round to odd"): the second rounding then sees on which side of a tie the
+   number lies. */
 TGI_INLINE float tgi_f64_to_odd_f32(double x)
 {
     const float f = (float)x;
@@ -1836,7 +1841,7 @@ TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
     return x < 0 ? -f : f;
 }
 
-/* Saturating, NaN to 0. */
+/* Doubles to integers: numbers out of range become the nearest one in range, and NaN becomes 0. */
 TGI_INLINE int64_t tgi_f64_to_i64(double x)
 {
     if (x != x) return 0;
@@ -1856,8 +1861,8 @@ TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64
 TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
-   bases. */
+/* base^exponent by squaring.  With a negative exponent it is 1 / base^-exponent without its fraction: 0, but 1 or -1
+   for the bases 1 and -1. */
 TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 {
     int64_t y = 1;
@@ -1868,8 +1873,8 @@ TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
     return y;
 }
 
-/* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
-   int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
+/* OP(name, stored type, value, value as int64_t, from float, from double, from int64_t), in the order of tg_dtype.  In
+   the two value columns x is the stored element; in the last three, which make a stored element, x is the number. */
 #define TGI_ELEMENTS(OP)                                                                                   \
     OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
     OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
@@ -1898,7 +1903,7 @@ tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
     if (tgi_dtypes[a].category != tgi_dtypes[b].category)
         return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
-    return TG_F32; /* bf16 with f16: neither holds the other */
+    return TG_F32; /* bf16 with f16: neither can represent all numbers of the other */
 }
 
 tg_status tg_set_default_dtype(tg_dtype dtype)
@@ -1938,8 +1943,8 @@ typedef enum {
     TGI_BERNOULLI /* 1 with probability lo */
 } tgi_random;
 
-/* Elements that one counter (128 random bits, four words) makes: four of 32 bits, or two of 64 where the dtype can show
-   more.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
+/* How many elements one counter (128 random bits, four words) makes: four from 32 bits each, or two from 64 bits where
+   32 are not enough.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
 TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
 {
     return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
@@ -1953,7 +1958,7 @@ TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t
 }
 
 /* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
-   numbers: as easy as 1, 2, 3" (2011).  The word at any counter can be had without those before it. */
+   numbers: as easy as 1, 2, 3" (2011).  The words of a counter do not depend on those of other counters. */
 TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
 {
     uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
@@ -1995,10 +2000,7 @@ TGI_INLINE double tgi_random_log(double x)
     return TGI_MUL_ADD((double)e, 0.693147180559945309, 2 * z * (1 + series));
 }
 
-/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
-   241: the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of
-   degree 7: in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used.
-   */
+/* (a[0] + a[1] r + ... + a[7] r^7) / (1 + b[0] r + ... + b[6] r^7) */
 TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
@@ -2007,6 +2009,10 @@ TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
     return above / TGI_MUL_ADD(below, r, 1);
 }
 
+/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
+   241: the percentage points of the normal distribution" (1988), good to 1e-16.  A ratio of two polynomials of degree
+   7: of q*q near the middle, of sqrt(-log p) in the tails.  It uses only sums, products, quotients and sqrt, which give
+   the same bits on every machine. */
 TGI_INLINE double tgi_random_inverse_normal(double p)
 {
     static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
@@ -2042,10 +2048,10 @@ TGI_INLINE uint64_t tgi_random_below(uint64_t range, uint64_t word)
     return (range >> 32) * (word >> 32) + (left >> 32) + (right >> 32);
 }
 
-/* A number from its word (or two).  Fractions have as many bits as the dtype, or rounding would make 1 of the last ones
-   below it; the inverse normal is taken in the middle of a 2^-32 (or 2^-52) cell, for it must never see 0 or 1. */
 TGI_INLINE uint64_t tgi_random_two_words(const uint32_t *word) { return (uint64_t)word[1] << 32 | word[0]; }
 
+/* A number in [0, 1) from one word, or two for f64.  It has only as many bits as the dtype: with more of them, the
+   largest ones would round to 1. */
 TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
 {
     switch (dtype) {
@@ -2056,13 +2062,14 @@ TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
     }
 }
 
+/* A standard normal number.  p is the middle of an interval of 2^-32 (f64: 2^-52), so it is never 0 or 1. */
 TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
 {
     if (dtype != TG_F64) return tgi_random_inverse_normal((*word + 0.5) * (1 / 4294967296.0));
     return tgi_random_inverse_normal(((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0));
 }
 
-/* 1 or 0; as fine as 2^-32 in every dtype. */
+/* 1 with this probability, else 0; in steps of 2^-32 in every dtype. */
 TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 {
     return *word * (1 / 4294967296.0) < probability ? 1 : 0;
@@ -4767,28 +4774,64 @@ bool tg_op_waits(const char *op)
     return names[i] != NULL;
 }
 
-/* ======== @@TENSOR ================================================================================================ */
+/* ======== @@TENSOR ================================================================================================
 
-/* Work on a storage's bytes that its device's ordinary order knows nothing of: a copy by the copy stream, or what
-   another thread has asked for. */
+   A tensor is a handle (tg_tensor) on a storage, the bytes.  The invariants of both, and of scopes:
+
+   (1) refs counts the references to a handle; the tensor is alive while refs > 0.  One reference each belongs to: the
+       list that the tensor is in; every tg_param, tg_share and tg_retain (`retains` counts them, and tg_release drops
+       one); every view of it; the tensor whose .grad it is; an optimizer, a custom function or a backward that is
+       running.
+   (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, or S->unscoped.
+       tgi_join_list puts it there, with a reference for the list.  Who takes it out (tgi_leave_list) drops that
+       reference or passes it on, as tg_keep and tg_param do.  link.next is NULL exactly if it is in none.  `scope` is
+       the serial of the list, 0 for S->unscoped.
+   (3) saved_refs counts what still needs the handle and its bytes: nodes that saved the tensor or whose edge points to
+       it, and gradient slots of a leaf; plus one while refs > 0, plus one while the tensor is in S->ended_tensors.  At
+       0 tgi_saved_unref drops the reference to the storage and frees the handle.
+   (4) A tensor has ended when refs has fallen to 0: tgi_release_tensor sets `ended`, so that no public function takes
+       it any more (tgi_usable), and puts it into S->ended_tensors.  tgi_release_tensors takes it out and drops its
+       references to node, hooks, .grad and base.  Shape, dtype and storage stay as they are until saved_refs is 0.
+   (5) A tensor that has ended can live again: tgi_ref takes refs from 0 to 1.  Backward does so with the saved tensors
+       that a rule reads (tgi_revive); they join the list of the step and end with it.  known_cause keeps what ended
+       them first.
+   (6) storage.refs counts the handles that use it, those included that have ended and are still saved.  At 0
+       tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter.
+   (7) A view has a reference to its base, has the same storage, and the base is no view.  Its node is up to date
+       exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
+       the base, and tgi_refresh_view gives the view a new node.  Every write in place, recorded or not, adds 1 to
+       storage.version (tgi_bump_version).
+   (8) A tensor has a reference to the node that made it; a leaf has no node, and may have a .grad and hooks.  A node
+       has references to older nodes, and counts in saved_refs of tensors, never in refs: a graph has no cycle, and does
+       not keep a tensor alive.
+   (9) A tensor belongs to the thread that made it (`owner`); the others may not use it.  The exception is TGI_SHARED:
+       such a tensor has no node and no base, and its counts and those of its storage are atomic.  A thread that writes
+       it has to see to it that no other one uses it meanwhile; the library only makes the device wait (tgi_wait_ready).
+  (10) The open scopes and modes of a thread are a stack of frames, S->frame, whose serials rise.  A serial is never
+       used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
+       when it was opened, and ends its tensors.
+  (11) What holds while a function of the user's runs stands at "guards". */
+
+/* The end of work on a storage's bytes that does not run in the order of the device's compute stream: a copy by the
+   copy stream, or work that another thread has started. */
 typedef struct tgi_pending_event {
     struct tgi_pending_event *next;
     const tgi_backend *backend; /* whose event, on which of its devices */
     int index;
-    bool reading; /* the work only reads them: others may, too */
-    void *event;  /* its end */
+    bool reading; /* the work only reads the bytes, so others may read them, too */
+    void *event;  /* the device reaches it when the work is done */
 } tgi_pending_event;
 
-/* Bytes on one device, counted.  Small host data stands behind the struct in the same block. */
+/* Bytes on one device; invariant 6.  Small host data stands behind the struct in the same block. */
 typedef struct tgi_storage {
     int32_t refs;
-    uint32_t version; /* in-place writes */
+    uint32_t version; /* writes in place so far, of any tensor that uses this storage */
     bool shared;      /* with other threads: refs is atomic */
     bool borrowed;    /* data belongs to the user */
     int index;        /* of the device */
     const tgi_backend *backend;
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
-    tgi_pending_event *pending; /* what is still to come, or NULL; only a writer changes those of a shared storage */
+    tgi_pending_event *pending; /* or NULL; of a shared storage only a writer removes events */
     const char *writer; /* the op that last wrote in place, for messages */
     size_t block;       /* bytes of this block */
     size_t bytes;       /* of data */
@@ -4804,54 +4847,51 @@ enum {
     TGI_REQUIRES_GRAD = 1,
     TGI_NO_GRAD_VIEW = 2, /* made under no_grad: must not be written in grad mode */
     TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
-    TGI_SHARED = 8,       /* usable from other threads: counts are atomic */
+    TGI_SHARED = 8,       /* other threads may use it: invariant 9 */
     TGI_RETAINS_GRAD = 16,
-    TGI_DEBUG_HANDLE = 32, /* its memory, a tgi_debug_handle, stays for good when it ends */
-    TGI_RELEASING = 64     /* waits in ended_tensors */
+    TGI_DEBUG_HANDLE = 32, /* with TG_DEBUG: the handle is part of a tgi_debug_handle, which is never freed */
+    TGI_RELEASING = 64     /* is in S->ended_tensors */
 };
 
-/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  saved_refs: saved slots and leaf edges
-   of nodes, plus one while refs is not 0.  At refs 0 the tensor has ended: it gives up node, gradient and base, and no
-   public function takes it any more; at saved_refs 0 its bytes go.  While a rule runs, the ended tensors that its node
-   saved are lent to it: they count as alive. */
+/* The handle; the invariants stand above. */
 struct tg_tensor {
-    tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
-    int32_t refs, saved_refs;
-    int32_t retains;  /* how many of refs the user holds */
-    uint32_t history; /* a base: how often it was rewritten in place; a view: what that was when its node was made */
+    tgi_link link;            /* in its list; must come first */
+    int32_t refs, saved_refs; /* invariants 1 and 3 */
+    int32_t retains;          /* how many of refs are the user's */
+    uint32_t history;         /* invariant 7 */
     uint8_t dtype, ndim;
     uint16_t flags;
-    int32_t output;       /* which output of node */
-    uint8_t ended, cause; /* a tgi_cause: what ended it; what will have, where that is known before: the user has let
-                             go of it, or it is lent to a rule */
+    int32_t output;      /* which output of node it is */
+    uint8_t ended;       /* a tgi_cause: what ended it, or TGI_ALIVE */
+    uint8_t known_cause; /* the cause to report when it ends, where that is known before; TGI_ALIVE: S->cause */
     tgi_storage *storage;
-    int64_t offset; /* in elements */
+    int64_t offset; /* of the first element in the storage, in elements */
     tgi_node *node; /* what made it; NULL for leaves */
     tg_tensor *base, *grad;
-    uint64_t scope, owner; /* serial of its scope; id of its thread */
+    uint64_t scope, owner; /* serial of its list; id of its thread */
     char *name;
     tgi_hook_entry *hooks; /* of a leaf */
     tgi_grad_slot *slot;   /* of a leaf in a running backward */
-    tg_tensor *next_ended; /* in ended_tensors */
+    tg_tensor *next_ended; /* in S->ended_tensors */
     const char *maker;     /* with TG_DEBUG: the function that made it */
-    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS];
+    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS]; /* strides in elements */
 };
 
-/* With TG_DEBUG: the memory of a handle, which stays where it is, and the name that it had. */
+/* With TG_DEBUG a handle's memory is never freed, and keeps the tensor's name for messages. */
 typedef struct tgi_debug_handle {
     struct tgi_debug_handle *next;
     char name[64];
     tg_tensor t;
 } tgi_debug_handle;
-static tgi_debug_handle *tgi_debug_handles; /* all of them, of all threads: a leak checker finds them here */
+static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps leak checkers quiet */
 
-/* What is no shape is refused by the function that gets it: -1 dims stand for numbers that are not there. */
+/* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
+   (dims is NULL) make ndim -1. */
 tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
-    int i;
     shape.ndim = dims || ndim <= 0 ? ndim : -1;
-    for (i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < shape.ndim ? dims[i] : 0;
+    for (int i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < shape.ndim ? dims[i] : 0;
     return shape;
 }
 
@@ -4864,9 +4904,8 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
 {
     tgi_text s;
     size_t used = 1;
-    int i;
     strcpy(s.text, "[");
-    for (i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
+    for (int i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
         used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)dims[i]);
         if (used > sizeof s.text - 24) break;
     }
@@ -4874,7 +4913,7 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
     return s;
 }
 
-/* The name of t, or of what it is a view of; NULL when there is none. */
+/* The name of t, or of its base; NULL if there is none. */
 static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
 
 /* "[2, 3]", or "[2, 3] 'weight'" of a tensor with a name */
@@ -4888,6 +4927,7 @@ static tgi_text tgi_shape_text(const tg_tensor *t)
 
 /* ---- lifetimes ---- */
 
+/* Adds `by` to one of t's counts and returns the sum; atomically if t is shared (invariant 9). */
 static inline int32_t tgi_count(const tg_tensor *t, int32_t *count, int32_t by)
 {
     return t->flags & TGI_SHARED ? TGI_ATOMIC_ADD(count, by) : (*count += by);
@@ -4898,81 +4938,84 @@ static inline int32_t tgi_refs(const tg_tensor *t)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
 }
 
-static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *m)
+static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *e)
 {
-    m->backend->event_destroy(S, m->event);
-    tgi_free(S, m, sizeof *m);
+    e->backend->event_destroy(S, e->event);
+    tgi_free(S, e, sizeof *e);
 }
 
-/* Before the bytes are used, or written: their device's further work waits for what is to come; the host does, if they
-   are the host's.  A writer of what other threads use waits for the work of them all. */
+/* Called before the bytes are read or written.  If they are the host's, it blocks until the pending events have
+   happened; else it makes the device's later work wait for them.  To write a shared storage it blocks until the device
+   has done the work of all threads.  False after recording an error. */
 static bool tgi_wait_pending(tgi_thread *S, tgi_storage *s, bool writing)
 {
-    tgi_pending_event **at = &s->pending;
     if (writing && s->shared && !s->backend->device_sync(S, s->index)) return false;
-    while (*at) {
-        tgi_pending_event *m = *at;
-        if (m->reading && !writing) {
-            at = &m->next;
+    for (tgi_pending_event **at = &s->pending; *at;) {
+        tgi_pending_event *e = *at;
+        if (e->reading && !writing) {
+            at = &e->next;
             continue;
         }
-        if (!(s->backend->host ? m->backend->event_sync(S, m->index, m->event)
-                               : m->backend->event_wait(S, s->index, m->event))) {
+        if (!(s->backend->host ? e->backend->event_sync(S, e->index, e->event)
+                               : e->backend->event_wait(S, s->index, e->event))) {
             return false;
         }
-        if (s->shared && !writing) { /* others wait for it, too */
-            at = &m->next;
+        if (s->shared && !writing) { /* it stays: other threads have to wait for it, too */
+            at = &e->next;
             continue;
         }
-        *at = m->next;
-        tgi_pending_event_free(S, m);
+        *at = e->next;
+        tgi_pending_event_free(S, e);
     }
     return true;
 }
 
-/* The same before the bytes go: where an event fails, the device has to be idle. */
+/* Waits until no device still uses these bytes; called before they are freed.  If an event fails, it waits for the
+   whole device. */
 static void tgi_wait_before_free(tgi_thread *S, tgi_storage *s)
 {
     if (tgi_wait_pending(S, s, true)) return;
     if (s->shared) s->backend->device_sync(S, s->index);
     while (s->pending) {
-        tgi_pending_event *m = s->pending;
-        m->backend->device_sync(S, m->index);
-        s->pending = m->next;
-        tgi_pending_event_free(S, m);
+        tgi_pending_event *e = s->pending;
+        e->backend->device_sync(S, e->index);
+        s->pending = e->next;
+        tgi_pending_event_free(S, e);
     }
 }
 
-/* Notes that the bytes are in use up to here, by the device or its copy stream; in place of what was noted before of
-   the same use, for a stream does its work in order.  False after recording an error, which names op; without op the
-   caller has another way where there is no memory, and nothing is recorded of that. */
+/* Adds the event that the device (or its copy stream) reaches after all work asked of it until now: that work reads the
+   bytes, or writes them, too.  It replaces an earlier event of the same kind, because a stream does its work in order.
+   False after recording an error.  If op is NULL, a failed allocation returns false without an error: then the caller
+   has to wait in another way. */
 static bool tgi_add_pending_event(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
                                   bool copy_stream, bool reading)
 {
-    tgi_pending_event *m = s->pending;
     void *event;
-    while (m && (m->backend != backend || m->index != index || m->reading != reading)) m = m->next;
     if (!backend->event_record(S, index, copy_stream, &event)) return false;
-    if (m) {
-        backend->event_destroy(S, m->event);
-        m->event = event;
+    tgi_pending_event *e = s->pending;
+    while (e && (e->backend != backend || e->index != index || e->reading != reading)) e = e->next;
+    if (e) {
+        backend->event_destroy(S, e->event);
+        e->event = event;
         return true;
     }
-    m = (tgi_pending_event *)tgi_alloc(S, sizeof *m);
-    if (!m) {
+    e = (tgi_pending_event *)tgi_alloc(S, sizeof *e);
+    if (!e) {
         backend->event_destroy(S, event);
-        return op && tgi_no_memory(S, op, sizeof *m);
+        return op && tgi_no_memory(S, op, sizeof *e);
     }
-    m->backend = backend;
-    m->index = index;
-    m->reading = reading;
-    m->event = event;
-    m->next = s->pending;
-    s->pending = m;
+    e->backend = backend;
+    e->index = index;
+    e->reading = reading;
+    e->event = event;
+    e->next = s->pending;
+    s->pending = e;
     return true;
 }
 
-/* After a write in place: tape and other threads learn of it. */
+/* After a write in place (invariant 7).  Other threads have to wait for a write on a device: by an event, or, where
+   that cannot be allocated, this thread waits for the device at once. */
 static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
@@ -4981,26 +5024,26 @@ static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
         s->backend->device_sync(S, s->index);
 }
 
-/* Page-locked memory goes back with the event before which a copy still uses it. */
+/* Frees page-locked memory.  With a single event of its own device pending, the backend gets that event and waits for
+   it before it uses the memory again, so that the host does not have to wait here. */
 static void tgi_free_pinned_storage(tgi_thread *S, tgi_storage *s)
 {
-    tgi_pending_event *m = s->pending;
-    void *event = m && !m->next && m->backend == s->pinned ? m->event : NULL;
-    if (event)
-        tgi_free(S, m, sizeof *m);
-    else
-        tgi_wait_before_free(S, s);
+    tgi_pending_event *e = s->pending;
+    void *event = e && !e->next && e->backend == s->pinned ? e->event : NULL;
+    if (event) tgi_free(S, e, sizeof *e);
+    else tgi_wait_before_free(S, s);
     s->pinned->free_pinned(S, s->data, s->bytes, event);
 }
 
-/* With TG_DEBUG: the bytes of an ended tensor become NaN, or -1, so that a pointer to them that is still used shows. */
+/* With TG_DEBUG: sets all bits of the bytes before they are freed (NaN in floats, -1 in signed integers), so that
+   reading them through a pointer that is no longer valid gives conspicuous values. */
 static void tgi_poison(tgi_thread *S, const tgi_storage *s)
 {
-    tgi_loop loop;
     if (s->backend->host) {
         memset(s->data, 0xFF, s->bytes);
         return;
     }
+    tgi_loop loop;
     memset(&loop, 0, sizeof loop);
     loop.ndim = loop.nargs = 1;
     loop.dim[0] = (int64_t)s->bytes;
@@ -5012,13 +5055,20 @@ static void tgi_poison(tgi_thread *S, const tgi_storage *s)
     s->backend->fill(S, &loop);
 }
 
+/* Invariant 6. */
+static void tgi_storage_ref(tgi_storage *s)
+{
+    if (s->shared) TGI_ATOMIC_ADD(&s->refs, 1);
+    else s->refs++;
+}
+
 static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
 {
-    tgi_guard guard;
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
-        tgi_guard_open_midway(&guard, S, "the deleter of tg_wrap");
+        tgi_guard guard;
+        tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
         s->deleter(s->user);
         tgi_guard_close(&guard);
     }
@@ -5047,7 +5097,7 @@ static void tgi_unlink(tgi_link *item)
     item->prev = item->next = NULL;
 }
 
-/* Takes t out of the list that it is in. */
+/* Takes t out of its list, if it is in one (invariant 2). */
 static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
 {
     if (!t->link.next) return;
@@ -5055,7 +5105,8 @@ static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
     if (t->scope == 0) S->stats.unscoped--;
 }
 
-/* The handler may release what an op is using, so it hears of this when a call begins that has nothing in use yet. */
+/* Called where a public function begins, and not where the tensor is made: the error handler may release tensors, also
+   those that an op is using. */
 static void tgi_warn_unscoped(tgi_thread *S)
 {
     S->must_warn_unscoped = false;
@@ -5063,7 +5114,8 @@ static void tgi_warn_unscoped(tgi_thread *S)
              "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
 }
 
-/* Puts t into a list: a scope's, or the unscoped one (serial 0). */
+/* Puts t, which is in no list, into this one; its serial is 0 if it is S->unscoped.  The list takes over a reference
+   of the caller's (invariant 2). */
 static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t serial)
 {
     tgi_link_last(list, &t->link);
@@ -5077,13 +5129,12 @@ static void tgi_free_name(tgi_thread *S, char *name)
     if (name) tgi_free(S, name, strlen(name) + 1);
 }
 
-/* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended;
-   with TG_DEBUG it serves one handle alone. */
+/* Memory for a handle, or NULL.  Freed handles are reused for handles alone, so that tgi_usable may read `ended` of one
+   that was freed; with TG_DEBUG they are not reused at all. */
 static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
-    tgi_link *block = S->free_handles;
-    tgi_debug_handle *grave;
     if (!S->debug) {
+        tgi_link *block = S->free_handles;
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
         S->free_handles = block->next;
@@ -5091,20 +5142,20 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
         return (tg_tensor *)(void *)block;
     }
     S->stats.allocations++;
-    grave = (tgi_debug_handle *)malloc(sizeof *grave); /* it outlives every allocator that the program sets */
-    if (!grave) return NULL;
-    grave->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, grave);
-    grave->name[0] = 0;
-    return &grave->t;
+    /* from malloc, because it is used longer than any allocator that the program sets */
+    tgi_debug_handle *handle = (tgi_debug_handle *)malloc(sizeof *handle);
+    if (!handle) return NULL;
+    handle->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, handle);
+    handle->name[0] = 0;
+    return &handle->t;
 }
 
 static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
 {
-    tgi_debug_handle *grave;
     t->storage = NULL;
-    if (t->flags & TGI_DEBUG_HANDLE) {
-        grave = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
-        if (t->name) snprintf(grave->name, sizeof grave->name, "%.63s", t->name);
+    if ((t->flags & TGI_DEBUG_HANDLE) && t->name) {
+        tgi_debug_handle *handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
+        snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
     }
     tgi_free_name(S, t->name);
     t->name = NULL;
@@ -5118,6 +5169,9 @@ static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
     S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 
+/* Invariant 3.  A tensor that could not be made has no storage. */
+static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
+
 static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_count(t, &t->saved_refs, -1) != 0) return;
@@ -5126,24 +5180,24 @@ static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
     tgi_free_handle(S, t);
 }
 
-/* What a tensor knows of its history is how to let go of it. */
+/* The two functions of the tape, a higher layer, that tensors need. */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t);
 static char **tgi_history_name(tg_tensor *t);
 static const struct {
-    void (*release)(tgi_thread *S, tg_tensor *t);
-    char **(*name)(tg_tensor *t); /* where what made t keeps the name of its output; NULL for leaves */
+    void (*release)(tgi_thread *S, tg_tensor *t); /* drops t's references to its node and hooks */
+    char **(*name)(tg_tensor *t);                 /* where t's node keeps the name of its output; NULL for leaves */
 } tgi_history = {tgi_release_history, tgi_history_name};
 
-/* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
-   list (by their links), so that no chain of gradients, however long, recurses. */
 static void tgi_release_tensors(tgi_thread *S);
 
+/* From alive to ended (invariant 4), when the last of refs was dropped.  What refs counted in saved_refs now stands for
+   the place in S->ended_tensors. */
 static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
 {
     tgi_leave_list(S, t);
-    t->ended = t->cause ? t->cause : (uint8_t)S->cause;
-    t->cause = TGI_ALIVE;
-    if (t->flags & TGI_RELEASING) { /* it had come back to life while it waited */
+    t->ended = t->known_cause ? t->known_cause : (uint8_t)S->cause;
+    t->known_cause = TGI_ALIVE;
+    if (t->flags & TGI_RELEASING) { /* it is still there from the first time that it ended (invariant 5) */
         tgi_saved_unref(S, t);
         return;
     }
@@ -5158,28 +5212,30 @@ static void tgi_unref(tgi_thread *S, tg_tensor *t)
     if (t && tgi_count(t, &t->refs, -1) == 0) tgi_release_tensor(S, t);
 }
 
-/* The same, for a reference whose end the user is told of by this cause. */
+/* The same, and if this ends the tensor, the cause that messages will give. */
 static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
 {
-    const tgi_cause was = S->cause;
+    const tgi_cause before = S->cause;
     S->cause = cause;
     tgi_unref(S, t);
-    S->cause = was;
+    S->cause = before;
 }
 
+/* Drops what the ended tensors refer to (invariant 4).  A tensor that ends by this joins S->ended_tensors: a loop, not
+   a recursion, frees a chain of gradients of any length. */
 static void tgi_release_tensors(tgi_thread *S)
 {
     S->releasing_tensors = true;
     while (S->ended_tensors) {
-        tg_tensor *t = S->ended_tensors, *grad, *base;
+        tg_tensor *t = S->ended_tensors;
         S->ended_tensors = t->next_ended;
         t->flags &= (uint16_t)~TGI_RELEASING;
-        if (tgi_refs(t) > 0) { /* it has come back to life */
+        if (tgi_refs(t) > 0) { /* it is alive again (invariant 5) */
             tgi_saved_unref(S, t);
             continue;
         }
         if (t->node || t->hooks) tgi_history.release(S, t);
-        grad = t->grad, base = t->base;
+        tg_tensor *grad = t->grad, *base = t->base;
         t->grad = t->base = NULL;
         tgi_unref_by(S, grad, TGI_BY_GRADIENT);
         tgi_unref_by(S, base, TGI_BY_OWNER);
@@ -5188,41 +5244,36 @@ static void tgi_release_tensors(tgi_thread *S)
     S->releasing_tensors = false;
 }
 
-static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
-
-/* One more handle.  A tensor that was only saved (a rule takes a view of it) is alive again, and saved_refs counts that
-   once more. */
+/* Invariant 1; a tensor that had ended is alive again (invariant 5). */
 static void tgi_ref(tg_tensor *t)
 {
     if (tgi_count(t, &t->refs, 1) != 1) return;
     tgi_saved_ref(t);
-    if (t->ended) t->cause = t->ended;
+    if (t->ended) t->known_cause = t->ended;
     t->ended = TGI_ALIVE;
 }
 
-/* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
+/* Around a callback, so that it cannot end a tensor that is used after it. */
 static void tgi_ref_all(tg_tensor *const *list, int n)
 {
-    int i;
-    for (i = 0; i < n; ++i) tgi_ref(list[i]);
+    for (int i = 0; i < n; ++i) tgi_ref(list[i]);
 }
 
 static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
 {
-    int i;
-    for (i = 0; i < n; ++i) tgi_unref(S, list[i]);
+    for (int i = 0; i < n; ++i) tgi_unref(S, list[i]);
 }
 
 /* ---- scopes ---- */
 
-/* One open scope or mode.  The stack of frames is a list of blocks, so it has no limit. */
+/* One open scope or mode (invariant 10). */
 struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
-    int kind;
-    bool grad_off;       /* what it was when the frame was opened */
-    tgi_link list;       /* a scope's tensors */
-    tgi_link *scope;     /* the list, and its serial, that was current before */
+    int kind;        /* TGI_GUARD_SCOPE or TGI_GUARD_GRAD */
+    tgi_link list;   /* a scope's tensors */
+    bool grad_off;   /* this and the following: what S had when the frame was opened */
+    tgi_link *scope;
     uint64_t scope_serial;
 };
 
@@ -5259,10 +5310,10 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     return f->serial;
 }
 
-/* Closes every frame opened after `until`, which is then the innermost one. */
-static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
+/* Closes the frames above `innermost`; NULL: all of them. */
+static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
 {
-    while (S->frame && S->frame != until) {
+    while (S->frame && S->frame != innermost) {
         tgi_frame *f = S->frame;
         S->frame = f->below;
         S->scope = f->scope;
@@ -5273,8 +5324,8 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
     }
 }
 
-/* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the
-   callback that is running. */
+/* Closes the frame with this serial and those above it.  False if it is not open, or was opened before the callback
+   that is running was called. */
 static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 {
     tgi_frame *f = S->frame;
@@ -5288,14 +5339,14 @@ static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
     return true;
 }
 
-/* ---- guards: what holds while a callback of the user's runs ----
+/* ---- guards: what holds while a callback, a function of the user's, runs ----
 
-   (1) The tensors that the library goes on to use have a handle of its own.
-   (2) No scope that was open before can be ended, and neither tg_shutdown nor tg_thread_end runs.
-   (3) The error handler and deleters are called in the middle of other work: ended tensors wait to be freed until they
-       have returned, and the tensors that they make end then.
-   (4) Afterwards scopes that were left open are closed, and modes are as they were; both that and an attempt on an
-       outer scope is an error of the callback, whatever it returned. */
+   (1) The library has a reference of its own to each tensor that it uses afterwards.
+   (2) The callback cannot end a scope that was open before it, and cannot call tg_shutdown or tg_thread_end.
+   (3) The error handler, deleters and free_user interrupt other work (tgi_guard_open_interrupt).  Tensors that end
+       meanwhile stay in S->ended_tensors, and those that the callback makes end when it has returned.
+   (4) When it has returned, scopes that it left open are closed and grad mode is restored (tgi_guard_close).  A scope
+       left open is an error, and so is an attempt at (2), whatever the callback returned. */
 
 static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
 {
@@ -5307,15 +5358,15 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->frame_limit = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
-    g->misused = g->midway = false;
+    g->misused = g->interrupts = false;
     S->guard = g;
-    S->composite = NULL; /* its errors are its own */
+    S->composite = NULL; /* messages about the callback's calls name those */
 }
 
-static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what)
+static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
 {
     tgi_guard_open(g, S, what);
-    g->midway = true;
+    g->interrupts = true;
     g->releasing_tensors = S->releasing_tensors;
     g->scope = S->scope;
     g->scope_serial = S->scope_serial;
@@ -5326,13 +5377,13 @@ static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what)
     S->scope_serial = S->serials;
 }
 
-/* False, after recording an error, if the callback has left a scope open or tried to end one of its caller's. */
+/* False, after recording an error, if the callback broke (2) or left a scope open (4). */
 static bool tgi_guard_close(tgi_guard *g)
 {
     tgi_thread *S = g->S;
     const bool left_open = S->frame != g->frame;
     tgi_frames_close(S, g->frame);
-    if (g->midway) {
+    if (g->interrupts) {
         tgi_end_list(S, &g->made, TGI_BY_SCOPE);
         S->scope = g->scope;
         S->scope_serial = g->scope_serial;
@@ -5352,7 +5403,7 @@ static bool tgi_guard_close(tgi_guard *g)
     return !left_open && !g->misused;
 }
 
-/* Whether the callback that the guard was opened for raised an error, and did not clear it. */
+/* Whether the callback of this guard raised an error and did not clear it. */
 static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S, g->raised); }
 
 tg_mark tg_scope_begin(void)
@@ -5365,7 +5416,7 @@ tg_mark tg_scope_begin(void)
 void tg_scope_end(tg_mark mark)
 {
     tgi_thread *S = tgi_self();
-    if (mark.serial == 0) return; /* the begin failed and has said so */
+    if (mark.serial == 0) return; /* tg_scope_begin failed, with an error */
     if (tgi_frame_close(S, mark.serial)) return;
     if (S->guard && mark.serial <= S->guard->frame_limit) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "%s cannot end a scope that was opened before it was called",
@@ -5386,14 +5437,15 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     return hold;
 }
 
-/* Acts only if the hold is the one that was opened: a jump past its declaration leaves garbage in it. */
+/* Does nothing unless hold->self is its own address: a goto past the declaration leaves it uninitialised, but its
+   cleanup still runs. */
 void tgi_scope_guard_close(tgi_scope_guard *hold)
 {
     if (hold->self == (const void *)hold && hold->serial) tgi_frame_close(tgi_self(), hold->serial);
     hold->serial = 0;
 }
 
-/* The innermost open scope's frame, if new tensors go there (not into a backward step's own list). */
+/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
 static tgi_frame *tgi_innermost_scope(tgi_thread *S)
 {
     tgi_frame *f = S->frame;
@@ -5401,8 +5453,9 @@ static tgi_frame *tgi_innermost_scope(tgi_thread *S)
     return f && f->serial == S->scope_serial ? f : NULL;
 }
 
-/* ---- arguments: every public function gets its tensors by tgi_argument or tgi_arguments ---- */
+/* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
+/* Invariants 4 and 9. */
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
     return t && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
@@ -5419,18 +5472,17 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
         "ended with the optimizer, graph or view that held it last"};
-    const tgi_debug_handle *grave =
-        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
-    const char *name;
     if (!(t->flags & TGI_DEBUG_HANDLE))
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
-    name = t->name ? t->name : grave->name;
+    const tgi_debug_handle *handle =
+        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
+    const char *name = t->name ? t->name : handle->name;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
                     t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
                     *name ? " '" : "", name, *name ? "'" : "");
 }
 
-/* Why t cannot be used; false, always. */
+/* The error that says why t cannot be used; false, always. */
 static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
@@ -5447,41 +5499,39 @@ static inline bool tgi_argument(tgi_thread *S, const char *op, const char *argum
     return TGI_LIKELY(tgi_usable(S, t)) || tgi_bad_argument(S, op, argument, t);
 }
 
-/* The name of argument i: from "a,b" one of them, from "tensors" tensors[i]. */
+/* The name of argument i of a list: "b" for i = 1 of "a,b"; "tensors[1]" where arguments is the one name "tensors". */
 static tgi_text tgi_argument_name(const char *arguments, int i, int count)
 {
     tgi_text name;
     const char *p = arguments;
-    bool list = count > 1 && !strchr(p, ','); /* one name for all */
-    int k;
-    for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
+    const bool list = count > 1 && !strchr(p, ',');
+    for (int k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
     if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
     else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ",?"), p);
     return name;
 }
 
-/* The same for a list of tensors, "tensors" or "a,b,weight", of which the first `required` must not be NULL. */
+/* The same for a list of tensors with the name "tensors" or the names "a,b,weight".  Those after the first `required`
+   may be NULL. */
 static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
                               int required)
 {
-    int i;
-    for (i = 0; i < count; ++i) {
+    for (int i = 0; i < count; ++i) {
         if (TGI_LIKELY(tgi_usable(S, in[i])) || (!in[i] && i >= required)) continue;
         return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, count).text, in[i]);
     }
     return true;
 }
 
-/* The same for up to four tensors; those after the first `required` may be NULL. */
+/* The same for up to four tensors. */
 static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
                           tg_tensor *b, tg_tensor *c, tg_tensor *d)
 {
-    tg_tensor *in[4];
-    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    tg_tensor *const in[4] = {a, b, c, d};
     return tgi_argument_list(S, op, arguments, in, 4, required);
 }
 
-/* A shape, list of dims or index that the user gave: the one place where its number of dims is checked. */
+/* Whether the number of dims of a shape, list of dims or index from the user is valid; no other function checks it. */
 static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
 {
     if (TGI_LIKELY(shape->ndim >= 0 && shape->ndim <= TG_MAX_DIMS)) return true;
@@ -5489,12 +5539,19 @@ static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argume
                     shape->ndim);
 }
 
+/* Whether t is in this thread's list of that serial.  A tensor that other threads may use can be in a list of its own
+   thread (as the .grad of a shared leaf), and the serials of two threads may be the same. */
+static bool tgi_in_list(const tgi_thread *S, const tg_tensor *t, uint64_t serial)
+{
+    return t->link.next && t->scope == serial && t->owner == S->id;
+}
+
 tg_tensor *tg_keep(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_frame *f = tgi_innermost_scope(S);
     if (!tgi_argument(S, "keep", "t", t)) return NULL;
-    if (f && t->link.next && t->scope == f->serial) {
+    const tgi_frame *f = tgi_innermost_scope(S);
+    if (f && tgi_in_list(S, t, f->serial)) {
         tgi_leave_list(S, t);
         tgi_join_list(S, t, f->scope, f->scope_serial);
     }
@@ -5506,20 +5563,19 @@ tg_tensor *tg_retain(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "retain", "t", t)) return NULL;
     tgi_ref(t);
-    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->cause = TGI_ALIVE;
+    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->known_cause = TGI_ALIVE;
     return t;
 }
 
 void tg_release(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    int32_t retains;
     if (!t || !tgi_argument(S, "release", "t", t)) return;
-    retains = tgi_count(t, &t->retains, -1);
-    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->cause = TGI_BY_RELEASE;
+    const int32_t retains = tgi_count(t, &t->retains, -1);
+    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->known_cause = TGI_BY_RELEASE;
     if (retains < 0) {
         tgi_count(t, &t->retains, 1);
-        if (!t->link.next || t->scope != 0) {
+        if (!tgi_in_list(S, t, 0)) { /* a tensor in no scope may be released without tg_retain */
             tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s belongs to %s\n"
                      "release what tg_param or tg_retain returned, once each",
                      tgi_shape_text(t).text, t->link.next ? "a scope" : "others");
@@ -5530,10 +5586,10 @@ void tg_release(tg_tensor *t)
     tgi_unref_by(S, t, TGI_BY_RELEASE);
 }
 
-/* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
-static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
+/* The reference of t's list becomes one of the user's; a tensor in no list gets one more. */
+static void tgi_retain_from_list(tgi_thread *S, tg_tensor *t)
 {
-    if (t->link.next) tgi_leave_list(S, t);
+    if (t->link.next && t->owner == S->id) tgi_leave_list(S, t);
     else tgi_ref(t);
     tgi_count(t, &t->retains, 1);
 }
@@ -5542,12 +5598,13 @@ void tg_drop(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     if (!t || !tgi_argument(S, "drop", "t", t)) return;
-    if (!t->link.next || t->scope != S->scope_serial) return; /* another scope's, or the user's */
+    if (!tgi_in_list(S, t, S->scope_serial)) return;
     tgi_leave_list(S, t);
     tgi_unref_by(S, t, TGI_BY_DROP);
 }
 
-/* From here on counts are atomic, and on a device other threads wait for what this one has asked for. */
+/* From here on other threads may use t (invariant 9).  They wait for the work on it that this thread has given to the
+   device. */
 static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
 {
     tgi_storage *s = t->storage;
@@ -5571,7 +5628,7 @@ tg_tensor *tg_share(tg_tensor *t)
     }
     if (t->grad && !t->grad->node && !t->grad->base && !tgi_make_shared(S, t->grad)) return NULL;
     if (!tgi_make_shared(S, t)) return NULL;
-    if (t->link.next) tgi_take_from_list(S, t);
+    if (t->link.next) tgi_retain_from_list(S, t);
     return t;
 }
 
@@ -5588,7 +5645,7 @@ static tg_status tgi_end_thread(tgi_thread *S)
     return TG_OK;
 }
 
-/* The state of a thread cannot end while the library itself waits for a callback to return. */
+/* Not while a callback is running: the library uses the state of the thread when it returns. */
 static bool tgi_may_end(tgi_thread *S, const char *op)
 {
     if (!S->guard) return true;
@@ -5606,8 +5663,8 @@ tg_status tg_thread_end(void)
 tg_status tg_shutdown(void)
 {
     tgi_thread *S = tgi_self();
-    int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (!tgi_may_end(S, "shutdown")) return TG_ERR_ARGUMENT;
+    const int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (others > 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "shutdown", "%lld other threads hold state\nend each with tg_thread_end() first",
                  (long long)others);
@@ -5618,24 +5675,24 @@ tg_status tg_shutdown(void)
 
 /* ---- making tensors ---- */
 
-/* dims and the product of their sizes; false after recording an error when one is negative or the product overflows. */
+/* Stores the number of elements of a shape; false after recording an error if a size is negative or the number too
+   large. */
 static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64_t *dims, int64_t *numel)
 {
-    int64_t n = 1;
-    bool empty = false;
-    int i;
     if (ndim < 0 || ndim > TG_MAX_DIMS) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "a tensor has at most %d dims, not %d", TG_MAX_DIMS, ndim);
     }
-    for (i = 0; i < ndim; ++i) {
+    int64_t n = 1;
+    bool empty = false;
+    for (int i = 0; i < ndim; ++i) {
         if (dims[i] < 0) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "Trying to create tensor with negative dimension %lld: %s",
                             (long long)dims[i], tgi_dims_text(ndim, dims).text);
         }
         empty = empty || dims[i] == 0;
     }
-    for (i = 0; i < ndim; ++i) { /* checked even when empty: strides are products too */
-        int64_t size = dims[i] ? dims[i] : 1;
+    for (int i = 0; i < ndim; ++i) { /* of an empty tensor, too: its strides are such products */
+        const int64_t size = dims[i] ? dims[i] : 1;
         if (n > INT64_MAX / 16 / size) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "the number of elements of shape %s overflows",
                             tgi_dims_text(ndim, dims).text);
@@ -5649,16 +5706,22 @@ static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64
 static int64_t tgi_numel(const tg_tensor *t)
 {
     int64_t n = 1;
-    int i;
-    for (i = 0; i < t->ndim; ++i) n *= t->dim[i];
+    for (int i = 0; i < t->ndim; ++i) n *= t->dim[i];
     return n;
+}
+
+/* t if ok; else NULL, and t is released: its list held the only reference. */
+static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
+{
+    if (t && !ok) tgi_unref(S, t);
+    return ok ? t : NULL;
 }
 
 /* A handle without shape or storage, in the current scope; NULL after recording an error. */
 static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
     tg_tensor *t = tgi_alloc_handle(S);
-    if (!t) return tgi_no_memory(S, op, sizeof *t), t;
+    if (!t) return tgi_no_tensor(tgi_no_memory(S, op, sizeof *t));
     memset(t, 0, offsetof(tg_tensor, dim));
     if (S->debug) {
         t->flags = TGI_DEBUG_HANDLE;
@@ -5672,37 +5735,48 @@ static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
     return t;
 }
 
-/* Which memory of a device: any; page-locked, of the host's; a device's that the copy stream will fill. */
+/* Which kind of memory: ordinary memory of the device; page-locked memory of the host; memory of the device that the
+   copy stream will fill. */
 typedef enum { TGI_ORDINARY, TGI_PINNED, TGI_FOR_COPY_STREAM } tgi_memory;
 
 enum { TGI_INLINE_BYTES = 512 };
 
-/* Storage of this many bytes on a device, undefined contents; NULL after recording an error.  Page-locked memory is
-   that of `pinning`. */
-static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
-                                    tgi_memory memory, const tgi_backend *pinning)
+/* A storage that has no data yet, with this much room behind the struct; NULL after recording an error. */
+static tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const tgi_backend *backend, int index,
+                                          size_t room)
 {
-    bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
-    size_t block = sizeof(tgi_storage) + (inside ? bytes : 0);
+    const size_t block = sizeof(tgi_storage) + room;
     tgi_storage *s = (tgi_storage *)tgi_alloc(S, block);
-    void *data = NULL;
-    if (s && memory == TGI_PINNED)
-        data = pinning->alloc_pinned(S, bytes);
-    else if (s && !inside) data = backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
-    if (!s || (!inside && !data)) {
-        if (!s) tgi_no_memory(S, op, block);
-        else tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
-        tgi_free(S, s, block);
+    if (!s) {
+        tgi_no_memory(S, op, block);
         return NULL;
     }
     memset(s, 0, sizeof *s);
     s->refs = 1;
     s->backend = backend;
     s->index = index;
-    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->block = block;
+    return s;
+}
+
+/* A storage of this many bytes on a device, contents undefined; NULL after recording an error.  Page-locked memory
+   comes from the backend `pinning`. */
+static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
+                                    tgi_memory memory, const tgi_backend *pinning)
+{
+    const bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
+    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, inside ? bytes : 0);
+    if (!s) return NULL;
+    s->data = inside                 ? (void *)(s + 1)
+              : memory == TGI_PINNED ? pinning->alloc_pinned(S, bytes)
+                                     : backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
+    if (!s->data) {
+        tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
+        tgi_free(S, s, s->block);
+        return NULL;
+    }
+    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->bytes = bytes;
-    s->data = inside ? (void *)(s + 1) : data;
     tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
     return s;
 }
@@ -5710,37 +5784,31 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
 static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
 {
     int64_t stride = 1;
-    int i;
     t->ndim = (uint8_t)ndim;
-    for (i = ndim - 1; i >= 0; --i) {
+    for (int i = ndim - 1; i >= 0; --i) {
         t->dim[i] = dims[i];
         t->stride[i] = stride;
         stride *= dims[i] ? dims[i] : 1;
     }
 }
 
-/* A new tensor of undefined contents, row-major, in some memory (see tgi_new_storage). */
+/* A new tensor, row-major, contents undefined; `memory` and `pinning` as in tgi_new_storage. */
 static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
                              const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
-    tg_tensor *t;
     int64_t numel = 0;
     if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype));
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
-    if ((uint64_t)numel > SIZE_MAX / 2 / tgi_dtypes[dtype].size) {
-        tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)tgi_dtypes[dtype].size,
-                         backend->cached(S, index));
-        return NULL;
+    const size_t size = tgi_dtypes[dtype].size;
+    if ((uint64_t)numel > SIZE_MAX / 2 / size) {
+        return tgi_no_tensor(tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size,
+                                              backend->cached(S, index)));
     }
-    t = tgi_new_handle(S, op, dtype);
+    tg_tensor *t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size, memory, pinning);
-    if (!t->storage) {
-        t->ndim = 0;
-        tgi_unref(S, t);
-        return NULL;
-    }
+    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
+    if (!t->storage) return tgi_or_release(S, t, false);
     tgi_set_contiguous(t, ndim, dims);
     return t;
 }
@@ -5751,14 +5819,13 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
     return tgi_new_in(S, op, ndim, dims, dtype, backend, index, TGI_ORDINARY, NULL);
 }
 
-/* A new handle on t's storage, of t's shape: what views and detach start from.  No history. */
+/* A new handle on t's storage, of t's shape, without node or base.  Views and detach start from it. */
 static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
 {
     tg_tensor *y = tgi_new_handle(S, op, (tg_dtype)t->dtype);
     if (!y) return NULL;
     y->storage = t->storage;
-    if (t->storage->shared) TGI_ATOMIC_ADD(&t->storage->refs, 1);
-    else t->storage->refs++;
+    tgi_storage_ref(t->storage);
     y->offset = t->offset;
     y->ndim = t->ndim;
     memcpy(y->dim, t->dim, sizeof(int64_t) * t->ndim);
@@ -5766,22 +5833,22 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     return y;
 }
 
-/* Whether a kernel may read t, or write it, which waits in its device's order for what is still to come there.  An op's
-   inputs are so from tgi_op_begin on, and what it writes from tgi_op_begin_in_place on; others ask here. */
+/* Called before t is read or written: see tgi_wait_pending.  False after recording an error.  tgi_op_begin does it for
+   an op's inputs, tgi_op_begin_in_place for what the op writes. */
 static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
 {
     tgi_storage *s = t->storage;
     return TGI_LIKELY(!s->pending && !(writing && s->shared)) || tgi_wait_pending(S, s, writing);
 }
 
-/* An operand for a kernel: t, which is ready, over its own dims. */
+/* The operand of a kernel that loops over t's own dims.  tgi_wait_ready has to come first, and once more for what the
+   kernel writes. */
 static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
 {
-    int i;
     o->dtype = (tg_dtype)t->dtype;
     o->index = t->storage->index;
     o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
-    for (i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
+    for (int i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
 }
 
 static tgi_operand tgi_operand_of(const tg_tensor *t)
@@ -5805,16 +5872,18 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     return loop;
 }
 
-/* t's memory from its element `at` on, ready to be read or written; NULL after recording an error. */
+/* The address of t's element `at` (in elements from the first), ready to be read or written; NULL after recording an
+   error. */
 static void *tgi_bytes_at(tgi_thread *S, const tg_tensor *t, int64_t at, bool writing)
 {
     if (!tgi_wait_ready(S, t, writing)) return NULL;
     return (char *)t->storage->data + (t->offset + at) * (int64_t)tgi_dtypes[t->dtype].size;
 }
 
+/* Counts a copy from one storage to another, where NULL is memory of the host. */
 static void tgi_count_moved(tgi_thread *S, const tgi_storage *to, const tgi_storage *from, size_t bytes)
 {
-    int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
+    const int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
     if (to_type == TG_DEV_CPU && from_type == TG_DEV_CPU) return;
     tgi_on_device(S, to_type, to ? to->index : 0)->received += (int64_t)bytes;
     tgi_on_device(S, from_type, from ? from->index : 0)->sent += (int64_t)bytes;
@@ -5853,7 +5922,7 @@ static bool tgi_is_integral(double s)
     return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
 }
 
-static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+static bool tgi_fail_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     return tgi_fail(S, TG_ERR_DTYPE, op,
                     "%g is no value of a tensor of %s\n"
@@ -5861,14 +5930,14 @@ static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, doubl
                     value, tg_dtype_name(dtype));
 }
 
-/* Whether a tensor of the dtype can hold the number: an integer in range; any number in floats, and in bool, where it
-   is true unless 0. */
-static bool tgi_holds(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+/* Whether a tensor of this dtype can hold the number, else an error: floats hold any number, bool too (true unless 0),
+   integers a whole number in their range. */
+static bool tgi_check_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
     if (tgi_dtypes[dtype].floating || dtype == TG_BOOL) return true;
     if (tgi_is_integral(value) && (dtype == TG_I64 || (value >= low && value <= high))) return true;
-    return tgi_no_value_of(S, op, dtype, value);
+    return tgi_fail_value(S, op, dtype, value);
 }
 
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
@@ -5877,13 +5946,6 @@ static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
     if (!tgi_wait_ready(S, y, true)) return false;
     loop.scalar[0] = value;
     return y->storage->backend->fill(S, &loop);
-}
-
-/* t, if a kernel could fill it; else nothing is left of it. */
-static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
-{
-    if (t && !ok) tgi_unref(S, t);
-    return ok ? t : NULL;
 }
 
 /* A new contiguous tensor of t's shape, dtype and device. */
@@ -5905,7 +5967,7 @@ static tg_tensor *tgi_full(tgi_thread *S, const char *op, tg_shape shape, double
                            tg_device device)
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
-    return t ? tgi_or_release(S, t, tgi_holds(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
+    return t ? tgi_or_release(S, t, tgi_check_value(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
 }
 
 static tg_tensor *tgi_full_default(const char *op, tg_shape shape, double value)
@@ -5918,7 +5980,7 @@ static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 {
     tgi_thread *S = tgi_self();
     tg_tensor *y = tgi_argument(S, op, "t", t) ? tgi_new_like(S, op, t) : NULL;
-    return y ? tgi_or_release(S, y, tgi_holds(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value))
+    return y ? tgi_or_release(S, y, tgi_check_value(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value))
              : NULL;
 }
 
@@ -5966,22 +6028,18 @@ static tg_tensor *tgi_arange(tgi_thread *S, const char *op, double start, double
                              tg_device device)
 {
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
-    double count = ceil((end - start) / step);
-    int64_t n = 0;
-    tg_tensor *t;
     if (!backend) return NULL;
-    if (!(step > 0 || step < 0))
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"), (tg_tensor *)NULL;
-    if (!tgi_is_finite(start) || !tgi_is_finite(end)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
-    }
+    if (!(step > 0 || step < 0)) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"));
+    if (!tgi_is_finite(start) || !tgi_is_finite(end))
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end));
     if ((end - start) * step < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign");
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign"));
     }
-    if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count), (tg_tensor *)NULL;
-    n = (int64_t)count;
-    t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
+    const double count = ceil((end - start) / step);
+    if (count > 1e15) return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count));
+    const int64_t n = (int64_t)count;
+    tg_tensor *t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
     return t ? tgi_or_release(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
 }
 
@@ -6001,35 +6059,31 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     tgi_thread *S = tgi_self();
     tg_device device = S->default_device;
     const tgi_backend *backend = tgi_backend_for(S, "linspace", &device);
-    tg_tensor *t;
-    int64_t half = n / 2, rest = n - n / 2;
-    double step = n > 1 ? (b - a) / (double)(n - 1) : 0;
-    tgi_operand out;
     if (!backend) return NULL;
     if (n < 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
-    t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"));
+    tg_tensor *t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
     if (!t) return NULL;
     if (n <= 1) return tgi_or_release(S, t, tgi_fill_elements(S, t, a));
-    out = tgi_operand_of(t); /* from both ends, so that the last one is b to the last bit */
-    if (!backend->arange(S, out, half, a, step)) return tgi_or_release(S, t, false);
+    /* The first half from a, the rest backwards from b, so that the last element is exactly b. */
+    const double step = (b - a) / (double)(n - 1);
+    tgi_operand out = tgi_operand_of(t);
+    if (!backend->arange(S, out, n / 2, a, step)) return tgi_or_release(S, t, false);
     out.data = (char *)out.data + (n - 1) * (int64_t)tgi_dtypes[t->dtype].size;
     out.stride[0] = -1;
-    return tgi_or_release(S, t, backend->arange(S, out, rest, b, -step));
+    return tgi_or_release(S, t, backend->arange(S, out, n - n / 2, b, -step));
 }
 
 tg_tensor *tg_eye(int64_t n)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *t;
-    tgi_loop loop;
     if (n < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n));
     }
-    t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
+    tg_tensor *t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
     if (!t) return NULL;
-    loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
+    tgi_loop loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
     loop.arg[0].stride[0] = n + 1;
     loop.scalar[0] = 1;
@@ -6041,7 +6095,7 @@ static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_s
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
-    if (!data && t->storage->bytes) return tgi_null_argument(S, op, "data"), tgi_or_release(S, t, false);
+    if (!data && t->storage->bytes) return tgi_or_release(S, t, tgi_null_argument(S, op, "data"));
     return tgi_or_release(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
 }
 
@@ -6072,30 +6126,19 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
 {
     tgi_thread *S = tgi_self();
     int64_t numel;
-    tg_tensor *t;
-    tgi_storage *s;
     if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype));
     if (!tgi_shape_argument(S, "wrap", "shape", &shape)) return NULL;
     if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
-    if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
-    t = tgi_new_handle(S, "wrap", dtype);
+    if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
+    tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    s = (tgi_storage *)tgi_alloc(S, sizeof *s);
-    if (!s) {
-        tgi_no_memory(S, "wrap", sizeof *s);
-        tgi_unref(S, t);
-        return NULL;
-    }
-    memset(s, 0, sizeof *s);
-    s->refs = 1;
-    s->backend = &tgi_cpu;
-    s->block = sizeof *s;
-    s->data = data;
-    s->deleter = deleter;
-    s->user = user;
-    s->borrowed = true;
-    t->storage = s;
+    t->storage = tgi_new_storage_block(S, "wrap", &tgi_cpu, 0, 0);
+    if (!t->storage) return tgi_or_release(S, t, false);
+    t->storage->data = data;
+    t->storage->deleter = deleter;
+    t->storage->user = user;
+    t->storage->borrowed = true;
     tgi_set_contiguous(t, shape.ndim, shape.dim);
     return t;
 }
@@ -6115,28 +6158,52 @@ static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
     return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
 }
 
+/* The dims of t whose size is not 1, smallest stride first; returns how many. */
+static int tgi_dims_by_stride(const tg_tensor *t, int order[TG_MAX_DIMS])
+{
+    int n = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (t->dim[i] == 1) continue;
+        int k = n++;
+        for (; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    return n;
+}
+
 /* Whether two elements of t are the same memory. */
 static bool tgi_overlaps_itself(const tg_tensor *t)
 {
-    int order[TG_MAX_DIMS], n = 0, i, k;
-    int64_t reach = 0; /* the furthest element of the dims so far */
-    for (i = 0; i < t->ndim; ++i) {
-        if (t->dim[i] == 0) return false;
-        if (t->dim[i] == 1) continue;
-        for (k = n++; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (i = 0; i < n; ++i) {
-        if (t->stride[order[i]] <= reach) return true;
-        reach += (t->dim[order[i]] - 1) * t->stride[order[i]];
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t last = 0; /* the offset of the last element along the dims so far */
+    if (tgi_numel(t) == 0) return false;
+    for (int i = 0; i < n; ++i) {
+        const int64_t stride = t->stride[order[i]];
+        if (stride <= last) return true;
+        last += (t->dim[order[i]] - 1) * stride;
     }
     return false;
 }
 
-/* A dim of a tensor with ndim dims, counted from the end when negative; false after recording PyTorch's error. */
+/* Whether t's elements lie one after the other in some order of the dims, without gap or overlap. */
+static bool tgi_is_dense(const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t count = 1; /* elements along the dims so far */
+    for (int i = 0; i < n; ++i) {
+        if (t->stride[order[i]] != count) return false;
+        count *= t->dim[order[i]];
+    }
+    return count != 0;
+}
+
+/* Makes *dim, which counts from the end if it is negative, an index in [0, ndim); false after recording PyTorch's
+   error. */
 static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 {
-    int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
+    const int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
     if (*dim < -n || *dim >= n) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension out of range (expected to be in range of [%d, %d], but got %d)",
                         -n, n - 1, *dim);
@@ -6145,7 +6212,8 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
     return true;
 }
 
-/* Whether the argument t of a getter can be used.  A getter does not begin the state of a thread. */
+/* Whether t, the argument of a getter, can be used.  Unlike other functions, a getter does not begin the state of a
+   thread. */
 static bool tgi_check_tensor(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
 
 int tg_ndim(const tg_tensor *t)
@@ -6209,8 +6277,7 @@ bool tg_is_cuda(const tg_tensor *t)
 static bool tgi_is_contiguous(const tg_tensor *t)
 {
     int64_t n = 1;
-    int i;
-    for (i = t->ndim - 1; i >= 0; --i) {
+    for (int i = t->ndim - 1; i >= 0; --i) {
         if (t->dim[i] == 0) return true;
         if (t->dim[i] != 1 && t->stride[i] != n) return tgi_numel(t) == 0;
         n *= t->dim[i];
@@ -6237,14 +6304,15 @@ static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
 tg_status tg_set_name(tg_tensor *t, const char *name)
 {
     tgi_thread *S = tgi_self();
-    char *copy, *second, **made_by;
+    char *copy;
     if (!tgi_argument(S, "set_name", "t", t)) return tgi_failed(S);
     if (!tgi_copy_name(S, name, &copy)) return TG_ERR_MEMORY;
-    made_by = tgi_history.name(t);
-    if (made_by) { /* the tape outlives the tensor, and the step player names what a node made */
+    char **node_name = tgi_history.name(t);
+    if (node_name) { /* a copy: the node may outlive the tensor, and tg_backward_step shows the name */
+        char *second;
         if (!tgi_copy_name(S, name, &second)) return tgi_free_name(S, copy), TG_ERR_MEMORY;
-        tgi_free_name(S, *made_by);
-        *made_by = second;
+        tgi_free_name(S, *node_name);
+        *node_name = second;
     }
     tgi_free_name(S, t->name);
     t->name = copy;
@@ -6259,13 +6327,13 @@ const char *tg_name(const tg_tensor *t)
 
 /* ---- elements ---- */
 
-/* One element's bytes, from any device. */
+/* Copies the bytes of one element from any device. */
 static bool tgi_read_element(tgi_thread *S, const tg_tensor *t, int64_t at, void *element)
 {
     return tgi_download(S, t, at, element, tgi_dtypes[t->dtype].size);
 }
 
-/* An element's bytes to and from double or int64, by the CPU's conversions. */
+/* Converts one element in host memory. */
 static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, const void *from, tg_dtype from_dtype)
 {
     tgi_loop loop;
@@ -6278,7 +6346,7 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
     return tgi_cpu.copy(S, &loop);
 }
 
-/* The only element of t, in another dtype. */
+/* The only element of t, as dtype. */
 static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, tg_dtype dtype)
 {
     int64_t element[1];
@@ -6304,17 +6372,17 @@ int64_t tg_item_i64(tg_tensor *t)
     return tgi_item(tgi_self(), "item_i64", t, &value, TG_I64) ? value : 0;
 }
 
-/* Where an index points, in elements from the first one. */
+/* Stores the distance of the element at `index` from the first one, in elements. */
 static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape index, int64_t *at)
 {
-    int i;
     if (!tgi_argument(S, op, "t", t) || !tgi_shape_argument(S, op, "index", &index)) return false;
     if (index.ndim != t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim,
                         t->ndim, tgi_shape_text(t).text);
     }
-    for (*at = 0, i = 0; i < t->ndim; ++i) {
-        int64_t k = index.dim[i];
+    *at = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        const int64_t k = index.dim[i];
         if (k < -t->dim[i] || k >= t->dim[i]) {
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld",
                             (long long)k, i, (long long)t->dim[i]);
@@ -6336,17 +6404,14 @@ double tg_get(tg_tensor *t, tg_shape index)
 void *tg_data(tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "data")) return NULL;
-    return tgi_bytes_at(tgi_self(), t, 0, true); /* its user may write */
+    return tgi_bytes_at(tgi_self(), t, 0, true); /* the caller may write through the pointer */
 }
 
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
-    bool other, far, gaps;
     if (!tgi_check_tensor(t, op)) return NULL;
-    other = t->dtype != (uint8_t)dtype;
-    far = !t->storage->backend->host;
-    gaps = !tgi_is_contiguous(t);
+    const bool other = t->dtype != (uint8_t)dtype, far = !t->storage->backend->host, gaps = !tgi_is_contiguous(t);
     if (other || far || gaps) {
         char dtypes[40] = "";
         if (other) {
@@ -6379,11 +6444,8 @@ tg_tensor *tg_touch_(tg_tensor *t)
 tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *dense = t;
-    size_t need;
-    bool ok;
     if (!tgi_argument(S, "copy_out", "t", t)) return tgi_failed(S);
-    need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    const size_t need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (need != bytes) {
         tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
                  tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need,
@@ -6392,13 +6454,13 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     }
     if (need == 0) return TG_OK;
     if (!dst) return tgi_null_argument(S, "copy_out", "dst"), tgi_failed(S);
+    tg_tensor *source = t;
     if (!tgi_is_contiguous(t)) {
-        dense = tgi_new_like(S, "copy_out", t);
-        if (!dense) return TG_ERR_MEMORY;
-        if (!tgi_copy_elements(S, dense, t)) return tgi_unref(S, dense), tgi_failed(S);
+        source = tgi_new_like(S, "copy_out", t);
+        if (!source) return TG_ERR_MEMORY;
     }
-    ok = tgi_download(S, dense, 0, dst, need);
-    if (dense != t) tgi_unref(S, dense);
+    const bool ok = (source == t || tgi_copy_elements(S, source, t)) && tgi_download(S, source, 0, dst, need);
+    if (source != t) tgi_unref(S, source);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -6825,7 +6887,7 @@ tg_tensor *tg_param(tg_tensor *t)
         return NULL;
     }
     if (!tg_set_requires_grad(t, true)) return NULL;
-    tgi_take_from_list(S, t);
+    tgi_retain_from_list(S, t);
     return t;
 }
 
@@ -7812,16 +7874,6 @@ static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
     return true;
 }
 
-/* Whether every byte of the extent of t is one of its elements. */
-static bool tgi_is_dense(const tg_tensor *t)
-{
-    int64_t reach = 1;
-    int i;
-    if (tgi_numel(t) == 0 || tgi_overlaps_itself(t)) return false;
-    for (i = 0; i < t->ndim; ++i) reach += (t->dim[i] - 1) * t->stride[i];
-    return reach == tgi_numel(t);
-}
-
 /* A .grad is added to where it is unless it may have a graph, now or before. */
 static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
 {
@@ -8074,7 +8126,7 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
     tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
     if (ctx->free_user) {
         tgi_guard guard;
-        tgi_guard_open_midway(&guard, S, "free_user of a custom function");
+        tgi_guard_open_interrupt(&guard, S, "free_user of a custom function");
         ctx->free_user(ctx->user);
         tgi_guard_close(&guard);
     }
@@ -9221,14 +9273,14 @@ static bool tgi_check_numbers(tgi_call *c, tg_dtype dtype)
     if ((flags & TGI_FLAG_S_EXPONENT) && s < 0)
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
     if (flags & TGI_FLAG_S_ELEMENT) {
-        if (!tgi_holds(c->S, c->name, dtype, s)) return false;
+        if (!tgi_check_value(c->S, c->name, dtype, s)) return false;
         if (dtype == TG_BOOL) c->params.s = s != 0;
         return true;
     }
     if ((flags & TGI_FLAG_S_T_BOUNDS) && tgi_is_infinite(s)) s = 0; /* no bound */
     if ((flags & TGI_FLAG_S_T_BOUNDS) && tgi_is_infinite(t)) t = 0;
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
-    return tgi_no_value_of(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
+    return tgi_fail_value(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
 }
 
 /* Some ops refuse integers: PyTorch has no kernels of them. */
@@ -10292,7 +10344,8 @@ static bool tgi_fill_kernel(tgi_call *c, tg_tensor *t) { return tgi_fill_element
 static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
     tgi_call c;
-    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t)) return NULL;
+    if (!tgi_check_value(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
     c.params.s = value;
     return tgi_run_in_place(&c, tgi_fill_kernel);
 }
@@ -10663,7 +10716,7 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tg_tensor *y;
     int i, k;
     if (!tgi_op_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
-        !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_holds(c.S, "pad", (tg_dtype)t->dtype, value)) {
+        !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_check_value(c.S, "pad", (tg_dtype)t->dtype, value)) {
         return NULL;
     }
     tgi_params(&c)->listed = pads.ndim;
