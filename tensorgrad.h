@@ -9210,8 +9210,7 @@ static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
 {
     tg_dtype with_dims = TG_BOOL, scalars = TG_BOOL;
     bool any_dims = false, any_scalars = false;
-    int i;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         tg_dtype d = (tg_dtype)in[i]->dtype;
         if (in[i]->ndim) with_dims = any_dims ? tg_promote_types(with_dims, d) : d, any_dims = true;
         else scalars = any_scalars ? tg_promote_types(scalars, d) : d, any_scalars = true;
@@ -9256,10 +9255,9 @@ static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int
 static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
 {
     int64_t t_last = t->offset, x_last = x->offset;
-    int i;
     if (t->storage != x->storage) return false;
-    for (i = 0; i < t->ndim; ++i) t_last += (t->dim[i] - 1) * t->stride[i];
-    for (i = 0; i < x->ndim; ++i) x_last += (x->dim[i] - 1) * x->stride[i];
+    for (int i = 0; i < t->ndim; ++i) t_last += (t->dim[i] - 1) * t->stride[i];
+    for (int i = 0; i < x->ndim; ++i) x_last += (x->dim[i] - 1) * x->stride[i];
     if (t_last < x->offset || x_last < t->offset) return false;
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
 }
@@ -9472,10 +9470,10 @@ static tg_tensor *tgi_upcast(tg_tensor *t) { return t && tgi_is_half(t) ? tg_to_
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
-    tg_tensor *half, *slope, *x2;
+    tg_tensor *half, *slope;
     if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
         return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
-    x2 = tg_mul(x, x);
+    tg_tensor *x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
         half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
@@ -9636,13 +9634,11 @@ static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, co
 {
     tgi_thread *S = c->S;
     int64_t extent = 1;
-    tg_tensor *y;
-    int i;
-    for (i = 0; i < ndim; ++i) {
+    for (int i = 0; i < ndim; ++i) {
         if (dims[i] == 0) extent = 0;
         else if (extent) extent += (dims[i] - 1) * strides[i];
     }
-    y = tgi_new(S, c->name, 1, &extent, dtype, c->backend, c->index);
+    tg_tensor *y = tgi_new(S, c->name, 1, &extent, dtype, c->backend, c->index);
     if (!y) return NULL;
     y->ndim = (uint8_t)ndim;
     memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
@@ -9682,12 +9678,10 @@ static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t
 static tg_tensor *tgi_with_layout(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tg_tensor *y;
-    int i;
     bool same = t != NULL;
-    for (i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
+    for (int i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
     if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
-    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
     return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
 
@@ -9707,13 +9701,11 @@ static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
     tgi_view_info copy = *v;
-    tg_tensor *y;
-    tgi_loop loop;
     if (!tgi_op_begin1(&c, TGI_OP_strided_add, t)) return NULL;
     c.view = &copy;
-    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(t);
+    tgi_loop loop = tgi_loop_over(t);
     loop.nargs = 2;
     loop.arg[1] = loop.arg[0];
     loop.arg[0] = tgi_view_operand(y, v);
@@ -9734,13 +9726,11 @@ static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_vi
 {
     tgi_call c;
     tgi_view_info copy = *v;
-    tg_tensor *y;
-    tgi_loop loop;
     if (!tgi_op_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
     c.view = &copy;
-    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)base->dtype);
+    tg_tensor *y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)base->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(src);
+    tgi_loop loop = tgi_loop_over(src);
     loop.nargs = 2;
     loop.arg[1] = loop.arg[0];
     loop.arg[0] = tgi_view_operand(y, v);
@@ -9804,7 +9794,6 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
     int64_t known = 1, numel = tgi_numel(t);
     tg_shape asked = *shape;
     int i, hole = -1;
-    bool fits;
     if (!tgi_shape_argument(S, op, "shape", shape)) return false;
     for (i = 0; i < shape->ndim; ++i) {
         if (shape->dim[i] == -1) {
@@ -9822,7 +9811,7 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
                         "size -1 can be any value and is ambiguous",
                         tgi_dims_text(asked.ndim, asked.dim).text);
     }
-    fits = hole >= 0 && known ? numel % known == 0 : numel == known;
+    const bool fits = hole >= 0 && known ? numel % known == 0 : numel == known;
     if (hole >= 0 && known) shape->dim[hole] = numel / known;
     if (fits) return true;
     return tgi_fail(S, TG_ERR_SHAPE, op, "shape '%s' is invalid for input of size %lld",
@@ -9874,7 +9863,6 @@ tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshap
 tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
 {
     tgi_thread *S = tgi_self();
-    tg_shape shape;
     int i;
     if (!tgi_argument(S, "flatten", "t", t)) return NULL;
     if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
@@ -9883,7 +9871,7 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
         return tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"),
                (tg_tensor *)NULL;
     }
-    shape = tg_make_shape(start_dim + 1, t->dim);
+    tg_shape shape = tg_make_shape(start_dim + 1, t->dim);
     for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
     for (; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
     return tgi_reshape("flatten", t, shape);
@@ -9908,13 +9896,12 @@ tg_tensor *tg_unsqueeze(tg_tensor *t, int dim)
 {
     tgi_thread *S = tgi_self();
     int64_t dims[TG_MAX_DIMS + 1], strides[TG_MAX_DIMS + 1];
-    int i;
     if (!tgi_argument(S, "unsqueeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "unsqueeze", t->ndim + 1, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS) {
         return tgi_fail(S, TG_ERR_SHAPE, "unsqueeze", "a tensor has at most %d dims", TG_MAX_DIMS), (tg_tensor *)NULL;
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         dims[i + (i >= dim)] = t->dim[i];
         strides[i + (i >= dim)] = t->stride[i];
     }
@@ -9928,10 +9915,9 @@ static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
-    int i;
     if (!tgi_op_begin1(&c, TGI_OP_permute, t)) return NULL;
     tgi_params(&c)->listed = t->ndim;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         dims[i] = t->dim[order[i]];
         strides[i] = t->stride[order[i]];
         c.numbers[i] = order[i];
@@ -9941,8 +9927,8 @@ static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
 
 static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
 {
-    int back[TG_MAX_DIMS], i;
-    for (i = 0; i < step->params->listed; ++i) back[step->params->list[i]] = i;
+    int back[TG_MAX_DIMS];
+    for (int i = 0; i < step->params->listed; ++i) back[step->params->list[i]] = i;
     return tgi_set_input_grad(step, 0, tgi_permute(g, back));
 }
 
@@ -9966,7 +9952,7 @@ static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_
 tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
 {
     tgi_thread *S = tgi_self();
-    int order[TG_MAX_DIMS], i;
+    int order[TG_MAX_DIMS];
     if (!tgi_argument(S, "permute", "t", t) || !tgi_shape_argument(S, "permute", "dims", &dims)) return NULL;
     if (dims.ndim != t->ndim) {
         tgi_fail(S, TG_ERR_SHAPE, "permute",
@@ -9976,7 +9962,7 @@ tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
         return NULL;
     }
     if (!tgi_wrap_dims(S, "permute", t, &dims)) return NULL;
-    for (i = 0; i < t->ndim; ++i) order[i] = (int)dims.dim[i];
+    for (int i = 0; i < t->ndim; ++i) order[i] = (int)dims.dim[i];
     return tgi_permute(t, order);
 }
 
@@ -10003,10 +9989,10 @@ tg_tensor *tg_movedim(tg_tensor *t, int source, int destination)
 tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1)
 {
     tgi_thread *S = tgi_self();
-    int order[TG_MAX_DIMS], i;
+    int order[TG_MAX_DIMS];
     if (!tgi_argument(S, "transpose", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "transpose", t->ndim, &dim0) || !tgi_wrap_dim(S, "transpose", t->ndim, &dim1)) return NULL;
-    for (i = 0; i < t->ndim; ++i) order[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
+    for (int i = 0; i < t->ndim; ++i) order[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
     return tgi_permute(t, order);
 }
 
@@ -10027,9 +10013,8 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
 {
     tgi_call c;
     int64_t strides[TG_MAX_DIMS], numel;
-    int i, lead;
     if (!tgi_op_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
-    lead = shape.ndim - t->ndim;
+    const int lead = shape.ndim - t->ndim;
     if (lead < 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, "expand",
                  "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
@@ -10037,7 +10022,7 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
                  shape.ndim, t->ndim);
         return NULL;
     }
-    for (i = shape.ndim - 1; i >= 0; --i) {
+    for (int i = shape.ndim - 1; i >= 0; --i) {
         int64_t have = i >= lead ? t->dim[i - lead] : 1;
         if (shape.dim[i] == -1 && i < lead) {
             tgi_fail(c.S, TG_ERR_SHAPE, "expand",
@@ -10070,12 +10055,11 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
 {
     tgi_reduce r;
     int64_t stride = 1;
-    int i;
     r.kind = kind;
     r.ndim = r.rndim = 0;
     r.out = tgi_operand_of(y);
     r.in = tgi_operand_of(t);
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (mask >> i & 1) {
             r.rdim[r.rndim] = t->dim[i];
             r.rstride[r.rndim++] = t->stride[i];
@@ -10084,7 +10068,7 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
             r.in.stride[r.ndim++] = t->stride[i];
         }
     }
-    for (i = r.ndim - 1; i >= 0; --i) {
+    for (int i = r.ndim - 1; i >= 0; --i) {
         r.out.stride[i] = stride;
         stride *= r.dim[i];
     }
@@ -10121,9 +10105,8 @@ static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
 tg_tensor *tg_clone(tg_tensor *t)
 {
     tgi_call c;
-    tg_tensor *y;
     if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (y) tgi_preserve_strides(y, t);
     return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
@@ -10174,10 +10157,9 @@ static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
     tg_shape in = tgi_input_shape(step, 0);
     tgi_view_info v;
     int64_t stride = 1;
-    int i;
     v.base_ndim = in.ndim;
     memcpy(v.base_dim, in.dim, sizeof in.dim);
-    for (i = in.ndim - 1; i >= 0; --i) {
+    for (int i = in.ndim - 1; i >= 0; --i) {
         v.base_stride[i] = stride;
         stride *= in.dim[i] ? in.dim[i] : 1;
     }
@@ -10203,10 +10185,10 @@ static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
 tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS], size;
+    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"), (tg_tensor *)NULL;
-    size = t->dim[dim];
+    const int64_t size = t->dim[dim];
     start = start < 0 ? start + size : start;
     end = end < 0 ? end + size : end;
     start = start < 0 ? 0 : start > size ? size : start;
@@ -10278,7 +10260,7 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
 tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS], rows, cols, length;
+    int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
         !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
@@ -10288,9 +10270,9 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
         tgi_fail(c.S, TG_ERR_SHAPE, "diagonal", "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
         return NULL;
     }
-    rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
-    cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
-    length = rows < cols ? rows : cols;
+    const int64_t rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
+    const int64_t cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
+    const int64_t length = rows < cols ? rows : cols;
     for (i = 0; i < t->ndim; ++i) {
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
@@ -10363,7 +10345,6 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
     tg_tensor *from = src;
     int64_t dims[TG_MAX_DIMS];
     int ndim;
-    bool ok;
     if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
     if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
                        tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
@@ -10375,7 +10356,7 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
     } else if (tgi_overlaps(dst, src)) {
         from = tg_clone(src);
     }
-    ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
+    bool ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
     ndim = dst->ndim;
     memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
     ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
@@ -10406,9 +10387,8 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     int64_t at;
-    int i;
     if (!tgi_locate(S, "set", t, index, &at) || !tgi_composite_begin(&c, "set")) return tgi_failed(S);
-    for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
+    for (int i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
     t = tg_fill_(t, value);
     tgi_composite_end(&c, NULL);
     return t ? TG_OK : tgi_failed(S);
@@ -10459,10 +10439,8 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
 {
     tgi_call c;
     tg_shape shape;
-    tg_tensor *y;
     int64_t start = 0, *sizes;
     bool ok = true;
-    int i;
     if (!tensors && n > 0) return tgi_null_argument(tgi_self(), "cat", "tensors"), (tg_tensor *)NULL;
     if (n <= 0) {
         tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors");
@@ -10474,8 +10452,8 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
     tgi_params(&c)->dim = dim;
     c.params.list = sizes;
     c.params.listed = n;
-    y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
-    for (i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
+    for (int i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
         tgi_loop loop = tgi_loop_over(tensors[i]);
         sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
         if (sizes[i] < 0) continue;
@@ -10495,8 +10473,7 @@ static bool tgi_rule_cat(tgi_step *step, tg_tensor *g)
 {
     const tgi_op_params *a = step->params;
     int64_t start = 0;
-    int i;
-    for (i = 0; i < a->listed; ++i) {
+    for (int i = 0; i < a->listed; ++i) {
         int64_t size = a->list[i];
         if (tgi_input_needs_grad(step, i)) {
             tg_tensor *part = size < 0 ? tg_slice(tg_flatten(g, 0, -1), 0, 0, 0, 1) : tg_narrow(g, a->dim, start, size);
@@ -10511,7 +10488,7 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor **in, *y;
+    tg_tensor **in;
     size_t bytes = SIZE_MAX;
     int i;
     if (!tensors && n > 0) return tgi_null_argument(S, "stack", "tensors"), (tg_tensor *)NULL;
@@ -10530,7 +10507,7 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes))) {
         return tgi_no_memory(S, "stack", bytes), (tg_tensor *)NULL;
     }
-    y = NULL;
+    tg_tensor *y = NULL;
     if (tgi_composite_begin(&c, "stack")) {
         for (i = 0; i < n && (in[i] = tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
         y = tgi_composite_end(&c, i == n ? tg_cat(in, n, dim) : NULL);
@@ -10544,8 +10521,7 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
 /* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
 static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
 {
-    int i;
-    for (i = 0; out && i < max; ++i) out[i] = NULL;
+    for (int i = 0; out && i < max; ++i) out[i] = NULL;
     if (!tgi_op_begin1_as(c, name, op, t)) return false;
     if (!out) return tgi_null_argument(c->S, name, "out");
     if (t->ndim == 0) {
@@ -10603,9 +10579,8 @@ static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
 int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
 {
     tgi_call c;
-    int64_t total, count;
     if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
-    total = t->dim[dim];
+    const int64_t total = t->dim[dim];
     if (size < 0 || (size == 0 && total != 0)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
                  size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
@@ -10613,22 +10588,21 @@ int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
                  (long long)(size < 0 ? size : total));
         return 0;
     }
-    count = total ? total / size + (total % size != 0) : 1;
+    const int64_t count = total ? total / size + (total % size != 0) : 1;
     return tgi_pieces(&c, t, dim, size, count, out, max);
 }
 
 int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
 {
     tgi_call c;
-    int64_t total, size;
     if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
     if (chunks <= 0) {
         return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
                         (long long)chunks),
                0;
     }
-    total = t->dim[dim];
-    size = total / chunks + (total % chunks != 0);
+    const int64_t total = t->dim[dim];
+    const int64_t size = total / chunks + (total % chunks != 0);
     return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
 }
 
@@ -10644,17 +10618,14 @@ int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
 tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
 {
     tgi_call c;
-    tgi_loop loop;
-    tg_tensor *y;
-    int i;
     if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
     tgi_params(&c)->listed = dims.ndim;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(y);
+    tgi_loop loop = tgi_loop_over(y);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(t);
-    for (i = 0; i < dims.ndim; ++i) { /* walked backwards from its last element */
+    for (int i = 0; i < dims.ndim; ++i) { /* walked backwards from its last element */
         int d = (int)dims.dim[i];
         c.numbers[i] = d;
         if (t->ndim == 0 || t->dim[d] == 0) continue;
@@ -10675,7 +10646,6 @@ typedef struct { int64_t to, from, size; } tgi_pad_span;
 
 static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_t *dims, tgi_pad_span *span)
 {
-    int i;
     if (pads.ndim % 2 || pads.ndim / 2 > t->ndim) {
         return tgi_fail(c->S, TG_ERR_SHAPE, "pad",
                         pads.ndim % 2
@@ -10683,7 +10653,7 @@ static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_
                             : "Padding length should be less than or equal to two times the input dimension, got %d",
                         pads.ndim);
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         int k = 2 * (t->ndim - 1 - i);
         int64_t before = k < pads.ndim ? pads.dim[k] : 0, after = k < pads.ndim ? pads.dim[k + 1] : 0, n = t->dim[i];
         int64_t limit = INT64_MAX / 8;
@@ -10712,23 +10682,20 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tgi_call c;
     tgi_pad_span span[TG_MAX_DIMS];
     int64_t dims[TG_MAX_DIMS];
-    tgi_loop loop;
-    tg_tensor *y;
-    int i, k;
     if (!tgi_op_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
         !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_check_value(c.S, "pad", (tg_dtype)t->dtype, value)) {
         return NULL;
     }
     tgi_params(&c)->listed = pads.ndim;
-    for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
-    y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
+    for (int i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
+    tg_tensor *y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(y);
+    tgi_loop loop = tgi_loop_over(y);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(t);
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         loop.dim[i] = span[i].size;
-        for (k = 0; k < 2; ++k) {
+        for (int k = 0; k < 2; ++k) {
             loop.arg[k].data = (char *)loop.arg[k].data + (k ? span[i].from : span[i].to) * loop.arg[k].stride[i] *
                                                               (int64_t)tgi_dtypes[t->dtype].size;
         }
@@ -10740,8 +10707,7 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
 static bool tgi_rule_pad(tgi_step *step, tg_tensor *g)
 {
     tg_shape back = tg_make_shape(step->params->listed, step->params->list);
-    int i;
-    for (i = 0; i < back.ndim; ++i) back.dim[i] = -back.dim[i];
+    for (int i = 0; i < back.ndim; ++i) back.dim[i] = -back.dim[i];
     return tgi_set_input_grad(step, 0, tg_pad(g, back, 0));
 }
 
@@ -10749,31 +10715,30 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_shape shape, one;
+    tg_shape one;
     tg_tensor *y = t;
     int64_t numel;
-    int i, k, lead;
     if (!tgi_argument(S, "repeat", "t", t) || !tgi_shape_argument(S, "repeat", "counts", &counts)) return NULL;
-    lead = counts.ndim - t->ndim;
+    const int lead = counts.ndim - t->ndim;
     if (lead < 0) {
         tgi_fail(S, TG_ERR_SHAPE, "repeat",
                  "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
         return NULL;
     }
     if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
-    shape = counts;
-    for (i = 0; i < counts.ndim; ++i) { /* the sizes of the result, to see that they do not overflow */
+    tg_shape shape = counts;
+    for (int i = 0; i < counts.ndim; ++i) { /* the sizes of the result, to see that they do not overflow */
         int64_t size = i < lead ? 1 : t->dim[i - lead];
         shape.dim[i] = size && counts.dim[i] > INT64_MAX / size ? INT64_MAX : size * counts.dim[i];
     }
     if (!tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel)) return NULL;
-    for (i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
+    for (int i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
     if (!tgi_composite_begin(&c, "repeat")) return NULL;
     y = tg_reshape(y, shape);
-    for (i = 0; y && i < counts.ndim;
+    for (int i = 0; y && i < counts.ndim;
          ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
         int64_t outer = 1, inner = 1;
-        for (k = 0; k < counts.ndim; ++k) {
+        for (int k = 0; k < counts.ndim; ++k) {
             if (k < i) outer *= shape.dim[k];
             else inner *= shape.dim[k];
         }
@@ -10794,7 +10759,6 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *y = t, *part[2];
-    int i;
     if (!tgi_argument(S, "roll", "t", t) || !tgi_shape_argument(S, "roll", "shifts", &shifts) ||
         !tgi_shape_argument(S, "roll", "dims", &dims)) {
         return NULL;
@@ -10805,7 +10769,7 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
         return NULL;
     }
     if (!tgi_composite_begin(&c, "roll")) return NULL;
-    for (i = 0; y && i < dims.ndim; ++i) {
+    for (int i = 0; y && i < dims.ndim; ++i) {
         int dim = dims.dim[i] < INT_MIN || dims.dim[i] > INT_MAX ? INT_MAX : (int)dims.dim[i];
         int64_t n, by;
         if (t->ndim == 0) {
@@ -10854,10 +10818,9 @@ tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu",
 /* The dims of a list as a mask; an empty list is all of them. */
 static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *mask)
 {
-    int i;
     *mask = dims.ndim ? 0 : (1 << t->ndim) - 1;
     if (!tgi_wrap_dims(c->S, c->name, t, &dims)) return false;
-    for (i = 0; i < dims.ndim && t->ndim; ++i) *mask |= 1 << dims.dim[i];
+    for (int i = 0; i < dims.ndim && t->ndim; ++i) *mask |= 1 << dims.dim[i];
     return true;
 }
 
@@ -10877,16 +10840,14 @@ static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, 
 static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
 {
     int64_t n = 1;
-    int i;
-    for (i = 0; i < ndim; ++i) n *= mask >> i & 1 ? dim[i] : 1;
+    for (int i = 0; i < ndim; ++i) n *= mask >> i & 1 ? dim[i] : 1;
     return n;
 }
 
 /* A reduced tensor with its reduced dims back as size 1, to broadcast against what it came from. */
 static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 {
-    int i;
-    for (i = 0; i < in.ndim; ++i) {
+    for (int i = 0; i < in.ndim; ++i) {
         if (mask >> i & 1) in.dim[i] = 1;
     }
     return tg_reshape(t, in);
@@ -10907,9 +10868,6 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
                                    bool keepdim)
 {
     tgi_call c;
-    tgi_reduce r;
-    tg_tensor *y;
-    tg_dtype dtype;
     int mask;
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
@@ -10921,12 +10879,12 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
                  c.op->name, dims.ndim ? (int)dims.dim[0] : 0);
         return NULL;
     }
-    dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
+    const tg_dtype dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
             : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
                                                   : (tg_dtype)t->dtype;
-    y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
+    tg_tensor *y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
     if (!y) return NULL;
-    r = tgi_reduce_over(kind, y, t, mask);
+    tgi_reduce r = tgi_reduce_over(kind, y, t, mask);
     return tgi_op_end(&c, c.backend->reduce(c.S, &r));
 }
 
@@ -11071,23 +11029,19 @@ static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, 
 static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
-    tgi_reduce r;
-    tgi_loop loop;
-    tg_tensor *y, *sum;
-    bool ok;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_mean, t, dims)) return NULL;
     c.params.i = tgi_reduced_count(t->dim, t->ndim, c.params.dim);
-    y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
-    sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
+    tg_tensor *y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
+    tg_tensor *sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
     if (!y || !sum) return tgi_op_end(&c, false);
-    r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
-    loop = tgi_loop_over(y); /* y = sum / n */
+    tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
+    tgi_loop loop = tgi_loop_over(y); /* y = sum / n */
     loop.kernel = TGI_OP_div_scalar;
     loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(sum);
     loop.scalar[0] = (double)c.params.i;
-    ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
+    const bool ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
     if (sum != y) tgi_unref(c.S, sum);
     return tgi_op_end(&c, ok);
 }
@@ -11124,12 +11078,11 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, tg_shape di
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *y;
     if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
     c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    y = tgi_variance(t, dims, c.params.s, keepdim);
+    tg_tensor *y = tgi_variance(t, dims, c.params.s, keepdim);
     return tgi_op_end_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
 }
 
@@ -11178,7 +11131,7 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *a, *y;
+    tg_tensor *y;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
     if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, name,
@@ -11189,7 +11142,7 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     c.params.s = p;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
+    tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
     else if (p == 1) y = tg_sum_dims(a, dims, keepdim);
     else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
@@ -11236,7 +11189,7 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *x, *shift, *y;
+    tg_tensor *shift, *y;
     int mask;
     if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
         if (!tgi_composite_begin(&inner, name)) return NULL;
@@ -11246,7 +11199,7 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
     tgi_params(&c)->dim = mask;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
+    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
         y = tg_log(tg_sum_dims(x, dims, keepdim)); /* log 0 */
     } else { /* shifted by the largest, where that is finite */
