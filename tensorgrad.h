@@ -5781,15 +5781,21 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
     return s;
 }
 
-static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
+/* strides := row-major ones for dims */
+static void tgi_contiguous_strides(int ndim, const int64_t *dims, int64_t *strides)
 {
     int64_t stride = 1;
-    t->ndim = (uint8_t)ndim;
     for (int i = ndim - 1; i >= 0; --i) {
-        t->dim[i] = dims[i];
-        t->stride[i] = stride;
+        strides[i] = stride;
         stride *= dims[i] ? dims[i] : 1;
     }
+}
+
+static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
+{
+    t->ndim = (uint8_t)ndim;
+    memcpy(t->dim, dims, sizeof(int64_t) * (size_t)ndim);
+    tgi_contiguous_strides(ndim, dims, t->stride);
 }
 
 /* A new tensor, row-major, contents undefined; `memory` and `pinning` as in tgi_new_storage. */
@@ -8545,7 +8551,7 @@ typedef struct {
     bool has_params; /* the rule reads params: see tgi_params */
     tgi_op_params params;
     int64_t numbers[TGI_NUMBERS]; /* room for params.list */
-    tgi_view_info *view;
+    const tgi_view_info *view;
     /* in place */
     tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
     tgi_node *node, *view_node;
@@ -9371,14 +9377,14 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
     for (i = 0; i < n; ++i) {
         const bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
         if (tgi_same_place(in[i], in[k]) || (scalar && scalars-- > 0)) continue;
-        tgi_fail(tgi_self(), TG_ERR_DEVICE, name,
-                 "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
-                 "%s, %s is on %s)\n%s",
-                 tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
-                 tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
-                 tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                 tgi_move_hint(row->arguments, i, k, in, n, in_place).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            tgi_self(), TG_ERR_DEVICE, name,
+            "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
+            "%s, %s is on %s)\n%s",
+            tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
+            tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
+            tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
+            tgi_move_hint(row->arguments, i, k, in, n, in_place).text));
     }
     if (!tgi_composite_begin(&c, name)) return NULL;
     for (i = 0; i < n && (moved[i] = tg_to(in[i], tgi_device_of(in[k]))) != NULL; ++i) {}
@@ -9626,28 +9632,33 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
 
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
-/* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation
-   ---- */
+/* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view.  The rule of each is made of the
+   other two, so that they can be differentiated any number of times ---- */
 
-/* A new tensor with these strides, which must not be negative. */
-static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, const int64_t *strides, tg_dtype dtype)
+static void tgi_set_layout(tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides)
 {
-    tgi_thread *S = c->S;
-    int64_t extent = 1;
-    for (int i = 0; i < ndim; ++i) {
-        if (dims[i] == 0) extent = 0;
-        else if (extent) extent += (dims[i] - 1) * strides[i];
+    t->ndim = (uint8_t)ndim;
+    memcpy(t->dim, dims, sizeof(int64_t) * (size_t)ndim);
+    memcpy(t->stride, strides, sizeof(int64_t) * (size_t)ndim);
+}
+
+/* One more output of the call: a new tensor with the shape and strides of the view's base, to which the view's strides
+   and offset refer. */
+static tg_tensor *tgi_output_like_base(tgi_call *c, const tgi_view_info *v, tg_dtype dtype)
+{
+    int64_t extent = 1; /* from the first element to the last */
+    for (int i = 0; i < v->base_ndim; ++i) {
+        if (v->base_dim[i] == 0) extent = 0;
+        else if (extent) extent += (v->base_dim[i] - 1) * v->base_stride[i];
     }
-    tg_tensor *y = tgi_new(S, c->name, 1, &extent, dtype, c->backend, c->index);
+    tg_tensor *y = tgi_new(c->S, c->name, 1, &extent, dtype, c->backend, c->index);
     if (!y) return NULL;
-    y->ndim = (uint8_t)ndim;
-    memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
-    memcpy(y->stride, strides, sizeof(int64_t) * (size_t)ndim);
+    tgi_set_layout(y, v->base_ndim, v->base_dim, v->base_stride);
     c->out[c->nout++] = y;
     return y;
 }
 
-/* The view's part of a tensor laid out as its base. */
+/* The elements of `base` at the view, as an operand over the view's dims; base has the view's base strides. */
 static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_view_info *v)
 {
     tgi_operand o = tgi_operand_of(base);
@@ -9662,9 +9673,7 @@ static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t
 {
     tg_tensor *y = tgi_alias(c->S, c->name, t);
     if (!y) return NULL;
-    y->ndim = (uint8_t)ndim;
-    memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
-    memcpy(y->stride, strides, sizeof(int64_t) * (size_t)ndim);
+    tgi_set_layout(y, ndim, dims, strides);
     y->offset = offset;
     y->base = t->base ? t->base : t;
     tgi_ref(y->base);
@@ -9674,41 +9683,53 @@ static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t
     return y;
 }
 
-/* t with the layout of the geometry's base: itself, or a copy. */
-static tg_tensor *tgi_with_layout(tg_tensor *t, const tgi_view_info *v)
+/* The last step of an op whose output is a view of its input. */
+static tg_tensor *tgi_run_view(tgi_call *c, int ndim, const int64_t *dims, const int64_t *strides, int64_t offset)
+{
+    return tgi_op_end(c, tgi_view_of(c, c->in[0], ndim, dims, strides, offset) != NULL);
+}
+
+/* A loop over t's dims that reads `in` and writes `out`. */
+static tgi_loop tgi_loop_from_to(const tg_tensor *t, tgi_operand in, tgi_operand out)
+{
+    tgi_loop loop = tgi_loop_over(t);
+    loop.nargs = 2;
+    loop.arg[0] = out;
+    loop.arg[1] = in;
+    return loop;
+}
+
+/* t with the strides of the view's base: itself, or a copy. */
+static tg_tensor *tgi_with_base_strides(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
     bool same = t != NULL;
     for (int i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
     if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
-    tg_tensor *y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
     return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
 
-/* t [base dims] -> the elements at the view [view dims].  torch.as_strided */
+/* t [base dims] -> its elements at the view [view dims].  torch.as_strided */
 static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_view_info copy = *v;
-    t = tgi_with_layout(t, v);
+    t = tgi_with_base_strides(t, v);
     if (!tgi_op_begin1(&c, TGI_OP_as_strided, t)) return NULL;
-    c.view = &copy;
-    return tgi_op_end(&c, tgi_view_of(&c, t, v->ndim, v->dim, v->stride, t->offset + v->offset) != NULL);
+    c.view = v;
+    return tgi_run_view(&c, v->ndim, v->dim, v->stride, t->offset + v->offset);
 }
 
-/* t [view dims] -> zeros [base dims] with t added at the view; elements that the view has twice get both. */
+/* t [view dims] -> zeros [base dims] with t added at the view.  Where the view has an element several times, all of
+   them are added to it. */
 static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_view_info copy = *v;
     if (!tgi_op_begin1(&c, TGI_OP_strided_add, t)) return NULL;
-    c.view = &copy;
-    tg_tensor *y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    c.view = v;
+    tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    tgi_loop loop = tgi_loop_over(t);
-    loop.nargs = 2;
-    loop.arg[1] = loop.arg[0];
-    loop.arg[0] = tgi_view_operand(y, v);
+    const tgi_loop loop = tgi_loop_from_to(t, tgi_operand_of(t), tgi_view_operand(y, v));
     return tgi_op_end(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
 }
 
@@ -9721,19 +9742,15 @@ static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_as_strided(g, step->node->view));
 }
 
-/* base with the view replaced by src. */
+/* base [base dims], src [view dims] -> a copy of base in which the elements at the view are src. */
 static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_view_info copy = *v;
     if (!tgi_op_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
-    c.view = &copy;
-    tg_tensor *y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)base->dtype);
+    c.view = v;
+    tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)base->dtype);
     if (!y) return NULL;
-    tgi_loop loop = tgi_loop_over(src);
-    loop.nargs = 2;
-    loop.arg[1] = loop.arg[0];
-    loop.arg[0] = tgi_view_operand(y, v);
+    const tgi_loop loop = tgi_loop_from_to(src, tgi_operand_of(src), tgi_view_operand(y, v));
     return tgi_op_end(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
 }
 
@@ -9748,27 +9765,22 @@ static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
 
 /* ---- views that keep every element: reshape, permute ---- */
 
-/* Strides for t seen in another shape, without a copy; false if there are none.  After numpy's
-   attempt_nocopy_reshape. */
+/* strides := those of a view of t with shape dims, of as many elements; false if only a copy can have that shape.
+   Both shapes are cut into groups, from the last dim on: some new dims and some dims of t with the same product, where
+   each of t's dims continues the next one without a gap.  The algorithm is numpy's attempt_nocopy_reshape. */
 static bool tgi_view_strides(const tg_tensor *t, int ndim, const int64_t *dims, int64_t *strides)
 {
     int old = t->ndim - 1, i = ndim - 1;
     if (tgi_numel(t) == 0 || tgi_is_contiguous(t)) {
-        int64_t stride = 1;
-        for (; i >= 0; --i) {
-            strides[i] = stride;
-            stride *= dims[i] ? dims[i] : 1;
-        }
+        tgi_contiguous_strides(ndim, dims, strides);
         return true;
     }
-    while (i >=
-           0) { /* match a group of new dims with a group of old dims of the same size that lie behind each other */
-        int64_t stride, group, filled = 1;
+    while (i >= 0) {
         while (old >= 0 && t->dim[old] == 1) old--;
-        group = old >= 0 ? t->dim[old] : 1;
-        stride = old >= 0 ? t->stride[old] : 1;
+        int64_t group = old >= 0 ? t->dim[old] : 1; /* elements of t's dims of this group */
+        int64_t stride = old >= 0 ? t->stride[old] : 1, filled = 1;
         while (old > 0 && (t->dim[old - 1] == 1 || t->stride[old - 1] == t->stride[old] * t->dim[old])) {
-            if (t->dim[old - 1] == 1) { /* no step to match */
+            if (t->dim[old - 1] == 1) { /* a dim of size 1 may have any stride: the one outside it counts */
                 int k = old - 1;
                 while (k > 0 && t->dim[k - 1] == 1) k--;
                 if (k == 0 || t->stride[k - 1] != t->stride[old] * t->dim[old]) break;
@@ -9788,7 +9800,7 @@ static bool tgi_view_strides(const tg_tensor *t, int ndim, const int64_t *dims, 
     return true;
 }
 
-/* A shape in which one -1 stands for what is left over. */
+/* Checks that t can have this shape, in which one -1 may stand for what the other dims leave; replaces it. */
 static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *shape)
 {
     int64_t known = 1, numel = tgi_numel(t);
@@ -9823,7 +9835,7 @@ static tg_tensor *tgi_reshape_view(const char *name, tg_tensor *t, int ndim, con
 {
     tgi_call c;
     if (!tgi_op_begin1_as(&c, name, TGI_OP_reshape, t)) return NULL;
-    return tgi_op_end(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
+    return tgi_run_view(&c, ndim, dims, strides, t->offset);
 }
 
 static bool tgi_rule_reshape(tgi_step *step, tg_tensor *g)
@@ -9839,10 +9851,10 @@ tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
     if (!tgi_infer_shape(S, "view", t, &shape)) return NULL;
     if (tgi_view_strides(t, shape.ndim, shape.dim, strides))
         return tgi_reshape_view("view", t, shape.ndim, shape.dim, strides);
-    tgi_fail(S, TG_ERR_SHAPE, "view",
-             "view size is not compatible with input tensor's size and stride (at least one dimension "
-             "spans across two contiguous subspaces).\nuse tg_reshape, which copies where it must");
-    return NULL;
+    return tgi_no_tensor(
+        tgi_fail(S, TG_ERR_SHAPE, "view",
+                 "view size is not compatible with input tensor's size and stride (at least one dimension "
+                 "spans across two contiguous subspaces).\nuse tg_reshape, which copies where it must"));
 }
 
 static tg_tensor *tgi_reshape(const char *name, tg_tensor *t, tg_shape shape)
@@ -9868,8 +9880,8 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
     if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
     if (start_dim > end_dim) {
-        return tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"));
     }
     tg_shape shape = tg_make_shape(start_dim + 1, t->dim);
     for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
@@ -9899,7 +9911,7 @@ tg_tensor *tg_unsqueeze(tg_tensor *t, int dim)
     if (!tgi_argument(S, "unsqueeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "unsqueeze", t->ndim + 1, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS) {
-        return tgi_fail(S, TG_ERR_SHAPE, "unsqueeze", "a tensor has at most %d dims", TG_MAX_DIMS), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "unsqueeze", "a tensor has at most %d dims", TG_MAX_DIMS));
     }
     for (int i = 0; i < t->ndim; ++i) {
         dims[i + (i >= dim)] = t->dim[i];
@@ -9922,7 +9934,7 @@ static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
         strides[i] = t->stride[order[i]];
         c.numbers[i] = order[i];
     }
-    return tgi_op_end(&c, tgi_view_of(&c, t, t->ndim, dims, strides, t->offset) != NULL);
+    return tgi_run_view(&c, t->ndim, dims, strides, t->offset);
 }
 
 static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
@@ -9955,11 +9967,11 @@ tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
     int order[TG_MAX_DIMS];
     if (!tgi_argument(S, "permute", "t", t) || !tgi_shape_argument(S, "permute", "dims", &dims)) return NULL;
     if (dims.ndim != t->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "permute",
-                 "number of dimensions in the tensor input does not match the length of the desired "
-                 "ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d",
-                 t->ndim, dims.ndim);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "permute",
+                     "number of dimensions in the tensor input does not match the length of the desired "
+                     "ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d",
+                     t->ndim, dims.ndim));
     }
     if (!tgi_wrap_dims(S, "permute", t, &dims)) return NULL;
     for (int i = 0; i < t->ndim; ++i) order[i] = (int)dims.dim[i];
@@ -10001,8 +10013,8 @@ tg_tensor *tg_t(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "t", "t", t)) return NULL;
     if (t->ndim > 2) {
-        return tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim));
     }
     return t->ndim < 2 ? tg_transpose(t, 0, 0) : tg_transpose(t, 0, 1);
 }
@@ -10016,32 +10028,32 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
     if (!tgi_op_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
     const int lead = shape.ndim - t->ndim;
     if (lead < 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "expand",
-                 "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
-                 "in the tensor (%d)",
-                 shape.ndim, t->ndim);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
+                     "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
+                     "in the tensor (%d)",
+                     shape.ndim, t->ndim));
     }
     for (int i = shape.ndim - 1; i >= 0; --i) {
         int64_t have = i >= lead ? t->dim[i - lead] : 1;
         if (shape.dim[i] == -1 && i < lead) {
-            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
-                     "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension %d", i);
-            return NULL;
+            return tgi_no_tensor(tgi_fail(
+                c.S, TG_ERR_SHAPE, "expand",
+                "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension %d", i));
         }
         if (shape.dim[i] == -1) shape.dim[i] = have;
         if (shape.dim[i] < 0 || (have != shape.dim[i] && have != 1)) {
-            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
-                     "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
-                     "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
-                     (long long)shape.dim[i], (long long)have, i, tgi_dims_text(shape.ndim, shape.dim).text,
-                     tgi_shape_text(t).text);
-            return NULL;
+            return tgi_no_tensor(
+                tgi_fail(c.S, TG_ERR_SHAPE, "expand",
+                         "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
+                         "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
+                         (long long)shape.dim[i], (long long)have, i, tgi_dims_text(shape.ndim, shape.dim).text,
+                         tgi_shape_text(t).text));
         }
         strides[i] = i < lead || (have == 1 && shape.dim[i] != 1) ? 0 : t->stride[i - lead];
     }
     if (!tgi_check_shape(c.S, "expand", shape.ndim, shape.dim, &numel)) return NULL;
-    return tgi_op_end(&c, tgi_view_of(&c, t, shape.ndim, shape.dim, strides, t->offset) != NULL);
+    return tgi_run_view(&c, shape.ndim, shape.dim, strides, t->offset);
 }
 
 static bool tgi_rule_expand(tgi_step *step, tg_tensor *g)
@@ -10050,11 +10062,10 @@ static bool tgi_rule_expand(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_sum_to(g, shape.ndim, shape.dim));
 }
 
-/* The reduction of t over the dims whose bit is set in mask, into y: t's other dims in order, contiguous. */
+/* The reduction of t over the dims whose bit is set in mask, into y, which is contiguous. */
 static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const tg_tensor *t, int mask)
 {
     tgi_reduce r;
-    int64_t stride = 1;
     r.kind = kind;
     r.ndim = r.rndim = 0;
     r.out = tgi_operand_of(y);
@@ -10068,10 +10079,7 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
             r.in.stride[r.ndim++] = t->stride[i];
         }
     }
-    for (int i = r.ndim - 1; i >= 0; --i) {
-        r.out.stride[i] = stride;
-        stride *= r.dim[i];
-    }
+    tgi_contiguous_strides(r.ndim, r.dim, r.out.stride);
     return r;
 }
 
@@ -10102,13 +10110,17 @@ static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
 }
 
+static bool tgi_clone_kernel(tgi_call *c, tg_tensor *y)
+{
+    tgi_preserve_strides(y, c->in[0]);
+    return tgi_copy_elements(c->S, y, c->in[0]);
+}
+
 tg_tensor *tg_clone(tg_tensor *t)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
-    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (y) tgi_preserve_strides(y, t);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_clone_kernel);
 }
 
 static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
@@ -10124,10 +10136,10 @@ tg_tensor *tg_contiguous(tg_tensor *t)
     return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_copy_kernel);
 }
 
-/* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag second dim
-   ---- */
+/* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag (the second
+   dim), i offset ---- */
 
-/* Strides and offset of the view over a tensor whose strides are `in`; the same for t's own and for index space. */
+/* out := the strides of the view of a tensor whose strides are `in`; returns the offset of its first element. */
 static int64_t tgi_part_strides(int op, const tgi_op_params *a, int ndim, const int64_t *in, int64_t *out)
 {
     int i, n = 0;
@@ -10148,24 +10160,20 @@ static tg_tensor *tgi_part_view(tgi_call *c, int op, tg_tensor *t, int ndim, con
 {
     int64_t strides[TG_MAX_DIMS], offset = tgi_part_strides(op, &c->params, t->ndim, t->stride, strides);
     c->has_params = true;
-    return tgi_op_end(c, tgi_view_of(c, t, ndim, dims, strides, t->offset + offset) != NULL);
+    return tgi_run_view(c, ndim, dims, strides, t->offset + offset);
 }
 
-/* g goes to its place among zeros. */
+/* The gradient of t is g at the view, 0 elsewhere. */
 static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
 {
     tg_shape in = tgi_input_shape(step, 0);
     tgi_view_info v;
-    int64_t stride = 1;
     v.base_ndim = in.ndim;
     memcpy(v.base_dim, in.dim, sizeof in.dim);
-    for (int i = in.ndim - 1; i >= 0; --i) {
-        v.base_stride[i] = stride;
-        stride *= in.dim[i] ? in.dim[i] : 1;
-    }
+    tgi_contiguous_strides(in.ndim, in.dim, v.base_stride);
     v.ndim = g->ndim;
     memcpy(v.dim, g->dim, sizeof(int64_t) * g->ndim);
-    memset(v.stride, 0, sizeof v.stride); /* what they stay where there are no elements */
+    memset(v.stride, 0, sizeof v.stride); /* if g has no elements, the strides and the offset are 0 */
     v.offset = tgi_numel(g) ? tgi_part_strides(op, step->params, in.ndim, v.base_stride, v.stride) : 0;
     return tgi_set_input_grad(step, 0, tgi_strided_add(g, &v));
 }
@@ -10175,6 +10183,7 @@ static bool tgi_rule_select(tgi_step *step, tg_tensor *g) { return tgi_part_rule
 static bool tgi_rule_diagonal(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_diagonal); }
 static bool tgi_rule_unfold(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_unfold); }
 
+/* Makes dim non-negative; it must be one of t's, which must have some. */
 static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
 {
     if (t->ndim == 0)
@@ -10187,7 +10196,7 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
-    if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"), (tg_tensor *)NULL;
+    if (step <= 0) return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"));
     const int64_t size = t->dim[dim];
     start = start < 0 ? start + size : start;
     end = end < 0 ? end + size : end;
@@ -10207,23 +10216,21 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
     int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
-        return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."));
     }
     if (!tgi_wrap_dim(c.S, "narrow", t->ndim, &dim)) return NULL;
     if (length < 0)
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."));
     if (start < -t->dim[dim] || start > t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
-                 "start out of range (expected to be in range of [%lld, %lld], but got %lld)", -(long long)t->dim[dim],
-                 (long long)t->dim[dim], (long long)start);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
+                                      "start out of range (expected to be in range of [%lld, %lld], but got %lld)",
+                                      -(long long)t->dim[dim], (long long)t->dim[dim], (long long)start));
     }
     if (start < 0) start += t->dim[dim];
     if (length > t->dim[dim] - start) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "start (%lld) + length (%lld) exceeds dimension size (%lld).",
-                 (long long)start, (long long)length, (long long)t->dim[dim]);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
+                                      "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
+                                      (long long)length, (long long)t->dim[dim]));
     }
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = length;
@@ -10240,14 +10247,13 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     int i, n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
-        return tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."));
     }
     if (!tgi_wrap_dim(c.S, "select", t->ndim, &dim)) return NULL;
     if (index < -t->dim[dim] || index >= t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "select", "index %lld out of range for tensor of size %s at dimension %d",
-                 (long long)index, tgi_shape_text(t).text, dim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "select",
+                                      "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
+                                      tgi_shape_text(t).text, dim));
     }
     for (i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
@@ -10267,8 +10273,8 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
         return NULL;
     }
     if (dim0 == dim1 || t->ndim < 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "diagonal", "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_SHAPE, "diagonal", "diagonal dimensions cannot be identical %d, %d", dim0, dim1));
     }
     const int64_t rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
     const int64_t cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
@@ -10295,18 +10301,17 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     }
     if (!tgi_op_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS)
-        return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"));
     if (size < 0)
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size));
     if (size > t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "maximum size for tensor at dimension %d is %lld but size is %lld",
-                 dim, (long long)t->dim[dim], (long long)size);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold",
+                                      "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
+                                      (long long)t->dim[dim], (long long)size));
     }
     if (step <= 0)
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "step is %lld but must be > 0", (long long)step),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "step is %lld but must be > 0", (long long)step));
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = (t->dim[dim] - size) / step + 1;
     dims[t->ndim] = size;
@@ -10441,14 +10446,13 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
     tg_shape shape;
     int64_t start = 0, *sizes;
     bool ok = true;
-    if (!tensors && n > 0) return tgi_null_argument(tgi_self(), "cat", "tensors"), (tg_tensor *)NULL;
+    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(tgi_self(), "cat", "tensors"));
     if (n <= 0) {
-        tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors"));
     }
     if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
     sizes = (int64_t *)tgi_alloc(c.S, sizeof *sizes * (size_t)n);
-    if (!sizes) return tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n), (tg_tensor *)NULL;
+    if (!sizes) return tgi_no_tensor(tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n));
     tgi_params(&c)->dim = dim;
     c.params.list = sizes;
     c.params.listed = n;
@@ -10491,21 +10495,20 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     tg_tensor **in;
     size_t bytes = SIZE_MAX;
     int i;
-    if (!tensors && n > 0) return tgi_null_argument(S, "stack", "tensors"), (tg_tensor *)NULL;
-    if (n <= 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
+    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, "stack", "tensors"));
+    if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"));
     if (!tgi_argument_list(S, "stack", "tensors", tensors, n, n)) return NULL;
     for (i = 0; i < n; ++i) {
         if (!tgi_same_shape(tensors[i], tensors[0]->ndim, tensors[0]->dim)) {
-            tgi_fail(S, TG_ERR_SHAPE, "stack",
-                     "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
-                     tgi_shape_text(tensors[0]).text, tgi_shape_text(tensors[i]).text, i);
-            return NULL;
+            return tgi_no_tensor(
+                tgi_fail(S, TG_ERR_SHAPE, "stack",
+                         "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
+                         tgi_shape_text(tensors[0]).text, tgi_shape_text(tensors[i]).text, i));
         }
     }
     if (!tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
     if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes))) {
-        return tgi_no_memory(S, "stack", bytes), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_no_memory(S, "stack", bytes));
     }
     tg_tensor *y = NULL;
     if (tgi_composite_begin(&c, "stack")) {
@@ -10721,9 +10724,9 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     if (!tgi_argument(S, "repeat", "t", t) || !tgi_shape_argument(S, "repeat", "counts", &counts)) return NULL;
     const int lead = counts.ndim - t->ndim;
     if (lead < 0) {
-        tgi_fail(S, TG_ERR_SHAPE, "repeat",
-                 "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "repeat",
+                     "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"));
     }
     if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
     tg_shape shape = counts;
@@ -10764,9 +10767,8 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
         return NULL;
     }
     if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim,
-                 dims.ndim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "roll",
+                                      "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim, dims.ndim));
     }
     if (!tgi_composite_begin(&c, "roll")) return NULL;
     for (int i = 0; y && i < dims.ndim; ++i) {
@@ -10871,13 +10873,13 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
     int mask;
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, c.name,
-                 dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
-                           : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                             "reduction dim with the 'dim' "
-                             "argument.",
-                 c.op->name, dims.ndim ? (int)dims.dim[0] : 0);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_SHAPE, c.name,
+                     dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
+                               : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                                 "reduction dim with the 'dim' "
+                                 "argument.",
+                     c.op->name, dims.ndim ? (int)dims.dim[0] : 0));
     }
     const tg_dtype dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
             : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
@@ -11134,10 +11136,11 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     tg_tensor *y;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
     if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, name,
-                 "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
-                 "an identity (shape %s)", p, tgi_shape_text(t).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            c.S, TG_ERR_SHAPE, name,
+            "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
+            "an identity (shape %s)",
+            p, tgi_shape_text(t).text));
     }
     c.params.s = p;
     if (!tgi_composite_begin(&inner, name)) return NULL;
