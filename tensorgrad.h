@@ -9319,18 +9319,20 @@ static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
     return tgi_check_numbers(c, *dtype);
 }
 
-/* In place: the result must be what the target can hold. */
-static bool tgi_fits_target(tgi_call *c, const tg_tensor *target, int ndim, const int64_t *dims, tg_dtype dtype)
+/* In place: the inputs must broadcast to the target's shape... */
+static bool tgi_check_target_shape(tgi_call *c, const tg_tensor *target, int ndim, const int64_t *dims)
 {
-    if (!tgi_same_shape(target, ndim, dims)) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "output with shape %s doesn't match the broadcast shape %s",
-                        tgi_shape_text(target).text, tgi_dims_text(ndim, dims).text);
-    }
-    if (tgi_dtypes[dtype].category > tgi_dtypes[target->dtype].category) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "result type %s can't be cast to the desired output type %s",
-                        tg_dtype_name(dtype), tg_dtype_name((tg_dtype)target->dtype));
-    }
-    return true;
+    if (tgi_same_shape(target, ndim, dims)) return true;
+    return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "output with shape %s doesn't match the broadcast shape %s",
+                    tgi_shape_text(target).text, tgi_dims_text(ndim, dims).text);
+}
+
+/* ... and the target's dtype must be able to hold the result. */
+static bool tgi_check_target_dtype(tgi_call *c, const tg_tensor *target, tg_dtype dtype)
+{
+    if (tgi_dtypes[dtype].category <= tgi_dtypes[target->dtype].category) return true;
+    return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "result type %s can't be cast to the desired output type %s",
+                    tg_dtype_name(dtype), tg_dtype_name((tg_dtype)target->dtype));
 }
 
 /* Runs the kernel of an elementwise op into y.  In place, inputs that the writing would change before they are read are
@@ -9414,7 +9416,10 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     }
     const tg_dtype compute = tgi_compute_dtype(dtype);
     if (in_place) {
-        if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_op_begin_in_place(&c)) return NULL;
+        if (!tgi_check_target_shape(&c, in[0], ndim, dims) || !tgi_check_target_dtype(&c, in[0], dtype) ||
+            !tgi_op_begin_in_place(&c)) {
+            return NULL;
+        }
         return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], compute));
     }
     tg_tensor *y = tgi_output(&c, ndim, dims, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
@@ -9699,6 +9704,12 @@ static tgi_loop tgi_loop_from_to(const tg_tensor *t, tgi_operand in, tgi_operand
     return loop;
 }
 
+/* The operand without its first n elements along dim. */
+static void tgi_operand_skip(tgi_operand *o, int dim, int64_t n)
+{
+    o->data = (char *)o->data + n * o->stride[dim] * (int64_t)tgi_dtypes[o->dtype].size;
+}
+
 /* t with the strides of the view's base: itself, or a copy. */
 static tg_tensor *tgi_with_base_strides(tg_tensor *t, const tgi_view_info *v)
 {
@@ -9944,13 +9955,16 @@ static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_permute(g, back));
 }
 
-/* A list of dims of t, each once, made non-negative in place. */
+/* A dim that the user gave as int64_t.  One that does not fit becomes INT_MAX, which is out of range, too. */
+static int tgi_int_dim(int64_t dim) { return dim < INT_MIN || dim > INT_MAX ? INT_MAX : (int)dim; }
+
+/* Checks a list of dims of t, none of them twice, and makes them non-negative. */
 static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
 {
     int i, seen = 0;
     if (!tgi_shape_argument(S, op, "dims", dims)) return false;
     for (i = 0; i < dims->ndim; ++i) {
-        int dim = dims->dim[i] < INT_MIN || dims->dim[i] > INT_MAX ? INT_MAX : (int)dims->dim[i];
+        int dim = tgi_int_dim(dims->dim[i]);
         if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
         if (seen >> dim & 1) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "dim %d appears multiple times in the list of dims", dim);
@@ -10342,43 +10356,42 @@ static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_
 tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
 tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
 
+static bool tgi_broadcast_copy_kernel(tgi_call *c, tg_tensor *dst)
+{
+    tgi_loop loop = tgi_loop_over(dst);
+    loop.nargs = 2;
+    tgi_operand_broadcast(&loop.arg[1], c->in[1], dst->ndim);
+    return c->backend->copy(c->S, &loop);
+}
+
+/* dst := src, which is on the same device and does not overlap it. */
+static tg_tensor *tgi_copy_from(tg_tensor *dst, tg_tensor *src)
+{
+    tgi_call c;
+    if (!src || !tgi_op_begin2(&c, TGI_OP_copy_, dst, src)) return NULL;
+    int ndim = dst->ndim;
+    int64_t dims[TG_MAX_DIMS];
+    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
+    if (!tgi_broadcast(c.S, "copy_", &ndim, dims, src, c.in, 2) || !tgi_check_target_shape(&c, dst, ndim, dims))
+        return NULL;
+    return tgi_run_in_place(&c, tgi_broadcast_copy_kernel);
+}
+
 tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
 {
-    tgi_composite outer;
-    tgi_call c;
-    tgi_loop loop;
+    tgi_composite c;
     tg_tensor *from = src;
-    int64_t dims[TG_MAX_DIMS];
-    int ndim;
     if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
     if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
                        tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
         return dst;
     }
-    if (!tgi_composite_begin(&outer, "copy_")) return NULL;
-    if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
-        from = tg_to(src, tgi_device_of(dst));
-    } else if (tgi_overlaps(dst, src)) {
-        from = tg_clone(src);
-    }
-    bool ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
-    ndim = dst->ndim;
-    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
-    ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
-    if (ok && !tgi_same_shape(dst, ndim, dims)) {
-        ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
-                      tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
-    }
-    if (ok && tgi_op_begin_in_place(&c)) {
-        loop = tgi_loop_over(dst);
-        loop.nargs = 2;
-        tgi_operand_broadcast(&loop.arg[1], from, ndim);
-        ok = tgi_op_end_in_place(&c, c.backend->copy(c.S, &loop)) != NULL;
-    } else {
-        ok = false;
-    }
-    tgi_composite_end(&outer, NULL);
-    return ok ? dst : NULL;
+    if (!tgi_composite_begin(&c, "copy_")) return NULL;
+    if (!tgi_same_place(src, dst)) from = tg_to(src, tgi_device_of(dst));
+    else if (tgi_overlaps(dst, src)) from = tg_clone(src);
+    dst = tgi_copy_from(dst, from);
+    tgi_composite_end(&c, NULL);
+    return dst;
 }
 
 static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
@@ -10403,10 +10416,10 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
 
 /* ---- cat and stack ---- */
 
-/* PyTorch of old made [0] of nothing: such tensors are passed over. */
+/* cat skips tensors of shape [0] whatever the other shapes are, as PyTorch does for old programs. */
 static bool tgi_is_legacy_empty(const tg_tensor *t) { return t->ndim == 1 && t->dim[0] == 0; }
 
-/* The shape of the tensors joined along dim. */
+/* shape := that of the tensors joined along dim, which is made non-negative; checks that they fit. */
 static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, tg_shape *shape)
 {
     int i, k, first = 0;
@@ -10440,36 +10453,38 @@ static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, 
     return true;
 }
 
+/* Copies each input into its slice of y.  params: dim, list (the size of each slice, -1 for a skipped input) */
+static bool tgi_cat_kernel(tgi_call *c, tg_tensor *y)
+{
+    int64_t start = 0;
+    for (int i = 0; i < c->nin; ++i) {
+        if (c->params.list[i] < 0) continue;
+        tgi_operand slice = tgi_operand_of(y);
+        tgi_operand_skip(&slice, c->params.dim, start);
+        const tgi_loop loop = tgi_loop_from_to(c->in[i], tgi_operand_of(c->in[i]), slice);
+        if (!c->backend->copy(c->S, &loop)) return false;
+        start += c->params.list[i];
+    }
+    return true;
+}
+
 tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
 {
     tgi_call c;
     tg_shape shape;
-    int64_t start = 0, *sizes;
-    bool ok = true;
     if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(tgi_self(), "cat", "tensors"));
-    if (n <= 0) {
+    if (n <= 0)
         return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors"));
-    }
     if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
-    sizes = (int64_t *)tgi_alloc(c.S, sizeof *sizes * (size_t)n);
-    if (!sizes) return tgi_no_tensor(tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n));
+    const size_t bytes = sizeof(int64_t) * (size_t)n;
+    int64_t *sizes = (int64_t *)tgi_alloc(c.S, bytes);
+    if (!sizes) return tgi_no_tensor(tgi_no_memory(c.S, "cat", bytes));
+    for (int i = 0; i < n; ++i) sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
     tgi_params(&c)->dim = dim;
     c.params.list = sizes;
     c.params.listed = n;
-    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
-    for (int i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
-        tgi_loop loop = tgi_loop_over(tensors[i]);
-        sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
-        if (sizes[i] < 0) continue;
-        loop.nargs = 2;
-        loop.arg[1] = loop.arg[0];
-        loop.arg[0] = tgi_operand_of(y);
-        loop.arg[0].data = (char *)loop.arg[0].data + start * y->stride[dim] * (int64_t)tgi_dtypes[y->dtype].size;
-        ok = c.backend->copy(c.S, &loop);
-        start += sizes[i];
-    }
-    y = tgi_op_end(&c, y && ok);
-    tgi_free(c.S, sizes, sizeof *sizes * (size_t)n);
+    tg_tensor *y = tgi_run(&c, shape, tgi_result_dtype(tensors, n), tgi_cat_kernel);
+    tgi_free(c.S, sizes, bytes);
     return y;
 }
 
@@ -10519,9 +10534,10 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     return y;
 }
 
-/* ---- split, chunk, unbind: several views by one call, the outputs of one node; they must not be written ---- */
+/* ---- split, chunk, unbind: one call makes several views, the outputs of one node.  Writing to one of them in place is
+   an error, as in PyTorch ---- */
 
-/* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
+/* Sets all entries of out to NULL, begins the op and checks its arguments. */
 static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
 {
     for (int i = 0; out && i < max; ++i) out[i] = NULL;
@@ -10536,7 +10552,8 @@ static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t
     return tgi_wrap_dim(c->S, name, t->ndim, dim);
 }
 
-/* count views of t: of `size` elements along dim each, but for the last one; without the dim where the op is unbind. */
+/* Makes `count` views of t in out: of `size` elements along dim each (the last may have fewer), or, for unbind, without
+   the dim.  Returns count, or 0 after recording an error. */
 static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
 {
     const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
@@ -10566,7 +10583,7 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
     return tgi_op_end(c, ok) ? (int)count : 0;
 }
 
-/* The pieces' gradients beside each other: zeros stand for pieces that have none. */
+/* The gradients of the pieces, joined; step->grad has zeros for those without one. */
 static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
 {
     (void)g;
@@ -10618,25 +10635,28 @@ int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
 
 /* ---- copies in another order: flip, pad, repeat, roll, tril ---- */
 
+/* y := t read backwards, from the last element on, along the dims of params.list */
+static bool tgi_flip_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0];
+    tgi_operand from = tgi_operand_of(t);
+    for (int i = 0; i < c->params.listed; ++i) {
+        const int dim = (int)c->params.list[i];
+        if (t->ndim == 0 || t->dim[dim] == 0) continue;
+        tgi_operand_skip(&from, dim, t->dim[dim] - 1);
+        from.stride[dim] = -t->stride[dim];
+    }
+    const tgi_loop loop = tgi_loop_from_to(y, from, tgi_operand_of(y));
+    return c->backend->copy(c->S, &loop);
+}
+
 tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
     tgi_params(&c)->listed = dims.ndim;
-    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    tgi_loop loop = tgi_loop_over(y);
-    loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(t);
-    for (int i = 0; i < dims.ndim; ++i) { /* walked backwards from its last element */
-        int d = (int)dims.dim[i];
-        c.numbers[i] = d;
-        if (t->ndim == 0 || t->dim[d] == 0) continue;
-        loop.arg[1].data =
-            (char *)loop.arg[1].data + (t->dim[d] - 1) * t->stride[d] * (int64_t)tgi_dtypes[t->dtype].size;
-        loop.arg[1].stride[d] = -t->stride[d];
-    }
-    return tgi_op_end(&c, c.backend->copy(c.S, &loop));
+    memcpy(c.numbers, dims.dim, sizeof(int64_t) * (size_t)dims.ndim);
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_flip_kernel);
 }
 
 static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
@@ -10644,7 +10664,7 @@ static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_flip(g, tg_make_shape(step->params->listed, step->params->list)));
 }
 
-/* Where t lies in its padded form: y over [to, to + size) of a dim is t over [from, from + size). */
+/* Where t is in the padded tensor y: along a dim, elements [to, to + size) of y are [from, from + size) of t. */
 typedef struct { int64_t to, from, size; } tgi_pad_span;
 
 static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_t *dims, tgi_pad_span *span)
@@ -10690,18 +10710,14 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
         return NULL;
     }
     tgi_params(&c)->listed = pads.ndim;
-    for (int i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
+    memcpy(c.numbers, pads.dim, sizeof(int64_t) * (size_t)pads.ndim);
     tg_tensor *y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    tgi_loop loop = tgi_loop_over(y);
-    loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(t);
+    tgi_loop loop = tgi_loop_from_to(y, tgi_operand_of(t), tgi_operand_of(y));
     for (int i = 0; i < t->ndim; ++i) {
         loop.dim[i] = span[i].size;
-        for (int k = 0; k < 2; ++k) {
-            loop.arg[k].data = (char *)loop.arg[k].data + (k ? span[i].from : span[i].to) * loop.arg[k].stride[i] *
-                                                              (int64_t)tgi_dtypes[t->dtype].size;
-        }
+        tgi_operand_skip(&loop.arg[0], i, span[i].to);
+        tgi_operand_skip(&loop.arg[1], i, span[i].from);
     }
     return tgi_op_end(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
 }
@@ -10714,42 +10730,41 @@ static bool tgi_rule_pad(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_pad(g, back, 0));
 }
 
+static bool tgi_check_repeat(tgi_thread *S, const tg_tensor *t, const tg_shape *counts)
+{
+    tg_shape shape = *counts; /* of the result */
+    int64_t numel;
+    if (!tgi_shape_argument(S, "repeat", "counts", counts)) return false;
+    const int lead = counts->ndim - t->ndim;
+    if (lead < 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, "repeat",
+                        "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
+    }
+    if (!tgi_check_shape(S, "repeat", counts->ndim, counts->dim, &numel)) return false;
+    for (int i = 0; i < counts->ndim; ++i) {
+        const int64_t size = i < lead ? 1 : t->dim[i - lead];
+        shape.dim[i] = size && counts->dim[i] > INT64_MAX / size ? INT64_MAX : size * counts->dim[i];
+    }
+    return tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel);
+}
+
 tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_shape one;
-    tg_tensor *y = t;
-    int64_t numel;
-    if (!tgi_argument(S, "repeat", "t", t) || !tgi_shape_argument(S, "repeat", "counts", &counts)) return NULL;
+    if (!tgi_composite_begin_with(&c, "repeat", "t", t)) return NULL;
+    if (!tgi_check_repeat(c.S, t, &counts)) return tgi_composite_end(&c, NULL);
     const int lead = counts.ndim - t->ndim;
-    if (lead < 0) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_SHAPE, "repeat",
-                     "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"));
-    }
-    if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
     tg_shape shape = counts;
-    for (int i = 0; i < counts.ndim; ++i) { /* the sizes of the result, to see that they do not overflow */
-        int64_t size = i < lead ? 1 : t->dim[i - lead];
-        shape.dim[i] = size && counts.dim[i] > INT64_MAX / size ? INT64_MAX : size * counts.dim[i];
-    }
-    if (!tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel)) return NULL;
     for (int i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
-    if (!tgi_composite_begin(&c, "repeat")) return NULL;
-    y = tg_reshape(y, shape);
-    for (int i = 0; y && i < counts.ndim;
-         ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
+    tg_tensor *y = tg_reshape(t, shape);
+    for (int i = 0; y && i < counts.ndim; ++i) { /* dim i: [outer, 1, inner] is expanded to [outer, count, inner] */
         int64_t outer = 1, inner = 1;
+        if (counts.dim[i] == 1) continue;
         for (int k = 0; k < counts.ndim; ++k) {
             if (k < i) outer *= shape.dim[k];
             else inner *= shape.dim[k];
         }
-        if (counts.dim[i] == 1) continue;
-        one = TG_SHAPE(outer, 1, inner);
-        y = tg_reshape(y, one);
-        one.dim[1] = counts.dim[i];
-        y = tg_expand(y, one);
+        y = tg_expand(tg_reshape(y, TG_SHAPE(outer, 1, inner)), TG_SHAPE(outer, counts.dim[i], inner));
         shape.dim[i] *= counts.dim[i];
         y = tg_reshape(y, shape);
     }
@@ -10757,39 +10772,36 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     return tgi_composite_end(&c, y);
 }
 
+/* t with its elements moved by `shift` along one dim; t itself if none moves. */
+static tg_tensor *tgi_roll_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t shift)
+{
+    if (t->ndim == 0) {
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "roll", "Dimension specified as %d but tensor has no dimensions", dim));
+    }
+    if (!tgi_wrap_dim(S, "roll", t->ndim, &dim)) return NULL;
+    const int64_t n = t->dim[dim];
+    if (n == 0 || shift % n == 0) return t;
+    shift = shift % n + (shift < 0 ? n : 0);
+    tg_tensor *last = tg_narrow(t, dim, n - shift, shift), *first = tg_narrow(t, dim, 0, n - shift);
+    tg_tensor *parts[] = {last, first};
+    return tg_cat(parts, 2, dim);
+}
+
 tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *y = t, *part[2];
-    if (!tgi_argument(S, "roll", "t", t) || !tgi_shape_argument(S, "roll", "shifts", &shifts) ||
-        !tgi_shape_argument(S, "roll", "dims", &dims)) {
-        return NULL;
-    }
+    if (!tgi_composite_begin_with(&c, "roll", "t", t)) return NULL;
+    if (!tgi_shape_argument(c.S, "roll", "shifts", &shifts) || !tgi_shape_argument(c.S, "roll", "dims", &dims))
+        return tgi_composite_end(&c, NULL);
     if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "roll",
-                                      "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim, dims.ndim));
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim,
+                 dims.ndim);
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, "roll")) return NULL;
-    for (int i = 0; y && i < dims.ndim; ++i) {
-        int dim = dims.dim[i] < INT_MIN || dims.dim[i] > INT_MAX ? INT_MAX : (int)dims.dim[i];
-        int64_t n, by;
-        if (t->ndim == 0) {
-            tgi_fail(S, TG_ERR_SHAPE, "roll", "Dimension specified as %d but tensor has no dimensions", dim);
-            y = NULL;
-        } else if (!tgi_wrap_dim(S, "roll", t->ndim, &dim)) {
-            y = NULL;
-        }
-        if (!y || (n = t->dim[dim]) == 0) continue;
-        by = shifts.dim[i] % n;
-        if (by < 0) by += n;
-        if (by == 0) continue;
-        part[0] = tg_narrow(y, dim, n - by, by);
-        part[1] = tg_narrow(y, dim, 0, n - by);
-        y = tg_cat(part, 2, dim);
-    }
-    if (y == t) y = tg_clone(t);
-    return tgi_composite_end(&c, y);
+    tg_tensor *y = t;
+    for (int i = 0; y && i < dims.ndim; ++i) y = tgi_roll_dim(c.S, y, tgi_int_dim(dims.dim[i]), shifts.dim[i]);
+    return tgi_composite_end(&c, y == t ? tg_clone(t) : y);
 }
 
 /* t [.., rows, cols] with 0 to the right (or left) of the diagonal */
@@ -10826,19 +10838,18 @@ static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *m
     return true;
 }
 
-/* The output of a reduction over mask. */
-static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, bool keepdim, tg_dtype dtype)
+/* The shape of t reduced over the dims of mask. */
+static tg_shape tgi_reduced_shape(const tg_tensor *t, int mask, bool keepdim)
 {
-    int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
-    tgi_params(c)->dim = mask;
-    for (i = 0; i < t->ndim; ++i) {
-        if (!(mask >> i & 1)) dims[n++] = t->dim[i];
-        else if (keepdim) dims[n++] = 1;
+    tg_shape shape = TG_SCALAR;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (!(mask >> i & 1)) shape.dim[shape.ndim++] = t->dim[i];
+        else if (keepdim) shape.dim[shape.ndim++] = 1;
     }
-    return tgi_output(c, n, dims, dtype);
+    return shape;
 }
 
+/* How many elements become one. */
 static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
 {
     int64_t n = 1;
@@ -10846,7 +10857,7 @@ static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
     return n;
 }
 
-/* A reduced tensor with its reduced dims back as size 1, to broadcast against what it came from. */
+/* A tensor reduced over mask, from shape `in`, with size 1 for the reduced dims, so that it broadcasts to `in`. */
 static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 {
     for (int i = 0; i < in.ndim; ++i) {
@@ -10855,6 +10866,7 @@ static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
     return tg_reshape(t, in);
 }
 
+/* The same in the rule of a reduction. */
 static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
 {
     return tgi_with_dims(t, tgi_input_shape(step, 0), step->params->dim);
@@ -10865,7 +10877,14 @@ static tg_dtype tgi_sum_dtype(const tg_tensor *t)
     return tgi_dtypes[t->dtype].floating ? (tg_dtype)t->dtype : TG_I64;
 }
 
-/* One kernel reduction: sum, prod, amax, amin, any, all. */
+/* params: dim (the mask), flag (the kind of reduction) */
+static bool tgi_reduction_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_reduce r = tgi_reduce_over((tgi_reduction)c->params.flag, y, c->in[0], c->params.dim);
+    return c->backend->reduce(c->S, &r);
+}
+
+/* A reduction by one kernel: sum, prod, amax, amin, any, all. */
 static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind, tg_tensor *t, tg_shape dims,
                                    bool keepdim)
 {
@@ -10877,75 +10896,69 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
             tgi_fail(c.S, TG_ERR_SHAPE, c.name,
                      dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
                                : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                                 "reduction dim with the 'dim' "
-                                 "argument.",
+                                 "reduction dim with the 'dim' argument.",
                      c.op->name, dims.ndim ? (int)dims.dim[0] : 0));
     }
+    tgi_params(&c)->dim = mask;
+    c.params.flag = (int)kind;
     const tg_dtype dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
-            : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
-                                                  : (tg_dtype)t->dtype;
-    tg_tensor *y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
-    if (!y) return NULL;
-    tgi_reduce r = tgi_reduce_over(kind, y, t, mask);
-    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
+                           : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
+                                                                 : (tg_dtype)t->dtype;
+    return tgi_run(&c, tgi_reduced_shape(t, mask, keepdim), dtype, tgi_reduction_kernel);
 }
 
-#define TGI_REDUCTION(name, kind)                                                                                      \
-    tg_tensor *tg_##name(tg_tensor *t)                                                                                 \
-    {                                                                                                                  \
-        return tgi_reduction_op(#name, TGI_OP_##name, kind, t, TG_SCALAR, false);                                      \
-    }                                                                                                                  \
+/* The three public functions of a reduction: over all dims, one or several. */
+#define TGI_REDUCTION(name, function, ...)                                                                             \
+    tg_tensor *tg_##name(tg_tensor *t) { return function(#name, __VA_ARGS__, t, TG_SCALAR, false); }                   \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim)                                                    \
     {                                                                                                                  \
-        return tgi_reduction_op(#name "_dim", TGI_OP_##name, kind, t, TG_SHAPE(dim), keepdim);                         \
+        return function(#name "_dim", __VA_ARGS__, t, TG_SHAPE(dim), keepdim);                                         \
     }                                                                                                                  \
     tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, bool keepdim)                                             \
     {                                                                                                                  \
-        return tgi_reduction_op(#name "_dims", TGI_OP_##name, kind, t, dims, keepdim);                                 \
+        return function(#name "_dims", __VA_ARGS__, t, dims, keepdim);                                                 \
     }
-TGI_REDUCTION(sum, TGI_SUM)
-TGI_REDUCTION(prod, TGI_PROD)
-TGI_REDUCTION(amax, TGI_AMAX)
-TGI_REDUCTION(amin, TGI_AMIN)
-TGI_REDUCTION(any, TGI_ANY)
-TGI_REDUCTION(all, TGI_ALL)
+TGI_REDUCTION(sum, tgi_reduction_op, TGI_OP_sum, TGI_SUM)
+TGI_REDUCTION(prod, tgi_reduction_op, TGI_OP_prod, TGI_PROD)
+TGI_REDUCTION(amax, tgi_reduction_op, TGI_OP_amax, TGI_AMAX)
+TGI_REDUCTION(amin, tgi_reduction_op, TGI_OP_amin, TGI_AMIN)
+TGI_REDUCTION(any, tgi_reduction_op, TGI_OP_any, TGI_ANY)
+TGI_REDUCTION(all, tgi_reduction_op, TGI_OP_all, TGI_ALL)
 
 static bool tgi_rule_sum(tgi_step *step, tg_tensor *g)
 {
     return tgi_set_input_grad(step, 0, tg_expand(tgi_step_dims(step, g), tgi_input_shape(step, 0)));
 }
 
-/* t [.., dims of the mask last, as one dim] */
+/* order := the dims that are not in mask, then those that are. */
+static void tgi_mask_last(int ndim, int mask, int *order)
+{
+    int n = 0;
+    for (int reduced = 0; reduced < 2; ++reduced) {
+        for (int i = 0; i < ndim; ++i) {
+            if ((mask >> i & 1) == reduced) order[n++] = i;
+        }
+    }
+}
+
+/* t with the dims of mask as one, the last: [other dims, count] */
 static tg_tensor *tgi_rows_last(tg_tensor *t, int mask)
 {
-    int order[TG_MAX_DIMS], i, n = 0;
-    int64_t count = tgi_reduced_count(t->dim, t->ndim, mask);
-    tg_shape shape = TG_SCALAR;
-    for (i = 0; i < t->ndim; ++i) {
-        if (mask >> i & 1) continue;
-        order[n++] = i;
-        shape.dim[shape.ndim++] = t->dim[i];
-    }
-    for (i = 0; i < t->ndim; ++i) {
-        if (mask >> i & 1) order[n++] = i;
-    }
-    shape.dim[shape.ndim++] = count;
+    int order[TG_MAX_DIMS];
+    tg_shape shape = tgi_reduced_shape(t, mask, false);
+    shape.dim[shape.ndim++] = tgi_reduced_count(t->dim, t->ndim, mask);
+    tgi_mask_last(t->ndim, mask, order);
     t = tgi_permute(t, order);
     return tg_reshape(t, shape);
 }
 
-/* And back. */
+/* The inverse of tgi_rows_last: rows as a tensor of shape `in` */
 static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
 {
-    int order[TG_MAX_DIMS], back[TG_MAX_DIMS], i, n = 0;
+    int order[TG_MAX_DIMS], back[TG_MAX_DIMS];
     tg_shape shape = in;
-    for (i = 0; i < in.ndim; ++i) {
-        if (!(mask >> i & 1)) order[n++] = i;
-    }
-    for (i = 0; i < in.ndim; ++i) {
-        if (mask >> i & 1) order[n++] = i;
-    }
-    for (i = 0; i < in.ndim; ++i) {
+    tgi_mask_last(in.ndim, mask, order);
+    for (int i = 0; i < in.ndim; ++i) {
         shape.dim[i] = in.dim[order[i]];
         back[order[i]] = i;
     }
@@ -10953,15 +10966,15 @@ static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
     return rows ? tgi_permute(rows, back) : NULL;
 }
 
-/* Of x over the dims of the mask, which stay with size 1; NULL of NULL. */
+/* The product of x over the dims of mask, which stay with size 1; NULL for NULL. */
 static tg_tensor *tgi_product_of(tg_tensor *x, int mask)
 {
     if (!x) return NULL;
     return tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), tg_shape_of(x), mask);
 }
 
-/* g y / x; where x is 0, g times the product of the others, and that is 0 beside another 0.  It looks at no value, but
-   its own derivative is not that of the product where two are 0. */
+/* g y / x; where x is 0, g times the product of the others, which is 0 if another one is 0.  It reads no value, so that
+   a GPU need not be waited for; but where two are 0 its own derivative is not that of the product. */
 static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
 {
     tg_tensor *zero = tg_eq_scalar(x, 0), *others;
@@ -10972,8 +10985,8 @@ static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
     return tg_where(zero, tg_mul(g, others), tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
 }
 
-/* To be differentiated again: without zeros g y / x; else, exactly, g times the product of each row with its own
-   element replaced by 1. */
+/* With a graph of the gradient the result must be right when it is differentiated again: g y / x if x has no zeros;
+   else g times the product of each row with its own element replaced by 1, which takes n times the memory. */
 static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *zero, *rows, *number, *others;
@@ -10992,7 +11005,8 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(g, others));
 }
 
-/* g shared among the elements that are the extreme one.  If that is NaN, all get NaN, or those that are NaN share g. */
+/* g divided among the elements that are equal to y, the extreme one.  If y is NaN: all get NaN, or (nan_shares) the NaN
+   elements share g. */
 static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g, bool nan_shares)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *hit, *count;
@@ -11028,24 +11042,28 @@ static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, 
     return tgi_dims_mask(c, t, dims, &c->params.dim);
 }
 
-static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
+/* y := t summed over the mask params.dim, divided by the count params.i; in f32 if t is a half. */
+static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0];
+    tg_tensor *sum = tgi_is_half(t) ? tgi_new(c->S, c->name, y->ndim, y->dim, TG_F32, c->backend, c->index) : y;
+    if (!sum) return false;
+    const tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
+    tgi_loop divide = tgi_loop_from_to(y, tgi_operand_of(sum), tgi_operand_of(y));
+    divide.kernel = TGI_OP_div_scalar;
+    divide.compute = tgi_compute_dtype((tg_dtype)t->dtype);
+    divide.scalar[0] = (double)c->params.i;
+    const bool ok = c->backend->reduce(c->S, &r) && c->backend->map(c->S, &divide);
+    if (sum != y) tgi_unref(c->S, sum);
+    return ok;
+}
+
+static tg_tensor *tgi_mean(const char *name, int op, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
-    if (!tgi_begin_floating_reduction(&c, name, TGI_OP_mean, t, dims)) return NULL;
+    if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
     c.params.i = tgi_reduced_count(t->dim, t->ndim, c.params.dim);
-    tg_tensor *y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
-    tg_tensor *sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
-    if (!y || !sum) return tgi_op_end(&c, false);
-    tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
-    tgi_loop loop = tgi_loop_over(y); /* y = sum / n */
-    loop.kernel = TGI_OP_div_scalar;
-    loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
-    loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(sum);
-    loop.scalar[0] = (double)c.params.i;
-    const bool ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
-    if (sum != y) tgi_unref(c.S, sum);
-    return tgi_op_end(&c, ok);
+    return tgi_run(&c, tgi_reduced_shape(t, c.params.dim, keepdim), (tg_dtype)t->dtype, tgi_mean_kernel);
 }
 
 static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
@@ -11054,11 +11072,10 @@ static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
 }
 
-tg_tensor *tg_mean(tg_tensor *t) { return tgi_mean("mean", t, TG_SCALAR, false); }
-tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim) { return tgi_mean("mean_dim", t, TG_SHAPE(dim), keepdim); }
-tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim) { return tgi_mean("mean_dims", t, dims, keepdim); }
+TGI_REDUCTION(mean, tgi_mean, TGI_OP_mean)
 
-/* The variance, unrecorded, in two passes, so that no digits cancel. */
+/* The variance: the mean first, then the squares of the differences, which loses no digits.  Divided by `degrees` (of
+   freedom). */
 static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool keepdim)
 {
     tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *y;
@@ -11066,7 +11083,7 @@ static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool
     return tg_to_dtype(tg_div_scalar(y, degrees > 0 ? degrees : 0), (tg_dtype)t->dtype);
 }
 
-/* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
+/* Ends a call whose output y was computed by other ops, not recorded, in the scope of the composite `inner`. */
 static tg_tensor *tgi_op_end_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
 {
     y = tgi_composite_end(inner, y); /* which puts grad mode back */
@@ -11099,17 +11116,8 @@ static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
-tg_tensor *tg_var(tg_tensor *t) { return tgi_spread("var", TGI_OP_var, t, TG_SCALAR, 1, false); }
-tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
-{
-    return tgi_spread("var_dim", TGI_OP_var, t, TG_SHAPE(dim), correction, keepdim);
-}
-tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
-{
-    return tgi_spread("var_dims", TGI_OP_var, t, dims, correction, keepdim);
-}
-
-/* g (x - mean) / (y (n - correction)), 0 where y is 0, also when differentiated again: y is infinite there */
+/* g (x - mean) / (y (n - correction)); 0 where y is 0: y is replaced by infinity there, so that the derivative of this
+   is 0, too */
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
@@ -11119,15 +11127,18 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), slope));
 }
 
-tg_tensor *tg_std(tg_tensor *t) { return tgi_spread("std", TGI_OP_std, t, TG_SCALAR, 1, false); }
-tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
-{
-    return tgi_spread("std_dim", TGI_OP_std, t, TG_SHAPE(dim), correction, keepdim);
-}
-tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
-{
-    return tgi_spread("std_dims", TGI_OP_std, t, dims, correction, keepdim);
-}
+#define TGI_SPREAD(name)                                                                                               \
+    tg_tensor *tg_##name(tg_tensor *t) { return tgi_spread(#name, TGI_OP_##name, t, TG_SCALAR, 1, false); }            \
+    tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)                                \
+    {                                                                                                                  \
+        return tgi_spread(#name "_dim", TGI_OP_##name, t, TG_SHAPE(dim), correction, keepdim);                         \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)                         \
+    {                                                                                                                  \
+        return tgi_spread(#name "_dims", TGI_OP_##name, t, dims, correction, keepdim);                                 \
+    }
+TGI_SPREAD(var)
+TGI_SPREAD(std)
 
 static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape dims, bool keepdim)
 {
@@ -11154,7 +11165,13 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
-/* By p: 0; sign(x); x / y; shared among the largest; sign(x) |x|^(p-1) / y^(p-1).  0 where y is 0 (or x, for p < 2). */
+/* g times
+     0                                                 if p is 0
+     sign(x)                                           if p is 1
+     x / y                                             if p is 2
+     sign(x), divided among the x with |x| = y         if p is infinite
+     sign(x) |x|^(p-1) / y^(p-1), 0 where x is 0       else
+   and 0 where y is 0. */
 static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *power;
@@ -11188,17 +11205,18 @@ tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
     return tgi_norm("norm_dims", t, p, dims, keepdim);
 }
 
-static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
     tg_tensor *shift, *y;
     int mask;
-    if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
+    if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers become the default dtype */
         if (!tgi_composite_begin(&inner, name)) return NULL;
-        return tgi_composite_end(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
+        t = tg_to_dtype(t, inner.S->default_dtype);
+        return tgi_composite_end(&inner, tgi_logsumexp(name, op, t, dims, keepdim));
     }
-    if (!tgi_op_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) { return NULL; }
+    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     tgi_params(&c)->dim = mask;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
@@ -11220,15 +11238,7 @@ static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
 }
 
-tg_tensor *tg_logsumexp(tg_tensor *t) { return tgi_logsumexp("logsumexp", t, TG_SCALAR, false); }
-tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim)
-{
-    return tgi_logsumexp("logsumexp_dim", t, TG_SHAPE(dim), keepdim);
-}
-tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
-{
-    return tgi_logsumexp("logsumexp_dims", t, dims, keepdim);
-}
+TGI_REDUCTION(logsumexp, tgi_logsumexp, TGI_OP_logsumexp)
 
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
