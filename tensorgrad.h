@@ -13962,7 +13962,7 @@ tg_status tg_optim_zero_grad(tg_optim *opt)
 
 /* ---- a step: all checks and allocations come before the first parameter changes ----
 
-   for each parameter:  tgi_optim_prepare (checks, state, contiguous p and g)
+   for each parameter:  tgi_optim_prepare (checks, then its state, contiguous p and g)
    for each device:     tgi_optim_update (one kernel call for all parameters there) */
 
 /* Whether state k is used; s[] of tgi_optim_step says what each is. */
@@ -14005,12 +14005,10 @@ static tg_tensor *tgi_optim_contiguous(tgi_thread *S, tg_tensor *t)
     return y && tgi_copy_elements(S, y, t) ? y : NULL;
 }
 
-/* Checks a parameter that has a gradient, creates its state, and sets p and g; both stay NULL when it has none. */
-static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+/* Checks a parameter t and its gradient g. */
+static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_param *e)
 {
-    tg_tensor *t = e->t, *g = t->grad;
-    e->p = e->g = NULL;
-    if (!g) return true;
+    const tg_tensor *t = e->t, *g = t->grad;
     if (!tgi_argument(S, "step", "params", t) || !tgi_argument(S, "step", "grad", g)) return false;
     if (!tgi_same_place(t, g) || t->dtype != g->dtype) {
         return tgi_fail(
@@ -14031,6 +14029,16 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
             "location. (parameter %d)\nmake it of a copy of its own: tg_param(tg_clone(t))",
             (int)(e - o->param));
     }
+    return true;
+}
+
+/* Creates the state of a parameter that has a gradient, and sets p and g; both are NULL if it has none. */
+static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+{
+    tg_tensor *t = e->t, *g = t->grad;
+    e->p = e->g = NULL;
+    if (!g) return true;
+    if (!tgi_optim_check(S, o, e)) return false;
     for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
