@@ -12359,13 +12359,8 @@ enum { TGI_NAMED_LABELS = 52, TGI_LABELS = TGI_NAMED_LABELS + TG_MAX_DIMS };
 
 static const char tgi_subscripts[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........"; /* by label */
 
-typedef struct {
-    int n, label[TG_MAX_DIMS];
-} tgi_labels;
-typedef struct {
-    tg_tensor *t;
-    tgi_labels dims;
-} tgi_einsum_operand;
+typedef struct { int n, label[TG_MAX_DIMS]; } tgi_labels;
+typedef struct { tg_tensor *t; tgi_labels dims; } tgi_einsum_operand;
 
 static int tgi_label_of(char subscript)
 {
@@ -13851,14 +13846,8 @@ static bool tgi_check_parameters(tgi_thread *S, const char *op, tg_tensor *const
 }
 
 /* A hash table from addresses to numbers: linear probing, at most half full. */
-typedef struct {
-    const void *key;
-    int64_t value;
-} tgi_map_slot;
-typedef struct {
-    tgi_map_slot *slot;
-    size_t size;
-} tgi_map; /* slot [size], a power of 2; an empty slot has no key */
+typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
+typedef struct { tgi_map_slot *slot; size_t size; } tgi_map;         /* slot [size], a power of 2 */
 
 static size_t tgi_map_size(int64_t entries)
 {
