@@ -13438,7 +13438,7 @@ static tgi_comparison tgi_check_compare(const tgi_check *c, tg_tensor *t, int64_
             const double difference = fabs(a - n) / (tgi_check_tolerance(c, n) + DBL_MIN);
             if (!tgi_check_agrees(c, a, n)) v.mismatches++;
             if (difference <= largest) continue;
-            largest = difference == difference ? difference : (double)INFINITY; /* NaN counts as infinite */
+            largest = tgi_is_nan(difference) ? (double)INFINITY : difference; /* NaN counts as infinite */
             v.worst = j;
             v.worst_out = k;
             v.a = a;
@@ -14341,8 +14341,8 @@ static tgi_text tgi_slot_text(const tgi_printer *p)
     tgi_text s;
     if (p->floating) {
         double x = tgi_slot_value(p);
-        if (x != x) strcpy(s.text, "nan");
-        else if (x - x != 0) strcpy(s.text, x > 0 ? "inf" : "-inf");
+        if (tgi_is_nan(x)) strcpy(s.text, "nan");
+        else if (tgi_is_infinite(x)) strcpy(s.text, x > 0 ? "inf" : "-inf");
         else if (p->scientific) snprintf(s.text, sizeof s.text, "%.*e", TGI_PRECISION, x);
         else if (p->whole) snprintf(s.text, sizeof s.text, "%.0f.", x);
         else snprintf(s.text, sizeof s.text, "%.*f", TGI_PRECISION, x);
@@ -14368,7 +14368,7 @@ static void tgi_choose_format(tgi_printer *p)
     p->width = 1;
     do {
         double x = p->floating ? fabs(tgi_slot_value(p)) : 0;
-        if (x == 0 || x - x != 0) continue;
+        if (x == 0 || !tgi_is_finite(x)) continue;
         whole = whole && x == ceil(x);
         least = fmin(least, x);
         most = fmax(most, x);
@@ -14378,7 +14378,7 @@ static void tgi_choose_format(tgi_printer *p)
     p->scientific = p->floating && (most / least > 1000 || most > 1e8 || least < 1e-4);
     do {
         double x = p->floating ? tgi_slot_value(p) : 1;
-        int width = x == 0 || x - x != 0 ? 0 : (int)strlen(tgi_slot_text(p).text);
+        int width = x == 0 || !tgi_is_finite(x) ? 0 : (int)strlen(tgi_slot_text(p).text);
         if (width > p->width) p->width = width;
     } while (tgi_next_slot(p));
 }
@@ -14625,23 +14625,27 @@ static void tgi_tape_set_outputs(const tgi_tape *tape, const tgi_link *list)
     for (const tgi_link *l = list->next; l != list; l = l->next) tgi_tape_set_output(tape, (tg_tensor *)(uintptr_t)l);
 }
 
-/* A node has no reference to its output.  This looks for the outputs among the saved tensors and in all scopes, and
-   adds up the bytes of the saved tensors, each once. */
-static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
+/* Adds up the bytes of the tensors that node n saved, each tensor once, and sets those that are the output of a node in
+   the row of that node, if they have not been written since. */
+static void tgi_tape_add_saved(tgi_tape *tape, const tgi_node *n)
 {
-    for (int64_t id = tape->leaves; id < tape->leaves + tape->ops; ++id) {
-        const tgi_node *n = tape->row[id].node;
-        for (int k = 0; k < n->saves; ++k) {
-            const tgi_saved *s = &n->saved[k];
-            const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
-            int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
-            tgi_map_slot *slot = tgi_map_find(&tape->saved, s->t);
-            if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
-            slot->key = s->t;
-            if (!maker || output != 0 || (n->flags & TGI_WROTE_VIEW) || s->t->storage->version != s->version) continue;
-            tape->row[tgi_tape_id(tape, maker)].t = s->t;
-        }
+    for (int k = 0; k < n->saves; ++k) {
+        const tgi_saved *s = &n->saved[k];
+        tgi_map_slot *slot = tgi_map_find(&tape->saved, s->t);
+        if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
+        slot->key = s->t;
+        if (s->which == TGI_SAVED_OTHER || (n->flags & TGI_WROTE_VIEW)) continue;
+        const tgi_node *maker = s->which < 0 ? n : n->edge[s->which].node;
+        const int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
+        if (!maker || output != 0 || s->t->storage->version != s->version) continue;
+        tape->row[tgi_tape_id(tape, maker)].t = s->t;
     }
+}
+
+/* A node has no reference to its output: this looks for the outputs among the saved tensors and in all scopes. */
+static void tgi_tape_find_outputs(tgi_tape *tape, tg_tensor *root)
+{
+    for (int64_t id = tape->leaves; id < tape->leaves + tape->ops; ++id) tgi_tape_add_saved(tape, tape->row[id].node);
     tgi_tape_set_outputs(tape, &tape->S->unscoped);
     for (const tgi_frame *f = tape->S->frame; f; f = f->below) {
         if (f->kind == TGI_GUARD_SCOPE) tgi_tape_set_outputs(tape, &f->list);
@@ -14676,7 +14680,7 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
         tgi_tape_free(tape);
         return tgi_no_memory(S, op, tape->row_bytes);
     }
-    if (root->node) tgi_tape_find_tensors(tape, root);
+    if (root->node) tgi_tape_find_outputs(tape, root);
     else tgi_tape_add(tape, tape->leaves++, NULL, root);
     return true;
 }
@@ -14716,8 +14720,8 @@ static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
     if (!t || tgi_numel(t) != 1 || !tgi_read_element(S, t, 0, element)) return;
     double x;
     if (!tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype)) return;
-    if (x != x) strcpy(s->text, "nan");
-    else snprintf(s->text, sizeof s->text, x - x == 0 && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
+    if (tgi_is_nan(x)) strcpy(s->text, "nan");
+    else snprintf(s->text, sizeof s->text, tgi_is_finite(x) && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
 }
 
 /* Appends a word to a list; a list that grows too long ends in "..". */
