@@ -11248,9 +11248,7 @@ TGI_REDUCTION(logsumexp, tgi_logsumexp, TGI_OP_logsumexp)
    others have its sizes outside dim. */
 static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tensor *b, const tg_tensor *d)
 {
-    const tg_tensor *arg[3];
-    arg[0] = a, arg[1] = b, arg[2] = d;
-    const tg_tensor *last = arg[n - 1];
+    const tg_tensor *const arg[3] = {a, b, d}, *last = arg[n - 1];
     tgi_rows r;
     r.ndim = 0;
     r.size = 0;
@@ -11407,9 +11405,7 @@ static tg_tensor *tgi_scatter_src_grad(tgi_step *step, tg_tensor *g)
     for (int i = 0; i < src.ndim && part; ++i) { /* tg_pad takes at most TG_MAX_DIMS / 2 dims: here it is one by one */
         tg_shape rest = tg_shape_of(part);
         rest.dim[i] = src.dim[i] - part->dim[i];
-        tg_tensor *both[2];
-        both[0] = part;
-        both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
+        tg_tensor *const both[2] = {part, tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part))};
         part = tg_cat(both, 2, i);
     }
     return part;
@@ -11784,8 +11780,7 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
         tgi_fail(c.S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
         return tgi_composite_end(&c, NULL);
     }
-    tg_tensor *in[2];
-    in[0] = t, in[1] = mask;
+    tg_tensor *const in[2] = {t, mask};
     tg_shape shape = tg_shape_of(t);
     if (!tgi_broadcast(c.S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return tgi_composite_end(&c, NULL);
     t = tg_expand(t, shape), mask = tg_expand(mask, shape);
@@ -11820,9 +11815,7 @@ tg_tensor *tg_nonzero(tg_tensor *t)
     if (!tgi_op_begin1(&c, TGI_OP_nonzero, t)) return NULL;
     tgi_loop loop = tgi_loop_over(t);
     if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
-    int64_t dims[2];
-    dims[0] = count;
-    dims[1] = t->ndim;
+    const int64_t dims[2] = {count, t->ndim};
     tg_tensor *y = tgi_output(&c, 2, dims, TG_I64);
     return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
@@ -12060,8 +12053,7 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
     tg_tensor *y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
     tg_tensor *rstd = y ? tgi_output(&c, x->ndim, kept.dim, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
     if (!rstd) return tgi_op_end(&c, false);
-    const tg_tensor *arg[3];
-    arg[0] = y, arg[1] = rstd, arg[2] = x;
+    const tg_tensor *const arg[3] = {y, rstd, x};
     const tgi_rows r = tgi_rows_inner(x, inner, 3, arg);
     if (!tgi_op_end(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
     tg_drop(rstd);
@@ -12074,8 +12066,7 @@ static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y
     tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
     g = tg_contiguous(g);
     if (!dx || !g) return NULL;
-    const tg_tensor *arg[4];
-    arg[0] = dx, arg[1] = g, arg[2] = y, arg[3] = rstd;
+    const tg_tensor *const arg[4] = {dx, g, y, rstd};
     const tgi_rows r = tgi_rows_inner(y, (int)step->params->i, 4, arg);
     return y->storage->backend->layer_norm_backward(step->S, step->params->flag != 0, &r) ? dx : NULL;
 }
@@ -12211,8 +12202,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
                                       (long long)gemm.m, (long long)gemm.k, (long long)b->dim[b->ndim - 2],
                                       (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text));
     }
-    tg_tensor batch[2];
-    batch[0] = tgi_batch_of(a), batch[1] = tgi_batch_of(b);
+    const tg_tensor batch[2] = {tgi_batch_of(a), tgi_batch_of(b)};
     int ndim = batch[0].ndim;
     int64_t dims[TG_MAX_DIMS];
     memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
@@ -12482,8 +12472,7 @@ static bool tgi_einsum_sum(tgi_einsum_operand *x, const bool *kept, const tgi_ei
 static tg_tensor *tgi_einsum_group(const tgi_einsum_operand *x, const tgi_labels *batch, const tgi_labels *rows,
                                    const tgi_labels *columns, const int64_t *size)
 {
-    const tgi_labels *group[3];
-    group[0] = batch, group[1] = rows, group[2] = columns;
+    const tgi_labels *const group[3] = {batch, rows, columns};
     int order[TG_MAX_DIMS];
     tg_shape wide = TG_SCALAR;
     for (int k = 0; k < 3; ++k) {
