@@ -12140,21 +12140,6 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
 
 /* ---- matmul ---- */
 
-/* A tensor struct that has only the batch dims of t, to broadcast them; it is in no scope and owns nothing.  The struct
-   is not copied, since other threads may change the reference counts of a shared tensor at the same time. */
-static tg_tensor tgi_batch_of(const tg_tensor *t)
-{
-    tg_tensor batch;
-    memset(&batch, 0, sizeof batch);
-    batch.dtype = t->dtype;
-    batch.ndim = (uint8_t)(t->ndim - 2);
-    batch.storage = t->storage;
-    batch.offset = t->offset;
-    memcpy(batch.dim, t->dim, sizeof(int64_t) * batch.ndim);
-    memcpy(batch.stride, t->stride, sizeof(int64_t) * batch.ndim);
-    return batch;
-}
-
 tg_status tg_set_matmul_precision(tg_precision precision)
 {
     tgi_thread *S = tgi_self();
@@ -12185,41 +12170,55 @@ static bool tgi_check_product_dtypes(tgi_thread *S, const char *op, const char *
                     tg_dtype_name((tg_dtype)b->dtype), b_name, a_name);
 }
 
+/* t [batch.., rows, cols] as an operand of a product with ndim batch dims; those that broadcast have stride 0 */
+static tgi_operand tgi_batch_operand(const tg_tensor *t, int ndim)
+{
+    const int lead = ndim - (t->ndim - 2);
+    tgi_operand o = tgi_operand_of(t);
+    for (int i = 0; i < ndim; ++i) o.stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
+    return o;
+}
+
+/* y [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] */
+static bool tgi_matmul_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *a = c->in[0], *b = c->in[1];
+    tgi_gemm gemm;
+    gemm.precision = c->S->precision;
+    gemm.ndim = y->ndim - 2;
+    memcpy(gemm.dim, y->dim, sizeof(int64_t) * (size_t)gemm.ndim);
+    gemm.m = y->dim[gemm.ndim], gemm.n = y->dim[gemm.ndim + 1], gemm.k = a->dim[a->ndim - 1];
+    gemm.out = tgi_operand_of(y);
+    gemm.a = tgi_batch_operand(a, gemm.ndim);
+    gemm.b = tgi_batch_operand(b, gemm.ndim);
+    gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
+    gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
+    return c->backend->gemm(c->S, &gemm);
+}
+
 /* a [batch.., m, k] x b [batch.., k, n] -> [batch.., m, n], batch dims broadcast */
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
     tgi_call c;
     if (!tgi_op_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
     if (!tgi_check_product_dtypes(c.S, "matmul", "a", a, "b", b)) return NULL;
-    tgi_gemm gemm;
-    gemm.m = a->dim[a->ndim - 2];
-    gemm.k = a->dim[a->ndim - 1];
-    gemm.n = b->dim[b->ndim - 1];
-    if (gemm.k != b->dim[b->ndim - 2]) {
-        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
-                                      "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
-                                      "the shapes are %s and %s",
-                                      (long long)gemm.m, (long long)gemm.k, (long long)b->dim[b->ndim - 2],
-                                      (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text));
+    const int64_t m = a->dim[a->ndim - 2], k = a->dim[a->ndim - 1], n = b->dim[b->ndim - 1];
+    if (k != b->dim[b->ndim - 2]) {
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
+                     "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\nthe shapes are %s and %s",
+                     (long long)m, (long long)k, (long long)b->dim[b->ndim - 2], (long long)n, tgi_shape_text(a).text,
+                     tgi_shape_text(b).text));
     }
-    const tg_tensor batch[2] = {tgi_batch_of(a), tgi_batch_of(b)};
-    int ndim = batch[0].ndim;
-    int64_t dims[TG_MAX_DIMS];
-    memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
-    if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
-    gemm.precision = c.S->precision;
-    gemm.ndim = ndim;
-    memcpy(gemm.dim, dims, sizeof(int64_t) * (size_t)ndim);
-    dims[ndim] = gemm.m;
-    dims[ndim + 1] = gemm.n;
-    tg_tensor *y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
-    if (!y) return NULL;
-    gemm.out = tgi_operand_of(y);
-    tgi_operand_broadcast(&gemm.a, &batch[0], ndim);
-    tgi_operand_broadcast(&gemm.b, &batch[1], ndim);
-    gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
-    gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
-    return tgi_op_end(&c, c.backend->gemm(c.S, &gemm));
+    tg_shape shape = tg_make_shape(a->ndim - 2, a->dim);
+    tg_tensor batch; /* b without its last two dims: no more than tgi_broadcast reads */
+    memset(&batch, 0, sizeof batch);
+    batch.ndim = (uint8_t)(b->ndim - 2);
+    memcpy(batch.dim, b->dim, sizeof(int64_t) * batch.ndim);
+    if (!tgi_broadcast(c.S, "matmul", &shape.ndim, shape.dim, &batch, c.in, 2)) return NULL;
+    shape.dim[shape.ndim++] = m;
+    shape.dim[shape.ndim++] = n;
+    return tgi_run(&c, shape, (tg_dtype)a->dtype, tgi_matmul_kernel);
 }
 
 /* a: g b^T, b: a^T g; backward sums them over the batch dims that were broadcast */
