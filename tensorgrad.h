@@ -11995,7 +11995,8 @@ static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
 tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
 tg_tensor *tg_log_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_log_softmax, t, dim); }
 
-/* The rules below in one kernel instead of four, for a backward that records no graph (create_graph off). */
+/* The rules below in one kernel instead of four, for a backward that records no graph (create_graph off).  Tests hold
+   both equal. */
 static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
@@ -12681,17 +12682,14 @@ tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device)
     return tgi_random_tensor("randn_on", TGI_NORMAL, 0, 1, shape, dtype, device);
 }
 
-tg_tensor *tg_rand(tg_shape shape)
+static tg_tensor *tgi_random_default(const char *op, tgi_random kind, tg_shape shape)
 {
-    tgi_thread *S = tgi_self();
-    return tgi_random_tensor("rand", TGI_UNIFORM, 0, 1, shape, S->default_dtype, S->default_device);
+    const tgi_thread *S = tgi_self();
+    return tgi_random_tensor(op, kind, 0, 1, shape, S->default_dtype, S->default_device);
 }
 
-tg_tensor *tg_randn(tg_shape shape)
-{
-    tgi_thread *S = tgi_self();
-    return tgi_random_tensor("randn", TGI_NORMAL, 0, 1, shape, S->default_dtype, S->default_device);
-}
+tg_tensor *tg_rand(tg_shape shape) { return tgi_random_default("rand", TGI_UNIFORM, shape); }
+tg_tensor *tg_randn(tg_shape shape) { return tgi_random_default("randn", TGI_NORMAL, shape); }
 
 static tg_tensor *tgi_random_like(const char *op, tgi_random kind, tg_tensor *t)
 {
