@@ -976,11 +976,11 @@ TGI_UNARY_OPS(TGI_FORMULAS_X)
 TGI_SCALAR_OPS(TGI_FORMULAS_X)
 TGI_BINARY_OPS(TGI_FORMULAS_AB)
 TGI_TERNARY_OPS(TGI_FORMULAS_ABC)
-TGI_MASK_OPS(TGI_FORMULAS_AB)
+TGI_BINARY_SCALAR_OPS(TGI_FORMULAS_AB)
 
 /* The rows of the op table by the number of their inputs. */
 #define TGI_OPS_OF_1(OP) TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP)
-#define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_MASK_OPS(OP)
+#define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_BINARY_SCALAR_OPS(OP)
 #define TGI_OPS_OF_3(OP) TGI_TERNARY_OPS(OP)
 
 /* y[i] = formula(a[i], b[i], c[i]) for `width` elements from i on.  a, b, c, y [n], all contiguous; the inputs have one
