@@ -6559,11 +6559,8 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
            params_bytes = params ? sizeof *params + list_bytes : 0;
     size_t bytes = sizeof(tgi_node) + sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_saved) * (size_t)saves +
                    sizeof(tgi_output_info) * (size_t)outputs + params_bytes;
-    tgi_node *n;
-    char *tail;
-    int i;
-    for (i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
-    n = (tgi_node *)tgi_alloc(S, bytes);
+    for (int i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
+    tgi_node *n = (tgi_node *)tgi_alloc(S, bytes);
     if (!n) return tgi_no_memory(S, op->name, bytes), n;
     memset(n, 0, sizeof *n + sizeof(tgi_edge) * (size_t)inputs);
     n->refs = 1;
@@ -6571,7 +6568,7 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
     n->inputs = inputs;
     n->outputs = outputs;
     n->block = bytes;
-    tail = (char *)(n + 1);
+    char *tail = (char *)(n + 1);
     n->edge = (tgi_edge *)(void *)tail, tail += sizeof(tgi_edge) * (size_t)inputs;
     n->saved = (tgi_saved *)(void *)tail, tail += sizeof(tgi_saved) * (size_t)saves;
     n->meta = (tgi_output_info *)(void *)tail, tail += sizeof(tgi_output_info) * (size_t)outputs;
@@ -6582,7 +6579,7 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
         if (list_bytes) memcpy(tail + sizeof *params, params->list, list_bytes);
         tail += params_bytes;
     }
-    for (i = 0; i < outputs; ++i) {
+    for (int i = 0; i < outputs; ++i) {
         tgi_output_info *m = &n->meta[i];
         m->backend = out[i]->storage->backend;
         m->index = out[i]->storage->index;
@@ -6614,8 +6611,7 @@ static void tgi_node_link(tgi_thread *S, tgi_node *n)
 
 static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
 {
-    int i;
-    for (i = 0; i < n->saves; ++i) tgi_saved_unref(S, n->saved[i].t);
+    for (int i = 0; i < n->saves; ++i) tgi_saved_unref(S, n->saved[i].t);
     S->stats.saved -= n->saves;
     n->saves = 0;
 }
@@ -6626,9 +6622,8 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n);
 
 static void tgi_node_free(tgi_thread *S, tgi_node *n)
 {
-    int i;
     tgi_drop_saved(S, n);
-    for (i = 0; i < n->inputs; ++i) {
+    for (int i = 0; i < n->inputs; ++i) {
         if (n->edge[i].node) tgi_node_unref(S, n->edge[i].node);
         if (n->edge[i].leaf) tgi_saved_unref(S, n->edge[i].leaf);
     }
@@ -6825,7 +6820,6 @@ tg_tensor *tg_grad(tg_tensor *t)
 tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *old;
     const char *op = "set_grad";
     if (!tgi_argument(S, op, "t", t) || (g && !tgi_argument(S, op, "g", g))) return tgi_failed(S);
     if (g == t) return tgi_fail(S, TG_ERR_ARGUMENT, op, "can't assign Variable as its own grad"), TG_ERR_ARGUMENT;
@@ -6858,7 +6852,7 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
         return TG_ERR_SHAPE;
     }
     if (g && (t->flags & TGI_SHARED) && !g->node && !g->base && !tgi_make_shared(S, g)) return tgi_failed(S);
-    old = t->grad;
+    tg_tensor *old = t->grad;
     if (g) tgi_ref(g);
     t->grad = g;
     tgi_unref_by(S, old, TGI_BY_GRADIENT);
@@ -6945,9 +6939,8 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 
 int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user)
 {
-    tgi_hook_entry *e;
     if (!hook && t) return tgi_null_argument(tgi_self(), "hook", "hook"), 0;
-    e = tgi_add_hook("hook", t);
+    tgi_hook_entry *e = tgi_add_hook("hook", t);
     if (!e) return 0;
     e->hook = hook;
     e->user = user;
@@ -6957,7 +6950,6 @@ int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user)
 int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 {
     tgi_thread *S = tgi_self();
-    tgi_hook_entry *e;
     if (!tgi_check_refreshed(t, "hook_post_accumulate")) return 0;
     if (!hook) return tgi_null_argument(S, "hook_post_accumulate", "hook"), 0;
     if (t->node) {
@@ -6965,7 +6957,7 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
                  "post accumulate grad hooks cannot be registered on non-leaf tensors");
         return 0;
     }
-    e = tgi_add_hook("hook_post_accumulate", t);
+    tgi_hook_entry *e = tgi_add_hook("hook_post_accumulate", t);
     if (!e) return 0;
     e->post = hook;
     e->user = user;
@@ -6974,10 +6966,9 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 
 tg_tensor *tg_retain_grad(tg_tensor *t)
 {
-    tgi_hook_entry *e;
     if (!tgi_check_refreshed(t, "retain_grad")) return NULL;
     if ((t->flags & TGI_RETAINS_GRAD) || (!t->node && (t->flags & TGI_REQUIRES_GRAD))) return t;
-    e = tgi_add_hook("retain_grad", t);
+    tgi_hook_entry *e = tgi_add_hook("retain_grad", t);
     if (!e) return NULL;
     e->retain = t;
     t->flags |= TGI_RETAINS_GRAD;
@@ -6999,10 +6990,9 @@ static bool tgi_remove_hook(tgi_thread *S, tgi_hook_entry **hooks, int hook)
 tg_status tg_unhook(tg_tensor *t, int hook)
 {
     tgi_thread *S = tgi_self();
-    tgi_link *at;
     if (!tgi_argument(S, "unhook", "t", t)) return tgi_failed(S);
     if (tgi_remove_hook(S, t->node ? &t->node->hooks : &t->hooks, hook)) return TG_OK;
-    for (at = S->nodes.next; at != &S->nodes; at = at->next) { /* a write in place has given t another node */
+    for (tgi_link *at = S->nodes.next; at != &S->nodes; at = at->next) { /* a write in place has given t another node */
         if (tgi_remove_hook(S, &((tgi_node *)(void *)at)->hooks, hook)) return TG_OK;
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "unhook", "this tensor has no hook %d", hook);
@@ -7164,9 +7154,9 @@ static tgi_grad_slot *tgi_leaf_grad_slot(tg_backward_run *run, tg_tensor *t, boo
 static void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *r)
 {
     tgi_node *n = r->node;
-    int i, outputs = n ? n->outputs : 1;
+    int outputs = n ? n->outputs : 1;
     size_t bytes = sizeof *r + (outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0);
-    for (i = 0; i < outputs; ++i) tgi_unref(S, r->grad[i]);
+    for (int i = 0; i < outputs; ++i) tgi_unref(S, r->grad[i]);
     if (n)
         tgi_remove_grad_slot(&n->slot, r);
     else if (!(r->leaf->flags & TGI_SHARED))
@@ -7187,7 +7177,6 @@ static bool tgi_only_ours(const tg_tensor *g)
 static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
 {
     tgi_thread *S = run->S;
-    tg_tensor *sum;
     if (!*slot) {
         tgi_ref(g);
         *slot = g;
@@ -7196,7 +7185,7 @@ static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
     if (!(run->flags & TG_CREATE_GRAPH) && tgi_only_ours(*slot) && tgi_is_contiguous(*slot)) {
         return tgi_reach.add_(*slot, g) != NULL;
     }
-    sum = tgi_reach.add(*slot, g);
+    tg_tensor *sum = tgi_reach.add(*slot, g);
     if (!sum) return false;
     tgi_ref(sum);
     tgi_unref(S, *slot);
@@ -7230,14 +7219,13 @@ static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->n
 static tgi_text tgi_backward_name(const tgi_node *node)
 {
     tgi_text s;
-    const char *p;
     size_t n = 0;
     bool upper = true;
     if (node->op == tgi_op_row(TGI_OP_custom)) {
         snprintf(s.text, sizeof s.text, "%.100sBackward", tgi_node_name(node));
         return s;
     }
-    for (p = node->op->name; *p && n < 100; ++p) {
+    for (const char *p = node->op->name; *p && n < 100; ++p) {
         if (*p == '_') {
             upper = true;
             continue;
@@ -7252,7 +7240,6 @@ static tgi_text tgi_backward_name(const tgi_node *node)
 /* What was saved must be what it was then. */
 static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
 {
-    int i;
     if (n->flags & TGI_FREED) {
         return tgi_fail(
             S, TG_ERR_GRAPH, "backward",
@@ -7262,7 +7249,7 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
             "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
             (long long)n->number, tgi_node_name(n));
     }
-    for (i = 0; i < n->saves; ++i) {
+    for (int i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         const tg_tensor *t = s->t;
         const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
@@ -7296,8 +7283,7 @@ static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base
    wanted. */
 static bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
 {
-    int i;
-    for (i = 0; i < n->saves; ++i) {
+    for (int i = 0; i < n->saves; ++i) {
         tgi_saved *s = &n->saved[i];
         tg_tensor *t = s->t;
         tgi_edge maker;
@@ -7335,9 +7321,8 @@ static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
 /* Whether shape b could be expanded to that of t: then t can be summed to b. */
 static bool tgi_expandable_to(const tg_tensor *t, int ndim, const int64_t *dim)
 {
-    int i;
     if (ndim > t->ndim) return false;
-    for (i = 1; i <= ndim; ++i) {
+    for (int i = 1; i <= ndim; ++i) {
         if (dim[ndim - i] != 1 && dim[ndim - i] != t->dim[t->ndim - i]) return false;
     }
     return true;
@@ -7411,12 +7396,10 @@ static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **sl
 {
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     tgi_guard guard;
-    tg_tensor *g;
-    bool ok;
     if (!scope) return false;
     tgi_guard_open(&guard, S, "the hook");
-    g = e->hook(*slot, e->user);
-    ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
+    tg_tensor *g = e->hook(*slot, e->user);
+    bool ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
     if (ok && g)
         ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *slot, g);
     if (ok && g && g != *slot) {
@@ -7432,10 +7415,9 @@ static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **sl
    is running any more. */
 static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_tensor **slot)
 {
-    const tgi_hook_entry *e;
     bool ok = true;
     S->hooking++;
-    for (e = *hooks; ok && e; e = e->next) {
+    for (const tgi_hook_entry *e = *hooks; ok && e; e = e->next) {
         if (e->hook && e->output == output) ok = tgi_call_hook(S, e, slot);
     }
     if (--S->hooking == 0) tgi_sweep_hooks(S, hooks);
@@ -7446,10 +7428,9 @@ static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_
    if one raised an error. */
 static bool tgi_run_post_hooks(tgi_thread *S, tg_tensor *leaf)
 {
-    const tgi_hook_entry *e;
     bool ok = true;
     S->hooking++;
-    for (e = leaf->hooks; e; e = e->next) {
+    for (const tgi_hook_entry *e = leaf->hooks; e; e = e->next) {
         tgi_guard guard;
         if (!e->post) continue;
         tgi_guard_open(&guard, S, "the hook");
@@ -7465,8 +7446,7 @@ static bool tgi_run_post_hooks(tgi_thread *S, tg_tensor *leaf)
 static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
 {
     const tgi_node *n = step->node;
-    int i;
-    for (i = 0; i < n->inputs; ++i) {
+    for (int i = 0; i < n->inputs; ++i) {
         tg_tensor *bad = step->result[i] ? tgi_reach.any(tgi_reach.is_nan(step->result[i])) : NULL;
         if (step->result[i] && !bad) return false;
         if (bad && tg_item(bad) != 0) {
@@ -7486,26 +7466,23 @@ static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *r)
 {
     tgi_thread *S = run->S;
     tgi_node *n = r->node;
-    const tgi_hook_entry *e;
-    int i;
-    for (i = 0; i < n->outputs; ++i) {
+    for (int i = 0; i < n->outputs; ++i) {
         if (r->grad[i] && i < 64) r->received |= (uint64_t)1 << i;
         if (r->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &r->grad[i])) return false;
     }
-    for (e = n->hooks; e; e = e->next) {
-        tgi_grad_slot *kept;
+    for (const tgi_hook_entry *e = n->hooks; e; e = e->next) {
         if (!e->retain || !r->grad[e->output]) continue;
-        kept = tgi_leaf_grad_slot(run, e->retain, true);
+        tgi_grad_slot *kept = tgi_leaf_grad_slot(run, e->retain, true);
         if (!kept || !tgi_accumulate(run, &kept->grad[0], r->grad[e->output])) return false;
     }
-    for (i = 0; r->captured && i < run->wants; ++i) {
+    for (int i = 0; r->captured && i < run->wants; ++i) {
         tg_tensor *t = run->wanted[i];
         if (t->node == n && r->grad[t->output] && !run->results[i]) {
             tgi_ref(r->grad[t->output]);
             run->results[i] = r->grad[t->output];
         }
     }
-    for (i = 0; i < n->outputs && r->needed; ++i) {
+    for (int i = 0; i < n->outputs && r->needed; ++i) {
         tg_device device;
         if (r->grad[i] || (!tgi_dtypes[n->meta[i].dtype].floating && !n->ctx)) continue;
         device.type = n->meta[i].backend->type;
@@ -7521,9 +7498,9 @@ static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *r)
 static bool tgi_run_rule(tgi_step *step)
 {
     tgi_node *n = step->node;
-    tg_tensor *g = step->grad[0], *part;
+    tg_tensor *g = step->grad[0];
     if (!(n->flags & TGI_WROTE_VIEW)) return n->op->rule(step, g);
-    part = tgi_reach.as_strided(g, n->view);
+    tg_tensor *part = tgi_reach.as_strided(g, n->view);
     if (!part || !n->op->rule(step, part)) return false;
     if (!tgi_wanted(n, 0)) return true;
     part = step->result[0];
@@ -7545,12 +7522,11 @@ static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *r)
     size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
     bool ok = tgi_check_saved(S, n);
     tgi_step step;
-    int i;
     if (ok && n->inputs > TGI_STEP_RESULTS) {
         result = (tg_tensor **)tgi_alloc(S, bytes);
         if (!result) return tgi_no_memory(S, n->op->name, bytes);
     }
-    for (i = 0; ok && i < n->inputs; ++i) result[i] = NULL;
+    for (int i = 0; ok && i < n->inputs; ++i) result[i] = NULL;
     step.S = S;
     step.run = run;
     step.node = n;
@@ -7560,10 +7536,9 @@ static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *r)
     step.result = result;
     ok = ok && tgi_revive(S, n, (run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint));
     ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
-    for (i = n->inputs - 1; ok && i >= 0; --i) {
-        tgi_output_info m;
+    for (int i = n->inputs - 1; ok && i >= 0; --i) {
         if (!result[i] || !tgi_wanted(n, i)) continue;
-        m = tgi_input_info(n, i);
+        tgi_output_info m = tgi_input_info(n, i);
         result[i] = tgi_validate_grad(S, n, i, result[i], &m);
         ok = result[i] && tgi_send_grad(run, &n->edge[i], result[i]);
     }
@@ -7586,21 +7561,20 @@ static void tgi_run_fail(tg_backward_run *run)
 
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 {
-    tgi_thread *S;
     tgi_grad_slot *r;
     tgi_frame *frame;
     tgi_link list, *scope;
     uint64_t serial;
-    bool ok, was_off;
+    bool was_off;
     if (!run || run->failed || !(r = tgi_dequeue(run))) return false;
-    S = run->S;
+    tgi_thread *S = run->S;
     /* everything the step makes dies with it, but what the records hold */
     frame = S->frame, scope = S->scope, serial = S->scope_serial, was_off = S->grad_off;
     list.prev = list.next = &list;
     S->scope = &list;
     S->scope_serial = ++S->serials;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
-    ok = tgi_prepare(run, r);
+    bool ok = tgi_prepare(run, r);
     if (ok && info) {
         info->node = (int64_t)r->number;
         info->op = tgi_node_name(r->node);
@@ -7673,8 +7647,7 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor 
 static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
 {
     tgi_grad_slot *r;
-    int i, k;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         r = roots[i]->node ? tgi_node_grad_slot(run, roots[i]->node) : NULL;
         if (roots[i]->node && !r) return false;
         if (r && !r->queued) tgi_enqueue(run, r);
@@ -7683,14 +7656,14 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
         r->all = run->discovered;
         run->discovered = r;
         r->queued = r->listed = true; /* visited: not to be queued again */
-        for (k = r->node->inputs - 1; k >= 0; --k) {
+        for (int k = r->node->inputs - 1; k >= 0; --k) {
             tgi_node *to = r->node->edge[k].node;
             tgi_grad_slot *next = to ? tgi_node_grad_slot(run, to) : NULL;
             if (to && !next) return false;
             if (next && !next->queued) tgi_enqueue(run, next);
         }
     }
-    for (i = 0; i < run->wants; ++i) {
+    for (int i = 0; i < run->wants; ++i) {
         tgi_node *maker = run->wanted[i]->node;
         r = maker ? tgi_find_grad_slot(maker->slot, run->id) : NULL;
         if (r) r->captured = true;
@@ -7698,7 +7671,7 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
     for (r = run->discovered; r; r = r->all) {
         bool needed = false;
         r->queued = false;
-        for (k = 0; k < r->node->inputs && !needed; ++k) {
+        for (int k = 0; k < r->node->inputs && !needed; ++k) {
             const tgi_edge *e = &r->node->edge[k];
             tgi_grad_slot *to = e->node ? tgi_find_grad_slot(e->node->slot, run->id) : NULL;
             needed = to ? to->needed || to->captured : e->leaf && tgi_find_leaf(run, e->leaf);
@@ -7714,11 +7687,9 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
 {
     tgi_thread *S = tgi_self();
     tg_backward_run *run;
-    uint64_t scope;
-    int i;
     if (!roots && n > 0) return tgi_null_argument(S, op, list), (tg_backward_run *)NULL;
     if (!tgi_argument_list(S, op, list, roots, n, n)) return NULL;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, roots[i])) return NULL;
     }
     run = (tg_backward_run *)tgi_alloc(S, sizeof *run);
@@ -7732,13 +7703,13 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     run->wanted = wanted;
     run->wants = wants;
     run->results = results;
-    for (i = 0; i < wants && !run->failed; ++i) { /* a record tells a leaf that is wanted */
+    for (int i = 0; i < wants && !run->failed; ++i) { /* a record tells a leaf that is wanted */
         if (!wanted[i]->node && !tgi_leaf_grad_slot(run, wanted[i], false)) tgi_run_fail(run);
     }
     if (wants && !run->failed && !tgi_discover(run, roots, n)) tgi_run_fail(run);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) tgi_run_fail(run);
-    for (i = 0; i < n && !run->failed; ++i) {
+    for (int i = 0; i < n && !run->failed; ++i) {
         tg_tensor *g = tgi_root_grad(S, op, i, roots[i], grads ? grads[i] : NULL);
         tgi_edge e;
         e.node = roots[i]->node;
@@ -7770,8 +7741,7 @@ tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *co
 
 static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
 {
-    int i;
-    for (i = 0; i < a->ndim; ++i) {
+    for (int i = 0; i < a->ndim; ++i) {
         if (a->dim[i] > 1 && a->stride[i] != b->stride[i]) return false;
     }
     return true;
@@ -7781,9 +7751,8 @@ static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
 static bool tgi_is_dense(const tg_tensor *t)
 {
     int64_t reach = 1;
-    int i;
     if (tgi_numel(t) == 0 || tgi_overlaps_itself(t)) return false;
-    for (i = 0; i < t->ndim; ++i) reach += (t->dim[i] - 1) * t->stride[i];
+    for (int i = 0; i < t->ndim; ++i) reach += (t->dim[i] - 1) * t->stride[i];
     return reach == tgi_numel(t);
 }
 
@@ -7798,13 +7767,13 @@ static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
    else a copy that is; a sum if there is a .grad that must not be written. */
 static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *r)
 {
-    tg_tensor *leaf = r->leaf, *g = r->grad[0], *y;
+    tg_tensor *leaf = r->leaf, *g = r->grad[0];
     bool dense = tgi_is_dense(leaf);
     if (leaf->grad) return tgi_reach.add(leaf->grad, g);
     if (tgi_only_ours(g) && (dense ? tgi_same_layout(g, leaf) : tgi_is_contiguous(g))) return g;
     if ((run->flags & TG_CREATE_GRAPH) && !tgi_only_ours(g)) return tgi_reach.clone(g);
     if (run->flags & TG_CREATE_GRAPH) return g;
-    y = tgi_new_like(run->S, "backward", leaf);
+    tg_tensor *y = tgi_new_like(run->S, "backward", leaf);
     if (y && dense) memcpy(y->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
     return y && tgi_copy_elements(run->S, y, g) ? y : NULL;
 }
@@ -7815,16 +7784,14 @@ static bool tgi_commit(tg_backward_run *run)
     tgi_thread *S = run->S;
     tgi_grad_slot *r;
     for (r = run->leaves; r; r = r->all) {
-        bool ok;
         if (r->retained || !r->grad[0] || !r->leaf->hooks) continue;
         tgi_ref(r->leaf); /* a hook may release it */
-        ok = tgi_run_hooks(S, &r->leaf->hooks, r->leaf->output, &r->grad[0]);
+        bool ok = tgi_run_hooks(S, &r->leaf->hooks, r->leaf->output, &r->grad[0]);
         tgi_unref(S, r->leaf);
         if (!ok) return false;
     }
     if (run->wants) {
-        int i;
-        for (i = 0; i < run->wants; ++i) {
+        for (int i = 0; i < run->wants; ++i) {
             r = run->wanted[i]->node || run->results[i] ? NULL : tgi_find_leaf(run, run->wanted[i]);
             if (!r || !r->grad[0]) continue;
             tgi_ref(r->grad[0]);
@@ -7833,11 +7800,10 @@ static bool tgi_commit(tg_backward_run *run)
         return true;
     }
     for (r = run->leaves; r; r = r->all) {
-        tg_tensor *value;
         if (tgi_refs(r->leaf) == 0) continue;
         if (r->leaf->grad && !tgi_argument(S, run->op, "grad", r->leaf->grad)) return false;
         if (tgi_adds_in_place(run, r->leaf)) continue;
-        value = tgi_commit_value(run, r);
+        tg_tensor *value = tgi_commit_value(run, r);
         if (!value || ((r->leaf->flags & TGI_SHARED) && !value->node && !tgi_make_shared(S, value))) return false;
         if (value == r->grad[0]) continue;
         tgi_ref(value);
@@ -7861,9 +7827,8 @@ static bool tgi_commit(tg_backward_run *run)
 /* After the commit: the hooks that see what was committed. */
 static bool tgi_announce(tg_backward_run *run)
 {
-    tgi_grad_slot *r;
     bool ok = true;
-    for (r = run->wants ? NULL : run->leaves; r; r = r->all) {
+    for (tgi_grad_slot *r = run->wants ? NULL : run->leaves; r; r = r->all) {
         tg_tensor *leaf = r->leaf;
         if (tgi_refs(leaf) == 0 || !leaf->hooks) continue;
         tgi_ref(leaf); /* a hook may release it */
@@ -7916,9 +7881,8 @@ tg_status tg_backward_end(tg_backward_run *run)
 {
     tgi_thread *S = tgi_self();
     const bool failed = run && run->failed;
-    tg_status status;
     if (!run) return tgi_null_argument(S, "backward_end", "run"), tgi_failed(S);
-    status = tgi_backward_end(run);
+    tg_status status = tgi_backward_end(run);
     if (failed && !S->errors) tgi_fail(S, status, "backward_end", "this run has failed in a step before");
     return status;
 }
@@ -7944,11 +7908,10 @@ tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root",
 
 static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
 {
-    int i;
     if (m <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "gradients", "grad requires non-empty inputs.");
     if (!inputs) return tgi_null_argument(S, "gradients", "inputs");
     if (!tgi_argument_list(S, "gradients", "inputs", inputs, m, m)) return false;
-    for (i = 0; i < m; ++i) {
+    for (int i = 0; i < m; ++i) {
         if (!tgi_refresh_view(S, inputs[i])) return false;
         if (!(inputs[i]->flags & TGI_REQUIRES_GRAD)) {
             return tgi_fail(S, TG_ERR_GRAPH, "gradients",
@@ -7961,7 +7924,7 @@ static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
 /* The result for an input, as a tensor of the caller's scope that nobody else has. */
 static bool tgi_hand_over(tgi_thread *S, tg_tensor *const *inputs, tg_tensor **results, int i, int flags)
 {
-    tg_tensor *g = results[i], *y;
+    tg_tensor *g = results[i];
     if (!g) {
         if (flags & TG_MATERIALIZE_GRADS) return (results[i] = tg_zeros_like(inputs[i])) != NULL;
         if (flags & TG_ALLOW_UNUSED) return true;
@@ -7975,7 +7938,7 @@ static bool tgi_hand_over(tgi_thread *S, tg_tensor *const *inputs, tg_tensor **r
         tgi_join_list(S, g, S->scope, S->scope_serial);
         return true;
     }
-    y = tgi_reach.clone(g);
+    tg_tensor *y = tgi_reach.clone(g);
     tgi_unref(S, g);
     results[i] = y;
     return y != NULL;
@@ -7985,18 +7948,16 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
                        int m, tg_tensor **results, int flags)
 {
     tgi_thread *S = tgi_self();
-    tg_backward_run *run;
-    bool ok, was_off = S->grad_off;
-    int i;
+    bool was_off = S->grad_off;
     if (!results) return tgi_null_argument(S, "gradients", "results"), tgi_failed(S);
-    for (i = 0; i < m; ++i) results[i] = NULL;
+    for (int i = 0; i < m; ++i) results[i] = NULL;
     if (!tgi_check_wanted(S, inputs, m)) return tgi_failed(S);
-    run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, inputs, m, results);
+    tg_backward_run *run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, inputs, m, results);
     if (!run) return tgi_failed(S);
     while (tg_backward_step(run, NULL)) {}
-    ok = tgi_end_run(run);
+    bool ok = tgi_end_run(run);
     S->grad_off = !(flags & TG_CREATE_GRAPH);
-    for (i = 0; i < m; ++i) {
+    for (int i = 0; i < m; ++i) {
         if (ok) {
             ok = tgi_hand_over(S, inputs, results, i, flags);
         } else {
@@ -8006,7 +7967,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     }
     S->grad_off = was_off;
     if (ok) return TG_OK;
-    for (i = 0; i < m; ++i) {
+    for (int i = 0; i < m; ++i) {
         tg_drop(results[i]);
         results[i] = NULL;
     }
@@ -8049,11 +8010,10 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
 static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)
 {
     tg_ctx *ctx = (tg_ctx *)tgi_alloc(S, sizeof *ctx);
-    char *copy;
     if (!ctx) return tgi_no_memory(S, "custom", sizeof *ctx), ctx;
     memset(ctx, 0, sizeof *ctx);
     ctx->S = S;
-    copy = (char *)tgi_ctx_block_new(ctx, strlen(name) + 1);
+    char *copy = (char *)tgi_ctx_block_new(ctx, strlen(name) + 1);
     if (!copy) return tgi_ctx_free(S, ctx), (tg_ctx *)NULL;
     strcpy(copy, name);
     ctx->name = copy;
@@ -8083,9 +8043,8 @@ tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
 tg_tensor *tg_saved(tg_ctx *ctx, int k)
 {
     tgi_thread *S = tgi_self();
-    int n;
     if (!ctx) return tgi_null_argument(S, "saved", "ctx"), (tg_tensor *)NULL;
-    n = ctx->node ? ctx->node->saves : ctx->saves;
+    int n = ctx->node ? ctx->node->saves : ctx->saves;
     if (k < 0 || k >= n) {
         tgi_fail(S, TG_ERR_ARGUMENT, "saved", "%d tensors were saved, there is no number %d", n, k);
         return NULL;
@@ -8108,10 +8067,9 @@ void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes)
 tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
 {
     tgi_thread *S = tgi_self();
-    int i;
     if (!ctx) return tgi_null_argument(S, "mark_non_differentiable", "ctx"), tgi_failed(S);
     if (!tgi_argument(S, "mark_non_differentiable", "out", out)) return tgi_failed(S);
-    for (i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
+    for (int i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
         if (ctx->out[i] == out) return ctx->non_differentiable |= (uint64_t)1 << i, TG_OK;
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "mark_non_differentiable", "only an output that forward has filled in can be marked");
@@ -8121,11 +8079,10 @@ tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
 /* Which input or output of the call a saved tensor is. */
 static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
 {
-    int i;
-    for (i = 0; i < ctx->n_in; ++i) {
+    for (int i = 0; i < ctx->n_in; ++i) {
         if (ctx->in[i] == t) return i;
     }
-    for (i = 0; i < ctx->n_out; ++i) {
+    for (int i = 0; i < ctx->n_out; ++i) {
         if (ctx->out[i] == t) return -1 - i;
     }
     return TGI_SAVED_OTHER;
@@ -8140,22 +8097,21 @@ static bool tgi_differentiable_output(const tg_ctx *ctx, int i)
    where they require grad. */
 static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
 {
-    tgi_node *n;
-    int i, outputs = 0;
-    for (i = 0; i < ctx->n_out; ++i) outputs += tgi_differentiable_output(ctx, i);
+    int outputs = 0;
+    for (int i = 0; i < ctx->n_out; ++i) outputs += tgi_differentiable_output(ctx, i);
     if (!outputs) return true;
-    n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
+    tgi_node *n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
     if (!n) return false;
-    for (i = 0; i < ctx->n_in; ++i) {
+    for (int i = 0; i < ctx->n_in; ++i) {
         if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[i], ctx->in[i]);
     }
-    for (i = 0; i < ctx->saves; ++i) {
+    for (int i = 0; i < ctx->saves; ++i) {
         tg_tensor *t = ctx->save[i];
         tgi_save_tensor(S, n, t, tgi_which(ctx, t), t->storage->version);
         tgi_unref(S, t);
     }
     ctx->saves = 0;
-    for (i = 0; i < ctx->n_out; ++i) {
+    for (int i = 0; i < ctx->n_out; ++i) {
         if (!tgi_differentiable_output(ctx, i)) continue;
         n->refs++;
         tgi_set_node(S, ctx->out[i], n, i);
@@ -8170,21 +8126,20 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
 /* An output that is an input, a view, or has a history already becomes a tensor of its own, also where it was saved. */
 static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
 {
-    int i, k;
-    for (i = 0; i < ctx->n_out; ++i) {
+    for (int i = 0; i < ctx->n_out; ++i) {
         tg_tensor *was = ctx->out[i];
         bool input = false, alias = false;
         if (!was) {
             return tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %.100s did not fill in output %d", ctx->name, i);
         }
         if (!tgi_argument(S, "custom", "out", was)) return false;
-        for (k = 0; k < ctx->n_in; ++k) input = input || was == ctx->in[k];
-        for (k = 0; k < i; ++k) alias = alias || was == ctx->out[k];
+        for (int k = 0; k < ctx->n_in; ++k) input = input || was == ctx->in[k];
+        for (int k = 0; k < i; ++k) alias = alias || was == ctx->out[k];
         alias = alias || input || !was->link.next || was->scope != ctx->scope;
         if (!alias && !was->base && !was->node && !(was->flags & TGI_REQUIRES_GRAD)) continue;
         ctx->out[i] = tgi_reach.clone(was);
         if (!ctx->out[i]) return false;
-        for (k = 0; k < ctx->saves; ++k) {
+        for (int k = 0; k < ctx->saves; ++k) {
             if (input || ctx->save[k] != was) continue;
             tgi_ref(ctx->out[i]);
             tgi_unref(S, was);
@@ -8197,10 +8152,9 @@ static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
 /* The tensors that are handed to a function of the user's: usable, up to date, and noted by a checkpoint around it. */
 static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const *in, int n)
 {
-    int i;
     if (!in && n > 0) return tgi_null_argument(S, op, "in");
     if (!tgi_argument_list(S, op, "in", in, n, n)) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, in[i])) return false;
         if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->captures && !tgi_capture_note(S, in[i])) return false;
     }
@@ -8211,11 +8165,10 @@ static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const 
 static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, bool records)
 {
     tgi_guard guard;
-    bool ok;
     ctx->forward = true;
     tgi_guard_open(&guard, S, "forward of a custom function");
     ctx->status = forward(ctx, ctx->in, ctx->out);
-    ok = tgi_guard_close(&guard);
+    bool ok = tgi_guard_close(&guard);
     if (ok && ctx->status != TG_OK) {
         ok = tgi_guard_failed(&guard) ? false
                                       : tgi_fail(S, ctx->status, "custom", "forward of %.100s failed", ctx->name);
@@ -8230,12 +8183,9 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
                             int n_out)
 {
     tgi_thread *S = tgi_self();
-    bool records = false, ok;
-    uint64_t scope;
+    bool records = false;
     tg_rng rng = S->rng;
-    tg_ctx *ctx;
-    int i;
-    for (i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL;
+    for (int i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL;
     if (n_in < 0 || n_out < 0 || n_out > UINT16_MAX) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, n_out > 0 && n_in >= 0 ? "%d inputs, but %d outputs are too many"
                                                                 : "%d inputs and %d outputs cannot be", n_in, n_out);
@@ -8246,9 +8196,9 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
         return tgi_failed(S);
     }
     if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
-    for (i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
-    ctx = tgi_ctx_new(S, name);
-    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
+    for (int i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
+    tg_ctx *ctx = tgi_ctx_new(S, name);
+    uint64_t scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     if (!scope) {
         if (ctx) tgi_ctx_free(S, ctx);
         return tgi_failed(S);
@@ -8260,9 +8210,9 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
     ctx->out = out, ctx->n_out = n_out;
     ctx->scope = scope;
     tgi_ref_all(in, n_in);
-    ok = tgi_custom_run(S, forward, ctx, records);
+    bool ok = tgi_custom_run(S, forward, ctx, records);
     tgi_unref_all(S, in, n_in);
-    for (i = 0; i < n_out; ++i) {
+    for (int i = 0; i < n_out; ++i) {
         if (ok) tg_keep(out[i]);
         else out[i] = NULL;
     }
@@ -8290,16 +8240,14 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
     tgi_thread *S = step->S;
     tg_ctx *ctx = step->node->ctx;
     tgi_guard guard;
-    tg_status status;
-    int i;
     (void)g;
     tgi_guard_open(&guard, S, "backward of a custom function");
-    status = ctx->backward(ctx, step->grad, step->result);
+    tg_status status = ctx->backward(ctx, step->grad, step->result);
     if (!tgi_guard_close(&guard)) return false;
     if (status != TG_OK && !tgi_guard_failed(&guard))
         tgi_fail(S, status, "custom", "backward of %.100s failed", ctx->name);
     if (status != TG_OK) return false;
-    for (i = 0; i < step->node->inputs; ++i) {
+    for (int i = 0; i < step->node->inputs; ++i) {
         if (step->result[i] && !tgi_argument(S, "custom", "grad_in", step->result[i])) return false;
     }
     return true;
@@ -8316,8 +8264,7 @@ typedef struct tgi_capture_list {
 static bool tgi_capture_note(tgi_thread *S, tg_tensor *t)
 {
     tgi_capture_list *w = S->captures;
-    int i;
-    for (i = 0; i < w->n; ++i) {
+    for (int i = 0; i < w->n; ++i) {
         if (w->list[i] == t) return true;
     }
     if (w->n == w->room) {
@@ -8338,9 +8285,8 @@ static bool tgi_capture_note(tgi_thread *S, tg_tensor *t)
 static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_guard guard;
-    tg_tensor *y;
     tgi_guard_open(&guard, S, "the checkpointed function");
-    y = fn(in, n, user);
+    tg_tensor *y = fn(in, n, user);
     if (!tgi_guard_close(&guard)) return NULL;
     if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_refresh_view(S, y) ? y : NULL;
     if (!tgi_guard_failed(&guard)) tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "the function returned NULL");
@@ -8352,11 +8298,8 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     tgi_thread *S = tgi_self();
     struct tgi_capture_list watch = {NULL, 0, 0}, *outer = S->captures;
     tg_tensor *y = NULL;
-    tg_ctx *ctx;
     uint64_t scope;
     tg_rng rng = S->rng;
-    bool ok;
-    int i;
     if (!fn) return tgi_null_argument(S, "checkpoint", "fn"), y;
     if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n), y;
     if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
@@ -8369,7 +8312,7 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
         tgi_frame_close(S, scope);
         return y;
     }
-    ctx = tgi_ctx_new(S, "checkpoint");
+    tg_ctx *ctx = tgi_ctx_new(S, "checkpoint");
     scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     if (!scope) {
         if (ctx) tgi_ctx_free(S, ctx);
@@ -8386,15 +8329,15 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     ctx->in = in, ctx->n_in = n;
     ctx->out = &y, ctx->n_out = 1;
     ctx->forward = true;
-    ok = y && tgi_own_outputs(S, ctx); /* notes a result that is an input, or fn's own */
+    bool ok = y && tgi_own_outputs(S, ctx); /* notes a result that is an input, or fn's own */
     S->captures = outer;
-    for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
+    for (int i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
     ctx->forward = false;
     tgi_unref_all(S, in, n);
     if (ok && watch.n) { /* its inputs are all that it met, not only those it was given */
         ctx->in = watch.list, ctx->n_in = watch.n;
         ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
-        for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_capture_note(S, watch.list[i]);
+        for (int i = 0; ok && outer && i < watch.n; ++i) ok = tgi_capture_note(S, watch.list[i]);
     }
     if (ok) tg_keep(y);
     else S->rng = rng;
@@ -8411,8 +8354,8 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 {
     tgi_thread *S = step->S;
     tg_ctx *ctx = step->node->ctx;
-    tg_tensor *few[TGI_STEP_RESULTS], **in = few, *y;
-    int i, n = step->node->saves;
+    tg_tensor *few[TGI_STEP_RESULTS], **in = few;
+    int n = step->node->saves;
     size_t bytes = sizeof(tg_tensor *) * (size_t)n;
     bool was_off = S->grad_off;
     tg_rng rng = S->rng;
@@ -8421,10 +8364,10 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
         in = (tg_tensor **)tgi_alloc(S, bytes);
         if (!in) return tgi_no_memory(S, "checkpoint", bytes);
     }
-    for (i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
+    for (int i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
     S->rng = ctx->rng;
     S->grad_off = false;
-    y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
+    tg_tensor *y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
     S->grad_off = was_off;
     S->rng = rng;
     if (in != few) tgi_free(S, in, bytes);
@@ -8513,8 +8456,8 @@ static bool tgi_other_device(tgi_thread *S, const char *op, const char *argument
    one place. */
 static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
 {
-    int i, first = -1;
-    for (i = 0; i < nin; ++i) {
+    int first = -1;
+    for (int i = 0; i < nin; ++i) {
         if (!in[i]) continue;
         if (first < 0) first = i;
         else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
@@ -8623,8 +8566,8 @@ static bool tgi_saves_input(const tgi_call *c, int i)
 
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
 {
-    int i, saves = (c->op->needs & TGI_NEEDS_Y) != 0;
-    for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
+    int saves = (c->op->needs & TGI_NEEDS_Y) != 0;
+    for (int i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
     if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
     return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
@@ -8743,7 +8686,6 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
     tg_tensor *t = c->target, *base = t->base ? t->base : t;
     tgi_node *n = c->node;
     uint32_t before = t->storage->version;
-    int i;
     if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
         if (n) tgi_node_unref(S, n);
         if (c->view_node) tgi_node_unref(S, c->view_node);
@@ -8753,14 +8695,14 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
     tgi_bump_version(S, t->storage, c->name);
     if (!n) return t;
     if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
-    for (i = 1; i < c->nin; ++i) {
+    for (int i = 1; i < c->nin; ++i) {
         if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
     }
     if (c->before) {
         tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
         tgi_unref(S, c->before);
     }
-    for (i = 1; i < c->nin; ++i) { /* an input on the same storage was saved as it was before: backward will notice */
+    for (int i = 1; i < c->nin; ++i) { /* an input in the same storage was read before the write: backward will object */
         tg_tensor *x = c->in[i];
         if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
     }
@@ -8823,8 +8765,7 @@ static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 
 static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
-    int i;
-    for (i = 0; i < step->node->saves; ++i) {
+    for (int i = 0; i < step->node->saves; ++i) {
         if (step->node->saved[i].which == which) return step->node->saved[i].t;
     }
     return NULL;
@@ -8852,15 +8793,15 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
 /* Strides for a copy of t: t's own if it is dense, else dense ones in the order of t's.  torch.preserve_format */
 static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
 {
-    int order[TG_MAX_DIMS], i, k;
+    int order[TG_MAX_DIMS], k;
     int64_t stride = 1;
     if (tgi_is_contiguous(t)) return;
-    for (i = 0; i < t->ndim; ++i) { /* outermost first; dims without a stride stay where they are */
+    for (int i = 0; i < t->ndim; ++i) { /* outermost first; dims without a stride stay where they are */
         for (k = i; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k)
             order[k] = order[k - 1];
         order[k] = i;
     }
-    for (i = t->ndim - 1; i >= 0; --i) {
+    for (int i = t->ndim - 1; i >= 0; --i) {
         y->stride[order[i]] = stride;
         stride *= t->dim[order[i]] ? t->dim[order[i]] : 1;
     }
@@ -8871,11 +8812,9 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     const tgi_backend *to = y->storage->backend, *from = x->storage->backend;
     size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
-    void *host, *target, *source;
-    bool ok;
     if (bytes == 0) return true;
-    target = tgi_bytes_at(S, y, 0, true);
-    source = tgi_bytes_at(S, x, 0, false);
+    void *target = tgi_bytes_at(S, y, 0, true);
+    void *source = tgi_bytes_at(S, x, 0, false);
     if (!target || !source) return false;
     if (from->host) return tgi_upload(S, y, 0, source, bytes);
     if (to->host) return tgi_download(S, x, 0, target, bytes);
@@ -8883,9 +8822,9 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
         tgi_count_moved(S, y->storage, x->storage, bytes);
         return to->peer_copy(S, y->storage->index, target, x->storage->index, source, bytes);
     }
-    host = tgi_alloc(S, bytes);
+    void *host = tgi_alloc(S, bytes);
     if (!host) return tgi_no_memory(S, "to", bytes);
-    ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
+    bool ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
     tgi_free(S, host, bytes);
     return ok;
 }
@@ -8940,7 +8879,6 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     tgi_call c;
     tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
     bool same_place = t->storage->backend == to && t->storage->index == index;
-    tg_tensor *y;
     if (!tgi_op_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
     non_blocking = non_blocking && tgi_may_overtake(t, to, dtype);
     if (non_blocking) {
@@ -8949,7 +8887,7 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     }
     c.backend = to;
     c.index = index;
-    y = tgi_new_in(c.S, name, t->ndim, t->dim, dtype, to, index, memory, pinning);
+    tg_tensor *y = tgi_new_in(c.S, name, t->ndim, t->dim, dtype, to, index, memory, pinning);
     if (!y) return NULL;
     c.out[c.nout++] = y;
     tgi_preserve_strides(y, t);
@@ -8961,11 +8899,10 @@ static tg_tensor *tgi_to(const char *name, tg_tensor *t, tg_device device, tg_dt
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, name, &device);
-    bool same_place;
     if (!backend) return NULL;
     if (!tgi_dtype_known(dtype))
         return tgi_fail(S, TG_ERR_DTYPE, name, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
-    same_place = t->storage->backend == backend && t->storage->index == device.index;
+    bool same_place = t->storage->backend == backend && t->storage->index == device.index;
     if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
     return tgi_moved(name, t, backend, device.index, dtype, NULL, (flags & TG_NON_BLOCKING) != 0);
 }
@@ -9013,16 +8950,15 @@ tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
 {
     tgi_composite c;
     tgi_thread *S = tgi_self();
-    tg_tensor **moved;
     size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
-    int i, made = 0;
+    int made = 0;
     if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
     if (!tgi_argument_list(S, "to_all", "list", list, n, n)) return tgi_failed(S);
     if (!tgi_composite_begin(&c, "to_all")) return tgi_failed(S);
-    moved = (tg_tensor **)tgi_alloc(S, bytes);
+    tg_tensor **moved = (tg_tensor **)tgi_alloc(S, bytes);
     if (!moved) tgi_no_memory(S, "to_all", bytes);
     while (moved && made < n && (moved[made] = tg_to(list[made], device)) != NULL) made++;
-    for (i = 0; moved && made >= n && i < n; ++i) list[i] = tg_keep(moved[i]);
+    for (int i = 0; moved && made >= n && i < n; ++i) list[i] = tg_keep(moved[i]);
     tgi_free(S, moved, bytes);
     tgi_composite_end(&c, NULL);
     return moved && made >= n ? TG_OK : tgi_failed(S);
@@ -9033,7 +8969,6 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_device gpu;
-    const tgi_backend *pinning;
     if (!tgi_argument(S, "pin_memory", "t", t)) return NULL;
     if (!t->storage->backend->host) {
         tgi_fail(S, TG_ERR_DEVICE, "pin_memory", "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
@@ -9043,7 +8978,7 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
     if (t->storage->pinned) return t;
     gpu.type = TG_DEV_CUDA;
     gpu.index = -1;
-    pinning = tgi_backend_for(S, "pin_memory", &gpu);
+    const tgi_backend *pinning = tgi_backend_for(S, "pin_memory", &gpu);
     if (!pinning || !tgi_composite_begin(&c, "pin_memory")) return NULL;
     t = tgi_moved("pin_memory", t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
     return tgi_composite_end(&c, t);
