@@ -1206,7 +1206,7 @@ struct tgi_thread {
     int64_t errors;
     char message[TGI_ERROR_TEXT];
     uint64_t raised;
-    uint64_t forgiven;    /* `raised` when the program last cleared the record, other than in the error handler */
+    uint64_t cleared;     /* `raised` when the program last cleared the record, other than in the error handler */
     tg_status last_error; /* code of the last error raised */
     bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
     char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
@@ -1278,7 +1278,7 @@ static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
 static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
 
 /* Whether ended tensors are kept apart for good, so that every use of one is found. */
-static bool tgi_wants_debug(void)
+static bool tgi_debug_requested(void)
 {
 #ifdef TG_DEBUG
     return true;
@@ -1296,7 +1296,7 @@ static tgi_thread *tgi_start(tgi_thread *S)
         S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
         S->nodes.prev = S->nodes.next = &S->nodes;
     }
-    S->debug = tgi_wants_debug();
+    S->debug = tgi_debug_requested();
     S->cause = TGI_BY_OWNER;
     S->cache_limit = SIZE_MAX;
     S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
@@ -1369,16 +1369,16 @@ typedef struct tgi_guard {
     uint64_t raised;        /* errors raised until then */
     bool grad_off, misused;
     /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
-    bool midway, releasing_tensors;
+    bool interrupts, releasing_tensors;
     tgi_link made, *scope;
     uint64_t scope_serial;
 } tgi_guard;
-static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what);
+static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
 static const struct {
-    void (*open_midway)(tgi_guard *g, tgi_thread *S, const char *what);
+    void (*open_interrupt)(tgi_guard *g, tgi_thread *S, const char *what);
     bool (*close)(tgi_guard *g);
-} tgi_guards = {tgi_guard_open_midway, tgi_guard_close}; /* what errors know of scopes and lifetimes */
+} tgi_guards = {tgi_guard_open_interrupt, tgi_guard_close}; /* what errors know of scopes and lifetimes */
 
 /* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
 static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
@@ -1396,7 +1396,7 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     if (!set) tgi_print_error(text);
     if (!set || !call) return;
     S->in_handler = true;
-    tgi_guards.open_midway(&guard, S, "the error handler");
+    tgi_guards.open_interrupt(&guard, S, "the error handler");
     call(code, text, user);
     tgi_guards.close(&guard);
     S->in_handler = false;
@@ -1460,7 +1460,7 @@ void tg_clear_error(void)
     S->error = TG_OK;
     S->errors = 0;
     S->message[0] = 0;
-    if (!S->in_handler) S->forgiven = S->raised;
+    if (!S->in_handler) S->cleared = S->raised;
 }
 
 /* What a status-returning function says after a failure below it: the pending error's code, or the last one's if a
@@ -1475,7 +1475,7 @@ static tg_status tgi_failed(const tgi_thread *S)
    record.  What the error handler clears is not forgiven. */
 static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 {
-    return S->raised > (raised > S->forgiven ? raised : S->forgiven);
+    return S->raised > (raised > S->cleared ? raised : S->cleared);
 }
 
 static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
@@ -1533,8 +1533,7 @@ static void *tgi_raw_alloc(tgi_thread *S, size_t bytes)
 /* Gives cached blocks back until at most `keep` bytes are cached. */
 static void tgi_trim(tgi_thread *S, size_t keep)
 {
-    int k;
-    for (k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
+    for (int k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
         while (S->free_blocks[k] && (size_t)S->stats.cached_bytes > keep) {
             void **block = (void **)S->free_blocks[k];
             size_t bytes = (size_t)block[1];
@@ -1616,13 +1615,12 @@ void tg_set_cache_limit(size_t bytes)
 /* Adds this thread's changes since the last report to the process totals. */
 static void tgi_report_stats(tgi_thread *S)
 {
-    int k;
     TGI_ATOMIC_ADD(&tgi_totals.tensors, S->stats.tensors - S->reported.tensors);
     TGI_ATOMIC_ADD(&tgi_totals.nodes, S->stats.nodes - S->reported.nodes);
     TGI_ATOMIC_ADD(&tgi_totals.bytes, S->stats.bytes - S->reported.bytes);
     TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
     S->reported = S->stats;
-    for (k = 0; k < TGI_PLACES; ++k) {
+    for (int k = 0; k < TGI_PLACES; ++k) {
         if (S->on[k].bytes == S->reported_on[k]) continue;
         TGI_ATOMIC_ADD(&tgi_total_bytes_on[k], S->on[k].bytes - S->reported_on[k]);
         S->reported_on[k] = S->on[k].bytes;
@@ -1644,11 +1642,10 @@ tg_stats_info tg_stats(void)
 void tg_reset_peak(void)
 {
     tgi_thread *S = tgi_self();
-    int k;
     S->stats.peak_tensors = S->stats.tensors;
     S->stats.peak_nodes = S->stats.nodes;
     S->stats.peak_bytes = S->stats.bytes;
-    for (k = 0; k < TGI_PLACES; ++k) S->on[k].peak_bytes = S->on[k].bytes;
+    for (int k = 0; k < TGI_PLACES; ++k) S->on[k].peak_bytes = S->on[k].bytes;
 }
 
 /* This thread's counts for one device. */
@@ -4810,9 +4807,8 @@ static tgi_debug_handle *tgi_debug_handles; /* all of them, of all threads: a le
 tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
-    int i;
     shape.ndim = dims || ndim <= 0 ? ndim : -1;
-    for (i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < shape.ndim ? dims[i] : 0;
+    for (int i = 0; i < TG_MAX_DIMS; ++i) shape.dim[i] = i < shape.ndim ? dims[i] : 0;
     return shape;
 }
 
@@ -4825,9 +4821,8 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
 {
     tgi_text s;
     size_t used = 1;
-    int i;
     strcpy(s.text, "[");
-    for (i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
+    for (int i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
         used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)dims[i]);
         if (used > sizeof s.text - 24) break;
     }
@@ -4979,7 +4974,7 @@ static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
-        tgi_guard_open_midway(&guard, S, "the deleter of tg_wrap");
+        tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
         s->deleter(s->user);
         tgi_guard_close(&guard);
     }
@@ -5043,7 +5038,7 @@ static void tgi_free_name(tgi_thread *S, char *name)
 static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
     tgi_link *block = S->free_handles;
-    tgi_debug_handle *grave;
+    tgi_debug_handle *handle;
     if (!S->debug) {
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
@@ -5052,20 +5047,20 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
         return (tg_tensor *)(void *)block;
     }
     S->stats.allocations++;
-    grave = (tgi_debug_handle *)malloc(sizeof *grave); /* it outlives every allocator that the program sets */
-    if (!grave) return NULL;
-    grave->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, grave);
-    grave->name[0] = 0;
-    return &grave->t;
+    handle = (tgi_debug_handle *)malloc(sizeof *handle); /* it outlives every allocator that the program sets */
+    if (!handle) return NULL;
+    handle->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, handle);
+    handle->name[0] = 0;
+    return &handle->t;
 }
 
 static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
 {
-    tgi_debug_handle *grave;
+    tgi_debug_handle *handle;
     t->storage = NULL;
     if (t->flags & TGI_DEBUG_HANDLE) {
-        grave = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
-        if (t->name) snprintf(grave->name, sizeof grave->name, "%.63s", t->name);
+        handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
+        if (t->name) snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
     }
     tgi_free_name(S, t->name);
     t->name = NULL;
@@ -5164,14 +5159,12 @@ static void tgi_ref(tg_tensor *t)
 /* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
 static void tgi_ref_all(tg_tensor *const *list, int n)
 {
-    int i;
-    for (i = 0; i < n; ++i) tgi_ref(list[i]);
+    for (int i = 0; i < n; ++i) tgi_ref(list[i]);
 }
 
 static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
 {
-    int i;
-    for (i = 0; i < n; ++i) tgi_unref(S, list[i]);
+    for (int i = 0; i < n; ++i) tgi_unref(S, list[i]);
 }
 
 /* ---- scopes ---- */
@@ -5268,15 +5261,15 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->frame_limit = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
-    g->misused = g->midway = false;
+    g->misused = g->interrupts = false;
     S->guard = g;
     S->composite = NULL; /* its errors are its own */
 }
 
-static void tgi_guard_open_midway(tgi_guard *g, tgi_thread *S, const char *what)
+static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
 {
     tgi_guard_open(g, S, what);
-    g->midway = true;
+    g->interrupts = true;
     g->releasing_tensors = S->releasing_tensors;
     g->scope = S->scope;
     g->scope_serial = S->scope_serial;
@@ -5293,7 +5286,7 @@ static bool tgi_guard_close(tgi_guard *g)
     tgi_thread *S = g->S;
     const bool left_open = S->frame != g->frame;
     tgi_frames_close(S, g->frame);
-    if (g->midway) {
+    if (g->interrupts) {
         tgi_end_list(S, &g->made, TGI_BY_SCOPE);
         S->scope = g->scope;
         S->scope_serial = g->scope_serial;
@@ -5380,12 +5373,12 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
         "ended with the optimizer, graph or view that held it last"};
-    const tgi_debug_handle *grave =
+    const tgi_debug_handle *handle =
         (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
     const char *name;
     if (!(t->flags & TGI_DEBUG_HANDLE))
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
-    name = t->name ? t->name : grave->name;
+    name = t->name ? t->name : handle->name;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
                     t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
                     *name ? " '" : "", name, *name ? "'" : "");
@@ -5414,8 +5407,7 @@ static tgi_text tgi_argument_name(const char *arguments, int i, int count)
     tgi_text name;
     const char *p = arguments;
     bool list = count > 1 && !strchr(p, ','); /* one name for all */
-    int k;
-    for (k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
+    for (int k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
     if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
     else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
     return name;
@@ -5425,8 +5417,7 @@ static tgi_text tgi_argument_name(const char *arguments, int i, int count)
 static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
                               int required)
 {
-    int i;
-    for (i = 0; i < count; ++i) {
+    for (int i = 0; i < count; ++i) {
         if (TGI_LIKELY(tgi_usable(S, in[i])) || (!in[i] && i >= required)) continue;
         return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, count).text, in[i]);
     }
@@ -5492,7 +5483,7 @@ void tg_release(tg_tensor *t)
 }
 
 /* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
-static void tgi_take_from_list(tgi_thread *S, tg_tensor *t)
+static void tgi_retain_from_list(tgi_thread *S, tg_tensor *t)
 {
     if (t->link.next) tgi_leave_list(S, t);
     else tgi_ref(t);
@@ -5532,7 +5523,7 @@ tg_tensor *tg_share(tg_tensor *t)
     }
     if (t->grad && !t->grad->node && !t->grad->base && !tgi_make_shared(S, t->grad)) return NULL;
     if (!tgi_make_shared(S, t)) return NULL;
-    if (t->link.next) tgi_take_from_list(S, t);
+    if (t->link.next) tgi_retain_from_list(S, t);
     return t;
 }
 
@@ -5584,18 +5575,17 @@ static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64
 {
     int64_t n = 1;
     bool empty = false;
-    int i;
     if (ndim < 0 || ndim > TG_MAX_DIMS) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "a tensor has at most %d dims, not %d", TG_MAX_DIMS, ndim);
     }
-    for (i = 0; i < ndim; ++i) {
+    for (int i = 0; i < ndim; ++i) {
         if (dims[i] < 0) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "Trying to create tensor with negative dimension %lld: %s",
                             (long long)dims[i], tgi_dims_text(ndim, dims).text);
         }
         empty = empty || dims[i] == 0;
     }
-    for (i = 0; i < ndim; ++i) { /* checked even when empty: strides are products too */
+    for (int i = 0; i < ndim; ++i) { /* checked even when empty: strides are products too */
         int64_t size = dims[i] ? dims[i] : 1;
         if (n > INT64_MAX / 16 / size) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "the number of elements of shape %s overflows",
@@ -5610,8 +5600,7 @@ static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64
 static int64_t tgi_numel(const tg_tensor *t)
 {
     int64_t n = 1;
-    int i;
-    for (i = 0; i < t->ndim; ++i) n *= t->dim[i];
+    for (int i = 0; i < t->ndim; ++i) n *= t->dim[i];
     return n;
 }
 
@@ -5671,9 +5660,8 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
 static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
 {
     int64_t stride = 1;
-    int i;
     t->ndim = (uint8_t)ndim;
-    for (i = ndim - 1; i >= 0; --i) {
+    for (int i = ndim - 1; i >= 0; --i) {
         t->dim[i] = dims[i];
         t->stride[i] = stride;
         stride *= dims[i] ? dims[i] : 1;
@@ -5738,11 +5726,10 @@ static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
 /* An operand for a kernel: t, which is ready, over its own dims. */
 static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
 {
-    int i;
     o->dtype = (tg_dtype)t->dtype;
     o->index = t->storage->index;
     o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
-    for (i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
+    for (int i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
 }
 
 static tgi_operand tgi_operand_of(const tg_tensor *t)
@@ -5814,7 +5801,7 @@ static bool tgi_is_integral(double s)
     return floor(s) == s && s >= -9223372036854775808.0 && s < 9223372036854775808.0;
 }
 
-static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+static bool tgi_fail_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     return tgi_fail(S, TG_ERR_DTYPE, op,
                     "%g is no value of a tensor of %s\n"
@@ -5824,12 +5811,12 @@ static bool tgi_no_value_of(tgi_thread *S, const char *op, tg_dtype dtype, doubl
 
 /* Whether a tensor of the dtype can hold the number: an integer in range; any number in floats, and in bool, where it
    is true unless 0. */
-static bool tgi_holds(tgi_thread *S, const char *op, tg_dtype dtype, double value)
+static bool tgi_check_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
     if (tgi_dtypes[dtype].floating || dtype == TG_BOOL) return true;
     if (tgi_is_integral(value) && (dtype == TG_I64 || (value >= low && value <= high))) return true;
-    return tgi_no_value_of(S, op, dtype, value);
+    return tgi_fail_value(S, op, dtype, value);
 }
 
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
@@ -5866,7 +5853,7 @@ static tg_tensor *tgi_full(tgi_thread *S, const char *op, tg_shape shape, double
                            tg_device device)
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
-    return t ? tgi_or_release(S, t, tgi_holds(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
+    return t ? tgi_or_release(S, t, tgi_check_value(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
 }
 
 static tg_tensor *tgi_full_default(const char *op, tg_shape shape, double value)
@@ -5879,7 +5866,7 @@ static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 {
     tgi_thread *S = tgi_self();
     tg_tensor *y = tgi_argument(S, op, "t", t) ? tgi_new_like(S, op, t) : NULL;
-    return y ? tgi_or_release(S, y, tgi_holds(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value))
+    return y ? tgi_or_release(S, y, tgi_check_value(S, op, (tg_dtype)y->dtype, value) && tgi_fill_elements(S, y, value))
              : NULL;
 }
 
@@ -6170,8 +6157,7 @@ bool tg_is_cuda(const tg_tensor *t)
 static bool tgi_is_contiguous(const tg_tensor *t)
 {
     int64_t n = 1;
-    int i;
-    for (i = t->ndim - 1; i >= 0; --i) {
+    for (int i = t->ndim - 1; i >= 0; --i) {
         if (t->dim[i] == 0) return true;
         if (t->dim[i] != 1 && t->stride[i] != n) return tgi_numel(t) == 0;
         n *= t->dim[i];
@@ -6785,7 +6771,7 @@ tg_tensor *tg_param(tg_tensor *t)
         return NULL;
     }
     if (!tg_set_requires_grad(t, true)) return NULL;
-    tgi_take_from_list(S, t);
+    tgi_retain_from_list(S, t);
     return t;
 }
 
@@ -8000,7 +7986,7 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
     tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
     if (ctx->free_user) {
         tgi_guard guard;
-        tgi_guard_open_midway(&guard, S, "free_user of a custom function");
+        tgi_guard_open_interrupt(&guard, S, "free_user of a custom function");
         ctx->free_user(ctx->user);
         tgi_guard_close(&guard);
     }
@@ -9078,11 +9064,11 @@ static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, do
     if (op == TGI_OP_pow_scalar && s < 0) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
     }
-    if (op == TGI_OP_masked_fill) return tgi_holds(c->S, c->name, dtype, s);
+    if (op == TGI_OP_masked_fill) return tgi_check_value(c->S, c->name, dtype, s);
     if (op == TGI_OP_clamp && tgi_is_infinite(s)) s = 0; /* a side that is open */
     if (op == TGI_OP_clamp && tgi_is_infinite(t)) t = 0;
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
-    return tgi_no_value_of(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
+    return tgi_fail_value(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
 }
 
 /* In place: the result must be what the target can hold. */
@@ -10156,7 +10142,8 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
 static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
     tgi_call c;
-    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t) || !tgi_holds(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t)) return NULL;
+    if (!tgi_check_value(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
     if (!tgi_op_begin_in_place(&c)) return NULL;
     return tgi_op_end_in_place(&c, tgi_fill_elements(c.S, t, value));
 }
@@ -10530,7 +10517,7 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tg_tensor *y;
     int i, k;
     if (!tgi_op_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
-        !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_holds(c.S, "pad", (tg_dtype)t->dtype, value)) {
+        !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_check_value(c.S, "pad", (tg_dtype)t->dtype, value)) {
         return NULL;
     }
     c.has_params = true;
