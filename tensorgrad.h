@@ -6480,7 +6480,6 @@ struct tg_ctx {
     const char *name;
     bool forward;                /* forward is running: tg_save is allowed */
     uint64_t scope;              /* serial of the scope in which the function runs */
-    tg_status status;            /* what forward returned */
     int n_in, n_out;
     tg_tensor *const *in;        /* [n_in], valid during the call, as out is */
     tg_tensor **out;             /* [n_out] */
@@ -8087,9 +8086,48 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     return tgi_failed(S);
 }
 
-static bool tgi_capture_note(tgi_thread *S, tg_tensor *t);
+/* ---- functions of the user's that are one node: custom functions and checkpoints ----
 
-/* ---- custom functions ---- */
+   Both run a function unrecorded (tgi_unrecorded_begin, _end) and then make one node for what it did, with a tg_ctx
+   that the node owns.  The rule of a custom function calls the user's backward; that of a checkpoint calls the function
+   again, recorded, and sends the gradient into the nodes that it makes. */
+
+/* Appends a handle of t to *list [*n], which has room for *room.  False after recording an error. */
+static bool tgi_append(tgi_thread *S, const char *op, tg_tensor ***list, int *n, int *room, tg_tensor *t)
+{
+    if (*n == *room) {
+        const int more = *room ? 2 * *room : 4;
+        const size_t bytes = sizeof(tg_tensor *) * (size_t)more;
+        tg_tensor **longer = (tg_tensor **)tgi_alloc(S, bytes);
+        if (!longer) return tgi_no_memory(S, op, bytes);
+        if (*n) memcpy(longer, *list, sizeof(tg_tensor *) * (size_t)*n);
+        tgi_free(S, *list, sizeof(tg_tensor *) * (size_t)*room);
+        *list = longer;
+        *room = more;
+    }
+    tgi_ref(t);
+    (*list)[(*n)++] = t;
+    return true;
+}
+
+/* The tensors that require grad and that ops meet while a checkpoint's function runs unrecorded: what its result
+   depends on. */
+typedef struct tgi_capture_list {
+    tg_tensor **list;
+    int n, room;
+} tgi_capture_list;
+
+/* Adds t to the list of the innermost checkpoint, once. */
+static bool tgi_capture(tgi_thread *S, tg_tensor *t)
+{
+    tgi_capture_list *captures = S->captures;
+    for (int i = 0; i < captures->n; ++i) {
+        if (captures->list[i] == t) return true;
+    }
+    return tgi_append(S, "checkpoint", &captures->list, &captures->n, &captures->room, t);
+}
+
+/* Memory that lives as long as ctx. */
 
 static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
 {
@@ -8139,28 +8177,17 @@ tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
     if (!ctx) return tgi_null_argument(S, "save", "ctx"), tgi_failed(S);
     if (!tgi_argument(S, "save", "t", t)) return tgi_failed(S);
     if (!ctx->forward) return tgi_fail(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors"), TG_ERR_ARGUMENT;
-    if (ctx->saves == ctx->room) {
-        int room = ctx->room ? 2 * ctx->room : 4;
-        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
-        if (!more) return tgi_no_memory(S, "save", sizeof(tg_tensor *) * (size_t)room), TG_ERR_MEMORY;
-        if (ctx->saves) memcpy(more, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->saves);
-        tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
-        ctx->save = more;
-        ctx->room = room;
-    }
-    tgi_ref(t);
-    ctx->save[ctx->saves++] = t;
-    return TG_OK;
+    return tgi_append(S, "save", &ctx->save, &ctx->saves, &ctx->room, t) ? TG_OK : TG_ERR_MEMORY;
 }
 
 tg_tensor *tg_saved(tg_ctx *ctx, int k)
 {
     tgi_thread *S = tgi_self();
-    if (!ctx) return tgi_null_argument(S, "saved", "ctx"), (tg_tensor *)NULL;
-    int n = ctx->node ? ctx->node->saves : ctx->saves;
+    if (!ctx) return tgi_no_tensor(tgi_null_argument(S, "saved", "ctx"));
+    const int n = ctx->node ? ctx->node->saves : ctx->saves;
     if (k < 0 || k >= n) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "saved", "%d tensors were saved, there is no number %d", n, k);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "saved", "%d tensors were saved, there is no number %d", n, k));
     }
     return ctx->node ? ctx->node->saved[k].t : ctx->save[k];
 }
@@ -8189,7 +8216,7 @@ tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
     return TG_ERR_ARGUMENT;
 }
 
-/* Which input or output of the call a saved tensor is. */
+/* Which input or output of the call t is, as `which` of tgi_saved says it. */
 static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
 {
     for (int i = 0; i < ctx->n_in; ++i) {
@@ -8206,8 +8233,8 @@ static bool tgi_differentiable_output(const tg_ctx *ctx, int i)
     return !(i < 64 && (ctx->non_differentiable >> i & 1)) && tgi_dtypes[ctx->out[i]->dtype].floating;
 }
 
-/* Links a node for the call of ctx, which then belongs to it, if an output is differentiable.  Edges go to in[0..n_in)
-   where they require grad. */
+/* If an output is differentiable, puts a node for the call on the tape, which then owns ctx.  It has an edge for each
+   of ctx->in that requires grad, and saves ctx->save.  False after recording an error. */
 static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
 {
     int outputs = 0;
@@ -8232,11 +8259,12 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
     ctx->node = n;
     n->ctx = ctx;
     tgi_node_link(S, n);
-    tgi_node_unref(S, n); /* the outputs hold it now */
+    tgi_node_unref(S, n); /* the outputs own it now: (1) */
     return true;
 }
 
-/* An output that is an input, a view, or has a history already becomes a tensor of its own, also where it was saved. */
+/* Replaces each output that is an input, another output, a view or a tensor from outside of the call by a copy, also
+   among the saved tensors (unless it is an input, which was meant there): each output then has the new node alone. */
 static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
 {
     for (int i = 0; i < ctx->n_out; ++i) {
@@ -8248,43 +8276,76 @@ static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
         if (!tgi_argument(S, "custom", "out", was)) return false;
         for (int k = 0; k < ctx->n_in; ++k) input = input || was == ctx->in[k];
         for (int k = 0; k < i; ++k) alias = alias || was == ctx->out[k];
-        alias = alias || input || !was->link.next || was->scope != ctx->scope;
+        alias = alias || input || !was->link.next || was->scope != ctx->scope; /* or not made in the call's scope */
         if (!alias && !was->base && !was->node && !(was->flags & TGI_REQUIRES_GRAD)) continue;
         ctx->out[i] = tgi_later_clone(was);
         if (!ctx->out[i]) return false;
         for (int k = 0; k < ctx->saves; ++k) {
             if (input || ctx->save[k] != was) continue;
-            tgi_ref(ctx->out[i]);
-            tgi_unref(S, was);
-            ctx->save[k] = ctx->out[i];
+            tgi_replace(S, &ctx->save[k], ctx->out[i]);
         }
     }
     return true;
 }
 
-/* The tensors that are handed to a function of the user's: usable, up to date, and noted by a checkpoint around it. */
+/* Whether the tensors that a function of the user's gets can be used; brings their nodes up to date, and adds those
+   that require grad to the list of a checkpoint around it. */
 static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const *in, int n)
 {
     if (!in && n > 0) return tgi_null_argument(S, op, "in");
     if (!tgi_argument_list(S, op, "in", in, n, n)) return false;
     for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, in[i])) return false;
-        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->captures && !tgi_capture_note(S, in[i])) return false;
+        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->captures && !tgi_capture(S, in[i])) return false;
     }
     return true;
 }
 
-/* Calls forward, in a scope of its own that is open, and makes outputs and node of what it did. */
+/* Begins a call that is not recorded: a scope of its own, grad mode off, a handle of the library's on each input.  The
+   call fills in out [n_out].  NULL after recording an error. */
+static tg_ctx *tgi_unrecorded_begin(tgi_thread *S, const char *name, void *user, tg_tensor *const *in, int n_in,
+                                    tg_tensor **out, int n_out)
+{
+    tg_ctx *ctx = tgi_ctx_new(S, name);
+    if (!ctx) return NULL;
+    ctx->scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!ctx->scope) return tgi_ctx_free(S, ctx), (tg_ctx *)NULL;
+    S->grad_off = true; /* until the frame is closed */
+    ctx->user = user;
+    ctx->rng = S->rng;
+    ctx->in = in, ctx->n_in = n_in;
+    ctx->out = out, ctx->n_out = n_out;
+    tgi_ref_all(in, n_in);
+    return ctx;
+}
+
+/* Ends it: if ok, the outputs go to the caller's scope; if not, they become NULL, and the random numbers are as they
+   were.  in, n_in: as in begin.  Frees ctx unless a node owns it. */
+static void tgi_unrecorded_end(tg_ctx *ctx, bool ok, tg_tensor *const *in, int n_in)
+{
+    tgi_thread *S = ctx->S;
+    const uint64_t scope = ctx->scope;
+    tgi_unref_all(S, in, n_in);
+    for (int i = 0; i < ctx->n_out; ++i) {
+        if (ok) tg_keep(ctx->out[i]);
+        else ctx->out[i] = NULL;
+    }
+    if (!ok) S->rng = ctx->rng;
+    if (!ctx->node) tgi_ctx_free(S, ctx);
+    tgi_frame_close(S, scope);
+}
+
+/* Calls forward, and makes outputs and node of what it did. */
 static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, bool records)
 {
     tgi_guard guard;
     ctx->forward = true;
     tgi_guard_open(&guard, S, "forward of a custom function");
-    ctx->status = forward(ctx, ctx->in, ctx->out);
+    const tg_status status = forward(ctx, ctx->in, ctx->out);
     bool ok = tgi_guard_close(&guard);
-    if (ok && ctx->status != TG_OK) {
-        ok = tgi_guard_failed(&guard) ? false
-                                      : tgi_fail(S, ctx->status, "custom", "forward of %.100s failed", ctx->name);
+    if (ok && status != TG_OK) {
+        if (!tgi_guard_failed(&guard)) tgi_fail(S, status, "custom", "forward of %.100s failed", ctx->name);
+        ok = false;
     }
     ok = ok && tgi_own_outputs(S, ctx);
     ctx->forward = false;
@@ -8296,8 +8357,6 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
                             int n_out)
 {
     tgi_thread *S = tgi_self();
-    bool records = false;
-    tg_rng rng = S->rng;
     for (int i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL;
     if (n_in < 0 || n_out < 0 || n_out > UINT16_MAX) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, n_out > 0 && n_in >= 0 ? "%d inputs, but %d outputs are too many"
@@ -8309,30 +8368,14 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
         return tgi_failed(S);
     }
     if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
+    bool records = false;
     for (int i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
-    tg_ctx *ctx = tgi_ctx_new(S, name);
-    uint64_t scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
-    if (!scope) {
-        if (ctx) tgi_ctx_free(S, ctx);
-        return tgi_failed(S);
-    }
-    S->grad_off = true; /* the frame puts it back */
-    ctx->user = user;
+    tg_ctx *ctx = tgi_unrecorded_begin(S, name, user, in, n_in, out, n_out);
+    if (!ctx) return tgi_failed(S);
     ctx->backward = backward;
-    ctx->in = in, ctx->n_in = n_in;
-    ctx->out = out, ctx->n_out = n_out;
-    ctx->scope = scope;
-    tgi_ref_all(in, n_in);
-    bool ok = tgi_custom_run(S, forward, ctx, records);
-    tgi_unref_all(S, in, n_in);
-    for (int i = 0; i < n_out; ++i) {
-        if (ok) tg_keep(out[i]);
-        else out[i] = NULL;
-    }
-    if (!ok) S->rng = rng;
-    if (ok) ctx->free_user = free_user; /* a call that fails leaves user to the caller */
-    if (!ctx->node) tgi_ctx_free(S, ctx);
-    tgi_frame_close(S, scope);
+    const bool ok = tgi_custom_run(S, forward, ctx, records);
+    if (ok) ctx->free_user = free_user; /* if the call fails, user is still the caller's */
+    tgi_unrecorded_end(ctx, ok, in, n_in);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -8368,33 +8411,7 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
 
 /* ---- checkpoints ---- */
 
-/* The tensors that require grad and that ops met while nothing is recorded: what a checkpoint depends on. */
-typedef struct tgi_capture_list {
-    tg_tensor **list;
-    int n, room;
-} tgi_capture_list;
-
-static bool tgi_capture_note(tgi_thread *S, tg_tensor *t)
-{
-    tgi_capture_list *w = S->captures;
-    for (int i = 0; i < w->n; ++i) {
-        if (w->list[i] == t) return true;
-    }
-    if (w->n == w->room) {
-        int room = w->room ? 2 * w->room : 8;
-        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
-        if (!more) return tgi_no_memory(S, "checkpoint", sizeof(tg_tensor *) * (size_t)room);
-        if (w->n) memcpy(more, w->list, sizeof(tg_tensor *) * (size_t)w->n);
-        tgi_free(S, w->list, sizeof(tg_tensor *) * (size_t)w->room);
-        w->list = more;
-        w->room = room;
-    }
-    tgi_ref(t);
-    w->list[w->n++] = t;
-    return true;
-}
-
-/* fn(in, n, user), which must give a tensor of its own scope or of the caller's. */
+/* fn(in, n, user), with its node up to date.  NULL after recording an error. */
 static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_guard guard;
@@ -8406,78 +8423,73 @@ static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *
     return NULL;
 }
 
+/* Calls the function of ctx for the one output, and makes a node that saves the inputs given to the function.  The node
+   has an edge to every tensor that the ops in the function met, not only to those inputs: a weight that the function
+   finds by itself is known from the capture list alone. */
+static bool tgi_checkpoint_run(tgi_thread *S, tg_ctx *ctx)
+{
+    tgi_capture_list captures = {NULL, 0, 0}, *outer = S->captures;
+    S->captures = &captures;
+    ctx->out[0] = tgi_checkpoint_call(S, ctx->function, ctx->in, ctx->n_in, ctx->user);
+    bool ok = ctx->out[0] && tgi_own_outputs(S, ctx); /* captures a result that is an input or from outside, too */
+    S->captures = outer;
+    ctx->forward = true;
+    for (int i = 0; ok && i < ctx->n_in; ++i) ok = tg_save(ctx, ctx->in[i]) == TG_OK;
+    ctx->forward = false;
+    if (ok && captures.n) {
+        ctx->in = captures.list, ctx->n_in = captures.n;
+        ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
+        for (int i = 0; ok && outer && i < captures.n; ++i) ok = tgi_capture(S, captures.list[i]);
+    }
+    tgi_unref_all(S, captures.list, captures.n);
+    tgi_free(S, captures.list, sizeof(tg_tensor *) * (size_t)captures.room);
+    return ok;
+}
+
+/* fn(in, n, user) in a scope of its own, for a checkpoint where nothing is recorded: no node needs the inputs. */
+static tg_tensor *tgi_checkpoint_plain(tgi_thread *S, tg_function fn, tg_tensor *const *in, int n, void *user)
+{
+    const tg_rng rng = S->rng;
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!scope) return NULL;
+    tg_tensor *y = tgi_checkpoint_call(S, fn, in, n, user);
+    if (y) tg_keep(y);
+    else S->rng = rng;
+    tgi_frame_close(S, scope);
+    return y;
+}
+
 tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_thread *S = tgi_self();
-    struct tgi_capture_list watch = {NULL, 0, 0}, *outer = S->captures;
-    tg_tensor *y = NULL;
-    uint64_t scope;
-    tg_rng rng = S->rng;
-    if (!fn) return tgi_null_argument(S, "checkpoint", "fn"), y;
-    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n), y;
+    if (!fn) return tgi_no_tensor(tgi_null_argument(S, "checkpoint", "fn"));
+    if (n < 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n));
     if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
-    if (S->grad_off) { /* nothing to save */
-        scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-        if (!scope) return NULL;
-        y = tgi_checkpoint_call(S, fn, in, n, user);
-        if (y) tg_keep(y);
-        else S->rng = rng;
-        tgi_frame_close(S, scope);
-        return y;
-    }
-    tg_ctx *ctx = tgi_ctx_new(S, "checkpoint");
-    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
-    if (!scope) {
-        if (ctx) tgi_ctx_free(S, ctx);
-        return NULL;
-    }
+    if (S->grad_off) return tgi_checkpoint_plain(S, fn, in, n, user);
+    tg_tensor *y = NULL;
+    tg_ctx *ctx = tgi_unrecorded_begin(S, "checkpoint", user, in, n, &y, 1);
+    if (!ctx) return NULL;
     ctx->function = fn;
-    ctx->user = user;
-    ctx->rng = S->rng;
-    S->captures = &watch;
-    S->grad_off = true;
-    ctx->scope = scope;
-    tgi_ref_all(in, n);
-    y = tgi_checkpoint_call(S, fn, in, n, user);
-    ctx->in = in, ctx->n_in = n;
-    ctx->out = &y, ctx->n_out = 1;
-    ctx->forward = true;
-    bool ok = y && tgi_own_outputs(S, ctx); /* notes a result that is an input, or fn's own */
-    S->captures = outer;
-    for (int i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
-    ctx->forward = false;
-    tgi_unref_all(S, in, n);
-    if (ok && watch.n) { /* its inputs are all that it met, not only those it was given */
-        ctx->in = watch.list, ctx->n_in = watch.n;
-        ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
-        for (int i = 0; ok && outer && i < watch.n; ++i) ok = tgi_capture_note(S, watch.list[i]);
-    }
-    if (ok) tg_keep(y);
-    else S->rng = rng;
-    if (!ctx->node) tgi_ctx_free(S, ctx);
-    tgi_unref_all(S, watch.list, watch.n);
-    tgi_free(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
-    tgi_frame_close(S, scope);
-    return ok ? y : NULL;
+    tgi_unrecorded_end(ctx, tgi_checkpoint_run(S, ctx), in, n);
+    return y;
 }
 
-/* The function again, with the random numbers it had, now recorded: its nodes are the newest, so the run goes on in
-   them. */
+/* Calls the function again, with the random numbers that it had, recorded, and sends g to its result: the nodes that it
+   has made are the newest, so the run goes on in them.  See (10). */
 static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 {
     tgi_thread *S = step->S;
-    tg_ctx *ctx = step->node->ctx;
+    const tg_ctx *ctx = step->node->ctx;
+    const int n = step->node->saves;
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)n;
     tg_tensor *few[TGI_STEP_RESULTS], **in = few;
-    int n = step->node->saves;
-    size_t bytes = sizeof(tg_tensor *) * (size_t)n;
-    bool was_off = S->grad_off;
-    tg_rng rng = S->rng;
-    tgi_edge e;
     if (n > TGI_STEP_RESULTS) {
         in = (tg_tensor **)tgi_alloc(S, bytes);
         if (!in) return tgi_no_memory(S, "checkpoint", bytes);
     }
     for (int i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
+    const bool was_off = S->grad_off;
+    const tg_rng rng = S->rng;
     S->rng = ctx->rng;
     S->grad_off = false;
     tg_tensor *y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
@@ -8490,38 +8502,46 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
                         tgi_shape_text(y).text, tgi_shape_text(g).text);
     }
     if (!(y->flags & TGI_REQUIRES_GRAD)) return true;
-    e.node = y->node;
-    e.leaf = y->node ? NULL : y;
-    e.output = y->output;
+    const tgi_edge e = tgi_edge_to(y);
     return tgi_send_grad(step->run, &e, g);
 }
 
 /* ======== @@CALL ================================================================================================== */
 
-/* ---- recording: begin, outputs, a kernel, finish ---- */
+/* ---- the call of an op ----
+
+   A public function that is an op consists of these steps; if one fails, the function returns NULL, and nothing has
+   changed:
+       tgi_op_begin     checks the inputs: usable, their nodes up to date, all on one device
+       tgi_output       makes an output; and the function runs a kernel of the backend
+       tgi_op_end       makes the node, if the call is recorded, and returns the output
+   An op that writes its first input calls tgi_op_begin_in_place and tgi_op_end_in_place in place of the last two. */
 
 typedef struct {
     tgi_thread *S;
     const tgi_op *op;
-    const char *name; /* of the function that was called, for messages */
-    const tgi_backend *backend; /* where the inputs live: where the op runs */
-    int index;
-    bool records; /* an input requires grad, and grad mode is on */
-    bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
+    const char *name;           /* of the public function that was called, for messages */
+    const tgi_backend *backend; /* where the inputs are and the op runs */
+    int index;                  /* of the device */
+    bool records;               /* an input requires grad, and grad mode is on */
+    bool mixed;                 /* tgi_op_begin of an elementwise op failed because the inputs are on several devices */
     int nin, nout;
-    tg_tensor *const *in;
-    tg_tensor *in_storage[3], **out, *out_storage[2]; /* out is made, or the user's list */
+    tg_tensor *const *in; /* [nin]: in_storage, or a list of the user's */
+    tg_tensor **out;      /* [nout]: out_storage, or a list of the user's */
+    tg_tensor *in_storage[3], *out_storage[2];
     bool has_params;
-    tgi_op_params params;
-    int64_t numbers[TGI_NUMBERS]; /* room for params.list */
-    tgi_view_info *view;
+    tgi_op_params params;         /* for the rule, if has_params */
+    int64_t numbers[TGI_NUMBERS]; /* memory for params.list */
+    tgi_view_info *view;          /* for the node, or NULL */
     /* in place */
-    tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
-    tgi_node *node, *view_node;
-    tgi_view_info target_view;
+    tg_tensor *target;         /* what is written: in[0] */
+    tg_tensor *before;         /* a copy of its values before, if the rule needs them */
+    tgi_node *node;            /* made before the kernel runs, when it can still fail without harm */
+    tgi_node *view_node;       /* of the target, if that is a view */
+    tgi_view_info target_view; /* then: where it lies in its base */
 } tgi_call;
 
-/* "weight 'fc1.weight'" */
+/* Argument i with the name of the tensor, if it has one: "weight 'fc1.weight'". */
 static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
 {
     tgi_text name = tgi_argument_name(arguments, i, nin);
@@ -8530,9 +8550,9 @@ static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const 
     return name;
 }
 
-/* How much an input should stay where it is: what is written in place must; a weight had better, since it would have
-   to travel again at every step; else what is on a GPU. */
-static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
+/* How much better it is that an input stays where it is and the other moves.  3: it is written in place, so it must
+   stay.  2: it is a weight, which would move again at every step.  1: it is on a GPU. */
+static int tgi_stay_rank(const char *argument, const tg_tensor *t, bool written)
 {
     const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
                         (!t->node && (t->flags & TGI_REQUIRES_GRAD));
@@ -8543,8 +8563,8 @@ static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
 static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
 {
     const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
-    const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
-                         tgi_stays(name[0].text, in[i], in_place && i == 0);
+    const bool k_moves = tgi_stay_rank(name[1].text, in[k], in_place && k == 0) <
+                         tgi_stay_rank(name[0].text, in[i], in_place && i == 0);
     const tg_device device = tgi_device_of(in[k_moves ? i : k]);
     tgi_text hint, to;
     if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
@@ -8554,7 +8574,7 @@ static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *co
     return hint;
 }
 
-/* Input i is not where input k is: PyTorch's sentence, with what to do. */
+/* Raises the error that input i is not where input k is: PyTorch's sentence, and what to do. */
 static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
                              int nin, bool in_place)
 {
@@ -8565,8 +8585,8 @@ static bool tgi_other_device(tgi_thread *S, const char *op, const char *argument
                     tg_device_str(tgi_device_of(in[k])), tgi_move_hint(arguments, i, k, in, nin, in_place).text);
 }
 
-/* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
-   one place. */
+/* Whether all inputs that are not NULL are in one place.  For composites: the ops that they are made of would speak of
+   tensors that the caller does not know. */
 static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
 {
     int first = -1;
@@ -8578,7 +8598,7 @@ static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments,
     return true;
 }
 
-/* The same for up to four tensors, of which the first `required` must not be NULL; and that each can be used. */
+/* The same for up to four tensors, and whether each can be used; the first `required` must not be NULL. */
 static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
                          tg_tensor *b, tg_tensor *c, tg_tensor *d)
 {
@@ -8587,7 +8607,8 @@ static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, i
     return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
 }
 
-/* A call of an op by a public function of that name. */
+/* Begins a call of an op by the public function `name` (NULL: the op's own name).  False after recording an error, and
+   for an elementwise op whose inputs are on several devices: c->mixed, no error yet. */
 static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
 {
     tgi_thread *S = tgi_self();
@@ -8614,11 +8635,11 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
         if (!TGI_LIKELY(!t->storage->pending) && !tgi_wait_pending(S, t->storage, false)) return false;
         if (t->flags & TGI_REQUIRES_GRAD) {
             if (!S->grad_off) c->records = true;
-            if (S->captures && !tgi_capture_note(S, t)) return false;
+            if (S->captures && !tgi_capture(S, t)) return false;
         }
         if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
     }
-    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices sees to it */
+    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices moves a 0-dim one, or raises the error */
     if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
@@ -8653,7 +8674,7 @@ static bool tgi_op_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_te
     return tgi_op_begin(c, op, c->in_storage, 3);
 }
 
-/* One more output: a new tensor where the inputs live. */
+/* Adds an output: a new tensor where the inputs are.  NULL after recording an error. */
 static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
 {
     tg_tensor *y = tgi_new(c->S, c->name, ndim, dims, dtype, c->backend, c->index);
@@ -8668,7 +8689,7 @@ static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtyp
 
 static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
 
-/* Whether input i is saved for the rule. */
+/* Whether input i is saved for the rule; the row of the op says of the first three when. */
 static bool tgi_saves_input(const tgi_call *c, int i)
 {
     int needs = c->op->needs;
@@ -8677,6 +8698,8 @@ static bool tgi_saves_input(const tgi_call *c, int i)
            (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
 }
 
+/* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is a
+   view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW). */
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
 {
     int saves = (c->op->needs & TGI_NEEDS_Y) != 0;
@@ -8725,7 +8748,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
 
 /* ---- in place ---- */
 
-/* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
+/* Whether this call may write t: the rules of PyTorch's check_inplace. */
 static bool tgi_may_write(tgi_call *c, tg_tensor *t)
 {
     tgi_thread *S = c->S;
@@ -8763,61 +8786,70 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
     return true;
 }
 
-/* After tgi_op_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
-static bool tgi_op_begin_in_place(tgi_call *c)
+/* Drops what tgi_op_begin_in_place has made, after an error. */
+static void tgi_op_abandon_in_place(tgi_call *c)
+{
+    if (c->node) tgi_node_unref(c->S, c->node);
+    if (c->view_node) tgi_node_unref(c->S, c->view_node);
+    tgi_unref(c->S, c->before);
+    c->node = c->view_node = NULL;
+    c->before = NULL;
+}
+
+/* Makes what a recorded write needs: nodes for the target (6) and, if that is a view, for its base, and a copy of the
+   values before. */
+static bool tgi_op_prepare_write(tgi_call *c)
 {
     tgi_thread *S = c->S;
-    tg_tensor *t = c->in[0];
-    if (!tgi_may_write(c, t)) return false;
-    if (!tgi_wait_ready(S, t, true)) return false;
-    c->target = t;
-    if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
+    tg_tensor *t = c->target;
     if (t->base) {
         tgi_view_info_of(&c->target_view, t->base, t);
         c->view_node = tgi_view_node_new(S, t, &c->target_view);
         if (!c->view_node) return false;
     }
     c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
-    if (c->node && tgi_saves_input(c, 0)) {
-        c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
-        if (c->before && !tgi_copy_elements(S, c->before, t)) {
-            tgi_unref(S, c->before);
-            c->before = NULL;
-        }
-    }
-    if (c->node && (c->before || !tgi_saves_input(c, 0))) return true;
-    if (c->node) tgi_node_unref(S, c->node);
-    if (c->view_node) tgi_node_unref(S, c->view_node);
-    c->node = c->view_node = NULL;
+    if (!c->node) return false;
+    if (!tgi_saves_input(c, 0)) return true;
+    c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
+    return c->before && tgi_copy_elements(S, c->before, t);
+}
+
+/* After tgi_op_begin: the call writes input 0.  Does everything that can fail before a byte is written. */
+static bool tgi_op_begin_in_place(tgi_call *c)
+{
+    tg_tensor *t = c->in[0];
+    if (!tgi_may_write(c, t) || !tgi_wait_ready(c->S, t, true)) return false;
+    c->target = t;
+    if (!c->records || !tgi_dtypes[t->dtype].floating || tgi_op_prepare_write(c)) return true;
+    tgi_op_abandon_in_place(c);
     return false;
 }
 
-/* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
+/* After the kernel: counts the write (5) and gives target and base their new nodes (6, 7).  Returns the target; NULL if
+   the kernel failed (not ok). */
 static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
-    tg_tensor *t = c->target, *base = t->base ? t->base : t;
-    tgi_node *n = c->node;
-    uint32_t before = t->storage->version;
     if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
-        if (n) tgi_node_unref(S, n);
-        if (c->view_node) tgi_node_unref(S, c->view_node);
-        tgi_unref(S, c->before);
+        tgi_op_abandon_in_place(c);
         return NULL;
     }
+    tg_tensor *t = c->target, *base = t->base ? t->base : t;
+    tgi_node *n = c->node;
+    const uint32_t before = t->storage->version;
     tgi_bump_version(S, t->storage, c->name);
     if (!n) return t;
     if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], tgi_edge_to(base));
-    for (int i = 1; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(c->in[i]));
-    }
     if (c->before) {
         tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
         tgi_unref(S, c->before);
     }
-    for (int i = 1; i < c->nin; ++i) { /* of an input that t's write has overwritten, the version before: (5) */
+    for (int i = 1; i < c->nin; ++i) {
         tg_tensor *x = c->in[i];
-        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
+        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
+        if (!tgi_saves_input(c, i)) continue;
+        /* one in the same storage has just been overwritten: the version before lets backward say so (5) */
+        tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
     }
     if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
     tgi_node_link(S, n);
@@ -8874,8 +8906,9 @@ static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
     return y;
 }
 
-/* ---- what a rule reads and gives ---- */
+/* ---- what a rule reads and returns ---- */
 
+/* The saved tensor that is input `which`, or output -1 - which; NULL if that was not saved. */
 static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
     for (int i = 0; i < step->node->saves; ++i) {
@@ -8884,7 +8917,7 @@ static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
     return NULL;
 }
 
-/* A rule's result for input i; false when it could not be computed. */
+/* Sets the gradient of input i; false if that is NULL, because it could not be computed. */
 static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 {
     step->result[i] = g;
@@ -8901,30 +8934,31 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
 
 /* ======== @@MOVE ================================================================================================== */
 
-/* ---- moves ---- */
-
-/* Strides for a copy of t: t's own if it is dense, else dense ones in the order of t's.  torch.preserve_format */
+/* Sets the strides of y, a copy of t: t's own if t is dense, else dense ones in the order of t's.
+   torch.preserve_format */
 static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
 {
-    int order[TG_MAX_DIMS], k;
-    int64_t stride = 1;
+    int order[TG_MAX_DIMS]; /* the dims, outermost first; one with stride 0 (expanded) stays where it is */
     if (tgi_is_contiguous(t)) return;
-    for (int i = 0; i < t->ndim; ++i) { /* outermost first; dims without a stride stay where they are */
-        for (k = i; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k)
+    for (int i = 0; i < t->ndim; ++i) {
+        int k = i;
+        for (; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k)
             order[k] = order[k - 1];
         order[k] = i;
     }
+    int64_t stride = 1;
     for (int i = t->ndim - 1; i >= 0; --i) {
         y->stride[order[i]] = stride;
         stride *= t->dim[order[i]] ? t->dim[order[i]] : 1;
     }
 }
 
-/* The bytes of dense x to y, laid out alike, of the same dtype, on another device. */
+/* Copies the bytes of x to y on another device, and waits for the end.  Both are dense, with the same strides and
+   dtype.  False after recording an error. */
 static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     const tgi_backend *to = y->storage->backend, *from = x->storage->backend;
-    size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
+    const size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
     if (bytes == 0) return true;
     void *target = tgi_bytes_at(S, y, 0, true);
     void *source = tgi_bytes_at(S, x, 0, false);
@@ -8935,19 +8969,20 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
         tgi_count_moved(S, y->storage, x->storage, bytes);
         return to->peer_copy(S, y->storage->index, target, x->storage->index, source, bytes);
     }
-    void *host = tgi_alloc(S, bytes);
+    void *host = tgi_alloc(S, bytes); /* between devices of two kinds, by way of the host */
     if (!host) return tgi_no_memory(S, "to", bytes);
-    bool ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
+    const bool ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
     tgi_free(S, host, bytes);
     return ok;
 }
 
-/* The same between page-locked memory and a device, by its copy stream: both sides remember that it is under way. */
+/* Begins the same copy between page-locked memory and a device, on the device's copy stream.  Both storages get a
+   pending event, for which their next use waits. */
 static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
-    bool up = x->storage->backend->host;
-    tgi_storage *device = up ? y->storage : x->storage;
-    size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
+    const bool up = x->storage->backend->host;
+    const tgi_storage *device = up ? y->storage : x->storage;
+    const size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
     void *to = tgi_bytes_at(S, y, 0, true), *from = tgi_bytes_at(S, x, 0, false);
     if (bytes == 0) return true;
     if (!to || !from) return false;
@@ -8958,42 +8993,45 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
         tgi_add_pending_event(S, "to", x->storage, device->backend, device->index, true, true)) {
         return true;
     }
-    device->backend->device_sync(S, device->index); /* what is not marked must be over before the memory goes */
+    /* without its pending event the copy must be over before the memory is freed */
+    device->backend->device_sync(S, device->index);
     return false;
 }
 
-/* y = x across devices: made dense in y's dtype where x lives, then sent. */
-static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool overtakes)
+/* y = x across devices: x is made dense in y's dtype where it is, then the bytes are copied. */
+static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool non_blocking)
 {
-    tg_tensor *there = x;
+    tg_tensor *dense = x;
     bool ok = true;
     if (x->dtype != y->dtype || !tgi_is_dense(x)) {
-        there = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
-        if (!there) return false;
-        tgi_preserve_strides(there, x);
-        ok = tgi_copy_elements(S, there, x);
+        dense = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
+        if (!dense) return false;
+        tgi_preserve_strides(dense, x);
+        ok = tgi_copy_elements(S, dense, x);
     }
-    ok = ok && (overtakes ? tgi_start_transfer(S, y, there) : tgi_transfer(S, y, there));
-    if (there != x) tgi_unref(S, there);
+    ok = ok && (non_blocking ? tgi_start_transfer(S, y, dense) : tgi_transfer(S, y, dense));
+    if (dense != x) tgi_unref(S, dense);
     return ok;
 }
 
-/* Whether the host need not wait for this move: between page-locked memory as it lies and a device. */
-static bool tgi_may_overtake(const tg_tensor *t, const tgi_backend *to, tg_dtype dtype)
+/* Whether a move of t may go on while the host continues: from a device to the host, whose copy is then page-locked,
+   and from page-locked memory to its device if no byte has to be converted or rearranged first. */
+static bool tgi_may_be_non_blocking(const tg_tensor *t, const tgi_backend *to, tg_dtype dtype)
 {
     if (t->storage->shared || t->storage->backend->host == to->host) return false;
     return to->host || (t->storage->pinned == to && t->dtype == (uint8_t)dtype && tgi_is_dense(t));
 }
 
-/* A copy of t: the op behind every move. */
+/* A copy of t on device `index` of backend `to`: the op behind every move.  pinning: the backend for which the copy is
+   put into page-locked memory, or NULL. */
 static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *to, int index, tg_dtype dtype,
                             const tgi_backend *pinning, bool non_blocking)
 {
     tgi_call c;
-    tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
-    bool same_place = t->storage->backend == to && t->storage->index == index;
     if (!tgi_op_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
-    non_blocking = non_blocking && tgi_may_overtake(t, to, dtype);
+    const bool same_place = t->storage->backend == to && t->storage->index == index;
+    tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
+    non_blocking = non_blocking && tgi_may_be_non_blocking(t, to, dtype);
     if (non_blocking) {
         memory = to->host ? TGI_PINNED : TGI_FOR_COPY_STREAM;
         pinning = t->storage->backend;
@@ -9007,15 +9045,14 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
-/* t, which can be used, on a device and in a dtype. */
+/* t, which can be used, on a device and in a dtype: t itself if nothing would change, unless TG_COPY. */
 static tg_tensor *tgi_to(const char *name, tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, name, &device);
     if (!backend) return NULL;
-    if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, name, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
-    bool same_place = t->storage->backend == backend && t->storage->index == device.index;
+    if (!tgi_dtype_known(dtype)) return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, name, "unknown dtype %d", (int)dtype));
+    const bool same_place = t->storage->backend == backend && t->storage->index == device.index;
     if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
     return tgi_moved(name, t, backend, device.index, dtype, NULL, (flags & TG_NON_BLOCKING) != 0);
 }
@@ -9027,17 +9064,14 @@ tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 
 static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
 {
-    tgi_output_info m = tgi_input_info(step->node, 0);
-    tg_device device;
-    device.type = m.backend->type;
-    device.index = m.index;
-    return tgi_set_input_grad(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
+    const tgi_output_info info = tgi_input_info(step->node, 0);
+    return tgi_set_input_grad(step, 0, tg_to_ex(g, tgi_output_device(&info), (tg_dtype)info.dtype, 0));
 }
 
 static tg_tensor *tgi_to_device(const char *name, tg_tensor *t, int type, int index)
 {
-    tg_device device;
     if (!tgi_argument(tgi_self(), name, "t", t)) return NULL;
+    tg_device device;
     device.type = type;
     device.index = index;
     return tgi_to(name, t, device, (tg_dtype)t->dtype, 0);
@@ -9061,37 +9095,38 @@ tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other)
 
 tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
 {
-    tgi_composite c;
     tgi_thread *S = tgi_self();
-    size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
-    int made = 0;
     if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
     if (!tgi_argument_list(S, "to_all", "list", list, n, n)) return tgi_failed(S);
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "to_all")) return tgi_failed(S);
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
     tg_tensor **moved = (tg_tensor **)tgi_alloc(S, bytes);
     if (!moved) tgi_no_memory(S, "to_all", bytes);
-    while (moved && made < n && (moved[made] = tg_to(list[made], device)) != NULL) made++;
-    for (int i = 0; moved && made >= n && i < n; ++i) list[i] = tg_keep(moved[i]);
+    int done = 0;
+    while (moved && done < n && (moved[done] = tg_to(list[done], device)) != NULL) done++;
+    const bool ok = moved && done >= n;
+    for (int i = 0; ok && i < n; ++i) list[i] = tg_keep(moved[i]);
     tgi_free(S, moved, bytes);
     tgi_composite_end(&c, NULL);
-    return moved && made >= n ? TG_OK : tgi_failed(S);
+    return ok ? TG_OK : tgi_failed(S);
 }
 
 tg_tensor *tg_pin_memory(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_device gpu;
     if (!tgi_argument(S, "pin_memory", "t", t)) return NULL;
     if (!t->storage->backend->host) {
-        tgi_fail(S, TG_ERR_DEVICE, "pin_memory", "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
-                 tg_device_str(tgi_device_of(t)));
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DEVICE, "pin_memory",
+                                      "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
+                                      tg_device_str(tgi_device_of(t))));
     }
     if (t->storage->pinned) return t;
+    tg_device gpu;
     gpu.type = TG_DEV_CUDA;
-    gpu.index = -1;
+    gpu.index = -1; /* the current one */
     const tgi_backend *pinning = tgi_backend_for(S, "pin_memory", &gpu);
+    tgi_composite c;
     if (!pinning || !tgi_composite_begin(&c, "pin_memory")) return NULL;
     t = tgi_moved("pin_memory", t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
     return tgi_composite_end(&c, t);
