@@ -8698,8 +8698,8 @@ static bool tgi_saves_input(const tgi_call *c, int i)
            (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
 }
 
-/* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is a
-   view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW). */
+/* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is
+   a view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW). */
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
 {
     int saves = (c->op->needs & TGI_NEEDS_Y) != 0;
