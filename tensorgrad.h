@@ -1170,7 +1170,7 @@ extern "C" {
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
 #define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
-#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* one thread only: nobody else was there */
+#define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
 #endif
 
 enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
@@ -1180,28 +1180,29 @@ typedef struct tgi_thread tgi_thread;
 typedef struct tgi_node tgi_node;
 typedef struct tgi_frame tgi_frame;
 
-/* Tensors of one owner (a scope, a backward step, the unscoped): a circle of links with the head as its sentinel. */
+/* A circular doubly linked list of tensors or nodes; the list itself is a link, too, and stands between last and
+   first. */
 typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
 
-/* What ended a tensor. */
+/* What ended a tensor, for the error message where it is used afterwards. */
 typedef enum {
     TGI_ALIVE,
     TGI_BY_SCOPE,
     TGI_BY_RELEASE,
     TGI_BY_DROP,
-    TGI_BY_GRADIENT, /* it was a gradient: another one took its place, or its tensor ended */
+    TGI_BY_GRADIENT, /* it was a .grad: another gradient replaced it, or the tensor whose .grad it was ended */
     TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
-    TGI_BY_OWNER     /* an optimizer, a graph or a view of it was the last to hold it */
+    TGI_BY_OWNER     /* the last reference was that of an optimizer, a graph or a view of it */
 } tgi_cause;
 
 enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
 
-/* Everything the library knows about a thread.  Fetched once per public call with tgi_self() and passed down. */
+/* The state of one thread.  A public function gets it with tgi_self() and passes it down. */
 struct tgi_thread {
     bool started;
 
-    /* The error record: the first error, and how many.  The program may clear it at any time, so the library decides
-       nothing by it: `raised` counts every error ever raised, and is never reset. */
+    /* The error record: the first error, and how many there were.  The program may clear it at any time, so the library
+       decides by `raised`, which counts all errors ever raised and is never reset. */
     tg_status error;
     int64_t errors;
     char message[TGI_ERROR_TEXT];
@@ -1211,30 +1212,31 @@ struct tgi_thread {
     bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
     char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
 
-    /* Numbers that tensors, graphs and open blocks may carry beyond tg_shutdown are never given out twice. */
+    /* tg_shutdown does not reset these counters: tensors, graphs and open blocks that outlive it carry their numbers,
+       so no number may be used twice. */
     uint64_t id;               /* of this thread */
-    uint64_t serials;          /* the last scope or mode opened */
+    uint64_t serials;          /* the last serial of a scope, mode or list of tensors */
     uint64_t node_count, runs; /* the last node and the last backward run */
     int hooks_ever;            /* the last hook */
     tgi_link nodes;            /* live nodes, oldest first */
 
-    const char *composite;   /* the op on whose behalf others run, for messages; or NULL.  This and all that follows is
-                                reset when the state of a thread begins */
-    bool debug;              /* TG_DEBUG: the memory of an ended tensor is never reused */
-    struct tgi_guard *guard; /* of the innermost callback that runs, or NULL */
+    const char *composite;   /* the op that the user called, where it calls other ops: messages name it.  Or NULL.  This
+                                and all that follows is reset when the state of a thread begins */
+    bool debug;              /* TG_DEBUG: the memory of an ended tensor's handle is never reused */
+    struct tgi_guard *guard; /* of the innermost callback that is running, or NULL */
 
     /* memory: freed blocks by size class */
     void *free_blocks[TGI_CLASSES];
     size_t cache_limit;
-    tg_stats_info stats;    /* live counts of this thread (they may be negative: others' tensors released here) */
-    tg_stats_info reported; /* the part of them that is in the process totals */
-    tg_device_stats on[TGI_PLACES]; /* the same by device: see tgi_on_device */
-    int64_t reported_on[TGI_PLACES]; /* bytes of it that are in the process totals */
+    tg_stats_info stats;    /* live counts of this thread; negative where it released tensors of other threads */
+    tg_stats_info reported; /* the part of stats that the process totals contain */
+    tg_device_stats on[TGI_PLACES]; /* counts by device: see tgi_on_device */
+    int64_t reported_on[TGI_PLACES]; /* the part of their bytes that the process totals contain */
 
     /* modes and defaults */
     bool grad_off, anomaly;
-    bool sync_checks; /* every op waits for its device, and reports what went wrong there */
-    int threads; /* OpenMP; 0: its choice */
+    bool sync_checks; /* every op waits for its device and reports what failed there */
+    int threads; /* for OpenMP; 0: OpenMP's own choice */
     tg_dtype default_dtype;
     tg_device default_device;
     tg_precision precision;
@@ -1247,24 +1249,23 @@ struct tgi_thread {
     bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
     unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
-    /* lifetimes: what ends the tensors that end now, tensors whose last handle went and that wait to give up what they
-       own, and memory for new handles: it serves nothing else, so that an ended one can be told */
-    tgi_cause cause;
-    bool releasing_tensors;
-    tg_tensor *ended_tensors;
-    tgi_link *free_handles;
-    size_t handle_bytes; /* of each of them */
+    /* lifetimes (see the invariants at the top of TENSOR) */
+    tgi_cause cause;          /* what ends a tensor whose refs reach 0 now */
+    bool releasing_tensors;   /* tgi_release_tensors runs, or has to wait */
+    tg_tensor *ended_tensors; /* ended tensors that it has not released yet, linked by next_ended */
+    tgi_link *free_handles;   /* memory of freed handles, linked by next; new handles alone reuse it */
+    size_t handle_bytes;      /* the size of each */
 
-    /* tape: the worklist of dying nodes, and how many hooks are running within each other */
-    tgi_node *ended_nodes;
+    /* tape */
+    tgi_node *ended_nodes; /* nodes that are to be freed */
     bool releasing_nodes;
-    int hooking;
-    struct tgi_capture_list *captures; /* a checkpoint's forward, noting the tensors it depends on */
+    int hooking; /* how many hooks run, one inside the other */
+    struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
 };
 
 static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
 
-/* The process: allocator, error handler, threads that hold state, totals. */
+/* The state of the process: allocator, error handler, threads that hold state, totals. */
 static tg_allocator tgi_allocator;
 static struct {
     int lock; /* 1 while a thread reads or changes the rest */
@@ -1277,7 +1278,7 @@ static TGI_ALIGN_8 uint64_t tgi_threads_ever;
 static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
 static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
 
-/* Whether ended tensors are kept apart for good, so that every use of one is found. */
+/* Whether TG_DEBUG is set: then the handle of an ended tensor is never reused, and every use of one is an error. */
 static bool tgi_debug_requested(void)
 {
 #ifdef TG_DEBUG
@@ -1292,7 +1293,7 @@ static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
-    if (!S->id) { /* the first time; what the user retained over a tg_shutdown still belongs to this thread */
+    if (!S->id) { /* a thread keeps its id after tg_shutdown: tensors that the user retained still belong to it */
         S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
         S->nodes.prev = S->nodes.next = &S->nodes;
     }
@@ -1331,7 +1332,7 @@ const char *tg_build_info(void)
 
 /* ---- errors ---- */
 
-/* The default handler: an error in a loop is printed once. */
+/* The default handler.  It does not print the same message twice in a row: an error in a loop would fill the screen. */
 static void tgi_print_error(const char *message)
 {
     tgi_thread *S = &tgi_this_thread;
@@ -1347,7 +1348,8 @@ void tg_abort_on_error(tg_status code, const char *message, void *user)
     TG_ABORT();
 }
 
-/* Handler and user are one pair: threads that raise errors never see half of a change. */
+/* The lock makes one change of both: another thread that raises an error never sees the new handler with the old
+   user. */
 void tg_set_error_handler(tg_error_handler handler, void *user)
 {
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
@@ -1357,44 +1359,46 @@ void tg_set_error_handler(tg_error_handler handler, void *user)
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
 }
 
-/* While a callback of the user's runs, it cannot end what was there before it; on its return the guard tells whether it
-   has left everything as it must.  See "guards" in TENSOR. */
+/* What the library notes before it calls a function of the user's, to restore and check it afterwards.  The invariants
+   stand at "guards" in TENSOR. */
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
     const char *what;       /* "the hook", for messages */
-    const char *composite;  /* what messages spoke of before */
-    tgi_frame *frame;       /* the innermost frame then */
-    uint64_t frame_limit;   /* the last serial given out then: frames up to it cannot be closed */
-    uint64_t raised;        /* errors raised until then */
-    bool grad_off, misused;
-    /* of a callback in the middle of other work: the tensors that it makes, and what new tensors joined before */
+    const char *composite;  /* S->composite before the call, as all the following */
+    tgi_frame *frame;
+    uint64_t frame_limit;   /* S->serials: the callback cannot close frames up to this serial */
+    uint64_t raised;
+    bool grad_off;
+    bool misused;           /* the callback tried to end a scope that was open before it, or its thread */
+    /* of a callback that interrupts other work (see tgi_guard_open_interrupt): its tensors, and the state before */
     bool interrupts, releasing_tensors;
     tgi_link made, *scope;
     uint64_t scope_serial;
 } tgi_guard;
+
+/* Errors call the user's handler, so they need guards; but guards need scopes and lifetimes, which stand in TENSOR, a
+   higher layer.  This is the one call from here to there. */
 static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
 static const struct {
     void (*open_interrupt)(tgi_guard *g, tgi_thread *S, const char *what);
     bool (*close)(tgi_guard *g);
-} tgi_guards = {tgi_guard_open_interrupt, tgi_guard_close}; /* what errors know of scopes and lifetimes */
+} tgi_guards = {tgi_guard_open_interrupt, tgi_guard_close};
 
-/* Hands an error or a warning to the handler.  It may do what it likes: clear the record, open scopes, raise errors. */
+/* Passes an error or a warning to the handler, which may call any function: clear the record, open scopes, raise
+   errors. */
 static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 {
-    tg_error_handler call;
-    void *user;
-    bool set;
-    tgi_guard guard;
     if (S->in_handler) return;
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
-    set = tgi_handler.set;
-    call = tgi_handler.call;
-    user = tgi_handler.user;
+    const bool set = tgi_handler.set;
+    const tg_error_handler call = tgi_handler.call;
+    void *const user = tgi_handler.user;
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
     if (!set) tgi_print_error(text);
     if (!set || !call) return;
+    tgi_guard guard;
     S->in_handler = true;
     tgi_guards.open_interrupt(&guard, S, "the error handler");
     call(code, text, user);
@@ -1402,18 +1406,18 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     S->in_handler = false;
 }
 
-/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return
-   tgi_fail(...)`. The first error of the thread is kept. */
+/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
+   `return tgi_fail(...);`.  The record keeps the thread's first error. */
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
-    char text[TGI_ERROR_TEXT], *hint;
+    char text[TGI_ERROR_TEXT];
+    const int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_list args;
-    int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_start(args, format);
     vsnprintf(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
-    hint = strchr(text, '\n');
+    char *hint = strchr(text, '\n');
     if (hint && strlen(text) + 9 < sizeof text) {
         memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
         memcpy(hint + 1, "  hint: ", 8);
@@ -1435,7 +1439,7 @@ static inline tg_tensor *tgi_no_tensor(bool failed)
     return NULL;
 }
 
-/* Raises an error of an op that is over: another may be running now. */
+/* Raises an error of an op that has ended, so that S->composite is not the op that failed. */
 static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
 {
     const char *running = S->composite;
@@ -1445,10 +1449,10 @@ static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char 
     return false;
 }
 
-/* Tells the handler something that is no error. */
+/* Passes a warning to the handler: its code is TG_OK, and nothing is recorded. */
 static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
 
-/* These begin no state: a thread may ask after it has ended its own. */
+/* These do not begin the state of a thread, so they can be called after tg_thread_end. */
 bool tg_ok(void) { return tgi_this_thread.errors == 0; }
 const char *tg_error_message(void) { return tgi_this_thread.message; }
 tg_status tg_error_code(void) { return tgi_this_thread.error; }
@@ -1463,29 +1467,32 @@ void tg_clear_error(void)
     if (!S->in_handler) S->cleared = S->raised;
 }
 
-/* What a status-returning function says after a failure below it: the pending error's code, or the last one's if a
-   handler has cleared the record. */
+/* The status that a function returns after an error in what it called: that of the record, or of the last error if the
+   error handler has cleared the record. */
 static tg_status tgi_failed(const tgi_thread *S)
 {
     const tg_status code = S->error ? S->error : S->last_error;
     return code ? code : TG_ERR_ARGUMENT;
 }
 
-/* Whether an error was raised since `raised` was so, other than one that the program has forgiven by clearing the
-   record.  What the error handler clears is not forgiven. */
+/* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
+   Clearing it in the error handler does not count. */
 static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 {
     return S->raised > (raised > S->cleared ? raised : S->cleared);
 }
 
+/* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
+   the call that failed, so no other error is raised. */
 static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
-    if (S->errors) return false; /* it passes through */
+    if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
 }
 
-/* ---- numbers: the macros of math.h narrow on some systems ---- */
+/* ---- numbers ---- */
 
+/* In place of the macros of math.h, which convert a double to float on some systems. */
 static bool tgi_is_nan(double x) { return x != x; }
 static bool tgi_is_finite(double x) { return x - x == 0; }
 static bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
@@ -1530,7 +1537,7 @@ static void *tgi_raw_alloc(tgi_thread *S, size_t bytes)
     return tgi_allocator.alloc ? tgi_allocator.alloc(bytes, tgi_allocator.user) : malloc(bytes);
 }
 
-/* Gives cached blocks back until at most `keep` bytes are cached. */
+/* Returns cached blocks to the allocator until at most `keep` bytes are cached. */
 static void tgi_trim(tgi_thread *S, size_t keep)
 {
     for (int k = TGI_CLASSES - 1; k >= 0 && (size_t)S->stats.cached_bytes > keep; --k) {
@@ -1544,7 +1551,8 @@ static void tgi_trim(tgi_thread *S, size_t keep)
     }
 }
 
-/* The same for the memory of handles, which hold no data: only where the program asks for it, or the thread ends. */
+/* The same for the memory of handles.  Only for tg_set_cache_limit and the end of a thread: as long as that memory is
+   kept, using a tensor that has ended is an error and not undefined behaviour. */
 static void tgi_trim_handles(tgi_thread *S, size_t keep)
 {
     while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
@@ -1555,7 +1563,7 @@ static void tgi_trim_handles(tgi_thread *S, size_t keep)
     }
 }
 
-/* Memory from the allocator; when it has none, perhaps what is cached is enough. */
+/* Memory from the allocator.  If it has none, all cached blocks are returned to it before a second attempt. */
 static void *tgi_alloc_or_trim(tgi_thread *S, size_t bytes)
 {
     void *block = tgi_raw_alloc(S, bytes);
@@ -1573,11 +1581,10 @@ static bool tgi_may_cache(const tgi_thread *S, size_t bytes)
 static void *tgi_alloc(tgi_thread *S, size_t bytes)
 {
     size_t rounded = 0;
-    int k = tgi_size_class(bytes, &rounded);
-    void *block;
+    const int k = tgi_size_class(bytes, &rounded);
     if (k < 0 || k >= TGI_CLASSES) return NULL;
     if (S->free_blocks[k]) {
-        block = S->free_blocks[k];
+        void *block = S->free_blocks[k];
         S->free_blocks[k] = *(void **)block;
         S->stats.cached_bytes -= (int64_t)rounded;
         return block;
@@ -1585,13 +1592,12 @@ static void *tgi_alloc(tgi_thread *S, size_t bytes)
     return tgi_alloc_or_trim(S, rounded);
 }
 
-/* Gives back what tgi_alloc gave for this many bytes. */
+/* Frees a block that tgi_alloc returned for this many bytes; NULL is allowed. */
 static void tgi_free(tgi_thread *S, void *block, size_t bytes)
 {
-    size_t rounded = 0;
-    int k;
     if (!block) return;
-    k = tgi_size_class(bytes, &rounded);
+    size_t rounded = 0;
+    const int k = tgi_size_class(bytes, &rounded);
     if (!tgi_may_cache(S, rounded)) {
         tgi_raw_free(S, block, rounded);
         return;
@@ -1680,8 +1686,8 @@ static tgi_size_text tgi_text_of_size(double bytes)
     return size;
 }
 
-/* Records that a device has no memory for this many bytes (more than a size_t holds, perhaps); `cached` is what it
-   keeps for reuse, and what is in use are the tensors of the whole process. */
+/* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
+   `cached` bytes are kept for reuse; those in use are counted over all threads. */
 static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
 {
     char device[24] = "cpu";
@@ -1724,7 +1730,7 @@ tg_status tg_set_allocator(const tg_allocator *allocator)
 
 void tg_set_num_threads(int threads)
 {
-#ifdef _OPENMP /* which ends the process when the system has no more threads */
+#ifdef _OPENMP /* the limit is there because OpenMP ends the process when the system can start no more threads */
     const int most = omp_get_num_procs() < 16 ? 64 : 4 * omp_get_num_procs();
     if (threads > most) threads = most;
     if (threads > omp_get_thread_limit()) threads = omp_get_thread_limit();
@@ -1732,7 +1738,8 @@ void tg_set_num_threads(int threads)
     tgi_self()->threads = threads > 0 ? threads : 0;
 }
 
-/* Threads for a loop of this much work (elements or multiply-adds): one below the cost of waking others. */
+/* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
+   longer than the loop. */
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
@@ -1763,8 +1770,8 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 
 /* ---- conversions, the same on every device ---- */
 
-/* What kernels need on every device; the CUDA companion has its own words for it: __device__, and a product and a sum
-   that are never contracted, for the same bits everywhere. */
+/* Every device uses these functions.  tensorgrad_cuda.cu defines both macros itself: as __device__ functions, and as a
+   product and a sum that the compiler may not contract, so that results have the same bits everywhere. */
 #ifndef TGI_INLINE
 #define TGI_INLINE static inline
 #define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
@@ -1814,8 +1821,9 @@ TGI_INLINE uint16_t tgi_f32_to_f16(float x)
     return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
 }
 
-/* A float on the way to f16 or bf16 that must not be rounded twice: cut off, with the last bit set if anything was lost
-   ("round to odd"), so that the second rounding sees on which side of a tie the number lies. */
+/* A double as the float from which f16 or bf16 is made.  To round twice would be wrong, so the float is cut off, and
+   its last bit is set if anything was lost ("round to odd"): the second rounding then sees on which side of a tie the
+   number lies. */
 TGI_INLINE float tgi_f64_to_odd_f32(double x)
 {
     const float f = (float)x;
@@ -1833,7 +1841,7 @@ TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
     return x < 0 ? -f : f;
 }
 
-/* Saturating, NaN to 0. */
+/* Doubles to integers: numbers out of range become the nearest one in range, and NaN becomes 0. */
 TGI_INLINE int64_t tgi_f64_to_i64(double x)
 {
     if (x != x) return 0;
@@ -1853,8 +1861,8 @@ TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64
 TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* base^exponent by squaring; of a negative exponent what is left of 1 / base^-exponent: 0, or 1 or -1 for those
-   bases. */
+/* base^exponent by squaring.  With a negative exponent it is 1 / base^-exponent without its fraction: 0, but 1 or -1
+   for the bases 1 and -1. */
 TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 {
     int64_t y = 1;
@@ -1865,8 +1873,8 @@ TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
     return y;
 }
 
-/* Element types, in the order of tg_dtype: how one is stored, its value from what is stored as x, that value as an
-   int64_t, and how it is stored from an x that is a float, a double or an int64_t. */
+/* OP(name, stored type, value, value as int64_t, from float, from double, from int64_t), in the order of tg_dtype.  In
+   the two value columns x is the stored element; in the last three, which make a stored element, x is the number. */
 #define TGI_ELEMENTS(OP)                                                                                   \
     OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
     OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
@@ -1895,7 +1903,7 @@ tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
     if (tgi_dtypes[a].category != tgi_dtypes[b].category)
         return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
-    return TG_F32; /* bf16 with f16: neither holds the other */
+    return TG_F32; /* bf16 with f16: neither can represent all numbers of the other */
 }
 
 tg_status tg_set_default_dtype(tg_dtype dtype)
@@ -1935,8 +1943,8 @@ typedef enum {
     TGI_BERNOULLI /* 1 with probability lo */
 } tgi_random;
 
-/* Elements that one counter (128 random bits, four words) makes: four of 32 bits, or two of 64 where the dtype can show
-   more.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
+/* How many elements one counter (128 random bits, four words) makes: four from 32 bits each, or two from 64 bits where
+   32 are not enough.  So element i of a call comes from its word i, or its words 2 i and 2 i + 1. */
 TGI_INLINE int tgi_random_per_counter(tgi_random kind, tg_dtype dtype)
 {
     return kind == TGI_RANDINT || (dtype == TG_F64 && kind != TGI_BERNOULLI) ? 2 : 4;
@@ -1950,7 +1958,7 @@ TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t
 }
 
 /* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
-   numbers: as easy as 1, 2, 3" (2011).  The word at any counter can be had without those before it. */
+   numbers: as easy as 1, 2, 3" (2011).  The words of a counter do not depend on those of other counters. */
 TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
 {
     uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
@@ -1992,10 +2000,7 @@ TGI_INLINE double tgi_random_log(double x)
     return TGI_MUL_ADD((double)e, 0.693147180559945309, 2 * z * (1 + series));
 }
 
-/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
-   241: the percentage points of the normal distribution" (1988), good to 1e-16.  One division of two polynomials of
-   degree 7: in q*q about the middle, in sqrt(-log p) in the tails, so that only exact operations and sqrt are used.
-   */
+/* (a[0] + a[1] r + ... + a[7] r^7) / (1 + b[0] r + ... + b[6] r^7) */
 TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
@@ -2004,6 +2009,10 @@ TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
     return above / TGI_MUL_ADD(below, r, 1);
 }
 
+/* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
+   241: the percentage points of the normal distribution" (1988), good to 1e-16.  A ratio of two polynomials of degree
+   7: of q*q near the middle, of sqrt(-log p) in the tails.  It uses only sums, products, quotients and sqrt, which give
+   the same bits on every machine. */
 TGI_INLINE double tgi_random_inverse_normal(double p)
 {
     static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
@@ -2039,10 +2048,10 @@ TGI_INLINE uint64_t tgi_random_below(uint64_t range, uint64_t word)
     return (range >> 32) * (word >> 32) + (left >> 32) + (right >> 32);
 }
 
-/* A number from its word (or two).  Fractions have as many bits as the dtype, or rounding would make 1 of the last ones
-   below it; the inverse normal is taken in the middle of a 2^-32 (or 2^-52) cell, for it must never see 0 or 1. */
 TGI_INLINE uint64_t tgi_random_two_words(const uint32_t *word) { return (uint64_t)word[1] << 32 | word[0]; }
 
+/* A number in [0, 1) from one word, or two for f64.  It has only as many bits as the dtype: with more of them, the
+   largest ones would round to 1. */
 TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
 {
     switch (dtype) {
@@ -2053,13 +2062,14 @@ TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
     }
 }
 
+/* A standard normal number.  p is the middle of an interval of 2^-32 (f64: 2^-52), so it is never 0 or 1. */
 TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
 {
     if (dtype != TG_F64) return tgi_random_inverse_normal((*word + 0.5) * (1 / 4294967296.0));
     return tgi_random_inverse_normal(((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0));
 }
 
-/* 1 or 0; as fine as 2^-32 in every dtype. */
+/* 1 with this probability, else 0; in steps of 2^-32 in every dtype. */
 TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 {
     return *word * (1 / 4294967296.0) < probability ? 1 : 0;
@@ -2067,20 +2077,62 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 /* ======== @@TABLE =================================================================================================
 
-   Everything about ops that can be enumerated, once. The rows are expanded below into op numbers, names, kernels
-   (here and in the CUDA companion), backward rules, public functions and tests.
+   The op table: one row per op.  The rows are expanded into op numbers, kernels (here and in tensorgrad_cuda.cu),
+   backward rules, public functions, names for messages, and tests.
 
-   Elementwise ops are rows entirely. Columns: name; kind; y for floats; y for integers; what the gradient needs;
-   its rule in public ops; the rule as text for the step player. In the expressions x (or a, b, c) are the inputs, y
-   the output, s and t the op's numbers, g the incoming gradient. kind: FLOATS computes in floating point (integers
-   become the default dtype), ANY keeps the dtype, TEST makes bool. needs: NOTHING, or a sum of A, B, C (inputs), Y
-   (the output), A_FOR_B (input a, if b wants a gradient), B_FOR_A. */
+   To add an elementwise op:
+     1. its row, in the table below that fits its inputs;
+     2. its declaration in the public part, under @@ELEMENTWISE;
+     3. the declaration of its twin in place, if the row makes one;
+     4. its call and its samples in tests/samples.h, in the two lists that hold its neighbours.
+   To add an op with a kernel of its own, like cumsum:
+     1. its row in TGI_OPS, and 2. its declaration;
+     3. its screen in OPS, in this order: kernel call, public function, rule (tgi_rule_NAME);
+     4. its entry in the backend's table (@@BACKEND), 5. the CPU's kernel (@@CPU), 6. CUDA's (tensorgrad_cuda.cu);
+     7. its call and 8. its samples in tests/samples.h.
+   An op made of other ops (a composite, like tg_layer_norm) has no row: it is a declaration, a function and samples.
 
+   Columns of the elementwise tables, in which x (or a, b, c) are the inputs, y the output, s and t the op's numbers and
+   g the gradient of y:
+     name      the op is TGI_OP_name, its function tg_name
+     kind      FLOATS computes in floating point, where integers become the default dtype; ANY keeps the dtype; TEST
+               makes bool
+     y, y      the output: the expression for floats, the one for integers (not used where the kind is FLOATS)
+     flags     NOTHING, or a sum of the flags below
+     rule      the gradient of each input in public ops; NULL where there is none
+     formula   the same as text, for the step player
+     public    the functions made from the row (see @@ELEMENTWISE): of x and S (a double), S_T (two) or FLAG (a bool),
+               of A and B; with _TWIN also tg_name_, in place.  Unary ops of kind FLOATS and ANY always have a twin
+     arguments the names of the inputs, for messages */
+
+/* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
+#define TGI_FLAGS(FLAG)                                                                                                \
+    /* the rule needs: input a (or x), b, c; output y; the second output */                                            \
+    FLAG(A, 0) FLAG(B, 1) FLAG(C, 2) FLAG(Y, 3) FLAG(Y2, 4)                                                            \
+    /* input a, but only if b requires grad; the reverse; s and t (set for all ops that have them) */                  \
+    FLAG(A_FOR_B, 5) FLAG(B_FOR_A, 6) FLAG(NUMBERS, 7)                                                                 \
+    /* dtypes: bool is an error; bool is computed in i64; integers are an error */                                     \
+    FLAG(NO_BOOL, 8) FLAG(BOOL_TO_I64, 9) FLAG(FLOATS_ONLY, 10)                                                        \
+    /* the last input must be bool, and has no part in the result's dtype */                                           \
+    FLAG(LAST_IS_MASK, 11)                                                                                             \
+    /* numbers of an op on integers are integral, but: s may have a fraction, which makes the result floating, and     \
+       must not be negative; s and t may be infinite; s is written as an element, so the dtype must hold it */         \
+    FLAG(S_EXPONENT, 12) FLAG(S_T_BOUNDS, 13) FLAG(S_ELEMENT, 14)                                                      \
+    /* one 0-dim input on the CPU moves to the device of the others, but: any number of them does; none does */        \
+    FLAG(ANY_CPU_SCALARS, 15) FLAG(NO_CPU_SCALARS, 16)
+
+enum {
+#define TGI_FLAG(name, bit) TGI_FLAG_##name = 1 << bit,
+    TGI_FLAGS(TGI_FLAG) TGI_NO_FLAGS = 0
+#undef TGI_FLAG
+};
+
+/* One input, x. */
 #define TGI_UNARY_OPS(OP)                                                                                              \
-    OP(neg, ANY, -x, tgi_wrap_sub(0, x), NOTHING, tg_neg(g), "-g")                                                     \
+    OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
     OP(abs, ANY, tgi_fabs(x), (x < 0 ? tgi_wrap_sub(0, x) : x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
     OP(sign, ANY, (real)((x > 0) - (x < 0)), (x > 0) - (x < 0), NOTHING, tg_zeros_like(g), "0")                        \
-    OP(square, ANY, x * x, tgi_wrap_mul(x, x), A, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")                         \
+    OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, FLOATS, tgi_exp(x), x, Y, tg_mul(g, y), "g * y")                                                           \
     OP(expm1, FLOATS, tgi_expm1(x), x, Y, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                               \
     OP(log, FLOATS, tgi_log(x), x, A, tg_div(g, x), "g / x")                                                           \
@@ -2116,90 +2168,96 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                  \
     OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)
 
-/* The same with numbers s and t. */
+/* One input, x, and the numbers s and t. */
 #define TGI_SCALAR_OPS(OP)                                                                                             \
-    OP(add_scalar, ANY, x + s, tgi_wrap_add(x, s), NOTHING, g, "g")                                                    \
-    OP(sub_scalar, ANY, x - s, tgi_wrap_sub(x, s), NOTHING, g, "g")                                                    \
-    OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), NOTHING, tg_neg(g), "-g")                                          \
-    OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), NOTHING, tg_mul_scalar(g, s), "g * s")                              \
-    OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s")                                            \
-    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A, tgi_pow_scalar_gradient(g, x, s),                 \
-       "g * s * x^(s-1)")                                                                                              \
-    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x), A,            \
-       tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0")                                                    \
-    OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A,                                                                    \
-       tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope")                          \
+    OP(add_scalar, ANY, x + s, tgi_wrap_add(x, s), BOOL_TO_I64, g, "g", S_TWIN)                                        \
+    OP(sub_scalar, ANY, x - s, tgi_wrap_sub(x, s), BOOL_TO_I64, g, "g", S_TWIN)                                        \
+    OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), BOOL_TO_I64, tg_neg(g), "-g", S)                                   \
+    OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), BOOL_TO_I64, tg_mul_scalar(g, s), "g * s", S_TWIN)                  \
+    OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s", S_TWIN)                                    \
+    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A | BOOL_TO_I64 | S_EXPONENT,                        \
+       tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)", S_TWIN)                                                    \
+    OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x),               \
+       A | BOOL_TO_I64 | S_T_BOUNDS, tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0", S_T_TWIN)            \
+    OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A | FLOATS_ONLY,                                                      \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope", S)                       \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
-       "g * alpha * exp(x) where x <= 0, else g")                                                                      \
-    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A,                                          \
-       tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)")                                                     \
+       "g * alpha * exp(x) where x <= 0, else g", S)                                                                   \
+    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A, tgi_softplus_gradient(g, x, s, t),       \
+       "g * sigmoid(beta * x)", S_T)                                                                                   \
     OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
-       "g * (Phi(x) + x * phi(x))")                                                                                    \
-    OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL)                                                           \
-    OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL)                                                           \
-    OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL)                                                             \
-    OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL)                                                           \
-    OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL)                                                             \
-    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL)
+       "g * (Phi(x) + x * phi(x))", FLAG)                                                                              \
+    OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL, S)                                                        \
+    OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL, S)                                                        \
+    OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL, S)                                                          \
+    OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL, S)                                                        \
+    OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL, S)                                                          \
+    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL, S)
 
-/* Two inputs, a and b; one rule for each. */
+/* Two inputs, a and b, with a rule for each. */
 #define TGI_BINARY_OPS(OP)                                                                                             \
-    OP(add, ANY, a + b, tgi_wrap_add(a, b), NOTHING, g, g, "a: g, b: g")                                               \
-    OP(sub, ANY, a - b, tgi_wrap_sub(a, b), NOTHING, g, tg_neg(g), "a: g, b: -g")                                      \
-    OP(mul, ANY, a * b, tgi_wrap_mul(a, b), A_FOR_B | B_FOR_A, tg_mul(g, b), tg_mul(g, a), "a: g * b, b: g * a")       \
+    OP(add, ANY, a + b, tgi_wrap_add(a, b), NOTHING, g, g, "a: g, b: g", AB_TWIN)                                      \
+    OP(sub, ANY, a - b, tgi_wrap_sub(a, b), NO_BOOL, g, tg_neg(g), "a: g, b: -g", AB_TWIN)                             \
+    OP(mul, ANY, a * b, tgi_wrap_mul(a, b), A_FOR_B | B_FOR_A, tg_mul(g, b), tg_mul(g, a), "a: g * b, b: g * a",       \
+       AB_TWIN)                                                                                                        \
     OP(div, FLOATS, a / b, a, A_FOR_B | B, tg_div(g, b), tg_neg(tg_mul(g, tg_div(tg_div(a, b), b))),                   \
-       "a: g / b, b: -g * a / b^2")                                                                                    \
+       "a: g / b, b: -g * a / b^2", AB_TWIN)                                                                           \
     OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
-       tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)")                                 \
+       tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)", AB_TWIN)                        \
     OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
-       tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal")                                      \
+       tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal", AB)                                  \
     OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
-       tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal")                                     \
+       tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, b, a, b),                                       \
-       tgi_atan2_gradient(g, tg_neg(a), a, b),                                                                         \
-       "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)")                                                              \
-    OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL)                                                              \
-    OP(le, TEST, a <= b, a <= b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(gt, TEST, a > b, a > b, NOTHING, NULL, NULL, NULL)                                                              \
-    OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL)                                                            \
-    OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL)                               \
-    OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL)                                \
-    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL)
+       tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
+    OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL, AB)                                                          \
+    OP(le, TEST, a <= b, a <= b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(gt, TEST, a > b, a > b, NOTHING, NULL, NULL, NULL, AB)                                                          \
+    OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL, AB)                                                        \
+    OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL, AB)                           \
+    OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL, AB)                            \
+    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL, AB)
 
-/* Three inputs: a, b, c.  where takes c as the condition: y = c ? a : b. */
+/* Three inputs: a, b, c.  The condition of where is c. */
 #define TGI_TERNARY_OPS(OP)                                                                                            \
-    OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C, tg_where(c, g, tg_zeros_like(g)),                                \
-       tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not")                                      \
-    OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C,                            \
-       tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)), "a: g * (1-w), b: g * w, w: g * (b-a)")
+    OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C | LAST_IS_MASK | ANY_CPU_SCALARS,                                 \
+       tg_where(c, g, tg_zeros_like(g)), tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not",    \
+       "a,b,cond")                                                                                                     \
+    OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C | FLOATS_ONLY,              \
+       tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)),                                         \
+       "a: g * (1-w), b: g * w, w: g * (b-a)", "a,b,weight")
 
-/* Two inputs and the number s: masked_fill(a, b) = b ? s : a, a mask in b; beta and delta of the losses. */
-#define TGI_MASK_OPS(OP)                                                                                               \
-    OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B, tg_masked_fill(g, b, 0), NULL, "g, 0 where masked")        \
-    OP(binary_cross_entropy, FLOATS,                                                                                   \
-       (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)), a, A | B,                       \
-       tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),                                   \
-       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)")                                                        \
-    OP(binary_cross_entropy_with_logits, FLOATS,                                                                       \
-       ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))), a, A | B,                                  \
-       tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x")                \
-    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),                       \
-       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)")                            \
+/* Two inputs, a and b, and the number s: value, beta or delta. */
+#define TGI_BINARY_SCALAR_OPS(OP)                                                                                      \
+    OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B | LAST_IS_MASK | S_ELEMENT, tg_masked_fill(g, b, 0), NULL,  \
+       "g, 0 where masked", "x,mask")                                                                                  \
+    OP(binary_cross_entropy, FLOATS, (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)),   \
+       a, A | B | NO_CPU_SCALARS, tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),        \
+       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)", "input,target")                                        \
+    OP(binary_cross_entropy_with_logits, FLOATS, ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))),  \
+       a, A | B, tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x",      \
+       "input,target")                                                                                                 \
+    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B | FLOATS_ONLY, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),         \
+       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)", "a,b")                     \
     OP(smooth_l1_loss, FLOATS,                                                                                         \
-       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a, A | B,            \
-       tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                                     \
+       tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a,                   \
+       A | B | FLOATS_ONLY, tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                \
        tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(b, a), s), -1, 1)),                                                     \
-       "a: g * clamp((a - b) / beta, -1, 1), b: minus that")                                                           \
+       "a: g * clamp((a - b) / beta, -1, 1), b: minus that", "a,b")                                                    \
     OP(huber_loss, FLOATS,                                                                                             \
-       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a, A | B,         \
-       tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                             \
-       "a: g * clamp(a - b, -delta, delta), b: minus that")
+       tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a,                \
+       A | B | FLOATS_ONLY, tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),        \
+       "a: g * clamp(a - b, -delta, delta), b: minus that", "a,b")
 
-/* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name, arguments (for messages), needs, rule as
-   text. */
+/* All of these. */
+#define TGI_ELEMENTWISE_OPS(OP)                                                                                        \
+    TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP) TGI_BINARY_OPS(OP) TGI_TERNARY_OPS(OP) TGI_BINARY_SCALAR_OPS(OP)
+
+/* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name; the names of the inputs, for messages;
+   what the rule needs (as above, and Y2: the second output); its formula. */
 #define TGI_OPS(OP)                                                                                                    \
     OP(to, "t", NOTHING, "g moved back")                                                                               \
     OP(copy_, "dst,src", NOTHING, "dst: 0, src: g")                                                                    \
@@ -2235,7 +2293,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     OP(sort, "t", Y2, "g back in the order of t")                                                                      \
     OP(softmax, "t", Y, "y * (g - sum(g * y))")                                                                        \
     OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
-    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                           \
+    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
     OP(gather, "t,index", B, "g added at index to zeros")                                                              \
     OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
@@ -2246,10 +2304,11 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     OP(checkpoint, "inputs", NOTHING, "runs the function again, then through it")                                      \
     OP(custom, "inputs", NOTHING, "your backward")
 
-/* Ops that are never recorded: only names, for messages. */
+/* Ops that are never recorded: name and names of the inputs, for messages. */
 #define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
 
-/* What waits for a device, because it has to see a value that is there. */
+/* Public functions that wait for a device, because they read a value from it: see tg_op_waits.  Most are not in the
+   table of ops. */
 #define TGI_WAITING(OP)                                                                                                \
     OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
     OP(index_put_) OP(masked_select) OP(one_hot) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like) OP(cpu) OP(to_all)  \
@@ -2257,16 +2316,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
-    /* the bounds of a table take no numbers of their own: they are those of its neighbours */
-    TGI_UNARY_OPS(TGI_ENUM) TGI_SCALAR_OPS_NEXT,
-    TGI_SCALAR_OPS_BEGIN = TGI_SCALAR_OPS_NEXT - 1,
-    TGI_SCALAR_OPS(TGI_ENUM) TGI_SCALAR_OPS_END,
-    TGI_BINARY_OPS_BEGIN = TGI_SCALAR_OPS_END - 1,
-    TGI_BINARY_OPS(TGI_ENUM) TGI_TERNARY_OPS(TGI_ENUM) TGI_MASK_OPS_NEXT,
-    TGI_MASK_OPS_BEGIN = TGI_MASK_OPS_NEXT - 1,
-    TGI_MASK_OPS(TGI_ENUM) TGI_ELEMENTWISE_OPS,
-    TGI_OPS_BEGIN = TGI_ELEMENTWISE_OPS - 1,
-    TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
+    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
 };
 
@@ -3001,7 +3051,7 @@ TGI_UNARY_OPS(TGI_KERNELS_X)
 TGI_SCALAR_OPS(TGI_KERNELS_X)
 TGI_BINARY_OPS(TGI_KERNELS_AB)
 TGI_TERNARY_OPS(TGI_KERNELS_ABC)
-TGI_MASK_OPS(TGI_KERNELS_AB)
+TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
 
 /* By op: the kernel in f32, f64 and i64 (NULL: not for integers), and whether it makes bool. */
 typedef struct {
@@ -3012,8 +3062,7 @@ typedef struct {
 #define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, false},
 #define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, true},
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
-static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR_OPS(TGI_MAP_ROW) TGI_BINARY_OPS(
-    TGI_MAP_ROW) TGI_TERNARY_OPS(TGI_MAP_ROW) TGI_MASK_OPS(TGI_MAP_ROW)};
+static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
 /* ---- The CPU's row: elementwise loops ---- */
 
@@ -4725,28 +4774,64 @@ bool tg_op_waits(const char *op)
     return names[i] != NULL;
 }
 
-/* ======== @@TENSOR ================================================================================================ */
+/* ======== @@TENSOR ================================================================================================
 
-/* Work on a storage's bytes that its device's ordinary order knows nothing of: a copy by the copy stream, or what
-   another thread has asked for. */
+   A tensor is a handle (tg_tensor) on a storage, the bytes.  The invariants of both, and of scopes:
+
+   (1) refs counts the references to a handle; the tensor is alive while refs > 0.  One reference each belongs to: the
+       list that the tensor is in; every tg_param, tg_share and tg_retain (`retains` counts them, and tg_release drops
+       one); every view of it; the tensor whose .grad it is; an optimizer, a custom function or a backward that is
+       running.
+   (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, or S->unscoped.
+       tgi_join_list puts it there, with a reference for the list.  Who takes it out (tgi_leave_list) drops that
+       reference or passes it on, as tg_keep and tg_param do.  link.next is NULL exactly if it is in none.  `scope` is
+       the serial of the list, 0 for S->unscoped.
+   (3) saved_refs counts what still needs the handle and its bytes: nodes that saved the tensor or whose edge points to
+       it, and gradient slots of a leaf; plus one while refs > 0, plus one while the tensor is in S->ended_tensors.  At
+       0 tgi_saved_unref drops the reference to the storage and frees the handle.
+   (4) A tensor has ended when refs has fallen to 0: tgi_release_tensor sets `ended`, so that no public function takes
+       it any more (tgi_usable), and puts it into S->ended_tensors.  tgi_release_tensors takes it out and drops its
+       references to node, hooks, .grad and base.  Shape, dtype and storage stay as they are until saved_refs is 0.
+   (5) A tensor that has ended can live again: tgi_ref takes refs from 0 to 1.  Backward does so with the saved tensors
+       that a rule reads (tgi_revive); they join the list of the step and end with it.  known_cause keeps what ended
+       them first.
+   (6) storage.refs counts the handles that use it, those included that have ended and are still saved.  At 0
+       tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter.
+   (7) A view has a reference to its base, has the same storage, and the base is no view.  Its node is up to date
+       exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
+       the base, and tgi_refresh_view gives the view a new node.  Every write in place, recorded or not, adds 1 to
+       storage.version (tgi_bump_version).
+   (8) A tensor has a reference to the node that made it; a leaf has no node, and may have a .grad and hooks.  A node
+       has references to older nodes, and counts in saved_refs of tensors, never in refs: a graph has no cycle, and does
+       not keep a tensor alive.
+   (9) A tensor belongs to the thread that made it (`owner`); the others may not use it.  The exception is TGI_SHARED:
+       such a tensor has no node and no base, and its counts and those of its storage are atomic.  A thread that writes
+       it has to see to it that no other one uses it meanwhile; the library only makes the device wait (tgi_wait_ready).
+  (10) The open scopes and modes of a thread are a stack of frames, S->frame, whose serials rise.  A serial is never
+       used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
+       when it was opened, and ends its tensors.
+  (11) What holds while a function of the user's runs stands at "guards". */
+
+/* The end of work on a storage's bytes that does not run in the order of the device's compute stream: a copy by the
+   copy stream, or work that another thread has started. */
 typedef struct tgi_pending_event {
     struct tgi_pending_event *next;
     const tgi_backend *backend; /* whose event, on which of its devices */
     int index;
-    bool reading; /* the work only reads them: others may, too */
-    void *event;  /* its end */
+    bool reading; /* the work only reads the bytes, so others may read them, too */
+    void *event;  /* the device reaches it when the work is done */
 } tgi_pending_event;
 
-/* Bytes on one device, counted.  Small host data stands behind the struct in the same block. */
+/* Bytes on one device; invariant 6.  Small host data stands behind the struct in the same block. */
 typedef struct tgi_storage {
     int32_t refs;
-    uint32_t version; /* in-place writes */
+    uint32_t version; /* writes in place so far, of any tensor that uses this storage */
     bool shared;      /* with other threads: refs is atomic */
     bool borrowed;    /* data belongs to the user */
     int index;        /* of the device */
     const tgi_backend *backend;
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
-    tgi_pending_event *pending; /* what is still to come, or NULL; only a writer changes those of a shared storage */
+    tgi_pending_event *pending; /* or NULL; of a shared storage only a writer removes events */
     const char *writer; /* the op that last wrote in place, for messages */
     size_t block;       /* bytes of this block */
     size_t bytes;       /* of data */
@@ -4762,48 +4847,46 @@ enum {
     TGI_REQUIRES_GRAD = 1,
     TGI_NO_GRAD_VIEW = 2, /* made under no_grad: must not be written in grad mode */
     TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
-    TGI_SHARED = 8,       /* usable from other threads: counts are atomic */
+    TGI_SHARED = 8,       /* other threads may use it: invariant 9 */
     TGI_RETAINS_GRAD = 16,
-    TGI_DEBUG_HANDLE = 32, /* its memory, a tgi_debug_handle, stays for good when it ends */
-    TGI_RELEASING = 64     /* waits in ended_tensors */
+    TGI_DEBUG_HANDLE = 32, /* with TG_DEBUG: the handle is part of a tgi_debug_handle, which is never freed */
+    TGI_RELEASING = 64     /* is in S->ended_tensors */
 };
 
-/* refs: handles (scope, retains, views of it, the leaf whose gradient it is).  saved_refs: saved slots and leaf edges
-   of nodes, plus one while refs is not 0.  At refs 0 the tensor has ended: it gives up node, gradient and base, and no
-   public function takes it any more; at saved_refs 0 its bytes go.  While a rule runs, the ended tensors that its node
-   saved are lent to it: they count as alive. */
+/* The handle; the invariants stand above. */
 struct tg_tensor {
-    tgi_link link; /* first: the list of its scope; next is NULL when it is in none */
-    int32_t refs, saved_refs;
-    int32_t retains;  /* how many of refs the user holds */
-    uint32_t history; /* a base: how often it was rewritten in place; a view: what that was when its node was made */
+    tgi_link link;            /* in its list; must come first */
+    int32_t refs, saved_refs; /* invariants 1 and 3 */
+    int32_t retains;          /* how many of refs are the user's */
+    uint32_t history;         /* invariant 7 */
     uint8_t dtype, ndim;
     uint16_t flags;
-    int32_t output;       /* which output of node */
-    uint8_t ended, cause; /* a tgi_cause: what ended it; what will have, where that is known before: the user has let
-                             go of it, or it is lent to a rule */
+    int32_t output;      /* which output of node it is */
+    uint8_t ended;       /* a tgi_cause: what ended it, or TGI_ALIVE */
+    uint8_t known_cause; /* the cause to report when it ends, where that is known before; TGI_ALIVE: S->cause */
     tgi_storage *storage;
-    int64_t offset; /* in elements */
+    int64_t offset; /* of the first element in the storage, in elements */
     tgi_node *node; /* what made it; NULL for leaves */
     tg_tensor *base, *grad;
-    uint64_t scope, owner; /* serial of its scope; id of its thread */
+    uint64_t scope, owner; /* serial of its list; id of its thread */
     char *name;
     tgi_hook_entry *hooks; /* of a leaf */
     tgi_grad_slot *slot;   /* of a leaf in a running backward */
-    tg_tensor *next_ended; /* in ended_tensors */
+    tg_tensor *next_ended; /* in S->ended_tensors */
     const char *maker;     /* with TG_DEBUG: the function that made it */
-    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS];
+    int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS]; /* strides in elements */
 };
 
-/* With TG_DEBUG: the memory of a handle, which stays where it is, and the name that it had. */
+/* With TG_DEBUG a handle's memory is never freed, and keeps the tensor's name for messages. */
 typedef struct tgi_debug_handle {
     struct tgi_debug_handle *next;
     char name[64];
     tg_tensor t;
 } tgi_debug_handle;
-static tgi_debug_handle *tgi_debug_handles; /* all of them, of all threads: a leak checker finds them here */
+static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps leak checkers quiet */
 
-/* What is no shape is refused by the function that gets it: -1 dims stand for numbers that are not there. */
+/* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
+   (dims is NULL) make ndim -1. */
 tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
@@ -4830,7 +4913,7 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
     return s;
 }
 
-/* The name of t, or of what it is a view of; NULL when there is none. */
+/* The name of t, or of its base; NULL if there is none. */
 static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
 
 /* "[2, 3]", or "[2, 3] 'weight'" of a tensor with a name */
@@ -4844,6 +4927,7 @@ static tgi_text tgi_shape_text(const tg_tensor *t)
 
 /* ---- lifetimes ---- */
 
+/* Adds `by` to one of t's counts and returns the sum; atomically if t is shared (invariant 9). */
 static inline int32_t tgi_count(const tg_tensor *t, int32_t *count, int32_t by)
 {
     return t->flags & TGI_SHARED ? TGI_ATOMIC_ADD(count, by) : (*count += by);
@@ -4854,81 +4938,84 @@ static inline int32_t tgi_refs(const tg_tensor *t)
     return t->flags & TGI_SHARED ? TGI_ATOMIC_LOAD(&t->refs) : t->refs;
 }
 
-static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *m)
+static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *e)
 {
-    m->backend->event_destroy(S, m->event);
-    tgi_free(S, m, sizeof *m);
+    e->backend->event_destroy(S, e->event);
+    tgi_free(S, e, sizeof *e);
 }
 
-/* Before the bytes are used, or written: their device's further work waits for what is to come; the host does, if they
-   are the host's.  A writer of what other threads use waits for the work of them all. */
+/* Called before the bytes are read or written.  If they are the host's, it blocks until the pending events have
+   happened; else it makes the device's later work wait for them.  To write a shared storage it blocks until the device
+   has done the work of all threads.  False after recording an error. */
 static bool tgi_wait_pending(tgi_thread *S, tgi_storage *s, bool writing)
 {
-    tgi_pending_event **at = &s->pending;
     if (writing && s->shared && !s->backend->device_sync(S, s->index)) return false;
-    while (*at) {
-        tgi_pending_event *m = *at;
-        if (m->reading && !writing) {
-            at = &m->next;
+    for (tgi_pending_event **at = &s->pending; *at;) {
+        tgi_pending_event *e = *at;
+        if (e->reading && !writing) {
+            at = &e->next;
             continue;
         }
-        if (!(s->backend->host ? m->backend->event_sync(S, m->index, m->event)
-                               : m->backend->event_wait(S, s->index, m->event))) {
+        if (!(s->backend->host ? e->backend->event_sync(S, e->index, e->event)
+                               : e->backend->event_wait(S, s->index, e->event))) {
             return false;
         }
-        if (s->shared && !writing) { /* others wait for it, too */
-            at = &m->next;
+        if (s->shared && !writing) { /* it stays: other threads have to wait for it, too */
+            at = &e->next;
             continue;
         }
-        *at = m->next;
-        tgi_pending_event_free(S, m);
+        *at = e->next;
+        tgi_pending_event_free(S, e);
     }
     return true;
 }
 
-/* The same before the bytes go: where an event fails, the device has to be idle. */
+/* Waits until no device still uses these bytes; called before they are freed.  If an event fails, it waits for the
+   whole device. */
 static void tgi_wait_before_free(tgi_thread *S, tgi_storage *s)
 {
     if (tgi_wait_pending(S, s, true)) return;
     if (s->shared) s->backend->device_sync(S, s->index);
     while (s->pending) {
-        tgi_pending_event *m = s->pending;
-        m->backend->device_sync(S, m->index);
-        s->pending = m->next;
-        tgi_pending_event_free(S, m);
+        tgi_pending_event *e = s->pending;
+        e->backend->device_sync(S, e->index);
+        s->pending = e->next;
+        tgi_pending_event_free(S, e);
     }
 }
 
-/* Notes that the bytes are in use up to here, by the device or its copy stream; in place of what was noted before of
-   the same use, for a stream does its work in order.  False after recording an error, which names op; without op the
-   caller has another way where there is no memory, and nothing is recorded of that. */
+/* Adds the event that the device (or its copy stream) reaches after all work asked of it until now: that work reads the
+   bytes, or writes them, too.  It replaces an earlier event of the same kind, because a stream does its work in order.
+   False after recording an error.  If op is NULL, a failed allocation returns false without an error: then the caller
+   has to wait in another way. */
 static bool tgi_add_pending_event(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
                                   bool copy_stream, bool reading)
 {
-    tgi_pending_event *m = s->pending;
     void *event;
-    while (m && (m->backend != backend || m->index != index || m->reading != reading)) m = m->next;
     if (!backend->event_record(S, index, copy_stream, &event)) return false;
-    if (m) {
-        backend->event_destroy(S, m->event);
-        m->event = event;
+    tgi_pending_event *e = s->pending;
+    while (e && (e->backend != backend || e->index != index || e->reading != reading)) e = e->next;
+    if (e) {
+        backend->event_destroy(S, e->event);
+        e->event = event;
         return true;
     }
-    m = (tgi_pending_event *)tgi_alloc(S, sizeof *m);
-    if (!m) {
+    e = (tgi_pending_event *)tgi_alloc(S, sizeof *e);
+    if (!e) {
         backend->event_destroy(S, event);
-        return op && tgi_no_memory(S, op, sizeof *m);
+        return op && tgi_no_memory(S, op, sizeof *e);
     }
-    m->backend = backend;
-    m->index = index;
-    m->reading = reading;
-    m->event = event;
-    m->next = s->pending;
-    s->pending = m;
+    e->backend = backend;
+    e->index = index;
+    e->reading = reading;
+    e->event = event;
+    e->next = s->pending;
+    s->pending = e;
     return true;
 }
 
-/* After a write in place: tape and other threads learn of it. */
+/* After a write in place (invariant 7).  Other threads have to wait for a write on a device: by an event, or, where
+   that cannot be allocated, this thread waits for the device at once. */
 static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
@@ -4937,26 +5024,26 @@ static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
         s->backend->device_sync(S, s->index);
 }
 
-/* Page-locked memory goes back with the event before which a copy still uses it. */
+/* Frees page-locked memory.  With a single event of its own device pending, the backend gets that event and waits for
+   it before it uses the memory again, so that the host does not have to wait here. */
 static void tgi_free_pinned_storage(tgi_thread *S, tgi_storage *s)
 {
-    tgi_pending_event *m = s->pending;
-    void *event = m && !m->next && m->backend == s->pinned ? m->event : NULL;
-    if (event)
-        tgi_free(S, m, sizeof *m);
-    else
-        tgi_wait_before_free(S, s);
+    tgi_pending_event *e = s->pending;
+    void *event = e && !e->next && e->backend == s->pinned ? e->event : NULL;
+    if (event) tgi_free(S, e, sizeof *e);
+    else tgi_wait_before_free(S, s);
     s->pinned->free_pinned(S, s->data, s->bytes, event);
 }
 
-/* With TG_DEBUG: the bytes of an ended tensor become NaN, or -1, so that a pointer to them that is still used shows. */
+/* With TG_DEBUG: sets all bits of the bytes before they are freed (NaN in floats, -1 in signed integers), so that
+   reading them through a pointer that is no longer valid gives conspicuous values. */
 static void tgi_poison(tgi_thread *S, const tgi_storage *s)
 {
-    tgi_loop loop;
     if (s->backend->host) {
         memset(s->data, 0xFF, s->bytes);
         return;
     }
+    tgi_loop loop;
     memset(&loop, 0, sizeof loop);
     loop.ndim = loop.nargs = 1;
     loop.dim[0] = (int64_t)s->bytes;
@@ -4968,12 +5055,19 @@ static void tgi_poison(tgi_thread *S, const tgi_storage *s)
     s->backend->fill(S, &loop);
 }
 
+/* Invariant 6. */
+static void tgi_storage_ref(tgi_storage *s)
+{
+    if (s->shared) TGI_ATOMIC_ADD(&s->refs, 1);
+    else s->refs++;
+}
+
 static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
 {
-    tgi_guard guard;
     if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
+        tgi_guard guard;
         tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
         s->deleter(s->user);
         tgi_guard_close(&guard);
@@ -5003,7 +5097,7 @@ static void tgi_unlink(tgi_link *item)
     item->prev = item->next = NULL;
 }
 
-/* Takes t out of the list that it is in. */
+/* Takes t out of its list, if it is in one (invariant 2). */
 static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
 {
     if (!t->link.next) return;
@@ -5011,7 +5105,8 @@ static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
     if (t->scope == 0) S->stats.unscoped--;
 }
 
-/* The handler may release what an op is using, so it hears of this when a call begins that has nothing in use yet. */
+/* Called where a public function begins, and not where the tensor is made: the error handler may release tensors, also
+   those that an op is using. */
 static void tgi_warn_unscoped(tgi_thread *S)
 {
     S->must_warn_unscoped = false;
@@ -5019,7 +5114,8 @@ static void tgi_warn_unscoped(tgi_thread *S)
              "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
 }
 
-/* Puts t into a list: a scope's, or the unscoped one (serial 0). */
+/* Puts t, which is in no list, into this one; its serial is 0 if it is S->unscoped.  The list takes over a reference
+   of the caller's (invariant 2). */
 static void tgi_join_list(tgi_thread *S, tg_tensor *t, tgi_link *list, uint64_t serial)
 {
     tgi_link_last(list, &t->link);
@@ -5033,13 +5129,12 @@ static void tgi_free_name(tgi_thread *S, char *name)
     if (name) tgi_free(S, name, strlen(name) + 1);
 }
 
-/* Memory for a handle, or NULL.  It serves nothing but handles, so that the library may look at one that has ended;
-   with TG_DEBUG it serves one handle alone. */
+/* Memory for a handle, or NULL.  Freed handles are reused for handles alone, so that tgi_usable may read `ended` of one
+   that was freed; with TG_DEBUG they are not reused at all. */
 static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
-    tgi_link *block = S->free_handles;
-    tgi_debug_handle *handle;
     if (!S->debug) {
+        tgi_link *block = S->free_handles;
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
         S->free_handles = block->next;
@@ -5047,7 +5142,8 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
         return (tg_tensor *)(void *)block;
     }
     S->stats.allocations++;
-    handle = (tgi_debug_handle *)malloc(sizeof *handle); /* it outlives every allocator that the program sets */
+    /* from malloc, because it is used longer than any allocator that the program sets */
+    tgi_debug_handle *handle = (tgi_debug_handle *)malloc(sizeof *handle);
     if (!handle) return NULL;
     handle->next = (tgi_debug_handle *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_handles, handle);
     handle->name[0] = 0;
@@ -5056,11 +5152,10 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 
 static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
 {
-    tgi_debug_handle *handle;
     t->storage = NULL;
-    if (t->flags & TGI_DEBUG_HANDLE) {
-        handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
-        if (t->name) snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
+    if ((t->flags & TGI_DEBUG_HANDLE) && t->name) {
+        tgi_debug_handle *handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
+        snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
     }
     tgi_free_name(S, t->name);
     t->name = NULL;
@@ -5074,6 +5169,9 @@ static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
     S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 
+/* Invariant 3.  A tensor that could not be made has no storage. */
+static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
+
 static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
 {
     if (tgi_count(t, &t->saved_refs, -1) != 0) return;
@@ -5082,24 +5180,24 @@ static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
     tgi_free_handle(S, t);
 }
 
-/* What a tensor knows of its history is how to let go of it. */
+/* The two functions of the tape, a higher layer, that tensors need. */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t);
 static char **tgi_history_name(tg_tensor *t);
 static const struct {
-    void (*release)(tgi_thread *S, tg_tensor *t);
-    char **(*name)(tg_tensor *t); /* where what made t keeps the name of its output; NULL for leaves */
+    void (*release)(tgi_thread *S, tg_tensor *t); /* drops t's references to its node and hooks */
+    char **(*name)(tg_tensor *t);                 /* where t's node keeps the name of its output; NULL for leaves */
 } tgi_history = {tgi_release_history, tgi_history_name};
 
-/* A handle whose refs reached 0 gives up all that it owns but its bytes.  Handles that die with it wait their turn in a
-   list (by their links), so that no chain of gradients, however long, recurses. */
 static void tgi_release_tensors(tgi_thread *S);
 
+/* From alive to ended (invariant 4), when the last of refs was dropped.  What refs counted in saved_refs now stands for
+   the place in S->ended_tensors. */
 static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
 {
     tgi_leave_list(S, t);
-    t->ended = t->cause ? t->cause : (uint8_t)S->cause;
-    t->cause = TGI_ALIVE;
-    if (t->flags & TGI_RELEASING) { /* it had come back to life while it waited */
+    t->ended = t->known_cause ? t->known_cause : (uint8_t)S->cause;
+    t->known_cause = TGI_ALIVE;
+    if (t->flags & TGI_RELEASING) { /* it is still there from the first time that it ended (invariant 5) */
         tgi_saved_unref(S, t);
         return;
     }
@@ -5114,28 +5212,30 @@ static void tgi_unref(tgi_thread *S, tg_tensor *t)
     if (t && tgi_count(t, &t->refs, -1) == 0) tgi_release_tensor(S, t);
 }
 
-/* The same, for a reference whose end the user is told of by this cause. */
+/* The same, and if this ends the tensor, the cause that messages will give. */
 static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
 {
-    const tgi_cause was = S->cause;
+    const tgi_cause before = S->cause;
     S->cause = cause;
     tgi_unref(S, t);
-    S->cause = was;
+    S->cause = before;
 }
 
+/* Drops what the ended tensors refer to (invariant 4).  A tensor that ends by this joins S->ended_tensors: a loop, not
+   a recursion, frees a chain of gradients of any length. */
 static void tgi_release_tensors(tgi_thread *S)
 {
     S->releasing_tensors = true;
     while (S->ended_tensors) {
-        tg_tensor *t = S->ended_tensors, *grad, *base;
+        tg_tensor *t = S->ended_tensors;
         S->ended_tensors = t->next_ended;
         t->flags &= (uint16_t)~TGI_RELEASING;
-        if (tgi_refs(t) > 0) { /* it has come back to life */
+        if (tgi_refs(t) > 0) { /* it is alive again (invariant 5) */
             tgi_saved_unref(S, t);
             continue;
         }
         if (t->node || t->hooks) tgi_history.release(S, t);
-        grad = t->grad, base = t->base;
+        tg_tensor *grad = t->grad, *base = t->base;
         t->grad = t->base = NULL;
         tgi_unref_by(S, grad, TGI_BY_GRADIENT);
         tgi_unref_by(S, base, TGI_BY_OWNER);
@@ -5144,19 +5244,16 @@ static void tgi_release_tensors(tgi_thread *S)
     S->releasing_tensors = false;
 }
 
-static void tgi_saved_ref(tg_tensor *t) { tgi_count(t, &t->saved_refs, 1); }
-
-/* One more handle.  A tensor that was only saved (a rule takes a view of it) is alive again, and saved_refs counts that
-   once more. */
+/* Invariant 1; a tensor that had ended is alive again (invariant 5). */
 static void tgi_ref(tg_tensor *t)
 {
     if (tgi_count(t, &t->refs, 1) != 1) return;
     tgi_saved_ref(t);
-    if (t->ended) t->cause = t->ended;
+    if (t->ended) t->known_cause = t->ended;
     t->ended = TGI_ALIVE;
 }
 
-/* A handle of the library's on each tensor of a list, so that a callback cannot end what is used after it. */
+/* Around a callback, so that it cannot end a tensor that is used after it. */
 static void tgi_ref_all(tg_tensor *const *list, int n)
 {
     for (int i = 0; i < n; ++i) tgi_ref(list[i]);
@@ -5169,14 +5266,14 @@ static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
 
 /* ---- scopes ---- */
 
-/* One open scope or mode.  The stack of frames is a list of blocks, so it has no limit. */
+/* One open scope or mode (invariant 10). */
 struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
-    int kind;
-    bool grad_off;       /* what it was when the frame was opened */
-    tgi_link list;       /* a scope's tensors */
-    tgi_link *scope;     /* the list, and its serial, that was current before */
+    int kind;        /* TGI_GUARD_SCOPE or TGI_GUARD_GRAD */
+    tgi_link list;   /* a scope's tensors */
+    bool grad_off;   /* this and the following: what S had when the frame was opened */
+    tgi_link *scope;
     uint64_t scope_serial;
 };
 
@@ -5213,10 +5310,10 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     return f->serial;
 }
 
-/* Closes every frame opened after `until`, which is then the innermost one. */
-static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
+/* Closes the frames above `innermost`; NULL: all of them. */
+static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
 {
-    while (S->frame && S->frame != until) {
+    while (S->frame && S->frame != innermost) {
         tgi_frame *f = S->frame;
         S->frame = f->below;
         S->scope = f->scope;
@@ -5227,8 +5324,8 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *until)
     }
 }
 
-/* Closes the frame with this serial and all inside it; false if it is not open (any more), or was so before the
-   callback that is running. */
+/* Closes the frame with this serial and those above it.  False if it is not open, or was opened before the callback
+   that is running was called. */
 static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
 {
     tgi_frame *f = S->frame;
@@ -5242,14 +5339,14 @@ static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
     return true;
 }
 
-/* ---- guards: what holds while a callback of the user's runs ----
+/* ---- guards: what holds while a callback, a function of the user's, runs ----
 
-   (1) The tensors that the library goes on to use have a handle of its own.
-   (2) No scope that was open before can be ended, and neither tg_shutdown nor tg_thread_end runs.
-   (3) The error handler and deleters are called in the middle of other work: ended tensors wait to be freed until they
-       have returned, and the tensors that they make end then.
-   (4) Afterwards scopes that were left open are closed, and modes are as they were; both that and an attempt on an
-       outer scope is an error of the callback, whatever it returned. */
+   (1) The library has a reference of its own to each tensor that it uses afterwards.
+   (2) The callback cannot end a scope that was open before it, and cannot call tg_shutdown or tg_thread_end.
+   (3) The error handler, deleters and free_user interrupt other work (tgi_guard_open_interrupt).  Tensors that end
+       meanwhile stay in S->ended_tensors, and those that the callback makes end when it has returned.
+   (4) When it has returned, scopes that it left open are closed and grad mode is restored (tgi_guard_close).  A scope
+       left open is an error, and so is an attempt at (2), whatever the callback returned. */
 
 static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
 {
@@ -5263,7 +5360,7 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->grad_off = S->grad_off;
     g->misused = g->interrupts = false;
     S->guard = g;
-    S->composite = NULL; /* its errors are its own */
+    S->composite = NULL; /* messages about the callback's calls name those */
 }
 
 static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
@@ -5280,7 +5377,7 @@ static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *wh
     S->scope_serial = S->serials;
 }
 
-/* False, after recording an error, if the callback has left a scope open or tried to end one of its caller's. */
+/* False, after recording an error, if the callback broke (2) or left a scope open (4). */
 static bool tgi_guard_close(tgi_guard *g)
 {
     tgi_thread *S = g->S;
@@ -5306,7 +5403,7 @@ static bool tgi_guard_close(tgi_guard *g)
     return !left_open && !g->misused;
 }
 
-/* Whether the callback that the guard was opened for raised an error, and did not clear it. */
+/* Whether the callback of this guard raised an error and did not clear it. */
 static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S, g->raised); }
 
 tg_mark tg_scope_begin(void)
@@ -5319,7 +5416,7 @@ tg_mark tg_scope_begin(void)
 void tg_scope_end(tg_mark mark)
 {
     tgi_thread *S = tgi_self();
-    if (mark.serial == 0) return; /* the begin failed and has said so */
+    if (mark.serial == 0) return; /* tg_scope_begin failed, with an error */
     if (tgi_frame_close(S, mark.serial)) return;
     if (S->guard && mark.serial <= S->guard->frame_limit) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_end", "%s cannot end a scope that was opened before it was called",
@@ -5340,14 +5437,15 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     return hold;
 }
 
-/* Acts only if the hold is the one that was opened: a jump past its declaration leaves garbage in it. */
+/* Does nothing unless hold->self is its own address: a goto past the declaration leaves it uninitialised, but its
+   cleanup still runs. */
 void tgi_scope_guard_close(tgi_scope_guard *hold)
 {
     if (hold->self == (const void *)hold && hold->serial) tgi_frame_close(tgi_self(), hold->serial);
     hold->serial = 0;
 }
 
-/* The innermost open scope's frame, if new tensors go there (not into a backward step's own list). */
+/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
 static tgi_frame *tgi_innermost_scope(tgi_thread *S)
 {
     tgi_frame *f = S->frame;
@@ -5355,8 +5453,9 @@ static tgi_frame *tgi_innermost_scope(tgi_thread *S)
     return f && f->serial == S->scope_serial ? f : NULL;
 }
 
-/* ---- arguments: every public function gets its tensors by tgi_argument or tgi_arguments ---- */
+/* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
+/* Invariants 4 and 9. */
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
     return t && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
@@ -5373,18 +5472,17 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
         "ended with the optimizer, graph or view that held it last"};
-    const tgi_debug_handle *handle =
-        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
-    const char *name;
     if (!(t->flags & TGI_DEBUG_HANDLE))
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
-    name = t->name ? t->name : handle->name;
+    const tgi_debug_handle *handle =
+        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
+    const char *name = t->name ? t->name : handle->name;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
                     t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
                     *name ? " '" : "", name, *name ? "'" : "");
 }
 
-/* Why t cannot be used; false, always. */
+/* The error that says why t cannot be used; false, always. */
 static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
@@ -5401,19 +5499,20 @@ static inline bool tgi_argument(tgi_thread *S, const char *op, const char *argum
     return TGI_LIKELY(tgi_usable(S, t)) || tgi_bad_argument(S, op, argument, t);
 }
 
-/* The name of argument i: from "a,b" one of them, from "tensors" tensors[i]. */
+/* The name of argument i of a list: "b" for i = 1 of "a,b"; "tensors[1]" where arguments is the one name "tensors". */
 static tgi_text tgi_argument_name(const char *arguments, int i, int count)
 {
     tgi_text name;
     const char *p = arguments;
-    bool list = count > 1 && !strchr(p, ','); /* one name for all */
+    const bool list = count > 1 && !strchr(p, ',');
     for (int k = 0; k < i && !list; ++k) p = strchr(p, ',') + 1;
     if (list) snprintf(name.text, sizeof name.text, "%s[%d]", p, i);
-    else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ","), p);
+    else snprintf(name.text, sizeof name.text, "%.*s", (int)strcspn(p, ",?"), p);
     return name;
 }
 
-/* The same for a list of tensors, "tensors" or "a,b,weight", of which the first `required` must not be NULL. */
+/* The same for a list of tensors with the name "tensors" or the names "a,b,weight".  Those after the first `required`
+   may be NULL. */
 static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
                               int required)
 {
@@ -5424,16 +5523,15 @@ static bool tgi_argument_list(tgi_thread *S, const char *op, const char *argumen
     return true;
 }
 
-/* The same for up to four tensors; those after the first `required` may be NULL. */
+/* The same for up to four tensors. */
 static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
                           tg_tensor *b, tg_tensor *c, tg_tensor *d)
 {
-    tg_tensor *in[4];
-    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
+    tg_tensor *const in[4] = {a, b, c, d};
     return tgi_argument_list(S, op, arguments, in, 4, required);
 }
 
-/* A shape, list of dims or index that the user gave: the one place where its number of dims is checked. */
+/* Whether the number of dims of a shape, list of dims or index from the user is valid; no other function checks it. */
 static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
 {
     if (TGI_LIKELY(shape->ndim >= 0 && shape->ndim <= TG_MAX_DIMS)) return true;
@@ -5441,12 +5539,19 @@ static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argume
                     shape->ndim);
 }
 
+/* Whether t is in this thread's list of that serial.  A tensor that other threads may use can be in a list of its own
+   thread (as the .grad of a shared leaf), and the serials of two threads may be the same. */
+static bool tgi_in_list(const tgi_thread *S, const tg_tensor *t, uint64_t serial)
+{
+    return t->link.next && t->scope == serial && t->owner == S->id;
+}
+
 tg_tensor *tg_keep(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_frame *f = tgi_innermost_scope(S);
     if (!tgi_argument(S, "keep", "t", t)) return NULL;
-    if (f && t->link.next && t->scope == f->serial) {
+    const tgi_frame *f = tgi_innermost_scope(S);
+    if (f && tgi_in_list(S, t, f->serial)) {
         tgi_leave_list(S, t);
         tgi_join_list(S, t, f->scope, f->scope_serial);
     }
@@ -5458,20 +5563,19 @@ tg_tensor *tg_retain(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "retain", "t", t)) return NULL;
     tgi_ref(t);
-    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->cause = TGI_ALIVE;
+    if (tgi_count(t, &t->retains, 1) == 1 && !(t->flags & TGI_SHARED)) t->known_cause = TGI_ALIVE;
     return t;
 }
 
 void tg_release(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    int32_t retains;
     if (!t || !tgi_argument(S, "release", "t", t)) return;
-    retains = tgi_count(t, &t->retains, -1);
-    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->cause = TGI_BY_RELEASE;
+    const int32_t retains = tgi_count(t, &t->retains, -1);
+    if (retains == 0 && !t->link.next && !(t->flags & TGI_SHARED)) t->known_cause = TGI_BY_RELEASE;
     if (retains < 0) {
         tgi_count(t, &t->retains, 1);
-        if (!t->link.next || t->scope != 0) {
+        if (!tgi_in_list(S, t, 0)) { /* a tensor in no scope may be released without tg_retain */
             tgi_fail(S, TG_ERR_ARGUMENT, "release", "released more often than retained: tensor %s belongs to %s\n"
                      "release what tg_param or tg_retain returned, once each",
                      tgi_shape_text(t).text, t->link.next ? "a scope" : "others");
@@ -5482,10 +5586,10 @@ void tg_release(tg_tensor *t)
     tgi_unref_by(S, t, TGI_BY_RELEASE);
 }
 
-/* Turns the reference of t's list into one of the user's; a tensor in no list gets one more. */
+/* The reference of t's list becomes one of the user's; a tensor in no list gets one more. */
 static void tgi_retain_from_list(tgi_thread *S, tg_tensor *t)
 {
-    if (t->link.next) tgi_leave_list(S, t);
+    if (t->link.next && t->owner == S->id) tgi_leave_list(S, t);
     else tgi_ref(t);
     tgi_count(t, &t->retains, 1);
 }
@@ -5494,12 +5598,13 @@ void tg_drop(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
     if (!t || !tgi_argument(S, "drop", "t", t)) return;
-    if (!t->link.next || t->scope != S->scope_serial) return; /* another scope's, or the user's */
+    if (!tgi_in_list(S, t, S->scope_serial)) return;
     tgi_leave_list(S, t);
     tgi_unref_by(S, t, TGI_BY_DROP);
 }
 
-/* From here on counts are atomic, and on a device other threads wait for what this one has asked for. */
+/* From here on other threads may use t (invariant 9).  They wait for the work on it that this thread has given to the
+   device. */
 static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
 {
     tgi_storage *s = t->storage;
@@ -5540,7 +5645,7 @@ static tg_status tgi_end_thread(tgi_thread *S)
     return TG_OK;
 }
 
-/* The state of a thread cannot end while the library itself waits for a callback to return. */
+/* Not while a callback is running: the library uses the state of the thread when it returns. */
 static bool tgi_may_end(tgi_thread *S, const char *op)
 {
     if (!S->guard) return true;
@@ -5558,8 +5663,8 @@ tg_status tg_thread_end(void)
 tg_status tg_shutdown(void)
 {
     tgi_thread *S = tgi_self();
-    int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (!tgi_may_end(S, "shutdown")) return TG_ERR_ARGUMENT;
+    const int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (others > 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "shutdown", "%lld other threads hold state\nend each with tg_thread_end() first",
                  (long long)others);
@@ -5570,14 +5675,15 @@ tg_status tg_shutdown(void)
 
 /* ---- making tensors ---- */
 
-/* dims and the product of their sizes; false after recording an error when one is negative or the product overflows. */
+/* Stores the number of elements of a shape; false after recording an error if a size is negative or the number too
+   large. */
 static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64_t *dims, int64_t *numel)
 {
-    int64_t n = 1;
-    bool empty = false;
     if (ndim < 0 || ndim > TG_MAX_DIMS) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "a tensor has at most %d dims, not %d", TG_MAX_DIMS, ndim);
     }
+    int64_t n = 1;
+    bool empty = false;
     for (int i = 0; i < ndim; ++i) {
         if (dims[i] < 0) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "Trying to create tensor with negative dimension %lld: %s",
@@ -5585,8 +5691,8 @@ static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64
         }
         empty = empty || dims[i] == 0;
     }
-    for (int i = 0; i < ndim; ++i) { /* checked even when empty: strides are products too */
-        int64_t size = dims[i] ? dims[i] : 1;
+    for (int i = 0; i < ndim; ++i) { /* of an empty tensor, too: its strides are such products */
+        const int64_t size = dims[i] ? dims[i] : 1;
         if (n > INT64_MAX / 16 / size) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "the number of elements of shape %s overflows",
                             tgi_dims_text(ndim, dims).text);
@@ -5604,11 +5710,18 @@ static int64_t tgi_numel(const tg_tensor *t)
     return n;
 }
 
+/* t if ok; else NULL, and t is released: its list held the only reference. */
+static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
+{
+    if (t && !ok) tgi_unref(S, t);
+    return ok ? t : NULL;
+}
+
 /* A handle without shape or storage, in the current scope; NULL after recording an error. */
 static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
     tg_tensor *t = tgi_alloc_handle(S);
-    if (!t) return tgi_no_memory(S, op, sizeof *t), t;
+    if (!t) return tgi_no_tensor(tgi_no_memory(S, op, sizeof *t));
     memset(t, 0, offsetof(tg_tensor, dim));
     if (S->debug) {
         t->flags = TGI_DEBUG_HANDLE;
@@ -5622,74 +5735,86 @@ static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
     return t;
 }
 
-/* Which memory of a device: any; page-locked, of the host's; a device's that the copy stream will fill. */
+/* Which kind of memory: ordinary memory of the device; page-locked memory of the host; memory of the device that the
+   copy stream will fill. */
 typedef enum { TGI_ORDINARY, TGI_PINNED, TGI_FOR_COPY_STREAM } tgi_memory;
 
 enum { TGI_INLINE_BYTES = 512 };
 
-/* Storage of this many bytes on a device, undefined contents; NULL after recording an error.  Page-locked memory is
-   that of `pinning`. */
-static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
-                                    tgi_memory memory, const tgi_backend *pinning)
+/* A storage that has no data yet, with this much room behind the struct; NULL after recording an error. */
+static tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const tgi_backend *backend, int index,
+                                          size_t room)
 {
-    bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
-    size_t block = sizeof(tgi_storage) + (inside ? bytes : 0);
+    const size_t block = sizeof(tgi_storage) + room;
     tgi_storage *s = (tgi_storage *)tgi_alloc(S, block);
-    void *data = NULL;
-    if (s && memory == TGI_PINNED)
-        data = pinning->alloc_pinned(S, bytes);
-    else if (s && !inside) data = backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
-    if (!s || (!inside && !data)) {
-        if (!s) tgi_no_memory(S, op, block);
-        else tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
-        tgi_free(S, s, block);
+    if (!s) {
+        tgi_no_memory(S, op, block);
         return NULL;
     }
     memset(s, 0, sizeof *s);
     s->refs = 1;
     s->backend = backend;
     s->index = index;
-    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->block = block;
+    return s;
+}
+
+/* A storage of this many bytes on a device, contents undefined; NULL after recording an error.  Page-locked memory
+   comes from the backend `pinning`. */
+static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
+                                    tgi_memory memory, const tgi_backend *pinning)
+{
+    const bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
+    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, inside ? bytes : 0);
+    if (!s) return NULL;
+    s->data = inside                 ? (void *)(s + 1)
+              : memory == TGI_PINNED ? pinning->alloc_pinned(S, bytes)
+                                     : backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
+    if (!s->data) {
+        tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
+        tgi_free(S, s, s->block);
+        return NULL;
+    }
+    s->pinned = memory == TGI_PINNED ? pinning : NULL;
     s->bytes = bytes;
-    s->data = inside ? (void *)(s + 1) : data;
     tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
     return s;
 }
 
-static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
+/* strides := row-major ones for dims */
+static void tgi_contiguous_strides(int ndim, const int64_t *dims, int64_t *strides)
 {
     int64_t stride = 1;
-    t->ndim = (uint8_t)ndim;
     for (int i = ndim - 1; i >= 0; --i) {
-        t->dim[i] = dims[i];
-        t->stride[i] = stride;
+        strides[i] = stride;
         stride *= dims[i] ? dims[i] : 1;
     }
 }
 
-/* A new tensor of undefined contents, row-major, in some memory (see tgi_new_storage). */
+static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
+{
+    t->ndim = (uint8_t)ndim;
+    memcpy(t->dim, dims, sizeof(int64_t) * (size_t)ndim);
+    tgi_contiguous_strides(ndim, dims, t->stride);
+}
+
+/* A new tensor, row-major, contents undefined; `memory` and `pinning` as in tgi_new_storage. */
 static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
                              const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
-    tg_tensor *t;
     int64_t numel = 0;
     if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype));
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
-    if ((uint64_t)numel > SIZE_MAX / 2 / tgi_dtypes[dtype].size) {
-        tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)tgi_dtypes[dtype].size,
-                         backend->cached(S, index));
-        return NULL;
+    const size_t size = tgi_dtypes[dtype].size;
+    if ((uint64_t)numel > SIZE_MAX / 2 / size) {
+        return tgi_no_tensor(tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size,
+                                              backend->cached(S, index)));
     }
-    t = tgi_new_handle(S, op, dtype);
+    tg_tensor *t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * tgi_dtypes[dtype].size, memory, pinning);
-    if (!t->storage) {
-        t->ndim = 0;
-        tgi_unref(S, t);
-        return NULL;
-    }
+    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
+    if (!t->storage) return tgi_or_release(S, t, false);
     tgi_set_contiguous(t, ndim, dims);
     return t;
 }
@@ -5700,14 +5825,13 @@ static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t
     return tgi_new_in(S, op, ndim, dims, dtype, backend, index, TGI_ORDINARY, NULL);
 }
 
-/* A new handle on t's storage, of t's shape: what views and detach start from.  No history. */
+/* A new handle on t's storage, of t's shape, without node or base.  Views and detach start from it. */
 static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
 {
     tg_tensor *y = tgi_new_handle(S, op, (tg_dtype)t->dtype);
     if (!y) return NULL;
     y->storage = t->storage;
-    if (t->storage->shared) TGI_ATOMIC_ADD(&t->storage->refs, 1);
-    else t->storage->refs++;
+    tgi_storage_ref(t->storage);
     y->offset = t->offset;
     y->ndim = t->ndim;
     memcpy(y->dim, t->dim, sizeof(int64_t) * t->ndim);
@@ -5715,15 +5839,16 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     return y;
 }
 
-/* Whether a kernel may read t, or write it, which waits in its device's order for what is still to come there.  An op's
-   inputs are so from tgi_op_begin on, and what it writes from tgi_op_begin_in_place on; others ask here. */
+/* Called before t is read or written: see tgi_wait_pending.  False after recording an error.  tgi_op_begin does it for
+   an op's inputs, tgi_op_begin_in_place for what the op writes. */
 static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
 {
     tgi_storage *s = t->storage;
     return TGI_LIKELY(!s->pending && !(writing && s->shared)) || tgi_wait_pending(S, s, writing);
 }
 
-/* An operand for a kernel: t, which is ready, over its own dims. */
+/* The operand of a kernel that loops over t's own dims.  tgi_wait_ready has to come first, and once more for what the
+   kernel writes. */
 static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
 {
     o->dtype = (tg_dtype)t->dtype;
@@ -5753,16 +5878,18 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     return loop;
 }
 
-/* t's memory from its element `at` on, ready to be read or written; NULL after recording an error. */
+/* The address of t's element `at` (in elements from the first), ready to be read or written; NULL after recording an
+   error. */
 static void *tgi_bytes_at(tgi_thread *S, const tg_tensor *t, int64_t at, bool writing)
 {
     if (!tgi_wait_ready(S, t, writing)) return NULL;
     return (char *)t->storage->data + (t->offset + at) * (int64_t)tgi_dtypes[t->dtype].size;
 }
 
+/* Counts a copy from one storage to another, where NULL is memory of the host. */
 static void tgi_count_moved(tgi_thread *S, const tgi_storage *to, const tgi_storage *from, size_t bytes)
 {
-    int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
+    const int to_type = to ? to->backend->type : TG_DEV_CPU, from_type = from ? from->backend->type : TG_DEV_CPU;
     if (to_type == TG_DEV_CPU && from_type == TG_DEV_CPU) return;
     tgi_on_device(S, to_type, to ? to->index : 0)->received += (int64_t)bytes;
     tgi_on_device(S, from_type, from ? from->index : 0)->sent += (int64_t)bytes;
@@ -5809,8 +5936,8 @@ static bool tgi_fail_value(tgi_thread *S, const char *op, tg_dtype dtype, double
                     value, tg_dtype_name(dtype));
 }
 
-/* Whether a tensor of the dtype can hold the number: an integer in range; any number in floats, and in bool, where it
-   is true unless 0. */
+/* Whether a tensor of this dtype can hold the number, else an error: floats hold any number, bool too (true unless 0),
+   integers a whole number in their range. */
 static bool tgi_check_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
     const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
@@ -5825,13 +5952,6 @@ static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
     if (!tgi_wait_ready(S, y, true)) return false;
     loop.scalar[0] = value;
     return y->storage->backend->fill(S, &loop);
-}
-
-/* t, if a kernel could fill it; else nothing is left of it. */
-static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
-{
-    if (t && !ok) tgi_unref(S, t);
-    return ok ? t : NULL;
 }
 
 /* A new contiguous tensor of t's shape, dtype and device. */
@@ -5914,22 +6034,18 @@ static tg_tensor *tgi_arange(tgi_thread *S, const char *op, double start, double
                              tg_device device)
 {
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
-    double count = ceil((end - start) / step);
-    int64_t n = 0;
-    tg_tensor *t;
     if (!backend) return NULL;
-    if (!(step > 0 || step < 0))
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"), (tg_tensor *)NULL;
-    if (!tgi_is_finite(start) || !tgi_is_finite(end)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end), (tg_tensor *)NULL;
-    }
+    if (!(step > 0 || step < 0)) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "step must be nonzero"));
+    if (!tgi_is_finite(start) || !tgi_is_finite(end))
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "unsupported range: %g -> %g", start, end));
     if ((end - start) * step < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign");
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, op, "upper bound and lower bound inconsistent with step sign"));
     }
-    if (count > 1e15) return tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count), (tg_tensor *)NULL;
-    n = (int64_t)count;
-    t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
+    const double count = ceil((end - start) / step);
+    if (count > 1e15) return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "%g elements are too many", count));
+    const int64_t n = (int64_t)count;
+    tg_tensor *t = tgi_new(S, op, 1, &n, dtype, backend, device.index);
     return t ? tgi_or_release(S, t, backend->arange(S, tgi_operand_of(t), n, start, step)) : NULL;
 }
 
@@ -5949,35 +6065,31 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     tgi_thread *S = tgi_self();
     tg_device device = S->default_device;
     const tgi_backend *backend = tgi_backend_for(S, "linspace", &device);
-    tg_tensor *t;
-    int64_t half = n / 2, rest = n - n / 2;
-    double step = n > 1 ? (b - a) / (double)(n - 1) : 0;
-    tgi_operand out;
     if (!backend) return NULL;
     if (n < 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"), (tg_tensor *)NULL;
-    t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "linspace", "number of steps must be non-negative"));
+    tg_tensor *t = tgi_new(S, "linspace", 1, &n, S->default_dtype, backend, device.index);
     if (!t) return NULL;
     if (n <= 1) return tgi_or_release(S, t, tgi_fill_elements(S, t, a));
-    out = tgi_operand_of(t); /* from both ends, so that the last one is b to the last bit */
-    if (!backend->arange(S, out, half, a, step)) return tgi_or_release(S, t, false);
+    /* The first half from a, the rest backwards from b, so that the last element is exactly b. */
+    const double step = (b - a) / (double)(n - 1);
+    tgi_operand out = tgi_operand_of(t);
+    if (!backend->arange(S, out, n / 2, a, step)) return tgi_or_release(S, t, false);
     out.data = (char *)out.data + (n - 1) * (int64_t)tgi_dtypes[t->dtype].size;
     out.stride[0] = -1;
-    return tgi_or_release(S, t, backend->arange(S, out, rest, b, -step));
+    return tgi_or_release(S, t, backend->arange(S, out, n - n / 2, b, -step));
 }
 
 tg_tensor *tg_eye(int64_t n)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *t;
-    tgi_loop loop;
     if (n < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n));
     }
-    t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
+    tg_tensor *t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
     if (!t) return NULL;
-    loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
+    tgi_loop loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
     loop.arg[0].stride[0] = n + 1;
     loop.scalar[0] = 1;
@@ -5989,7 +6101,7 @@ static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_s
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
-    if (!data && t->storage->bytes) return tgi_null_argument(S, op, "data"), tgi_or_release(S, t, false);
+    if (!data && t->storage->bytes) return tgi_or_release(S, t, tgi_null_argument(S, op, "data"));
     return tgi_or_release(S, t, t->storage->bytes == 0 || tgi_upload(S, t, 0, data, t->storage->bytes));
 }
 
@@ -6020,30 +6132,19 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
 {
     tgi_thread *S = tgi_self();
     int64_t numel;
-    tg_tensor *t;
-    tgi_storage *s;
     if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype));
     if (!tgi_shape_argument(S, "wrap", "shape", &shape)) return NULL;
     if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
-    if (!data && numel) return tgi_null_argument(S, "wrap", "data"), (tg_tensor *)NULL;
-    t = tgi_new_handle(S, "wrap", dtype);
+    if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
+    tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    s = (tgi_storage *)tgi_alloc(S, sizeof *s);
-    if (!s) {
-        tgi_no_memory(S, "wrap", sizeof *s);
-        tgi_unref(S, t);
-        return NULL;
-    }
-    memset(s, 0, sizeof *s);
-    s->refs = 1;
-    s->backend = &tgi_cpu;
-    s->block = sizeof *s;
-    s->data = data;
-    s->deleter = deleter;
-    s->user = user;
-    s->borrowed = true;
-    t->storage = s;
+    t->storage = tgi_new_storage_block(S, "wrap", &tgi_cpu, 0, 0);
+    if (!t->storage) return tgi_or_release(S, t, false);
+    t->storage->data = data;
+    t->storage->deleter = deleter;
+    t->storage->user = user;
+    t->storage->borrowed = true;
     tgi_set_contiguous(t, shape.ndim, shape.dim);
     return t;
 }
@@ -6063,28 +6164,52 @@ static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
     return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
 }
 
+/* The dims of t whose size is not 1, smallest stride first; returns how many. */
+static int tgi_dims_by_stride(const tg_tensor *t, int order[TG_MAX_DIMS])
+{
+    int n = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (t->dim[i] == 1) continue;
+        int k = n++;
+        for (; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    return n;
+}
+
 /* Whether two elements of t are the same memory. */
 static bool tgi_overlaps_itself(const tg_tensor *t)
 {
-    int order[TG_MAX_DIMS], n = 0, i, k;
-    int64_t reach = 0; /* the furthest element of the dims so far */
-    for (i = 0; i < t->ndim; ++i) {
-        if (t->dim[i] == 0) return false;
-        if (t->dim[i] == 1) continue;
-        for (k = n++; k > 0 && t->stride[order[k - 1]] > t->stride[i]; --k) order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (i = 0; i < n; ++i) {
-        if (t->stride[order[i]] <= reach) return true;
-        reach += (t->dim[order[i]] - 1) * t->stride[order[i]];
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t last = 0; /* the offset of the last element along the dims so far */
+    if (tgi_numel(t) == 0) return false;
+    for (int i = 0; i < n; ++i) {
+        const int64_t stride = t->stride[order[i]];
+        if (stride <= last) return true;
+        last += (t->dim[order[i]] - 1) * stride;
     }
     return false;
 }
 
-/* A dim of a tensor with ndim dims, counted from the end when negative; false after recording PyTorch's error. */
+/* Whether t's elements lie one after the other in some order of the dims, without gap or overlap. */
+static bool tgi_is_dense(const tg_tensor *t)
+{
+    int order[TG_MAX_DIMS];
+    const int n = tgi_dims_by_stride(t, order);
+    int64_t count = 1; /* elements along the dims so far */
+    for (int i = 0; i < n; ++i) {
+        if (t->stride[order[i]] != count) return false;
+        count *= t->dim[order[i]];
+    }
+    return count != 0;
+}
+
+/* Makes *dim, which counts from the end if it is negative, an index in [0, ndim); false after recording PyTorch's
+   error. */
 static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 {
-    int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
+    const int n = ndim ? ndim : 1; /* a 0-dim tensor takes -1 and 0 */
     if (*dim < -n || *dim >= n) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension out of range (expected to be in range of [%d, %d], but got %d)",
                         -n, n - 1, *dim);
@@ -6093,7 +6218,8 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
     return true;
 }
 
-/* Whether the argument t of a getter can be used.  A getter does not begin the state of a thread. */
+/* Whether t, the argument of a getter, can be used.  Unlike other functions, a getter does not begin the state of a
+   thread. */
 static bool tgi_check_tensor(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
 
 int tg_ndim(const tg_tensor *t)
@@ -6184,14 +6310,15 @@ static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
 tg_status tg_set_name(tg_tensor *t, const char *name)
 {
     tgi_thread *S = tgi_self();
-    char *copy, *second, **made_by;
+    char *copy;
     if (!tgi_argument(S, "set_name", "t", t)) return tgi_failed(S);
     if (!tgi_copy_name(S, name, &copy)) return TG_ERR_MEMORY;
-    made_by = tgi_history.name(t);
-    if (made_by) { /* the tape outlives the tensor, and the step player names what a node made */
+    char **node_name = tgi_history.name(t);
+    if (node_name) { /* a copy: the node may outlive the tensor, and tg_backward_step shows the name */
+        char *second;
         if (!tgi_copy_name(S, name, &second)) return tgi_free_name(S, copy), TG_ERR_MEMORY;
-        tgi_free_name(S, *made_by);
-        *made_by = second;
+        tgi_free_name(S, *node_name);
+        *node_name = second;
     }
     tgi_free_name(S, t->name);
     t->name = copy;
@@ -6206,13 +6333,13 @@ const char *tg_name(const tg_tensor *t)
 
 /* ---- elements ---- */
 
-/* One element's bytes, from any device. */
+/* Copies the bytes of one element from any device. */
 static bool tgi_read_element(tgi_thread *S, const tg_tensor *t, int64_t at, void *element)
 {
     return tgi_download(S, t, at, element, tgi_dtypes[t->dtype].size);
 }
 
-/* An element's bytes to and from double or int64, by the CPU's conversions. */
+/* Converts one element in host memory. */
 static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, const void *from, tg_dtype from_dtype)
 {
     tgi_loop loop;
@@ -6225,7 +6352,7 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
     return tgi_cpu.copy(S, &loop);
 }
 
-/* The only element of t, in another dtype. */
+/* The only element of t, as dtype. */
 static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, tg_dtype dtype)
 {
     int64_t element[1];
@@ -6251,17 +6378,17 @@ int64_t tg_item_i64(tg_tensor *t)
     return tgi_item(tgi_self(), "item_i64", t, &value, TG_I64) ? value : 0;
 }
 
-/* Where an index points, in elements from the first one. */
+/* Stores the distance of the element at `index` from the first one, in elements. */
 static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape index, int64_t *at)
 {
-    int i;
     if (!tgi_argument(S, op, "t", t) || !tgi_shape_argument(S, op, "index", &index)) return false;
     if (index.ndim != t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "an index of %d numbers for a tensor of %d dims, shape %s", index.ndim,
                         t->ndim, tgi_shape_text(t).text);
     }
-    for (*at = 0, i = 0; i < t->ndim; ++i) {
-        int64_t k = index.dim[i];
+    *at = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        const int64_t k = index.dim[i];
         if (k < -t->dim[i] || k >= t->dim[i]) {
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "index %lld is out of bounds for dimension %d with size %lld",
                             (long long)k, i, (long long)t->dim[i]);
@@ -6283,17 +6410,14 @@ double tg_get(tg_tensor *t, tg_shape index)
 void *tg_data(tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "data")) return NULL;
-    return tgi_bytes_at(tgi_self(), t, 0, true); /* its user may write */
+    return tgi_bytes_at(tgi_self(), t, 0, true); /* the caller may write through the pointer */
 }
 
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
-    bool other, far, gaps;
     if (!tgi_check_tensor(t, op)) return NULL;
-    other = t->dtype != (uint8_t)dtype;
-    far = !t->storage->backend->host;
-    gaps = !tgi_is_contiguous(t);
+    const bool other = t->dtype != (uint8_t)dtype, far = !t->storage->backend->host, gaps = !tgi_is_contiguous(t);
     if (other || far || gaps) {
         char dtypes[40] = "";
         if (other) {
@@ -6326,11 +6450,8 @@ tg_tensor *tg_touch_(tg_tensor *t)
 tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *dense = t;
-    size_t need;
-    bool ok;
     if (!tgi_argument(S, "copy_out", "t", t)) return tgi_failed(S);
-    need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    const size_t need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (need != bytes) {
         tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
                  tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need,
@@ -6339,13 +6460,13 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     }
     if (need == 0) return TG_OK;
     if (!dst) return tgi_null_argument(S, "copy_out", "dst"), tgi_failed(S);
+    tg_tensor *source = t;
     if (!tgi_is_contiguous(t)) {
-        dense = tgi_new_like(S, "copy_out", t);
-        if (!dense) return TG_ERR_MEMORY;
-        if (!tgi_copy_elements(S, dense, t)) return tgi_unref(S, dense), tgi_failed(S);
+        source = tgi_new_like(S, "copy_out", t);
+        if (!source) return TG_ERR_MEMORY;
     }
-    ok = tgi_download(S, dense, 0, dst, need);
-    if (dense != t) tgi_unref(S, dense);
+    const bool ok = (source == t || tgi_copy_elements(S, source, t)) && tgi_download(S, source, 0, dst, need);
+    if (source != t) tgi_unref(S, source);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -6502,55 +6623,51 @@ typedef struct {
     tg_tensor **result; /* [inputs]: the gradients that the rule computes; NULL: none */
 } tgi_step;
 
-/* The op table, one row per op.  The rules stand with the ops. */
+/* A row of the op table.  The rules stand with the ops. */
 typedef bool (*tgi_rule)(tgi_step *step, tg_tensor *g);
+typedef enum { TGI_KIND_NOT_ELEMENTWISE, TGI_KIND_FLOATS, TGI_KIND_ANY, TGI_KIND_TEST } tgi_kind;
 typedef struct tgi_op {
     const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
-    int needs;
+    tgi_kind kind;
+    int flags; /* TGI_FLAG_... */
     tgi_rule rule;
     const char *formula;
 } tgi_op;
-enum { TGI_NEEDS_Y = 8, TGI_NEEDS_Y2 = 16, TGI_NEEDS_A_FOR_B = 32, TGI_NEEDS_B_FOR_A = 64 };
-
+/* The declarations of the rules; ops of kind TEST have none. */
 #define TGI_DECLARE(name, ...) static bool tgi_rule_##name(tgi_step *step, tg_tensor *g);
-#define TGI_DECLARE_UNARY(name, kind, ...) TGI_DECLARE_##kind(name)
+#define TGI_DECLARE_ELEMENTWISE(name, kind, ...) TGI_DECLARE_##kind(name)
 #define TGI_DECLARE_ANY(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_FLOATS(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_TEST(name)
-TGI_UNARY_OPS(TGI_DECLARE_UNARY)
-TGI_SCALAR_OPS(TGI_DECLARE_UNARY)
-TGI_BINARY_OPS(TGI_DECLARE_UNARY)
-TGI_TERNARY_OPS(TGI_DECLARE_UNARY)
-TGI_MASK_OPS(TGI_DECLARE_UNARY)
+TGI_ELEMENTWISE_OPS(TGI_DECLARE_ELEMENTWISE)
 TGI_OPS(TGI_DECLARE)
 
 static const tgi_op *tgi_op_row(int op)
 {
-    enum { NOTHING = 0, A = 1, B = 2, C = 4, Y = 8, Y2 = 16, A_FOR_B = 32, B_FOR_A = 64 };
+#define TGI_FLAG(name, bit) name = TGI_FLAG_##name,
+    enum { TGI_FLAGS(TGI_FLAG) NOTHING = 0 }; /* as the rows write them */
+#undef TGI_FLAG
 #define TGI_RULE_ANY(name) tgi_rule_##name
 #define TGI_RULE_FLOATS(name) tgi_rule_##name
 #define TGI_RULE_TEST(name) NULL
-#define TGI_ROW1(name, kind, y, yi, needs, rule, formula)                                                              \
-    {#name, #name "_", "x", needs, TGI_RULE_##kind(name), formula},
-#define TGI_ROW2(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                    \
-    {#name, #name "_", "a,b", needs, TGI_RULE_##kind(name), formula},
-#define TGI_ROW3(name, kind, y, yi, needs, rule_a, rule_b, rule_c, formula)                                            \
-    {#name, #name "_", TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
-#define TGI_ROW_MASK(name, kind, y, yi, needs, rule_a, rule_b, formula)                                                \
-    {#name, #name "_", TGI_ARGUMENTS_##name, needs, TGI_RULE_##kind(name), formula},
-#define TGI_ARGUMENTS_where "a,b,cond"
-#define TGI_ARGUMENTS_lerp "a,b,weight"
-#define TGI_ARGUMENTS_masked_fill "x,mask"
-#define TGI_ARGUMENTS_binary_cross_entropy "input,target"
-#define TGI_ARGUMENTS_binary_cross_entropy_with_logits "input,target"
-#define TGI_ARGUMENTS_mse_loss "a,b"
-#define TGI_ARGUMENTS_smooth_l1_loss "a,b"
-#define TGI_ARGUMENTS_huber_loss "a,b"
-#define TGI_ROW(name, arguments, needs, formula) {#name, #name "_", arguments, needs, tgi_rule_##name, formula},
-#define TGI_PLAIN_ROW(name, arguments) {#name, #name "_", arguments, NOTHING, NULL, NULL},
+#define TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)                                                     \
+    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULE_##kind(name), formula},
+#define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ELEMENTWISE_ROW(name, kind, "x", flags, formula)
+#define TGI_SCALAR_ROW(name, kind, y, yi, flags, rule, formula, public)                                                \
+    TGI_ELEMENTWISE_ROW(name, kind, "x", (flags) | TGI_FLAG_NUMBERS, formula)
+#define TGI_BINARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, public)                                      \
+    TGI_ELEMENTWISE_ROW(name, kind, "a,b", flags, formula)
+#define TGI_TERNARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, rule_c, formula, arguments)                          \
+    TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)
+#define TGI_BINARY_SCALAR_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, arguments)                            \
+    TGI_ELEMENTWISE_ROW(name, kind, arguments, (flags) | TGI_FLAG_NUMBERS, formula)
+#define TGI_ROW(name, arguments, flags, formula)                                                                       \
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, formula},
+#define TGI_PLAIN_ROW(name, arguments) {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, NOTHING, NULL, NULL},
     static const tgi_op rows[] = {
-        TGI_UNARY_OPS(TGI_ROW1) TGI_SCALAR_OPS(TGI_ROW1) TGI_BINARY_OPS(TGI_ROW2) TGI_TERNARY_OPS(TGI_ROW3)
-        TGI_MASK_OPS(TGI_ROW_MASK) TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
+        TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
+        TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
+        TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
     };
     return &rows[op];
 }
@@ -7841,15 +7958,6 @@ static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
     return true;
 }
 
-/* Whether every byte of the extent of t is one of its elements. */
-static bool tgi_is_dense(const tg_tensor *t)
-{
-    int64_t reach = 1;
-    if (tgi_numel(t) == 0 || tgi_overlaps_itself(t)) return false;
-    for (int i = 0; i < t->ndim; ++i) reach += (t->dim[i] - 1) * t->stride[i];
-    return reach == tgi_numel(t);
-}
-
 /* Whether the leaf's .grad is added to in place.  It is not if it has a graph, or gets one now: ops that have saved it
    would find it changed. */
 static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
@@ -8529,10 +8637,10 @@ typedef struct {
     tg_tensor *const *in; /* [nin]: in_storage, or a list of the user's */
     tg_tensor **out;      /* [nout]: out_storage, or a list of the user's */
     tg_tensor *in_storage[3], *out_storage[2];
-    bool has_params;
-    tgi_op_params params;         /* for the rule, if has_params */
+    bool has_params;              /* the rule reads params: see tgi_params */
+    tgi_op_params params;
     int64_t numbers[TGI_NUMBERS]; /* memory for params.list */
-    tgi_view_info *view;          /* for the node, or NULL */
+    const tgi_view_info *view;    /* for the node, or NULL */
     /* in place */
     tg_tensor *target;         /* what is written: in[0] */
     tg_tensor *before;         /* a copy of its values before, if the rule needs them */
@@ -8639,7 +8747,7 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
         }
         if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
     }
-    c->mixed = elsewhere && op < TGI_ELEMENTWISE_OPS; /* tgi_across_devices moves a 0-dim one, or raises the error */
+    c->mixed = elsewhere && c->op->kind != TGI_KIND_NOT_ELEMENTWISE; /* see tgi_across_devices */
     if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
@@ -8692,19 +8800,19 @@ static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->
 /* Whether input i is saved for the rule; the row of the op says of the first three when. */
 static bool tgi_saves_input(const tgi_call *c, int i)
 {
-    int needs = c->op->needs;
+    const int flags = c->op->flags;
     if (i >= 3) return false;
-    return (needs & (1 << i)) || (i == 0 && (needs & TGI_NEEDS_A_FOR_B) && tgi_wants_grad(c, 1)) ||
-           (i == 1 && (needs & TGI_NEEDS_B_FOR_A) && tgi_wants_grad(c, 0));
+    return (flags & (TGI_FLAG_A << i)) || (i == 0 && (flags & TGI_FLAG_A_FOR_B) && tgi_wants_grad(c, 1)) ||
+           (i == 1 && (flags & TGI_FLAG_B_FOR_A) && tgi_wants_grad(c, 0));
 }
 
 /* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is
    a view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW). */
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
 {
-    int saves = (c->op->needs & TGI_NEEDS_Y) != 0;
+    int saves = (c->op->flags & TGI_FLAG_Y) != 0;
     for (int i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
-    if (nout > 1) saves += (c->op->needs & TGI_NEEDS_Y2) != 0;
+    if (nout > 1) saves += (c->op->flags & TGI_FLAG_Y2) != 0;
     return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
@@ -8735,7 +8843,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     }
     for (i = 0; i < c->nout; ++i) {
         tg_tensor *y = c->out[i];
-        if (c->op->needs & (i ? TGI_NEEDS_Y2 : TGI_NEEDS_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
+        if (c->op->flags & (i ? TGI_FLAG_Y2 : TGI_FLAG_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
         if (!tgi_dtypes[y->dtype].floating) continue;
         y->node = n;
         y->output = i;
@@ -8744,6 +8852,25 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     }
     tgi_node_link(S, n);
     return c->out[0];
+}
+
+/* The op's numbers, to be set by its public function.  After this call the node keeps a copy of them for the rule. */
+static inline tgi_op_params *tgi_params(tgi_call *c)
+{
+    c->has_params = true;
+    return &c->params;
+}
+
+static tg_shape tgi_shape_of(const tg_tensor *t) { return tg_make_shape(t->ndim, t->dim); }
+
+/* Computes output y, of this call, from c->in and c->params; false after recording an error. */
+typedef bool (*tgi_kernel)(tgi_call *c, tg_tensor *y);
+
+/* The last step of an op with one output: allocates it, runs the kernel and records the op. */
+static tg_tensor *tgi_run(tgi_call *c, tg_shape shape, tg_dtype dtype, tgi_kernel kernel)
+{
+    tg_tensor *y = tgi_output(c, shape.ndim, shape.dim, dtype);
+    return tgi_op_end(c, y && kernel(c, y));
 }
 
 /* ---- in place ---- */
@@ -8851,7 +8978,7 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
         /* one in the same storage has just been overwritten: the version before lets backward say so (5) */
         tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
     }
-    if (c->op->needs & TGI_NEEDS_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
+    if (c->op->flags & TGI_FLAG_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
     tgi_node_link(S, n);
     if (base != t) {
         n->flags |= TGI_WROTE_VIEW;
@@ -8868,7 +8995,19 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
     return t;
 }
 
-/* ---- composites: ops made of ops, in a scope of their own that only the result leaves ---- */
+/* The last step of an op in place: y is input 0. */
+static tg_tensor *tgi_run_in_place(tgi_call *c, tgi_kernel kernel)
+{
+    return tgi_op_begin_in_place(c) ? tgi_op_end_in_place(c, kernel(c, c->target)) : NULL;
+}
+
+/* ---- composites: ops made of other ops.  Their temporaries belong to a scope of their own, which ends with the call;
+   only the result moves to the caller's scope.
+       tgi_composite c;
+       if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+       if (!tgi_check_...(c.S, ...)) return tgi_composite_end(&c, NULL);
+       ...
+       return tgi_composite_end(&c, y);                                                                        ---- */
 
 typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
@@ -8881,6 +9020,31 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     if (!c->scope) return false;
     if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
     return true;
+}
+
+/* The same after checking the tensors that the user passed: `arguments` names them, with a ? behind those that may be
+   NULL; each must be usable, and all on one device.  What follows are variables of type tg_tensor *, as many as there
+   are names.  False after recording an error; the scope is not open then. */
+static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
+{
+    enum { LIMIT = 4 };
+    tgi_thread *S = tgi_self();
+    tg_tensor *in[LIMIT];
+    const char *name = arguments;
+    int n = 1;
+    va_list list;
+    for (const char *p = arguments; *p; ++p) n += *p == ',';
+    va_start(list, arguments);
+    for (int i = 0; i < n && i < LIMIT; ++i) in[i] = va_arg(list, tg_tensor *);
+    va_end(list);
+    for (int i = 0; i < n; ++i) {
+        const size_t length = strcspn(name, ",");
+        const bool optional = name[length - 1] == '?';
+        if (!TGI_LIKELY(tgi_usable(S, in[i])) && (in[i] || !optional))
+            return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, n).text, in[i]);
+        name += length + 1;
+    }
+    return tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
 /* A view whose base belongs to the composite, so that nobody else has seen it, becomes a tensor of its own.  False if
@@ -9144,24 +9308,13 @@ bool tg_is_pinned(const tg_tensor *t)
 
 /* ---- elementwise: one screen for every row of the table ---- */
 
-enum { TGI_KIND_ANY, TGI_KIND_FLOATS, TGI_KIND_TEST };
-
-static int tgi_kind_of(int op)
-{
-#define TGI_KIND(name, kind, ...) TGI_KIND_##kind,
-    static const uint8_t kinds[] = {TGI_UNARY_OPS(TGI_KIND) TGI_SCALAR_OPS(TGI_KIND) TGI_BINARY_OPS(TGI_KIND)
-                                        TGI_TERNARY_OPS(TGI_KIND) TGI_MASK_OPS(TGI_KIND)};
-    return kinds[op];
-}
-
 /* The dtype n tensors are computed in: those with dims by size and category, 0-dim ones by category only.
    torch.result_type */
 static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
 {
     tg_dtype with_dims = TG_BOOL, scalars = TG_BOOL;
     bool any_dims = false, any_scalars = false;
-    int i;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         tg_dtype d = (tg_dtype)in[i]->dtype;
         if (in[i]->ndim) with_dims = any_dims ? tg_promote_types(with_dims, d) : d, any_dims = true;
         else scalars = any_scalars ? tg_promote_types(scalars, d) : d, any_scalars = true;
@@ -9206,31 +9359,62 @@ static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int
 static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
 {
     int64_t t_last = t->offset, x_last = x->offset;
-    int i;
     if (t->storage != x->storage) return false;
-    for (i = 0; i < t->ndim; ++i) t_last += (t->dim[i] - 1) * t->stride[i];
-    for (i = 0; i < x->ndim; ++i) x_last += (x->dim[i] - 1) * x->stride[i];
+    for (int i = 0; i < t->ndim; ++i) t_last += (t->dim[i] - 1) * t->stride[i];
+    for (int i = 0; i < x->ndim; ++i) x_last += (x->dim[i] - 1) * x->stride[i];
     if (t_last < x->offset || x_last < t->offset) return false;
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
 }
 
-/* What integers cannot do: a number that is not one of theirs, bool arithmetic. */
-static bool tgi_check_elements(tgi_call *c, int op, tg_dtype dtype, double s, double t)
+/* The op's numbers s and t on tensors of an integer dtype: they must be values of it.  s may change to make it so. */
+static bool tgi_check_numbers(tgi_call *c, tg_dtype dtype)
 {
-    static const char *const no_bool[] = {"Subtraction, the `-` operator, with two bool tensors is not supported.",
-                                          "Negation, the `-` operator, on a bool tensor is not supported."};
-    if (tgi_dtypes[dtype].floating || tgi_kind_of(op) == TGI_KIND_FLOATS) return true;
-    if (dtype == TG_BOOL && (op == TGI_OP_sub || op == TGI_OP_neg)) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s\ntg_logical_not inverts a mask", no_bool[op == TGI_OP_neg]);
-    }
-    if (op == TGI_OP_pow_scalar && s < 0) {
+    const int flags = c->op->flags;
+    double s = c->params.s, t = c->params.t;
+    if (tgi_dtypes[dtype].floating || c->op->kind == TGI_KIND_FLOATS) return true;
+    if ((flags & TGI_FLAG_S_EXPONENT) && s < 0)
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "Integers to negative integer powers are not allowed.");
+    if (flags & TGI_FLAG_S_ELEMENT) {
+        if (!tgi_check_value(c->S, c->name, dtype, s)) return false;
+        if (dtype == TG_BOOL) c->params.s = s != 0;
+        return true;
     }
-    if (op == TGI_OP_masked_fill) return tgi_check_value(c->S, c->name, dtype, s);
-    if (op == TGI_OP_clamp && tgi_is_infinite(s)) s = 0; /* a side that is open */
-    if (op == TGI_OP_clamp && tgi_is_infinite(t)) t = 0;
+    if ((flags & TGI_FLAG_S_T_BOUNDS) && tgi_is_infinite(s)) s = 0; /* no bound */
+    if ((flags & TGI_FLAG_S_T_BOUNDS) && tgi_is_infinite(t)) t = 0;
     if (tgi_is_integral(s) && tgi_is_integral(t)) return true;
     return tgi_fail_value(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
+}
+
+/* Some ops refuse integers: PyTorch has no kernels of them. */
+static bool tgi_check_floats_only(tgi_thread *S, const char *name, const tgi_op *op, tg_dtype dtype)
+{
+    if (tgi_dtypes[dtype].floating || !(op->flags & TGI_FLAG_FLOATS_ONLY)) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not " "implemented for '%s'", name, tg_dtype_name(dtype));
+}
+
+/* The dtype that the call computes in, which is also the output's unless the op is a test; by the columns kind and
+   flags. */
+static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
+{
+    const int flags = c->op->flags, values = c->nin - ((flags & TGI_FLAG_LAST_IS_MASK) != 0);
+    if (values < c->nin && c->in[values]->dtype != TG_BOOL) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "expected a condition of dtype bool, but got %s",
+                        tg_dtype_name((tg_dtype)c->in[values]->dtype));
+    }
+    *dtype = tgi_result_dtype(c->in, values);
+    if (!tgi_check_floats_only(c->S, c->name, c->op, *dtype)) return false;
+    if (*dtype == TG_BOOL && (flags & TGI_FLAG_NO_BOOL)) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s\ntg_logical_not inverts a mask",
+                        c->nin == 2
+                            ? "Subtraction, the `-` operator, with two bool tensors is not supported."
+                            : "Negation, the `-` operator, on a bool tensor is not supported.");
+    }
+    if (*dtype == TG_BOOL && (flags & TGI_FLAG_BOOL_TO_I64)) *dtype = TG_I64;
+    if (!tgi_dtypes[*dtype].floating && (c->op->kind == TGI_KIND_FLOATS ||
+                                         ((flags & TGI_FLAG_S_EXPONENT) && !tgi_is_integral(c->params.s)))) {
+        *dtype = c->S->default_dtype;
+    }
+    return tgi_check_numbers(c, *dtype);
 }
 
 /* In place: the result must be what the target can hold. */
@@ -9247,20 +9431,21 @@ static bool tgi_fits_target(tgi_call *c, const tg_tensor *target, int ndim, cons
     return true;
 }
 
-/* Runs the loop of an elementwise op into y; operands that the writing would change are copied first. */
-static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute, double s, double t)
+/* Runs the kernel of an elementwise op into y.  In place, inputs that the writing would change before they are read are
+   copied first. */
+static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute)
 {
     tgi_thread *S = c->S;
     tgi_loop loop = tgi_loop_over(y);
     tg_tensor *copies[3];
-    int i, copied = 0;
+    int copied = 0;
     bool ok = true;
     loop.kernel = op;
     loop.compute = compute;
-    loop.scalar[0] = s;
-    loop.scalar[1] = t;
+    loop.scalar[0] = c->params.s;
+    loop.scalar[1] = c->params.t;
     loop.nargs = c->nin + 1;
-    for (i = 0; i < c->nin && ok; ++i) {
+    for (int i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
         if (c->target && x != c->target && tgi_overlaps(c->target, x)) {
             x = tgi_new_like(S, c->name, x);
@@ -9274,48 +9459,30 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     return ok;
 }
 
-/* How many 0-dim CPU tensors an elementwise op takes beside tensors elsewhere: PyTorch's one; torch.where moves any. */
-static int tgi_cpu_scalars(int op, int n)
-{
-    return op == TGI_OP_where ? n : op == TGI_OP_binary_cross_entropy ? 0 : 1;
-}
-
-/* Some ops are not there for integers. */
-static bool tgi_needs_floats(tgi_thread *S, const char *name, int op, tg_dtype dtype)
-{
-    const bool floats_only = op == TGI_OP_leaky_relu || op == TGI_OP_lerp || op == TGI_OP_mse_loss ||
-                             op == TGI_OP_smooth_l1_loss || op == TGI_OP_huber_loss;
-    if (tgi_dtypes[dtype].floating || !floats_only) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, name,
-                    "\"%s\" not "
-                    "implemented for '%s'",
-                    name, tg_dtype_name(dtype));
-}
-
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
                                   double t);
 
-/* An elementwise op of inputs in different places.  0-dim CPU tensors go to where the others are, by recorded moves
-   that bring their gradients home; anything else is an error. */
+/* An elementwise op of inputs on different devices.  0-dim CPU tensors are moved to the device of the others, and the
+   moves are recorded, so that their gradients come back to the CPU; anything else is an error. */
 static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
                                      double t)
 {
     const tgi_op *row = tgi_op_row(op);
-    int i, k = 0, scalars = tgi_cpu_scalars(op, n);
+    int i, k = 0, scalars = row->flags & TGI_FLAG_ANY_CPU_SCALARS ? n : row->flags & TGI_FLAG_NO_CPU_SCALARS ? 0 : 1;
     tg_tensor *moved[3], *y = NULL;
     tgi_composite c;
-    while (in[k]->storage->backend->host) k++; /* the first that is not on the CPU says where */
+    while (in[k]->storage->backend->host) k++; /* the op runs on the device of the first input that is not on the CPU */
     for (i = 0; i < n; ++i) {
-        bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
+        const bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
         if (tgi_same_place(in[i], in[k]) || (scalar && scalars-- > 0)) continue;
-        tgi_fail(tgi_self(), TG_ERR_DEVICE, name,
-                 "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
-                 "%s, %s is on %s)\n%s",
-                 tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
-                 tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
-                 tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                 tgi_move_hint(row->arguments, i, k, in, n, in_place).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            tgi_self(), TG_ERR_DEVICE, name,
+            "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
+            "%s, %s is on %s)\n%s",
+            tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
+            tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
+            tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
+            tgi_move_hint(row->arguments, i, k, in, n, in_place).text));
     }
     if (!tgi_composite_begin(&c, name)) return NULL;
     for (i = 0; i < n && (moved[i] = tg_to(in[i], tgi_device_of(in[k]))) != NULL; ++i) {}
@@ -9323,46 +9490,33 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
     return tgi_composite_end(&c, y);
 }
 
-/* The op by a public function of that name; NULL stands for the op's own, or that of its twin in place. */
+/* Calls an elementwise op on n inputs with its numbers s and t.  name: of the public function, for messages; NULL for
+   the op's own, or that of its twin in place. */
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
                                   double t)
 {
+    const tgi_op *row = tgi_op_row(op);
     tgi_call c;
-    tg_tensor *y;
-    tg_dtype dtype;
-    int values = op == TGI_OP_where ? 2 : op == TGI_OP_masked_fill ? 1 : n, ndim, i, kind = tgi_kind_of(op);
-    bool has_number = op > TGI_SCALAR_OPS_BEGIN && op < TGI_SCALAR_OPS_END;
-    int64_t dims[TG_MAX_DIMS];
-    if (!name && in_place) name = tgi_op_row(op)->in_place;
-    if (!tgi_op_begin_as(&c, name, op, in, n))
+    if (!tgi_op_begin_as(&c, !name && in_place ? row->in_place : name, op, in, n))
         return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
-    if (values < n && op != TGI_OP_lerp && in[values]->dtype != TG_BOOL) {
-        tgi_fail(c.S, TG_ERR_DTYPE, c.name, "expected a condition of dtype bool, but got %s",
-                 tg_dtype_name((tg_dtype)in[values]->dtype));
-        return NULL;
-    }
-    dtype = tgi_result_dtype(in, values);
-    if (!tgi_needs_floats(c.S, c.name, op, dtype)) return NULL;
-    if (dtype == TG_BOOL && (has_number || op == TGI_OP_square) && kind == TGI_KIND_ANY) dtype = TG_I64;
-    if (!tgi_dtypes[dtype].floating && (kind == TGI_KIND_FLOATS || (op == TGI_OP_pow_scalar && !tgi_is_integral(s)))) {
-        dtype = c.S->default_dtype;
-    }
-    if (!tgi_check_elements(&c, op, dtype, s, t)) return NULL;
-    if (op == TGI_OP_masked_fill && dtype == TG_BOOL) s = s != 0;
-    ndim = in[0]->ndim;
-    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
-    for (i = 1; i < n; ++i) {
-        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
-    }
     c.params.s = s;
     c.params.t = t;
-    c.has_params = has_number || op > TGI_MASK_OPS_BEGIN; /* the last elementwise rows: they have numbers, too */
+    c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
+    tg_dtype dtype;
+    if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
+    int ndim = in[0]->ndim;
+    int64_t dims[TG_MAX_DIMS];
+    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
+    for (int i = 1; i < n; ++i) {
+        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
+    }
+    const tg_dtype compute = tgi_compute_dtype(dtype);
     if (in_place) {
         if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_op_begin_in_place(&c)) return NULL;
-        return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], tgi_compute_dtype(dtype), s, t));
+        return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], compute));
     }
-    y = tgi_output(&c, ndim, dims, kind == TGI_KIND_TEST ? TG_BOOL : dtype);
-    return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, tgi_compute_dtype(dtype), s, t));
+    tg_tensor *y = tgi_output(&c, ndim, dims, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
+    return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
 }
 
 static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
@@ -9372,18 +9526,13 @@ static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double
 
 static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
 {
-    tg_tensor *in[2];
-    in[0] = a;
-    in[1] = b;
+    tg_tensor *in[] = {a, b};
     return tgi_elementwise(NULL, op, in_place, in, 2, s, 0);
 }
 
 static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
 {
-    tg_tensor *in[3];
-    in[0] = a;
-    in[1] = b;
-    in[2] = c;
+    tg_tensor *in[] = {a, b, c};
     return tgi_elementwise(NULL, op, false, in, 3, 0, 0);
 }
 
@@ -9425,10 +9574,10 @@ static tg_tensor *tgi_upcast(tg_tensor *t) { return t && tgi_is_half(t) ? tg_to_
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
-    tg_tensor *half, *slope, *x2;
+    tg_tensor *half, *slope;
     if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
         return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
-    x2 = tg_mul(x, x);
+    tg_tensor *x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
         half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
@@ -9474,40 +9623,43 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_mul(g, tg_div(tg_sub(a, b), tg_clamp_min(tg_mul(a, tg_rsub_scalar(a, 1)), 1e-12)));
 }
 
-#define TGI_RULE1(name, kind, f, fi, needs, rule, formula) TGI_RULE1_##kind(name, rule)
+/* The rules of the rows with one input. */
+#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_RULE1_##kind(name, rule)
 #define TGI_RULE1_TEST(name, rule)
 #define TGI_RULE1_ANY(name, rule) TGI_RULE1_FLOATS(name, rule)
-#define TGI_RULE1_FLOATS(name, rule)                                                           \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                  \
-    {                                                                                          \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);             \
-        double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0; \
-        (void)x, (void)y, (void)s, (void)t;                                                    \
-        return tgi_set_input_grad(step, 0, rule);                                              \
-    }
-#define TGI_RULE2(name, kind, f, fi, needs, rule_a, rule_b, formula) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
-#define TGI_RULE3(name, kind, f, fi, needs, rule_a, rule_b, rule_c, formula) \
-    TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                              \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                       \
-    {                                                                                                               \
-        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);   \
-        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                  \
-        double s = step->params ? step->params->s : 0;                                                              \
-        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                \
-        return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                           \
-               (step->node->inputs < 2 || !tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) && \
-               (step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));   \
+#define TGI_RULE1_FLOATS(name, rule)                                                                                   \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
+        const double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0;                   \
+        (void)x, (void)y, (void)s, (void)t;                                                                            \
+        return tgi_set_input_grad(step, 0, rule);                                                                      \
     }
 TGI_UNARY_OPS(TGI_RULE1)
 TGI_SCALAR_OPS(TGI_RULE1)
+
+/* With two or three inputs: a rule is computed only for an input that requires grad. */
+#define TGI_RULE2(name, kind, y, yi, flags, rule_a, rule_b, ...) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
+#define TGI_RULE3(name, kind, y, yi, flags, rule_a, rule_b, rule_c, ...) TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
+#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
+        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
+        const double s = step->params ? step->params->s : 0;                                                           \
+        const bool has_c = step->node->inputs > 2;                                                                     \
+        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                   \
+        return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                              \
+               (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) &&                              \
+               (!has_c || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));                      \
+    }
 TGI_BINARY_OPS(TGI_RULE2)
 TGI_TERNARY_OPS(TGI_RULE3)
-TGI_MASK_OPS(TGI_RULE2)
+TGI_BINARY_SCALAR_OPS(TGI_RULE2)
 
-/* ---- their public functions ---- */
+/* ---- their public functions, by the column public ---- */
 
 #define TGI_PUBLIC1(name, kind, ...)                                                                                   \
     tg_tensor *tg_##name(tg_tensor *x) { return tgi_map1(TGI_OP_##name, false, x, 0, 0); }                             \
@@ -9518,25 +9670,21 @@ TGI_MASK_OPS(TGI_RULE2)
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
 TGI_UNARY_OPS(TGI_PUBLIC1)
 
-tg_tensor *tg_add_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_add_scalar, false, x, s, 0); }
-tg_tensor *tg_sub_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_sub_scalar, false, x, s, 0); }
-tg_tensor *tg_rsub_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_rsub_scalar, false, x, s, 0); }
-tg_tensor *tg_mul_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_mul_scalar, false, x, s, 0); }
-tg_tensor *tg_div_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_div_scalar, false, x, s, 0); }
-tg_tensor *tg_pow_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_pow_scalar, false, x, s, 0); }
-tg_tensor *tg_add_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_add_scalar, true, x, s, 0); }
-tg_tensor *tg_sub_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_sub_scalar, true, x, s, 0); }
-tg_tensor *tg_mul_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_mul_scalar, true, x, s, 0); }
-tg_tensor *tg_div_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_div_scalar, true, x, s, 0); }
-tg_tensor *tg_pow_scalar_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_pow_scalar, true, x, s, 0); }
-tg_tensor *tg_eq_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_eq_scalar, false, x, s, 0); }
-tg_tensor *tg_ne_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_ne_scalar, false, x, s, 0); }
-tg_tensor *tg_lt_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_lt_scalar, false, x, s, 0); }
-tg_tensor *tg_le_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_le_scalar, false, x, s, 0); }
-tg_tensor *tg_gt_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_gt_scalar, false, x, s, 0); }
-tg_tensor *tg_ge_scalar(tg_tensor *x, double s) { return tgi_map1(TGI_OP_ge_scalar, false, x, s, 0); }
-tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, false, x, lo, hi); }
-tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi) { return tgi_map1(TGI_OP_clamp, true, x, lo, hi); }
+#define TGI_PUBLIC_FLAG(name)                                                                                          \
+    tg_tensor *tg_##name(tg_tensor *x, bool s) { return tgi_map1(TGI_OP_##name, false, x, s, 0); }
+#define TGI_PUBLIC_S(name)                                                                                             \
+    tg_tensor *tg_##name(tg_tensor *x, double s) { return tgi_map1(TGI_OP_##name, false, x, s, 0); }
+#define TGI_PUBLIC_S_TWIN(name)                                                                                        \
+    TGI_PUBLIC_S(name)                                                                                                 \
+    tg_tensor *tg_##name##_(tg_tensor *x, double s) { return tgi_map1(TGI_OP_##name, true, x, s, 0); }
+#define TGI_PUBLIC_S_T(name)                                                                                           \
+    tg_tensor *tg_##name(tg_tensor *x, double s, double t) { return tgi_map1(TGI_OP_##name, false, x, s, t); }
+#define TGI_PUBLIC_S_T_TWIN(name)                                                                                      \
+    TGI_PUBLIC_S_T(name)                                                                                               \
+    tg_tensor *tg_##name##_(tg_tensor *x, double s, double t) { return tgi_map1(TGI_OP_##name, true, x, s, t); }
+#define TGI_PUBLIC_SCALAR(name, kind, y, yi, flags, rule, formula, public) TGI_PUBLIC_##public(name)
+TGI_SCALAR_OPS(TGI_PUBLIC_SCALAR)
+
 tg_tensor *tg_clamp_min(tg_tensor *x, double lo)
 {
     return tgi_elementwise("clamp_min", TGI_OP_clamp, false, &x, 1, lo, (double)INFINITY);
@@ -9545,39 +9693,29 @@ tg_tensor *tg_clamp_max(tg_tensor *x, double hi)
 {
     return tgi_elementwise("clamp_max", TGI_OP_clamp, false, &x, 1, -(double)INFINITY, hi);
 }
-tg_tensor *tg_leaky_relu(tg_tensor *x, double slope) { return tgi_map1(TGI_OP_leaky_relu, false, x, slope, 0); }
-tg_tensor *tg_elu(tg_tensor *x, double alpha) { return tgi_map1(TGI_OP_elu, false, x, alpha, 0); }
-tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx) { return tgi_map1(TGI_OP_gelu, false, x, tanh_approx, 0); }
-tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold)
-{
-    return tgi_map1(TGI_OP_softplus, false, x, beta, threshold);
-}
 
-#define TGI_PUBLIC2(name, ...)                                                                                         \
+#define TGI_PUBLIC_AB(name)                                                                                            \
     tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, false, a, b, 0); }
-TGI_BINARY_OPS(TGI_PUBLIC2)
-tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_add, true, a, b, 0); }
-tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_sub, true, a, b, 0); }
-tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_mul, true, a, b, 0); }
-tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_div, true, a, b, 0); }
-tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_pow, true, a, b, 0); }
+#define TGI_PUBLIC_AB_TWIN(name)                                                                                       \
+    TGI_PUBLIC_AB(name)                                                                                                \
+    tg_tensor *tg_##name##_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, true, a, b, 0); }
+#define TGI_PUBLIC_BINARY(name, kind, y, yi, flags, rule_a, rule_b, formula, public) TGI_PUBLIC_##public(name)
+TGI_BINARY_OPS(TGI_PUBLIC_BINARY)
 
 tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b) { return tgi_map3(TGI_OP_where, a, b, cond); }
 tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight) { return tgi_map3(TGI_OP_lerp, a, b, weight); }
 
 tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
 {
+    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_device where;
-    tg_tensor *ends[2];
-    tg_dtype dtype;
-    if (!tgi_arguments(tgi_self(), "lerp_scalar", "a,b", 2, a, b, NULL, NULL)) return NULL;
-    ends[0] = a, ends[1] = b;
-    dtype = tgi_result_dtype(ends, 2);
-    if (!tgi_needs_floats(tgi_self(), "lerp_scalar", TGI_OP_lerp, dtype)) return NULL;
+    tg_tensor *in[] = {a, b};
+    if (!tgi_argument_list(S, "lerp_scalar", "a,b", in, 2, 2)) return NULL;
+    const tg_dtype dtype = tgi_result_dtype(in, 2);
+    if (!tgi_check_floats_only(S, "lerp_scalar", tgi_op_row(TGI_OP_lerp), dtype)) return NULL;
     if (!tgi_composite_begin(&c, "lerp_scalar")) return NULL;
-    where = tgi_device_of(a->storage->backend->host ? b : a);
-    return tgi_composite_end(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, where)));
+    const tg_device device = tgi_device_of(a->storage->backend->host ? b : a);
+    return tgi_composite_end(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, device)));
 }
 
 tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
@@ -9592,30 +9730,33 @@ tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
 
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
-/* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view; closed under differentiation
-   ---- */
+/* ---- strided views as ops: as_strided, its adjoint strided_add, and scatter_view.  The rule of each is made of the
+   other two, so that they can be differentiated any number of times ---- */
 
-/* A new tensor with these strides, which must not be negative. */
-static tg_tensor *tgi_new_strided(tgi_call *c, int ndim, const int64_t *dims, const int64_t *strides, tg_dtype dtype)
+static void tgi_set_layout(tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides)
 {
-    tgi_thread *S = c->S;
-    int64_t extent = 1;
-    tg_tensor *y;
-    int i;
-    for (i = 0; i < ndim; ++i) {
-        if (dims[i] == 0) extent = 0;
-        else if (extent) extent += (dims[i] - 1) * strides[i];
+    t->ndim = (uint8_t)ndim;
+    memcpy(t->dim, dims, sizeof(int64_t) * (size_t)ndim);
+    memcpy(t->stride, strides, sizeof(int64_t) * (size_t)ndim);
+}
+
+/* One more output of the call: a new tensor with the shape and strides of the view's base, to which the view's strides
+   and offset refer. */
+static tg_tensor *tgi_output_like_base(tgi_call *c, const tgi_view_info *v, tg_dtype dtype)
+{
+    int64_t extent = 1; /* from the first element to the last */
+    for (int i = 0; i < v->base_ndim; ++i) {
+        if (v->base_dim[i] == 0) extent = 0;
+        else if (extent) extent += (v->base_dim[i] - 1) * v->base_stride[i];
     }
-    y = tgi_new(S, c->name, 1, &extent, dtype, c->backend, c->index);
+    tg_tensor *y = tgi_new(c->S, c->name, 1, &extent, dtype, c->backend, c->index);
     if (!y) return NULL;
-    y->ndim = (uint8_t)ndim;
-    memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
-    memcpy(y->stride, strides, sizeof(int64_t) * (size_t)ndim);
+    tgi_set_layout(y, v->base_ndim, v->base_dim, v->base_stride);
     c->out[c->nout++] = y;
     return y;
 }
 
-/* The view's part of a tensor laid out as its base. */
+/* The elements of `base` at the view, as an operand over the view's dims; base has the view's base strides. */
 static tgi_operand tgi_view_operand(const tg_tensor *base, const tgi_view_info *v)
 {
     tgi_operand o = tgi_operand_of(base);
@@ -9630,9 +9771,7 @@ static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t
 {
     tg_tensor *y = tgi_alias(c->S, c->name, t);
     if (!y) return NULL;
-    y->ndim = (uint8_t)ndim;
-    memcpy(y->dim, dims, sizeof(int64_t) * (size_t)ndim);
-    memcpy(y->stride, strides, sizeof(int64_t) * (size_t)ndim);
+    tgi_set_layout(y, ndim, dims, strides);
     y->offset = offset;
     y->base = t->base ? t->base : t;
     tgi_ref(y->base);
@@ -9642,45 +9781,53 @@ static tg_tensor *tgi_view_of(tgi_call *c, tg_tensor *t, int ndim, const int64_t
     return y;
 }
 
-/* t with the layout of the geometry's base: itself, or a copy. */
-static tg_tensor *tgi_with_layout(tg_tensor *t, const tgi_view_info *v)
+/* The last step of an op whose output is a view of its input. */
+static tg_tensor *tgi_run_view(tgi_call *c, int ndim, const int64_t *dims, const int64_t *strides, int64_t offset)
+{
+    return tgi_op_end(c, tgi_view_of(c, c->in[0], ndim, dims, strides, offset) != NULL);
+}
+
+/* A loop over t's dims that reads `in` and writes `out`. */
+static tgi_loop tgi_loop_from_to(const tg_tensor *t, tgi_operand in, tgi_operand out)
+{
+    tgi_loop loop = tgi_loop_over(t);
+    loop.nargs = 2;
+    loop.arg[0] = out;
+    loop.arg[1] = in;
+    return loop;
+}
+
+/* t with the strides of the view's base: itself, or a copy. */
+static tg_tensor *tgi_with_base_strides(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tg_tensor *y;
-    int i;
     bool same = t != NULL;
-    for (i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
+    for (int i = 0; same && i < t->ndim; ++i) same = t->dim[i] == 1 || t->stride[i] == v->base_stride[i];
     if (same || !tgi_op_begin1(&c, TGI_OP_clone, t)) return t;
-    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
     return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
 }
 
-/* t [base dims] -> the elements at the view [view dims].  torch.as_strided */
+/* t [base dims] -> its elements at the view [view dims].  torch.as_strided */
 static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_view_info copy = *v;
-    t = tgi_with_layout(t, v);
+    t = tgi_with_base_strides(t, v);
     if (!tgi_op_begin1(&c, TGI_OP_as_strided, t)) return NULL;
-    c.view = &copy;
-    return tgi_op_end(&c, tgi_view_of(&c, t, v->ndim, v->dim, v->stride, t->offset + v->offset) != NULL);
+    c.view = v;
+    return tgi_run_view(&c, v->ndim, v->dim, v->stride, t->offset + v->offset);
 }
 
-/* t [view dims] -> zeros [base dims] with t added at the view; elements that the view has twice get both. */
+/* t [view dims] -> zeros [base dims] with t added at the view.  Where the view has an element several times, all of
+   them are added to it. */
 static tg_tensor *tgi_strided_add(tg_tensor *t, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_view_info copy = *v;
-    tg_tensor *y;
-    tgi_loop loop;
     if (!tgi_op_begin1(&c, TGI_OP_strided_add, t)) return NULL;
-    c.view = &copy;
-    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)t->dtype);
+    c.view = v;
+    tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(t);
-    loop.nargs = 2;
-    loop.arg[1] = loop.arg[0];
-    loop.arg[0] = tgi_view_operand(y, v);
+    const tgi_loop loop = tgi_loop_from_to(t, tgi_operand_of(t), tgi_view_operand(y, v));
     return tgi_op_end(&c, tgi_fill_elements(c.S, y, 0) && c.backend->accumulate(c.S, &loop));
 }
 
@@ -9693,21 +9840,15 @@ static bool tgi_rule_strided_add(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_as_strided(g, step->node->view));
 }
 
-/* base with the view replaced by src. */
+/* base [base dims], src [view dims] -> a copy of base in which the elements at the view are src. */
 static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_view_info *v)
 {
     tgi_call c;
-    tgi_view_info copy = *v;
-    tg_tensor *y;
-    tgi_loop loop;
     if (!tgi_op_begin2(&c, TGI_OP_scatter_view, base, src)) return NULL;
-    c.view = &copy;
-    y = tgi_new_strided(&c, v->base_ndim, v->base_dim, v->base_stride, (tg_dtype)base->dtype);
+    c.view = v;
+    tg_tensor *y = tgi_output_like_base(&c, v, (tg_dtype)base->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(src);
-    loop.nargs = 2;
-    loop.arg[1] = loop.arg[0];
-    loop.arg[0] = tgi_view_operand(y, v);
+    const tgi_loop loop = tgi_loop_from_to(src, tgi_operand_of(src), tgi_view_operand(y, v));
     return tgi_op_end(&c, tgi_copy_elements(c.S, y, base) && c.backend->copy(c.S, &loop));
 }
 
@@ -9722,27 +9863,22 @@ static bool tgi_rule_scatter_view(tgi_step *step, tg_tensor *g)
 
 /* ---- views that keep every element: reshape, permute ---- */
 
-/* Strides for t seen in another shape, without a copy; false if there are none.  After numpy's
-   attempt_nocopy_reshape. */
+/* strides := those of a view of t with shape dims, of as many elements; false if only a copy can have that shape.
+   Both shapes are cut into groups, from the last dim on: some new dims and some dims of t with the same product, where
+   each of t's dims continues the next one without a gap.  The algorithm is numpy's attempt_nocopy_reshape. */
 static bool tgi_view_strides(const tg_tensor *t, int ndim, const int64_t *dims, int64_t *strides)
 {
     int old = t->ndim - 1, i = ndim - 1;
     if (tgi_numel(t) == 0 || tgi_is_contiguous(t)) {
-        int64_t stride = 1;
-        for (; i >= 0; --i) {
-            strides[i] = stride;
-            stride *= dims[i] ? dims[i] : 1;
-        }
+        tgi_contiguous_strides(ndim, dims, strides);
         return true;
     }
-    while (i >=
-           0) { /* match a group of new dims with a group of old dims of the same size that lie behind each other */
-        int64_t stride, group, filled = 1;
+    while (i >= 0) {
         while (old >= 0 && t->dim[old] == 1) old--;
-        group = old >= 0 ? t->dim[old] : 1;
-        stride = old >= 0 ? t->stride[old] : 1;
+        int64_t group = old >= 0 ? t->dim[old] : 1; /* elements of t's dims of this group */
+        int64_t stride = old >= 0 ? t->stride[old] : 1, filled = 1;
         while (old > 0 && (t->dim[old - 1] == 1 || t->stride[old - 1] == t->stride[old] * t->dim[old])) {
-            if (t->dim[old - 1] == 1) { /* no step to match */
+            if (t->dim[old - 1] == 1) { /* a dim of size 1 may have any stride: the one outside it counts */
                 int k = old - 1;
                 while (k > 0 && t->dim[k - 1] == 1) k--;
                 if (k == 0 || t->stride[k - 1] != t->stride[old] * t->dim[old]) break;
@@ -9762,13 +9898,12 @@ static bool tgi_view_strides(const tg_tensor *t, int ndim, const int64_t *dims, 
     return true;
 }
 
-/* A shape in which one -1 stands for what is left over. */
+/* Checks that t can have this shape, in which one -1 may stand for what the other dims leave; replaces it. */
 static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *shape)
 {
     int64_t known = 1, numel = tgi_numel(t);
     tg_shape asked = *shape;
     int i, hole = -1;
-    bool fits;
     if (!tgi_shape_argument(S, op, "shape", shape)) return false;
     for (i = 0; i < shape->ndim; ++i) {
         if (shape->dim[i] == -1) {
@@ -9786,7 +9921,7 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
                         "size -1 can be any value and is ambiguous",
                         tgi_dims_text(asked.ndim, asked.dim).text);
     }
-    fits = hole >= 0 && known ? numel % known == 0 : numel == known;
+    const bool fits = hole >= 0 && known ? numel % known == 0 : numel == known;
     if (hole >= 0 && known) shape->dim[hole] = numel / known;
     if (fits) return true;
     return tgi_fail(S, TG_ERR_SHAPE, op, "shape '%s' is invalid for input of size %lld",
@@ -9798,7 +9933,7 @@ static tg_tensor *tgi_reshape_view(const char *name, tg_tensor *t, int ndim, con
 {
     tgi_call c;
     if (!tgi_op_begin1_as(&c, name, TGI_OP_reshape, t)) return NULL;
-    return tgi_op_end(&c, tgi_view_of(&c, t, ndim, dims, strides, t->offset) != NULL);
+    return tgi_run_view(&c, ndim, dims, strides, t->offset);
 }
 
 static bool tgi_rule_reshape(tgi_step *step, tg_tensor *g)
@@ -9814,10 +9949,10 @@ tg_tensor *tg_view(tg_tensor *t, tg_shape shape)
     if (!tgi_infer_shape(S, "view", t, &shape)) return NULL;
     if (tgi_view_strides(t, shape.ndim, shape.dim, strides))
         return tgi_reshape_view("view", t, shape.ndim, shape.dim, strides);
-    tgi_fail(S, TG_ERR_SHAPE, "view",
-             "view size is not compatible with input tensor's size and stride (at least one dimension "
-             "spans across two contiguous subspaces).\nuse tg_reshape, which copies where it must");
-    return NULL;
+    return tgi_no_tensor(
+        tgi_fail(S, TG_ERR_SHAPE, "view",
+                 "view size is not compatible with input tensor's size and stride (at least one dimension "
+                 "spans across two contiguous subspaces).\nuse tg_reshape, which copies where it must"));
 }
 
 static tg_tensor *tgi_reshape(const char *name, tg_tensor *t, tg_shape shape)
@@ -9838,16 +9973,15 @@ tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshap
 tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
 {
     tgi_thread *S = tgi_self();
-    tg_shape shape;
     int i;
     if (!tgi_argument(S, "flatten", "t", t)) return NULL;
     if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
     if (start_dim > end_dim) {
-        return tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"));
     }
-    shape = tg_make_shape(start_dim + 1, t->dim);
+    tg_shape shape = tg_make_shape(start_dim + 1, t->dim);
     for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
     for (; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
     return tgi_reshape("flatten", t, shape);
@@ -9872,13 +10006,12 @@ tg_tensor *tg_unsqueeze(tg_tensor *t, int dim)
 {
     tgi_thread *S = tgi_self();
     int64_t dims[TG_MAX_DIMS + 1], strides[TG_MAX_DIMS + 1];
-    int i;
     if (!tgi_argument(S, "unsqueeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "unsqueeze", t->ndim + 1, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS) {
-        return tgi_fail(S, TG_ERR_SHAPE, "unsqueeze", "a tensor has at most %d dims", TG_MAX_DIMS), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "unsqueeze", "a tensor has at most %d dims", TG_MAX_DIMS));
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         dims[i + (i >= dim)] = t->dim[i];
         strides[i + (i >= dim)] = t->stride[i];
     }
@@ -9892,22 +10025,20 @@ static tg_tensor *tgi_permute(tg_tensor *t, const int *order)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
-    int i;
     if (!tgi_op_begin1(&c, TGI_OP_permute, t)) return NULL;
-    c.has_params = true;
-    c.params.listed = t->ndim;
-    for (i = 0; i < t->ndim; ++i) {
+    tgi_params(&c)->listed = t->ndim;
+    for (int i = 0; i < t->ndim; ++i) {
         dims[i] = t->dim[order[i]];
         strides[i] = t->stride[order[i]];
         c.numbers[i] = order[i];
     }
-    return tgi_op_end(&c, tgi_view_of(&c, t, t->ndim, dims, strides, t->offset) != NULL);
+    return tgi_run_view(&c, t->ndim, dims, strides, t->offset);
 }
 
 static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
 {
-    int back[TG_MAX_DIMS], i;
-    for (i = 0; i < step->params->listed; ++i) back[step->params->list[i]] = i;
+    int back[TG_MAX_DIMS];
+    for (int i = 0; i < step->params->listed; ++i) back[step->params->list[i]] = i;
     return tgi_set_input_grad(step, 0, tgi_permute(g, back));
 }
 
@@ -9931,17 +10062,17 @@ static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_
 tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
 {
     tgi_thread *S = tgi_self();
-    int order[TG_MAX_DIMS], i;
+    int order[TG_MAX_DIMS];
     if (!tgi_argument(S, "permute", "t", t) || !tgi_shape_argument(S, "permute", "dims", &dims)) return NULL;
     if (dims.ndim != t->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "permute",
-                 "number of dimensions in the tensor input does not match the length of the desired "
-                 "ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d",
-                 t->ndim, dims.ndim);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "permute",
+                     "number of dimensions in the tensor input does not match the length of the desired "
+                     "ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d",
+                     t->ndim, dims.ndim));
     }
     if (!tgi_wrap_dims(S, "permute", t, &dims)) return NULL;
-    for (i = 0; i < t->ndim; ++i) order[i] = (int)dims.dim[i];
+    for (int i = 0; i < t->ndim; ++i) order[i] = (int)dims.dim[i];
     return tgi_permute(t, order);
 }
 
@@ -9968,10 +10099,10 @@ tg_tensor *tg_movedim(tg_tensor *t, int source, int destination)
 tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1)
 {
     tgi_thread *S = tgi_self();
-    int order[TG_MAX_DIMS], i;
+    int order[TG_MAX_DIMS];
     if (!tgi_argument(S, "transpose", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "transpose", t->ndim, &dim0) || !tgi_wrap_dim(S, "transpose", t->ndim, &dim1)) return NULL;
-    for (i = 0; i < t->ndim; ++i) order[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
+    for (int i = 0; i < t->ndim; ++i) order[i] = i == dim0 ? dim1 : i == dim1 ? dim0 : i;
     return tgi_permute(t, order);
 }
 
@@ -9980,8 +10111,8 @@ tg_tensor *tg_t(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "t", "t", t)) return NULL;
     if (t->ndim > 2) {
-        return tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "t", "t() expects a tensor with <= 2 dimensions, but self is %dD", t->ndim));
     }
     return t->ndim < 2 ? tg_transpose(t, 0, 0) : tg_transpose(t, 0, 1);
 }
@@ -9992,36 +10123,35 @@ tg_tensor *tg_expand(tg_tensor *t, tg_shape shape)
 {
     tgi_call c;
     int64_t strides[TG_MAX_DIMS], numel;
-    int i, lead;
     if (!tgi_op_begin1(&c, TGI_OP_expand, t) || !tgi_shape_argument(c.S, "expand", "shape", &shape)) return NULL;
-    lead = shape.ndim - t->ndim;
+    const int lead = shape.ndim - t->ndim;
     if (lead < 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "expand",
-                 "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
-                 "in the tensor (%d)",
-                 shape.ndim, t->ndim);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
+                     "the number of sizes provided (%d) must be greater or equal to the number of dimensions "
+                     "in the tensor (%d)",
+                     shape.ndim, t->ndim));
     }
-    for (i = shape.ndim - 1; i >= 0; --i) {
+    for (int i = shape.ndim - 1; i >= 0; --i) {
         int64_t have = i >= lead ? t->dim[i - lead] : 1;
         if (shape.dim[i] == -1 && i < lead) {
-            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
-                     "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension %d", i);
-            return NULL;
+            return tgi_no_tensor(tgi_fail(
+                c.S, TG_ERR_SHAPE, "expand",
+                "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension %d", i));
         }
         if (shape.dim[i] == -1) shape.dim[i] = have;
         if (shape.dim[i] < 0 || (have != shape.dim[i] && have != 1)) {
-            tgi_fail(c.S, TG_ERR_SHAPE, "expand",
-                     "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
-                     "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
-                     (long long)shape.dim[i], (long long)have, i, tgi_dims_text(shape.ndim, shape.dim).text,
-                     tgi_shape_text(t).text);
-            return NULL;
+            return tgi_no_tensor(
+                tgi_fail(c.S, TG_ERR_SHAPE, "expand",
+                         "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
+                         "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
+                         (long long)shape.dim[i], (long long)have, i, tgi_dims_text(shape.ndim, shape.dim).text,
+                         tgi_shape_text(t).text));
         }
         strides[i] = i < lead || (have == 1 && shape.dim[i] != 1) ? 0 : t->stride[i - lead];
     }
     if (!tgi_check_shape(c.S, "expand", shape.ndim, shape.dim, &numel)) return NULL;
-    return tgi_op_end(&c, tgi_view_of(&c, t, shape.ndim, shape.dim, strides, t->offset) != NULL);
+    return tgi_run_view(&c, shape.ndim, shape.dim, strides, t->offset);
 }
 
 static bool tgi_rule_expand(tgi_step *step, tg_tensor *g)
@@ -10030,17 +10160,15 @@ static bool tgi_rule_expand(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_sum_to(g, shape.ndim, shape.dim));
 }
 
-/* The reduction of t over the dims whose bit is set in mask, into y: t's other dims in order, contiguous. */
+/* The reduction of t over the dims whose bit is set in mask, into y, which is contiguous. */
 static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const tg_tensor *t, int mask)
 {
     tgi_reduce r;
-    int64_t stride = 1;
-    int i;
     r.kind = kind;
     r.ndim = r.rndim = 0;
     r.out = tgi_operand_of(y);
     r.in = tgi_operand_of(t);
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (mask >> i & 1) {
             r.rdim[r.rndim] = t->dim[i];
             r.rstride[r.rndim++] = t->stride[i];
@@ -10049,30 +10177,30 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
             r.in.stride[r.ndim++] = t->stride[i];
         }
     }
-    for (i = r.ndim - 1; i >= 0; --i) {
-        r.out.stride[i] = stride;
-        stride *= r.dim[i];
-    }
+    tgi_contiguous_strides(r.ndim, r.dim, r.out.stride);
     return r;
 }
 
-/* t summed over the dims by which it is larger than dims. */
+/* y := t summed over the dims that y lacks or has with size 1 */
+static bool tgi_sum_to_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0];
+    const int lead = t->ndim - y->ndim;
+    int mask = 0;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (i < lead || (y->dim[i - lead] == 1 && t->dim[i] != 1)) mask |= 1 << i;
+    }
+    const tgi_reduce r = tgi_reduce_over(TGI_SUM, y, t, mask);
+    return c->backend->reduce(c->S, &r);
+}
+
+/* The adjoint of expand: t summed to the shape dims, which broadcasts to t's. */
 static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
 {
     tgi_call c;
-    tg_tensor *y;
-    tgi_reduce r;
-    int mask = 0, i, lead;
     if (!t || tgi_same_shape(t, ndim, dims)) return t;
     if (!tgi_op_begin1(&c, TGI_OP_sum_to, t)) return NULL;
-    y = tgi_output(&c, ndim, dims, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    lead = t->ndim - ndim;
-    for (i = 0; i < t->ndim; ++i) {
-        if (i < lead || (dims[i - lead] == 1 && t->dim[i] != 1)) mask |= 1 << i;
-    }
-    r = tgi_reduce_over(TGI_SUM, y, t, mask);
-    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
+    return tgi_run(&c, tg_make_shape(ndim, dims), (tg_dtype)t->dtype, tgi_sum_to_kernel);
 }
 
 static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
@@ -10080,33 +10208,36 @@ static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_expand(g, tgi_input_shape(step, 0)));
 }
 
+static bool tgi_clone_kernel(tgi_call *c, tg_tensor *y)
+{
+    tgi_preserve_strides(y, c->in[0]);
+    return tgi_copy_elements(c->S, y, c->in[0]);
+}
+
 tg_tensor *tg_clone(tg_tensor *t)
 {
     tgi_call c;
-    tg_tensor *y;
     if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (y) tgi_preserve_strides(y, t);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_clone_kernel);
 }
 
 static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
 
+static bool tgi_copy_kernel(tgi_call *c, tg_tensor *y) { return tgi_copy_elements(c->S, y, c->in[0]); }
+
 tg_tensor *tg_contiguous(tg_tensor *t)
 {
     tgi_call c;
-    tg_tensor *y;
     if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
     if (tgi_is_contiguous(t)) return t;
     if (!tgi_op_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    return tgi_op_end(&c, y && tgi_copy_elements(c.S, y, t));
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_copy_kernel);
 }
 
-/* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag second dim
-   ---- */
+/* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag (the second
+   dim), i offset ---- */
 
-/* Strides and offset of the view over a tensor whose strides are `in`; the same for t's own and for index space. */
+/* out := the strides of the view of a tensor whose strides are `in`; returns the offset of its first element. */
 static int64_t tgi_part_strides(int op, const tgi_op_params *a, int ndim, const int64_t *in, int64_t *out)
 {
     int i, n = 0;
@@ -10127,25 +10258,20 @@ static tg_tensor *tgi_part_view(tgi_call *c, int op, tg_tensor *t, int ndim, con
 {
     int64_t strides[TG_MAX_DIMS], offset = tgi_part_strides(op, &c->params, t->ndim, t->stride, strides);
     c->has_params = true;
-    return tgi_op_end(c, tgi_view_of(c, t, ndim, dims, strides, t->offset + offset) != NULL);
+    return tgi_run_view(c, ndim, dims, strides, t->offset + offset);
 }
 
-/* g goes to its place among zeros. */
+/* The gradient of t is g at the view, 0 elsewhere. */
 static bool tgi_part_rule(tgi_step *step, tg_tensor *g, int op)
 {
     tg_shape in = tgi_input_shape(step, 0);
     tgi_view_info v;
-    int64_t stride = 1;
-    int i;
     v.base_ndim = in.ndim;
     memcpy(v.base_dim, in.dim, sizeof in.dim);
-    for (i = in.ndim - 1; i >= 0; --i) {
-        v.base_stride[i] = stride;
-        stride *= in.dim[i] ? in.dim[i] : 1;
-    }
+    tgi_contiguous_strides(in.ndim, in.dim, v.base_stride);
     v.ndim = g->ndim;
     memcpy(v.dim, g->dim, sizeof(int64_t) * g->ndim);
-    memset(v.stride, 0, sizeof v.stride); /* what they stay where there are no elements */
+    memset(v.stride, 0, sizeof v.stride); /* if g has no elements, the strides and the offset are 0 */
     v.offset = tgi_numel(g) ? tgi_part_strides(op, step->params, in.ndim, v.base_stride, v.stride) : 0;
     return tgi_set_input_grad(step, 0, tgi_strided_add(g, &v));
 }
@@ -10155,6 +10281,7 @@ static bool tgi_rule_select(tgi_step *step, tg_tensor *g) { return tgi_part_rule
 static bool tgi_rule_diagonal(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_diagonal); }
 static bool tgi_rule_unfold(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_unfold); }
 
+/* Makes dim non-negative; it must be one of t's, which must have some. */
 static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
 {
     if (t->ndim == 0)
@@ -10165,10 +10292,10 @@ static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
 tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS], size;
+    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
-    if (step <= 0) return tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"), (tg_tensor *)NULL;
-    size = t->dim[dim];
+    if (step <= 0) return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"));
+    const int64_t size = t->dim[dim];
     start = start < 0 ? start + size : start;
     end = end < 0 ? end + size : end;
     start = start < 0 ? 0 : start > size ? size : start;
@@ -10187,23 +10314,21 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
     int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
-        return tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."));
     }
     if (!tgi_wrap_dim(c.S, "narrow", t->ndim, &dim)) return NULL;
     if (length < 0)
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."));
     if (start < -t->dim[dim] || start > t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
-                 "start out of range (expected to be in range of [%lld, %lld], but got %lld)", -(long long)t->dim[dim],
-                 (long long)t->dim[dim], (long long)start);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
+                                      "start out of range (expected to be in range of [%lld, %lld], but got %lld)",
+                                      -(long long)t->dim[dim], (long long)t->dim[dim], (long long)start));
     }
     if (start < 0) start += t->dim[dim];
     if (length > t->dim[dim] - start) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "start (%lld) + length (%lld) exceeds dimension size (%lld).",
-                 (long long)start, (long long)length, (long long)t->dim[dim]);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
+                                      "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
+                                      (long long)length, (long long)t->dim[dim]));
     }
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = length;
@@ -10220,14 +10345,13 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     int i, n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
-        return tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."));
     }
     if (!tgi_wrap_dim(c.S, "select", t->ndim, &dim)) return NULL;
     if (index < -t->dim[dim] || index >= t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "select", "index %lld out of range for tensor of size %s at dimension %d",
-                 (long long)index, tgi_shape_text(t).text, dim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "select",
+                                      "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
+                                      tgi_shape_text(t).text, dim));
     }
     for (i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
@@ -10240,19 +10364,19 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
 tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS], rows, cols, length;
+    int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
         !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
         return NULL;
     }
     if (dim0 == dim1 || t->ndim < 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "diagonal", "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_SHAPE, "diagonal", "diagonal dimensions cannot be identical %d, %d", dim0, dim1));
     }
-    rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
-    cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
-    length = rows < cols ? rows : cols;
+    const int64_t rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
+    const int64_t cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
+    const int64_t length = rows < cols ? rows : cols;
     for (i = 0; i < t->ndim; ++i) {
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
@@ -10275,18 +10399,17 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     }
     if (!tgi_op_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (t->ndim == TG_MAX_DIMS)
-        return tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"));
     if (size < 0)
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size));
     if (size > t->dim[dim]) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "maximum size for tensor at dimension %d is %lld but size is %lld",
-                 dim, (long long)t->dim[dim], (long long)size);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold",
+                                      "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
+                                      (long long)t->dim[dim], (long long)size));
     }
     if (step <= 0)
-        return tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "step is %lld but must be > 0", (long long)step),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "step is %lld but must be > 0", (long long)step));
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
     dims[dim] = (t->dim[dim] - size) / step + 1;
     dims[t->ndim] = size;
@@ -10301,13 +10424,15 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
 
 /* ---- writing: fill_, zero_, copy_, set ---- */
 
+static bool tgi_fill_kernel(tgi_call *c, tg_tensor *t) { return tgi_fill_elements(c->S, t, c->params.s); }
+
 static tg_tensor *tgi_fill(const char *name, tg_tensor *t, double value)
 {
     tgi_call c;
     if (!tgi_op_begin1_as(&c, name, TGI_OP_fill_, t)) return NULL;
     if (!tgi_check_value(c.S, name, (tg_dtype)t->dtype, value)) return NULL;
-    if (!tgi_op_begin_in_place(&c)) return NULL;
-    return tgi_op_end_in_place(&c, tgi_fill_elements(c.S, t, value));
+    c.params.s = value;
+    return tgi_run_in_place(&c, tgi_fill_kernel);
 }
 
 static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, tg_zeros_like(g)); }
@@ -10323,7 +10448,6 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
     tg_tensor *from = src;
     int64_t dims[TG_MAX_DIMS];
     int ndim;
-    bool ok;
     if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
     if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
                        tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
@@ -10335,7 +10459,7 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
     } else if (tgi_overlaps(dst, src)) {
         from = tg_clone(src);
     }
-    ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
+    bool ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
     ndim = dst->ndim;
     memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
     ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
@@ -10366,9 +10490,8 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     int64_t at;
-    int i;
     if (!tgi_locate(S, "set", t, index, &at) || !tgi_composite_begin(&c, "set")) return tgi_failed(S);
-    for (i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
+    for (int i = 0; t && i < index.ndim; ++i) t = tg_select(t, 0, index.dim[i]);
     t = tg_fill_(t, value);
     tgi_composite_end(&c, NULL);
     return t ? TG_OK : tgi_failed(S);
@@ -10419,24 +10542,20 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
 {
     tgi_call c;
     tg_shape shape;
-    tg_tensor *y;
     int64_t start = 0, *sizes;
     bool ok = true;
-    int i;
-    if (!tensors && n > 0) return tgi_null_argument(tgi_self(), "cat", "tensors"), (tg_tensor *)NULL;
+    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(tgi_self(), "cat", "tensors"));
     if (n <= 0) {
-        tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors"));
     }
     if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
     sizes = (int64_t *)tgi_alloc(c.S, sizeof *sizes * (size_t)n);
-    if (!sizes) return tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n), (tg_tensor *)NULL;
-    c.has_params = true;
-    c.params.dim = dim;
+    if (!sizes) return tgi_no_tensor(tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n));
+    tgi_params(&c)->dim = dim;
     c.params.list = sizes;
     c.params.listed = n;
-    y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
-    for (i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
+    for (int i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
         tgi_loop loop = tgi_loop_over(tensors[i]);
         sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
         if (sizes[i] < 0) continue;
@@ -10456,8 +10575,7 @@ static bool tgi_rule_cat(tgi_step *step, tg_tensor *g)
 {
     const tgi_op_params *a = step->params;
     int64_t start = 0;
-    int i;
-    for (i = 0; i < a->listed; ++i) {
+    for (int i = 0; i < a->listed; ++i) {
         int64_t size = a->list[i];
         if (tgi_input_needs_grad(step, i)) {
             tg_tensor *part = size < 0 ? tg_slice(tg_flatten(g, 0, -1), 0, 0, 0, 1) : tg_narrow(g, a->dim, start, size);
@@ -10472,26 +10590,25 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor **in, *y;
+    tg_tensor **in;
     size_t bytes = SIZE_MAX;
     int i;
-    if (!tensors && n > 0) return tgi_null_argument(S, "stack", "tensors"), (tg_tensor *)NULL;
-    if (n <= 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"), (tg_tensor *)NULL;
+    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, "stack", "tensors"));
+    if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"));
     if (!tgi_argument_list(S, "stack", "tensors", tensors, n, n)) return NULL;
     for (i = 0; i < n; ++i) {
         if (!tgi_same_shape(tensors[i], tensors[0]->ndim, tensors[0]->dim)) {
-            tgi_fail(S, TG_ERR_SHAPE, "stack",
-                     "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
-                     tgi_shape_text(tensors[0]).text, tgi_shape_text(tensors[i]).text, i);
-            return NULL;
+            return tgi_no_tensor(
+                tgi_fail(S, TG_ERR_SHAPE, "stack",
+                         "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
+                         tgi_shape_text(tensors[0]).text, tgi_shape_text(tensors[i]).text, i));
         }
     }
     if (!tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
     if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes))) {
-        return tgi_no_memory(S, "stack", bytes), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_no_memory(S, "stack", bytes));
     }
-    y = NULL;
+    tg_tensor *y = NULL;
     if (tgi_composite_begin(&c, "stack")) {
         for (i = 0; i < n && (in[i] = tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
         y = tgi_composite_end(&c, i == n ? tg_cat(in, n, dim) : NULL);
@@ -10505,8 +10622,7 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
 /* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
 static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
 {
-    int i;
-    for (i = 0; out && i < max; ++i) out[i] = NULL;
+    for (int i = 0; out && i < max; ++i) out[i] = NULL;
     if (!tgi_op_begin1_as(c, name, op, t)) return false;
     if (!out) return tgi_null_argument(c->S, name, "out");
     if (t->ndim == 0) {
@@ -10534,8 +10650,7 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
     }
-    c->has_params = true;
-    c->params.dim = dim;
+    tgi_params(c)->dim = dim;
     c->out = out;
     for (k = 0; ok && k < count; ++k, start += size) {
         const int64_t rest = t->dim[dim] - start;
@@ -10565,9 +10680,8 @@ static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
 int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
 {
     tgi_call c;
-    int64_t total, count;
     if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
-    total = t->dim[dim];
+    const int64_t total = t->dim[dim];
     if (size < 0 || (size == 0 && total != 0)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
                  size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
@@ -10575,22 +10689,21 @@ int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
                  (long long)(size < 0 ? size : total));
         return 0;
     }
-    count = total ? total / size + (total % size != 0) : 1;
+    const int64_t count = total ? total / size + (total % size != 0) : 1;
     return tgi_pieces(&c, t, dim, size, count, out, max);
 }
 
 int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
 {
     tgi_call c;
-    int64_t total, size;
     if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
     if (chunks <= 0) {
         return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
                         (long long)chunks),
                0;
     }
-    total = t->dim[dim];
-    size = total / chunks + (total % chunks != 0);
+    const int64_t total = t->dim[dim];
+    const int64_t size = total / chunks + (total % chunks != 0);
     return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
 }
 
@@ -10606,18 +10719,14 @@ int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
 tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
 {
     tgi_call c;
-    tgi_loop loop;
-    tg_tensor *y;
-    int i;
     if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
-    c.has_params = true;
-    c.params.listed = dims.ndim;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    tgi_params(&c)->listed = dims.ndim;
+    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(y);
+    tgi_loop loop = tgi_loop_over(y);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(t);
-    for (i = 0; i < dims.ndim; ++i) { /* walked backwards from its last element */
+    for (int i = 0; i < dims.ndim; ++i) { /* walked backwards from its last element */
         int d = (int)dims.dim[i];
         c.numbers[i] = d;
         if (t->ndim == 0 || t->dim[d] == 0) continue;
@@ -10638,7 +10747,6 @@ typedef struct { int64_t to, from, size; } tgi_pad_span;
 
 static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_t *dims, tgi_pad_span *span)
 {
-    int i;
     if (pads.ndim % 2 || pads.ndim / 2 > t->ndim) {
         return tgi_fail(c->S, TG_ERR_SHAPE, "pad",
                         pads.ndim % 2
@@ -10646,7 +10754,7 @@ static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_
                             : "Padding length should be less than or equal to two times the input dimension, got %d",
                         pads.ndim);
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         int k = 2 * (t->ndim - 1 - i);
         int64_t before = k < pads.ndim ? pads.dim[k] : 0, after = k < pads.ndim ? pads.dim[k + 1] : 0, n = t->dim[i];
         int64_t limit = INT64_MAX / 8;
@@ -10675,24 +10783,20 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
     tgi_call c;
     tgi_pad_span span[TG_MAX_DIMS];
     int64_t dims[TG_MAX_DIMS];
-    tgi_loop loop;
-    tg_tensor *y;
-    int i, k;
     if (!tgi_op_begin1(&c, TGI_OP_pad, t) || !tgi_shape_argument(c.S, "pad", "pads", &pads) ||
         !tgi_pad_spans(&c, t, pads, dims, span) || !tgi_check_value(c.S, "pad", (tg_dtype)t->dtype, value)) {
         return NULL;
     }
-    c.has_params = true;
-    c.params.listed = pads.ndim;
-    for (i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
-    y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
+    tgi_params(&c)->listed = pads.ndim;
+    for (int i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
+    tg_tensor *y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    loop = tgi_loop_over(y);
+    tgi_loop loop = tgi_loop_over(y);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(t);
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         loop.dim[i] = span[i].size;
-        for (k = 0; k < 2; ++k) {
+        for (int k = 0; k < 2; ++k) {
             loop.arg[k].data = (char *)loop.arg[k].data + (k ? span[i].from : span[i].to) * loop.arg[k].stride[i] *
                                                               (int64_t)tgi_dtypes[t->dtype].size;
         }
@@ -10704,8 +10808,7 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
 static bool tgi_rule_pad(tgi_step *step, tg_tensor *g)
 {
     tg_shape back = tg_make_shape(step->params->listed, step->params->list);
-    int i;
-    for (i = 0; i < back.ndim; ++i) back.dim[i] = -back.dim[i];
+    for (int i = 0; i < back.ndim; ++i) back.dim[i] = -back.dim[i];
     return tgi_set_input_grad(step, 0, tg_pad(g, back, 0));
 }
 
@@ -10713,31 +10816,30 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_shape shape, one;
+    tg_shape one;
     tg_tensor *y = t;
     int64_t numel;
-    int i, k, lead;
     if (!tgi_argument(S, "repeat", "t", t) || !tgi_shape_argument(S, "repeat", "counts", &counts)) return NULL;
-    lead = counts.ndim - t->ndim;
+    const int lead = counts.ndim - t->ndim;
     if (lead < 0) {
-        tgi_fail(S, TG_ERR_SHAPE, "repeat",
-                 "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "repeat",
+                     "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"));
     }
     if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
-    shape = counts;
-    for (i = 0; i < counts.ndim; ++i) { /* the sizes of the result, to see that they do not overflow */
+    tg_shape shape = counts;
+    for (int i = 0; i < counts.ndim; ++i) { /* the sizes of the result, to see that they do not overflow */
         int64_t size = i < lead ? 1 : t->dim[i - lead];
         shape.dim[i] = size && counts.dim[i] > INT64_MAX / size ? INT64_MAX : size * counts.dim[i];
     }
     if (!tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel)) return NULL;
-    for (i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
+    for (int i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
     if (!tgi_composite_begin(&c, "repeat")) return NULL;
     y = tg_reshape(y, shape);
-    for (i = 0; y && i < counts.ndim;
+    for (int i = 0; y && i < counts.ndim;
          ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
         int64_t outer = 1, inner = 1;
-        for (k = 0; k < counts.ndim; ++k) {
+        for (int k = 0; k < counts.ndim; ++k) {
             if (k < i) outer *= shape.dim[k];
             else inner *= shape.dim[k];
         }
@@ -10758,18 +10860,16 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor *y = t, *part[2];
-    int i;
     if (!tgi_argument(S, "roll", "t", t) || !tgi_shape_argument(S, "roll", "shifts", &shifts) ||
         !tgi_shape_argument(S, "roll", "dims", &dims)) {
         return NULL;
     }
     if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim,
-                 dims.ndim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "roll",
+                                      "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim, dims.ndim));
     }
     if (!tgi_composite_begin(&c, "roll")) return NULL;
-    for (i = 0; y && i < dims.ndim; ++i) {
+    for (int i = 0; y && i < dims.ndim; ++i) {
         int dim = dims.dim[i] < INT_MIN || dims.dim[i] > INT_MAX ? INT_MAX : (int)dims.dim[i];
         int64_t n, by;
         if (t->ndim == 0) {
@@ -10790,27 +10890,26 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     return tgi_composite_end(&c, y);
 }
 
-/* t [.., rows, cols] with 0 where the column is right (or left) of the diagonal */
-static tg_tensor *tgi_triangle(tg_tensor *t, int64_t diagonal, bool lower, const char *op)
+/* t [.., rows, cols] with 0 to the right (or left) of the diagonal */
+static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, bool lower)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *rows, *cols, *right;
-    if (!tgi_argument(S, op, "t", t)) return NULL;
-    if (t->ndim < 2)
-        return tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions"), (tg_tensor *)NULL;
-    if (diagonal > t->dim[t->ndim - 1]) diagonal = t->dim[t->ndim - 1];
-    if (diagonal < -t->dim[t->ndim - 2] - 1) diagonal = -t->dim[t->ndim - 2] - 1;
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    rows = tg_arange_on(0, (double)t->dim[t->ndim - 2], 1, TG_I64, tgi_device_of(t));
-    cols = tg_arange_on(0, (double)t->dim[t->ndim - 1], 1, TG_I64, tgi_device_of(t));
-    right = tg_sub(cols, tg_unsqueeze(rows, 1));
-    right = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
-    return tgi_composite_end(&c, tg_masked_fill(t, right, 0));
+    if (!tgi_composite_begin_with(&c, op, "t", t)) return NULL;
+    if (t->ndim < 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions");
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t rows = t->dim[t->ndim - 2], cols = t->dim[t->ndim - 1];
+    const tg_device device = tgi_device_of(t);
+    diagonal = diagonal > cols ? cols : diagonal < -rows - 1 ? -rows - 1 : diagonal; /* f64 holds it exactly */
+    tg_tensor *row = tg_unsqueeze(tg_arange_on(0, (double)rows, 1, TG_I64, device), 1); /* [rows, 1] */
+    tg_tensor *right = tg_sub(tg_arange_on(0, (double)cols, 1, TG_I64, device), row);    /* [rows, cols]: col - row */
+    tg_tensor *zero = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
+    return tgi_composite_end(&c, tg_masked_fill(t, zero, 0));
 }
 
-tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, true, "tril"); }
-tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diagonal, false, "triu"); }
+tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle("tril", t, diagonal, true); }
+tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu", t, diagonal, false); }
 
 /* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
 
@@ -10819,10 +10918,9 @@ tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle(t, diag
 /* The dims of a list as a mask; an empty list is all of them. */
 static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *mask)
 {
-    int i;
     *mask = dims.ndim ? 0 : (1 << t->ndim) - 1;
     if (!tgi_wrap_dims(c->S, c->name, t, &dims)) return false;
-    for (i = 0; i < dims.ndim && t->ndim; ++i) *mask |= 1 << dims.dim[i];
+    for (int i = 0; i < dims.ndim && t->ndim; ++i) *mask |= 1 << dims.dim[i];
     return true;
 }
 
@@ -10831,8 +10929,7 @@ static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, 
 {
     int64_t dims[TG_MAX_DIMS];
     int i, n = 0;
-    c->has_params = true;
-    c->params.dim = mask;
+    tgi_params(c)->dim = mask;
     for (i = 0; i < t->ndim; ++i) {
         if (!(mask >> i & 1)) dims[n++] = t->dim[i];
         else if (keepdim) dims[n++] = 1;
@@ -10843,16 +10940,14 @@ static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, 
 static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
 {
     int64_t n = 1;
-    int i;
-    for (i = 0; i < ndim; ++i) n *= mask >> i & 1 ? dim[i] : 1;
+    for (int i = 0; i < ndim; ++i) n *= mask >> i & 1 ? dim[i] : 1;
     return n;
 }
 
 /* A reduced tensor with its reduced dims back as size 1, to broadcast against what it came from. */
 static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 {
-    int i;
-    for (i = 0; i < in.ndim; ++i) {
+    for (int i = 0; i < in.ndim; ++i) {
         if (mask >> i & 1) in.dim[i] = 1;
     }
     return tg_reshape(t, in);
@@ -10873,26 +10968,23 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
                                    bool keepdim)
 {
     tgi_call c;
-    tgi_reduce r;
-    tg_tensor *y;
-    tg_dtype dtype;
     int mask;
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, c.name,
-                 dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
-                           : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                             "reduction dim with the 'dim' "
-                             "argument.",
-                 c.op->name, dims.ndim ? (int)dims.dim[0] : 0);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_SHAPE, c.name,
+                     dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
+                               : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+                                 "reduction dim with the 'dim' "
+                                 "argument.",
+                     c.op->name, dims.ndim ? (int)dims.dim[0] : 0));
     }
-    dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
+    const tg_dtype dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
             : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
                                                   : (tg_dtype)t->dtype;
-    y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
+    tg_tensor *y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
     if (!y) return NULL;
-    r = tgi_reduce_over(kind, y, t, mask);
+    tgi_reduce r = tgi_reduce_over(kind, y, t, mask);
     return tgi_op_end(&c, c.backend->reduce(c.S, &r));
 }
 
@@ -11037,23 +11129,19 @@ static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, 
 static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
-    tgi_reduce r;
-    tgi_loop loop;
-    tg_tensor *y, *sum;
-    bool ok;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_mean, t, dims)) return NULL;
     c.params.i = tgi_reduced_count(t->dim, t->ndim, c.params.dim);
-    y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
-    sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
+    tg_tensor *y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
+    tg_tensor *sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
     if (!y || !sum) return tgi_op_end(&c, false);
-    r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
-    loop = tgi_loop_over(y); /* y = sum / n */
+    tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
+    tgi_loop loop = tgi_loop_over(y); /* y = sum / n */
     loop.kernel = TGI_OP_div_scalar;
     loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
     loop.nargs = 2;
     loop.arg[1] = tgi_operand_of(sum);
     loop.scalar[0] = (double)c.params.i;
-    ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
+    const bool ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
     if (sum != y) tgi_unref(c.S, sum);
     return tgi_op_end(&c, ok);
 }
@@ -11090,12 +11178,11 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, tg_shape di
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *y;
     if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
     c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    y = tgi_variance(t, dims, c.params.s, keepdim);
+    tg_tensor *y = tgi_variance(t, dims, c.params.s, keepdim);
     return tgi_op_end_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
 }
 
@@ -11144,18 +11231,19 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *a, *y;
+    tg_tensor *y;
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
     if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, name,
-                 "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
-                 "an identity (shape %s)", p, tgi_shape_text(t).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            c.S, TG_ERR_SHAPE, name,
+            "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
+            "an identity (shape %s)",
+            p, tgi_shape_text(t).text));
     }
     c.params.s = p;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
+    tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
     else if (p == 1) y = tg_sum_dims(a, dims, keepdim);
     else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
@@ -11202,18 +11290,17 @@ static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, b
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *x, *shift, *y;
+    tg_tensor *shift, *y;
     int mask;
     if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
         if (!tgi_composite_begin(&inner, name)) return NULL;
         return tgi_composite_end(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
     }
     if (!tgi_op_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) { return NULL; }
-    c.has_params = true;
-    c.params.dim = mask;
+    tgi_params(&c)->dim = mask;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
+    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
         y = tg_log(tg_sum_dims(x, dims, keepdim)); /* log 0 */
     } else { /* shifted by the largest, where that is finite */
@@ -12871,7 +12958,7 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
 static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
     tgi_thread *S = tgi_self();
-    const unsigned warned = 1u << (op > TGI_MASK_OPS_BEGIN ? op - TGI_MASK_OPS_BEGIN : 0);
+    const unsigned warned = 1u << (op == TGI_OP_sub ? 0 : op - TGI_OP_masked_fill);
     tgi_composite c;
     tg_tensor *loss;
     bool warns;

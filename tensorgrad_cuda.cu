@@ -893,11 +893,11 @@ TGI_UNARY_OPS(TGI_FORMULAS_X)
 TGI_SCALAR_OPS(TGI_FORMULAS_X)
 TGI_BINARY_OPS(TGI_FORMULAS_AB)
 TGI_TERNARY_OPS(TGI_FORMULAS_ABC)
-TGI_MASK_OPS(TGI_FORMULAS_AB)
+TGI_BINARY_SCALAR_OPS(TGI_FORMULAS_AB)
 
 /* Rows by the number of their inputs. */
 #define TGI_OPS_OF_1(OP) TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP)
-#define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_MASK_OPS(OP)
+#define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_BINARY_SCALAR_OPS(OP)
 #define TGI_OPS_OF_3(OP) TGI_TERNARY_OPS(OP)
 
 /* y[n] = formula(a[n], b[n], c[n]): all side by side, inputs of one dtype; y may be an input.  First `packs` packs, of

@@ -414,6 +414,46 @@ TEST(a_gradient_that_cannot_be_shared)
     tg_release(passed_on);
 }
 
+/* A .grad that belongs to a scope of this thread: another thread cannot take it out of that scope, though a scope of its
+ * own may have the same serial. */
+static uint64_t scope_of_gradient;
+
+static void *keeps_drops_and_releases_a_gradient(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    tg_tensor *g = tg_grad(passed_on);
+    tg_mark mark = tg_scope_begin();
+    for (; mark.serial < scope_of_gradient; mark = tg_scope_begin()) tg_scope_end(mark);
+    w->ok = mark.serial == scope_of_gradient && tg_keep(g) == g;
+    tg_drop(g);
+    w->ok = w->ok && tg_ok();
+    tg_release(g);
+    w->ok = w->ok && strstr(tg_error_message(), "released more often than retained");
+    tg_clear_error();
+    tg_scope_end(mark);
+    w->ok = w->ok && tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+TEST(a_gradient_in_a_scope_of_its_thread)
+{
+    worker_state w[1];
+    tg_mark mark = tg_scope_begin();
+    tg_tensor *g = tg_ones(TG_SHAPE(4));
+    scope_of_gradient = mark.serial;
+    passed_on = tg_share(tg_param(tg_ones(TG_SHAPE(4))));
+    CHECK(tg_set_grad(passed_on, g) == TG_OK);
+    CHECK(run_threads(keeps_drops_and_releases_a_gradient, w, 1));
+    CHECK(tg_set_grad(passed_on, NULL) == TG_OK && tg_get(g, TG_INDEX(0)) == 1);
+    tg_scope_end(mark);
+    g = tg_ones(TG_SHAPE(4)); /* the same in no scope */
+    scope_of_gradient = 1;
+    CHECK(tg_set_grad(passed_on, g) == TG_OK);
+    CHECK(run_threads(keeps_drops_and_releases_a_gradient, w, 1));
+    CHECK(tg_set_grad(passed_on, NULL) == TG_OK && tg_get(g, TG_INDEX(0)) == 1);
+    tg_release(passed_on);
+}
+
 /* ---- error handlers that change while threads raise errors: handler and user are one pair ---- */
 
 static int pair[2] = {1, 2};
@@ -461,6 +501,7 @@ int main(int argc, char **argv)
     RUN(counts_of_a_shared_tensor);
     RUN(gradients_of_several_threads_add_up);
     RUN(a_gradient_that_cannot_be_shared);
+    RUN(a_gradient_in_a_scope_of_its_thread);
     RUN(handlers_change_beside_errors);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

@@ -39,7 +39,8 @@ static tg_tensor *tgi_drop_site(int number, tg_tensor *(*f)(tg_tensor *, tg_tens
     return tgi_site(number) ? a : f(a, b);
 }
 """
-TABLES = ("TGI_UNARY_OPS", "TGI_SCALAR_OPS", "TGI_BINARY_OPS", "TGI_TERNARY_OPS", "TGI_MASK_OPS")
+TABLES = {"TGI_UNARY_OPS": 1, "TGI_SCALAR_OPS": 1, "TGI_BINARY_OPS": 2, "TGI_TERNARY_OPS": 3,
+          "TGI_BINARY_SCALAR_OPS": 2}                        # and how many rules, one per input, a row has
 FUNCTION = re.compile(r"^(?!typedef)[A-Za-z_][^\n;={}#]*?\b(tgi?_\w+)\s*\([^;{}]*\)\s*\{", re.M)
 RULE = re.compile(r"tgi_rule_\w+$|tgi_\w+_(gradient|rule|fused)$")
 PAIR = re.compile(r"\b(tg_add|tg_sub|tg_mul|tg_div|tg_logical_or|tg_logical_and|tgi_reach\.add_?)\(")
@@ -102,11 +103,11 @@ class Mutator:
         starts = [(m.start(), m.end(), m.group(1)) for m in FUNCTION.finditer(self.code, self.half)]
         ends = [s[0] for s in starts[1:]] + [len(text)]
         self.functions = [(s[0], s[1], end, s[2]) for s, end in zip(starts, ends)]
-        for table in TABLES:
-            self.table(table)
+        for table, rules in TABLES.items():
+            self.table(table, rules)
         self.rules()
         self.checks()
-        first_table = self.code.index("#define %s(OP)" % TABLES[0])
+        first_table = self.code.index("#define %s(OP)" % next(iter(TABLES)))
         self.edits.append((first_table, first_table, 0, SUPPORT % len(self.sites)))
 
     def site(self, kind, at, shown, where=None):
@@ -132,12 +133,12 @@ class Mutator:
             number = self.site("drop", m.start(), self.text[m.start():closing(self.code, m.end() - 1) + 1], where)
             self.edits.append((m.start(), m.end(), 2, "tgi_drop_site(%d, %s, " % (number, m.group(1))))
 
-    def table(self, name):
+    def table(self, name, rules):
         start = self.code.index("#define %s(OP)" % name)
         end = re.compile(r"[^\\]\n").search(self.code, start).start() + 1
         for m in re.compile(r"\bOP\(").finditer(self.code, self.code.index("\n", start), end):
-            columns = arguments(self.code, m.end() - 1)      # name, kind, y, yi, needs, a rule per input, formula
-            for a, b in columns[5:-1]:
+            columns = arguments(self.code, m.end() - 1)      # name, kind, y, yi, flags, the rules, others
+            for a, b in columns[5:5 + rules]:
                 self.give(a, b, self.text[slice(*columns[0])].strip())
                 self.drop(a, b, self.text[slice(*columns[0])].strip())
 
