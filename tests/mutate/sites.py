@@ -107,8 +107,8 @@ class Mutator:
             self.table(table, rules)
         self.rules()
         self.checks()
-        first_table = self.code.index("#define %s(OP)" % next(iter(TABLES)))
-        self.edits.append((first_table, first_table, 0, SUPPORT % len(self.sites)))
+        first_room = self.text.index("/* ======== @@BASE", self.half)  # every use of the support stands behind it
+        self.edits.append((first_room, first_room, 0, SUPPORT % len(self.sites)))
 
     def site(self, kind, at, shown, where=None):
         if not where:
