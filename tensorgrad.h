@@ -6690,7 +6690,7 @@ static tg_tensor *(*const tgi_later_scatter_view)(tg_tensor *base, tg_tensor *sr
 
 /* ---- nodes ---- */
 
-static tgi_output_info tgi_output_info_of(const tg_tensor *t)
+static inline tgi_output_info tgi_output_info_of(const tg_tensor *t)
 {
     tgi_output_info info;
     info.backend = t->storage->backend;
@@ -6810,7 +6810,7 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n)
 }
 
 /* Where gradients of t go. */
-static tgi_edge tgi_edge_to(tg_tensor *t)
+static inline tgi_edge tgi_edge_to(tg_tensor *t)
 {
     tgi_edge e;
     e.node = t->node;
@@ -6820,7 +6820,7 @@ static tgi_edge tgi_edge_to(tg_tensor *t)
 }
 
 /* Makes *edge, an edge of a node, a copy of e with references of its own: invariants (1) and (2). */
-static void tgi_set_edge(tgi_edge *edge, tgi_edge e)
+static inline void tgi_set_edge(tgi_edge *edge, tgi_edge e)
 {
     *edge = e;
     if (e.node) e.node->refs++;
