@@ -7192,7 +7192,7 @@ tg_status tg_unhook(tg_tensor *t, int hook)
    last one makes the run DONE.  tgi_end_run makes a DONE run COMMITTED (tgi_commit) and frees the run in any state; one
    that is STEPPING is thus abandoned.  Each of them makes it FAILED after an error (tgi_run_fail).
 
-   (9)  A node is queued exactly if its slot has a gradient and it has not run.
+   (9)  Once the roots have their gradients, a node is queued exactly if its slot has a gradient and it has not run.
    (10) A node that is taken from the queue has received all its gradients, for they come from newer nodes only, and
         none of these is left.  The rule of a checkpoint is the one that sends to a newer node: it records its function
         again, and the new nodes, being newer than all that are queued, run next.
