@@ -7542,10 +7542,10 @@ static tg_tensor *tgi_convert_grad(tgi_thread *S, const char *op, const tgi_node
     if (!elsewhere && g->dtype == info->dtype) return g;
     const tg_device device = tgi_output_device(info);
     if (elsewhere && g->ndim > 0) {
-        return tgi_no_tensor(tgi_fail(
-            S, TG_ERR_DEVICE, op, "%s%s%sinvalid gradient at index %d - expected device %s but got %s",
-            node ? "Function " : "", node ? tgi_backward_name(node).text : "", node ? " returned an " : "", i,
-            tg_device_str(device), tg_device_str(tgi_device_of(g))));
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_DEVICE, op, "%s%s%sinvalid gradient at index %d - expected device %s but got %s",
+                     node ? "Function " : "", node ? tgi_backward_name(node).text : "", node ? " returned an " : "", i,
+                     tg_device_str(device), tg_device_str(tgi_device_of(g))));
     }
     return tgi_later_to(g, device, (tg_dtype)info->dtype, 0);
 }
@@ -7598,8 +7598,7 @@ static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **gr
     tgi_guard_open(&guard, S, "the hook");
     tg_tensor *g = e->hook(*grad, e->user);
     bool ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
-    if (ok && g)
-        ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *grad, g);
+    if (ok && g) ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *grad, g);
     if (ok && g && g != *grad) tgi_replace(S, grad, g);
     tgi_frame_close(S, scope);
     return ok;
@@ -7842,10 +7841,10 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor 
     }
     if (!tgi_argument(S, op, "grads", g)) return NULL;
     if (!tgi_same_shape(g, root->ndim, root->dim)) {
-        return tgi_no_tensor(tgi_fail(
-            S, TG_ERR_SHAPE, op,
-            "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of %s.", i,
-            tgi_shape_text(g).text, i, tgi_shape_text(root).text));
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, op,
+                     "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of %s.", i,
+                     tgi_shape_text(g).text, i, tgi_shape_text(root).text));
     }
     const tgi_output_info info = tgi_output_info_of(root);
     return tgi_convert_grad(S, op, NULL, i, g, &info);
