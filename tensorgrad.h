@@ -6506,11 +6506,11 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
    it, its rule reads it. */
 enum { TGI_NUMBERS = 2 * TG_MAX_DIMS };
 typedef struct {
-    double s, t;         /* scalar operands */
-    int64_t i, j;        /* indices or sizes */
-    int dim, flag;       /* flag: keepdim, a reduction, a choice of formula ... */
-    int listed;          /* how many numbers `list` has, at most TGI_NUMBERS */
-    const int64_t *list; /* sizes, dims or pads */
+    double s, t;         /* scalar operands, an eps, the p of a norm */
+    int64_t i, j;        /* a start, a step, a number of elements */
+    int dim, flag;       /* flag: a second dim, or which of two formulas */
+    int listed;          /* how many numbers `list` has */
+    const int64_t *list; /* [listed]: pads, dims, sizes */
 } tgi_op_params;
 
 /* Where a view lies in its base: both relative to the base's first element. */
@@ -8370,8 +8370,8 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
     return true;
 }
 
-/* Replaces each output that is an input, another output, a view or a tensor from outside of the call by a copy, also
-   among the saved tensors (unless it is an input, which was meant there): each output then has the new node alone. */
+/* Replaces by a copy each output that is an input, another output, a view, recorded, or from outside of the call; also
+   among the saved tensors, unless it is an input, which was meant there.  So each output can get the new node. */
 static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
 {
     for (int i = 0; i < ctx->n_out; ++i) {
@@ -8719,7 +8719,6 @@ static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, i
 static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
 {
     tgi_thread *S = tgi_self();
-    int i, elsewhere = 0; /* an input that is not where the first is */
     if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
     c->S = S;
     c->op = tgi_op_row(op);
@@ -8734,7 +8733,8 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
     c->view = NULL;
     c->target = c->before = NULL;
     c->node = c->view_node = NULL;
-    for (i = 0; i < nin; ++i) {
+    int elsewhere = 0; /* an input that is not where the first is */
+    for (int i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
         if (!TGI_LIKELY(tgi_usable(S, t)))
             return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
@@ -8753,6 +8753,7 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
     return true;
 }
 
+/* The same by the op's own name, for a list of inputs (which must stay valid during the call), or for one to three. */
 static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
 {
     return tgi_op_begin_as(c, NULL, op, in, nin);
@@ -8794,15 +8795,15 @@ static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtyp
     return tgi_output(c, t->ndim, t->dim, dtype);
 }
 
-static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
+static bool tgi_requires_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
 
 /* Whether input i is saved for the rule; the row of the op says of the first three when. */
 static bool tgi_saves_input(const tgi_call *c, int i)
 {
     const int flags = c->op->flags;
     if (i >= 3) return false;
-    return (flags & (TGI_FLAG_A << i)) || (i == 0 && (flags & TGI_FLAG_A_FOR_B) && tgi_wants_grad(c, 1)) ||
-           (i == 1 && (flags & TGI_FLAG_B_FOR_A) && tgi_wants_grad(c, 0));
+    return (flags & (TGI_FLAG_A << i)) || (i == 0 && (flags & TGI_FLAG_A_FOR_B) && tgi_requires_grad(c, 1)) ||
+           (i == 1 && (flags & TGI_FLAG_B_FOR_A) && tgi_requires_grad(c, 0));
 }
 
 /* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is
@@ -8837,7 +8838,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     }
     if (!n) return c->out[0];
     for (i = 0; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(c->in[i]));
+        if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(c->in[i]));
         if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
     }
     for (i = 0; i < c->nout; ++i) {
@@ -8972,7 +8973,7 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
     }
     for (int i = 1; i < c->nin; ++i) {
         tg_tensor *x = c->in[i];
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
+        if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
         if (!tgi_saves_input(c, i)) continue;
         /* one in the same storage has just been overwritten: the version before lets backward say so (5) */
         tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
