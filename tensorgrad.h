@@ -8723,13 +8723,12 @@ static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
 
-/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
-   did. */
+/* The end of a call whose outputs have been computed, if ok: records the op if an input requires grad, and returns the
+   first output.  NULL if the kernel failed or the node could not be made; then there are no outputs. */
 static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
-    int i;
     ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
         n = tgi_call_node(c, c->out, c->nout);
@@ -8743,11 +8742,11 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
         return NULL;
     }
     if (!n) return c->out[0];
-    for (i = 0; i < c->nin; ++i) {
+    for (int i = 0; i < c->nin; ++i) {
         if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
         if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
     }
-    for (i = 0; i < c->nout; ++i) {
+    for (int i = 0; i < c->nout; ++i) {
         tg_tensor *y = c->out[i];
         if (c->op->flags & (i ? TGI_FLAG_Y2 : TGI_FLAG_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
         if (!tgi_dtypes[y->dtype].floating) continue;
@@ -8899,16 +8898,18 @@ static tg_tensor *tgi_run_in_place(tgi_call *c, tgi_kernel kernel)
     return tgi_op_begin_in_place(c) ? tgi_op_end_in_place(c, kernel(c, c->target)) : NULL;
 }
 
-/* ---- composites: ops made of other ops.  Their temporaries belong to a scope of their own, which ends with the call;
-   only the result moves to the caller's scope.
+/* ---- composites: ops made of other ops.  Their temporaries belong to a scope that ends with the call; only the result
+   moves to the caller's scope:
        tgi_composite c;
        if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
        if (!tgi_check_...(c.S, ...)) return tgi_composite_end(&c, NULL);
        ...
-       return tgi_composite_end(&c, y);                                                                        ---- */
+       return tgi_composite_end(&c, y);
+   ---- */
 
 typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
+/* Opens the scope.  Until the end, error messages name op instead of the ops that it calls. */
 static bool tgi_composite_begin(tgi_composite *c, const char *op)
 {
     c->S = tgi_self();
@@ -8916,13 +8917,13 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     c->outer = c->S->composite;
     c->rng = c->S->rng;
     if (!c->scope) return false;
-    if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
+    if (!c->outer) c->S->composite = op; /* the outermost one is what the user called */
     return true;
 }
 
-/* The same after checking the tensors that the user passed: `arguments` names them, with a ? behind those that may be
-   NULL; each must be usable, and all on one device.  What follows are variables of type tg_tensor *, as many as there
-   are names.  False after recording an error; the scope is not open then. */
+/* The same after checking the tensors that the user passed.  `arguments` names them, with a ? after those that may be
+   NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one device.  False
+   after recording an error; then the scope is not open. */
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
     enum { LIMIT = 4 };
@@ -8945,8 +8946,8 @@ static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const cha
     return tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
-/* A view whose base belongs to the composite, so that nobody else has seen it, becomes a tensor of its own.  False if
-   its history could not be brought up to date first. */
+/* If y is a view whose base belongs to the composite, nobody else has seen the base: y becomes a tensor of its own.
+   False if the history of the view could not be brought up to date first. */
 static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
 {
     tg_tensor *base = y->base;
@@ -8958,28 +8959,29 @@ static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
     return true;
 }
 
+/* Closes the scope and returns y, which moves to the caller's scope; NULL if y is NULL: the call has failed. */
 static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 {
     if (y && !tgi_own_base(c, y)) y = NULL;
     if (y && y->link.next) tg_keep(y);
-    if (!y) c->S->rng = c->rng; /* a call that fails has taken no random numbers */
+    if (!y) c->S->rng = c->rng; /* a call that fails consumes no random numbers */
     c->S->composite = c->outer;
     tgi_frame_close(c->S, c->scope);
     return y;
 }
 
-/* ---- what a rule reads and gives ---- */
+/* ---- what a rule reads and sets ---- */
 
+/* Input `which`, or output -1 - which; NULL if the node has not saved it. */
 static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
-    int i;
-    for (i = 0; i < step->node->saves; ++i) {
+    for (int i = 0; i < step->node->saves; ++i) {
         if (step->node->saved[i].which == which) return step->node->saved[i].t;
     }
     return NULL;
 }
 
-/* A rule's result for input i; false when it could not be computed. */
+/* Sets the gradient of input i; false if it could not be computed. */
 static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 {
     step->result[i] = g;
@@ -9208,10 +9210,10 @@ bool tg_is_pinned(const tg_tensor *t)
 
 /* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
-/* ---- elementwise: one screen for every row of the table ---- */
+/* ---- the elementwise ops: one screen for all rows of the table ---- */
 
-/* The dtype n tensors are computed in: those with dims by size and category, 0-dim ones by category only.
-   torch.result_type */
+/* The dtype in which n tensors are combined.  A 0-dim tensor counts only if its category (bool, integer, float) is
+   higher than that of the tensors with dims.  torch.result_type */
 static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
 {
     tg_dtype with_dims = TG_BOOL, scalars = TG_BOOL;
@@ -9226,14 +9228,15 @@ static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
     return scalars;
 }
 
-/* dims [8] := the broadcast of dims and t's; false after recording PyTorch's error. */
+/* dims [TG_MAX_DIMS] := the shape to which dims and t broadcast; false after recording PyTorch's error.  in [n]: all
+   tensors of the call, for the message. */
 static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dims, const tg_tensor *t,
                           tg_tensor *const *in, int n)
 {
     int64_t wide[TG_MAX_DIMS];
-    int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim, i;
-    for (i = 1; i <= wide_ndim; ++i) {
-        int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
+    const int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim;
+    for (int i = 1; i <= wide_ndim; ++i) {
+        const int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
         if (a != b && a != 1 && b != 1) {
             return tgi_fail(
                 S, TG_ERR_SHAPE, op,
@@ -9249,12 +9252,22 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
     return true;
 }
 
-/* t as an operand over ndim dims that it broadcasts to. */
+/* shape := the one to which all inputs of the call broadcast */
+static bool tgi_broadcast_inputs(tgi_call *c, tg_shape *shape)
+{
+    *shape = tgi_shape_of(c->in[0]);
+    for (int i = 1; i < c->nin; ++i) {
+        if (!tgi_broadcast(c->S, c->name, &shape->ndim, shape->dim, c->in[i], c->in, c->nin)) return false;
+    }
+    return true;
+}
+
+/* t as an operand over ndim dims, to which it broadcasts. */
 static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
 {
-    int i, lead = ndim - t->ndim;
+    const int lead = ndim - t->ndim;
     tgi_operand_init(o, t);
-    for (i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
+    for (int i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
 /* Whether writing t element by element could change elements of x before they are read. */
@@ -9320,11 +9333,11 @@ static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
 }
 
 /* In place: the inputs must broadcast to the target's shape... */
-static bool tgi_check_target_shape(tgi_call *c, const tg_tensor *target, int ndim, const int64_t *dims)
+static bool tgi_check_target_shape(tgi_call *c, const tg_tensor *target, const tg_shape *shape)
 {
-    if (tgi_same_shape(target, ndim, dims)) return true;
+    if (tgi_same_shape(target, shape->ndim, shape->dim)) return true;
     return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "output with shape %s doesn't match the broadcast shape %s",
-                    tgi_shape_text(target).text, tgi_dims_text(ndim, dims).text);
+                    tgi_shape_text(target).text, tgi_dims_text(shape->ndim, shape->dim).text);
 }
 
 /* ... and the target's dtype must be able to hold the result. */
@@ -9408,21 +9421,17 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
     tg_dtype dtype;
     if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
-    int ndim = in[0]->ndim;
-    int64_t dims[TG_MAX_DIMS];
-    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
-    for (int i = 1; i < n; ++i) {
-        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
-    }
+    tg_shape shape;
+    if (!tgi_broadcast_inputs(&c, &shape)) return NULL;
     const tg_dtype compute = tgi_compute_dtype(dtype);
     if (in_place) {
-        if (!tgi_check_target_shape(&c, in[0], ndim, dims) || !tgi_check_target_dtype(&c, in[0], dtype) ||
+        if (!tgi_check_target_shape(&c, in[0], &shape) || !tgi_check_target_dtype(&c, in[0], dtype) ||
             !tgi_op_begin_in_place(&c)) {
             return NULL;
         }
         return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], compute));
     }
-    tg_tensor *y = tgi_output(&c, ndim, dims, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
     return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
 }
 
@@ -9457,7 +9466,7 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
-/* 1 between the bounds, 0 at them, outside and for NaN.  An infinite bound is none: x may be there. */
+/* g where x is between the bounds; 0 at them, outside and for NaN.  An infinite bound excludes no x. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
     tg_tensor *above = lo == -(double)INFINITY ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo),
@@ -9471,30 +9480,30 @@ static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta,
     return tg_where(tg_gt_scalar(z, threshold), g, tg_mul(g, tg_sigmoid(z)));
 }
 
-/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
+/* f16 and bf16 are computed in f32, and the result is rounded once. */
 static bool tgi_is_half(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
 
-/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
+/* t for the inner steps of a composite: in f32 if it is a half. */
 static tg_tensor *tgi_upcast(tg_tensor *t) { return t && tgi_is_half(t) ? tg_to_dtype(t, TG_F32) : t; }
 
-/* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
+/* Phi(x) + x phi(x), of the normal distribution; with tanh_approx the derivative of x/2 (1 + tanh(k (x + c x^3))) */
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
-    tg_tensor *half, *slope;
+    tg_tensor *cdf, *slope;
     if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
         return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
     tg_tensor *x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
-        half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
+        cdf = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
         slope =
             tg_mul(tg_rsub_scalar(tg_mul(u, u), 1), tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), k / 2));
     } else {
-        half = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
+        cdf = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
         slope = tg_mul_scalar(tg_exp(tg_mul_scalar(x2, -0.5)), 0.3989422804014327);
     }
-    return tg_mul(g, tg_add(half, tg_mul(x, slope)));
+    return tg_mul(g, tg_add(cdf, tg_mul(x, slope)));
 }
 
 /* b a^(b-1), 0 where b is 0 */
@@ -10368,12 +10377,9 @@ static bool tgi_broadcast_copy_kernel(tgi_call *c, tg_tensor *dst)
 static tg_tensor *tgi_copy_from(tg_tensor *dst, tg_tensor *src)
 {
     tgi_call c;
+    tg_shape shape;
     if (!src || !tgi_op_begin2(&c, TGI_OP_copy_, dst, src)) return NULL;
-    int ndim = dst->ndim;
-    int64_t dims[TG_MAX_DIMS];
-    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
-    if (!tgi_broadcast(c.S, "copy_", &ndim, dims, src, c.in, 2) || !tgi_check_target_shape(&c, dst, ndim, dims))
-        return NULL;
+    if (!tgi_broadcast_inputs(&c, &shape) || !tgi_check_target_shape(&c, dst, &shape)) return NULL;
     return tgi_run_in_place(&c, tgi_broadcast_copy_kernel);
 }
 
