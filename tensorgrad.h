@@ -9825,9 +9825,9 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
 {
     int64_t known = 1, numel = tgi_numel(t);
     tg_shape asked = *shape;
-    int i, hole = -1;
+    int hole = -1;
     if (!tgi_shape_argument(S, op, "shape", shape)) return false;
-    for (i = 0; i < shape->ndim; ++i) {
+    for (int i = 0; i < shape->ndim; ++i) {
         if (shape->dim[i] == -1) {
             if (hole >= 0) return tgi_fail(S, TG_ERR_SHAPE, op, "only one dimension can be inferred");
             hole = i;
@@ -9895,7 +9895,6 @@ tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshap
 tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
 {
     tgi_thread *S = tgi_self();
-    int i;
     if (!tgi_argument(S, "flatten", "t", t)) return NULL;
     if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
@@ -9904,8 +9903,8 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
             tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"));
     }
     tg_shape shape = tg_make_shape(start_dim + 1, t->dim);
-    for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
-    for (; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
+    for (int i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
+    for (int i = end_dim + 1; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
     return tgi_reshape("flatten", t, shape);
 }
 
@@ -9913,10 +9912,10 @@ tg_tensor *tg_squeeze(tg_tensor *t, int dim)
 {
     tgi_thread *S = tgi_self();
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_argument(S, "squeeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "squeeze", t->ndim, &dim)) return NULL;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i == dim && t->dim[i] == 1) continue;
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
@@ -9970,9 +9969,9 @@ static int tgi_int_dim(int64_t dim) { return dim < INT_MIN || dim > INT_MAX ? IN
 /* Checks a list of dims of t, none of them twice, and makes them non-negative. */
 static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
 {
-    int i, seen = 0;
+    int seen = 0;
     if (!tgi_shape_argument(S, op, "dims", dims)) return false;
-    for (i = 0; i < dims->ndim; ++i) {
+    for (int i = 0; i < dims->ndim; ++i) {
         int dim = tgi_int_dim(dims->dim[i]);
         if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
         if (seen >> dim & 1) {
@@ -10004,8 +10003,8 @@ tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
 /* t with dim `from` moved to `to`, the others in order. */
 static tg_tensor *tgi_move_dim(tg_tensor *t, int from, int to)
 {
-    int order[TG_MAX_DIMS], i, k = 0;
-    for (i = 0; i < t->ndim; ++i) {
+    int order[TG_MAX_DIMS], k = 0;
+    for (int i = 0; i < t->ndim; ++i) {
         if (k == from) k++;
         order[i] = i == to ? from : k++;
     }
@@ -10165,8 +10164,8 @@ tg_tensor *tg_contiguous(tg_tensor *t)
 /* out := the strides of the view of a tensor whose strides are `in`; returns the offset of its first element. */
 static int64_t tgi_part_strides(int op, const tgi_op_params *a, int ndim, const int64_t *in, int64_t *out)
 {
-    int i, n = 0;
-    for (i = 0; i < ndim; ++i) {
+    int n = 0;
+    for (int i = 0; i < ndim; ++i) {
         if (op == TGI_OP_select && i == a->dim) continue;
         if (op == TGI_OP_diagonal && (i == a->dim || i == a->flag)) continue;
         out[n++] = in[i] * (i == a->dim && (op == TGI_OP_slice || op == TGI_OP_unfold) ? a->j : 1);
@@ -10214,10 +10213,21 @@ static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
     return tgi_wrap_dim(c->S, c->name, t->ndim, dim);
 }
 
+/* `size` elements of input 0 along dim, from start on, `step` apart. */
+static tg_tensor *tgi_slice_view(tgi_call *c, int dim, int64_t start, int64_t size, int64_t step)
+{
+    tg_tensor *t = c->in[0];
+    tg_shape shape = tgi_shape_of(t);
+    shape.dim[dim] = size;
+    c->params.dim = dim;
+    c->params.i = start;
+    c->params.j = size > 1 ? step : 1;
+    return tgi_part_view(c, TGI_OP_slice, t, shape.ndim, shape.dim);
+}
+
 tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (step <= 0) return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"));
     const int64_t size = t->dim[dim];
@@ -10225,18 +10235,12 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
     end = end < 0 ? end + size : end;
     start = start < 0 ? 0 : start > size ? size : start;
     end = end < start ? start : end > size ? size : end;
-    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
-    dims[dim] = (end - start) / step + ((end - start) % step != 0);
-    c.params.dim = dim;
-    c.params.i = start;
-    c.params.j = dims[dim] > 1 ? step : 1;
-    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+    return tgi_slice_view(&c, dim, start, (end - start) / step + ((end - start) % step != 0), step);
 }
 
 tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."));
@@ -10255,19 +10259,14 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
                                       "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
                                       (long long)length, (long long)t->dim[dim]));
     }
-    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
-    dims[dim] = length;
-    c.params.dim = dim;
-    c.params.i = start;
-    c.params.j = 1;
-    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+    return tgi_slice_view(&c, dim, start, length, 1);
 }
 
 tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."));
@@ -10278,7 +10277,7 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
                                       "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
                                       tgi_shape_text(t).text, dim));
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
     }
     c.params.dim = dim;
@@ -10290,7 +10289,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
         !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
         return NULL;
@@ -10302,7 +10301,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
     const int64_t rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
     const int64_t cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
     const int64_t length = rows < cols ? rows : cols;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
     dims[n++] = length;
@@ -10428,24 +10427,24 @@ static bool tgi_is_legacy_empty(const tg_tensor *t) { return t->ndim == 1 && t->
 /* shape := that of the tensors joined along dim, which is made non-negative; checks that they fit. */
 static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, tg_shape *shape)
 {
-    int i, k, first = 0;
+    int first = 0;
     int64_t total = 0;
     while (first < n - 1 && tgi_is_legacy_empty(in[first])) first++;
     *shape = tg_make_shape(in[first]->ndim, in[first]->dim);
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (in[i]->ndim == 0) {
             return tgi_fail(S, TG_ERR_SHAPE, "cat", "zero-dimensional tensor (at position %d) cannot be concatenated",
                             i);
         }
     }
     if (!tgi_wrap_dim(S, "cat", shape->ndim, dim)) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (tgi_is_legacy_empty(in[i])) continue;
         if (in[i]->ndim != shape->ndim) {
             return tgi_fail(S, TG_ERR_SHAPE, "cat", "Tensors must have same number of dimensions: got %d and %d",
                             shape->ndim, in[i]->ndim);
         }
-        for (k = 0; k < shape->ndim; ++k) {
+        for (int k = 0; k < shape->ndim; ++k) {
             if (k == *dim || in[i]->dim[k] == shape->dim[k]) continue;
             return tgi_fail(S, TG_ERR_SHAPE, "cat",
                             "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
@@ -10565,12 +10564,12 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
     const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
     bool ok = true;
-    int i, n = 0;
+    int n = 0;
     if (count > max) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
                0;
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (drops_dim && i == dim) continue;
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
