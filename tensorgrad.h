@@ -2354,92 +2354,120 @@ typedef enum {
     TGI_INDEX_OUTSIDE_0_1
 } tgi_index_message;
 
-/* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
-   after recording an error.  `index` is the device's; kernels find it in their operands.  index_check is asked before a
-   kernel uses index operands: it refuses bad ones at once, or (where that would have to wait for the device) notes them
-   for the next call that waits, and the kernel skips them. */
+/* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
+   is not the host's; NULL in the others' rows), result, name, arguments.  The struct, the row of each backend and the
+   handshake are made from this table: a new entry is a line here, tgi_cpu_NAME below and tgi_cuda_NAME in
+   tensorgrad_cuda.cu.
+
+   Functions that return bool return false after recording an error.  `index` is the device's; kernels find it in their
+   operands.  Operands are listed in the order of arg[], the output first. */
+#define TGI_BACKEND_ENTRIES(OP)                                                                                        \
+    /* The number of devices; 0 is no error. */                                                                        \
+    OP(ALL, int, device_count, (void))                                                                                 \
+    /* Checks that device *index can be used, after replacing -1 by the current one. */                                \
+    OP(ALL, bool, resolve, (tgi_thread *S, const char *op, int *index))                                                \
+    /* Makes the device the current one of this thread. */                                                             \
+    OP(ALL, bool, set_current, (tgi_thread *S, int index))                                                             \
+    /* Frees what this thread holds on all devices. */                                                                 \
+    OP(ALL, void, thread_end, (tgi_thread *S))                                                                         \
+                                                                                                                       \
+    /* Allocates; NULL when there is no memory (no error recorded).  A device works in the order in which a thread     \
+       asks; what is allocated for the copy stream may be used there at once, elsewhere after an event. */             \
+    OP(ALL, void *, alloc, (tgi_thread *S, int index, size_t bytes, bool for_copy_stream))                             \
+    OP(ALL, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                       \
+    /* The bytes that are kept for reuse. */                                                                           \
+    OP(ALL, int64_t, cached, (tgi_thread *S, int index))                                                               \
+                                                                                                                       \
+    /* Copies from host memory, which may be changed when this returns. */                                             \
+    OP(ALL, bool, upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                       \
+    /* Copies to host memory, which holds the bytes when this returns. */                                              \
+    OP(ALL, bool, download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))                     \
+    /* Copies one element from host memory, as an argument of the device's work: does not wait. */                     \
+    OP(ALL, bool, put_element, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                  \
+    /* Copies between two devices of this type. */                                                                     \
+    OP(ALL, bool, peer_copy, (tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes))              \
+                                                                                                                       \
+    /* Waits for the work of this thread on the device. */                                                             \
+    OP(ALL, bool, synchronize, (tgi_thread *S, int index))                                                             \
+    /* Waits for the work of all threads on the device. */                                                             \
+    OP(ALL, bool, device_sync, (tgi_thread *S, int index))                                                             \
+                                                                                                                       \
+    /* Allocates page-locked host memory; NULL when there is none. */                                                  \
+    OP(DEVICE, void *, alloc_pinned, (tgi_thread *S, size_t bytes))                                                    \
+    /* Frees it; the memory is in use until `event` (or NULL), which this destroys. */                                 \
+    OP(DEVICE, void, free_pinned, (tgi_thread *S, void *data, size_t bytes, void *event))                              \
+    /* Begins a copy from page-locked memory on the device's copy stream, which overtakes other work; dst was          \
+       allocated for that stream. */                                                                                   \
+    OP(DEVICE, bool, start_upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))              \
+    /* Begins a copy to page-locked memory on the copy stream, after the work asked for so far. */                     \
+    OP(DEVICE, bool, start_download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))            \
+    /* Makes an event: the end of the work, or of the copies on the copy stream, that was asked for so far. */         \
+    OP(DEVICE, bool, event_record, (tgi_thread *S, int index, bool of_copy_stream, void **event))                      \
+    /* The device's further work waits for the event. */                                                               \
+    OP(DEVICE, bool, event_wait, (tgi_thread *S, int index, void *event))                                              \
+    /* The host waits for the event. */                                                                                \
+    OP(DEVICE, bool, event_sync, (tgi_thread *S, int index, void *event))                                              \
+    OP(DEVICE, void, event_destroy, (tgi_thread *S, void *event))                                                      \
+                                                                                                                       \
+    /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
+    OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
+    /* arg[0] = arg[1], converted: float to integer saturates, NaN gives 0; anything but 0 is true. */                 \
+    OP(ALL, bool, copy, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] = scalar[0] */                                                                                           \
+    OP(ALL, bool, fill, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] += arg[1] in the order of the index; several elements of arg[0] may be the same memory. */               \
+    OP(ALL, bool, accumulate, (tgi_thread *S, const tgi_loop *loop))                                                   \
+    /* out [n] = start + i * step; out is stride[0] apart. */                                                          \
+    OP(ALL, bool, arange, (tgi_thread *S, tgi_operand out, int64_t n, double start, double step))                      \
+                                                                                                                       \
+    OP(ALL, bool, reduce, (tgi_thread *S, const tgi_reduce *reduce))                                                   \
+    /* kind AMAX or AMIN.  Operands: values (data may be NULL), indices (i64), in.  The first NaN, or else the first   \
+       of equal ones. */                                                                                               \
+    OP(ALL, bool, arg_reduce, (tgi_thread *S, tgi_reduction kind, const tgi_rows *rows))                               \
+    /* Operands: out, in. */                                                                                           \
+    OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* Operands: values, indices (i64), in.  Stable; NaN is the largest. */                                            \
+    OP(ALL, bool, sort, (tgi_thread *S, bool descending, const tgi_rows *rows))                                        \
+    /* Operands: y, x. */                                                                                              \
+    OP(ALL, bool, softmax, (tgi_thread *S, bool log, const tgi_rows *rows))                                            \
+    /* Operands: dx, g, y. */                                                                                          \
+    OP(ALL, bool, softmax_backward, (tgi_thread *S, bool log, const tgi_rows *rows))                                   \
+    /* Operands: y, rstd (one per row), x.  Normalises only: weight and bias are other ops. */                         \
+    OP(ALL, bool, layer_norm, (tgi_thread *S, bool rms, double eps, const tgi_rows *rows))                             \
+    /* Operands: dx, g, y, rstd (one per row). */                                                                      \
+    OP(ALL, bool, layer_norm_backward, (tgi_thread *S, bool rms, const tgi_rows *rows))                                \
+                                                                                                                       \
+    /* Called before a kernel reads indices: refuses a bad one at once, or, where that would have to wait for the      \
+       device and `now` is false, records it for the next call that waits; kernels skip bad indices.  axis: the dim    \
+       of x that is indexed, for the message. */                                                                       \
+    OP(ALL, bool, index_check,                                                                                         \
+       (tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,                  \
+        tgi_index_message message, int axis, bool now))                                                                \
+    /* out[i] = x[i with index[i] along the row's dim]; rows over index's shape.  Operands: out, x, index. */          \
+    OP(ALL, bool, gather, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* x[i with index[i] along the row's dim] = src[i], or += ; in the order of the rows.  Operands: x, src, index. */ \
+    OP(ALL, bool, scatter, (tgi_thread *S, bool add, const tgi_rows *rows))                                            \
+    /* The number of elements of in->arg[0] that are not 0, and their indices in out [count, ndim] (NULL: none). */    \
+    OP(ALL, bool, nonzero, (tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out))                          \
+                                                                                                                       \
+    OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
+    /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
+    OP(ALL, bool, random,                                                                                              \
+       (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
+    /* n steps, one after the other, on one device. */                                                                 \
+    OP(ALL, bool, optim_step, (tgi_thread * S, const tgi_optim_step *steps, int n))
+
 typedef struct tgi_backend {
     const char *name;
     int type;  /* TG_DEV_... */
     bool host; /* its memory is the host's */
-
-    /* devices: how many there are (0 is no error); whether device *index can be used, after -1 has become the current
-       one; make it the current one of this thread; give back what this thread holds on all of them */
-    int (*device_count)(void);
-    bool (*resolve)(tgi_thread *S, const char *op, int *index);
-    bool (*set_current)(tgi_thread *S, int index);
-    void (*thread_end)(tgi_thread *S);
-
-    /* memory: NULL when there is none (no error recorded); bytes kept for reuse.  A device works in the order in which
-       a thread asks; what is allocated for the copy stream may be used there at once, elsewhere when an event says */
-    void *(*alloc)(tgi_thread *S, int index, size_t bytes, bool for_copy_stream);
-    void (*release)(tgi_thread *S, int index, void *data, size_t bytes);
-    int64_t (*cached)(tgi_thread *S, int index);
-
-    /* copies: host memory may be used again when they return; put_element sends one element with the work; exchange is
-       between two devices of this type */
-    bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-    bool (*put_element)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*peer_copy)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
-
-    /* waiting: for this thread's work; for that of all threads */
-    bool (*synchronize)(tgi_thread *S, int index);
-    bool (*device_sync)(tgi_thread *S, int index);
-
-    /* For devices alone; NULL where host is true.  Page-locked host memory (NULL: there is none); unpin takes an event
-       over, or NULL, before which the memory is still in use */
-    void *(*alloc_pinned)(tgi_thread *S, size_t bytes);
-    void (*free_pinned)(tgi_thread *S, void *data, size_t bytes, void *event);
-
-    /* copies from and to page-locked memory by the device's copy stream, which overtakes other work: an upload goes to
-       memory allocated for that stream, a download comes after what was asked before it */
-    bool (*start_upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*start_download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-
-    /* events: the end of what was asked of the device, or of its copy stream, so far; the device's further work waits
-       for it; the host waits for it; it is needed no more */
-    bool (*event_record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
-    bool (*event_wait)(tgi_thread *S, int index, void *event);
-    bool (*event_sync)(tgi_thread *S, int index, void *event);
-    void (*event_destroy)(tgi_thread *S, void *event);
-
-    /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
-       scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
-    bool (*map)(tgi_thread *S, const tgi_loop *loop);
-    bool (*copy)(tgi_thread *S, const tgi_loop *loop);
-    bool (*fill)(tgi_thread *S, const tgi_loop *loop);
-    bool (*accumulate)(tgi_thread *S, const tgi_loop *loop);
-    bool (*arange)(tgi_thread *S, tgi_operand out, int64_t n, double start, double step); /* out over stride[0] */
-
-    /* along dims */
-    bool (*reduce)(tgi_thread *S, const tgi_reduce *reduce);
-    bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind,
-                       const tgi_rows *rows);            /* values, indices (i64), in; values may be NULL */
-    bool (*cumsum)(tgi_thread *S, const tgi_rows *rows); /* out, in */
-    bool (*sort)(tgi_thread *S, bool descending,
-                 const tgi_rows *rows);                             /* values, indices (i64), in; stable, NaN last */
-    bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows); /* out, in */
-    bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows); /* dx, g, y */
-    bool (*layer_norm)(tgi_thread *S, bool rms, double eps,
-                       const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
-    bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows); /* dx, g, y, rstd [outer] */
-
-    /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
-       scatter: the same the other way, arg[0] x written (or added to) from src; in row order */
-    bool (*index_check)(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
-                        tgi_index_message message, int axis,        /* the dim of x that is indexed, for the message */
-                        bool now);                                  /* wait, if that is what it takes to refuse */
-    bool (*gather)(tgi_thread *S, const tgi_rows *rows);            /* out, x, index */
-    bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows); /* x, src, index */
-    bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count,
-                    int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
-
-    bool (*gemm)(tgi_thread *S, const tgi_gemm *gemm);
-    /* n contiguous elements; takes tgi_random_counters(kind, dtype, n) counters from rng */
-    bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
-    bool (*optim_step)(tgi_thread *S, const tgi_optim_step *steps, int n); /* one after the other, on one device */
+#define TGI_BACKEND_POINTER(kinds, result, name, arguments) result(*name) arguments;
+    TGI_BACKEND_ENTRIES(TGI_BACKEND_POINTER)
+#undef TGI_BACKEND_POINTER
 } tgi_backend;
+
+#define TGI_BACKEND_ONE(...) +1
+enum { TGI_BACKEND_COUNT = 0 TGI_BACKEND_ENTRIES(TGI_BACKEND_ONE) };
 
 /* ---- For every backend: loops over strided operands ---- */
 
@@ -2701,20 +2729,21 @@ typedef struct {
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
 } tgi_host;
 
-/* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
-   sizes find most others. */
-enum { TGI_CUDA_ABI = 5, TGI_CUDA_SIZES = 8 };
+/* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
+   raised when a meaning changes that neither the sizes nor the entries show. */
+enum { TGI_CUDA_ABI = 6, TGI_CUDA_SIZES = 9 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
+    const char *entry[TGI_BACKEND_COUNT]; /* result, name and arguments of the backend's functions, as text */
 } tgi_cuda_version;
-#define TGI_CUDA_VERSION_INIT                                                                                     \
-    {                                                                                                             \
-        TGI_CUDA_ABI,                                                                                             \
-        {                                                                                                         \
-            sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),        \
-                sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT                                 \
-        }                                                                                                         \
+#define TGI_BACKEND_TEXT(kinds, result, name, arguments) #result " " #name #arguments,
+#define TGI_CUDA_VERSION_INIT                                                                                          \
+    {                                                                                                                  \
+        TGI_CUDA_ABI,                                                                                                  \
+        {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
+         sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                  \
+        {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
 /* tensorgrad_cuda.cu: the CUDA row, or NULL after recording an error when the two versions differ. */
@@ -2941,17 +2970,27 @@ static int64_t tgi_cpu_cached(tgi_thread *S, int index)
     return S->stats.cached_bytes;
 }
 
-static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *src, size_t bytes)
+static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     (void)S, (void)index;
-    if (bytes) memmove(dst, src, bytes);
+    if (bytes) memmove(dst, host, bytes);
     return true;
+}
+
+static bool tgi_cpu_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, host, src, bytes);
+}
+
+static bool tgi_cpu_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, dst, host, bytes);
 }
 
 static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     (void)from;
-    return tgi_cpu_transfer(S, to, dst, src, bytes);
+    return tgi_cpu_upload(S, to, dst, src, bytes);
 }
 
 static bool tgi_cpu_synchronize(tgi_thread *S, int index)
@@ -2959,6 +2998,8 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
     (void)S, (void)index;
     return true;
 }
+
+static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
 
 /* ---- The CPU's row: elementwise kernels ---- */
 
@@ -4517,52 +4558,13 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     return true;
 }
 
-static const tgi_backend tgi_cpu = {
-    "cpu",
-    TG_DEV_CPU,
-    true,
-    tgi_cpu_device_count,
-    tgi_cpu_resolve,
-    tgi_cpu_set_current,
-    tgi_cpu_thread_end,
-    tgi_cpu_alloc,
-    tgi_cpu_release,
-    tgi_cpu_cached,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_peer_copy,
-    tgi_cpu_synchronize,
-    tgi_cpu_synchronize,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    tgi_cpu_map,
-    tgi_cpu_copy,
-    tgi_cpu_fill,
-    tgi_cpu_accumulate,
-    tgi_cpu_arange,
-    tgi_cpu_reduce,
-    tgi_cpu_arg_reduce,
-    tgi_cpu_cumsum,
-    tgi_cpu_sort,
-    tgi_cpu_softmax,
-    tgi_cpu_softmax_backward,
-    tgi_cpu_layer_norm,
-    tgi_cpu_layer_norm_backward,
-    tgi_cpu_index_check,
-    tgi_cpu_gather,
-    tgi_cpu_scatter,
-    tgi_cpu_nonzero,
-    tgi_cpu_gemm,
-    tgi_cpu_random,
-    tgi_cpu_optim_step,
-};
+/* ---- the CPU's row of the backend table ---- */
+
+#define TGI_CPU_ENTRY_ALL(name) tgi_cpu_##name,
+#define TGI_CPU_ENTRY_DEVICE(name) NULL,
+#define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
+static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
+
 /* ======== @@BACKEND: the devices ================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
