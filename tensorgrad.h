@@ -2469,7 +2469,7 @@ typedef struct tgi_backend {
 #define TGI_BACKEND_ONE(...) +1
 enum { TGI_BACKEND_COUNT = 0 TGI_BACKEND_ENTRIES(TGI_BACKEND_ONE) };
 
-/* ---- For every backend: loops over strided operands ---- */
+/* ---- shared by all backends: iteration over strided operands ---- */
 
 /* The column of a compute dtype in tables of kernels. */
 static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
@@ -2621,9 +2621,10 @@ static tgi_loop tgi_as_addition(const tgi_loop *loop)
     return add;
 }
 
-/* ---- For every backend: formulas ----
+/* ---- shared by all backends: formulas ----
 
-   The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
+   The functions in the expressions of the op table.  `real` is the type that a kernel computes in, float or double;
+   tgi_exp(x) is expf for floats and exp for doubles, and so are the others. */
 
 TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? least : x; }
 
@@ -2753,7 +2754,7 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 /* ======== @@CPU =================================================================================================== */
 
-/* ---- The CPU's row: conversions ---- */
+/* ---- conversions between memory and tiles ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
@@ -2834,7 +2835,7 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
 }
 
-/* ---- The CPU's row: loops over strided operands ---- */
+/* ---- iteration over strided operands, threads, scratch memory ---- */
 
 /* The number of elements if they are dense and few, so that neither an iterator nor threads are worth their while; else
    -1. */
@@ -2934,7 +2935,7 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
-/* ---- The CPU's row: memory ---- */
+/* ---- devices, memory, copies: the CPU is always there and never waits ---- */
 
 static int tgi_cpu_device_count(void) { return 1; }
 static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
@@ -3001,7 +3002,7 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
 
 static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
 
-/* ---- The CPU's row: elementwise kernels ---- */
+/* ---- elementwise ops: the kernel of each row ---- */
 
 /* y[i] = the row's expression, for n elements side by side; y may be an input. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
@@ -3057,7 +3058,7 @@ typedef struct {
 static const tgi_map_row tgi_map_rows[] = {TGI_UNARY_OPS(TGI_MAP_ROW) TGI_SCALAR_OPS(TGI_MAP_ROW) TGI_BINARY_OPS(
     TGI_MAP_ROW) TGI_TERNARY_OPS(TGI_MAP_ROW) TGI_MASK_OPS(TGI_MAP_ROW)};
 
-/* ---- The CPU's row: elementwise loops ---- */
+/* ---- elementwise ops: the loop that calls a kernel, copy, fill, accumulate, arange ---- */
 
 typedef struct {
     tgi_iter iter;
@@ -3344,7 +3345,7 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
     return true;
 }
 
-/* ---- The CPU's row: reductions ---- */
+/* ---- reductions ---- */
 
 /* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
    the last.  across: n elements side by side into n accumulators, one each. */
@@ -3559,19 +3560,22 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
-/* ---- The CPU's row: rows ----
+/* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
 
-   Kernels along one dim see one row at a time, taken into scratch memory as doubles (or int64_t), whatever its dtype
-   and step: the formulas stand alone, and results are rounded once. */
+   A kernel is called for one row at a time.  It loads the row into scratch memory as doubles (or int64_t), whatever the
+   row's dtype and step are, so results are rounded once.  Shapes below are of the whole call: x [rows, n] is `rows`
+   rows of n = job->length elements; at[k] points to the current row of operand k. */
 
-typedef struct tgi_row_job {
-    void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
-    tgi_iter iter;                      /* the other dims */
-    int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
-    bool flag;                          /* log, rms, descending: the kernel's */
-    double eps;
+typedef struct tgi_row_job tgi_row_job;
+typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
+struct tgi_row_job {
+    tgi_row_fn row;
+    bool flag;  /* log, rms or descending: the kernel's */
+    double eps; /* of layer_norm */
+    tgi_iter iter;                      /* over the other dims */
+    int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
     tgi_scratch scratch;
-} tgi_row_job;
+};
 
 static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -3585,19 +3589,24 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
-/* Calls row for each row, with `bytes` of scratch memory per element of a row. */
-static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
+/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row. */
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
+                         size_t bytes)
 {
+    tgi_row_job job;
     size_t scratch;
-    tgi_iter_init(&job->iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
-    job->length = rows->length;
-    for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
-    if (job->iter.numel == 0) return true;
-    const int parts = tgi_parts_for(S, (double)job->iter.numel * (double)rows->length, job->iter.numel);
+    job.row = row;
+    job.flag = flag;
+    job.eps = eps;
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    job.length = rows->length;
+    for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
+    if (job.iter.numel == 0) return true;
+    const int parts = tgi_parts_for(S, (double)job.iter.numel * (double)rows->length, job.iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_alloc(S, op, &job->scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, job->iter.numel, tgi_row_part, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
+    tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
 
@@ -3618,43 +3627,47 @@ static double tgi_row_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN. */
+/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).
+   Subtracting the maximum keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    const bool single = job->iter.dtype[1] != TG_F64;
-    double *x = (double *)(void *)scratch, *power = x + n, most = -HUGE_VAL;
+    const bool single = job->iter.dtype[1] != TG_F64; /* expf is exact enough for f32, f16 and bf16, and faster */
+    double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
     tgi_load_row(job, 1, at, x);
-    for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
     for (int64_t i = 0; i < n; ++i) {
-        x[i] -= most;
+        x[i] -= largest;
         power[i] = single ? (double)expf((float)x[i]) : exp(x[i]);
     }
-    const double sum = tgi_row_sum(power, n), scale = 1 / sum, shift = log(sum);
-    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : power[i] * scale;
+    const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
+    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
     tgi_store_row(job, 0, at, x);
 }
 
-/* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g). */
+/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
     tgi_load_row(job, 1, at, g);
     tgi_load_row(job, 2, at, y);
+    /* the sum over the row first: every element of dx needs it */
     for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
     const double sum = tgi_row_sum(terms, n);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
     tgi_store_row(job, 0, at, g);
 }
 
-/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays. */
+/* y, x [rows, n]; rstd [rows], kept for backward: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps),
+   means over the row; rms: with 0 in place of the mean. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *x = (double *)(void *)scratch, *squares = x + n;
     tgi_load_row(job, 2, at, x);
     const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
+    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= mean;
         squares[i] = x[i] * x[i];
@@ -3665,7 +3678,8 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
-/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g). */
+/* dx, g, y [rows, n]; rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are
+   the gradients that reach x by way of the row's mean and of rstd. */
 static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -3679,7 +3693,7 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     tgi_store_row(job, 0, at, g);
 }
 
-/* y[i] = x[0] + .. + x[i]; the sum in double for floats, in int64_t else. */
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t. */
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
@@ -3700,8 +3714,9 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
     }
 }
 
-/* n elements as unsigned keys in the same order: a float's bits are a number in sign and magnitude, so flip all of a
-   negative one and the sign of others.  0 and -0 are equal, every NaN is the largest. */
+/* key [n]: unsigned numbers in the same order as the n elements.  The bits of a float are a sign and a magnitude: all
+   bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN is the largest.
+   */
 static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
 {
     const uint64_t sign = (uint64_t)1 << 63;
@@ -3722,8 +3737,8 @@ static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
     }
 }
 
-/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
-   if they are wanted, indices, in. */
+/* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
+   of the first one; the first NaN if there is one. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
@@ -3736,7 +3751,7 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
         tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
         for (int64_t j = 0; j < run; ++j) {
             const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
-            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest is the largest turned round; NaN wins either way */
+            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest has the largest flipped key; NaN wins either way */
             if (key[j] > best || i + j == 0) {
                 best = key[j];
                 found = i + j;
@@ -3747,9 +3762,9 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
     if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
 }
 
-/* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between
-   the halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
-
+/* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
+   half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
+   order. */
 static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
 {
     while (na > 0 && nb > 0) {
@@ -3762,6 +3777,7 @@ static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t n
     if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
 }
 
+/* Returns the half that holds the result: pairs or other. */
 static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
 {
     for (int64_t start = 0; start < n; start += 8) {
@@ -3784,6 +3800,7 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
     return pairs;
 }
 
+/* values, indices, in [rows, n] */
 static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length, size = tgi_bytes_of(job->iter.dtype[2]);
@@ -3806,69 +3823,48 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 
 static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    tgi_rows wanted = *rows;
-    job.row = tgi_arg_reduce_row;
-    job.flag = kind == TGI_AMIN;
+    tgi_rows kept = *rows;
     if (!rows->arg[0].data) { /* no values: without that operand */
-        wanted.nargs = 2;
+        kept.nargs = 2;
         for (int k = 0; k < 2; ++k) {
-            wanted.arg[k] = rows->arg[k + 1];
-            wanted.step[k] = rows->step[k + 1];
+            kept.arg[k] = rows->arg[k + 1];
+            kept.step[k] = rows->step[k + 1];
         }
     }
-    return tgi_each_row(S, "max", &wanted, &job, 0);
+    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_cumsum_row;
-    return tgi_each_row(S, "cumsum", rows, &job, 0);
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0);
 }
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_sort_row;
-    job.flag = descending;
-    return tgi_each_row(S, "sort", rows, &job, 2 * sizeof(tgi_sort_pair));
+    return tgi_each_row(S, "sort", rows, tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair));
 }
 
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_backward_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_row;
-    job.flag = rms;
-    job.eps = eps;
-    return tgi_each_row(S, "layer_norm", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_backward_row;
-    job.flag = rms;
-    return tgi_each_row(S, "layer_norm", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double));
 }
 
-/* ---- The CPU's row: indexing ---- */
+/* ---- gather, scatter, nonzero ---- */
 
 static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 {
@@ -4003,7 +3999,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     return true;
 }
 
-/* ---- The CPU's row: matrix products ---- */
+/* ---- matrix products ---- */
 
 /* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel
    for. */
@@ -4418,7 +4414,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     return true;
 }
 
-/* ---- The CPU's row: random numbers ---- */
+/* ---- random numbers ---- */
 
 typedef struct {
     tgi_random kind;
@@ -4490,7 +4486,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     return true;
 }
 
-/* ---- The CPU's row: optimizers ---- */
+/* ---- optimizer steps ---- */
 
 #define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
     static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
