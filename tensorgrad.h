@@ -1154,6 +1154,9 @@ extern "C" {
 #if defined(__GNUC__) || defined(__clang__)
 #define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
 #define TGI_UNUSED __attribute__((__unused__))
+/* Called from hundreds of places: inlined there, these would cost a tenth of the time to compile the header. */
+#define TGI_NOINLINE __attribute__((__noinline__))
+#define TGI_COLD __attribute__((__cold__, __noinline__)) /* seldom called: errors, the first call of a thread */
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
@@ -1165,6 +1168,8 @@ extern "C" {
 #else
 #define TGI_PRINTF(format, args)
 #define TGI_UNUSED
+#define TGI_NOINLINE
+#define TGI_COLD
 #define TGI_LIKELY(x) (x)
 #define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
@@ -1289,7 +1294,7 @@ static bool tgi_debug_requested(void)
 #endif
 }
 
-static tgi_thread *tgi_start(tgi_thread *S)
+TGI_COLD static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
@@ -1408,7 +1413,7 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 
 /* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
    `return tgi_fail(...);`.  The record keeps the thread's first error. */
-static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5) TGI_COLD;
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
     char text[TGI_ERROR_TEXT];
@@ -1484,7 +1489,7 @@ static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 
 /* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
    the call that failed, so no other error is raised. */
-static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+TGI_COLD static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
     if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
@@ -1688,7 +1693,7 @@ static tgi_size_text tgi_text_of_size(double bytes)
 
 /* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
    `cached` bytes are kept for reuse; those in use are counted over all threads. */
-static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
+TGI_COLD static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
 {
     char device[24] = "cpu";
     if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
@@ -1701,7 +1706,7 @@ static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index,
 }
 
 /* The same for host memory. */
-static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+TGI_COLD static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
 {
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
 }
@@ -2403,94 +2408,122 @@ typedef enum {
     TGI_INDEX_OUTSIDE_0_1
 } tgi_index_message;
 
-/* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
-   after recording an error.  `index` is the device's; kernels find it in their operands.  index_check is asked before a
-   kernel uses index operands: it refuses bad ones at once, or (where that would have to wait for the device) notes them
-   for the next call that waits, and the kernel skips them. */
+/* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
+   is not the host's; NULL in the others' rows), result, name, arguments.  The struct, the row of each backend and the
+   handshake are made from this table: a new entry is a line here, tgi_cpu_NAME below and tgi_cuda_NAME in
+   tensorgrad_cuda.cu.
+
+   Functions that return bool return false after recording an error.  `index` is the device's; kernels find it in their
+   operands.  Operands are listed in the order of arg[], the output first. */
+#define TGI_BACKEND_ENTRIES(OP)                                                                                        \
+    /* The number of devices; 0 is no error. */                                                                        \
+    OP(ALL, int, device_count, (void))                                                                                 \
+    /* Checks that device *index can be used, after replacing -1 by the current one. */                                \
+    OP(ALL, bool, resolve, (tgi_thread *S, const char *op, int *index))                                                \
+    /* Makes the device the current one of this thread. */                                                             \
+    OP(ALL, bool, set_current, (tgi_thread *S, int index))                                                             \
+    /* Frees what this thread holds on all devices. */                                                                 \
+    OP(ALL, void, thread_end, (tgi_thread *S))                                                                         \
+                                                                                                                       \
+    /* Allocates; NULL when there is no memory (no error recorded).  A device works in the order in which a thread     \
+       asks; what is allocated for the copy stream may be used there at once, elsewhere after an event. */             \
+    OP(ALL, void *, alloc, (tgi_thread *S, int index, size_t bytes, bool for_copy_stream))                             \
+    OP(ALL, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                       \
+    /* The bytes that are kept for reuse. */                                                                           \
+    OP(ALL, int64_t, cached, (tgi_thread *S, int index))                                                               \
+                                                                                                                       \
+    /* Copies from host memory, which may be changed when this returns. */                                             \
+    OP(ALL, bool, upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                       \
+    /* Copies to host memory, which holds the bytes when this returns. */                                              \
+    OP(ALL, bool, download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))                     \
+    /* Copies one element from host memory, as an argument of the device's work: does not wait. */                     \
+    OP(ALL, bool, put_element, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                  \
+    /* Copies between two devices of this type. */                                                                     \
+    OP(ALL, bool, peer_copy, (tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes))              \
+                                                                                                                       \
+    /* Waits for the work of this thread on the device. */                                                             \
+    OP(ALL, bool, synchronize, (tgi_thread *S, int index))                                                             \
+    /* Waits for the work of all threads on the device. */                                                             \
+    OP(ALL, bool, device_sync, (tgi_thread *S, int index))                                                             \
+                                                                                                                       \
+    /* Allocates page-locked host memory; NULL when there is none. */                                                  \
+    OP(DEVICE, void *, alloc_pinned, (tgi_thread *S, size_t bytes))                                                    \
+    /* Frees it; the memory is in use until `event` (or NULL), which this destroys. */                                 \
+    OP(DEVICE, void, free_pinned, (tgi_thread *S, void *data, size_t bytes, void *event))                              \
+    /* Begins a copy from page-locked memory on the device's copy stream, which overtakes other work; dst was          \
+       allocated for that stream. */                                                                                   \
+    OP(DEVICE, bool, start_upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))              \
+    /* Begins a copy to page-locked memory on the copy stream, after the work asked for so far. */                     \
+    OP(DEVICE, bool, start_download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))            \
+    /* Makes an event: the end of the work, or of the copies on the copy stream, that was asked for so far. */         \
+    OP(DEVICE, bool, event_record, (tgi_thread *S, int index, bool of_copy_stream, void **event))                      \
+    /* The device's further work waits for the event. */                                                               \
+    OP(DEVICE, bool, event_wait, (tgi_thread *S, int index, void *event))                                              \
+    /* The host waits for the event. */                                                                                \
+    OP(DEVICE, bool, event_sync, (tgi_thread *S, int index, void *event))                                              \
+    OP(DEVICE, void, event_destroy, (tgi_thread *S, void *event))                                                      \
+                                                                                                                       \
+    /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
+    OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
+    /* arg[0] = arg[1], converted: float to integer saturates, NaN gives 0; anything but 0 is true. */                 \
+    OP(ALL, bool, copy, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] = scalar[0] */                                                                                           \
+    OP(ALL, bool, fill, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] += arg[1] in the order of the index; several elements of arg[0] may be the same memory. */               \
+    OP(ALL, bool, accumulate, (tgi_thread *S, const tgi_loop *loop))                                                   \
+    /* out [n] = start + i * step; out is stride[0] apart. */                                                          \
+    OP(ALL, bool, arange, (tgi_thread *S, tgi_operand out, int64_t n, double start, double step))                      \
+                                                                                                                       \
+    OP(ALL, bool, reduce, (tgi_thread *S, const tgi_reduce *reduce))                                                   \
+    /* kind AMAX or AMIN.  Operands: values (data may be NULL), indices (i64), in.  The first NaN, or else the first   \
+       of equal ones. */                                                                                               \
+    OP(ALL, bool, arg_reduce, (tgi_thread *S, tgi_reduction kind, const tgi_rows *rows))                               \
+    /* Operands: out, in. */                                                                                           \
+    OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* Operands: values, indices (i64), in.  Stable; NaN is the largest. */                                            \
+    OP(ALL, bool, sort, (tgi_thread *S, bool descending, const tgi_rows *rows))                                        \
+    /* Operands: y, x. */                                                                                              \
+    OP(ALL, bool, softmax, (tgi_thread *S, bool log, const tgi_rows *rows))                                            \
+    /* Operands: dx, g, y. */                                                                                          \
+    OP(ALL, bool, softmax_backward, (tgi_thread *S, bool log, const tgi_rows *rows))                                   \
+    /* Operands: y, rstd (one per row), x.  Normalises only: weight and bias are other ops. */                         \
+    OP(ALL, bool, layer_norm, (tgi_thread *S, bool rms, double eps, const tgi_rows *rows))                             \
+    /* Operands: dx, g, y, rstd (one per row). */                                                                      \
+    OP(ALL, bool, layer_norm_backward, (tgi_thread *S, bool rms, const tgi_rows *rows))                                \
+                                                                                                                       \
+    /* Called before a kernel reads indices: refuses a bad one at once, or, where that would have to wait for the      \
+       device and `now` is false, records it for the next call that waits; kernels skip bad indices.  axis: the dim    \
+       of x that is indexed, for the message. */                                                                       \
+    OP(ALL, bool, index_check,                                                                                         \
+       (tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,                  \
+        tgi_index_message message, int axis, bool now))                                                                \
+    /* out[i] = x[i with index[i] along the row's dim]; rows over index's shape.  Operands: out, x, index. */          \
+    OP(ALL, bool, gather, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* x[i with index[i] along the row's dim] = src[i], or += ; in the order of the rows.  Operands: x, src, index. */ \
+    OP(ALL, bool, scatter, (tgi_thread *S, bool add, const tgi_rows *rows))                                            \
+    /* The number of elements of in->arg[0] that are not 0, and their indices in out [count, ndim] (NULL: none). */    \
+    OP(ALL, bool, nonzero, (tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out))                          \
+                                                                                                                       \
+    OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
+    /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
+    OP(ALL, bool, random,                                                                                              \
+       (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
+    /* n steps, one after the other, on one device. */                                                                 \
+    OP(ALL, bool, optim_step, (tgi_thread * S, const tgi_optim_step *steps, int n))
+
 typedef struct tgi_backend {
     const char *name;
     int type;  /* TG_DEV_... */
     bool host; /* its memory is the host's */
-
-    /* devices: how many there are (0 is no error); whether device *index can be used, after -1 has become the current
-       one; make it the current one of this thread; give back what this thread holds on all of them */
-    int (*device_count)(void);
-    bool (*resolve)(tgi_thread *S, const char *op, int *index);
-    bool (*set_current)(tgi_thread *S, int index);
-    void (*thread_end)(tgi_thread *S);
-
-    /* memory: NULL when there is none (no error recorded); bytes kept for reuse.  A device works in the order in which
-       a thread asks; what is allocated for the copy stream may be used there at once, elsewhere when an event says */
-    void *(*alloc)(tgi_thread *S, int index, size_t bytes, bool for_copy_stream);
-    void (*release)(tgi_thread *S, int index, void *data, size_t bytes);
-    int64_t (*cached)(tgi_thread *S, int index);
-
-    /* copies: host memory may be used again when they return; put_element sends one element with the work; exchange is
-       between two devices of this type */
-    bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-    bool (*put_element)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*peer_copy)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
-
-    /* waiting: for this thread's work; for that of all threads */
-    bool (*synchronize)(tgi_thread *S, int index);
-    bool (*device_sync)(tgi_thread *S, int index);
-
-    /* For devices alone; NULL where host is true.  Page-locked host memory (NULL: there is none); unpin takes an event
-       over, or NULL, before which the memory is still in use */
-    void *(*alloc_pinned)(tgi_thread *S, size_t bytes);
-    void (*free_pinned)(tgi_thread *S, void *data, size_t bytes, void *event);
-
-    /* copies from and to page-locked memory by the device's copy stream, which overtakes other work: an upload goes to
-       memory allocated for that stream, a download comes after what was asked before it */
-    bool (*start_upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*start_download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-
-    /* events: the end of what was asked of the device, or of its copy stream, so far; the device's further work waits
-       for it; the host waits for it; it is needed no more */
-    bool (*event_record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
-    bool (*event_wait)(tgi_thread *S, int index, void *event);
-    bool (*event_sync)(tgi_thread *S, int index, void *event);
-    void (*event_destroy)(tgi_thread *S, void *event);
-
-    /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
-       scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
-    bool (*map)(tgi_thread *S, const tgi_loop *loop);
-    bool (*copy)(tgi_thread *S, const tgi_loop *loop);
-    bool (*fill)(tgi_thread *S, const tgi_loop *loop);
-    bool (*accumulate)(tgi_thread *S, const tgi_loop *loop);
-    bool (*arange)(tgi_thread *S, tgi_operand out, int64_t n, double start, double step); /* out over stride[0] */
-
-    /* along dims */
-    bool (*reduce)(tgi_thread *S, const tgi_reduce *reduce);
-    bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind,
-                       const tgi_rows *rows);            /* values, indices (i64), in; values may be NULL */
-    bool (*cumsum)(tgi_thread *S, const tgi_rows *rows); /* out, in */
-    bool (*sort)(tgi_thread *S, bool descending,
-                 const tgi_rows *rows);                             /* values, indices (i64), in; stable, NaN last */
-    bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows); /* out, in */
-    bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows); /* dx, g, y */
-    bool (*layer_norm)(tgi_thread *S, bool rms, double eps,
-                       const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
-    bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows); /* dx, g, y, rstd [outer] */
-
-    /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
-       scatter: the same the other way, arg[0] x written (or added to) from src; in row order */
-    bool (*index_check)(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
-                        tgi_index_message message, int axis,        /* the dim of x that is indexed, for the message */
-                        bool now);                                  /* wait, if that is what it takes to refuse */
-    bool (*gather)(tgi_thread *S, const tgi_rows *rows);            /* out, x, index */
-    bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows); /* x, src, index */
-    bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count,
-                    int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
-
-    bool (*gemm)(tgi_thread *S, const tgi_gemm *gemm);
-    /* n contiguous elements; takes tgi_random_counters(kind, dtype, n) counters from rng */
-    bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
-    bool (*optim_step)(tgi_thread *S, const tgi_optim_step *steps, int n); /* one after the other, on one device */
+#define TGI_BACKEND_POINTER(kinds, result, name, arguments) result(*name) arguments;
+    TGI_BACKEND_ENTRIES(TGI_BACKEND_POINTER)
+#undef TGI_BACKEND_POINTER
 } tgi_backend;
 
-/* ---- For every backend: loops over strided operands ---- */
+#define TGI_BACKEND_ONE(...) +1
+enum { TGI_BACKEND_COUNT = 0 TGI_BACKEND_ENTRIES(TGI_BACKEND_ONE) };
+
+/* ---- shared by all backends: iteration over strided operands ---- */
 
 /* The column of a compute dtype in tables of kernels. */
 static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
@@ -2642,9 +2675,10 @@ static tgi_loop tgi_as_addition(const tgi_loop *loop)
     return add;
 }
 
-/* ---- For every backend: formulas ----
+/* ---- shared by all backends: formulas ----
 
-   The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
+   The functions in the expressions of the op table.  `real` is the type that a kernel computes in, float or double;
+   tgi_exp(x) is expf for floats and exp for doubles, and so are the others. */
 
 TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? least : x; }
 
@@ -2750,20 +2784,21 @@ typedef struct {
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
 } tgi_host;
 
-/* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
-   sizes find most others. */
-enum { TGI_CUDA_ABI = 5, TGI_CUDA_SIZES = 8 };
+/* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
+   raised when a meaning changes that neither the sizes nor the entries show. */
+enum { TGI_CUDA_ABI = 6, TGI_CUDA_SIZES = 9 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
+    const char *entry[TGI_BACKEND_COUNT]; /* result, name and arguments of the backend's functions, as text */
 } tgi_cuda_version;
-#define TGI_CUDA_VERSION_INIT                                                                                     \
-    {                                                                                                             \
-        TGI_CUDA_ABI,                                                                                             \
-        {                                                                                                         \
-            sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),        \
-                sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT                                 \
-        }                                                                                                         \
+#define TGI_BACKEND_TEXT(kinds, result, name, arguments) #result " " #name #arguments,
+#define TGI_CUDA_VERSION_INIT                                                                                          \
+    {                                                                                                                  \
+        TGI_CUDA_ABI,                                                                                                  \
+        {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
+         sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                  \
+        {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
 /* tensorgrad_cuda.cu: the CUDA row, or NULL after recording an error when the two versions differ. */
@@ -2773,7 +2808,7 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 /* ======== @@CPU =================================================================================================== */
 
-/* ---- The CPU's row: conversions ---- */
+/* ---- conversions between memory and tiles ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
@@ -2854,7 +2889,7 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
 }
 
-/* ---- The CPU's row: loops over strided operands ---- */
+/* ---- iteration over strided operands, threads, scratch memory ---- */
 
 /* The number of elements if they are dense and few, so that neither an iterator nor threads are worth their while; else
    -1. */
@@ -2954,7 +2989,7 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
-/* ---- The CPU's row: memory ---- */
+/* ---- devices, memory, copies: the CPU is always there and never waits ---- */
 
 static int tgi_cpu_device_count(void) { return 1; }
 static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
@@ -2990,17 +3025,27 @@ static int64_t tgi_cpu_cached(tgi_thread *S, int index)
     return S->stats.cached_bytes;
 }
 
-static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *src, size_t bytes)
+static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     (void)S, (void)index;
-    if (bytes) memmove(dst, src, bytes);
+    if (bytes) memmove(dst, host, bytes);
     return true;
+}
+
+static bool tgi_cpu_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, host, src, bytes);
+}
+
+static bool tgi_cpu_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, dst, host, bytes);
 }
 
 static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     (void)from;
-    return tgi_cpu_transfer(S, to, dst, src, bytes);
+    return tgi_cpu_upload(S, to, dst, src, bytes);
 }
 
 static bool tgi_cpu_synchronize(tgi_thread *S, int index)
@@ -3009,7 +3054,9 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
     return true;
 }
 
-/* ---- The CPU's row: elementwise kernels ---- */
+static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
+
+/* ---- elementwise ops: the kernel of each row ---- */
 
 /* y[i] = the row's expression, for n elements side by side; y may be an input. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
@@ -3064,7 +3111,7 @@ typedef struct {
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
-/* ---- The CPU's row: elementwise loops ---- */
+/* ---- elementwise ops: the loop that calls a kernel, copy, fill, accumulate, arange ---- */
 
 typedef struct {
     tgi_iter iter;
@@ -3351,7 +3398,7 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
     return true;
 }
 
-/* ---- The CPU's row: reductions ---- */
+/* ---- reductions ---- */
 
 /* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
    the last.  across: n elements side by side into n accumulators, one each. */
@@ -3566,19 +3613,22 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
-/* ---- The CPU's row: rows ----
+/* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
 
-   Kernels along one dim see one row at a time, taken into scratch memory as doubles (or int64_t), whatever its dtype
-   and step: the formulas stand alone, and results are rounded once. */
+   A kernel is called for one row at a time.  It loads the row into scratch memory as doubles (or int64_t), whatever the
+   row's dtype and step are, so results are rounded once.  Shapes below are of the whole call: x [rows, n] is `rows`
+   rows of n = job->length elements; at[k] points to the current row of operand k. */
 
-typedef struct tgi_row_job {
-    void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
-    tgi_iter iter;                      /* the other dims */
-    int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
-    bool flag;                          /* log, rms, descending: the kernel's */
-    double eps;
+typedef struct tgi_row_job tgi_row_job;
+typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
+struct tgi_row_job {
+    tgi_row_fn row;
+    bool flag;  /* log, rms or descending: the kernel's */
+    double eps; /* of layer_norm */
+    tgi_iter iter;                      /* over the other dims */
+    int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
     tgi_scratch scratch;
-} tgi_row_job;
+};
 
 static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -3592,19 +3642,24 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
-/* Calls row for each row, with `bytes` of scratch memory per element of a row. */
-static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
+/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row. */
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
+                         size_t bytes)
 {
+    tgi_row_job job;
     size_t scratch;
-    tgi_iter_init(&job->iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
-    job->length = rows->length;
-    for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
-    if (job->iter.numel == 0) return true;
-    const int parts = tgi_parts_for(S, (double)job->iter.numel * (double)rows->length, job->iter.numel);
+    job.row = row;
+    job.flag = flag;
+    job.eps = eps;
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    job.length = rows->length;
+    for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
+    if (job.iter.numel == 0) return true;
+    const int parts = tgi_parts_for(S, (double)job.iter.numel * (double)rows->length, job.iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_alloc(S, op, &job->scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, job->iter.numel, tgi_row_part, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
+    tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
 
@@ -3625,43 +3680,47 @@ static double tgi_row_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN. */
+/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).
+   Subtracting the maximum keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    const bool single = job->iter.dtype[1] != TG_F64;
-    double *x = (double *)(void *)scratch, *power = x + n, most = -HUGE_VAL;
+    const bool single = job->iter.dtype[1] != TG_F64; /* expf is exact enough for f32, f16 and bf16, and faster */
+    double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
     tgi_load_row(job, 1, at, x);
-    for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
     for (int64_t i = 0; i < n; ++i) {
-        x[i] -= most;
+        x[i] -= largest;
         power[i] = single ? (double)expf((float)x[i]) : exp(x[i]);
     }
-    const double sum = tgi_row_sum(power, n), scale = 1 / sum, shift = log(sum);
-    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : power[i] * scale;
+    const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
+    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
     tgi_store_row(job, 0, at, x);
 }
 
-/* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g). */
+/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
     tgi_load_row(job, 1, at, g);
     tgi_load_row(job, 2, at, y);
+    /* the sum over the row first: every element of dx needs it */
     for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
     const double sum = tgi_row_sum(terms, n);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
     tgi_store_row(job, 0, at, g);
 }
 
-/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays. */
+/* y, x [rows, n]; rstd [rows], kept for backward: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps),
+   means over the row; rms: with 0 in place of the mean. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *x = (double *)(void *)scratch, *squares = x + n;
     tgi_load_row(job, 2, at, x);
     const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
+    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= mean;
         squares[i] = x[i] * x[i];
@@ -3672,7 +3731,8 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
-/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g). */
+/* dx, g, y [rows, n]; rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are
+   the gradients that reach x by way of the row's mean and of rstd. */
 static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -3686,7 +3746,7 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     tgi_store_row(job, 0, at, g);
 }
 
-/* y[i] = x[0] + .. + x[i]; the sum in double for floats, in int64_t else. */
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t. */
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
@@ -3707,8 +3767,9 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
     }
 }
 
-/* n elements as unsigned keys in the same order: a float's bits are a number in sign and magnitude, so flip all of a
-   negative one and the sign of others.  0 and -0 are equal, every NaN is the largest. */
+/* key [n]: unsigned numbers in the same order as the n elements.  The bits of a float are a sign and a magnitude: all
+   bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN is the largest.
+   */
 static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
 {
     const uint64_t sign = (uint64_t)1 << 63;
@@ -3729,8 +3790,8 @@ static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
     }
 }
 
-/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
-   if they are wanted, indices, in. */
+/* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
+   of the first one; the first NaN if there is one. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
@@ -3743,7 +3804,7 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
         tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
         for (int64_t j = 0; j < run; ++j) {
             const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
-            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest is the largest turned round; NaN wins either way */
+            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest has the largest flipped key; NaN wins either way */
             if (key[j] > best || i + j == 0) {
                 best = key[j];
                 found = i + j;
@@ -3754,9 +3815,9 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
     if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
 }
 
-/* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between
-   the halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
-
+/* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
+   half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
+   order. */
 static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
 {
     while (na > 0 && nb > 0) {
@@ -3769,6 +3830,7 @@ static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t n
     if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
 }
 
+/* Returns the half that holds the result: pairs or other. */
 static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
 {
     for (int64_t start = 0; start < n; start += 8) {
@@ -3791,6 +3853,7 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
     return pairs;
 }
 
+/* values, indices, in [rows, n] */
 static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length, size = tgi_bytes_of(job->iter.dtype[2]);
@@ -3813,69 +3876,48 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 
 static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    tgi_rows wanted = *rows;
-    job.row = tgi_arg_reduce_row;
-    job.flag = kind == TGI_AMIN;
+    tgi_rows kept = *rows;
     if (!rows->arg[0].data) { /* no values: without that operand */
-        wanted.nargs = 2;
+        kept.nargs = 2;
         for (int k = 0; k < 2; ++k) {
-            wanted.arg[k] = rows->arg[k + 1];
-            wanted.step[k] = rows->step[k + 1];
+            kept.arg[k] = rows->arg[k + 1];
+            kept.step[k] = rows->step[k + 1];
         }
     }
-    return tgi_each_row(S, "max", &wanted, &job, 0);
+    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_cumsum_row;
-    return tgi_each_row(S, "cumsum", rows, &job, 0);
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0);
 }
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_sort_row;
-    job.flag = descending;
-    return tgi_each_row(S, "sort", rows, &job, 2 * sizeof(tgi_sort_pair));
+    return tgi_each_row(S, "sort", rows, tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair));
 }
 
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_backward_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_row;
-    job.flag = rms;
-    job.eps = eps;
-    return tgi_each_row(S, "layer_norm", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_backward_row;
-    job.flag = rms;
-    return tgi_each_row(S, "layer_norm", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double));
 }
 
-/* ---- The CPU's row: indexing ---- */
+/* ---- gather, scatter, nonzero ---- */
 
 static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 {
@@ -4010,7 +4052,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     return true;
 }
 
-/* ---- The CPU's row: matrix products ---- */
+/* ---- matrix products ---- */
 
 /* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel
    for. */
@@ -4425,7 +4467,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     return true;
 }
 
-/* ---- The CPU's row: random numbers ---- */
+/* ---- random numbers ---- */
 
 typedef struct {
     tgi_random kind;
@@ -4497,7 +4539,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     return true;
 }
 
-/* ---- The CPU's row: optimizers ---- */
+/* ---- optimizer steps ---- */
 
 #define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
     static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
@@ -4565,52 +4607,13 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     return true;
 }
 
-static const tgi_backend tgi_cpu = {
-    "cpu",
-    TG_DEV_CPU,
-    true,
-    tgi_cpu_device_count,
-    tgi_cpu_resolve,
-    tgi_cpu_set_current,
-    tgi_cpu_thread_end,
-    tgi_cpu_alloc,
-    tgi_cpu_release,
-    tgi_cpu_cached,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_peer_copy,
-    tgi_cpu_synchronize,
-    tgi_cpu_synchronize,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    tgi_cpu_map,
-    tgi_cpu_copy,
-    tgi_cpu_fill,
-    tgi_cpu_accumulate,
-    tgi_cpu_arange,
-    tgi_cpu_reduce,
-    tgi_cpu_arg_reduce,
-    tgi_cpu_cumsum,
-    tgi_cpu_sort,
-    tgi_cpu_softmax,
-    tgi_cpu_softmax_backward,
-    tgi_cpu_layer_norm,
-    tgi_cpu_layer_norm_backward,
-    tgi_cpu_index_check,
-    tgi_cpu_gather,
-    tgi_cpu_scatter,
-    tgi_cpu_nonzero,
-    tgi_cpu_gemm,
-    tgi_cpu_random,
-    tgi_cpu_optim_step,
-};
+/* ---- the CPU's row of the backend table ---- */
+
+#define TGI_CPU_ENTRY_ALL(name) tgi_cpu_##name,
+#define TGI_CPU_ENTRY_DEVICE(name) NULL,
+#define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
+static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
+
 /* ======== @@BACKEND: the devices ================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
@@ -4887,7 +4890,7 @@ static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps le
 
 /* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
    (dims is NULL) make ndim -1. */
-tg_shape tg_make_shape(int ndim, const int64_t *dims)
+TGI_NOINLINE tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
     shape.ndim = dims || ndim <= 0 ? ndim : -1;
@@ -5483,7 +5486,7 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
 }
 
 /* The error that says why t cannot be used; false, always. */
-static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+TGI_COLD static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
@@ -9074,7 +9077,7 @@ static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 /* ---- what a rule reads and returns ---- */
 
 /* The saved tensor that is input `which`, or output -1 - which; NULL if that was not saved. */
-static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
+TGI_NOINLINE static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
     for (int i = 0; i < step->node->saves; ++i) {
         if (step->node->saved[i].which == which) return step->node->saved[i].t;
@@ -9532,18 +9535,18 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
 }
 
-static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
+TGI_NOINLINE static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
 {
     return tgi_elementwise(NULL, op, in_place, &x, 1, s, t);
 }
 
-static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
+TGI_NOINLINE static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
 {
     tg_tensor *in[] = {a, b};
     return tgi_elementwise(NULL, op, in_place, in, 2, s, 0);
 }
 
-static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
+TGI_NOINLINE static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
 {
     tg_tensor *in[] = {a, b, c};
     return tgi_elementwise(NULL, op, false, in, 3, 0, 0);
