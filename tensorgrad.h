@@ -1154,6 +1154,9 @@ extern "C" {
 #if defined(__GNUC__) || defined(__clang__)
 #define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
 #define TGI_UNUSED __attribute__((__unused__))
+/* Called from hundreds of places: inlined there, these would cost a tenth of the time to compile the header. */
+#define TGI_NOINLINE __attribute__((__noinline__))
+#define TGI_COLD __attribute__((__cold__, __noinline__)) /* seldom called: errors, the first call of a thread */
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
@@ -1165,6 +1168,8 @@ extern "C" {
 #else
 #define TGI_PRINTF(format, args)
 #define TGI_UNUSED
+#define TGI_NOINLINE
+#define TGI_COLD
 #define TGI_LIKELY(x) (x)
 #define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
@@ -1289,7 +1294,7 @@ static bool tgi_debug_requested(void)
 #endif
 }
 
-static tgi_thread *tgi_start(tgi_thread *S)
+TGI_COLD static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
@@ -1408,7 +1413,7 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 
 /* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
    `return tgi_fail(...);`.  The record keeps the thread's first error. */
-static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5) TGI_COLD;
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
     char text[TGI_ERROR_TEXT];
@@ -1484,7 +1489,7 @@ static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 
 /* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
    the call that failed, so no other error is raised. */
-static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+TGI_COLD static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
     if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
@@ -1688,7 +1693,7 @@ static tgi_size_text tgi_text_of_size(double bytes)
 
 /* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
    `cached` bytes are kept for reuse; those in use are counted over all threads. */
-static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
+TGI_COLD static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
 {
     char device[24] = "cpu";
     if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
@@ -1701,7 +1706,7 @@ static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index,
 }
 
 /* The same for host memory. */
-static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+TGI_COLD static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
 {
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
 }
@@ -2403,94 +2408,122 @@ typedef enum {
     TGI_INDEX_OUTSIDE_0_1
 } tgi_index_message;
 
-/* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
-   after recording an error.  `index` is the device's; kernels find it in their operands.  index_check is asked before a
-   kernel uses index operands: it refuses bad ones at once, or (where that would have to wait for the device) notes them
-   for the next call that waits, and the kernel skips them. */
+/* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
+   is not the host's; NULL in the others' rows), result, name, arguments.  The struct, the row of each backend and the
+   handshake are made from this table: a new entry is a line here, tgi_cpu_NAME below and tgi_cuda_NAME in
+   tensorgrad_cuda.cu.
+
+   Functions that return bool return false after recording an error.  `index` is the device's; kernels find it in their
+   operands.  Operands are listed in the order of arg[], the output first. */
+#define TGI_BACKEND_ENTRIES(OP)                                                                                        \
+    /* The number of devices; 0 is no error. */                                                                        \
+    OP(ALL, int, device_count, (void))                                                                                 \
+    /* Checks that device *index can be used, after replacing -1 by the current one. */                                \
+    OP(ALL, bool, resolve, (tgi_thread *S, const char *op, int *index))                                                \
+    /* Makes the device the current one of this thread. */                                                             \
+    OP(ALL, bool, set_current, (tgi_thread *S, int index))                                                             \
+    /* Frees what this thread holds on all devices. */                                                                 \
+    OP(ALL, void, thread_end, (tgi_thread *S))                                                                         \
+                                                                                                                       \
+    /* Allocates; NULL when there is no memory (no error recorded).  A device works in the order in which a thread     \
+       asks; what is allocated for the copy stream may be used there at once, elsewhere after an event. */             \
+    OP(ALL, void *, alloc, (tgi_thread *S, int index, size_t bytes, bool for_copy_stream))                             \
+    OP(ALL, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                       \
+    /* The bytes that are kept for reuse. */                                                                           \
+    OP(ALL, int64_t, cached, (tgi_thread *S, int index))                                                               \
+                                                                                                                       \
+    /* Copies from host memory, which may be changed when this returns. */                                             \
+    OP(ALL, bool, upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                       \
+    /* Copies to host memory, which holds the bytes when this returns. */                                              \
+    OP(ALL, bool, download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))                     \
+    /* Copies one element from host memory, as an argument of the device's work: does not wait. */                     \
+    OP(ALL, bool, put_element, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                  \
+    /* Copies between two devices of this type. */                                                                     \
+    OP(ALL, bool, peer_copy, (tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes))              \
+                                                                                                                       \
+    /* Waits for the work of this thread on the device. */                                                             \
+    OP(ALL, bool, synchronize, (tgi_thread *S, int index))                                                             \
+    /* Waits for the work of all threads on the device. */                                                             \
+    OP(ALL, bool, device_sync, (tgi_thread *S, int index))                                                             \
+                                                                                                                       \
+    /* Allocates page-locked host memory; NULL when there is none. */                                                  \
+    OP(DEVICE, void *, alloc_pinned, (tgi_thread *S, size_t bytes))                                                    \
+    /* Frees it; the memory is in use until `event` (or NULL), which this destroys. */                                 \
+    OP(DEVICE, void, free_pinned, (tgi_thread *S, void *data, size_t bytes, void *event))                              \
+    /* Begins a copy from page-locked memory on the device's copy stream, which overtakes other work; dst was          \
+       allocated for that stream. */                                                                                   \
+    OP(DEVICE, bool, start_upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))              \
+    /* Begins a copy to page-locked memory on the copy stream, after the work asked for so far. */                     \
+    OP(DEVICE, bool, start_download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))            \
+    /* Makes an event: the end of the work, or of the copies on the copy stream, that was asked for so far. */         \
+    OP(DEVICE, bool, event_record, (tgi_thread *S, int index, bool of_copy_stream, void **event))                      \
+    /* The device's further work waits for the event. */                                                               \
+    OP(DEVICE, bool, event_wait, (tgi_thread *S, int index, void *event))                                              \
+    /* The host waits for the event. */                                                                                \
+    OP(DEVICE, bool, event_sync, (tgi_thread *S, int index, void *event))                                              \
+    OP(DEVICE, void, event_destroy, (tgi_thread *S, void *event))                                                      \
+                                                                                                                       \
+    /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
+    OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
+    /* arg[0] = arg[1], converted: float to integer saturates, NaN gives 0; anything but 0 is true. */                 \
+    OP(ALL, bool, copy, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] = scalar[0] */                                                                                           \
+    OP(ALL, bool, fill, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] += arg[1] in the order of the index; several elements of arg[0] may be the same memory. */               \
+    OP(ALL, bool, accumulate, (tgi_thread *S, const tgi_loop *loop))                                                   \
+    /* out [n] = start + i * step; out is stride[0] apart. */                                                          \
+    OP(ALL, bool, arange, (tgi_thread *S, tgi_operand out, int64_t n, double start, double step))                      \
+                                                                                                                       \
+    OP(ALL, bool, reduce, (tgi_thread *S, const tgi_reduce *reduce))                                                   \
+    /* kind AMAX or AMIN.  Operands: values (data may be NULL), indices (i64), in.  The first NaN, or else the first   \
+       of equal ones. */                                                                                               \
+    OP(ALL, bool, arg_reduce, (tgi_thread *S, tgi_reduction kind, const tgi_rows *rows))                               \
+    /* Operands: out, in. */                                                                                           \
+    OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* Operands: values, indices (i64), in.  Stable; NaN is the largest. */                                            \
+    OP(ALL, bool, sort, (tgi_thread *S, bool descending, const tgi_rows *rows))                                        \
+    /* Operands: y, x. */                                                                                              \
+    OP(ALL, bool, softmax, (tgi_thread *S, bool log, const tgi_rows *rows))                                            \
+    /* Operands: dx, g, y. */                                                                                          \
+    OP(ALL, bool, softmax_backward, (tgi_thread *S, bool log, const tgi_rows *rows))                                   \
+    /* Operands: y, rstd (one per row), x.  Normalises only: weight and bias are other ops. */                         \
+    OP(ALL, bool, layer_norm, (tgi_thread *S, bool rms, double eps, const tgi_rows *rows))                             \
+    /* Operands: dx, g, y, rstd (one per row). */                                                                      \
+    OP(ALL, bool, layer_norm_backward, (tgi_thread *S, bool rms, const tgi_rows *rows))                                \
+                                                                                                                       \
+    /* Called before a kernel reads indices: refuses a bad one at once, or, where that would have to wait for the      \
+       device and `now` is false, records it for the next call that waits; kernels skip bad indices.  axis: the dim    \
+       of x that is indexed, for the message. */                                                                       \
+    OP(ALL, bool, index_check,                                                                                         \
+       (tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,                  \
+        tgi_index_message message, int axis, bool now))                                                                \
+    /* out[i] = x[i with index[i] along the row's dim]; rows over index's shape.  Operands: out, x, index. */          \
+    OP(ALL, bool, gather, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* x[i with index[i] along the row's dim] = src[i], or += ; in the order of the rows.  Operands: x, src, index. */ \
+    OP(ALL, bool, scatter, (tgi_thread *S, bool add, const tgi_rows *rows))                                            \
+    /* The number of elements of in->arg[0] that are not 0, and their indices in out [count, ndim] (NULL: none). */    \
+    OP(ALL, bool, nonzero, (tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out))                          \
+                                                                                                                       \
+    OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
+    /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
+    OP(ALL, bool, random,                                                                                              \
+       (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
+    /* n steps, one after the other, on one device. */                                                                 \
+    OP(ALL, bool, optim_step, (tgi_thread * S, const tgi_optim_step *steps, int n))
+
 typedef struct tgi_backend {
     const char *name;
     int type;  /* TG_DEV_... */
     bool host; /* its memory is the host's */
-
-    /* devices: how many there are (0 is no error); whether device *index can be used, after -1 has become the current
-       one; make it the current one of this thread; give back what this thread holds on all of them */
-    int (*device_count)(void);
-    bool (*resolve)(tgi_thread *S, const char *op, int *index);
-    bool (*set_current)(tgi_thread *S, int index);
-    void (*thread_end)(tgi_thread *S);
-
-    /* memory: NULL when there is none (no error recorded); bytes kept for reuse.  A device works in the order in which
-       a thread asks; what is allocated for the copy stream may be used there at once, elsewhere when an event says */
-    void *(*alloc)(tgi_thread *S, int index, size_t bytes, bool for_copy_stream);
-    void (*release)(tgi_thread *S, int index, void *data, size_t bytes);
-    int64_t (*cached)(tgi_thread *S, int index);
-
-    /* copies: host memory may be used again when they return; put_element sends one element with the work; exchange is
-       between two devices of this type */
-    bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-    bool (*put_element)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*peer_copy)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
-
-    /* waiting: for this thread's work; for that of all threads */
-    bool (*synchronize)(tgi_thread *S, int index);
-    bool (*device_sync)(tgi_thread *S, int index);
-
-    /* For devices alone; NULL where host is true.  Page-locked host memory (NULL: there is none); unpin takes an event
-       over, or NULL, before which the memory is still in use */
-    void *(*alloc_pinned)(tgi_thread *S, size_t bytes);
-    void (*free_pinned)(tgi_thread *S, void *data, size_t bytes, void *event);
-
-    /* copies from and to page-locked memory by the device's copy stream, which overtakes other work: an upload goes to
-       memory allocated for that stream, a download comes after what was asked before it */
-    bool (*start_upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*start_download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-
-    /* events: the end of what was asked of the device, or of its copy stream, so far; the device's further work waits
-       for it; the host waits for it; it is needed no more */
-    bool (*event_record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
-    bool (*event_wait)(tgi_thread *S, int index, void *event);
-    bool (*event_sync)(tgi_thread *S, int index, void *event);
-    void (*event_destroy)(tgi_thread *S, void *event);
-
-    /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
-       scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
-    bool (*map)(tgi_thread *S, const tgi_loop *loop);
-    bool (*copy)(tgi_thread *S, const tgi_loop *loop);
-    bool (*fill)(tgi_thread *S, const tgi_loop *loop);
-    bool (*accumulate)(tgi_thread *S, const tgi_loop *loop);
-    bool (*arange)(tgi_thread *S, tgi_operand out, int64_t n, double start, double step); /* out over stride[0] */
-
-    /* along dims */
-    bool (*reduce)(tgi_thread *S, const tgi_reduce *reduce);
-    bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind,
-                       const tgi_rows *rows);            /* values, indices (i64), in; values may be NULL */
-    bool (*cumsum)(tgi_thread *S, const tgi_rows *rows); /* out, in */
-    bool (*sort)(tgi_thread *S, bool descending,
-                 const tgi_rows *rows);                             /* values, indices (i64), in; stable, NaN last */
-    bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows); /* out, in */
-    bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows); /* dx, g, y */
-    bool (*layer_norm)(tgi_thread *S, bool rms, double eps,
-                       const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
-    bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows); /* dx, g, y, rstd [outer] */
-
-    /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
-       scatter: the same the other way, arg[0] x written (or added to) from src; in row order */
-    bool (*index_check)(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
-                        tgi_index_message message, int axis,        /* the dim of x that is indexed, for the message */
-                        bool now);                                  /* wait, if that is what it takes to refuse */
-    bool (*gather)(tgi_thread *S, const tgi_rows *rows);            /* out, x, index */
-    bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows); /* x, src, index */
-    bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count,
-                    int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
-
-    bool (*gemm)(tgi_thread *S, const tgi_gemm *gemm);
-    /* n contiguous elements; takes tgi_random_counters(kind, dtype, n) counters from rng */
-    bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
-    bool (*optim_step)(tgi_thread *S, const tgi_optim_step *steps, int n); /* one after the other, on one device */
+#define TGI_BACKEND_POINTER(kinds, result, name, arguments) result(*name) arguments;
+    TGI_BACKEND_ENTRIES(TGI_BACKEND_POINTER)
+#undef TGI_BACKEND_POINTER
 } tgi_backend;
 
-/* ---- For every backend: loops over strided operands ---- */
+#define TGI_BACKEND_ONE(...) +1
+enum { TGI_BACKEND_COUNT = 0 TGI_BACKEND_ENTRIES(TGI_BACKEND_ONE) };
+
+/* ---- shared by all backends: iteration over strided operands ---- */
 
 /* The column of a compute dtype in tables of kernels. */
 static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
@@ -2642,9 +2675,10 @@ static tgi_loop tgi_as_addition(const tgi_loop *loop)
     return add;
 }
 
-/* ---- For every backend: formulas ----
+/* ---- shared by all backends: formulas ----
 
-   The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
+   The functions in the expressions of the op table.  `real` is the type that a kernel computes in, float or double;
+   tgi_exp(x) is expf for floats and exp for doubles, and so are the others. */
 
 TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? least : x; }
 
@@ -2750,20 +2784,21 @@ typedef struct {
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
 } tgi_host;
 
-/* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
-   sizes find most others. */
-enum { TGI_CUDA_ABI = 5, TGI_CUDA_SIZES = 8 };
+/* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
+   raised when a meaning changes that neither the sizes nor the entries show. */
+enum { TGI_CUDA_ABI = 6, TGI_CUDA_SIZES = 9 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
+    const char *entry[TGI_BACKEND_COUNT]; /* result, name and arguments of the backend's functions, as text */
 } tgi_cuda_version;
-#define TGI_CUDA_VERSION_INIT                                                                                     \
-    {                                                                                                             \
-        TGI_CUDA_ABI,                                                                                             \
-        {                                                                                                         \
-            sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),        \
-                sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT                                 \
-        }                                                                                                         \
+#define TGI_BACKEND_TEXT(kinds, result, name, arguments) #result " " #name #arguments,
+#define TGI_CUDA_VERSION_INIT                                                                                          \
+    {                                                                                                                  \
+        TGI_CUDA_ABI,                                                                                                  \
+        {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
+         sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                  \
+        {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
 /* tensorgrad_cuda.cu: the CUDA row, or NULL after recording an error when the two versions differ. */
@@ -2773,7 +2808,7 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 /* ======== @@CPU =================================================================================================== */
 
-/* ---- The CPU's row: conversions ---- */
+/* ---- conversions between memory and tiles ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
@@ -2854,7 +2889,7 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
 }
 
-/* ---- The CPU's row: loops over strided operands ---- */
+/* ---- iteration over strided operands, threads, scratch memory ---- */
 
 /* The number of elements if they are dense and few, so that neither an iterator nor threads are worth their while; else
    -1. */
@@ -2954,7 +2989,7 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
-/* ---- The CPU's row: memory ---- */
+/* ---- devices, memory, copies: the CPU is always there and never waits ---- */
 
 static int tgi_cpu_device_count(void) { return 1; }
 static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
@@ -2990,17 +3025,27 @@ static int64_t tgi_cpu_cached(tgi_thread *S, int index)
     return S->stats.cached_bytes;
 }
 
-static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *src, size_t bytes)
+static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     (void)S, (void)index;
-    if (bytes) memmove(dst, src, bytes);
+    if (bytes) memmove(dst, host, bytes);
     return true;
+}
+
+static bool tgi_cpu_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, host, src, bytes);
+}
+
+static bool tgi_cpu_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, dst, host, bytes);
 }
 
 static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     (void)from;
-    return tgi_cpu_transfer(S, to, dst, src, bytes);
+    return tgi_cpu_upload(S, to, dst, src, bytes);
 }
 
 static bool tgi_cpu_synchronize(tgi_thread *S, int index)
@@ -3009,7 +3054,9 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
     return true;
 }
 
-/* ---- The CPU's row: elementwise kernels ---- */
+static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
+
+/* ---- elementwise ops: the kernel of each row ---- */
 
 /* y[i] = the row's expression, for n elements side by side; y may be an input. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
@@ -3064,7 +3111,7 @@ typedef struct {
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
-/* ---- The CPU's row: elementwise loops ---- */
+/* ---- elementwise ops: the loop that calls a kernel, copy, fill, accumulate, arange ---- */
 
 typedef struct {
     tgi_iter iter;
@@ -3351,7 +3398,7 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
     return true;
 }
 
-/* ---- The CPU's row: reductions ---- */
+/* ---- reductions ---- */
 
 /* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
    the last.  across: n elements side by side into n accumulators, one each. */
@@ -3566,19 +3613,22 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
-/* ---- The CPU's row: rows ----
+/* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
 
-   Kernels along one dim see one row at a time, taken into scratch memory as doubles (or int64_t), whatever its dtype
-   and step: the formulas stand alone, and results are rounded once. */
+   A kernel is called for one row at a time.  It loads the row into scratch memory as doubles (or int64_t), whatever the
+   row's dtype and step are, so results are rounded once.  Shapes below are of the whole call: x [rows, n] is `rows`
+   rows of n = job->length elements; at[k] points to the current row of operand k. */
 
-typedef struct tgi_row_job {
-    void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
-    tgi_iter iter;                      /* the other dims */
-    int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
-    bool flag;                          /* log, rms, descending: the kernel's */
-    double eps;
+typedef struct tgi_row_job tgi_row_job;
+typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
+struct tgi_row_job {
+    tgi_row_fn row;
+    bool flag;  /* log, rms or descending: the kernel's */
+    double eps; /* of layer_norm */
+    tgi_iter iter;                      /* over the other dims */
+    int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
     tgi_scratch scratch;
-} tgi_row_job;
+};
 
 static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -3592,19 +3642,24 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
-/* Calls row for each row, with `bytes` of scratch memory per element of a row. */
-static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
+/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row. */
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
+                         size_t bytes)
 {
+    tgi_row_job job;
     size_t scratch;
-    tgi_iter_init(&job->iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
-    job->length = rows->length;
-    for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
-    if (job->iter.numel == 0) return true;
-    const int parts = tgi_parts_for(S, (double)job->iter.numel * (double)rows->length, job->iter.numel);
+    job.row = row;
+    job.flag = flag;
+    job.eps = eps;
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    job.length = rows->length;
+    for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
+    if (job.iter.numel == 0) return true;
+    const int parts = tgi_parts_for(S, (double)job.iter.numel * (double)rows->length, job.iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_alloc(S, op, &job->scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, job->iter.numel, tgi_row_part, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
+    tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
 
@@ -3625,43 +3680,47 @@ static double tgi_row_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN. */
+/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).
+   Subtracting the maximum keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    const bool single = job->iter.dtype[1] != TG_F64;
-    double *x = (double *)(void *)scratch, *power = x + n, most = -HUGE_VAL;
+    const bool single = job->iter.dtype[1] != TG_F64; /* expf is exact enough for f32, f16 and bf16, and faster */
+    double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
     tgi_load_row(job, 1, at, x);
-    for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
     for (int64_t i = 0; i < n; ++i) {
-        x[i] -= most;
+        x[i] -= largest;
         power[i] = single ? (double)expf((float)x[i]) : exp(x[i]);
     }
-    const double sum = tgi_row_sum(power, n), scale = 1 / sum, shift = log(sum);
-    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : power[i] * scale;
+    const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
+    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
     tgi_store_row(job, 0, at, x);
 }
 
-/* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g). */
+/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
     tgi_load_row(job, 1, at, g);
     tgi_load_row(job, 2, at, y);
+    /* the sum over the row first: every element of dx needs it */
     for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
     const double sum = tgi_row_sum(terms, n);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
     tgi_store_row(job, 0, at, g);
 }
 
-/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays. */
+/* y, x [rows, n]; rstd [rows], kept for backward: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps),
+   means over the row; rms: with 0 in place of the mean. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *x = (double *)(void *)scratch, *squares = x + n;
     tgi_load_row(job, 2, at, x);
     const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
+    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= mean;
         squares[i] = x[i] * x[i];
@@ -3672,7 +3731,8 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
-/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g). */
+/* dx, g, y [rows, n]; rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are
+   the gradients that reach x by way of the row's mean and of rstd. */
 static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -3686,7 +3746,7 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     tgi_store_row(job, 0, at, g);
 }
 
-/* y[i] = x[0] + .. + x[i]; the sum in double for floats, in int64_t else. */
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t. */
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
@@ -3707,8 +3767,9 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
     }
 }
 
-/* n elements as unsigned keys in the same order: a float's bits are a number in sign and magnitude, so flip all of a
-   negative one and the sign of others.  0 and -0 are equal, every NaN is the largest. */
+/* key [n]: unsigned numbers in the same order as the n elements.  The bits of a float are a sign and a magnitude: all
+   bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN is the largest.
+   */
 static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
 {
     const uint64_t sign = (uint64_t)1 << 63;
@@ -3729,8 +3790,8 @@ static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
     }
 }
 
-/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
-   if they are wanted, indices, in. */
+/* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
+   of the first one; the first NaN if there is one. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
@@ -3743,7 +3804,7 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
         tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
         for (int64_t j = 0; j < run; ++j) {
             const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
-            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest is the largest turned round; NaN wins either way */
+            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest has the largest flipped key; NaN wins either way */
             if (key[j] > best || i + j == 0) {
                 best = key[j];
                 found = i + j;
@@ -3754,9 +3815,9 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
     if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
 }
 
-/* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between
-   the halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
-
+/* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
+   half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
+   order. */
 static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
 {
     while (na > 0 && nb > 0) {
@@ -3769,6 +3830,7 @@ static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t n
     if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
 }
 
+/* Returns the half that holds the result: pairs or other. */
 static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
 {
     for (int64_t start = 0; start < n; start += 8) {
@@ -3791,6 +3853,7 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
     return pairs;
 }
 
+/* values, indices, in [rows, n] */
 static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length, size = tgi_bytes_of(job->iter.dtype[2]);
@@ -3813,69 +3876,48 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 
 static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    tgi_rows wanted = *rows;
-    job.row = tgi_arg_reduce_row;
-    job.flag = kind == TGI_AMIN;
+    tgi_rows kept = *rows;
     if (!rows->arg[0].data) { /* no values: without that operand */
-        wanted.nargs = 2;
+        kept.nargs = 2;
         for (int k = 0; k < 2; ++k) {
-            wanted.arg[k] = rows->arg[k + 1];
-            wanted.step[k] = rows->step[k + 1];
+            kept.arg[k] = rows->arg[k + 1];
+            kept.step[k] = rows->step[k + 1];
         }
     }
-    return tgi_each_row(S, "max", &wanted, &job, 0);
+    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_cumsum_row;
-    return tgi_each_row(S, "cumsum", rows, &job, 0);
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0);
 }
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_sort_row;
-    job.flag = descending;
-    return tgi_each_row(S, "sort", rows, &job, 2 * sizeof(tgi_sort_pair));
+    return tgi_each_row(S, "sort", rows, tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair));
 }
 
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_backward_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_row;
-    job.flag = rms;
-    job.eps = eps;
-    return tgi_each_row(S, "layer_norm", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_backward_row;
-    job.flag = rms;
-    return tgi_each_row(S, "layer_norm", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double));
 }
 
-/* ---- The CPU's row: indexing ---- */
+/* ---- gather, scatter, nonzero ---- */
 
 static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 {
@@ -4010,7 +4052,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     return true;
 }
 
-/* ---- The CPU's row: matrix products ---- */
+/* ---- matrix products ---- */
 
 /* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel
    for. */
@@ -4425,7 +4467,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     return true;
 }
 
-/* ---- The CPU's row: random numbers ---- */
+/* ---- random numbers ---- */
 
 typedef struct {
     tgi_random kind;
@@ -4497,7 +4539,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     return true;
 }
 
-/* ---- The CPU's row: optimizers ---- */
+/* ---- optimizer steps ---- */
 
 #define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
     static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
@@ -4565,52 +4607,13 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     return true;
 }
 
-static const tgi_backend tgi_cpu = {
-    "cpu",
-    TG_DEV_CPU,
-    true,
-    tgi_cpu_device_count,
-    tgi_cpu_resolve,
-    tgi_cpu_set_current,
-    tgi_cpu_thread_end,
-    tgi_cpu_alloc,
-    tgi_cpu_release,
-    tgi_cpu_cached,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_peer_copy,
-    tgi_cpu_synchronize,
-    tgi_cpu_synchronize,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    tgi_cpu_map,
-    tgi_cpu_copy,
-    tgi_cpu_fill,
-    tgi_cpu_accumulate,
-    tgi_cpu_arange,
-    tgi_cpu_reduce,
-    tgi_cpu_arg_reduce,
-    tgi_cpu_cumsum,
-    tgi_cpu_sort,
-    tgi_cpu_softmax,
-    tgi_cpu_softmax_backward,
-    tgi_cpu_layer_norm,
-    tgi_cpu_layer_norm_backward,
-    tgi_cpu_index_check,
-    tgi_cpu_gather,
-    tgi_cpu_scatter,
-    tgi_cpu_nonzero,
-    tgi_cpu_gemm,
-    tgi_cpu_random,
-    tgi_cpu_optim_step,
-};
+/* ---- the CPU's row of the backend table ---- */
+
+#define TGI_CPU_ENTRY_ALL(name) tgi_cpu_##name,
+#define TGI_CPU_ENTRY_DEVICE(name) NULL,
+#define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
+static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
+
 /* ======== @@BACKEND: the devices ================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
@@ -4887,7 +4890,7 @@ static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps le
 
 /* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
    (dims is NULL) make ndim -1. */
-tg_shape tg_make_shape(int ndim, const int64_t *dims)
+TGI_NOINLINE tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
     shape.ndim = dims || ndim <= 0 ? ndim : -1;
@@ -5483,7 +5486,7 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
 }
 
 /* The error that says why t cannot be used; false, always. */
-static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+TGI_COLD static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
@@ -8817,13 +8820,12 @@ static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
 
-/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
-   did. */
+/* The end of a call whose outputs have been computed, if ok: records the op if an input requires grad, and returns the
+   first output.  NULL if the kernel failed or the node could not be made; then there are no outputs. */
 static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
-    int i;
     ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
         n = tgi_call_node(c, c->out, c->nout);
@@ -8837,11 +8839,11 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
         return NULL;
     }
     if (!n) return c->out[0];
-    for (i = 0; i < c->nin; ++i) {
+    for (int i = 0; i < c->nin; ++i) {
         if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(c->in[i]));
         if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
     }
-    for (i = 0; i < c->nout; ++i) {
+    for (int i = 0; i < c->nout; ++i) {
         tg_tensor *y = c->out[i];
         if (c->op->flags & (i ? TGI_FLAG_Y2 : TGI_FLAG_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
         if (!tgi_dtypes[y->dtype].floating) continue;
@@ -9001,16 +9003,18 @@ static tg_tensor *tgi_run_in_place(tgi_call *c, tgi_kernel kernel)
     return tgi_op_begin_in_place(c) ? tgi_op_end_in_place(c, kernel(c, c->target)) : NULL;
 }
 
-/* ---- composites: ops made of other ops.  Their temporaries belong to a scope of their own, which ends with the call;
-   only the result moves to the caller's scope.
+/* ---- composites: ops made of other ops.  Their temporaries belong to a scope that ends with the call; only the result
+   moves to the caller's scope:
        tgi_composite c;
        if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
        if (!tgi_check_...(c.S, ...)) return tgi_composite_end(&c, NULL);
        ...
-       return tgi_composite_end(&c, y);                                                                        ---- */
+       return tgi_composite_end(&c, y);
+   ---- */
 
 typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
+/* Opens the scope.  Until the end, error messages name op instead of the ops that it calls. */
 static bool tgi_composite_begin(tgi_composite *c, const char *op)
 {
     c->S = tgi_self();
@@ -9018,13 +9022,13 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     c->outer = c->S->composite;
     c->rng = c->S->rng;
     if (!c->scope) return false;
-    if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
+    if (!c->outer) c->S->composite = op; /* the outermost one is what the user called */
     return true;
 }
 
-/* The same after checking the tensors that the user passed: `arguments` names them, with a ? behind those that may be
-   NULL; each must be usable, and all on one device.  What follows are variables of type tg_tensor *, as many as there
-   are names.  False after recording an error; the scope is not open then. */
+/* The same after checking the tensors that the user passed.  `arguments` names them, with a ? after those that may be
+   NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one device.  False
+   after recording an error; then the scope is not open. */
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
     enum { LIMIT = 4 };
@@ -9047,8 +9051,8 @@ static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const cha
     return tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
-/* A view whose base belongs to the composite, so that nobody else has seen it, becomes a tensor of its own.  False if
-   its history could not be brought up to date first. */
+/* If y is a view whose base belongs to the composite, nobody else has seen the base: y becomes a tensor of its own.
+   False if the history of the view could not be brought up to date first. */
 static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
 {
     tg_tensor *base = y->base;
@@ -9060,11 +9064,12 @@ static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
     return true;
 }
 
+/* Closes the scope and returns y, which moves to the caller's scope; NULL if y is NULL: the call has failed. */
 static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 {
     if (y && !tgi_own_base(c, y)) y = NULL;
     if (y && y->link.next) tg_keep(y);
-    if (!y) c->S->rng = c->rng; /* a call that fails has taken no random numbers */
+    if (!y) c->S->rng = c->rng; /* a call that fails consumes no random numbers */
     c->S->composite = c->outer;
     tgi_frame_close(c->S, c->scope);
     return y;
@@ -9073,7 +9078,7 @@ static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 /* ---- what a rule reads and returns ---- */
 
 /* The saved tensor that is input `which`, or output -1 - which; NULL if that was not saved. */
-static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
+TGI_NOINLINE static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
     for (int i = 0; i < step->node->saves; ++i) {
         if (step->node->saved[i].which == which) return step->node->saved[i].t;
@@ -9306,10 +9311,10 @@ bool tg_is_pinned(const tg_tensor *t)
 
 /* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
-/* ---- elementwise: one screen for every row of the table ---- */
+/* ---- the elementwise ops: one screen for all rows of the table ---- */
 
-/* The dtype n tensors are computed in: those with dims by size and category, 0-dim ones by category only.
-   torch.result_type */
+/* The dtype in which n tensors are combined.  A 0-dim tensor counts only if its category (bool, integer, float) is
+   higher than that of the tensors with dims.  torch.result_type */
 static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
 {
     tg_dtype with_dims = TG_BOOL, scalars = TG_BOOL;
@@ -9324,14 +9329,15 @@ static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
     return scalars;
 }
 
-/* dims [8] := the broadcast of dims and t's; false after recording PyTorch's error. */
+/* dims [TG_MAX_DIMS] := the shape to which dims and t broadcast; false after recording PyTorch's error.  in [n]: all
+   tensors of the call, for the message. */
 static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dims, const tg_tensor *t,
                           tg_tensor *const *in, int n)
 {
     int64_t wide[TG_MAX_DIMS];
-    int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim, i;
-    for (i = 1; i <= wide_ndim; ++i) {
-        int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
+    const int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim;
+    for (int i = 1; i <= wide_ndim; ++i) {
+        const int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
         if (a != b && a != 1 && b != 1) {
             return tgi_fail(
                 S, TG_ERR_SHAPE, op,
@@ -9347,12 +9353,22 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
     return true;
 }
 
-/* t as an operand over ndim dims that it broadcasts to. */
+/* shape := the one to which all inputs of the call broadcast */
+static bool tgi_broadcast_inputs(tgi_call *c, tg_shape *shape)
+{
+    *shape = tgi_shape_of(c->in[0]);
+    for (int i = 1; i < c->nin; ++i) {
+        if (!tgi_broadcast(c->S, c->name, &shape->ndim, shape->dim, c->in[i], c->in, c->nin)) return false;
+    }
+    return true;
+}
+
+/* t as an operand over ndim dims, to which it broadcasts. */
 static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
 {
-    int i, lead = ndim - t->ndim;
+    const int lead = ndim - t->ndim;
     tgi_operand_init(o, t);
-    for (i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
+    for (int i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
 /* Whether writing t element by element could change elements of x before they are read. */
@@ -9417,18 +9433,20 @@ static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
     return tgi_check_numbers(c, *dtype);
 }
 
-/* In place: the result must be what the target can hold. */
-static bool tgi_fits_target(tgi_call *c, const tg_tensor *target, int ndim, const int64_t *dims, tg_dtype dtype)
+/* In place: the inputs must broadcast to the target's shape... */
+static bool tgi_check_target_shape(tgi_call *c, const tg_tensor *target, const tg_shape *shape)
 {
-    if (!tgi_same_shape(target, ndim, dims)) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "output with shape %s doesn't match the broadcast shape %s",
-                        tgi_shape_text(target).text, tgi_dims_text(ndim, dims).text);
-    }
-    if (tgi_dtypes[dtype].category > tgi_dtypes[target->dtype].category) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "result type %s can't be cast to the desired output type %s",
-                        tg_dtype_name(dtype), tg_dtype_name((tg_dtype)target->dtype));
-    }
-    return true;
+    if (tgi_same_shape(target, shape->ndim, shape->dim)) return true;
+    return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "output with shape %s doesn't match the broadcast shape %s",
+                    tgi_shape_text(target).text, tgi_dims_text(shape->ndim, shape->dim).text);
+}
+
+/* ... and the target's dtype must be able to hold the result. */
+static bool tgi_check_target_dtype(tgi_call *c, const tg_tensor *target, tg_dtype dtype)
+{
+    if (tgi_dtypes[dtype].category <= tgi_dtypes[target->dtype].category) return true;
+    return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "result type %s can't be cast to the desired output type %s",
+                    tg_dtype_name(dtype), tg_dtype_name((tg_dtype)target->dtype));
 }
 
 /* Runs the kernel of an elementwise op into y.  In place, inputs that the writing would change before they are read are
@@ -9504,33 +9522,32 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
     tg_dtype dtype;
     if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
-    int ndim = in[0]->ndim;
-    int64_t dims[TG_MAX_DIMS];
-    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
-    for (int i = 1; i < n; ++i) {
-        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
-    }
+    tg_shape shape;
+    if (!tgi_broadcast_inputs(&c, &shape)) return NULL;
     const tg_dtype compute = tgi_compute_dtype(dtype);
     if (in_place) {
-        if (!tgi_fits_target(&c, in[0], ndim, dims, dtype) || !tgi_op_begin_in_place(&c)) return NULL;
+        if (!tgi_check_target_shape(&c, in[0], &shape) || !tgi_check_target_dtype(&c, in[0], dtype) ||
+            !tgi_op_begin_in_place(&c)) {
+            return NULL;
+        }
         return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], compute));
     }
-    tg_tensor *y = tgi_output(&c, ndim, dims, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
     return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
 }
 
-static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
+TGI_NOINLINE static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
 {
     return tgi_elementwise(NULL, op, in_place, &x, 1, s, t);
 }
 
-static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
+TGI_NOINLINE static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
 {
     tg_tensor *in[] = {a, b};
     return tgi_elementwise(NULL, op, in_place, in, 2, s, 0);
 }
 
-static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
+TGI_NOINLINE static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
 {
     tg_tensor *in[] = {a, b, c};
     return tgi_elementwise(NULL, op, false, in, 3, 0, 0);
@@ -9550,7 +9567,7 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
-/* 1 between the bounds, 0 at them, outside and for NaN.  An infinite bound is none: x may be there. */
+/* g where x is between the bounds; 0 at them, outside and for NaN.  An infinite bound excludes no x. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
     tg_tensor *above = lo == -(double)INFINITY ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo),
@@ -9564,30 +9581,30 @@ static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta,
     return tg_where(tg_gt_scalar(z, threshold), g, tg_mul(g, tg_sigmoid(z)));
 }
 
-/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
+/* f16 and bf16 are computed in f32, and the result is rounded once. */
 static bool tgi_is_half(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
 
-/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
+/* t for the inner steps of a composite: in f32 if it is a half. */
 static tg_tensor *tgi_upcast(tg_tensor *t) { return t && tgi_is_half(t) ? tg_to_dtype(t, TG_F32) : t; }
 
-/* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
+/* Phi(x) + x phi(x), of the normal distribution; with tanh_approx the derivative of x/2 (1 + tanh(k (x + c x^3))) */
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
-    tg_tensor *half, *slope;
+    tg_tensor *cdf, *slope;
     if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
         return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
     tg_tensor *x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
-        half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
+        cdf = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
         slope =
             tg_mul(tg_rsub_scalar(tg_mul(u, u), 1), tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), k / 2));
     } else {
-        half = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
+        cdf = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
         slope = tg_mul_scalar(tg_exp(tg_mul_scalar(x2, -0.5)), 0.3989422804014327);
     }
-    return tg_mul(g, tg_add(half, tg_mul(x, slope)));
+    return tg_mul(g, tg_add(cdf, tg_mul(x, slope)));
 }
 
 /* b a^(b-1), 0 where b is 0 */
@@ -9797,6 +9814,12 @@ static tgi_loop tgi_loop_from_to(const tg_tensor *t, tgi_operand in, tgi_operand
     return loop;
 }
 
+/* The operand without its first n elements along dim. */
+static void tgi_operand_skip(tgi_operand *o, int dim, int64_t n)
+{
+    o->data = (char *)o->data + n * o->stride[dim] * (int64_t)tgi_dtypes[o->dtype].size;
+}
+
 /* t with the strides of the view's base: itself, or a copy. */
 static tg_tensor *tgi_with_base_strides(tg_tensor *t, const tgi_view_info *v)
 {
@@ -9903,9 +9926,9 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
 {
     int64_t known = 1, numel = tgi_numel(t);
     tg_shape asked = *shape;
-    int i, hole = -1;
+    int hole = -1;
     if (!tgi_shape_argument(S, op, "shape", shape)) return false;
-    for (i = 0; i < shape->ndim; ++i) {
+    for (int i = 0; i < shape->ndim; ++i) {
         if (shape->dim[i] == -1) {
             if (hole >= 0) return tgi_fail(S, TG_ERR_SHAPE, op, "only one dimension can be inferred");
             hole = i;
@@ -9973,7 +9996,6 @@ tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshap
 tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
 {
     tgi_thread *S = tgi_self();
-    int i;
     if (!tgi_argument(S, "flatten", "t", t)) return NULL;
     if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
@@ -9982,8 +10004,8 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
             tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"));
     }
     tg_shape shape = tg_make_shape(start_dim + 1, t->dim);
-    for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
-    for (; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
+    for (int i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
+    for (int i = end_dim + 1; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
     return tgi_reshape("flatten", t, shape);
 }
 
@@ -9991,10 +10013,10 @@ tg_tensor *tg_squeeze(tg_tensor *t, int dim)
 {
     tgi_thread *S = tgi_self();
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_argument(S, "squeeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "squeeze", t->ndim, &dim)) return NULL;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i == dim && t->dim[i] == 1) continue;
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
@@ -10042,13 +10064,16 @@ static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_permute(g, back));
 }
 
-/* A list of dims of t, each once, made non-negative in place. */
+/* A dim that the user gave as int64_t.  One that does not fit becomes INT_MAX, which is out of range, too. */
+static int tgi_int_dim(int64_t dim) { return dim < INT_MIN || dim > INT_MAX ? INT_MAX : (int)dim; }
+
+/* Checks a list of dims of t, none of them twice, and makes them non-negative. */
 static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
 {
-    int i, seen = 0;
+    int seen = 0;
     if (!tgi_shape_argument(S, op, "dims", dims)) return false;
-    for (i = 0; i < dims->ndim; ++i) {
-        int dim = dims->dim[i] < INT_MIN || dims->dim[i] > INT_MAX ? INT_MAX : (int)dims->dim[i];
+    for (int i = 0; i < dims->ndim; ++i) {
+        int dim = tgi_int_dim(dims->dim[i]);
         if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
         if (seen >> dim & 1) {
             return tgi_fail(S, TG_ERR_SHAPE, op, "dim %d appears multiple times in the list of dims", dim);
@@ -10079,8 +10104,8 @@ tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
 /* t with dim `from` moved to `to`, the others in order. */
 static tg_tensor *tgi_move_dim(tg_tensor *t, int from, int to)
 {
-    int order[TG_MAX_DIMS], i, k = 0;
-    for (i = 0; i < t->ndim; ++i) {
+    int order[TG_MAX_DIMS], k = 0;
+    for (int i = 0; i < t->ndim; ++i) {
         if (k == from) k++;
         order[i] = i == to ? from : k++;
     }
@@ -10240,8 +10265,8 @@ tg_tensor *tg_contiguous(tg_tensor *t)
 /* out := the strides of the view of a tensor whose strides are `in`; returns the offset of its first element. */
 static int64_t tgi_part_strides(int op, const tgi_op_params *a, int ndim, const int64_t *in, int64_t *out)
 {
-    int i, n = 0;
-    for (i = 0; i < ndim; ++i) {
+    int n = 0;
+    for (int i = 0; i < ndim; ++i) {
         if (op == TGI_OP_select && i == a->dim) continue;
         if (op == TGI_OP_diagonal && (i == a->dim || i == a->flag)) continue;
         out[n++] = in[i] * (i == a->dim && (op == TGI_OP_slice || op == TGI_OP_unfold) ? a->j : 1);
@@ -10289,10 +10314,21 @@ static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
     return tgi_wrap_dim(c->S, c->name, t->ndim, dim);
 }
 
+/* `size` elements of input 0 along dim, from start on, `step` apart. */
+static tg_tensor *tgi_slice_view(tgi_call *c, int dim, int64_t start, int64_t size, int64_t step)
+{
+    tg_tensor *t = c->in[0];
+    tg_shape shape = tgi_shape_of(t);
+    shape.dim[dim] = size;
+    c->params.dim = dim;
+    c->params.i = start;
+    c->params.j = size > 1 ? step : 1;
+    return tgi_part_view(c, TGI_OP_slice, t, shape.ndim, shape.dim);
+}
+
 tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (step <= 0) return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"));
     const int64_t size = t->dim[dim];
@@ -10300,18 +10336,12 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
     end = end < 0 ? end + size : end;
     start = start < 0 ? 0 : start > size ? size : start;
     end = end < start ? start : end > size ? size : end;
-    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
-    dims[dim] = (end - start) / step + ((end - start) % step != 0);
-    c.params.dim = dim;
-    c.params.i = start;
-    c.params.j = dims[dim] > 1 ? step : 1;
-    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+    return tgi_slice_view(&c, dim, start, (end - start) / step + ((end - start) % step != 0), step);
 }
 
 tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."));
@@ -10330,19 +10360,14 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
                                       "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
                                       (long long)length, (long long)t->dim[dim]));
     }
-    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
-    dims[dim] = length;
-    c.params.dim = dim;
-    c.params.i = start;
-    c.params.j = 1;
-    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+    return tgi_slice_view(&c, dim, start, length, 1);
 }
 
 tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."));
@@ -10353,7 +10378,7 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
                                       "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
                                       tgi_shape_text(t).text, dim));
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
     }
     c.params.dim = dim;
@@ -10365,7 +10390,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
         !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
         return NULL;
@@ -10377,7 +10402,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
     const int64_t rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
     const int64_t cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
     const int64_t length = rows < cols ? rows : cols;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
     dims[n++] = length;
@@ -10440,43 +10465,39 @@ static bool tgi_rule_fill_(tgi_step *step, tg_tensor *g) { return tgi_set_input_
 tg_tensor *tg_fill_(tg_tensor *t, double value) { return tgi_fill("fill_", t, value); }
 tg_tensor *tg_zero_(tg_tensor *t) { return tgi_fill("zero_", t, 0); }
 
+static bool tgi_broadcast_copy_kernel(tgi_call *c, tg_tensor *dst)
+{
+    tgi_loop loop = tgi_loop_over(dst);
+    loop.nargs = 2;
+    tgi_operand_broadcast(&loop.arg[1], c->in[1], dst->ndim);
+    return c->backend->copy(c->S, &loop);
+}
+
+/* dst := src, which is on the same device and does not overlap it. */
+static tg_tensor *tgi_copy_from(tg_tensor *dst, tg_tensor *src)
+{
+    tgi_call c;
+    tg_shape shape;
+    if (!src || !tgi_op_begin2(&c, TGI_OP_copy_, dst, src)) return NULL;
+    if (!tgi_broadcast_inputs(&c, &shape) || !tgi_check_target_shape(&c, dst, &shape)) return NULL;
+    return tgi_run_in_place(&c, tgi_broadcast_copy_kernel);
+}
+
 tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
 {
-    tgi_composite outer;
-    tgi_call c;
-    tgi_loop loop;
+    tgi_composite c;
     tg_tensor *from = src;
-    int64_t dims[TG_MAX_DIMS];
-    int ndim;
     if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
     if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
                        tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
         return dst;
     }
-    if (!tgi_composite_begin(&outer, "copy_")) return NULL;
-    if (src->storage->backend != dst->storage->backend || src->storage->index != dst->storage->index) {
-        from = tg_to(src, tgi_device_of(dst));
-    } else if (tgi_overlaps(dst, src)) {
-        from = tg_clone(src);
-    }
-    bool ok = from && tgi_op_begin2(&c, TGI_OP_copy_, dst, from);
-    ndim = dst->ndim;
-    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
-    ok = ok && tgi_broadcast(c.S, "copy_", &ndim, dims, from, c.in, 2);
-    if (ok && !tgi_same_shape(dst, ndim, dims)) {
-        ok = tgi_fail(c.S, TG_ERR_SHAPE, "copy_", "output with shape %s doesn't match the broadcast shape %s",
-                      tgi_shape_text(dst).text, tgi_dims_text(ndim, dims).text);
-    }
-    if (ok && tgi_op_begin_in_place(&c)) {
-        loop = tgi_loop_over(dst);
-        loop.nargs = 2;
-        tgi_operand_broadcast(&loop.arg[1], from, ndim);
-        ok = tgi_op_end_in_place(&c, c.backend->copy(c.S, &loop)) != NULL;
-    } else {
-        ok = false;
-    }
-    tgi_composite_end(&outer, NULL);
-    return ok ? dst : NULL;
+    if (!tgi_composite_begin(&c, "copy_")) return NULL;
+    if (!tgi_same_place(src, dst)) from = tg_to(src, tgi_device_of(dst));
+    else if (tgi_overlaps(dst, src)) from = tg_clone(src);
+    dst = tgi_copy_from(dst, from);
+    tgi_composite_end(&c, NULL);
+    return dst;
 }
 
 static bool tgi_rule_copy_(tgi_step *step, tg_tensor *g)
@@ -10501,30 +10522,30 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
 
 /* ---- cat and stack ---- */
 
-/* PyTorch of old made [0] of nothing: such tensors are passed over. */
+/* cat skips tensors of shape [0] whatever the other shapes are, as PyTorch does for old programs. */
 static bool tgi_is_legacy_empty(const tg_tensor *t) { return t->ndim == 1 && t->dim[0] == 0; }
 
-/* The shape of the tensors joined along dim. */
+/* shape := that of the tensors joined along dim, which is made non-negative; checks that they fit. */
 static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, tg_shape *shape)
 {
-    int i, k, first = 0;
+    int first = 0;
     int64_t total = 0;
     while (first < n - 1 && tgi_is_legacy_empty(in[first])) first++;
     *shape = tg_make_shape(in[first]->ndim, in[first]->dim);
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (in[i]->ndim == 0) {
             return tgi_fail(S, TG_ERR_SHAPE, "cat", "zero-dimensional tensor (at position %d) cannot be concatenated",
                             i);
         }
     }
     if (!tgi_wrap_dim(S, "cat", shape->ndim, dim)) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (tgi_is_legacy_empty(in[i])) continue;
         if (in[i]->ndim != shape->ndim) {
             return tgi_fail(S, TG_ERR_SHAPE, "cat", "Tensors must have same number of dimensions: got %d and %d",
                             shape->ndim, in[i]->ndim);
         }
-        for (k = 0; k < shape->ndim; ++k) {
+        for (int k = 0; k < shape->ndim; ++k) {
             if (k == *dim || in[i]->dim[k] == shape->dim[k]) continue;
             return tgi_fail(S, TG_ERR_SHAPE, "cat",
                             "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
@@ -10538,36 +10559,38 @@ static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, 
     return true;
 }
 
+/* Copies each input into its slice of y.  params: dim, list (the size of each slice, -1 for a skipped input) */
+static bool tgi_cat_kernel(tgi_call *c, tg_tensor *y)
+{
+    int64_t start = 0;
+    for (int i = 0; i < c->nin; ++i) {
+        if (c->params.list[i] < 0) continue;
+        tgi_operand slice = tgi_operand_of(y);
+        tgi_operand_skip(&slice, c->params.dim, start);
+        const tgi_loop loop = tgi_loop_from_to(c->in[i], tgi_operand_of(c->in[i]), slice);
+        if (!c->backend->copy(c->S, &loop)) return false;
+        start += c->params.list[i];
+    }
+    return true;
+}
+
 tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
 {
     tgi_call c;
     tg_shape shape;
-    int64_t start = 0, *sizes;
-    bool ok = true;
     if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(tgi_self(), "cat", "tensors"));
-    if (n <= 0) {
+    if (n <= 0)
         return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors"));
-    }
     if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
-    sizes = (int64_t *)tgi_alloc(c.S, sizeof *sizes * (size_t)n);
-    if (!sizes) return tgi_no_tensor(tgi_no_memory(c.S, "cat", sizeof *sizes * (size_t)n));
+    const size_t bytes = sizeof(int64_t) * (size_t)n;
+    int64_t *sizes = (int64_t *)tgi_alloc(c.S, bytes);
+    if (!sizes) return tgi_no_tensor(tgi_no_memory(c.S, "cat", bytes));
+    for (int i = 0; i < n; ++i) sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
     tgi_params(&c)->dim = dim;
     c.params.list = sizes;
     c.params.listed = n;
-    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, tgi_result_dtype(tensors, n));
-    for (int i = 0; y && ok && i < n; ++i) { /* each into its slice of y */
-        tgi_loop loop = tgi_loop_over(tensors[i]);
-        sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
-        if (sizes[i] < 0) continue;
-        loop.nargs = 2;
-        loop.arg[1] = loop.arg[0];
-        loop.arg[0] = tgi_operand_of(y);
-        loop.arg[0].data = (char *)loop.arg[0].data + start * y->stride[dim] * (int64_t)tgi_dtypes[y->dtype].size;
-        ok = c.backend->copy(c.S, &loop);
-        start += sizes[i];
-    }
-    y = tgi_op_end(&c, y && ok);
-    tgi_free(c.S, sizes, sizeof *sizes * (size_t)n);
+    tg_tensor *y = tgi_run(&c, shape, tgi_result_dtype(tensors, n), tgi_cat_kernel);
+    tgi_free(c.S, sizes, bytes);
     return y;
 }
 
@@ -10617,9 +10640,10 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     return y;
 }
 
-/* ---- split, chunk, unbind: several views by one call, the outputs of one node; they must not be written ---- */
+/* ---- split, chunk, unbind: one call makes several views, the outputs of one node.  Writing to one of them in place is
+   an error, as in PyTorch ---- */
 
-/* What t, out and dim must be; every entry of out that the caller could read is NULL from here on. */
+/* Sets all entries of out to NULL, begins the op and checks its arguments. */
 static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
 {
     for (int i = 0; out && i < max; ++i) out[i] = NULL;
@@ -10634,18 +10658,19 @@ static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t
     return tgi_wrap_dim(c->S, name, t->ndim, dim);
 }
 
-/* count views of t: of `size` elements along dim each, but for the last one; without the dim where the op is unbind. */
+/* Makes `count` views of t in out: of `size` elements along dim each (the last may have fewer), or, for unbind, without
+   the dim.  Returns count, or 0 after recording an error. */
 static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
 {
     const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
     bool ok = true;
-    int i, n = 0;
+    int n = 0;
     if (count > max) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
                0;
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (drops_dim && i == dim) continue;
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
@@ -10664,7 +10689,7 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
     return tgi_op_end(c, ok) ? (int)count : 0;
 }
 
-/* The pieces' gradients beside each other: zeros stand for pieces that have none. */
+/* The gradients of the pieces, joined; step->grad has zeros for those without one. */
 static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
 {
     (void)g;
@@ -10716,25 +10741,28 @@ int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
 
 /* ---- copies in another order: flip, pad, repeat, roll, tril ---- */
 
+/* y := t read backwards, from the last element on, along the dims of params.list */
+static bool tgi_flip_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0];
+    tgi_operand from = tgi_operand_of(t);
+    for (int i = 0; i < c->params.listed; ++i) {
+        const int dim = (int)c->params.list[i];
+        if (t->ndim == 0 || t->dim[dim] == 0) continue;
+        tgi_operand_skip(&from, dim, t->dim[dim] - 1);
+        from.stride[dim] = -t->stride[dim];
+    }
+    const tgi_loop loop = tgi_loop_from_to(y, from, tgi_operand_of(y));
+    return c->backend->copy(c->S, &loop);
+}
+
 tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
     tgi_params(&c)->listed = dims.ndim;
-    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    tgi_loop loop = tgi_loop_over(y);
-    loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(t);
-    for (int i = 0; i < dims.ndim; ++i) { /* walked backwards from its last element */
-        int d = (int)dims.dim[i];
-        c.numbers[i] = d;
-        if (t->ndim == 0 || t->dim[d] == 0) continue;
-        loop.arg[1].data =
-            (char *)loop.arg[1].data + (t->dim[d] - 1) * t->stride[d] * (int64_t)tgi_dtypes[t->dtype].size;
-        loop.arg[1].stride[d] = -t->stride[d];
-    }
-    return tgi_op_end(&c, c.backend->copy(c.S, &loop));
+    memcpy(c.numbers, dims.dim, sizeof(int64_t) * (size_t)dims.ndim);
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_flip_kernel);
 }
 
 static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
@@ -10742,7 +10770,7 @@ static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_flip(g, tg_make_shape(step->params->listed, step->params->list)));
 }
 
-/* Where t lies in its padded form: y over [to, to + size) of a dim is t over [from, from + size). */
+/* Where t is in the padded tensor y: along a dim, elements [to, to + size) of y are [from, from + size) of t. */
 typedef struct { int64_t to, from, size; } tgi_pad_span;
 
 static bool tgi_pad_spans(tgi_call *c, const tg_tensor *t, tg_shape pads, int64_t *dims, tgi_pad_span *span)
@@ -10788,18 +10816,14 @@ tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value)
         return NULL;
     }
     tgi_params(&c)->listed = pads.ndim;
-    for (int i = 0; i < pads.ndim; ++i) c.numbers[i] = pads.dim[i];
+    memcpy(c.numbers, pads.dim, sizeof(int64_t) * (size_t)pads.ndim);
     tg_tensor *y = tgi_output(&c, t->ndim, dims, (tg_dtype)t->dtype);
     if (!y) return NULL;
-    tgi_loop loop = tgi_loop_over(y);
-    loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(t);
+    tgi_loop loop = tgi_loop_from_to(y, tgi_operand_of(t), tgi_operand_of(y));
     for (int i = 0; i < t->ndim; ++i) {
         loop.dim[i] = span[i].size;
-        for (int k = 0; k < 2; ++k) {
-            loop.arg[k].data = (char *)loop.arg[k].data + (k ? span[i].from : span[i].to) * loop.arg[k].stride[i] *
-                                                              (int64_t)tgi_dtypes[t->dtype].size;
-        }
+        tgi_operand_skip(&loop.arg[0], i, span[i].to);
+        tgi_operand_skip(&loop.arg[1], i, span[i].from);
     }
     return tgi_op_end(&c, tgi_fill_elements(c.S, y, value) && c.backend->copy(c.S, &loop));
 }
@@ -10812,42 +10836,41 @@ static bool tgi_rule_pad(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_pad(g, back, 0));
 }
 
+static bool tgi_check_repeat(tgi_thread *S, const tg_tensor *t, const tg_shape *counts)
+{
+    tg_shape shape = *counts; /* of the result */
+    int64_t numel;
+    if (!tgi_shape_argument(S, "repeat", "counts", counts)) return false;
+    const int lead = counts->ndim - t->ndim;
+    if (lead < 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, "repeat",
+                        "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor");
+    }
+    if (!tgi_check_shape(S, "repeat", counts->ndim, counts->dim, &numel)) return false;
+    for (int i = 0; i < counts->ndim; ++i) {
+        const int64_t size = i < lead ? 1 : t->dim[i - lead];
+        shape.dim[i] = size && counts->dim[i] > INT64_MAX / size ? INT64_MAX : size * counts->dim[i];
+    }
+    return tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel);
+}
+
 tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_shape one;
-    tg_tensor *y = t;
-    int64_t numel;
-    if (!tgi_argument(S, "repeat", "t", t) || !tgi_shape_argument(S, "repeat", "counts", &counts)) return NULL;
+    if (!tgi_composite_begin_with(&c, "repeat", "t", t)) return NULL;
+    if (!tgi_check_repeat(c.S, t, &counts)) return tgi_composite_end(&c, NULL);
     const int lead = counts.ndim - t->ndim;
-    if (lead < 0) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_SHAPE, "repeat",
-                     "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"));
-    }
-    if (!tgi_check_shape(S, "repeat", counts.ndim, counts.dim, &numel)) return NULL;
     tg_shape shape = counts;
-    for (int i = 0; i < counts.ndim; ++i) { /* the sizes of the result, to see that they do not overflow */
-        int64_t size = i < lead ? 1 : t->dim[i - lead];
-        shape.dim[i] = size && counts.dim[i] > INT64_MAX / size ? INT64_MAX : size * counts.dim[i];
-    }
-    if (!tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel)) return NULL;
     for (int i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
-    if (!tgi_composite_begin(&c, "repeat")) return NULL;
-    y = tg_reshape(y, shape);
-    for (int i = 0; y && i < counts.ndim;
-         ++i) { /* one dim at a time: [outer, 1, n inner] expanded to [outer, count, n inner] */
+    tg_tensor *y = tg_reshape(t, shape);
+    for (int i = 0; y && i < counts.ndim; ++i) { /* dim i: [outer, 1, inner] is expanded to [outer, count, inner] */
         int64_t outer = 1, inner = 1;
+        if (counts.dim[i] == 1) continue;
         for (int k = 0; k < counts.ndim; ++k) {
             if (k < i) outer *= shape.dim[k];
             else inner *= shape.dim[k];
         }
-        if (counts.dim[i] == 1) continue;
-        one = TG_SHAPE(outer, 1, inner);
-        y = tg_reshape(y, one);
-        one.dim[1] = counts.dim[i];
-        y = tg_expand(y, one);
+        y = tg_expand(tg_reshape(y, TG_SHAPE(outer, 1, inner)), TG_SHAPE(outer, counts.dim[i], inner));
         shape.dim[i] *= counts.dim[i];
         y = tg_reshape(y, shape);
     }
@@ -10855,39 +10878,36 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     return tgi_composite_end(&c, y);
 }
 
+/* t with its elements moved by `shift` along one dim; t itself if none moves. */
+static tg_tensor *tgi_roll_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t shift)
+{
+    if (t->ndim == 0) {
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, "roll", "Dimension specified as %d but tensor has no dimensions", dim));
+    }
+    if (!tgi_wrap_dim(S, "roll", t->ndim, &dim)) return NULL;
+    const int64_t n = t->dim[dim];
+    if (n == 0 || shift % n == 0) return t;
+    shift = shift % n + (shift < 0 ? n : 0);
+    tg_tensor *last = tg_narrow(t, dim, n - shift, shift), *first = tg_narrow(t, dim, 0, n - shift);
+    tg_tensor *parts[] = {last, first};
+    return tg_cat(parts, 2, dim);
+}
+
 tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *y = t, *part[2];
-    if (!tgi_argument(S, "roll", "t", t) || !tgi_shape_argument(S, "roll", "shifts", &shifts) ||
-        !tgi_shape_argument(S, "roll", "dims", &dims)) {
-        return NULL;
-    }
+    if (!tgi_composite_begin_with(&c, "roll", "t", t)) return NULL;
+    if (!tgi_shape_argument(c.S, "roll", "shifts", &shifts) || !tgi_shape_argument(c.S, "roll", "dims", &dims))
+        return tgi_composite_end(&c, NULL);
     if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "roll",
-                                      "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim, dims.ndim));
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim,
+                 dims.ndim);
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, "roll")) return NULL;
-    for (int i = 0; y && i < dims.ndim; ++i) {
-        int dim = dims.dim[i] < INT_MIN || dims.dim[i] > INT_MAX ? INT_MAX : (int)dims.dim[i];
-        int64_t n, by;
-        if (t->ndim == 0) {
-            tgi_fail(S, TG_ERR_SHAPE, "roll", "Dimension specified as %d but tensor has no dimensions", dim);
-            y = NULL;
-        } else if (!tgi_wrap_dim(S, "roll", t->ndim, &dim)) {
-            y = NULL;
-        }
-        if (!y || (n = t->dim[dim]) == 0) continue;
-        by = shifts.dim[i] % n;
-        if (by < 0) by += n;
-        if (by == 0) continue;
-        part[0] = tg_narrow(y, dim, n - by, by);
-        part[1] = tg_narrow(y, dim, 0, n - by);
-        y = tg_cat(part, 2, dim);
-    }
-    if (y == t) y = tg_clone(t);
-    return tgi_composite_end(&c, y);
+    tg_tensor *y = t;
+    for (int i = 0; y && i < dims.ndim; ++i) y = tgi_roll_dim(c.S, y, tgi_int_dim(dims.dim[i]), shifts.dim[i]);
+    return tgi_composite_end(&c, y == t ? tg_clone(t) : y);
 }
 
 /* t [.., rows, cols] with 0 to the right (or left) of the diagonal */
@@ -10924,19 +10944,18 @@ static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *m
     return true;
 }
 
-/* The output of a reduction over mask. */
-static tg_tensor *tgi_reduced_output(tgi_call *c, const tg_tensor *t, int mask, bool keepdim, tg_dtype dtype)
+/* The shape of t reduced over the dims of mask. */
+static tg_shape tgi_reduced_shape(const tg_tensor *t, int mask, bool keepdim)
 {
-    int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
-    tgi_params(c)->dim = mask;
-    for (i = 0; i < t->ndim; ++i) {
-        if (!(mask >> i & 1)) dims[n++] = t->dim[i];
-        else if (keepdim) dims[n++] = 1;
+    tg_shape shape = TG_SCALAR;
+    for (int i = 0; i < t->ndim; ++i) {
+        if (!(mask >> i & 1)) shape.dim[shape.ndim++] = t->dim[i];
+        else if (keepdim) shape.dim[shape.ndim++] = 1;
     }
-    return tgi_output(c, n, dims, dtype);
+    return shape;
 }
 
+/* How many elements become one. */
 static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
 {
     int64_t n = 1;
@@ -10944,7 +10963,7 @@ static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
     return n;
 }
 
-/* A reduced tensor with its reduced dims back as size 1, to broadcast against what it came from. */
+/* A tensor reduced over mask, from shape `in`, with size 1 for the reduced dims, so that it broadcasts to `in`. */
 static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 {
     for (int i = 0; i < in.ndim; ++i) {
@@ -10953,6 +10972,7 @@ static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
     return tg_reshape(t, in);
 }
 
+/* The same in the rule of a reduction. */
 static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
 {
     return tgi_with_dims(t, tgi_input_shape(step, 0), step->params->dim);
@@ -10963,7 +10983,14 @@ static tg_dtype tgi_sum_dtype(const tg_tensor *t)
     return tgi_dtypes[t->dtype].floating ? (tg_dtype)t->dtype : TG_I64;
 }
 
-/* One kernel reduction: sum, prod, amax, amin, any, all. */
+/* params: dim (the mask), flag (the kind of reduction) */
+static bool tgi_reduction_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_reduce r = tgi_reduce_over((tgi_reduction)c->params.flag, y, c->in[0], c->params.dim);
+    return c->backend->reduce(c->S, &r);
+}
+
+/* A reduction by one kernel: sum, prod, amax, amin, any, all. */
 static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind, tg_tensor *t, tg_shape dims,
                                    bool keepdim)
 {
@@ -10975,75 +11002,69 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
             tgi_fail(c.S, TG_ERR_SHAPE, c.name,
                      dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
                                : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-                                 "reduction dim with the 'dim' "
-                                 "argument.",
+                                 "reduction dim with the 'dim' argument.",
                      c.op->name, dims.ndim ? (int)dims.dim[0] : 0));
     }
+    tgi_params(&c)->dim = mask;
+    c.params.flag = (int)kind;
     const tg_dtype dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
-            : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
-                                                  : (tg_dtype)t->dtype;
-    tg_tensor *y = tgi_reduced_output(&c, t, mask, keepdim, dtype);
-    if (!y) return NULL;
-    tgi_reduce r = tgi_reduce_over(kind, y, t, mask);
-    return tgi_op_end(&c, c.backend->reduce(c.S, &r));
+                           : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
+                                                                 : (tg_dtype)t->dtype;
+    return tgi_run(&c, tgi_reduced_shape(t, mask, keepdim), dtype, tgi_reduction_kernel);
 }
 
-#define TGI_REDUCTION(name, kind)                                                                                      \
-    tg_tensor *tg_##name(tg_tensor *t)                                                                                 \
-    {                                                                                                                  \
-        return tgi_reduction_op(#name, TGI_OP_##name, kind, t, TG_SCALAR, false);                                      \
-    }                                                                                                                  \
+/* The three public functions of a reduction: over all dims, one or several. */
+#define TGI_REDUCTION(name, function, ...)                                                                             \
+    tg_tensor *tg_##name(tg_tensor *t) { return function(#name, __VA_ARGS__, t, TG_SCALAR, false); }                   \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim)                                                    \
     {                                                                                                                  \
-        return tgi_reduction_op(#name "_dim", TGI_OP_##name, kind, t, TG_SHAPE(dim), keepdim);                         \
+        return function(#name "_dim", __VA_ARGS__, t, TG_SHAPE(dim), keepdim);                                         \
     }                                                                                                                  \
     tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, bool keepdim)                                             \
     {                                                                                                                  \
-        return tgi_reduction_op(#name "_dims", TGI_OP_##name, kind, t, dims, keepdim);                                 \
+        return function(#name "_dims", __VA_ARGS__, t, dims, keepdim);                                                 \
     }
-TGI_REDUCTION(sum, TGI_SUM)
-TGI_REDUCTION(prod, TGI_PROD)
-TGI_REDUCTION(amax, TGI_AMAX)
-TGI_REDUCTION(amin, TGI_AMIN)
-TGI_REDUCTION(any, TGI_ANY)
-TGI_REDUCTION(all, TGI_ALL)
+TGI_REDUCTION(sum, tgi_reduction_op, TGI_OP_sum, TGI_SUM)
+TGI_REDUCTION(prod, tgi_reduction_op, TGI_OP_prod, TGI_PROD)
+TGI_REDUCTION(amax, tgi_reduction_op, TGI_OP_amax, TGI_AMAX)
+TGI_REDUCTION(amin, tgi_reduction_op, TGI_OP_amin, TGI_AMIN)
+TGI_REDUCTION(any, tgi_reduction_op, TGI_OP_any, TGI_ANY)
+TGI_REDUCTION(all, tgi_reduction_op, TGI_OP_all, TGI_ALL)
 
 static bool tgi_rule_sum(tgi_step *step, tg_tensor *g)
 {
     return tgi_set_input_grad(step, 0, tg_expand(tgi_step_dims(step, g), tgi_input_shape(step, 0)));
 }
 
-/* t [.., dims of the mask last, as one dim] */
+/* order := the dims that are not in mask, then those that are. */
+static void tgi_mask_last(int ndim, int mask, int *order)
+{
+    int n = 0;
+    for (int reduced = 0; reduced < 2; ++reduced) {
+        for (int i = 0; i < ndim; ++i) {
+            if ((mask >> i & 1) == reduced) order[n++] = i;
+        }
+    }
+}
+
+/* t with the dims of mask as one, the last: [other dims, count] */
 static tg_tensor *tgi_rows_last(tg_tensor *t, int mask)
 {
-    int order[TG_MAX_DIMS], i, n = 0;
-    int64_t count = tgi_reduced_count(t->dim, t->ndim, mask);
-    tg_shape shape = TG_SCALAR;
-    for (i = 0; i < t->ndim; ++i) {
-        if (mask >> i & 1) continue;
-        order[n++] = i;
-        shape.dim[shape.ndim++] = t->dim[i];
-    }
-    for (i = 0; i < t->ndim; ++i) {
-        if (mask >> i & 1) order[n++] = i;
-    }
-    shape.dim[shape.ndim++] = count;
+    int order[TG_MAX_DIMS];
+    tg_shape shape = tgi_reduced_shape(t, mask, false);
+    shape.dim[shape.ndim++] = tgi_reduced_count(t->dim, t->ndim, mask);
+    tgi_mask_last(t->ndim, mask, order);
     t = tgi_permute(t, order);
     return tg_reshape(t, shape);
 }
 
-/* And back. */
+/* The inverse of tgi_rows_last: rows as a tensor of shape `in` */
 static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
 {
-    int order[TG_MAX_DIMS], back[TG_MAX_DIMS], i, n = 0;
+    int order[TG_MAX_DIMS], back[TG_MAX_DIMS];
     tg_shape shape = in;
-    for (i = 0; i < in.ndim; ++i) {
-        if (!(mask >> i & 1)) order[n++] = i;
-    }
-    for (i = 0; i < in.ndim; ++i) {
-        if (mask >> i & 1) order[n++] = i;
-    }
-    for (i = 0; i < in.ndim; ++i) {
+    tgi_mask_last(in.ndim, mask, order);
+    for (int i = 0; i < in.ndim; ++i) {
         shape.dim[i] = in.dim[order[i]];
         back[order[i]] = i;
     }
@@ -11051,15 +11072,15 @@ static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
     return rows ? tgi_permute(rows, back) : NULL;
 }
 
-/* Of x over the dims of the mask, which stay with size 1; NULL of NULL. */
+/* The product of x over the dims of mask, which stay with size 1; NULL for NULL. */
 static tg_tensor *tgi_product_of(tg_tensor *x, int mask)
 {
     if (!x) return NULL;
     return tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), tg_shape_of(x), mask);
 }
 
-/* g y / x; where x is 0, g times the product of the others, and that is 0 beside another 0.  It looks at no value, but
-   its own derivative is not that of the product where two are 0. */
+/* g y / x; where x is 0, g times the product of the others, which is 0 if another one is 0.  It reads no value, so that
+   a GPU need not be waited for; but where two are 0 its own derivative is not that of the product. */
 static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
 {
     tg_tensor *zero = tg_eq_scalar(x, 0), *others;
@@ -11070,8 +11091,8 @@ static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
     return tg_where(zero, tg_mul(g, others), tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
 }
 
-/* To be differentiated again: without zeros g y / x; else, exactly, g times the product of each row with its own
-   element replaced by 1. */
+/* With a graph of the gradient the result must be right when it is differentiated again: g y / x if x has no zeros;
+   else g times the product of each row with its own element replaced by 1, which takes n times the memory. */
 static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *zero, *rows, *number, *others;
@@ -11090,7 +11111,8 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(g, others));
 }
 
-/* g shared among the elements that are the extreme one.  If that is NaN, all get NaN, or those that are NaN share g. */
+/* g divided among the elements that are equal to y, the extreme one.  If y is NaN: all get NaN, or (nan_shares) the NaN
+   elements share g. */
 static bool tgi_extreme_rule(tgi_step *step, tg_tensor *g, bool nan_shares)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *hit, *count;
@@ -11126,24 +11148,28 @@ static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, 
     return tgi_dims_mask(c, t, dims, &c->params.dim);
 }
 
-static tg_tensor *tgi_mean(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
+/* y := t summed over the mask params.dim, divided by the count params.i; in f32 if t is a half. */
+static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0];
+    tg_tensor *sum = tgi_is_half(t) ? tgi_new(c->S, c->name, y->ndim, y->dim, TG_F32, c->backend, c->index) : y;
+    if (!sum) return false;
+    const tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
+    tgi_loop divide = tgi_loop_from_to(y, tgi_operand_of(sum), tgi_operand_of(y));
+    divide.kernel = TGI_OP_div_scalar;
+    divide.compute = tgi_compute_dtype((tg_dtype)t->dtype);
+    divide.scalar[0] = (double)c->params.i;
+    const bool ok = c->backend->reduce(c->S, &r) && c->backend->map(c->S, &divide);
+    if (sum != y) tgi_unref(c->S, sum);
+    return ok;
+}
+
+static tg_tensor *tgi_mean(const char *name, int op, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
-    if (!tgi_begin_floating_reduction(&c, name, TGI_OP_mean, t, dims)) return NULL;
+    if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
     c.params.i = tgi_reduced_count(t->dim, t->ndim, c.params.dim);
-    tg_tensor *y = tgi_reduced_output(&c, t, c.params.dim, keepdim, (tg_dtype)t->dtype);
-    tg_tensor *sum = y && tgi_is_half(t) ? tgi_new(c.S, name, y->ndim, y->dim, TG_F32, c.backend, c.index) : y;
-    if (!y || !sum) return tgi_op_end(&c, false);
-    tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c.params.dim);
-    tgi_loop loop = tgi_loop_over(y); /* y = sum / n */
-    loop.kernel = TGI_OP_div_scalar;
-    loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
-    loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(sum);
-    loop.scalar[0] = (double)c.params.i;
-    const bool ok = c.backend->reduce(c.S, &r) && c.backend->map(c.S, &loop);
-    if (sum != y) tgi_unref(c.S, sum);
-    return tgi_op_end(&c, ok);
+    return tgi_run(&c, tgi_reduced_shape(t, c.params.dim, keepdim), (tg_dtype)t->dtype, tgi_mean_kernel);
 }
 
 static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
@@ -11152,11 +11178,10 @@ static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
 }
 
-tg_tensor *tg_mean(tg_tensor *t) { return tgi_mean("mean", t, TG_SCALAR, false); }
-tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim) { return tgi_mean("mean_dim", t, TG_SHAPE(dim), keepdim); }
-tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim) { return tgi_mean("mean_dims", t, dims, keepdim); }
+TGI_REDUCTION(mean, tgi_mean, TGI_OP_mean)
 
-/* The variance, unrecorded, in two passes, so that no digits cancel. */
+/* The variance: the mean first, then the squares of the differences, which loses no digits.  Divided by `degrees` (of
+   freedom). */
 static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool keepdim)
 {
     tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *y;
@@ -11164,7 +11189,7 @@ static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool
     return tg_to_dtype(tg_div_scalar(y, degrees > 0 ? degrees : 0), (tg_dtype)t->dtype);
 }
 
-/* Finishes a call whose value was computed by other ops, unrecorded, in a scope of its own. */
+/* Ends a call whose output y was computed by other ops, not recorded, in the scope of the composite `inner`. */
 static tg_tensor *tgi_op_end_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
 {
     y = tgi_composite_end(inner, y); /* which puts grad mode back */
@@ -11197,17 +11222,8 @@ static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
-tg_tensor *tg_var(tg_tensor *t) { return tgi_spread("var", TGI_OP_var, t, TG_SCALAR, 1, false); }
-tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
-{
-    return tgi_spread("var_dim", TGI_OP_var, t, TG_SHAPE(dim), correction, keepdim);
-}
-tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
-{
-    return tgi_spread("var_dims", TGI_OP_var, t, dims, correction, keepdim);
-}
-
-/* g (x - mean) / (y (n - correction)), 0 where y is 0, also when differentiated again: y is infinite there */
+/* g (x - mean) / (y (n - correction)); 0 where y is 0: y is replaced by infinity there, so that the derivative of this
+   is 0, too */
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
@@ -11217,15 +11233,18 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), slope));
 }
 
-tg_tensor *tg_std(tg_tensor *t) { return tgi_spread("std", TGI_OP_std, t, TG_SCALAR, 1, false); }
-tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)
-{
-    return tgi_spread("std_dim", TGI_OP_std, t, TG_SHAPE(dim), correction, keepdim);
-}
-tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
-{
-    return tgi_spread("std_dims", TGI_OP_std, t, dims, correction, keepdim);
-}
+#define TGI_SPREAD(name)                                                                                               \
+    tg_tensor *tg_##name(tg_tensor *t) { return tgi_spread(#name, TGI_OP_##name, t, TG_SCALAR, 1, false); }            \
+    tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)                                \
+    {                                                                                                                  \
+        return tgi_spread(#name "_dim", TGI_OP_##name, t, TG_SHAPE(dim), correction, keepdim);                         \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)                         \
+    {                                                                                                                  \
+        return tgi_spread(#name "_dims", TGI_OP_##name, t, dims, correction, keepdim);                                 \
+    }
+TGI_SPREAD(var)
+TGI_SPREAD(std)
 
 static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape dims, bool keepdim)
 {
@@ -11252,7 +11271,13 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
-/* By p: 0; sign(x); x / y; shared among the largest; sign(x) |x|^(p-1) / y^(p-1).  0 where y is 0 (or x, for p < 2). */
+/* g times
+     0                                                 if p is 0
+     sign(x)                                           if p is 1
+     x / y                                             if p is 2
+     sign(x), divided among the x with |x| = y         if p is infinite
+     sign(x) |x|^(p-1) / y^(p-1), 0 where x is 0       else
+   and 0 where y is 0. */
 static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *power;
@@ -11286,17 +11311,18 @@ tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
     return tgi_norm("norm_dims", t, p, dims, keepdim);
 }
 
-static tg_tensor *tgi_logsumexp(const char *name, tg_tensor *t, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, tg_shape dims, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
     tg_tensor *shift, *y;
     int mask;
-    if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers are taken for the default dtype */
+    if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers become the default dtype */
         if (!tgi_composite_begin(&inner, name)) return NULL;
-        return tgi_composite_end(&inner, tgi_logsumexp(name, tg_to_dtype(t, inner.S->default_dtype), dims, keepdim));
+        t = tg_to_dtype(t, inner.S->default_dtype);
+        return tgi_composite_end(&inner, tgi_logsumexp(name, op, t, dims, keepdim));
     }
-    if (!tgi_op_begin1_as(&c, name, TGI_OP_logsumexp, t) || !tgi_dims_mask(&c, t, dims, &mask)) { return NULL; }
+    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     tgi_params(&c)->dim = mask;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
@@ -11318,15 +11344,7 @@ static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), tg_exp(tg_sub(x, y))));
 }
 
-tg_tensor *tg_logsumexp(tg_tensor *t) { return tgi_logsumexp("logsumexp", t, TG_SCALAR, false); }
-tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim)
-{
-    return tgi_logsumexp("logsumexp_dim", t, TG_SHAPE(dim), keepdim);
-}
-tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim)
-{
-    return tgi_logsumexp("logsumexp_dims", t, dims, keepdim);
-}
+TGI_REDUCTION(logsumexp, tgi_logsumexp, TGI_OP_logsumexp)
 
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
