@@ -1389,6 +1389,9 @@ extern "C" {
 #if defined(__GNUC__) || defined(__clang__)
 #define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
 #define TGI_UNUSED __attribute__((__unused__))
+/* Called from hundreds of places: inlined there, these would cost a tenth of the time to compile the header. */
+#define TGI_NOINLINE __attribute__((__noinline__))
+#define TGI_COLD __attribute__((__cold__, __noinline__)) /* seldom called: errors, the first call of a thread */
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
@@ -1400,6 +1403,8 @@ extern "C" {
 #else
 #define TGI_PRINTF(format, args)
 #define TGI_UNUSED
+#define TGI_NOINLINE
+#define TGI_COLD
 #define TGI_LIKELY(x) (x)
 #define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
@@ -1524,7 +1529,7 @@ static bool tgi_debug_requested(void)
 #endif
 }
 
-static tgi_thread *tgi_start(tgi_thread *S)
+TGI_COLD static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
@@ -1643,7 +1648,7 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 
 /* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
    `return tgi_fail(...);`.  The record keeps the thread's first error. */
-static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5);
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5) TGI_COLD;
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
     char text[TGI_ERROR_TEXT];
@@ -1719,7 +1724,7 @@ static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 
 /* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
    the call that failed, so no other error is raised. */
-static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+TGI_COLD static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
     if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
@@ -1923,7 +1928,7 @@ static tgi_size_text tgi_text_of_size(double bytes)
 
 /* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
    `cached` bytes are kept for reuse; those in use are counted over all threads. */
-static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
+TGI_COLD static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
 {
     char device[24] = "cpu";
     if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
@@ -1936,7 +1941,7 @@ static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index,
 }
 
 /* The same for host memory. */
-static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+TGI_COLD static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
 {
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
 }
@@ -2637,94 +2642,122 @@ typedef enum {
     TGI_INDEX_OUTSIDE_0_1
 } tgi_index_message;
 
-/* A backend: one row of functions per kind of device, the same entries in the same order for each.  They return false
-   after recording an error.  `index` is the device's; kernels find it in their operands.  index_check is asked before a
-   kernel uses index operands: it refuses bad ones at once, or (where that would have to wait for the device) notes them
-   for the next call that waits, and the kernel skips them. */
+/* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
+   is not the host's; NULL in the others' rows), result, name, arguments.  The struct, the row of each backend and the
+   handshake are made from this table: a new entry is a line here, tgi_cpu_NAME below and tgi_cuda_NAME in
+   tensorgrad_cuda.cu.
+
+   Functions that return bool return false after recording an error.  `index` is the device's; kernels find it in their
+   operands.  Operands are listed in the order of arg[], the output first. */
+#define TGI_BACKEND_ENTRIES(OP)                                                                                        \
+    /* The number of devices; 0 is no error. */                                                                        \
+    OP(ALL, int, device_count, (void))                                                                                 \
+    /* Checks that device *index can be used, after replacing -1 by the current one. */                                \
+    OP(ALL, bool, resolve, (tgi_thread *S, const char *op, int *index))                                                \
+    /* Makes the device the current one of this thread. */                                                             \
+    OP(ALL, bool, set_current, (tgi_thread *S, int index))                                                             \
+    /* Frees what this thread holds on all devices. */                                                                 \
+    OP(ALL, void, thread_end, (tgi_thread *S))                                                                         \
+                                                                                                                       \
+    /* Allocates; NULL when there is no memory (no error recorded).  A device works in the order in which a thread     \
+       asks; what is allocated for the copy stream may be used there at once, elsewhere after an event. */             \
+    OP(ALL, void *, alloc, (tgi_thread *S, int index, size_t bytes, bool for_copy_stream))                             \
+    OP(ALL, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                       \
+    /* The bytes that are kept for reuse. */                                                                           \
+    OP(ALL, int64_t, cached, (tgi_thread *S, int index))                                                               \
+                                                                                                                       \
+    /* Copies from host memory, which may be changed when this returns. */                                             \
+    OP(ALL, bool, upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                       \
+    /* Copies to host memory, which holds the bytes when this returns. */                                              \
+    OP(ALL, bool, download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))                     \
+    /* Copies one element from host memory, as an argument of the device's work: does not wait. */                     \
+    OP(ALL, bool, put_element, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                  \
+    /* Copies between two devices of this type. */                                                                     \
+    OP(ALL, bool, peer_copy, (tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes))              \
+                                                                                                                       \
+    /* Waits for the work of this thread on the device. */                                                             \
+    OP(ALL, bool, synchronize, (tgi_thread *S, int index))                                                             \
+    /* Waits for the work of all threads on the device. */                                                             \
+    OP(ALL, bool, device_sync, (tgi_thread *S, int index))                                                             \
+                                                                                                                       \
+    /* Allocates page-locked host memory; NULL when there is none. */                                                  \
+    OP(DEVICE, void *, alloc_pinned, (tgi_thread *S, size_t bytes))                                                    \
+    /* Frees it; the memory is in use until `event` (or NULL), which this destroys. */                                 \
+    OP(DEVICE, void, free_pinned, (tgi_thread *S, void *data, size_t bytes, void *event))                              \
+    /* Begins a copy from page-locked memory on the device's copy stream, which overtakes other work; dst was          \
+       allocated for that stream. */                                                                                   \
+    OP(DEVICE, bool, start_upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))              \
+    /* Begins a copy to page-locked memory on the copy stream, after the work asked for so far. */                     \
+    OP(DEVICE, bool, start_download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))            \
+    /* Makes an event: the end of the work, or of the copies on the copy stream, that was asked for so far. */         \
+    OP(DEVICE, bool, event_record, (tgi_thread *S, int index, bool of_copy_stream, void **event))                      \
+    /* The device's further work waits for the event. */                                                               \
+    OP(DEVICE, bool, event_wait, (tgi_thread *S, int index, void *event))                                              \
+    /* The host waits for the event. */                                                                                \
+    OP(DEVICE, bool, event_sync, (tgi_thread *S, int index, void *event))                                              \
+    OP(DEVICE, void, event_destroy, (tgi_thread *S, void *event))                                                      \
+                                                                                                                       \
+    /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
+    OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
+    /* arg[0] = arg[1], converted: float to integer saturates, NaN gives 0; anything but 0 is true. */                 \
+    OP(ALL, bool, copy, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] = scalar[0] */                                                                                           \
+    OP(ALL, bool, fill, (tgi_thread *S, const tgi_loop *loop))                                                         \
+    /* arg[0] += arg[1] in the order of the index; several elements of arg[0] may be the same memory. */               \
+    OP(ALL, bool, accumulate, (tgi_thread *S, const tgi_loop *loop))                                                   \
+    /* out [n] = start + i * step; out is stride[0] apart. */                                                          \
+    OP(ALL, bool, arange, (tgi_thread *S, tgi_operand out, int64_t n, double start, double step))                      \
+                                                                                                                       \
+    OP(ALL, bool, reduce, (tgi_thread *S, const tgi_reduce *reduce))                                                   \
+    /* kind AMAX or AMIN.  Operands: values (data may be NULL), indices (i64), in.  The first NaN, or else the first   \
+       of equal ones. */                                                                                               \
+    OP(ALL, bool, arg_reduce, (tgi_thread *S, tgi_reduction kind, const tgi_rows *rows))                               \
+    /* Operands: out, in. */                                                                                           \
+    OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* Operands: values, indices (i64), in.  Stable; NaN is the largest. */                                            \
+    OP(ALL, bool, sort, (tgi_thread *S, bool descending, const tgi_rows *rows))                                        \
+    /* Operands: y, x. */                                                                                              \
+    OP(ALL, bool, softmax, (tgi_thread *S, bool log, const tgi_rows *rows))                                            \
+    /* Operands: dx, g, y. */                                                                                          \
+    OP(ALL, bool, softmax_backward, (tgi_thread *S, bool log, const tgi_rows *rows))                                   \
+    /* Operands: y, rstd (one per row), x.  Normalises only: weight and bias are other ops. */                         \
+    OP(ALL, bool, layer_norm, (tgi_thread *S, bool rms, double eps, const tgi_rows *rows))                             \
+    /* Operands: dx, g, y, rstd (one per row). */                                                                      \
+    OP(ALL, bool, layer_norm_backward, (tgi_thread *S, bool rms, const tgi_rows *rows))                                \
+                                                                                                                       \
+    /* Called before a kernel reads indices: refuses a bad one at once, or, where that would have to wait for the      \
+       device and `now` is false, records it for the next call that waits; kernels skip bad indices.  axis: the dim    \
+       of x that is indexed, for the message. */                                                                       \
+    OP(ALL, bool, index_check,                                                                                         \
+       (tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,                  \
+        tgi_index_message message, int axis, bool now))                                                                \
+    /* out[i] = x[i with index[i] along the row's dim]; rows over index's shape.  Operands: out, x, index. */          \
+    OP(ALL, bool, gather, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* x[i with index[i] along the row's dim] = src[i], or += ; in the order of the rows.  Operands: x, src, index. */ \
+    OP(ALL, bool, scatter, (tgi_thread *S, bool add, const tgi_rows *rows))                                            \
+    /* The number of elements of in->arg[0] that are not 0, and their indices in out [count, ndim] (NULL: none). */    \
+    OP(ALL, bool, nonzero, (tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out))                          \
+                                                                                                                       \
+    OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
+    /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
+    OP(ALL, bool, random,                                                                                              \
+       (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
+    /* n steps, one after the other, on one device. */                                                                 \
+    OP(ALL, bool, optim_step, (tgi_thread * S, const tgi_optim_step *steps, int n))
+
 typedef struct tgi_backend {
     const char *name;
     int type;  /* TG_DEV_... */
     bool host; /* its memory is the host's */
-
-    /* devices: how many there are (0 is no error); whether device *index can be used, after -1 has become the current
-       one; make it the current one of this thread; give back what this thread holds on all of them */
-    int (*device_count)(void);
-    bool (*resolve)(tgi_thread *S, const char *op, int *index);
-    bool (*set_current)(tgi_thread *S, int index);
-    void (*thread_end)(tgi_thread *S);
-
-    /* memory: NULL when there is none (no error recorded); bytes kept for reuse.  A device works in the order in which
-       a thread asks; what is allocated for the copy stream may be used there at once, elsewhere when an event says */
-    void *(*alloc)(tgi_thread *S, int index, size_t bytes, bool for_copy_stream);
-    void (*release)(tgi_thread *S, int index, void *data, size_t bytes);
-    int64_t (*cached)(tgi_thread *S, int index);
-
-    /* copies: host memory may be used again when they return; put_element sends one element with the work; exchange is
-       between two devices of this type */
-    bool (*upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-    bool (*put_element)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*peer_copy)(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes);
-
-    /* waiting: for this thread's work; for that of all threads */
-    bool (*synchronize)(tgi_thread *S, int index);
-    bool (*device_sync)(tgi_thread *S, int index);
-
-    /* For devices alone; NULL where host is true.  Page-locked host memory (NULL: there is none); unpin takes an event
-       over, or NULL, before which the memory is still in use */
-    void *(*alloc_pinned)(tgi_thread *S, size_t bytes);
-    void (*free_pinned)(tgi_thread *S, void *data, size_t bytes, void *event);
-
-    /* copies from and to page-locked memory by the device's copy stream, which overtakes other work: an upload goes to
-       memory allocated for that stream, a download comes after what was asked before it */
-    bool (*start_upload)(tgi_thread *S, int index, void *dst, const void *host, size_t bytes);
-    bool (*start_download)(tgi_thread *S, int index, void *host, const void *src, size_t bytes);
-
-    /* events: the end of what was asked of the device, or of its copy stream, so far; the device's further work waits
-       for it; the host waits for it; it is needed no more */
-    bool (*event_record)(tgi_thread *S, int index, bool of_copy_stream, void **event);
-    bool (*event_wait)(tgi_thread *S, int index, void *event);
-    bool (*event_sync)(tgi_thread *S, int index, void *event);
-    void (*event_destroy)(tgi_thread *S, void *event);
-
-    /* elementwise; copy also converts (float to int saturates, NaN to 0; anything but 0 is true) and fill takes
-       scalar[0]; accumulate adds arg[1] into arg[0] in index order, whose elements may overlap */
-    bool (*map)(tgi_thread *S, const tgi_loop *loop);
-    bool (*copy)(tgi_thread *S, const tgi_loop *loop);
-    bool (*fill)(tgi_thread *S, const tgi_loop *loop);
-    bool (*accumulate)(tgi_thread *S, const tgi_loop *loop);
-    bool (*arange)(tgi_thread *S, tgi_operand out, int64_t n, double start, double step); /* out over stride[0] */
-
-    /* along dims */
-    bool (*reduce)(tgi_thread *S, const tgi_reduce *reduce);
-    bool (*arg_reduce)(tgi_thread *S, tgi_reduction kind,
-                       const tgi_rows *rows);            /* values, indices (i64), in; values may be NULL */
-    bool (*cumsum)(tgi_thread *S, const tgi_rows *rows); /* out, in */
-    bool (*sort)(tgi_thread *S, bool descending,
-                 const tgi_rows *rows);                             /* values, indices (i64), in; stable, NaN last */
-    bool (*softmax)(tgi_thread *S, bool log, const tgi_rows *rows); /* out, in */
-    bool (*softmax_backward)(tgi_thread *S, bool log, const tgi_rows *rows); /* dx, g, y */
-    bool (*layer_norm)(tgi_thread *S, bool rms, double eps,
-                       const tgi_rows *rows); /* y, rstd [outer], x: normalised, no affine */
-    bool (*layer_norm_backward)(tgi_thread *S, bool rms, const tgi_rows *rows); /* dx, g, y, rstd [outer] */
-
-    /* gather: out[i] = x[i with index[i] at the row's dim]; the rows are over index's shape, x's step walks its dim.
-       scatter: the same the other way, arg[0] x written (or added to) from src; in row order */
-    bool (*index_check)(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,
-                        tgi_index_message message, int axis,        /* the dim of x that is indexed, for the message */
-                        bool now);                                  /* wait, if that is what it takes to refuse */
-    bool (*gather)(tgi_thread *S, const tgi_rows *rows);            /* out, x, index */
-    bool (*scatter)(tgi_thread *S, bool add, const tgi_rows *rows); /* x, src, index */
-    bool (*nonzero)(tgi_thread *S, const tgi_loop *in, int64_t *count,
-                    int64_t *out); /* of arg[0]; out NULL: count only; else [count, ndim] */
-
-    bool (*gemm)(tgi_thread *S, const tgi_gemm *gemm);
-    /* n contiguous elements; takes tgi_random_counters(kind, dtype, n) counters from rng */
-    bool (*random)(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng);
-    bool (*optim_step)(tgi_thread *S, const tgi_optim_step *steps, int n); /* one after the other, on one device */
+#define TGI_BACKEND_POINTER(kinds, result, name, arguments) result(*name) arguments;
+    TGI_BACKEND_ENTRIES(TGI_BACKEND_POINTER)
+#undef TGI_BACKEND_POINTER
 } tgi_backend;
 
-/* ---- For every backend: loops over strided operands ---- */
+#define TGI_BACKEND_ONE(...) +1
+enum { TGI_BACKEND_COUNT = 0 TGI_BACKEND_ENTRIES(TGI_BACKEND_ONE) };
+
+/* ---- shared by all backends: iteration over strided operands ---- */
 
 /* The column of a compute dtype in tables of kernels. */
 static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
@@ -2876,9 +2909,10 @@ static tgi_loop tgi_as_addition(const tgi_loop *loop)
     return add;
 }
 
-/* ---- For every backend: formulas ----
+/* ---- shared by all backends: formulas ----
 
-   The words of the op table: `real` is the type a kernel computes in, and functions follow it. */
+   The functions in the expressions of the op table.  `real` is the type that a kernel computes in, float or double;
+   tgi_exp(x) is expf for floats and exp for doubles, and so are the others. */
 
 TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? least : x; }
 
@@ -2984,20 +3018,21 @@ typedef struct {
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
 } tgi_host;
 
-/* Both are compiled from one header, or they do not understand each other: the number counts changes of meaning, the
-   sizes find most others. */
-enum { TGI_CUDA_ABI = 5, TGI_CUDA_SIZES = 8 };
+/* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
+   raised when a meaning changes that neither the sizes nor the entries show. */
+enum { TGI_CUDA_ABI = 6, TGI_CUDA_SIZES = 9 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
+    const char *entry[TGI_BACKEND_COUNT]; /* result, name and arguments of the backend's functions, as text */
 } tgi_cuda_version;
-#define TGI_CUDA_VERSION_INIT                                                                                     \
-    {                                                                                                             \
-        TGI_CUDA_ABI,                                                                                             \
-        {                                                                                                         \
-            sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),        \
-                sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT                                 \
-        }                                                                                                         \
+#define TGI_BACKEND_TEXT(kinds, result, name, arguments) #result " " #name #arguments,
+#define TGI_CUDA_VERSION_INIT                                                                                          \
+    {                                                                                                                  \
+        TGI_CUDA_ABI,                                                                                                  \
+        {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
+         sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                  \
+        {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
 /* tensorgrad_cuda.cu: the CUDA row, or NULL after recording an error when the two versions differ. */
@@ -3007,7 +3042,7 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 /* ======== @@CPU =================================================================================================== */
 
-/* ---- The CPU's row: conversions ---- */
+/* ---- conversions between memory and tiles ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
@@ -3088,7 +3123,7 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
 }
 
-/* ---- The CPU's row: loops over strided operands ---- */
+/* ---- iteration over strided operands, threads, scratch memory ---- */
 
 /* The number of elements if they are dense and few, so that neither an iterator nor threads are worth their while; else
    -1. */
@@ -3188,7 +3223,7 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
-/* ---- The CPU's row: memory ---- */
+/* ---- devices, memory, copies: the CPU is always there and never waits ---- */
 
 static int tgi_cpu_device_count(void) { return 1; }
 static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
@@ -3224,17 +3259,27 @@ static int64_t tgi_cpu_cached(tgi_thread *S, int index)
     return S->stats.cached_bytes;
 }
 
-static bool tgi_cpu_transfer(tgi_thread *S, int index, void *dst, const void *src, size_t bytes)
+static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     (void)S, (void)index;
-    if (bytes) memmove(dst, src, bytes);
+    if (bytes) memmove(dst, host, bytes);
     return true;
+}
+
+static bool tgi_cpu_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, host, src, bytes);
+}
+
+static bool tgi_cpu_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, dst, host, bytes);
 }
 
 static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     (void)from;
-    return tgi_cpu_transfer(S, to, dst, src, bytes);
+    return tgi_cpu_upload(S, to, dst, src, bytes);
 }
 
 static bool tgi_cpu_synchronize(tgi_thread *S, int index)
@@ -3243,7 +3288,9 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
     return true;
 }
 
-/* ---- The CPU's row: elementwise kernels ---- */
+static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
+
+/* ---- elementwise ops: the kernel of each row ---- */
 
 /* y[i] = the row's expression, for n elements side by side; y may be an input. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
@@ -3298,7 +3345,7 @@ typedef struct {
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
-/* ---- The CPU's row: elementwise loops ---- */
+/* ---- elementwise ops: the loop that calls a kernel, copy, fill, accumulate, arange ---- */
 
 typedef struct {
     tgi_iter iter;
@@ -3585,7 +3632,7 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
     return true;
 }
 
-/* ---- The CPU's row: reductions ---- */
+/* ---- reductions ---- */
 
 /* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
    the last.  across: n elements side by side into n accumulators, one each. */
@@ -3800,19 +3847,22 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
-/* ---- The CPU's row: rows ----
+/* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
 
-   Kernels along one dim see one row at a time, taken into scratch memory as doubles (or int64_t), whatever its dtype
-   and step: the formulas stand alone, and results are rounded once. */
+   A kernel is called for one row at a time.  It loads the row into scratch memory as doubles (or int64_t), whatever the
+   row's dtype and step are, so results are rounded once.  Shapes below are of the whole call: x [rows, n] is `rows`
+   rows of n = job->length elements; at[k] points to the current row of operand k. */
 
-typedef struct tgi_row_job {
-    void (*row)(const struct tgi_row_job *job, char *const *at, char *scratch);
-    tgi_iter iter;                      /* the other dims */
-    int64_t length, step[TGI_MAX_ARGS]; /* steps in bytes */
-    bool flag;                          /* log, rms, descending: the kernel's */
-    double eps;
+typedef struct tgi_row_job tgi_row_job;
+typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
+struct tgi_row_job {
+    tgi_row_fn row;
+    bool flag;  /* log, rms or descending: the kernel's */
+    double eps; /* of layer_norm */
+    tgi_iter iter;                      /* over the other dims */
+    int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
     tgi_scratch scratch;
-} tgi_row_job;
+};
 
 static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -3826,19 +3876,24 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
-/* Calls row for each row, with `bytes` of scratch memory per element of a row. */
-static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_job *job, size_t bytes)
+/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row. */
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
+                         size_t bytes)
 {
+    tgi_row_job job;
     size_t scratch;
-    tgi_iter_init(&job->iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
-    job->length = rows->length;
-    for (int k = 0; k < rows->nargs; ++k) job->step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
-    if (job->iter.numel == 0) return true;
-    const int parts = tgi_parts_for(S, (double)job->iter.numel * (double)rows->length, job->iter.numel);
+    job.row = row;
+    job.flag = flag;
+    job.eps = eps;
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    job.length = rows->length;
+    for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
+    if (job.iter.numel == 0) return true;
+    const int parts = tgi_parts_for(S, (double)job.iter.numel * (double)rows->length, job.iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_alloc(S, op, &job->scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, job->iter.numel, tgi_row_part, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
+    tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
 
@@ -3859,43 +3914,47 @@ static double tgi_row_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* softmax: exp(x - max) / sum of them; its log: x - max - log of that sum.  A row of -inf alone gives NaN. */
+/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).
+   Subtracting the maximum keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    const bool single = job->iter.dtype[1] != TG_F64;
-    double *x = (double *)(void *)scratch, *power = x + n, most = -HUGE_VAL;
+    const bool single = job->iter.dtype[1] != TG_F64; /* expf is exact enough for f32, f16 and bf16, and faster */
+    double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
     tgi_load_row(job, 1, at, x);
-    for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
     for (int64_t i = 0; i < n; ++i) {
-        x[i] -= most;
+        x[i] -= largest;
         power[i] = single ? (double)expf((float)x[i]) : exp(x[i]);
     }
-    const double sum = tgi_row_sum(power, n), scale = 1 / sum, shift = log(sum);
-    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - shift : power[i] * scale;
+    const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
+    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
     tgi_store_row(job, 0, at, x);
 }
 
-/* dx = y * (g - sum(g * y)); of the log: dx = g - exp(y) * sum(g). */
+/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
     tgi_load_row(job, 1, at, g);
     tgi_load_row(job, 2, at, y);
+    /* the sum over the row first: every element of dx needs it */
     for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
     const double sum = tgi_row_sum(terms, n);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
     tgi_store_row(job, 0, at, g);
 }
 
-/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean of (x - mean)^2 + eps); rms: the mean stays. */
+/* y, x [rows, n]; rstd [rows], kept for backward: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps),
+   means over the row; rms: with 0 in place of the mean. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *x = (double *)(void *)scratch, *squares = x + n;
     tgi_load_row(job, 2, at, x);
     const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
+    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= mean;
         squares[i] = x[i] * x[i];
@@ -3906,7 +3965,8 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
-/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g). */
+/* dx, g, y [rows, n]; rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are
+   the gradients that reach x by way of the row's mean and of rstd. */
 static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -3920,7 +3980,7 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     tgi_store_row(job, 0, at, g);
 }
 
-/* y[i] = x[0] + .. + x[i]; the sum in double for floats, in int64_t else. */
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t. */
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
@@ -3941,8 +4001,9 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
     }
 }
 
-/* n elements as unsigned keys in the same order: a float's bits are a number in sign and magnitude, so flip all of a
-   negative one and the sign of others.  0 and -0 are equal, every NaN is the largest. */
+/* key [n]: unsigned numbers in the same order as the n elements.  The bits of a float are a sign and a magnitude: all
+   bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN is the largest.
+   */
 static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
 {
     const uint64_t sign = (uint64_t)1 << 63;
@@ -3963,8 +4024,8 @@ static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
     }
 }
 
-/* Value and index of the first of the largest (or smallest) elements; the first NaN if there is one.  Operands: values
-   if they are wanted, indices, in. */
+/* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
+   of the first one; the first NaN if there is one. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
@@ -3977,7 +4038,7 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
         tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
         for (int64_t j = 0; j < run; ++j) {
             const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
-            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest is the largest turned round; NaN wins either way */
+            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest has the largest flipped key; NaN wins either way */
             if (key[j] > best || i + j == 0) {
                 best = key[j];
                 found = i + j;
@@ -3988,9 +4049,9 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
     if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
 }
 
-/* Stable merge sort of (key, index) pairs: runs of up to 8 by insertion, then merged by twos, back and forth between
-   the halves of scratch.  Descending: keys turned round, so that equal elements still keep their order. */
-
+/* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
+   half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
+   order. */
 static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
 {
     while (na > 0 && nb > 0) {
@@ -4003,6 +4064,7 @@ static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t n
     if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
 }
 
+/* Returns the half that holds the result: pairs or other. */
 static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
 {
     for (int64_t start = 0; start < n; start += 8) {
@@ -4025,6 +4087,7 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
     return pairs;
 }
 
+/* values, indices, in [rows, n] */
 static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length, size = tgi_bytes_of(job->iter.dtype[2]);
@@ -4047,69 +4110,48 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 
 static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    tgi_rows wanted = *rows;
-    job.row = tgi_arg_reduce_row;
-    job.flag = kind == TGI_AMIN;
+    tgi_rows kept = *rows;
     if (!rows->arg[0].data) { /* no values: without that operand */
-        wanted.nargs = 2;
+        kept.nargs = 2;
         for (int k = 0; k < 2; ++k) {
-            wanted.arg[k] = rows->arg[k + 1];
-            wanted.step[k] = rows->step[k + 1];
+            kept.arg[k] = rows->arg[k + 1];
+            kept.step[k] = rows->step[k + 1];
         }
     }
-    return tgi_each_row(S, "max", &wanted, &job, 0);
+    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_cumsum_row;
-    return tgi_each_row(S, "cumsum", rows, &job, 0);
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0);
 }
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_sort_row;
-    job.flag = descending;
-    return tgi_each_row(S, "sort", rows, &job, 2 * sizeof(tgi_sort_pair));
+    return tgi_each_row(S, "sort", rows, tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair));
 }
 
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_softmax_backward_row;
-    job.flag = log;
-    return tgi_each_row(S, "softmax", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_row;
-    job.flag = rms;
-    job.eps = eps;
-    return tgi_each_row(S, "layer_norm", rows, &job, 2 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double));
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    tgi_row_job job;
-    job.row = tgi_layer_norm_backward_row;
-    job.flag = rms;
-    return tgi_each_row(S, "layer_norm", rows, &job, 3 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double));
 }
 
-/* ---- The CPU's row: indexing ---- */
+/* ---- gather, scatter, nonzero ---- */
 
 static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 {
@@ -4244,7 +4286,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     return true;
 }
 
-/* ---- The CPU's row: matrix products ---- */
+/* ---- matrix products ---- */
 
 /* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel
    for. */
@@ -4659,7 +4701,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     return true;
 }
 
-/* ---- The CPU's row: random numbers ---- */
+/* ---- random numbers ---- */
 
 typedef struct {
     tgi_random kind;
@@ -4731,7 +4773,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     return true;
 }
 
-/* ---- The CPU's row: optimizers ---- */
+/* ---- optimizer steps ---- */
 
 #define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
     static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
@@ -4799,52 +4841,13 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     return true;
 }
 
-static const tgi_backend tgi_cpu = {
-    "cpu",
-    TG_DEV_CPU,
-    true,
-    tgi_cpu_device_count,
-    tgi_cpu_resolve,
-    tgi_cpu_set_current,
-    tgi_cpu_thread_end,
-    tgi_cpu_alloc,
-    tgi_cpu_release,
-    tgi_cpu_cached,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_transfer,
-    tgi_cpu_peer_copy,
-    tgi_cpu_synchronize,
-    tgi_cpu_synchronize,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    tgi_cpu_map,
-    tgi_cpu_copy,
-    tgi_cpu_fill,
-    tgi_cpu_accumulate,
-    tgi_cpu_arange,
-    tgi_cpu_reduce,
-    tgi_cpu_arg_reduce,
-    tgi_cpu_cumsum,
-    tgi_cpu_sort,
-    tgi_cpu_softmax,
-    tgi_cpu_softmax_backward,
-    tgi_cpu_layer_norm,
-    tgi_cpu_layer_norm_backward,
-    tgi_cpu_index_check,
-    tgi_cpu_gather,
-    tgi_cpu_scatter,
-    tgi_cpu_nonzero,
-    tgi_cpu_gemm,
-    tgi_cpu_random,
-    tgi_cpu_optim_step,
-};
+/* ---- the CPU's row of the backend table ---- */
+
+#define TGI_CPU_ENTRY_ALL(name) tgi_cpu_##name,
+#define TGI_CPU_ENTRY_DEVICE(name) NULL,
+#define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
+static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
+
 /* ======== @@BACKEND: the devices ================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
@@ -5123,7 +5126,7 @@ static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps le
 
 /* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
    (dims is NULL) make ndim -1. */
-tg_shape tg_make_shape(int ndim, const int64_t *dims)
+TGI_NOINLINE tg_shape tg_make_shape(int ndim, const int64_t *dims)
 {
     tg_shape shape;
     shape.ndim = dims || ndim <= 0 ? ndim : -1;
@@ -5720,7 +5723,7 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
 }
 
 /* The error that says why t cannot be used; false, always. */
-static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+TGI_COLD static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
@@ -6708,18 +6711,45 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
 
 /* ======== @@TAPE ==================================================================================================
 
-   Every recorded op makes one node, numbered as it is made; edges go from newer nodes to older ones, always. A
-   tensor owns the node that made it; a node owns older nodes through its edges and saved_refs the tensors that its rule
-   saved, never their handles: so nothing can form a cycle. Backward runs the newest node that has a gradient until
-   none is left. */
+   Every recorded op makes a node.  The node has an edge for each input of the op, which points to where the gradient of
+   that input goes: to the node that made the input or, if the input is a leaf, to the input itself.
 
-/* The numbers of an op's call that its rule needs, and a list of them. */
+   Who owns what
+   (1) A tensor owns the node that made it (t->node); a node owns the nodes that its edges point to.  Both are counted
+       in node->refs; besides, a running backward holds a reference to each node that has a grad slot in it.
+   (2) A node never holds a handle (refs) of a tensor.  It holds saved references (saved_refs) to the tensors that its
+       rule needs and to the leaves that its edges point to.
+   (3) A saved reference keeps a tensor's bytes and nothing else: a tensor whose last handle is released gives up its
+       node, its base, its .grad and its hooks, even if saved references to it remain (tgi_release_tensor).
+   (4) A node is numbered by tgi_node_link, after its edges were set.  So every edge points to a node with a smaller
+       number, and an edge never changes afterwards.
+   Hence no cycle can form: by (4) there is none among nodes, and by (2) and (3) no node keeps alive what a tensor owns,
+   not even a node that saves its own output.
+
+   Writes in place
+   (5) storage->version counts the writes in place to its bytes, whether they were recorded or not.  A saved tensor is
+       saved together with the version of that time.  If the two differ when the rule is about to run, the values are
+       not those that the rule needs, and backward fails (tgi_check_saved).
+   (6) A recorded write gives the tensor that it writes a new node (tgi_op_end_in_place).  The node before stays as it
+       is, for the newer nodes whose edges point to it.
+   (7) base->history counts the recorded writes to a base, directly or through one of its views; view->history is what
+       that number was when the view's node was made.  Where they differ, the node of the view is out of date, and
+       tgi_refresh_view replaces it by a node that takes the view from the base as it is now.  Ops and the functions
+       that begin a backward or change a tensor's gradient settings call it for each tensor they get.
+
+   What backward frees
+   (8) Unless the graph is to be kept (TG_RETAIN_GRAPH, TG_CREATE_GRAPH), a node drops its saved tensors as soon as its
+       rule has run.  It keeps its edges.  TGI_FREED then tells a second backward that they were there. */
+
+/* The numbers of a call that the rule of its op needs.  What a field means is up to the op: its public function sets
+   it, its rule reads it. */
 enum { TGI_NUMBERS = 2 * TG_MAX_DIMS };
 typedef struct {
-    double s, t;
-    int64_t i, j;
-    int dim, flag, listed;
-    const int64_t *list;
+    double s, t;         /* scalar operands, an eps, the p of a norm */
+    int64_t i, j;        /* a start, a step, a number of elements */
+    int dim, flag;       /* flag: a second dim, or which of two formulas */
+    int listed;          /* how many numbers `list` has */
+    const int64_t *list; /* [listed]: pads, dims, sizes */
 } tgi_op_params;
 
 /* Where a view lies in its base: both relative to the base's first element. */
@@ -6729,98 +6759,107 @@ typedef struct {
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS], offset;
 } tgi_view_info;
 
-typedef struct { tgi_node *node; tg_tensor *leaf; int output; } tgi_edge; /* both NULL: no gradient is wanted */
+/* Where a gradient is sent: to output number `output` of a node, or to a leaf.  Both NULL: that input needs none. */
+typedef struct { tgi_node *node; tg_tensor *leaf; int output; } tgi_edge;
 
-/* A saved tensor: which >= 0 is the input of that number, -1 - k is output k, TGI_SAVED_OTHER neither. */
+/* A saved tensor, and the version of its storage when it was saved.  which: i >= 0 is input i, -1 - k is output k,
+   TGI_SAVED_OTHER is neither. */
 enum { TGI_SAVED_OTHER = INT_MIN };
 typedef struct { tg_tensor *t; uint32_t version; int which; } tgi_saved;
 
-/* What an output was like: a gradient for it must be the same. */
+/* Place, dtype and shape of an output: a gradient for it must have the same. */
 typedef struct {
     const tgi_backend *backend;
-    int index;
+    int index; /* of the device */
     uint8_t dtype, ndim;
-    const int64_t *dim;
+    const int64_t *dim; /* [ndim] */
 } tgi_output_info;
 
 enum {
-    TGI_FREED = 1,     /* a backward has dropped what was saved */
-    TGI_WROTE_VIEW = 2 /* the op wrote in place through a view: the rule sees the view of g, its base gets the rest */
+    TGI_FREED = 1,     /* a backward has dropped the saved tensors */
+    TGI_WROTE_VIEW = 2 /* the op wrote to its base through a view: see tgi_run_rule */
 };
 
 struct tgi_node {
-    tgi_link link; /* first: live nodes, oldest first; while dying, next is the worklist */
-    int32_t refs, inputs, saves;
-    int32_t outputs;
+    tgi_link link;       /* first: live nodes, oldest first; of an ended node, next links the list S->ended_nodes */
+    int32_t refs;        /* see (1) */
+    int32_t inputs, saves, outputs;
     uint16_t flags;
     const struct tgi_op *op;
-    uint64_t number;
-    tgi_grad_slot *slot; /* in a running backward */
+    uint64_t number;     /* see (4) */
+    tgi_grad_slot *slot; /* its gradients in the innermost running backward that has reached it; others by ->outer */
     tgi_hook_entry *hooks;
-    tgi_view_info *view;
-    tg_ctx *ctx; /* of a custom op or a checkpoint */
-    size_t block;
-    char *name;          /* of output 0, or NULL */
-    tgi_edge *edge;      /* [inputs]; in the tail, as all below */
-    tgi_saved *saved;    /* [saves] */
-    tgi_output_info *meta; /* [outputs] */
-    tgi_op_params *params;
+    tgi_view_info *view; /* of TGI_WROTE_VIEW and of the ops on views (as_strided, scatter_view ...), else NULL */
+    tg_ctx *ctx;         /* of a custom function or a checkpoint, or NULL; owned */
+    size_t bytes;        /* of this block: the struct and the arrays behind it */
+    char *name;          /* of output 0, or NULL; kept here, so that it outlives that tensor */
+    /* in the same block: */
+    tgi_edge *edge;               /* [inputs] */
+    tgi_saved *saved;             /* [saves] */
+    tgi_output_info *output_info; /* [outputs] */
+    tgi_op_params *params;        /* NULL if the op has none */
 };
 
-/* A node or leaf that has received a gradient in a run, and waits. */
+/* What a running backward has for a node or a leaf: the gradients that have arrived so far. */
 struct tgi_grad_slot {
-    tgi_grad_slot *outer;           /* the same node's record in another live run */
-    tgi_grad_slot *child, *sibling; /* in the queue */
-    tgi_grad_slot *all;             /* the run's other records */
-    uint64_t run, number;
-    tgi_node *node;
-    tg_tensor *leaf;
-    bool queued, captured, needed, retained, listed;
-    uint64_t received; /* a bit per output that has a gradient, not only zeros for none */
-    tg_tensor **grad; /* [outputs]: &first for one output */
+    tgi_grad_slot *outer;           /* the slot of the same node or leaf in an outer run (a hook may call backward) */
+    tgi_grad_slot *child, *sibling; /* links in the queue */
+    tgi_grad_slot *all;             /* next in run->leaves or run->discovered */
+    uint64_t run, number;           /* id of the run; number of the node, by which the queue is ordered */
+    tgi_node *node;                 /* owned; or */
+    tg_tensor *leaf;                /* a saved reference to a leaf or to a tensor of tg_retain_grad */
+    bool queued;                    /* it is in the queue; while tgi_discover runs: it has been there */
+    bool returned;                  /* tg_gradients returns a gradient of this node's outputs */
+    bool needed;                    /* the rule must run; false only in tg_gradients, if no input lies behind it */
+    bool retained;                  /* leaf is not a leaf: tg_retain_grad asked for its .grad */
+    bool listed;                    /* it is in run->discovered, which frees it */
+    uint64_t received;              /* a bit for each of the first 64 outputs that has received a gradient */
+    tg_tensor **grad;               /* [outputs], each a handle or NULL; &first if there is one output */
     tg_tensor *first;
 };
 
+/* A hook or a request for .grad, of a leaf or of an output of a node.  An entry with none of hook, post and retain was
+   removed while hooks were running, and is freed afterwards. */
 struct tgi_hook_entry {
     tgi_hook_entry *next;
     int id, output;
     tg_hook_fn hook;
     tg_post_hook_fn post;
     void *user;
-    tg_tensor *retain; /* neither hook nor post: .grad of this tensor is wanted */
+    tg_tensor *retain; /* the tensor whose .grad tg_retain_grad asked for; not counted, for its end removes the entry */
 };
 
+/* The call of a custom function or of a checkpoint: first of the function that is running, then of its node. */
 struct tg_ctx {
     tgi_thread *S;
     void *user;
     void (*free_user)(void *user);
-    tg_custom_backward backward;
-    tg_function function; /* a checkpoint's */
-    tg_rng rng;
+    tg_custom_backward backward; /* of a custom function */
+    tg_function function;        /* of a checkpoint */
+    tg_rng rng;                  /* the thread's random numbers when the call began */
     const char *name;
-    bool forward; /* tg_save is allowed */
-    uint64_t scope; /* that forward runs in */
-    tg_status status;
+    bool forward;                /* forward is running: tg_save is allowed */
+    uint64_t scope;              /* serial of the scope in which the function runs */
     int n_in, n_out;
-    tg_tensor *const *in;
-    tg_tensor **out;
-    uint64_t non_differentiable; /* a bit per output */
+    tg_tensor *const *in;        /* [n_in], valid during the call, as out is */
+    tg_tensor **out;             /* [n_out] */
+    uint64_t non_differentiable; /* a bit for each of the first 64 outputs */
     int saves, room;
-    tg_tensor **save;             /* while forward runs; then they are in the node */
-    struct tgi_ctx_block *blocks; /* of tg_ctx_alloc, and the name */
-    tgi_node *node;
+    tg_tensor **save;             /* [saves], handles, until the node has saved them; memory for `room` */
+    struct tgi_ctx_block *blocks; /* memory of tg_ctx_alloc, and the name */
+    tgi_node *node;               /* which owns this; NULL before it exists */
 };
 typedef struct tgi_ctx_block { struct tgi_ctx_block *next; size_t bytes; } tgi_ctx_block;
 
-/* What a rule gets: the node, its numbers, the gradients of its outputs; what it gives: a gradient per input. */
+/* What a rule gets, and where it puts the gradients of the inputs. */
 typedef struct {
     tgi_thread *S;
     tg_backward_run *run;
     tgi_node *node;
     const tgi_op_params *params;
-    tg_tensor **grad;   /* [outputs] */
-    uint64_t received;  /* a bit per output: not only zeros that stand for none */
-    tg_tensor **result; /* [inputs] */
+    tg_tensor **grad;   /* [outputs]: their gradients */
+    uint64_t received;  /* a bit for each of the first 64 outputs that has one, not only zeros in place of none */
+    tg_tensor **result; /* [inputs]: the gradients that the rule computes; NULL: none */
 } tgi_step;
 
 /* A row of the op table.  The rules stand with the ops. */
@@ -6872,78 +6911,91 @@ static const tgi_op *tgi_op_row(int op)
     return &rows[op];
 }
 
-/* The tape knows no op: these few it reaches through pointers. */
+/* Backward itself calls these ops, which stand in later layers.  It calls them by pointers with names of their own, so
+   that this list shows every call from the tape up to the ops; rules, which belong to the ops, need none. */
 static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims);
 static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *view);
 static tg_tensor *tgi_scatter_view(tg_tensor *base, tg_tensor *src, const tgi_view_info *view);
-static const struct {
-    tg_tensor *(*add)(tg_tensor *, tg_tensor *);
-    tg_tensor *(*add_)(tg_tensor *, tg_tensor *);
-    tg_tensor *(*clone)(tg_tensor *);
-    tg_tensor *(*is_nan)(tg_tensor *);
-    tg_tensor *(*any)(tg_tensor *);
-    tg_tensor *(*to)(tg_tensor *, tg_device, tg_dtype, int);
-    tg_tensor *(*sum_to)(tg_tensor *, int, const int64_t *);
-    tg_tensor *(*as_strided)(tg_tensor *, const tgi_view_info *);
-    tg_tensor *(*scatter_view)(tg_tensor *, tg_tensor *, const tgi_view_info *);
-} tgi_reach = {tg_add, tg_add_, tg_clone, tg_isnan, tg_any, tg_to_ex, tgi_sum_to, tgi_as_strided, tgi_scatter_view};
+static tg_tensor *(*const tgi_later_add)(tg_tensor *a, tg_tensor *b) = tg_add;
+static tg_tensor *(*const tgi_later_add_)(tg_tensor *a, tg_tensor *b) = tg_add_;
+static tg_tensor *(*const tgi_later_clone)(tg_tensor *t) = tg_clone;
+static tg_tensor *(*const tgi_later_isnan)(tg_tensor *t) = tg_isnan;
+static tg_tensor *(*const tgi_later_any)(tg_tensor *t) = tg_any;
+static tg_tensor *(*const tgi_later_to)(tg_tensor *t, tg_device device, tg_dtype dtype, int flags) = tg_to_ex;
+static tg_tensor *(*const tgi_later_sum_to)(tg_tensor *t, int ndim, const int64_t *dims) = tgi_sum_to;
+static tg_tensor *(*const tgi_later_as_strided)(tg_tensor *t, const tgi_view_info *view) = tgi_as_strided;
+static tg_tensor *(*const tgi_later_scatter_view)(tg_tensor *base, tg_tensor *src, const tgi_view_info *view) =
+    tgi_scatter_view;
 
 /* ---- nodes ---- */
 
-/* A node with room for its tail, not yet on the tape; NULL after recording an error. */
+static inline tgi_output_info tgi_output_info_of(const tg_tensor *t)
+{
+    tgi_output_info info;
+    info.backend = t->storage->backend;
+    info.index = t->storage->index;
+    info.dtype = t->dtype;
+    info.ndim = t->ndim;
+    info.dim = t->dim;
+    return info;
+}
+
+static tg_device tgi_output_device(const tgi_output_info *info)
+{
+    tg_device device;
+    device.type = info->backend->type;
+    device.index = info->index;
+    return device;
+}
+
+/* A node that is not on the tape, with its arrays in the same block: edges empty, params copied, outputs described,
+   saved tensors still to come.  The caller owns the one reference.  NULL after recording an error. */
 static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
                               tg_tensor *const *out, const tgi_op_params *params, const tgi_view_info *view)
 {
-    size_t list_bytes = params ? sizeof(int64_t) * (size_t)params->listed : 0,
-           params_bytes = params ? sizeof *params + list_bytes : 0;
-    size_t bytes = sizeof(tgi_node) + sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_saved) * (size_t)saves +
-                   sizeof(tgi_output_info) * (size_t)outputs + params_bytes;
-    tgi_node *n;
-    char *tail;
-    int i;
-    for (i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
-    n = (tgi_node *)tgi_alloc(S, bytes);
+    const size_t edge_bytes = sizeof(tgi_edge) * (size_t)inputs, saved_bytes = sizeof(tgi_saved) * (size_t)saves;
+    const size_t info_bytes = sizeof(tgi_output_info) * (size_t)outputs;
+    const size_t list_bytes = params ? sizeof(int64_t) * (size_t)params->listed : 0;
+    size_t bytes = sizeof(tgi_node) + edge_bytes + saved_bytes + info_bytes;
+    if (params) bytes += sizeof *params + list_bytes;
+    for (int i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
+    tgi_node *n = (tgi_node *)tgi_alloc(S, bytes);
     if (!n) return tgi_no_memory(S, op->name, bytes), n;
-    memset(n, 0, sizeof *n + sizeof(tgi_edge) * (size_t)inputs);
+    memset(n, 0, sizeof *n + edge_bytes);
     n->refs = 1;
     n->op = op;
     n->inputs = inputs;
     n->outputs = outputs;
-    n->block = bytes;
-    tail = (char *)(n + 1);
-    n->edge = (tgi_edge *)(void *)tail, tail += sizeof(tgi_edge) * (size_t)inputs;
-    n->saved = (tgi_saved *)(void *)tail, tail += sizeof(tgi_saved) * (size_t)saves;
-    n->meta = (tgi_output_info *)(void *)tail, tail += sizeof(tgi_output_info) * (size_t)outputs;
+    n->bytes = bytes;
+    char *rest = (char *)(n + 1);
+    n->edge = (tgi_edge *)(void *)rest, rest += edge_bytes;
+    n->saved = (tgi_saved *)(void *)rest, rest += saved_bytes;
+    n->output_info = (tgi_output_info *)(void *)rest, rest += info_bytes;
     if (params) {
-        n->params = (tgi_op_params *)(void *)tail;
+        n->params = (tgi_op_params *)(void *)rest, rest += sizeof *params;
         *n->params = *params;
-        n->params->list = (const int64_t *)(void *)(tail + sizeof *params);
-        if (list_bytes) memcpy(tail + sizeof *params, params->list, list_bytes);
-        tail += params_bytes;
+        n->params->list = (const int64_t *)(void *)rest;
+        if (list_bytes) memcpy(rest, params->list, list_bytes);
+        rest += list_bytes;
     }
-    for (i = 0; i < outputs; ++i) {
-        tgi_output_info *m = &n->meta[i];
-        m->backend = out[i]->storage->backend;
-        m->index = out[i]->storage->index;
-        m->dtype = out[i]->dtype;
-        m->ndim = out[i]->ndim;
-        m->dim = (const int64_t *)(void *)tail;
-        memcpy(tail, out[i]->dim, sizeof(int64_t) * m->ndim);
-        tail += sizeof(int64_t) * m->ndim;
+    for (int i = 0; i < outputs; ++i) {
+        n->output_info[i] = tgi_output_info_of(out[i]);
+        n->output_info[i].dim = (const int64_t *)(void *)rest;
+        memcpy(rest, out[i]->dim, sizeof(int64_t) * out[i]->ndim);
+        rest += sizeof(int64_t) * out[i]->ndim;
     }
-    if (view) {
-        n->view = (tgi_view_info *)tgi_alloc(S, sizeof *view);
-        if (!n->view) {
-            tgi_free(S, n, bytes);
-            tgi_no_memory(S, op->name, sizeof *view);
-            return NULL;
-        }
-        *n->view = *view;
+    if (!view) return n;
+    n->view = (tgi_view_info *)tgi_alloc(S, sizeof *view);
+    if (!n->view) {
+        tgi_free(S, n, bytes);
+        tgi_no_memory(S, op->name, sizeof *view);
+        return NULL;
     }
+    *n->view = *view;
     return n;
 }
 
-/* Puts a node on the tape: from here on it has a number. */
+/* Puts a node, whose edges are set, on the tape: invariant (4). */
 static void tgi_node_link(tgi_thread *S, tgi_node *n)
 {
     n->number = ++S->node_count;
@@ -6953,8 +7005,7 @@ static void tgi_node_link(tgi_thread *S, tgi_node *n)
 
 static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
 {
-    int i;
-    for (i = 0; i < n->saves; ++i) tgi_saved_unref(S, n->saved[i].t);
+    for (int i = 0; i < n->saves; ++i) tgi_saved_unref(S, n->saved[i].t);
     S->stats.saved -= n->saves;
     n->saves = 0;
 }
@@ -6965,9 +7016,8 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n);
 
 static void tgi_node_free(tgi_thread *S, tgi_node *n)
 {
-    int i;
     tgi_drop_saved(S, n);
-    for (i = 0; i < n->inputs; ++i) {
+    for (int i = 0; i < n->inputs; ++i) {
         if (n->edge[i].node) tgi_node_unref(S, n->edge[i].node);
         if (n->edge[i].leaf) tgi_saved_unref(S, n->edge[i].leaf);
     }
@@ -6975,10 +7025,11 @@ static void tgi_node_free(tgi_thread *S, tgi_node *n)
     if (n->ctx) tgi_ctx_free(S, n->ctx);
     tgi_free_name(S, n->name);
     tgi_free(S, n->view, sizeof *n->view);
-    tgi_free(S, n, n->block);
+    tgi_free(S, n, n->bytes);
 }
 
-/* Nodes die through a worklist: a chain of any length is freed without recursion. */
+/* Drops a reference.  To free a node is to drop its references to older nodes: those that end, too, wait in the list
+   S->ended_nodes, which the outermost call empties.  So a chain of any length is freed without recursion. */
 static void tgi_node_unref(tgi_thread *S, tgi_node *n)
 {
     if (--n->refs) return;
@@ -6997,19 +7048,25 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n)
     S->releasing_nodes = false;
 }
 
-/* Where gradients for t go. */
-static void tgi_set_edge(tgi_edge *e, tg_tensor *t)
+/* Where gradients of t go. */
+static inline tgi_edge tgi_edge_to(tg_tensor *t)
 {
-    e->output = t->output;
-    if (t->node) {
-        e->node = t->node;
-        t->node->refs++;
-    } else {
-        e->leaf = t;
-        tgi_saved_ref(t);
-    }
+    tgi_edge e;
+    e.node = t->node;
+    e.leaf = t->node ? NULL : t;
+    e.output = t->output;
+    return e;
 }
 
+/* Makes *edge, an edge of a node, a copy of e with references of its own: invariants (1) and (2). */
+static inline void tgi_set_edge(tgi_edge *edge, tgi_edge e)
+{
+    *edge = e;
+    if (e.node) e.node->refs++;
+    if (e.leaf) tgi_saved_ref(e.leaf);
+}
+
+/* Saves t, which is what `which` of tgi_saved says, as of this version of its storage. */
 static void tgi_save_tensor(tgi_thread *S, tgi_node *n, tg_tensor *t, int which, uint32_t version)
 {
     tgi_saved *s = &n->saved[n->saves++];
@@ -7020,50 +7077,62 @@ static void tgi_save_tensor(tgi_thread *S, tgi_node *n, tg_tensor *t, int which,
     S->stats.saved++;
 }
 
-/* t is now made by node n (whose reference passes over); a request for t's gradient moves along. */
+static tgi_hook_entry **tgi_hooks_of(tg_tensor *t) { return t->node ? &t->node->hooks : &t->hooks; }
+
+/* Takes the entry of tg_retain_grad for t out of a list and returns it, or NULL if there is none. */
+static tgi_hook_entry *tgi_unlink_retain(tgi_hook_entry **at, const tg_tensor *t)
+{
+    while (*at && (*at)->retain != t) at = &(*at)->next;
+    tgi_hook_entry *e = *at;
+    if (e) *at = e->next;
+    return e;
+}
+
+/* Makes t output number `output` of node n, and takes over a reference to n.  A request for t's .grad (tg_retain_grad)
+   moves from the node before to n; hooks stay there, as they do in PyTorch. */
 static void tgi_set_node(tgi_thread *S, tg_tensor *t, tgi_node *n, int output)
 {
-    tgi_node *old = t->node;
-    if (old && (t->flags & TGI_RETAINS_GRAD)) {
-        tgi_hook_entry **at = &old->hooks, *moved;
-        while (*at && (*at)->retain != t) at = &(*at)->next;
-        if ((moved = *at) != NULL) {
-            *at = moved->next;
-            moved->next = n->hooks;
-            moved->output = output;
-            n->hooks = moved;
-        }
+    tgi_node *before = t->node;
+    tgi_hook_entry *retain = before && (t->flags & TGI_RETAINS_GRAD) ? tgi_unlink_retain(&before->hooks, t) : NULL;
+    if (retain) {
+        retain->next = n->hooks;
+        retain->output = output;
+        n->hooks = retain;
     }
     t->node = n;
     t->output = output;
     t->flags |= TGI_REQUIRES_GRAD;
-    if (old) tgi_node_unref(S, old);
+    if (before) tgi_node_unref(S, before);
 }
 
-static void tgi_view_info_of(tgi_view_info *g, const tg_tensor *base, const tg_tensor *view)
+static void tgi_view_info_of(tgi_view_info *info, const tg_tensor *base, const tg_tensor *view)
 {
-    g->base_ndim = base->ndim;
-    g->ndim = view->ndim;
-    memcpy(g->base_dim, base->dim, sizeof(int64_t) * base->ndim);
-    memcpy(g->base_stride, base->stride, sizeof(int64_t) * base->ndim);
-    memcpy(g->dim, view->dim, sizeof(int64_t) * view->ndim);
-    memcpy(g->stride, view->stride, sizeof(int64_t) * view->ndim);
-    g->offset = view->offset - base->offset;
+    info->base_ndim = base->ndim;
+    info->ndim = view->ndim;
+    memcpy(info->base_dim, base->dim, sizeof(int64_t) * base->ndim);
+    memcpy(info->base_stride, base->stride, sizeof(int64_t) * base->ndim);
+    memcpy(info->dim, view->dim, sizeof(int64_t) * view->ndim);
+    memcpy(info->stride, view->stride, sizeof(int64_t) * view->ndim);
+    info->offset = view->offset - base->offset;
 }
 
-/* A view whose base was rewritten in place gets a new node on the base's new history.  False after recording an
-   error. */
+/* A node, not yet on the tape, that takes t from its base as the view says. */
+static tgi_node *tgi_view_node_new(tgi_thread *S, tg_tensor *t, const tgi_view_info *view)
+{
+    return tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, view);
+}
+
+/* Brings the node of a view up to date: invariant (7).  False after recording an error. */
 static bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
 {
     tg_tensor *base = t->base;
-    tgi_view_info view;
-    tgi_node *n;
     if (TGI_LIKELY(!base || t->history == base->history)) return true;
     if (base->flags & TGI_REQUIRES_GRAD) {
+        tgi_view_info view;
         tgi_view_info_of(&view, base, t);
-        n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &view);
+        tgi_node *n = tgi_view_node_new(S, t, &view);
         if (!n) return false;
-        tgi_set_edge(&n->edge[0], base);
+        tgi_set_edge(&n->edge[0], tgi_edge_to(base));
         tgi_node_link(S, n);
         tgi_set_node(S, t, n, 0);
     }
@@ -7085,7 +7154,8 @@ bool tg_set_grad_enabled(bool on)
 
 void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
 
-/* Whether t can be used; brings a view's history up to date, which the getters that take const need, too. */
+/* Whether t can be used, with its node brought up to date.  The getters take it const, but a view may need a new node
+   before they can answer. */
 static bool tgi_check_refreshed(const tg_tensor *t, const char *op)
 {
     tgi_thread *S = tgi_self();
@@ -7103,15 +7173,14 @@ tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on)
     tgi_thread *S = tgi_self();
     if (!tgi_check_refreshed(t, "set_requires_grad")) return NULL;
     if (on && !tgi_dtypes[t->dtype].floating) {
-        tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad",
-                 "only Tensors of floating point dtype can require gradients, not %s",
-                 tg_dtype_name((tg_dtype)t->dtype));
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "set_requires_grad",
+                                      "only Tensors of floating point dtype can require gradients, not %s",
+                                      tg_dtype_name((tg_dtype)t->dtype)));
     }
     if (!on && t->node) {
-        tgi_fail(S, TG_ERR_GRAPH, "set_requires_grad", "you can only change requires_grad flags of leaf variables.\n"
-                 "to use a computed tensor without its history use tg_detach(t)");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_GRAPH, "set_requires_grad",
+                                      "you can only change requires_grad flags of leaf variables.\n"
+                                      "to use a computed tensor without its history use tg_detach(t)"));
     }
     if (on) t->flags |= TGI_REQUIRES_GRAD;
     else t->flags &= (uint16_t)~TGI_REQUIRES_GRAD;
@@ -7123,10 +7192,10 @@ tg_tensor *tg_param(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_check_refreshed(t, "param")) return NULL;
     if (t->node) {
-        tgi_fail(S, TG_ERR_GRAPH, "param",
-                 "a parameter is a leaf, but this tensor was computed from others that require grad\n"
-                 "tg_param(tg_detach(t)) makes a leaf of its values");
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_GRAPH, "param",
+                     "a parameter is a leaf, but this tensor was computed from others that require grad\n"
+                     "tg_param(tg_detach(t)) makes a leaf of its values"));
     }
     if (!tg_set_requires_grad(t, true)) return NULL;
     tgi_retain_from_list(S, t);
@@ -7139,7 +7208,8 @@ tg_tensor *tg_detach(tg_tensor *t)
     return tgi_argument(S, "detach", "t", t) ? tgi_alias(S, "detach", t) : NULL;
 }
 
-/* The gradient of a tensor that was computed is not kept; one that was moved is often taken for a leaf. */
+/* A non-leaf has no .grad unless tg_retain_grad was called.  The copy that a move makes is often taken for a leaf: the
+   warning then says how to make it one. */
 static void tgi_warn_of_no_grad(const tg_tensor *t)
 {
     char text[TGI_ERROR_TEXT];
@@ -7161,46 +7231,51 @@ tg_tensor *tg_grad(tg_tensor *t)
     return NULL;
 }
 
+static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
+{
+    return t->ndim == ndim && memcmp(t->dim, dim, sizeof(int64_t) * (size_t)ndim) == 0;
+}
+
+/* Whether g may become the .grad of t by assignment; the sentences are those of PyTorch's x.grad = g. */
+static bool tgi_check_assigned_grad(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *g)
+{
+    if (!tgi_argument(S, op, "g", g)) return false;
+    if (g == t) return tgi_fail(S, TG_ERR_ARGUMENT, op, "can't assign Variable as its own grad");
+    if (g->storage->backend != t->storage->backend) {
+        return tgi_fail(S, TG_ERR_DEVICE, op,
+                        "attempting to assign a gradient with device type '%s' to a tensor with device type '%s'. "
+                        "Please ensure that the gradient and the tensor are on the same device",
+                        g->storage->backend->name, t->storage->backend->name);
+    }
+    if (g->storage->index != t->storage->index) {
+        return tgi_fail(S, TG_ERR_DEVICE, op,
+                        "attempting to assign a gradient located on device with index '%d' to a tensor located on "
+                        "device with index '%d'. Please ensure that the gradient and the tensor are on the same device",
+                        g->storage->index, t->storage->index);
+    }
+    if (g->dtype != t->dtype) {
+        return tgi_fail(S, TG_ERR_DTYPE, op,
+                        "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please ensure "
+                        "that the gradient and the tensor have the same dtype",
+                        tg_dtype_name((tg_dtype)g->dtype), tg_dtype_name((tg_dtype)t->dtype));
+    }
+    if (tgi_same_shape(g, t->ndim, t->dim)) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure that the "
+                    "gradient and the tensor are the same size",
+                    tgi_shape_text(g).text, tgi_shape_text(t).text);
+}
+
 tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *old;
-    const char *op = "set_grad";
-    if (!tgi_argument(S, op, "t", t) || (g && !tgi_argument(S, op, "g", g))) return tgi_failed(S);
-    if (g == t) return tgi_fail(S, TG_ERR_ARGUMENT, op, "can't assign Variable as its own grad"), TG_ERR_ARGUMENT;
-    if (g && g->storage->backend != t->storage->backend) {
-        tgi_fail(S, TG_ERR_DEVICE, op,
-                 "attempting to assign a gradient with device type '%s' to a tensor with device type '%s'. Please "
-                 "ensure that the gradient and the tensor are on the same device",
-                 g->storage->backend->name, t->storage->backend->name);
-        return TG_ERR_DEVICE;
-    }
-    if (g && g->storage->index != t->storage->index) {
-        tgi_fail(S, TG_ERR_DEVICE, op,
-                 "attempting to assign a gradient located on device with index '%d' to a tensor located on device with "
-                 "index '%d'. Please ensure that the gradient and the tensor are on the same device",
-                 g->storage->index, t->storage->index);
-        return TG_ERR_DEVICE;
-    }
-    if (g && g->dtype != t->dtype) {
-        tgi_fail(S, TG_ERR_DTYPE, op,
-                 "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please "
-                 "ensure that the gradient and the tensor have the same dtype",
-                 tg_dtype_name((tg_dtype)g->dtype), tg_dtype_name((tg_dtype)t->dtype));
-        return TG_ERR_DTYPE;
-    }
-    if (g && (g->ndim != t->ndim || memcmp(g->dim, t->dim, sizeof(int64_t) * t->ndim))) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure that "
-                 "the gradient and the tensor are the same size",
-                 tgi_shape_text(g).text, tgi_shape_text(t).text);
-        return TG_ERR_SHAPE;
-    }
+    if (!tgi_argument(S, "set_grad", "t", t)) return tgi_failed(S);
+    if (g && !tgi_check_assigned_grad(S, "set_grad", t, g)) return tgi_failed(S);
     if (g && (t->flags & TGI_SHARED) && !g->node && !g->base && !tgi_make_shared(S, g)) return tgi_failed(S);
-    old = t->grad;
+    tg_tensor *before = t->grad;
     if (g) tgi_ref(g);
     t->grad = g;
-    tgi_unref_by(S, old, TGI_BY_GRADIENT);
+    tgi_unref_by(S, before, TGI_BY_GRADIENT);
     return TG_OK;
 }
 
@@ -7210,7 +7285,7 @@ int64_t tg_version_of(const tg_tensor *t)
     return t->storage->version;
 }
 
-/* ---- hooks ---- */
+/* ---- hooks: they stand in a list on the leaf, or on the node that made the tensor ---- */
 
 static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks)
 {
@@ -7222,31 +7297,24 @@ static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks)
     }
 }
 
-static void tgi_stop_retaining(tgi_thread *S, tg_tensor *t)
-{
-    tgi_hook_entry **at = t->node ? &t->node->hooks : &t->hooks;
-    t->flags &= (uint16_t)~TGI_RETAINS_GRAD;
-    while (*at && (*at)->retain != t) at = &(*at)->next;
-    if (*at) {
-        tgi_hook_entry *e = *at;
-        *at = e->next;
-        tgi_free(S, e, sizeof *e);
-    }
-}
-
+/* Where the name of t is kept if that is not t itself: on the node, which a backward step reports, for output 0. */
 static char **tgi_history_name(tg_tensor *t) { return t->node && t->output == 0 ? &t->node->name : NULL; }
 
-/* A handle that dies lets go of what made it and of its hooks. */
+/* The last handle of t was released: t gives up its node and its hooks.  Invariant (3). */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t)
 {
-    tgi_node *n = t->node;
-    if (t->flags & TGI_RETAINS_GRAD) tgi_stop_retaining(S, t);
+    if (t->flags & TGI_RETAINS_GRAD) {
+        tgi_hook_entry *e = tgi_unlink_retain(tgi_hooks_of(t), t);
+        t->flags &= (uint16_t)~TGI_RETAINS_GRAD;
+        if (e) tgi_free(S, e, sizeof *e);
+    }
     if (t->hooks) tgi_hooks_free(S, &t->hooks);
+    tgi_node *n = t->node;
     t->node = NULL;
     if (n) tgi_node_unref(S, n);
 }
 
-/* Frees the entries that tg_unhook has emptied. */
+/* Frees the entries that tg_unhook has emptied; not while a hook is running, whose caller stands in the list. */
 static void tgi_sweep_hooks(tgi_thread *S, tgi_hook_entry **at)
 {
     while (*at) {
@@ -7260,11 +7328,10 @@ static void tgi_sweep_hooks(tgi_thread *S, tgi_hook_entry **at)
     }
 }
 
-/* Appends an entry to the hooks of t: on its node if something made it, else on t itself. */
+/* Appends an empty entry to the hooks of t; NULL after recording an error. */
 static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_hook_entry *e, **at;
     if (!tgi_check_refreshed(t, op)) return NULL;
     if (!(t->flags & TGI_REQUIRES_GRAD)) {
         tgi_fail(S, TG_ERR_GRAPH, op,
@@ -7272,10 +7339,11 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
                                            : "can't retain_grad on Tensor that has requires_grad=False");
         return NULL;
     }
-    e = (tgi_hook_entry *)tgi_alloc(S, sizeof *e);
+    tgi_hook_entry *e = (tgi_hook_entry *)tgi_alloc(S, sizeof *e);
     if (!e) return tgi_no_memory(S, op, sizeof *e), e;
     memset(e, 0, sizeof *e);
-    for (at = t->node ? &t->node->hooks : &t->hooks; *at; at = &(*at)->next) {}
+    tgi_hook_entry **at = tgi_hooks_of(t);
+    while (*at) at = &(*at)->next;
     *at = e;
     e->id = ++S->hooks_ever;
     e->output = t->output;
@@ -7284,9 +7352,8 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
 
 int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user)
 {
-    tgi_hook_entry *e;
     if (!hook && t) return tgi_null_argument(tgi_self(), "hook", "hook"), 0;
-    e = tgi_add_hook("hook", t);
+    tgi_hook_entry *e = tgi_add_hook("hook", t);
     if (!e) return 0;
     e->hook = hook;
     e->user = user;
@@ -7296,7 +7363,6 @@ int tg_hook(tg_tensor *t, tg_hook_fn hook, void *user)
 int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 {
     tgi_thread *S = tgi_self();
-    tgi_hook_entry *e;
     if (!tgi_check_refreshed(t, "hook_post_accumulate")) return 0;
     if (!hook) return tgi_null_argument(S, "hook_post_accumulate", "hook"), 0;
     if (t->node) {
@@ -7304,7 +7370,7 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
                  "post accumulate grad hooks cannot be registered on non-leaf tensors");
         return 0;
     }
-    e = tgi_add_hook("hook_post_accumulate", t);
+    tgi_hook_entry *e = tgi_add_hook("hook_post_accumulate", t);
     if (!e) return 0;
     e->post = hook;
     e->user = user;
@@ -7313,17 +7379,16 @@ int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *user)
 
 tg_tensor *tg_retain_grad(tg_tensor *t)
 {
-    tgi_hook_entry *e;
     if (!tgi_check_refreshed(t, "retain_grad")) return NULL;
     if ((t->flags & TGI_RETAINS_GRAD) || (!t->node && (t->flags & TGI_REQUIRES_GRAD))) return t;
-    e = tgi_add_hook("retain_grad", t);
+    tgi_hook_entry *e = tgi_add_hook("retain_grad", t);
     if (!e) return NULL;
     e->retain = t;
     t->flags |= TGI_RETAINS_GRAD;
     return t;
 }
 
-/* Empties the entry of this number, if it is in the list; a running hook may stand in it. */
+/* Removes the hook of this number if the list has it.  The entry is only emptied while hooks are running. */
 static bool tgi_remove_hook(tgi_thread *S, tgi_hook_entry **hooks, int hook)
 {
     tgi_hook_entry *e = *hooks;
@@ -7338,34 +7403,62 @@ static bool tgi_remove_hook(tgi_thread *S, tgi_hook_entry **hooks, int hook)
 tg_status tg_unhook(tg_tensor *t, int hook)
 {
     tgi_thread *S = tgi_self();
-    tgi_link *at;
     if (!tgi_argument(S, "unhook", "t", t)) return tgi_failed(S);
-    if (tgi_remove_hook(S, t->node ? &t->node->hooks : &t->hooks, hook)) return TG_OK;
-    for (at = S->nodes.next; at != &S->nodes; at = at->next) { /* a write in place has given t another node */
+    if (tgi_remove_hook(S, tgi_hooks_of(t), hook)) return TG_OK;
+    for (tgi_link *at = S->nodes.next; at != &S->nodes; at = at->next) { /* t may have another node since: (6) */
         if (tgi_remove_hook(S, &((tgi_node *)(void *)at)->hooks, hook)) return TG_OK;
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "unhook", "this tensor has no hook %d", hook);
     return TG_ERR_ARGUMENT;
 }
 
-/* ---- the run: nodes that have a gradient wait in a queue by number; the newest goes first ---- */
+/* ---- a backward run ----
+
+   The loop that it implements (micrograd: for v in reversed(topo): v._backward()):
+
+       for each root: add its gradient to the slot of the node that made it           tgi_begin_run
+       while a node has a gradient: take n, the newest of them                        tg_backward_step
+           for each gradient that the rule of n computes, one per input of n:
+               add it to the slot of the node or leaf to which n's edge points        tgi_send_grad
+       for each leaf that has a slot: .grad += its gradient                           tgi_end_run
+
+   A run is in one of these states:
+       STEPPING   nodes are queued
+       DONE       no node is queued; the leaves' gradients are in run->leaves
+       COMMITTED  every .grad has its gradient (tg_gradients: the results are filled in, and no .grad changes)
+       FAILED     run->failed: no further node runs
+   tgi_begin_run makes a run that is STEPPING (or DONE, if all roots are leaves).  tg_backward_step runs one node, the
+   last one makes the run DONE.  tgi_end_run makes a DONE run COMMITTED (tgi_commit) and frees the run in any state; one
+   that is STEPPING is thus abandoned.  Each of them makes it FAILED after an error (tgi_run_fail).
+
+   (9)  Once the roots have their gradients, a node is queued exactly if its slot has a gradient and it has not run.
+   (10) A node that is taken from the queue has received all its gradients, for they come from newer nodes only, and
+        none of these is left.  The rule of a checkpoint is the one that sends to a newer node: it records its function
+        again, and the new nodes, being newer than all that are queued, run next.
+   (11) No .grad changes before everything that can fail has been done (tgi_commit), so that a run that fails leaves
+        every .grad as it was.  But nodes that have run may have dropped their saved tensors (8): the message says so.
+   (12) A gradient in a slot is a handle of that slot.  Everything else that a step makes ends with the step. */
 
 struct tg_backward_run {
     tgi_thread *S;
-    uint64_t id;
+    uint64_t id; /* tells this run's slots from those of others */
     int flags;
-    const char *op;  /* the function that was called */
-    uint64_t raised; /* errors ever raised when it began */
-    bool failed, partial;
-    tgi_grad_slot *head, *tail, *heap; /* a FIFO whose numbers fall, and a pairing heap for the rest */
-    tgi_grad_slot *leaves;             /* leaves and retained tensors with their gradients, committed at the end */
-    tgi_grad_slot *discovered;         /* tg_gradients: every node that the outputs reach, oldest first */
-    tg_tensor *const *wanted;       /* tg_gradients: inputs and results */
-    tg_tensor **results;
-    int wants;
-    tg_tensor *shown; /* the gradient that the last tg_step_info has */
+    const char *op;                    /* the public function that was called, for messages */
+    uint64_t raised;                   /* S->raised when the run began */
+    bool failed;                       /* the state is FAILED */
+    bool partial;                      /* some nodes have dropped their saved tensors */
+    tgi_grad_slot *head, *tail, *heap; /* the queue: see tgi_enqueue */
+    tgi_grad_slot *leaves;             /* of leaves and of tensors with tg_retain_grad */
+    tgi_grad_slot *discovered;         /* tg_gradients: of every node that the outputs depend on, oldest first */
+    tg_tensor *const *inputs;          /* tg_gradients: [n_inputs], what the results are the gradients of */
+    tg_tensor **results;               /* [n_inputs] */
+    int n_inputs;                      /* 0 in other runs */
+    tg_tensor *shown;                  /* the gradient in the last tg_step_info, which is valid until the next step */
 };
 
+/* The queue gives the slot with the largest number.  A chain or a tree of ops sends gradients in the order of falling
+   numbers, for which a list (head, tail) does; only what arrives out of this order goes into a pairing heap (Fredman,
+   Sedgewick, Sleator and Tarjan, 1986).  tgi_meld joins two heaps, either of which may be empty. */
 static tgi_grad_slot *tgi_meld(tgi_grad_slot *a, tgi_grad_slot *b)
 {
     if (!a) return b;
@@ -7380,7 +7473,7 @@ static tgi_grad_slot *tgi_meld(tgi_grad_slot *a, tgi_grad_slot *b)
     return a;
 }
 
-/* The heap without its first record: children are melded in pairs, then the pairs from last to first. */
+/* The heap without its first slot: its children are melded in pairs, then the pairs from last to first. */
 static tgi_grad_slot *tgi_heap_rest(tgi_grad_slot *top)
 {
     tgi_grad_slot *list = top->child, *pairs = NULL, *heap = NULL;
@@ -7402,162 +7495,161 @@ static tgi_grad_slot *tgi_heap_rest(tgi_grad_slot *top)
     return heap;
 }
 
-static void tgi_enqueue(tg_backward_run *run, tgi_grad_slot *r)
+static void tgi_enqueue(tg_backward_run *run, tgi_grad_slot *slot)
 {
-    r->queued = true;
-    r->child = r->sibling = NULL;
+    slot->queued = true;
+    slot->child = slot->sibling = NULL;
     if (!run->tail) {
-        run->head = run->tail = r;
-    } else if (r->number < run->tail->number) {
-        run->tail->sibling = r;
-        run->tail = r;
+        run->head = run->tail = slot;
+    } else if (slot->number < run->tail->number) {
+        run->tail->sibling = slot;
+        run->tail = slot;
     } else {
-        run->heap = tgi_meld(run->heap, r);
+        run->heap = tgi_meld(run->heap, slot);
     }
 }
 
+/* Takes the newest node's slot from the queue; NULL if the queue is empty. */
 static tgi_grad_slot *tgi_dequeue(tg_backward_run *run)
 {
-    tgi_grad_slot *r = run->head;
-    if (run->heap && (!r || run->heap->number > r->number)) {
-        r = run->heap;
-        run->heap = tgi_heap_rest(r);
-    } else if (r) {
-        run->head = r->sibling;
+    tgi_grad_slot *slot = run->head;
+    if (run->heap && (!slot || run->heap->number > slot->number)) {
+        slot = run->heap;
+        run->heap = tgi_heap_rest(slot);
+    } else if (slot) {
+        run->head = slot->sibling;
         if (!run->head) run->tail = NULL;
     }
-    if (r) r->queued = false;
-    return r;
+    if (slot) slot->queued = false;
+    return slot;
 }
+
+/* ---- slots ---- */
+
+/* Bytes behind a slot for the gradients of more than one output. */
+static size_t tgi_grad_slot_extra(int outputs) { return outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0; }
 
 static tgi_grad_slot *tgi_grad_slot_new(tg_backward_run *run, const char *op, int outputs)
 {
     tgi_thread *S = run->S;
-    size_t more = outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0;
-    tgi_grad_slot *r = (tgi_grad_slot *)tgi_alloc(S, sizeof *r + more);
-    if (!r) return tgi_no_memory(S, op, sizeof *r + more), r;
-    memset(r, 0, sizeof *r + more);
-    r->grad = more ? (tg_tensor **)(void *)(r + 1) : &r->first;
-    r->run = run->id;
-    r->needed = true;
-    return r;
+    const size_t extra = tgi_grad_slot_extra(outputs);
+    tgi_grad_slot *slot = (tgi_grad_slot *)tgi_alloc(S, sizeof *slot + extra);
+    if (!slot) return tgi_no_memory(S, op, sizeof *slot + extra), slot;
+    memset(slot, 0, sizeof *slot + extra);
+    slot->grad = extra ? (tg_tensor **)(void *)(slot + 1) : &slot->first;
+    slot->run = run->id;
+    slot->needed = true;
+    return slot;
 }
 
-static tgi_grad_slot *tgi_find_grad_slot(tgi_grad_slot *r, uint64_t run)
+/* The slot of this run in the list node->slot or leaf->slot, or NULL. */
+static tgi_grad_slot *tgi_find_grad_slot(tgi_grad_slot *slot, uint64_t run)
 {
-    while (r && r->run != run) r = r->outer;
-    return r;
+    while (slot && slot->run != run) slot = slot->outer;
+    return slot;
 }
 
-static void tgi_remove_grad_slot(tgi_grad_slot **chain, tgi_grad_slot *r)
+static void tgi_unlink_grad_slot(tgi_grad_slot **at, const tgi_grad_slot *slot)
 {
-    while (*chain != r) chain = &(*chain)->outer;
-    *chain = r->outer;
+    while (*at != slot) at = &(*at)->outer;
+    *at = slot->outer;
 }
 
-/* The run's record of a node, made if there is none. */
+/* The run's slot of a node, made if there is none; NULL after recording an error. */
 static tgi_grad_slot *tgi_node_grad_slot(tg_backward_run *run, tgi_node *n)
 {
-    tgi_grad_slot *r = tgi_find_grad_slot(n->slot, run->id);
-    if (r) return r;
-    r = tgi_grad_slot_new(run, n->op->name, n->outputs);
-    if (!r) return NULL;
-    r->node = n;
-    r->number = n->number;
-    r->outer = n->slot;
-    n->slot = r;
+    tgi_grad_slot *slot = tgi_find_grad_slot(n->slot, run->id);
+    if (slot) return slot;
+    slot = tgi_grad_slot_new(run, n->op->name, n->outputs);
+    if (!slot) return NULL;
+    slot->node = n;
+    slot->number = n->number;
+    slot->outer = n->slot;
+    n->slot = slot;
     n->refs++;
-    return r;
+    return slot;
 }
 
-/* The run's record of a leaf (or a tensor that retains its gradient), or NULL.  One that other threads can reach is
-   found by search, because a run writes nothing into it. */
+/* The run's slot of a leaf (or of a tensor with tg_retain_grad), or NULL.  A run writes nothing into a leaf that other
+   threads can reach, not even where its slot is: that slot is found by a search. */
 static tgi_grad_slot *tgi_find_leaf(const tg_backward_run *run, const tg_tensor *t)
 {
-    bool shared = (t->flags & TGI_SHARED) != 0;
-    tgi_grad_slot *r = shared ? run->leaves : tgi_find_grad_slot(t->slot, run->id);
-    while (shared && r && r->leaf != t) r = r->all;
-    return r;
+    if (!(t->flags & TGI_SHARED)) return tgi_find_grad_slot(t->slot, run->id);
+    tgi_grad_slot *slot = run->leaves;
+    while (slot && slot->leaf != t) slot = slot->all;
+    return slot;
 }
 
-/* The same, made if there is none. */
+/* The same, made if there is none; NULL after recording an error. */
 static tgi_grad_slot *tgi_leaf_grad_slot(tg_backward_run *run, tg_tensor *t, bool retained)
 {
-    bool shared = (t->flags & TGI_SHARED) != 0;
-    tgi_grad_slot *r = tgi_find_leaf(run, t);
-    if (r) return r;
-    r = tgi_grad_slot_new(run, "backward", 1);
-    if (!r) return NULL;
-    r->leaf = t;
-    r->retained = retained;
+    tgi_grad_slot *slot = tgi_find_leaf(run, t);
+    if (slot) return slot;
+    slot = tgi_grad_slot_new(run, "backward", 1);
+    if (!slot) return NULL;
+    slot->leaf = t;
+    slot->retained = retained;
     tgi_saved_ref(t);
-    if (!shared) {
-        r->outer = t->slot;
-        t->slot = r;
+    if (!(t->flags & TGI_SHARED)) {
+        slot->outer = t->slot;
+        t->slot = slot;
     }
-    r->all = run->leaves;
-    run->leaves = r;
-    return r;
+    slot->all = run->leaves;
+    run->leaves = slot;
+    return slot;
 }
 
-static void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *r)
+static void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *slot)
 {
-    tgi_node *n = r->node;
-    int i, outputs = n ? n->outputs : 1;
-    size_t bytes = sizeof *r + (outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0);
-    for (i = 0; i < outputs; ++i) tgi_unref(S, r->grad[i]);
-    if (n)
-        tgi_remove_grad_slot(&n->slot, r);
-    else if (!(r->leaf->flags & TGI_SHARED))
-        tgi_remove_grad_slot(&r->leaf->slot, r);
-    if (r->leaf) tgi_saved_unref(S, r->leaf);
-    tgi_free(S, r, bytes);
+    tgi_node *n = slot->node;
+    const int outputs = n ? n->outputs : 1;
+    for (int i = 0; i < outputs; ++i) tgi_unref(S, slot->grad[i]);
+    if (n) tgi_unlink_grad_slot(&n->slot, slot);
+    else if (!(slot->leaf->flags & TGI_SHARED)) tgi_unlink_grad_slot(&slot->leaf->slot, slot);
+    if (slot->leaf) tgi_saved_unref(S, slot->leaf);
+    tgi_free(S, slot, sizeof *slot + tgi_grad_slot_extra(outputs));
     if (n) tgi_node_unref(S, n);
 }
 
-/* Whether nobody but the run can see this gradient, so that it may be written or become a .grad as it is. */
-static bool tgi_only_ours(const tg_tensor *g)
+/* Whether g belongs to the run alone, so that the run may write it or make it a .grad as it is. */
+static bool tgi_is_exclusive(const tg_tensor *g)
 {
     return !(g->flags & TGI_SHARED) && !g->storage->shared && g->refs == 1 && g->saved_refs == 1 && !g->base &&
            g->storage->refs == 1;
 }
 
-/* *slot += g.  The slot holds a reference of its own. */
-static bool tgi_accumulate(tg_backward_run *run, tg_tensor **slot, tg_tensor *g)
+/* *grad, the gradient of a slot or NULL, becomes a handle of t in place of the tensor before. */
+static void tgi_replace(tgi_thread *S, tg_tensor **grad, tg_tensor *t)
 {
-    tgi_thread *S = run->S;
-    tg_tensor *sum;
-    if (!*slot) {
-        tgi_ref(g);
-        *slot = g;
-        return true;
-    }
-    if (!(run->flags & TG_CREATE_GRAPH) && tgi_only_ours(*slot) && tgi_is_contiguous(*slot)) {
-        return tgi_reach.add_(*slot, g) != NULL;
-    }
-    sum = tgi_reach.add(*slot, g);
-    if (!sum) return false;
-    tgi_ref(sum);
-    tgi_unref(S, *slot);
-    *slot = sum;
-    return true;
+    tgi_ref(t);
+    tgi_unref(S, *grad);
+    *grad = t;
 }
 
-/* Hands g to where an edge points. */
+/* *grad += g, where *grad is the gradient of a slot, or NULL for none yet.  False after recording an error. */
+static bool tgi_accumulate(tg_backward_run *run, tg_tensor **grad, tg_tensor *g)
+{
+    if (*grad && !(run->flags & TG_CREATE_GRAPH) && tgi_is_exclusive(*grad) && tgi_is_contiguous(*grad))
+        return tgi_later_add_(*grad, g) != NULL;
+    tg_tensor *sum = *grad ? tgi_later_add(*grad, g) : g;
+    if (sum) tgi_replace(run->S, grad, sum);
+    return sum != NULL;
+}
+
+/* Adds g to the slot to which e points, and queues its node: invariant (9).  False after recording an error. */
 static bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
-    tgi_grad_slot *r;
     if (e->leaf) {
-        if (tgi_refs(e->leaf) == 0) return true; /* nobody can see it */
-        if (run->wants && !tgi_find_leaf(run, e->leaf)) return true; /* its hooks must not run either */
-        r = tgi_leaf_grad_slot(run, e->leaf, false);
-        return r && tgi_accumulate(run, &r->grad[0], g);
+        if (tgi_refs(e->leaf) == 0) return true; /* its handles are gone: nobody can read its .grad */
+        if (run->n_inputs && !tgi_find_leaf(run, e->leaf)) return true; /* not an input: its hooks must not run */
+        tgi_grad_slot *slot = tgi_leaf_grad_slot(run, e->leaf, false);
+        return slot && tgi_accumulate(run, &slot->grad[0], g);
     }
-    r = tgi_node_grad_slot(run, e->node);
-    if (!r) return false;
-    if (!r->needed && !r->captured) return true;
-    if (!tgi_accumulate(run, &r->grad[e->output], g)) return false;
-    if (!r->queued) tgi_enqueue(run, r);
+    tgi_grad_slot *slot = tgi_node_grad_slot(run, e->node);
+    if (!slot) return false;
+    if (!slot->needed && !slot->returned) return true;
+    if (!tgi_accumulate(run, &slot->grad[e->output], g)) return false;
+    if (!slot->queued) tgi_enqueue(run, slot);
     return true;
 }
 
@@ -7569,14 +7661,13 @@ static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->n
 static tgi_text tgi_backward_name(const tgi_node *node)
 {
     tgi_text s;
-    const char *p;
     size_t n = 0;
     bool upper = true;
     if (node->op == tgi_op_row(TGI_OP_custom)) {
         snprintf(s.text, sizeof s.text, "%.100sBackward", tgi_node_name(node));
         return s;
     }
-    for (p = node->op->name; *p && n < 100; ++p) {
+    for (const char *p = node->op->name; *p && n < 100; ++p) {
         if (*p == '_') {
             upper = true;
             continue;
@@ -7588,10 +7679,9 @@ static tgi_text tgi_backward_name(const tgi_node *node)
     return s;
 }
 
-/* What was saved must be what it was then. */
+/* Whether the saved tensors of n are still there (8) and have not been written since (5). */
 static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
 {
-    int i;
     if (n->flags & TGI_FREED) {
         return tgi_fail(
             S, TG_ERR_GRAPH, "backward",
@@ -7601,11 +7691,11 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
             "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
             (long long)n->number, tgi_node_name(n));
     }
-    for (i = 0; i < n->saves; ++i) {
+    for (int i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         const tg_tensor *t = s->t;
-        const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
         if (t->storage->version == s->version) continue;
+        const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
         return tgi_fail(
             S, TG_ERR_GRAPH, "backward",
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
@@ -7619,121 +7709,114 @@ static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
     return true;
 }
 
-/* A tensor like output 0 of a SLICES node (or what it was before), as a view of node `base`'s output. */
+/* A node on the tape that takes t from what `base` points to, as the view says.  NULL after recording an error. */
 static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base, const tgi_view_info *view)
 {
-    tgi_node *n = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, view);
+    tgi_node *n = tgi_view_node_new(S, t, view);
     if (!n) return NULL;
-    n->edge[0] = *base;
-    if (base->node) base->node->refs++;
-    if (base->leaf) tgi_saved_ref(base->leaf);
+    tgi_set_edge(&n->edge[0], *base);
     tgi_node_link(S, n);
     return n;
 }
 
-/* Saved tensors that have ended come back to life as temporaries of the step; with their history, if its own graph is
-   wanted. */
+/* Gives a saved tensor of n whose last handle was released, and with it its node (3), that node again.  If n wrote
+   through a view, what it saved of input 0 and of its output is the view, while its edges and outputs are the base's:
+   such a tensor gets a node that takes the view from the base. */
+static bool tgi_restore_node(tgi_thread *S, tgi_node *n, const tgi_saved *s)
+{
+    tg_tensor *t = s->t;
+    if (t->node || s->which == TGI_SAVED_OTHER) return true; /* one that waits to be freed still has its node */
+    tgi_edge maker;
+    if (s->which >= 0) {
+        maker = n->edge[s->which];
+    } else {
+        maker.node = n;
+        maker.leaf = NULL;
+        maker.output = -1 - s->which;
+    }
+    if (!maker.node) return true;
+    if ((n->flags & TGI_WROTE_VIEW) && s->which <= 0) {
+        t->node = tgi_view_node(S, t, &maker, n->view);
+        if (!t->node) return false;
+        t->output = 0;
+    } else {
+        t->node = maker.node;
+        t->output = maker.output;
+        maker.node->refs++;
+    }
+    t->flags |= TGI_REQUIRES_GRAD;
+    return true;
+}
+
+/* Makes the saved tensors of n whose last handle was released temporaries of the step, so that the rule can use them
+   like any other; with_history: with their nodes, too, for a rule whose ops are recorded. */
 static bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
 {
-    int i;
-    for (i = 0; i < n->saves; ++i) {
-        tgi_saved *s = &n->saved[i];
-        tg_tensor *t = s->t;
-        tgi_edge maker;
-        if (tgi_refs(t) != 0) continue;
-        memset(&maker, 0, sizeof maker);
-        if (s->which >= 0) {
-            maker = n->edge[s->which];
-        } else if (s->which != TGI_SAVED_OTHER) {
-            maker.node = n;
-            maker.output = -1 - s->which;
-        }
-        tgi_ref(t);
-        tgi_join_list(S, t, S->scope, S->scope_serial);
-        if (!maker.node || !with_history || t->node) continue; /* one that waits to be freed still has its history */
-        if ((n->flags & TGI_WROTE_VIEW) && s->which <= 0 && s->which != TGI_SAVED_OTHER) {
-            tgi_node *view = tgi_view_node(S, t, &maker, n->view);
-            if (!view) return false;
-            t->node = view;
-            t->output = 0;
-        } else {
-            t->node = maker.node;
-            t->output = maker.output;
-            maker.node->refs++;
-        }
-        t->flags |= TGI_REQUIRES_GRAD;
+    for (int i = 0; i < n->saves; ++i) {
+        const tgi_saved *s = &n->saved[i];
+        if (tgi_refs(s->t) != 0) continue;
+        tgi_ref(s->t);
+        tgi_join_list(S, s->t, S->scope, S->scope_serial);
+        if (with_history && !tgi_restore_node(S, n, s)) return false;
     }
     return true;
 }
 
-static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
-{
-    return t->ndim == ndim && memcmp(t->dim, dim, sizeof(int64_t) * (size_t)ndim) == 0;
-}
-
-/* Whether shape b could be expanded to that of t: then t can be summed to b. */
+/* Whether the shape dim [ndim] could be expanded to that of t: then t can be summed to it. */
 static bool tgi_expandable_to(const tg_tensor *t, int ndim, const int64_t *dim)
 {
-    int i;
     if (ndim > t->ndim) return false;
-    for (i = 1; i <= ndim; ++i) {
+    for (int i = 1; i <= ndim; ++i) {
         if (dim[ndim - i] != 1 && dim[ndim - i] != t->dim[t->ndim - i]) return false;
     }
     return true;
 }
 
-/* A gradient made fit for what it is the gradient of: summed over broadcast dims, in its dtype, on its device (0-dim
-   only).  It is number i of what the node gave, or of the roots' if that is NULL. */
-static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g, const tgi_output_info *m)
+/* g in the dtype and on the device of what it is the gradient of; only a 0-dim g may be elsewhere.  It is gradient
+   number i that node's rule returned, or of root i if node is NULL. */
+static tg_tensor *tgi_convert_grad(tgi_thread *S, const char *op, const tgi_node *node, int i, tg_tensor *g,
+                                   const tgi_output_info *info)
 {
-    const bool moves = g->storage->backend != m->backend || g->storage->index != m->index;
-    tg_device device;
-    if (!tgi_same_shape(g, m->ndim, m->dim)) {
-        if (!tgi_expandable_to(g, m->ndim, m->dim)) {
-            tgi_fail(S, TG_ERR_SHAPE, "backward",
-                     "Function %s returned an invalid gradient at index %d - got %s but expected "
-                     "shape compatible with %s",
-                     node ? tgi_backward_name(node).text : "root", i, tgi_shape_text(g).text,
-                     tgi_dims_text(m->ndim, m->dim).text);
-            return NULL;
+    const bool elsewhere = g->storage->backend != info->backend || g->storage->index != info->index;
+    if (!elsewhere && g->dtype == info->dtype) return g;
+    const tg_device device = tgi_output_device(info);
+    if (elsewhere && g->ndim > 0) {
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_DEVICE, op, "%s%s%sinvalid gradient at index %d - expected device %s but got %s",
+                     node ? "Function " : "", node ? tgi_backward_name(node).text : "", node ? " returned an " : "", i,
+                     tg_device_str(device), tg_device_str(tgi_device_of(g))));
+    }
+    return tgi_later_to(g, device, (tg_dtype)info->dtype, 0);
+}
+
+/* Gradient i that a rule returned, made like the input that it is the gradient of: summed over the dims that the op
+   broadcast, and converted.  NULL after recording an error. */
+static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g,
+                                    const tgi_output_info *info)
+{
+    if (!tgi_same_shape(g, info->ndim, info->dim)) {
+        if (!tgi_expandable_to(g, info->ndim, info->dim)) {
+            return tgi_no_tensor(tgi_fail(
+                S, TG_ERR_SHAPE, "backward",
+                "Function %s returned an invalid gradient at index %d - got %s but expected shape compatible with %s",
+                tgi_backward_name(node).text, i, tgi_shape_text(g).text, tgi_dims_text(info->ndim, info->dim).text));
         }
-        g = tgi_reach.sum_to(g, m->ndim, m->dim);
+        g = tgi_later_sum_to(g, info->ndim, info->dim);
         if (!g) return NULL;
     }
-    if (!moves && g->dtype == m->dtype) return g;
-    device.type = m->backend->type;
-    device.index = m->index;
-    if (moves && g->ndim > 0) {
-        tgi_fail(S, TG_ERR_DEVICE, "backward",
-                 "Function %s returned an invalid gradient at index %d - expected device %s but got %s",
-                 node ? tgi_backward_name(node).text : "root", i, tg_device_str(device),
-                 tg_device_str(tgi_device_of(g)));
-        return NULL;
-    }
-    return tgi_reach.to(g, device, (tg_dtype)m->dtype, 0);
+    return tgi_convert_grad(S, "backward", node, i, g, info);
 }
 
-static tgi_output_info tgi_output_info_of(const tg_tensor *t)
-{
-    tgi_output_info m;
-    m.backend = t->storage->backend;
-    m.index = t->storage->index;
-    m.dtype = t->dtype;
-    m.ndim = t->ndim;
-    m.dim = t->dim;
-    return m;
-}
-
-/* What input i of a node was like. */
+/* Place, dtype and shape of input i of a node, which needs a gradient. */
 static tgi_output_info tgi_input_info(const tgi_node *n, int i)
 {
     const tgi_edge *e = &n->edge[i];
-    return e->node ? e->node->meta[e->output] : tgi_output_info_of(e->leaf);
+    return e->node ? e->node->output_info[e->output] : tgi_output_info_of(e->leaf);
 }
 
-static bool tgi_wanted(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
+static bool tgi_has_edge(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
 
-/* What a hook returned in place of g must be like it. */
+/* Whether what a hook returned in place of g is like g. */
 static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const tg_tensor *g, const tg_tensor *result)
 {
     const bool size = !tgi_same_shape(result, g->ndim, g->dim), type = result->dtype != g->dtype;
@@ -7745,50 +7828,41 @@ static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const 
                     tgi_shape_text(result).text, tg_device_str(tgi_device_of(result)));
 }
 
-/* Calls one hook with the gradient in *slot, in a scope that only its result leaves. */
-static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **slot)
+/* Calls a hook with *grad, the gradient of a slot, in a scope of its own; what it returns replaces *grad. */
+static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **grad)
 {
-    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    tgi_guard guard;
-    tg_tensor *g;
-    bool ok;
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return false;
+    tgi_guard guard;
     tgi_guard_open(&guard, S, "the hook");
-    g = e->hook(*slot, e->user);
-    ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
-    if (ok && g)
-        ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *slot, g);
-    if (ok && g && g != *slot) {
-        tgi_ref(g);
-        tgi_unref(S, *slot);
-        *slot = g;
-    }
+    tg_tensor *g = e->hook(*grad, e->user);
+    bool ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
+    if (ok && g) ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *grad, g);
+    if (ok && g && g != *grad) tgi_replace(S, grad, g);
     tgi_frame_close(S, scope);
     return ok;
 }
 
-/* Calls the hooks of an output with the gradient in *slot.  Entries that hooks have removed meanwhile go when no hook
+/* Calls the hooks of an output with *grad, its gradient.  Entries that a hook removes meanwhile are freed when no hook
    is running any more. */
-static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_tensor **slot)
+static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_tensor **grad)
 {
-    const tgi_hook_entry *e;
     bool ok = true;
     S->hooking++;
-    for (e = *hooks; ok && e; e = e->next) {
-        if (e->hook && e->output == output) ok = tgi_call_hook(S, e, slot);
+    for (const tgi_hook_entry *e = *hooks; ok && e; e = e->next) {
+        if (e->hook && e->output == output) ok = tgi_call_hook(S, e, grad);
     }
     if (--S->hooking == 0) tgi_sweep_hooks(S, hooks);
     return ok;
 }
 
-/* Calls the hooks that see a leaf after its .grad was updated: all of them, in the scope that ends with the run.  False
-   if one raised an error. */
+/* Calls all post-accumulate hooks of a leaf, in the scope of tgi_end_run, which is emptied after each.  False if one
+   raised an error. */
 static bool tgi_run_post_hooks(tgi_thread *S, tg_tensor *leaf)
 {
-    const tgi_hook_entry *e;
     bool ok = true;
     S->hooking++;
-    for (e = leaf->hooks; e; e = e->next) {
+    for (const tgi_hook_entry *e = leaf->hooks; e; e = e->next) {
         tgi_guard guard;
         if (!e->post) continue;
         tgi_guard_open(&guard, S, "the hook");
@@ -7804,118 +7878,117 @@ static bool tgi_run_post_hooks(tgi_thread *S, tg_tensor *leaf)
 static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
 {
     const tgi_node *n = step->node;
-    int i;
-    for (i = 0; i < n->inputs; ++i) {
-        tg_tensor *bad = step->result[i] ? tgi_reach.any(tgi_reach.is_nan(step->result[i])) : NULL;
-        if (step->result[i] && !bad) return false;
-        if (bad && tg_item(bad) != 0) {
-            return tgi_fail(S, TG_ERR_GRAPH, "backward",
-                            "Function '%s' returned nan values in its %dth output.\n"
-                            "the op was %s%s%s (node %lld): look at its inputs",
-                            tgi_backward_name(n).text, i, tgi_node_name(n), n->name ? ", which made " : "",
-                            n->name ? n->name : "", (long long)n->number);
-        }
+    for (int i = 0; i < n->inputs; ++i) {
+        if (!step->result[i]) continue;
+        tg_tensor *any = tgi_later_any(tgi_later_isnan(step->result[i]));
+        if (!any) return false;
+        if (tg_item(any) == 0) continue;
+        return tgi_fail(S, TG_ERR_GRAPH, "backward",
+                        "Function '%s' returned nan values in its %dth output.\n"
+                        "the op was %s%s%s (node %lld): look at its inputs",
+                        tgi_backward_name(n).text, i, tgi_node_name(n), n->name ? ", which made " : "",
+                        n->name ? n->name : "", (long long)n->number);
     }
     return true;
 }
 
-/* The gradients of a record, ready for the rule: hooks have seen them, retained ones are noted, zeros stand for
-   none. */
-static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *r)
+/* Adds the gradients of n's outputs to the slots of the tensors for which tg_retain_grad was called. */
+static bool tgi_retain_grads(tg_backward_run *run, const tgi_grad_slot *slot)
+{
+    for (const tgi_hook_entry *e = slot->node->hooks; e; e = e->next) {
+        if (!e->retain || !slot->grad[e->output]) continue;
+        tgi_grad_slot *retained = tgi_leaf_grad_slot(run, e->retain, true);
+        if (!retained || !tgi_accumulate(run, &retained->grad[0], slot->grad[e->output])) return false;
+    }
+    return true;
+}
+
+/* tg_gradients: n's outputs that are inputs of the run have their final gradients, which are results. */
+static void tgi_return_grads(tg_backward_run *run, const tgi_grad_slot *slot)
+{
+    for (int i = 0; i < run->n_inputs; ++i) {
+        const tg_tensor *t = run->inputs[i];
+        if (t->node == slot->node && slot->grad[t->output] && !run->results[i])
+            tgi_replace(run->S, &run->results[i], slot->grad[t->output]);
+    }
+}
+
+/* Makes the gradients in a slot ready for the rule: calls the hooks with them, keeps those that were asked for, and
+   puts zeros where an output has none.  False after recording an error. */
+static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
-    tgi_node *n = r->node;
-    const tgi_hook_entry *e;
-    int i;
-    for (i = 0; i < n->outputs; ++i) {
-        if (r->grad[i] && i < 64) r->received |= (uint64_t)1 << i;
-        if (r->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &r->grad[i])) return false;
+    tgi_node *n = slot->node;
+    for (int i = 0; i < n->outputs; ++i) {
+        if (slot->grad[i] && i < 64) slot->received |= (uint64_t)1 << i;
+        if (slot->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &slot->grad[i])) return false;
     }
-    for (e = n->hooks; e; e = e->next) {
-        tgi_grad_slot *kept;
-        if (!e->retain || !r->grad[e->output]) continue;
-        kept = tgi_leaf_grad_slot(run, e->retain, true);
-        if (!kept || !tgi_accumulate(run, &kept->grad[0], r->grad[e->output])) return false;
-    }
-    for (i = 0; r->captured && i < run->wants; ++i) {
-        tg_tensor *t = run->wanted[i];
-        if (t->node == n && r->grad[t->output] && !run->results[i]) {
-            tgi_ref(r->grad[t->output]);
-            run->results[i] = r->grad[t->output];
-        }
-    }
-    for (i = 0; i < n->outputs && r->needed; ++i) {
-        tg_device device;
-        if (r->grad[i] || (!tgi_dtypes[n->meta[i].dtype].floating && !n->ctx)) continue;
-        device.type = n->meta[i].backend->type;
-        device.index = n->meta[i].index;
-        r->grad[i] = tg_zeros_on(tg_make_shape(n->meta[i].ndim, n->meta[i].dim), (tg_dtype)n->meta[i].dtype, device);
-        if (!r->grad[i]) return false;
-        tgi_ref(r->grad[i]);
+    if (!tgi_retain_grads(run, slot)) return false;
+    if (slot->returned) tgi_return_grads(run, slot);
+    for (int i = 0; i < n->outputs && slot->needed; ++i) {
+        const tgi_output_info *info = &n->output_info[i];
+        if (slot->grad[i] || (!tgi_dtypes[info->dtype].floating && !n->ctx)) continue;
+        tg_tensor *zeros =
+            tg_zeros_on(tg_make_shape(info->ndim, info->dim), (tg_dtype)info->dtype, tgi_output_device(info));
+        if (!zeros) return false;
+        tgi_replace(S, &slot->grad[i], zeros);
     }
     return true;
 }
 
-/* The rule of a node; of one that wrote through a view, on the view of g: the base keeps the rest of g. */
+/* Runs the rule of a node.  The output of a TGI_WROTE_VIEW node is the whole base after the op wrote the view: the rule
+   gets the view of g, and the gradient of the base before is g with the rule's result for input 0 in the view. */
 static bool tgi_run_rule(tgi_step *step)
 {
     tgi_node *n = step->node;
-    tg_tensor *g = step->grad[0], *part;
+    tg_tensor *g = step->grad[0];
     if (!(n->flags & TGI_WROTE_VIEW)) return n->op->rule(step, g);
-    part = tgi_reach.as_strided(g, n->view);
+    tg_tensor *part = tgi_later_as_strided(g, n->view);
     if (!part || !n->op->rule(step, part)) return false;
-    if (!tgi_wanted(n, 0)) return true;
+    if (!tgi_has_edge(n, 0)) return true;
     part = step->result[0];
     if (!part) part = tg_zeros_on(tg_make_shape(n->view->ndim, n->view->dim), (tg_dtype)g->dtype, tgi_device_of(g));
     if (part && !tgi_same_shape(part, n->view->ndim, n->view->dim))
-        part = tgi_reach.sum_to(part, n->view->ndim, n->view->dim);
-    step->result[0] = part ? tgi_reach.scatter_view(g, part, n->view) : NULL;
+        part = tgi_later_sum_to(part, n->view->ndim, n->view->dim);
+    step->result[0] = part ? tgi_later_scatter_view(g, part, n->view) : NULL;
     return step->result[0] != NULL;
 }
 
-enum { TGI_STEP_RESULTS = 8 };
+enum { TGI_STEP_RESULTS = 8 }; /* results of a rule that need no allocation */
 
-/* Runs the rule of r's node and hands its results on, last input first (which keeps the queue's FIFO falling). */
-static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *r)
+/* Runs the rule of the slot's node and sends its results on, last input first: later inputs are mostly newer, so the
+   numbers that arrive in the queue fall.  False after recording an error. */
+static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
-    tgi_node *n = r->node;
+    tgi_node *n = slot->node;
+    if (!tgi_check_saved(S, n)) return false;
     tg_tensor *few[TGI_STEP_RESULTS], **result = few;
-    size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
-    bool ok = tgi_check_saved(S, n);
-    tgi_step step;
-    int i;
-    if (ok && n->inputs > TGI_STEP_RESULTS) {
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
+    if (n->inputs > TGI_STEP_RESULTS) {
         result = (tg_tensor **)tgi_alloc(S, bytes);
         if (!result) return tgi_no_memory(S, n->op->name, bytes);
     }
-    for (i = 0; ok && i < n->inputs; ++i) result[i] = NULL;
-    step.S = S;
-    step.run = run;
-    step.node = n;
-    step.params = n->params;
-    step.grad = r->grad;
-    step.received = r->received;
-    step.result = result;
-    ok = ok && tgi_revive(S, n, (run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint));
-    ok = ok && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
-    for (i = n->inputs - 1; ok && i >= 0; --i) {
-        tgi_output_info m;
-        if (!result[i] || !tgi_wanted(n, i)) continue;
-        m = tgi_input_info(n, i);
-        result[i] = tgi_validate_grad(S, n, i, result[i], &m);
+    for (int i = 0; i < n->inputs; ++i) result[i] = NULL;
+    tgi_step step = {S, run, n, n->params, slot->grad, slot->received, result};
+    const bool with_history = (run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint);
+    bool ok = tgi_revive(S, n, with_history) && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
+    for (int i = n->inputs - 1; ok && i >= 0; --i) {
+        if (!result[i] || !tgi_has_edge(n, i)) continue;
+        const tgi_output_info info = tgi_input_info(n, i);
+        result[i] = tgi_validate_grad(S, n, i, result[i], &info);
         ok = result[i] && tgi_send_grad(run, &n->edge[i], result[i]);
     }
     if (result != few) tgi_free(S, result, bytes);
     return ok;
 }
 
-/* The run is over.  If it has freed part of the graph on its way, the error says so. */
+/* The run is FAILED from here on.  The message says so if saved tensors were dropped before: invariant (11). */
 static void tgi_run_fail(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
     static const char note[] = "\n  note: this backward has freed part of its graph: it cannot be repeated";
-    size_t used = strlen(S->message);
+    const size_t used = strlen(S->message);
     /* the error on record is this run's if it was the first one raised after its beginning */
     if (run->partial && !run->failed && S->errors && S->raised - (uint64_t)S->errors >= run->raised &&
         used + sizeof note <= sizeof S->message)
@@ -7923,144 +7996,163 @@ static void tgi_run_fail(tg_backward_run *run)
     run->failed = true;
 }
 
+/* A scope for one step, which needs no memory and so cannot fail to open, and the mode of its ops: invariant (12). */
+typedef struct { tgi_frame *frame; tgi_link list, *outer; uint64_t outer_serial; bool grad_off; } tgi_step_scope;
+
+static void tgi_step_scope_open(tgi_thread *S, tgi_step_scope *scope, bool grad_off)
+{
+    scope->frame = S->frame;
+    scope->outer = S->scope;
+    scope->outer_serial = S->scope_serial;
+    scope->grad_off = S->grad_off;
+    scope->list.prev = scope->list.next = &scope->list;
+    S->scope = &scope->list;
+    S->scope_serial = ++S->serials;
+    S->grad_off = grad_off;
+}
+
+static void tgi_step_scope_close(tgi_thread *S, tgi_step_scope *scope)
+{
+    tgi_frames_close(S, scope->frame);
+    tgi_end_list(S, &scope->list, TGI_BY_SCOPE);
+    S->scope = scope->outer;
+    S->scope_serial = scope->outer_serial;
+    S->grad_off = scope->grad_off;
+}
+
+/* Fills in *info for the step that runs the slot's node; the run keeps the gradient in it until the next step. */
+static void tgi_describe_step(tg_backward_run *run, const tgi_grad_slot *slot, tg_step_info *info)
+{
+    const tgi_node *n = slot->node;
+    info->node = (int64_t)n->number;
+    info->op = tgi_node_name(n);
+    info->name = n->name ? n->name : "";
+    info->formula = n->op->formula;
+    info->inputs = n->inputs;
+    info->grad = slot->grad[0];
+    tgi_unref(run->S, run->shown);
+    run->shown = slot->grad[0];
+    if (run->shown) tgi_ref(run->shown);
+}
+
+/* STEPPING to STEPPING, DONE or FAILED. */
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 {
-    tgi_thread *S;
-    tgi_grad_slot *r;
-    tgi_frame *frame;
-    tgi_link list, *scope;
-    uint64_t serial;
-    bool ok, was_off;
-    if (!run || run->failed || !(r = tgi_dequeue(run))) return false;
-    S = run->S;
-    /* everything the step makes dies with it, but what the records hold */
-    frame = S->frame, scope = S->scope, serial = S->scope_serial, was_off = S->grad_off;
-    list.prev = list.next = &list;
-    S->scope = &list;
-    S->scope_serial = ++S->serials;
-    S->grad_off = !(run->flags & TG_CREATE_GRAPH);
-    ok = tgi_prepare(run, r);
-    if (ok && info) {
-        info->node = (int64_t)r->number;
-        info->op = tgi_node_name(r->node);
-        info->name = r->node->name ? r->node->name : "";
-        info->formula = r->node->op->formula;
-        info->inputs = r->node->inputs;
-        info->grad = r->grad[0];
-        tgi_unref(S, run->shown);
-        run->shown = r->grad[0];
-        if (run->shown) tgi_ref(run->shown);
-    }
-    if (ok && r->needed) {
-        ok = tgi_run_node(run, r);
-        if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) {
-            if (r->node->saves) r->node->flags |= TGI_FREED;
-            tgi_drop_saved(S, r->node);
+    if (!run || run->failed) return false;
+    tgi_grad_slot *slot = tgi_dequeue(run);
+    if (!slot) return false;
+    tgi_thread *S = run->S;
+    tgi_step_scope scope;
+    tgi_step_scope_open(S, &scope, !(run->flags & TG_CREATE_GRAPH));
+    bool ok = tgi_prepare(run, slot);
+    if (ok && info) tgi_describe_step(run, slot, info);
+    if (ok && slot->needed) {
+        ok = tgi_run_node(run, slot);
+        if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
+            if (slot->node->saves) slot->node->flags |= TGI_FREED;
+            tgi_drop_saved(S, slot->node);
             run->partial = true;
         }
     }
-    tgi_frames_close(S, frame);
-    tgi_end_list(S, &list, TGI_BY_SCOPE);
-    S->scope = scope;
-    S->scope_serial = serial;
-    S->grad_off = was_off;
-    if (!r->listed) tgi_grad_slot_free(S, r);
+    tgi_step_scope_close(S, &scope);
+    if (!slot->listed) tgi_grad_slot_free(S, slot);
     if (!ok) tgi_run_fail(run);
     return ok;
 }
 
-/* ---- begin: the roots' gradients, and for tg_gradients which nodes lead to an input ---- */
+/* ---- begin: the roots' gradients, and for tg_gradients the nodes that lead to an input ---- */
 
-/* The gradient a root starts with, fit for it; NULL after recording an error. */
+/* The gradient that root i starts with: g, or 1 if that is NULL.  NULL after recording an error. */
 static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor *root, tg_tensor *g)
 {
-    tgi_output_info m = tgi_output_info_of(root);
     if (!(root->flags & TGI_REQUIRES_GRAD)) {
-        tgi_fail(S, TG_ERR_GRAPH, op,
-                 "element %d of tensors does not require grad and does not have a grad_fn\n"
-                 "no input of it requires grad, or it was computed under TG_NO_GRAD",
-                 i);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_GRAPH, op,
+                                      "element %d of tensors does not require grad and does not have a grad_fn\n"
+                                      "no input of it requires grad, or it was computed under TG_NO_GRAD",
+                                      i));
     }
+    if (!g && tgi_numel(root) == 1) return tg_ones_like(root);
     if (!g) {
-        if (tgi_numel(root) != 1) {
-            tgi_fail(S, TG_ERR_SHAPE, op,
-                     "grad can be implicitly created only for scalar outputs, not for shape %s\n"
-                     "reduce it (tg_sum), or pass its gradient to tg_backward_ex",
-                     tgi_shape_text(root).text);
-            return NULL;
-        }
-        return tg_ones_like(root);
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op,
+                                      "grad can be implicitly created only for scalar outputs, not for shape %s\n"
+                                      "reduce it (tg_sum), or pass its gradient to tg_backward_ex",
+                                      tgi_shape_text(root).text));
     }
     if (!tgi_argument(S, op, "grads", g)) return NULL;
     if (!tgi_same_shape(g, root->ndim, root->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of "
-                 "%s.",
-                 i, tgi_shape_text(g).text, i, tgi_shape_text(root).text);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, op,
+                     "Mismatch in shape: grad_output[%d] has a shape of %s and output[%d] has a shape of %s.", i,
+                     tgi_shape_text(g).text, i, tgi_shape_text(root).text));
     }
-    if (g->ndim > 0 && (g->storage->backend != m.backend || g->storage->index != m.index)) {
-        tgi_fail(S, TG_ERR_DEVICE, op, "invalid gradient at index %d - expected device %s but got %s", i,
-                 tg_device_str(tgi_device_of(root)), tg_device_str(tgi_device_of(g)));
-        return NULL;
-    }
-    return tgi_validate_grad(S, NULL, i, g, &m);
+    const tgi_output_info info = tgi_output_info_of(root);
+    return tgi_convert_grad(S, op, NULL, i, g, &info);
 }
 
-/* Visits what the roots reach, newest first, then decides oldest first which nodes lead to a wanted input. */
-static bool tgi_discover(tg_backward_run *run, tg_tensor *const *roots, int n)
+/* tg_gradients: which nodes must run?  First every node that the outputs depend on gets a slot, visited newest first
+   through the queue.  Then, oldest first, a node is needed if one of its edges points to an input, or to a node that is
+   needed.  (An input that is a leaf has a slot already.)  False after recording an error. */
+static bool tgi_discover(tg_backward_run *run, tg_tensor *const *outputs, int n)
 {
-    tgi_grad_slot *r;
-    int i, k;
-    for (i = 0; i < n; ++i) {
-        r = roots[i]->node ? tgi_node_grad_slot(run, roots[i]->node) : NULL;
-        if (roots[i]->node && !r) return false;
-        if (r && !r->queued) tgi_enqueue(run, r);
+    for (int i = 0; i < n; ++i) {
+        tgi_grad_slot *slot = outputs[i]->node ? tgi_node_grad_slot(run, outputs[i]->node) : NULL;
+        if (outputs[i]->node && !slot) return false;
+        if (slot && !slot->queued) tgi_enqueue(run, slot);
     }
-    while ((r = tgi_dequeue(run)) != NULL) {
-        r->all = run->discovered;
-        run->discovered = r;
-        r->queued = r->listed = true; /* visited: not to be queued again */
-        for (k = r->node->inputs - 1; k >= 0; --k) {
-            tgi_node *to = r->node->edge[k].node;
+    for (tgi_grad_slot *slot; (slot = tgi_dequeue(run)) != NULL;) {
+        slot->all = run->discovered;
+        run->discovered = slot;
+        slot->queued = slot->listed = true; /* it has been in the queue */
+        for (int k = slot->node->inputs - 1; k >= 0; --k) {
+            tgi_node *to = slot->node->edge[k].node;
             tgi_grad_slot *next = to ? tgi_node_grad_slot(run, to) : NULL;
             if (to && !next) return false;
             if (next && !next->queued) tgi_enqueue(run, next);
         }
     }
-    for (i = 0; i < run->wants; ++i) {
-        tgi_node *maker = run->wanted[i]->node;
-        r = maker ? tgi_find_grad_slot(maker->slot, run->id) : NULL;
-        if (r) r->captured = true;
+    for (int i = 0; i < run->n_inputs; ++i) {
+        tgi_node *maker = run->inputs[i]->node;
+        tgi_grad_slot *slot = maker ? tgi_find_grad_slot(maker->slot, run->id) : NULL;
+        if (slot) slot->returned = true;
     }
-    for (r = run->discovered; r; r = r->all) {
-        bool needed = false;
-        r->queued = false;
-        for (k = 0; k < r->node->inputs && !needed; ++k) {
-            const tgi_edge *e = &r->node->edge[k];
-            tgi_grad_slot *to = e->node ? tgi_find_grad_slot(e->node->slot, run->id) : NULL;
-            needed = to ? to->needed || to->captured : e->leaf && tgi_find_leaf(run, e->leaf);
+    for (tgi_grad_slot *slot = run->discovered; slot; slot = slot->all) {
+        slot->queued = slot->needed = false;
+        for (int k = 0; k < slot->node->inputs && !slot->needed; ++k) {
+            const tgi_edge *e = &slot->node->edge[k];
+            const tgi_grad_slot *to = e->node ? tgi_find_grad_slot(e->node->slot, run->id) : NULL;
+            slot->needed = to ? to->needed || to->returned : e->leaf && tgi_find_leaf(run, e->leaf);
         }
-        r->needed = needed;
     }
     return true;
 }
 
+/* Sends the roots' gradients, which makes the run STEPPING.  False after recording an error. */
+static bool tgi_send_root_grads(tg_backward_run *run, tg_tensor *const *roots, int n, tg_tensor *const *grads)
+{
+    const uint64_t scope = tgi_frame_open(run->S, TGI_GUARD_SCOPE);
+    bool ok = scope != 0;
+    for (int i = 0; ok && i < n; ++i) {
+        tg_tensor *g = tgi_root_grad(run->S, run->op, i, roots[i], grads ? grads[i] : NULL);
+        const tgi_edge e = tgi_edge_to(roots[i]);
+        ok = g && tgi_send_grad(run, &e, g);
+    }
+    if (scope) tgi_frame_close(run->S, scope);
+    return ok;
+}
+
+/* A run whose roots have their gradients.  It may be FAILED; NULL if there is not even that, after recording an error.
+   list: the name of the argument `roots`.  inputs [n_inputs] and results: those of tg_gradients, or NULL, 0, NULL. */
 static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tensor *const *roots, int n,
-                                      tg_tensor *const *grads, int flags, tg_tensor *const *wanted, int wants,
+                                      tg_tensor *const *grads, int flags, tg_tensor *const *inputs, int n_inputs,
                                       tg_tensor **results)
 {
     tgi_thread *S = tgi_self();
-    tg_backward_run *run;
-    uint64_t scope;
-    int i;
     if (!roots && n > 0) return tgi_null_argument(S, op, list), (tg_backward_run *)NULL;
     if (!tgi_argument_list(S, op, list, roots, n, n)) return NULL;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, roots[i])) return NULL;
     }
-    run = (tg_backward_run *)tgi_alloc(S, sizeof *run);
+    tg_backward_run *run = (tg_backward_run *)tgi_alloc(S, sizeof *run);
     if (!run) return tgi_no_memory(S, op, sizeof *run), run;
     memset(run, 0, sizeof *run);
     run->S = S;
@@ -8068,24 +8160,13 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     run->op = op;
     run->raised = S->raised;
     run->flags = flags;
-    run->wanted = wanted;
-    run->wants = wants;
+    run->inputs = inputs;
+    run->n_inputs = n_inputs;
     run->results = results;
-    for (i = 0; i < wants && !run->failed; ++i) { /* a record tells a leaf that is wanted */
-        if (!wanted[i]->node && !tgi_leaf_grad_slot(run, wanted[i], false)) tgi_run_fail(run);
-    }
-    if (wants && !run->failed && !tgi_discover(run, roots, n)) tgi_run_fail(run);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    if (!scope) tgi_run_fail(run);
-    for (i = 0; i < n && !run->failed; ++i) {
-        tg_tensor *g = tgi_root_grad(S, op, i, roots[i], grads ? grads[i] : NULL);
-        tgi_edge e;
-        e.node = roots[i]->node;
-        e.leaf = e.node ? NULL : roots[i];
-        e.output = roots[i]->output;
-        if (!g || !tgi_send_grad(run, &e, g)) tgi_run_fail(run);
-    }
-    if (scope) tgi_frame_close(S, scope);
+    bool ok = true;
+    for (int i = 0; ok && i < n_inputs; ++i) ok = inputs[i]->node || tgi_leaf_grad_slot(run, inputs[i], false);
+    ok = ok && (!n_inputs || tgi_discover(run, roots, n)) && tgi_send_root_grads(run, roots, n, grads);
+    if (!ok) tgi_run_fail(run);
     return run;
 }
 
@@ -8109,91 +8190,105 @@ tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *co
 
 static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
 {
-    int i;
-    for (i = 0; i < a->ndim; ++i) {
+    for (int i = 0; i < a->ndim; ++i) {
         if (a->dim[i] > 1 && a->stride[i] != b->stride[i]) return false;
     }
     return true;
 }
 
-/* A .grad is added to where it is unless it may have a graph, now or before. */
+/* Whether the leaf's .grad is added to in place.  It is not if it has a graph, or gets one now: ops that have saved it
+   would find it changed. */
 static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
 {
     return leaf->grad && !(run->flags & TG_CREATE_GRAPH) && !(leaf->grad->flags & TGI_REQUIRES_GRAD) &&
            !tgi_overlaps_itself(leaf->grad);
 }
 
-/* The tensor that will be the leaf's .grad: the gradient itself if nobody else has it and it is laid out like the leaf,
-   else a copy that is; a sum if there is a .grad that must not be written. */
-static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *r)
+/* The tensor that will be the leaf's .grad: a sum if it has one that is not added to in place; else the gradient
+   itself, if it is the run's alone and laid out like the leaf; else a copy that is.  NULL after recording an error. */
+static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *slot)
 {
-    tg_tensor *leaf = r->leaf, *g = r->grad[0], *y;
-    bool dense = tgi_is_dense(leaf);
-    if (leaf->grad) return tgi_reach.add(leaf->grad, g);
-    if (tgi_only_ours(g) && (dense ? tgi_same_layout(g, leaf) : tgi_is_contiguous(g))) return g;
-    if ((run->flags & TG_CREATE_GRAPH) && !tgi_only_ours(g)) return tgi_reach.clone(g);
-    if (run->flags & TG_CREATE_GRAPH) return g;
-    y = tgi_new_like(run->S, "backward", leaf);
-    if (y && dense) memcpy(y->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
-    return y && tgi_copy_elements(run->S, y, g) ? y : NULL;
+    tg_tensor *leaf = slot->leaf, *g = slot->grad[0];
+    if (leaf->grad) return tgi_later_add(leaf->grad, g);
+    const bool exclusive = tgi_is_exclusive(g), dense = tgi_is_dense(leaf);
+    if (exclusive && (dense ? tgi_same_layout(g, leaf) : tgi_is_contiguous(g))) return g;
+    if (run->flags & TG_CREATE_GRAPH) return exclusive ? g : tgi_later_clone(g);
+    tg_tensor *copy = tgi_new_like(run->S, "backward", leaf);
+    if (copy && dense) memcpy(copy->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
+    return copy && tgi_copy_elements(run->S, copy, g) ? copy : NULL;
 }
 
-/* Pass 1 makes everything that can fail, pass 2 only assigns. */
-static bool tgi_commit(tg_backward_run *run)
+/* Calls the hooks of the leaves with their gradients.  False if one failed. */
+static bool tgi_run_leaf_hooks(tg_backward_run *run)
 {
-    tgi_thread *S = run->S;
-    tgi_grad_slot *r;
-    for (r = run->leaves; r; r = r->all) {
-        bool ok;
-        if (r->retained || !r->grad[0] || !r->leaf->hooks) continue;
-        tgi_ref(r->leaf); /* a hook may release it */
-        ok = tgi_run_hooks(S, &r->leaf->hooks, r->leaf->output, &r->grad[0]);
-        tgi_unref(S, r->leaf);
+    for (tgi_grad_slot *slot = run->leaves; slot; slot = slot->all) {
+        tg_tensor *leaf = slot->leaf;
+        if (slot->retained || !slot->grad[0] || !leaf->hooks) continue;
+        tgi_ref(leaf); /* a hook may release it */
+        const bool ok = tgi_run_hooks(run->S, &leaf->hooks, leaf->output, &slot->grad[0]);
+        tgi_unref(run->S, leaf);
         if (!ok) return false;
     }
-    if (run->wants) {
-        int i;
-        for (i = 0; i < run->wants; ++i) {
-            r = run->wanted[i]->node || run->results[i] ? NULL : tgi_find_leaf(run, run->wanted[i]);
-            if (!r || !r->grad[0]) continue;
-            tgi_ref(r->grad[0]);
-            run->results[i] = r->grad[0];
-        }
-        return true;
+    return true;
+}
+
+/* tg_gradients: the gradients of the inputs that are leaves are results, as tgi_return_grads does for the others. */
+static void tgi_return_leaf_grads(tg_backward_run *run)
+{
+    for (int i = 0; i < run->n_inputs; ++i) {
+        if (run->inputs[i]->node || run->results[i]) continue;
+        tgi_grad_slot *slot = tgi_find_leaf(run, run->inputs[i]);
+        if (slot && slot->grad[0]) tgi_replace(run->S, &run->results[i], slot->grad[0]);
     }
-    for (r = run->leaves; r; r = r->all) {
-        tg_tensor *value;
-        if (tgi_refs(r->leaf) == 0) continue;
-        if (r->leaf->grad && !tgi_argument(S, run->op, "grad", r->leaf->grad)) return false;
-        if (tgi_adds_in_place(run, r->leaf)) continue;
-        value = tgi_commit_value(run, r);
-        if (!value || ((r->leaf->flags & TGI_SHARED) && !value->node && !tgi_make_shared(S, value))) return false;
-        if (value == r->grad[0]) continue;
-        tgi_ref(value);
-        tgi_unref(S, r->grad[0]);
-        r->grad[0] = value;
+}
+
+/* Makes the new .grad of every leaf, in its slot, unless it is added to in place.  False after recording an error. */
+static bool tgi_make_commit_values(tg_backward_run *run)
+{
+    tgi_thread *S = run->S;
+    for (tgi_grad_slot *slot = run->leaves; slot; slot = slot->all) {
+        tg_tensor *leaf = slot->leaf;
+        if (tgi_refs(leaf) == 0) continue;
+        if (leaf->grad && !tgi_argument(S, run->op, "grad", leaf->grad)) return false;
+        if (tgi_adds_in_place(run, leaf)) continue;
+        tg_tensor *value = tgi_commit_value(run, slot);
+        if (!value || ((leaf->flags & TGI_SHARED) && !value->node && !tgi_make_shared(S, value))) return false;
+        if (value != slot->grad[0]) tgi_replace(S, &slot->grad[0], value);
     }
-    for (r = run->leaves; r; r = r->all) {
-        tg_tensor *leaf = r->leaf, *old = leaf->grad;
+    return true;
+}
+
+/* Gives every leaf its .grad.  False after an error, which only a device that fails can cause. */
+static bool tgi_assign_grads(tg_backward_run *run)
+{
+    for (tgi_grad_slot *slot = run->leaves; slot; slot = slot->all) {
+        tg_tensor *leaf = slot->leaf, *before = leaf->grad;
         if (tgi_refs(leaf) == 0) continue;
         if (tgi_adds_in_place(run, leaf)) {
-            if (!tgi_reach.add_(leaf->grad, r->grad[0])) return false; /* only a device that fails comes here */
+            if (!tgi_later_add_(leaf->grad, slot->grad[0])) return false;
         } else {
-            leaf->grad = r->grad[0];
-            r->grad[0] = NULL;
-            tgi_unref_by(S, old, TGI_BY_GRADIENT);
+            leaf->grad = slot->grad[0];
+            slot->grad[0] = NULL;
+            tgi_unref_by(run->S, before, TGI_BY_GRADIENT);
         }
     }
     return true;
 }
 
-/* After the commit: the hooks that see what was committed. */
-static bool tgi_announce(tg_backward_run *run)
+/* DONE to COMMITTED; false after recording an error.  For (11), the last function alone changes a .grad. */
+static bool tgi_commit(tg_backward_run *run)
 {
-    tgi_grad_slot *r;
+    if (!tgi_run_leaf_hooks(run)) return false;
+    if (run->n_inputs) return tgi_return_leaf_grads(run), true;
+    return tgi_make_commit_values(run) && tgi_assign_grads(run);
+}
+
+/* COMMITTED: calls the post-accumulate hooks of all leaves.  False if one raised an error. */
+static bool tgi_run_all_post_hooks(tg_backward_run *run)
+{
     bool ok = true;
-    for (r = run->wants ? NULL : run->leaves; r; r = r->all) {
-        tg_tensor *leaf = r->leaf;
+    for (tgi_grad_slot *slot = run->n_inputs ? NULL : run->leaves; slot; slot = slot->all) {
+        tg_tensor *leaf = slot->leaf;
         if (tgi_refs(leaf) == 0 || !leaf->hooks) continue;
         tgi_ref(leaf); /* a hook may release it */
         ok = tgi_run_post_hooks(run->S, leaf) && ok;
@@ -8202,38 +8297,38 @@ static bool tgi_announce(tg_backward_run *run)
     return ok;
 }
 
-/* Commits if everything ran, and frees the run. */
+/* Makes a DONE run COMMITTED, and frees it in any state.  False if it was not DONE, or after an error. */
 static bool tgi_end_run(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
-    bool done = !run->failed && !run->head && !run->heap, was_off = S->grad_off;
-    tgi_grad_slot *r;
-    uint64_t scope = done ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
+    bool ok = !run->failed && !run->head && !run->heap;
+    const bool was_off = S->grad_off;
+    const uint64_t scope = ok ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
-    if (done && !(scope && tgi_commit(run))) {
-        done = false;
+    if (ok && !(scope && tgi_commit(run))) {
+        ok = false;
         tgi_run_fail(run);
     }
-    if (done) done = tgi_announce(run); /* .grad stays as committed */
+    if (ok) ok = tgi_run_all_post_hooks(run); /* after an error in one, every .grad stays as committed */
     S->grad_off = was_off;
-    while ((r = tgi_dequeue(run)) != NULL) {
-        if (!r->listed) tgi_grad_slot_free(S, r);
+    for (tgi_grad_slot *slot; (slot = tgi_dequeue(run)) != NULL;) {
+        if (!slot->listed) tgi_grad_slot_free(S, slot);
     }
-    while ((r = run->discovered) != NULL) {
-        run->discovered = r->all;
-        tgi_grad_slot_free(S, r);
+    for (tgi_grad_slot *slot; (slot = run->discovered) != NULL;) {
+        run->discovered = slot->all;
+        tgi_grad_slot_free(S, slot);
     }
-    while ((r = run->leaves) != NULL) {
-        run->leaves = r->all;
-        tgi_grad_slot_free(S, r);
+    for (tgi_grad_slot *slot; (slot = run->leaves) != NULL;) {
+        run->leaves = slot->all;
+        tgi_grad_slot_free(S, slot);
     }
     tgi_unref(S, run->shown);
     if (scope) tgi_frame_close(S, scope);
     tgi_free(S, run, sizeof *run);
-    return done;
+    return ok;
 }
 
-/* Ends a run; abandoning one is no failure. */
+/* Ends a run; to abandon one is no error. */
 static tg_status tgi_backward_end(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
@@ -8245,14 +8340,13 @@ tg_status tg_backward_end(tg_backward_run *run)
 {
     tgi_thread *S = tgi_self();
     const bool failed = run && run->failed;
-    tg_status status;
     if (!run) return tgi_null_argument(S, "backward_end", "run"), tgi_failed(S);
-    status = tgi_backward_end(run);
+    tg_status status = tgi_backward_end(run);
     if (failed && !S->errors) tgi_fail(S, status, "backward_end", "this run has failed in a step before");
     return status;
 }
 
-/* tg_backward is visibly made of its steps. */
+/* The loop above, made of the functions that the public has for it. */
 static tg_status tgi_backward(const char *op, const char *list, tg_tensor *const *roots, int n,
                               tg_tensor *const *grads, int flags)
 {
@@ -8271,13 +8365,12 @@ tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root",
 
 /* ---- gradients of chosen inputs ---- */
 
-static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
+static bool tgi_check_gradient_inputs(tgi_thread *S, tg_tensor *const *inputs, int m)
 {
-    int i;
     if (m <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "gradients", "grad requires non-empty inputs.");
     if (!inputs) return tgi_null_argument(S, "gradients", "inputs");
     if (!tgi_argument_list(S, "gradients", "inputs", inputs, m, m)) return false;
-    for (i = 0; i < m; ++i) {
+    for (int i = 0; i < m; ++i) {
         if (!tgi_refresh_view(S, inputs[i])) return false;
         if (!(inputs[i]->flags & TGI_REQUIRES_GRAD)) {
             return tgi_fail(S, TG_ERR_GRAPH, "gradients",
@@ -8287,47 +8380,44 @@ static bool tgi_check_wanted(tgi_thread *S, tg_tensor *const *inputs, int m)
     return true;
 }
 
-/* The result for an input, as a tensor of the caller's scope that nobody else has. */
-static bool tgi_hand_over(tgi_thread *S, tg_tensor *const *inputs, tg_tensor **results, int i, int flags)
+/* Makes *result, a handle that the run had or NULL, what the caller gets for input i: a tensor of the caller's scope
+   that nothing else refers to.  False after recording an error. */
+static bool tgi_finish_result(tgi_thread *S, int i, tg_tensor *input, tg_tensor **result, int flags)
 {
-    tg_tensor *g = results[i], *y;
+    tg_tensor *g = *result;
     if (!g) {
-        if (flags & TG_MATERIALIZE_GRADS) return (results[i] = tg_zeros_like(inputs[i])) != NULL;
+        if (flags & TG_MATERIALIZE_GRADS) return (*result = tg_zeros_like(input)) != NULL;
         if (flags & TG_ALLOW_UNUSED) return true;
         return tgi_fail(S, TG_ERR_GRAPH, "gradients",
-                        "One of the differentiated Tensors appears to not have been used in the graph. "
-                        "(input %d)\n"
+                        "One of the differentiated Tensors appears to not have been used in the graph. (input %d)\n"
                         "pass TG_ALLOW_UNUSED for NULL, or TG_MATERIALIZE_GRADS for zeros",
                         i);
     }
-    if (tgi_only_ours(g) && !g->link.next) { /* the run's reference becomes the scope's */
+    if (tgi_is_exclusive(g) && !g->link.next) { /* the run's reference becomes the scope's */
         tgi_join_list(S, g, S->scope, S->scope_serial);
         return true;
     }
-    y = tgi_reach.clone(g);
+    *result = tgi_later_clone(g);
     tgi_unref(S, g);
-    results[i] = y;
-    return y != NULL;
+    return *result != NULL;
 }
 
 tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs, tg_tensor *const *inputs,
                        int m, tg_tensor **results, int flags)
 {
     tgi_thread *S = tgi_self();
-    tg_backward_run *run;
-    bool ok, was_off = S->grad_off;
-    int i;
+    const bool was_off = S->grad_off;
     if (!results) return tgi_null_argument(S, "gradients", "results"), tgi_failed(S);
-    for (i = 0; i < m; ++i) results[i] = NULL;
-    if (!tgi_check_wanted(S, inputs, m)) return tgi_failed(S);
-    run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, inputs, m, results);
+    for (int i = 0; i < m; ++i) results[i] = NULL;
+    if (!tgi_check_gradient_inputs(S, inputs, m)) return tgi_failed(S);
+    tg_backward_run *run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, inputs, m, results);
     if (!run) return tgi_failed(S);
     while (tg_backward_step(run, NULL)) {}
-    ok = tgi_end_run(run);
+    bool ok = tgi_end_run(run);
     S->grad_off = !(flags & TG_CREATE_GRAPH);
-    for (i = 0; i < m; ++i) {
+    for (int i = 0; i < m; ++i) {
         if (ok) {
-            ok = tgi_hand_over(S, inputs, results, i, flags);
+            ok = tgi_finish_result(S, i, inputs[i], &results[i], flags);
         } else {
             tgi_unref(S, results[i]);
             results[i] = NULL;
@@ -8335,16 +8425,55 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     }
     S->grad_off = was_off;
     if (ok) return TG_OK;
-    for (i = 0; i < m; ++i) {
+    for (int i = 0; i < m; ++i) { /* those that were finished before the error */
         tg_drop(results[i]);
         results[i] = NULL;
     }
     return tgi_failed(S);
 }
 
-static bool tgi_capture_note(tgi_thread *S, tg_tensor *t);
+/* ---- functions of the user's that are one node: custom functions and checkpoints ----
 
-/* ---- custom functions ---- */
+   Both run a function unrecorded (tgi_unrecorded_begin, _end) and then make one node for what it did, with a tg_ctx
+   that the node owns.  The rule of a custom function calls the user's backward; that of a checkpoint calls the function
+   again, recorded, and sends the gradient into the nodes that it makes. */
+
+/* Appends a handle of t to *list [*n], which has room for *room.  False after recording an error. */
+static bool tgi_append(tgi_thread *S, const char *op, tg_tensor ***list, int *n, int *room, tg_tensor *t)
+{
+    if (*n == *room) {
+        const int more = *room ? 2 * *room : 4;
+        const size_t bytes = sizeof(tg_tensor *) * (size_t)more;
+        tg_tensor **longer = (tg_tensor **)tgi_alloc(S, bytes);
+        if (!longer) return tgi_no_memory(S, op, bytes);
+        if (*n) memcpy(longer, *list, sizeof(tg_tensor *) * (size_t)*n);
+        tgi_free(S, *list, sizeof(tg_tensor *) * (size_t)*room);
+        *list = longer;
+        *room = more;
+    }
+    tgi_ref(t);
+    (*list)[(*n)++] = t;
+    return true;
+}
+
+/* The tensors that require grad and that ops meet while a checkpoint's function runs unrecorded: what its result
+   depends on. */
+typedef struct tgi_capture_list {
+    tg_tensor **list;
+    int n, room;
+} tgi_capture_list;
+
+/* Adds t to the list of the innermost checkpoint, once. */
+static bool tgi_capture(tgi_thread *S, tg_tensor *t)
+{
+    tgi_capture_list *captures = S->captures;
+    for (int i = 0; i < captures->n; ++i) {
+        if (captures->list[i] == t) return true;
+    }
+    return tgi_append(S, "checkpoint", &captures->list, &captures->n, &captures->room, t);
+}
+
+/* Memory that lives as long as ctx. */
 
 static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
 {
@@ -8378,11 +8507,10 @@ static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
 static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)
 {
     tg_ctx *ctx = (tg_ctx *)tgi_alloc(S, sizeof *ctx);
-    char *copy;
     if (!ctx) return tgi_no_memory(S, "custom", sizeof *ctx), ctx;
     memset(ctx, 0, sizeof *ctx);
     ctx->S = S;
-    copy = (char *)tgi_ctx_block_new(ctx, strlen(name) + 1);
+    char *copy = (char *)tgi_ctx_block_new(ctx, strlen(name) + 1);
     if (!copy) return tgi_ctx_free(S, ctx), (tg_ctx *)NULL;
     strcpy(copy, name);
     ctx->name = copy;
@@ -8395,29 +8523,17 @@ tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
     if (!ctx) return tgi_null_argument(S, "save", "ctx"), tgi_failed(S);
     if (!tgi_argument(S, "save", "t", t)) return tgi_failed(S);
     if (!ctx->forward) return tgi_fail(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors"), TG_ERR_ARGUMENT;
-    if (ctx->saves == ctx->room) {
-        int room = ctx->room ? 2 * ctx->room : 4;
-        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
-        if (!more) return tgi_no_memory(S, "save", sizeof(tg_tensor *) * (size_t)room), TG_ERR_MEMORY;
-        if (ctx->saves) memcpy(more, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->saves);
-        tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
-        ctx->save = more;
-        ctx->room = room;
-    }
-    tgi_ref(t);
-    ctx->save[ctx->saves++] = t;
-    return TG_OK;
+    return tgi_append(S, "save", &ctx->save, &ctx->saves, &ctx->room, t) ? TG_OK : TG_ERR_MEMORY;
 }
 
 tg_tensor *tg_saved(tg_ctx *ctx, int k)
 {
     tgi_thread *S = tgi_self();
-    int n;
-    if (!ctx) return tgi_null_argument(S, "saved", "ctx"), (tg_tensor *)NULL;
-    n = ctx->node ? ctx->node->saves : ctx->saves;
+    if (!ctx) return tgi_no_tensor(tgi_null_argument(S, "saved", "ctx"));
+    const int n = ctx->node ? ctx->node->saves : ctx->saves;
     if (k < 0 || k >= n) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "saved", "%d tensors were saved, there is no number %d", n, k);
-        return NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "saved", "%d tensors were saved, there is no number %d", n, k));
     }
     return ctx->node ? ctx->node->saved[k].t : ctx->save[k];
 }
@@ -8437,24 +8553,22 @@ void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes)
 tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
 {
     tgi_thread *S = tgi_self();
-    int i;
     if (!ctx) return tgi_null_argument(S, "mark_non_differentiable", "ctx"), tgi_failed(S);
     if (!tgi_argument(S, "mark_non_differentiable", "out", out)) return tgi_failed(S);
-    for (i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
+    for (int i = 0; ctx->forward && i < ctx->n_out && i < 64; ++i) {
         if (ctx->out[i] == out) return ctx->non_differentiable |= (uint64_t)1 << i, TG_OK;
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "mark_non_differentiable", "only an output that forward has filled in can be marked");
     return TG_ERR_ARGUMENT;
 }
 
-/* Which input or output of the call a saved tensor is. */
+/* Which input or output of the call t is, as `which` of tgi_saved says it. */
 static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
 {
-    int i;
-    for (i = 0; i < ctx->n_in; ++i) {
+    for (int i = 0; i < ctx->n_in; ++i) {
         if (ctx->in[i] == t) return i;
     }
-    for (i = 0; i < ctx->n_out; ++i) {
+    for (int i = 0; i < ctx->n_out; ++i) {
         if (ctx->out[i] == t) return -1 - i;
     }
     return TGI_SAVED_OTHER;
@@ -8465,26 +8579,25 @@ static bool tgi_differentiable_output(const tg_ctx *ctx, int i)
     return !(i < 64 && (ctx->non_differentiable >> i & 1)) && tgi_dtypes[ctx->out[i]->dtype].floating;
 }
 
-/* Links a node for the call of ctx, which then belongs to it, if an output is differentiable.  Edges go to in[0..n_in)
-   where they require grad. */
+/* If an output is differentiable, puts a node for the call on the tape, which then owns ctx.  It has an edge for each
+   of ctx->in that requires grad, and saves ctx->save.  False after recording an error. */
 static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
 {
-    tgi_node *n;
-    int i, outputs = 0;
-    for (i = 0; i < ctx->n_out; ++i) outputs += tgi_differentiable_output(ctx, i);
+    int outputs = 0;
+    for (int i = 0; i < ctx->n_out; ++i) outputs += tgi_differentiable_output(ctx, i);
     if (!outputs) return true;
-    n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
+    tgi_node *n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
     if (!n) return false;
-    for (i = 0; i < ctx->n_in; ++i) {
-        if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[i], ctx->in[i]);
+    for (int i = 0; i < ctx->n_in; ++i) {
+        if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[i], tgi_edge_to(ctx->in[i]));
     }
-    for (i = 0; i < ctx->saves; ++i) {
+    for (int i = 0; i < ctx->saves; ++i) {
         tg_tensor *t = ctx->save[i];
         tgi_save_tensor(S, n, t, tgi_which(ctx, t), t->storage->version);
         tgi_unref(S, t);
     }
     ctx->saves = 0;
-    for (i = 0; i < ctx->n_out; ++i) {
+    for (int i = 0; i < ctx->n_out; ++i) {
         if (!tgi_differentiable_output(ctx, i)) continue;
         n->refs++;
         tgi_set_node(S, ctx->out[i], n, i);
@@ -8492,62 +8605,93 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
     ctx->node = n;
     n->ctx = ctx;
     tgi_node_link(S, n);
-    tgi_node_unref(S, n); /* the outputs hold it now */
+    tgi_node_unref(S, n); /* the outputs own it now: (1) */
     return true;
 }
 
-/* An output that is an input, a view, or has a history already becomes a tensor of its own, also where it was saved. */
+/* Replaces by a copy each output that is an input, another output, a view, recorded, or from outside of the call; also
+   among the saved tensors, unless it is an input, which was meant there.  So each output can get the new node. */
 static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
 {
-    int i, k;
-    for (i = 0; i < ctx->n_out; ++i) {
+    for (int i = 0; i < ctx->n_out; ++i) {
         tg_tensor *was = ctx->out[i];
         bool input = false, alias = false;
         if (!was) {
             return tgi_fail(S, TG_ERR_ARGUMENT, "custom", "forward of %.100s did not fill in output %d", ctx->name, i);
         }
         if (!tgi_argument(S, "custom", "out", was)) return false;
-        for (k = 0; k < ctx->n_in; ++k) input = input || was == ctx->in[k];
-        for (k = 0; k < i; ++k) alias = alias || was == ctx->out[k];
-        alias = alias || input || !was->link.next || was->scope != ctx->scope;
+        for (int k = 0; k < ctx->n_in; ++k) input = input || was == ctx->in[k];
+        for (int k = 0; k < i; ++k) alias = alias || was == ctx->out[k];
+        alias = alias || input || !was->link.next || was->scope != ctx->scope; /* or not made in the call's scope */
         if (!alias && !was->base && !was->node && !(was->flags & TGI_REQUIRES_GRAD)) continue;
-        ctx->out[i] = tgi_reach.clone(was);
+        ctx->out[i] = tgi_later_clone(was);
         if (!ctx->out[i]) return false;
-        for (k = 0; k < ctx->saves; ++k) {
+        for (int k = 0; k < ctx->saves; ++k) {
             if (input || ctx->save[k] != was) continue;
-            tgi_ref(ctx->out[i]);
-            tgi_unref(S, was);
-            ctx->save[k] = ctx->out[i];
+            tgi_replace(S, &ctx->save[k], ctx->out[i]);
         }
     }
     return true;
 }
 
-/* The tensors that are handed to a function of the user's: usable, up to date, and noted by a checkpoint around it. */
+/* Whether the tensors that a function of the user's gets can be used; brings their nodes up to date, and adds those
+   that require grad to the list of a checkpoint around it. */
 static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const *in, int n)
 {
-    int i;
     if (!in && n > 0) return tgi_null_argument(S, op, "in");
     if (!tgi_argument_list(S, op, "in", in, n, n)) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, in[i])) return false;
-        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->captures && !tgi_capture_note(S, in[i])) return false;
+        if ((in[i]->flags & TGI_REQUIRES_GRAD) && S->captures && !tgi_capture(S, in[i])) return false;
     }
     return true;
 }
 
-/* Calls forward, in a scope of its own that is open, and makes outputs and node of what it did. */
+/* Begins a call that is not recorded: a scope of its own, grad mode off, a handle of the library's on each input.  The
+   call fills in out [n_out].  NULL after recording an error. */
+static tg_ctx *tgi_unrecorded_begin(tgi_thread *S, const char *name, void *user, tg_tensor *const *in, int n_in,
+                                    tg_tensor **out, int n_out)
+{
+    tg_ctx *ctx = tgi_ctx_new(S, name);
+    if (!ctx) return NULL;
+    ctx->scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!ctx->scope) return tgi_ctx_free(S, ctx), (tg_ctx *)NULL;
+    S->grad_off = true; /* until the frame is closed */
+    ctx->user = user;
+    ctx->rng = S->rng;
+    ctx->in = in, ctx->n_in = n_in;
+    ctx->out = out, ctx->n_out = n_out;
+    tgi_ref_all(in, n_in);
+    return ctx;
+}
+
+/* Ends it: if ok, the outputs go to the caller's scope; if not, they become NULL, and the random numbers are as they
+   were.  in, n_in: as in begin.  Frees ctx unless a node owns it. */
+static void tgi_unrecorded_end(tg_ctx *ctx, bool ok, tg_tensor *const *in, int n_in)
+{
+    tgi_thread *S = ctx->S;
+    const uint64_t scope = ctx->scope;
+    tgi_unref_all(S, in, n_in);
+    for (int i = 0; i < ctx->n_out; ++i) {
+        if (ok) tg_keep(ctx->out[i]);
+        else ctx->out[i] = NULL;
+    }
+    if (!ok) S->rng = ctx->rng;
+    if (!ctx->node) tgi_ctx_free(S, ctx);
+    tgi_frame_close(S, scope);
+}
+
+/* Calls forward, and makes outputs and node of what it did. */
 static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, bool records)
 {
     tgi_guard guard;
-    bool ok;
     ctx->forward = true;
     tgi_guard_open(&guard, S, "forward of a custom function");
-    ctx->status = forward(ctx, ctx->in, ctx->out);
-    ok = tgi_guard_close(&guard);
-    if (ok && ctx->status != TG_OK) {
-        ok = tgi_guard_failed(&guard) ? false
-                                      : tgi_fail(S, ctx->status, "custom", "forward of %.100s failed", ctx->name);
+    const tg_status status = forward(ctx, ctx->in, ctx->out);
+    bool ok = tgi_guard_close(&guard);
+    if (ok && status != TG_OK) {
+        if (!tgi_guard_failed(&guard)) tgi_fail(S, status, "custom", "forward of %.100s failed", ctx->name);
+        ok = false;
     }
     ok = ok && tgi_own_outputs(S, ctx);
     ctx->forward = false;
@@ -8559,12 +8703,7 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
                             int n_out)
 {
     tgi_thread *S = tgi_self();
-    bool records = false, ok;
-    uint64_t scope;
-    tg_rng rng = S->rng;
-    tg_ctx *ctx;
-    int i;
-    for (i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL;
+    for (int i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL;
     if (n_in < 0 || n_out < 0 || n_out > UINT16_MAX) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, n_out > 0 && n_in >= 0 ? "%d inputs, but %d outputs are too many"
                                                                 : "%d inputs and %d outputs cannot be", n_in, n_out);
@@ -8575,30 +8714,14 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
         return tgi_failed(S);
     }
     if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
-    for (i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
-    ctx = tgi_ctx_new(S, name);
-    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
-    if (!scope) {
-        if (ctx) tgi_ctx_free(S, ctx);
-        return tgi_failed(S);
-    }
-    S->grad_off = true; /* the frame puts it back */
-    ctx->user = user;
+    bool records = false;
+    for (int i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
+    tg_ctx *ctx = tgi_unrecorded_begin(S, name, user, in, n_in, out, n_out);
+    if (!ctx) return tgi_failed(S);
     ctx->backward = backward;
-    ctx->in = in, ctx->n_in = n_in;
-    ctx->out = out, ctx->n_out = n_out;
-    ctx->scope = scope;
-    tgi_ref_all(in, n_in);
-    ok = tgi_custom_run(S, forward, ctx, records);
-    tgi_unref_all(S, in, n_in);
-    for (i = 0; i < n_out; ++i) {
-        if (ok) tg_keep(out[i]);
-        else out[i] = NULL;
-    }
-    if (!ok) S->rng = rng;
-    if (ok) ctx->free_user = free_user; /* a call that fails leaves user to the caller */
-    if (!ctx->node) tgi_ctx_free(S, ctx);
-    tgi_frame_close(S, scope);
+    const bool ok = tgi_custom_run(S, forward, ctx, records);
+    if (ok) ctx->free_user = free_user; /* if the call fails, user is still the caller's */
+    tgi_unrecorded_end(ctx, ok, in, n_in);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -8619,16 +8742,14 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
     tgi_thread *S = step->S;
     tg_ctx *ctx = step->node->ctx;
     tgi_guard guard;
-    tg_status status;
-    int i;
     (void)g;
     tgi_guard_open(&guard, S, "backward of a custom function");
-    status = ctx->backward(ctx, step->grad, step->result);
+    tg_status status = ctx->backward(ctx, step->grad, step->result);
     if (!tgi_guard_close(&guard)) return false;
     if (status != TG_OK && !tgi_guard_failed(&guard))
         tgi_fail(S, status, "custom", "backward of %.100s failed", ctx->name);
     if (status != TG_OK) return false;
-    for (i = 0; i < step->node->inputs; ++i) {
+    for (int i = 0; i < step->node->inputs; ++i) {
         if (step->result[i] && !tgi_argument(S, "custom", "grad_in", step->result[i])) return false;
     }
     return true;
@@ -8636,124 +8757,88 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
 
 /* ---- checkpoints ---- */
 
-/* The tensors that require grad and that ops met while nothing is recorded: what a checkpoint depends on. */
-typedef struct tgi_capture_list {
-    tg_tensor **list;
-    int n, room;
-} tgi_capture_list;
-
-static bool tgi_capture_note(tgi_thread *S, tg_tensor *t)
-{
-    tgi_capture_list *w = S->captures;
-    int i;
-    for (i = 0; i < w->n; ++i) {
-        if (w->list[i] == t) return true;
-    }
-    if (w->n == w->room) {
-        int room = w->room ? 2 * w->room : 8;
-        tg_tensor **more = (tg_tensor **)tgi_alloc(S, sizeof(tg_tensor *) * (size_t)room);
-        if (!more) return tgi_no_memory(S, "checkpoint", sizeof(tg_tensor *) * (size_t)room);
-        if (w->n) memcpy(more, w->list, sizeof(tg_tensor *) * (size_t)w->n);
-        tgi_free(S, w->list, sizeof(tg_tensor *) * (size_t)w->room);
-        w->list = more;
-        w->room = room;
-    }
-    tgi_ref(t);
-    w->list[w->n++] = t;
-    return true;
-}
-
-/* fn(in, n, user), which must give a tensor of its own scope or of the caller's. */
+/* fn(in, n, user), with its node up to date.  NULL after recording an error. */
 static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_guard guard;
-    tg_tensor *y;
     tgi_guard_open(&guard, S, "the checkpointed function");
-    y = fn(in, n, user);
+    tg_tensor *y = fn(in, n, user);
     if (!tgi_guard_close(&guard)) return NULL;
     if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_refresh_view(S, y) ? y : NULL;
     if (!tgi_guard_failed(&guard)) tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "the function returned NULL");
     return NULL;
 }
 
+/* Calls the function of ctx for the one output, and makes a node that saves the inputs given to the function.  The node
+   has an edge to every tensor that the ops in the function met, not only to those inputs: a weight that the function
+   finds by itself is known from the capture list alone. */
+static bool tgi_checkpoint_run(tgi_thread *S, tg_ctx *ctx)
+{
+    tgi_capture_list captures = {NULL, 0, 0}, *outer = S->captures;
+    S->captures = &captures;
+    ctx->out[0] = tgi_checkpoint_call(S, ctx->function, ctx->in, ctx->n_in, ctx->user);
+    bool ok = ctx->out[0] && tgi_own_outputs(S, ctx); /* captures a result that is an input or from outside, too */
+    S->captures = outer;
+    ctx->forward = true;
+    for (int i = 0; ok && i < ctx->n_in; ++i) ok = tg_save(ctx, ctx->in[i]) == TG_OK;
+    ctx->forward = false;
+    if (ok && captures.n) {
+        ctx->in = captures.list, ctx->n_in = captures.n;
+        ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
+        for (int i = 0; ok && outer && i < captures.n; ++i) ok = tgi_capture(S, captures.list[i]);
+    }
+    tgi_unref_all(S, captures.list, captures.n);
+    tgi_free(S, captures.list, sizeof(tg_tensor *) * (size_t)captures.room);
+    return ok;
+}
+
+/* fn(in, n, user) in a scope of its own, for a checkpoint where nothing is recorded: no node needs the inputs. */
+static tg_tensor *tgi_checkpoint_plain(tgi_thread *S, tg_function fn, tg_tensor *const *in, int n, void *user)
+{
+    const tg_rng rng = S->rng;
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!scope) return NULL;
+    tg_tensor *y = tgi_checkpoint_call(S, fn, in, n, user);
+    if (y) tg_keep(y);
+    else S->rng = rng;
+    tgi_frame_close(S, scope);
+    return y;
+}
+
 tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_thread *S = tgi_self();
-    struct tgi_capture_list watch = {NULL, 0, 0}, *outer = S->captures;
-    tg_tensor *y = NULL;
-    tg_ctx *ctx;
-    uint64_t scope;
-    tg_rng rng = S->rng;
-    bool ok;
-    int i;
-    if (!fn) return tgi_null_argument(S, "checkpoint", "fn"), y;
-    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n), y;
+    if (!fn) return tgi_no_tensor(tgi_null_argument(S, "checkpoint", "fn"));
+    if (n < 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n));
     if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
-    if (S->grad_off) { /* nothing to save */
-        scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-        if (!scope) return NULL;
-        y = tgi_checkpoint_call(S, fn, in, n, user);
-        if (y) tg_keep(y);
-        else S->rng = rng;
-        tgi_frame_close(S, scope);
-        return y;
-    }
-    ctx = tgi_ctx_new(S, "checkpoint");
-    scope = ctx ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
-    if (!scope) {
-        if (ctx) tgi_ctx_free(S, ctx);
-        return NULL;
-    }
+    if (S->grad_off) return tgi_checkpoint_plain(S, fn, in, n, user);
+    tg_tensor *y = NULL;
+    tg_ctx *ctx = tgi_unrecorded_begin(S, "checkpoint", user, in, n, &y, 1);
+    if (!ctx) return NULL;
     ctx->function = fn;
-    ctx->user = user;
-    ctx->rng = S->rng;
-    S->captures = &watch;
-    S->grad_off = true;
-    ctx->scope = scope;
-    tgi_ref_all(in, n);
-    y = tgi_checkpoint_call(S, fn, in, n, user);
-    ctx->in = in, ctx->n_in = n;
-    ctx->out = &y, ctx->n_out = 1;
-    ctx->forward = true;
-    ok = y && tgi_own_outputs(S, ctx); /* notes a result that is an input, or fn's own */
-    S->captures = outer;
-    for (i = 0; ok && i < n; ++i) ok = tg_save(ctx, in[i]) == TG_OK;
-    ctx->forward = false;
-    tgi_unref_all(S, in, n);
-    if (ok && watch.n) { /* its inputs are all that it met, not only those it was given */
-        ctx->in = watch.list, ctx->n_in = watch.n;
-        ok = tgi_custom_node(S, TGI_OP_checkpoint, ctx);
-        for (i = 0; ok && outer && i < watch.n; ++i) ok = tgi_capture_note(S, watch.list[i]);
-    }
-    if (ok) tg_keep(y);
-    else S->rng = rng;
-    if (!ctx->node) tgi_ctx_free(S, ctx);
-    tgi_unref_all(S, watch.list, watch.n);
-    tgi_free(S, watch.list, sizeof(tg_tensor *) * (size_t)watch.room);
-    tgi_frame_close(S, scope);
-    return ok ? y : NULL;
+    tgi_unrecorded_end(ctx, tgi_checkpoint_run(S, ctx), in, n);
+    return y;
 }
 
-/* The function again, with the random numbers it had, now recorded: its nodes are the newest, so the run goes on in
-   them. */
+/* Calls the function again, with the random numbers that it had, recorded, and sends g to its result: the nodes that it
+   has made are the newest, so the run goes on in them.  See (10). */
 static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 {
     tgi_thread *S = step->S;
-    tg_ctx *ctx = step->node->ctx;
-    tg_tensor *few[TGI_STEP_RESULTS], **in = few, *y;
-    int i, n = step->node->saves;
-    size_t bytes = sizeof(tg_tensor *) * (size_t)n;
-    bool was_off = S->grad_off;
-    tg_rng rng = S->rng;
-    tgi_edge e;
+    const tg_ctx *ctx = step->node->ctx;
+    const int n = step->node->saves;
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)n;
+    tg_tensor *few[TGI_STEP_RESULTS], **in = few;
     if (n > TGI_STEP_RESULTS) {
         in = (tg_tensor **)tgi_alloc(S, bytes);
         if (!in) return tgi_no_memory(S, "checkpoint", bytes);
     }
-    for (i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
+    for (int i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
+    const bool was_off = S->grad_off;
+    const tg_rng rng = S->rng;
     S->rng = ctx->rng;
     S->grad_off = false;
-    y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
+    tg_tensor *y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
     S->grad_off = was_off;
     S->rng = rng;
     if (in != few) tgi_free(S, in, bytes);
@@ -8763,38 +8848,46 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
                         tgi_shape_text(y).text, tgi_shape_text(g).text);
     }
     if (!(y->flags & TGI_REQUIRES_GRAD)) return true;
-    e.node = y->node;
-    e.leaf = y->node ? NULL : y;
-    e.output = y->output;
+    const tgi_edge e = tgi_edge_to(y);
     return tgi_send_grad(step->run, &e, g);
 }
 
 /* ======== @@CALL ================================================================================================== */
 
-/* ---- recording: begin, outputs, a kernel, finish ---- */
+/* ---- the call of an op ----
+
+   A public function that is an op consists of these steps; if one fails, the function returns NULL, and nothing has
+   changed:
+       tgi_op_begin     checks the inputs: usable, their nodes up to date, all on one device
+       tgi_output       makes an output; and the function runs a kernel of the backend
+       tgi_op_end       makes the node, if the call is recorded, and returns the output
+   An op that writes its first input calls tgi_op_begin_in_place and tgi_op_end_in_place in place of the last two. */
 
 typedef struct {
     tgi_thread *S;
     const tgi_op *op;
-    const char *name; /* of the function that was called, for messages */
-    const tgi_backend *backend; /* where the inputs live: where the op runs */
-    int index;
-    bool records; /* an input requires grad, and grad mode is on */
-    bool mixed;   /* why an elementwise op could not begin: its inputs are in different places */
+    const char *name;           /* of the public function that was called, for messages */
+    const tgi_backend *backend; /* where the inputs are and the op runs */
+    int index;                  /* of the device */
+    bool records;               /* an input requires grad, and grad mode is on */
+    bool mixed;                 /* tgi_op_begin of an elementwise op failed because the inputs are on several devices */
     int nin, nout;
-    tg_tensor *const *in;
-    tg_tensor *in_storage[3], **out, *out_storage[2]; /* out is made, or the user's list */
-    bool has_params; /* the rule reads params: see tgi_params */
+    tg_tensor *const *in; /* [nin]: in_storage, or a list of the user's */
+    tg_tensor **out;      /* [nout]: out_storage, or a list of the user's */
+    tg_tensor *in_storage[3], *out_storage[2];
+    bool has_params;              /* the rule reads params: see tgi_params */
     tgi_op_params params;
-    int64_t numbers[TGI_NUMBERS]; /* room for params.list */
-    const tgi_view_info *view;
+    int64_t numbers[TGI_NUMBERS]; /* memory for params.list */
+    const tgi_view_info *view;    /* for the node, or NULL */
     /* in place */
-    tg_tensor *target, *before; /* what is written; its values before, if the rule wants them */
-    tgi_node *node, *view_node;
-    tgi_view_info target_view;
+    tg_tensor *target;         /* what is written: in[0] */
+    tg_tensor *before;         /* a copy of its values before, if the rule needs them */
+    tgi_node *node;            /* made before the kernel runs, when it can still fail without harm */
+    tgi_node *view_node;       /* of the target, if that is a view */
+    tgi_view_info target_view; /* then: where it lies in its base */
 } tgi_call;
 
-/* "weight 'fc1.weight'" */
+/* Argument i with the name of the tensor, if it has one: "weight 'fc1.weight'". */
 static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
 {
     tgi_text name = tgi_argument_name(arguments, i, nin);
@@ -8803,9 +8896,9 @@ static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const 
     return name;
 }
 
-/* How much an input should stay where it is: what is written in place must; a weight had better, since it would have
-   to travel again at every step; else what is on a GPU. */
-static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
+/* How much better it is that an input stays where it is and the other moves.  3: it is written in place, so it must
+   stay.  2: it is a weight, which would move again at every step.  1: it is on a GPU. */
+static int tgi_stay_rank(const char *argument, const tg_tensor *t, bool written)
 {
     const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
                         (!t->node && (t->flags & TGI_REQUIRES_GRAD));
@@ -8816,8 +8909,8 @@ static int tgi_stays(const char *argument, const tg_tensor *t, bool written)
 static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
 {
     const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
-    const bool k_moves = tgi_stays(name[1].text, in[k], in_place && k == 0) <
-                         tgi_stays(name[0].text, in[i], in_place && i == 0);
+    const bool k_moves = tgi_stay_rank(name[1].text, in[k], in_place && k == 0) <
+                         tgi_stay_rank(name[0].text, in[i], in_place && i == 0);
     const tg_device device = tgi_device_of(in[k_moves ? i : k]);
     tgi_text hint, to;
     if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
@@ -8827,7 +8920,7 @@ static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *co
     return hint;
 }
 
-/* Input i is not where input k is: PyTorch's sentence, with what to do. */
+/* Raises the error that input i is not where input k is: PyTorch's sentence, and what to do. */
 static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
                              int nin, bool in_place)
 {
@@ -8838,12 +8931,12 @@ static bool tgi_other_device(tgi_thread *S, const char *op, const char *argument
                     tg_device_str(tgi_device_of(in[k])), tgi_move_hint(arguments, i, k, in, nin, in_place).text);
 }
 
-/* For an op made of ops, which would speak of tensors that its caller does not know: all that are not NULL must be in
-   one place. */
+/* Whether all inputs that are not NULL are in one place.  For composites: the ops that they are made of would speak of
+   tensors that the caller does not know. */
 static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
 {
-    int i, first = -1;
-    for (i = 0; i < nin; ++i) {
+    int first = -1;
+    for (int i = 0; i < nin; ++i) {
         if (!in[i]) continue;
         if (first < 0) first = i;
         else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
@@ -8851,7 +8944,7 @@ static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments,
     return true;
 }
 
-/* The same for up to four tensors, of which the first `required` must not be NULL; and that each can be used. */
+/* The same for up to four tensors, and whether each can be used; the first `required` must not be NULL. */
 static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
                          tg_tensor *b, tg_tensor *c, tg_tensor *d)
 {
@@ -8860,11 +8953,11 @@ static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, i
     return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
 }
 
-/* A call of an op by a public function of that name. */
+/* Begins a call of an op by the public function `name` (NULL: the op's own name).  False after recording an error, and
+   for an elementwise op whose inputs are on several devices: c->mixed, no error yet. */
 static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
 {
     tgi_thread *S = tgi_self();
-    int i, elsewhere = 0; /* an input that is not where the first is */
     if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
     c->S = S;
     c->op = tgi_op_row(op);
@@ -8879,7 +8972,8 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
     c->view = NULL;
     c->target = c->before = NULL;
     c->node = c->view_node = NULL;
-    for (i = 0; i < nin; ++i) {
+    int elsewhere = 0; /* an input that is not where the first is */
+    for (int i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
         if (!TGI_LIKELY(tgi_usable(S, t)))
             return tgi_bad_argument(S, c->name, tgi_argument_name(c->op->arguments, i, nin).text, t);
@@ -8887,17 +8981,18 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
         if (!TGI_LIKELY(!t->storage->pending) && !tgi_wait_pending(S, t->storage, false)) return false;
         if (t->flags & TGI_REQUIRES_GRAD) {
             if (!S->grad_off) c->records = true;
-            if (S->captures && !tgi_capture_note(S, t)) return false;
+            if (S->captures && !tgi_capture(S, t)) return false;
         }
         if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
     }
-    c->mixed = elsewhere && c->op->kind != TGI_KIND_NOT_ELEMENTWISE; /* tgi_across_devices moves them */
+    c->mixed = elsewhere && c->op->kind != TGI_KIND_NOT_ELEMENTWISE; /* see tgi_across_devices */
     if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
     return true;
 }
 
+/* The same by the op's own name, for a list of inputs (which must stay valid during the call), or for one to three. */
 static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
 {
     return tgi_op_begin_as(c, NULL, op, in, nin);
@@ -8926,7 +9021,7 @@ static bool tgi_op_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_te
     return tgi_op_begin(c, op, c->in_storage, 3);
 }
 
-/* One more output: a new tensor where the inputs live. */
+/* Adds an output: a new tensor where the inputs are.  NULL after recording an error. */
 static tg_tensor *tgi_output(tgi_call *c, int ndim, const int64_t *dims, tg_dtype dtype)
 {
     tg_tensor *y = tgi_new(c->S, c->name, ndim, dims, dtype, c->backend, c->index);
@@ -8939,33 +9034,34 @@ static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtyp
     return tgi_output(c, t->ndim, t->dim, dtype);
 }
 
-static bool tgi_wants_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
+static bool tgi_requires_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
 
-/* Whether input i is saved for the rule. */
+/* Whether input i is saved for the rule; the row of the op says of the first three when. */
 static bool tgi_saves_input(const tgi_call *c, int i)
 {
     const int flags = c->op->flags;
     if (i >= 3) return false;
-    return (flags & (TGI_FLAG_A << i)) || (i == 0 && (flags & TGI_FLAG_A_FOR_B) && tgi_wants_grad(c, 1)) ||
-           (i == 1 && (flags & TGI_FLAG_B_FOR_A) && tgi_wants_grad(c, 0));
+    return (flags & (TGI_FLAG_A << i)) || (i == 0 && (flags & TGI_FLAG_A_FOR_B) && tgi_requires_grad(c, 1)) ||
+           (i == 1 && (flags & TGI_FLAG_B_FOR_A) && tgi_requires_grad(c, 0));
 }
 
+/* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is
+   a view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW). */
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
 {
-    int i, saves = (c->op->flags & TGI_FLAG_Y) != 0;
-    for (i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
+    int saves = (c->op->flags & TGI_FLAG_Y) != 0;
+    for (int i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
     if (nout > 1) saves += (c->op->flags & TGI_FLAG_Y2) != 0;
     return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
 
-/* Records the op if it must be and returns its first output; NULL, and no output, if the kernel failed or memory
-   did. */
+/* The end of a call whose outputs have been computed, if ok: records the op if an input requires grad, and returns the
+   first output.  NULL if the kernel failed or the node could not be made; then there are no outputs. */
 static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
-    int i;
     ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
         n = tgi_call_node(c, c->out, c->nout);
@@ -8979,11 +9075,11 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
         return NULL;
     }
     if (!n) return c->out[0];
-    for (i = 0; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
+    for (int i = 0; i < c->nin; ++i) {
+        if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(c->in[i]));
         if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
     }
-    for (i = 0; i < c->nout; ++i) {
+    for (int i = 0; i < c->nout; ++i) {
         tg_tensor *y = c->out[i];
         if (c->op->flags & (i ? TGI_FLAG_Y2 : TGI_FLAG_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
         if (!tgi_dtypes[y->dtype].floating) continue;
@@ -9017,7 +9113,7 @@ static tg_tensor *tgi_run(tgi_call *c, tg_shape shape, tg_dtype dtype, tgi_kerne
 
 /* ---- in place ---- */
 
-/* Whether t may be written by this call: the rules of PyTorch's check_inplace. */
+/* Whether this call may write t: the rules of PyTorch's check_inplace. */
 static bool tgi_may_write(tgi_call *c, tg_tensor *t)
 {
     tgi_thread *S = c->S;
@@ -9055,62 +9151,70 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
     return true;
 }
 
-/* After tgi_op_begin: the call writes input 0.  Makes everything that can fail before a byte is written. */
-static bool tgi_op_begin_in_place(tgi_call *c)
+/* Drops what tgi_op_begin_in_place has made, after an error. */
+static void tgi_op_abandon_in_place(tgi_call *c)
+{
+    if (c->node) tgi_node_unref(c->S, c->node);
+    if (c->view_node) tgi_node_unref(c->S, c->view_node);
+    tgi_unref(c->S, c->before);
+    c->node = c->view_node = NULL;
+    c->before = NULL;
+}
+
+/* Makes what a recorded write needs: nodes for the target (6) and, if that is a view, for its base, and a copy of the
+   values before. */
+static bool tgi_op_prepare_write(tgi_call *c)
 {
     tgi_thread *S = c->S;
-    tg_tensor *t = c->in[0];
-    if (!tgi_may_write(c, t)) return false;
-    if (!tgi_wait_ready(S, t, true)) return false;
-    c->target = t;
-    if (!c->records || !tgi_dtypes[t->dtype].floating) return true;
+    tg_tensor *t = c->target;
     if (t->base) {
         tgi_view_info_of(&c->target_view, t->base, t);
-        c->view_node = tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, &c->target_view);
+        c->view_node = tgi_view_node_new(S, t, &c->target_view);
         if (!c->view_node) return false;
     }
     c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
-    if (c->node && tgi_saves_input(c, 0)) {
-        c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
-        if (c->before && !tgi_copy_elements(S, c->before, t)) {
-            tgi_unref(S, c->before);
-            c->before = NULL;
-        }
-    }
-    if (c->node && (c->before || !tgi_saves_input(c, 0))) return true;
-    if (c->node) tgi_node_unref(S, c->node);
-    if (c->view_node) tgi_node_unref(S, c->view_node);
-    c->node = c->view_node = NULL;
+    if (!c->node) return false;
+    if (!tgi_saves_input(c, 0)) return true;
+    c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
+    return c->before && tgi_copy_elements(S, c->before, t);
+}
+
+/* After tgi_op_begin: the call writes input 0.  Does everything that can fail before a byte is written. */
+static bool tgi_op_begin_in_place(tgi_call *c)
+{
+    tg_tensor *t = c->in[0];
+    if (!tgi_may_write(c, t) || !tgi_wait_ready(c->S, t, true)) return false;
+    c->target = t;
+    if (!c->records || !tgi_dtypes[t->dtype].floating || tgi_op_prepare_write(c)) return true;
+    tgi_op_abandon_in_place(c);
     return false;
 }
 
-/* After the kernel: counts the write and gives target and base their new history.  Returns the target, or NULL. */
+/* After the kernel: counts the write (5) and gives target and base their new nodes (6, 7).  Returns the target; NULL if
+   the kernel failed (not ok). */
 static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
-    tg_tensor *t = c->target, *base = t->base ? t->base : t;
-    tgi_node *n = c->node;
-    uint32_t before = t->storage->version;
-    int i;
     if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
-        if (n) tgi_node_unref(S, n);
-        if (c->view_node) tgi_node_unref(S, c->view_node);
-        tgi_unref(S, c->before);
+        tgi_op_abandon_in_place(c);
         return NULL;
     }
+    tg_tensor *t = c->target, *base = t->base ? t->base : t;
+    tgi_node *n = c->node;
+    const uint32_t before = t->storage->version;
     tgi_bump_version(S, t->storage, c->name);
     if (!n) return t;
-    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], base);
-    for (i = 1; i < c->nin; ++i) {
-        if (tgi_wants_grad(c, i)) tgi_set_edge(&n->edge[i], c->in[i]);
-    }
+    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], tgi_edge_to(base));
     if (c->before) {
         tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
         tgi_unref(S, c->before);
     }
-    for (i = 1; i < c->nin; ++i) { /* an input on the same storage was saved as it was before: backward will notice */
+    for (int i = 1; i < c->nin; ++i) {
         tg_tensor *x = c->in[i];
-        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
+        if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
+        if (!tgi_saves_input(c, i)) continue;
+        /* one in the same storage has just been overwritten: the version before lets backward say so (5) */
+        tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
     }
     if (c->op->flags & TGI_FLAG_Y) tgi_save_tensor(S, n, t, -1, t->storage->version);
     tgi_node_link(S, n);
@@ -9118,7 +9222,7 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
         n->flags |= TGI_WROTE_VIEW;
         tgi_set_node(S, base, n, 0);
         base->history++;
-        tgi_set_edge(&c->view_node->edge[0], base);
+        tgi_set_edge(&c->view_node->edge[0], tgi_edge_to(base));
         tgi_node_link(S, c->view_node);
         tgi_set_node(S, t, c->view_node, 0);
         t->history = base->history;
@@ -9135,16 +9239,18 @@ static tg_tensor *tgi_run_in_place(tgi_call *c, tgi_kernel kernel)
     return tgi_op_begin_in_place(c) ? tgi_op_end_in_place(c, kernel(c, c->target)) : NULL;
 }
 
-/* ---- composites: ops made of other ops.  Their temporaries belong to a scope of their own, which ends with the call;
-   only the result moves to the caller's scope.
+/* ---- composites: ops made of other ops.  Their temporaries belong to a scope that ends with the call; only the result
+   moves to the caller's scope:
        tgi_composite c;
        if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
        if (!tgi_check_...(c.S, ...)) return tgi_composite_end(&c, NULL);
        ...
-       return tgi_composite_end(&c, y);                                                                        ---- */
+       return tgi_composite_end(&c, y);
+   ---- */
 
 typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
 
+/* Opens the scope.  Until the end, error messages name op instead of the ops that it calls. */
 static bool tgi_composite_begin(tgi_composite *c, const char *op)
 {
     c->S = tgi_self();
@@ -9152,13 +9258,13 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     c->outer = c->S->composite;
     c->rng = c->S->rng;
     if (!c->scope) return false;
-    if (!c->outer) c->S->composite = op; /* messages speak of what the user called */
+    if (!c->outer) c->S->composite = op; /* the outermost one is what the user called */
     return true;
 }
 
-/* The same after checking the tensors that the user passed: `arguments` names them, with a ? behind those that may be
-   NULL; each must be usable, and all on one device.  What follows are variables of type tg_tensor *, as many as there
-   are names.  False after recording an error; the scope is not open then. */
+/* The same after checking the tensors that the user passed.  `arguments` names them, with a ? after those that may be
+   NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one device.  False
+   after recording an error; then the scope is not open. */
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
     enum { LIMIT = 4 };
@@ -9181,8 +9287,8 @@ static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const cha
     return tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
-/* A view whose base belongs to the composite, so that nobody else has seen it, becomes a tensor of its own.  False if
-   its history could not be brought up to date first. */
+/* If y is a view whose base belongs to the composite, nobody else has seen the base: y becomes a tensor of its own.
+   False if the history of the view could not be brought up to date first. */
 static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
 {
     tg_tensor *base = y->base;
@@ -9194,35 +9300,36 @@ static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
     return true;
 }
 
+/* Closes the scope and returns y, which moves to the caller's scope; NULL if y is NULL: the call has failed. */
 static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 {
     if (y && !tgi_own_base(c, y)) y = NULL;
     if (y && y->link.next) tg_keep(y);
-    if (!y) c->S->rng = c->rng; /* a call that fails has taken no random numbers */
+    if (!y) c->S->rng = c->rng; /* a call that fails consumes no random numbers */
     c->S->composite = c->outer;
     tgi_frame_close(c->S, c->scope);
     return y;
 }
 
-/* ---- what a rule reads and gives ---- */
+/* ---- what a rule reads and returns ---- */
 
-static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
+/* The saved tensor that is input `which`, or output -1 - which; NULL if that was not saved. */
+TGI_NOINLINE static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
-    int i;
-    for (i = 0; i < step->node->saves; ++i) {
+    for (int i = 0; i < step->node->saves; ++i) {
         if (step->node->saved[i].which == which) return step->node->saved[i].t;
     }
     return NULL;
 }
 
-/* A rule's result for input i; false when it could not be computed. */
+/* Sets the gradient of input i; false if that is NULL, because it could not be computed. */
 static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 {
     step->result[i] = g;
     return g != NULL;
 }
 
-static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_wanted(step->node, i); }
+static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_has_edge(step->node, i); }
 
 static tg_shape tgi_input_shape(const tgi_step *step, int i)
 {
@@ -9232,35 +9339,34 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
 
 /* ======== @@MOVE ================================================================================================== */
 
-/* ---- moves ---- */
-
-/* Strides for a copy of t: t's own if it is dense, else dense ones in the order of t's.  torch.preserve_format */
+/* Sets the strides of y, a copy of t: t's own if t is dense, else dense ones in the order of t's.
+   torch.preserve_format */
 static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
 {
-    int order[TG_MAX_DIMS], i, k;
-    int64_t stride = 1;
+    int order[TG_MAX_DIMS]; /* the dims, outermost first; one with stride 0 (expanded) stays where it is */
     if (tgi_is_contiguous(t)) return;
-    for (i = 0; i < t->ndim; ++i) { /* outermost first; dims without a stride stay where they are */
-        for (k = i; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k)
+    for (int i = 0; i < t->ndim; ++i) {
+        int k = i;
+        for (; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k)
             order[k] = order[k - 1];
         order[k] = i;
     }
-    for (i = t->ndim - 1; i >= 0; --i) {
+    int64_t stride = 1;
+    for (int i = t->ndim - 1; i >= 0; --i) {
         y->stride[order[i]] = stride;
         stride *= t->dim[order[i]] ? t->dim[order[i]] : 1;
     }
 }
 
-/* The bytes of dense x to y, laid out alike, of the same dtype, on another device. */
+/* Copies the bytes of x to y on another device, and waits for the end.  Both are dense, with the same strides and
+   dtype.  False after recording an error. */
 static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     const tgi_backend *to = y->storage->backend, *from = x->storage->backend;
-    size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
-    void *host, *target, *source;
-    bool ok;
+    const size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
     if (bytes == 0) return true;
-    target = tgi_bytes_at(S, y, 0, true);
-    source = tgi_bytes_at(S, x, 0, false);
+    void *target = tgi_bytes_at(S, y, 0, true);
+    void *source = tgi_bytes_at(S, x, 0, false);
     if (!target || !source) return false;
     if (from->host) return tgi_upload(S, y, 0, source, bytes);
     if (to->host) return tgi_download(S, x, 0, target, bytes);
@@ -9268,19 +9374,20 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
         tgi_count_moved(S, y->storage, x->storage, bytes);
         return to->peer_copy(S, y->storage->index, target, x->storage->index, source, bytes);
     }
-    host = tgi_alloc(S, bytes);
+    void *host = tgi_alloc(S, bytes); /* between devices of two kinds, by way of the host */
     if (!host) return tgi_no_memory(S, "to", bytes);
-    ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
+    const bool ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
     tgi_free(S, host, bytes);
     return ok;
 }
 
-/* The same between page-locked memory and a device, by its copy stream: both sides remember that it is under way. */
+/* Begins the same copy between page-locked memory and a device, on the device's copy stream.  Both storages get a
+   pending event, for which their next use waits. */
 static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
-    bool up = x->storage->backend->host;
-    tgi_storage *device = up ? y->storage : x->storage;
-    size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
+    const bool up = x->storage->backend->host;
+    const tgi_storage *device = up ? y->storage : x->storage;
+    const size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
     void *to = tgi_bytes_at(S, y, 0, true), *from = tgi_bytes_at(S, x, 0, false);
     if (bytes == 0) return true;
     if (!to || !from) return false;
@@ -9291,66 +9398,66 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
         tgi_add_pending_event(S, "to", x->storage, device->backend, device->index, true, true)) {
         return true;
     }
-    device->backend->device_sync(S, device->index); /* what is not marked must be over before the memory goes */
+    /* without its pending event the copy must be over before the memory is freed */
+    device->backend->device_sync(S, device->index);
     return false;
 }
 
-/* y = x across devices: made dense in y's dtype where x lives, then sent. */
-static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool overtakes)
+/* y = x across devices: x is made dense in y's dtype where it is, then the bytes are copied. */
+static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool non_blocking)
 {
-    tg_tensor *there = x;
+    tg_tensor *dense = x;
     bool ok = true;
     if (x->dtype != y->dtype || !tgi_is_dense(x)) {
-        there = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
-        if (!there) return false;
-        tgi_preserve_strides(there, x);
-        ok = tgi_copy_elements(S, there, x);
+        dense = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
+        if (!dense) return false;
+        tgi_preserve_strides(dense, x);
+        ok = tgi_copy_elements(S, dense, x);
     }
-    ok = ok && (overtakes ? tgi_start_transfer(S, y, there) : tgi_transfer(S, y, there));
-    if (there != x) tgi_unref(S, there);
+    ok = ok && (non_blocking ? tgi_start_transfer(S, y, dense) : tgi_transfer(S, y, dense));
+    if (dense != x) tgi_unref(S, dense);
     return ok;
 }
 
-/* Whether the host need not wait for this move: between page-locked memory as it lies and a device. */
-static bool tgi_may_overtake(const tg_tensor *t, const tgi_backend *to, tg_dtype dtype)
+/* Whether a move of t may go on while the host continues: from a device to the host, whose copy is then page-locked,
+   and from page-locked memory to its device if no byte has to be converted or rearranged first. */
+static bool tgi_may_be_non_blocking(const tg_tensor *t, const tgi_backend *to, tg_dtype dtype)
 {
     if (t->storage->shared || t->storage->backend->host == to->host) return false;
     return to->host || (t->storage->pinned == to && t->dtype == (uint8_t)dtype && tgi_is_dense(t));
 }
 
-/* A copy of t: the op behind every move. */
+/* A copy of t on device `index` of backend `to`: the op behind every move.  pinning: the backend for which the copy is
+   put into page-locked memory, or NULL. */
 static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *to, int index, tg_dtype dtype,
                             const tgi_backend *pinning, bool non_blocking)
 {
     tgi_call c;
-    tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
-    bool same_place = t->storage->backend == to && t->storage->index == index;
-    tg_tensor *y;
     if (!tgi_op_begin1_as(&c, name, TGI_OP_to, t)) return NULL;
-    non_blocking = non_blocking && tgi_may_overtake(t, to, dtype);
+    const bool same_place = t->storage->backend == to && t->storage->index == index;
+    tgi_memory memory = pinning ? TGI_PINNED : TGI_ORDINARY;
+    non_blocking = non_blocking && tgi_may_be_non_blocking(t, to, dtype);
     if (non_blocking) {
         memory = to->host ? TGI_PINNED : TGI_FOR_COPY_STREAM;
         pinning = t->storage->backend;
     }
     c.backend = to;
     c.index = index;
-    y = tgi_new_in(c.S, name, t->ndim, t->dim, dtype, to, index, memory, pinning);
+    tg_tensor *y = tgi_new_in(c.S, name, t->ndim, t->dim, dtype, to, index, memory, pinning);
     if (!y) return NULL;
     c.out[c.nout++] = y;
     tgi_preserve_strides(y, t);
     return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
-/* t, which can be used, on a device and in a dtype. */
+/* t, which can be used, on a device and in a dtype: t itself if nothing would change, unless TG_COPY. */
 static tg_tensor *tgi_to(const char *name, tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, name, &device);
-    bool same_place;
     if (!backend) return NULL;
-    if (!tgi_dtype_known(dtype))
-        return tgi_fail(S, TG_ERR_DTYPE, name, "unknown dtype %d", (int)dtype), (tg_tensor *)NULL;
-    same_place = t->storage->backend == backend && t->storage->index == device.index;
+    if (!tgi_dtype_known(dtype)) return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, name, "unknown dtype %d", (int)dtype));
+    const bool same_place = t->storage->backend == backend && t->storage->index == device.index;
     if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
     return tgi_moved(name, t, backend, device.index, dtype, NULL, (flags & TG_NON_BLOCKING) != 0);
 }
@@ -9362,17 +9469,14 @@ tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 
 static bool tgi_rule_to(tgi_step *step, tg_tensor *g)
 {
-    tgi_output_info m = tgi_input_info(step->node, 0);
-    tg_device device;
-    device.type = m.backend->type;
-    device.index = m.index;
-    return tgi_set_input_grad(step, 0, tg_to_ex(g, device, (tg_dtype)m.dtype, 0));
+    const tgi_output_info info = tgi_input_info(step->node, 0);
+    return tgi_set_input_grad(step, 0, tg_to_ex(g, tgi_output_device(&info), (tg_dtype)info.dtype, 0));
 }
 
 static tg_tensor *tgi_to_device(const char *name, tg_tensor *t, int type, int index)
 {
-    tg_device device;
     if (!tgi_argument(tgi_self(), name, "t", t)) return NULL;
+    tg_device device;
     device.type = type;
     device.index = index;
     return tgi_to(name, t, device, (tg_dtype)t->dtype, 0);
@@ -9396,39 +9500,38 @@ tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other)
 
 tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
 {
-    tgi_composite c;
     tgi_thread *S = tgi_self();
-    tg_tensor **moved;
-    size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
-    int i, made = 0;
     if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
     if (!tgi_argument_list(S, "to_all", "list", list, n, n)) return tgi_failed(S);
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "to_all")) return tgi_failed(S);
-    moved = (tg_tensor **)tgi_alloc(S, bytes);
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
+    tg_tensor **moved = (tg_tensor **)tgi_alloc(S, bytes);
     if (!moved) tgi_no_memory(S, "to_all", bytes);
-    while (moved && made < n && (moved[made] = tg_to(list[made], device)) != NULL) made++;
-    for (i = 0; moved && made >= n && i < n; ++i) list[i] = tg_keep(moved[i]);
+    int done = 0;
+    while (moved && done < n && (moved[done] = tg_to(list[done], device)) != NULL) done++;
+    const bool ok = moved && done >= n;
+    for (int i = 0; ok && i < n; ++i) list[i] = tg_keep(moved[i]);
     tgi_free(S, moved, bytes);
     tgi_composite_end(&c, NULL);
-    return moved && made >= n ? TG_OK : tgi_failed(S);
+    return ok ? TG_OK : tgi_failed(S);
 }
 
 tg_tensor *tg_pin_memory(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_device gpu;
-    const tgi_backend *pinning;
     if (!tgi_argument(S, "pin_memory", "t", t)) return NULL;
     if (!t->storage->backend->host) {
-        tgi_fail(S, TG_ERR_DEVICE, "pin_memory", "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
-                 tg_device_str(tgi_device_of(t)));
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DEVICE, "pin_memory",
+                                      "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
+                                      tg_device_str(tgi_device_of(t))));
     }
     if (t->storage->pinned) return t;
+    tg_device gpu;
     gpu.type = TG_DEV_CUDA;
-    gpu.index = -1;
-    pinning = tgi_backend_for(S, "pin_memory", &gpu);
+    gpu.index = -1; /* the current one */
+    const tgi_backend *pinning = tgi_backend_for(S, "pin_memory", &gpu);
+    tgi_composite c;
     if (!pinning || !tgi_composite_begin(&c, "pin_memory")) return NULL;
     t = tgi_moved("pin_memory", t, t->storage->backend, t->storage->index, (tg_dtype)t->dtype, pinning, false);
     return tgi_composite_end(&c, t);
@@ -9444,10 +9547,10 @@ bool tg_is_pinned(const tg_tensor *t)
 
 /* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
-/* ---- elementwise: one screen for every row of the table ---- */
+/* ---- the elementwise ops: one screen for all rows of the table ---- */
 
-/* The dtype n tensors are computed in: those with dims by size and category, 0-dim ones by category only.
-   torch.result_type */
+/* The dtype in which n tensors are combined.  A 0-dim tensor counts only if its category (bool, integer, float) is
+   higher than that of the tensors with dims.  torch.result_type */
 static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
 {
     tg_dtype with_dims = TG_BOOL, scalars = TG_BOOL;
@@ -9462,14 +9565,15 @@ static tg_dtype tgi_result_dtype(tg_tensor *const *in, int n)
     return scalars;
 }
 
-/* dims [8] := the broadcast of dims and t's; false after recording PyTorch's error. */
+/* dims [TG_MAX_DIMS] := the shape to which dims and t broadcast; false after recording PyTorch's error.  in [n]: all
+   tensors of the call, for the message. */
 static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dims, const tg_tensor *t,
                           tg_tensor *const *in, int n)
 {
     int64_t wide[TG_MAX_DIMS];
-    int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim, i;
-    for (i = 1; i <= wide_ndim; ++i) {
-        int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
+    const int wide_ndim = *ndim > t->ndim ? *ndim : t->ndim;
+    for (int i = 1; i <= wide_ndim; ++i) {
+        const int64_t a = i <= *ndim ? dims[*ndim - i] : 1, b = i <= t->ndim ? t->dim[t->ndim - i] : 1;
         if (a != b && a != 1 && b != 1) {
             return tgi_fail(
                 S, TG_ERR_SHAPE, op,
@@ -9485,12 +9589,22 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
     return true;
 }
 
-/* t as an operand over ndim dims that it broadcasts to. */
+/* shape := the one to which all inputs of the call broadcast */
+static bool tgi_broadcast_inputs(tgi_call *c, tg_shape *shape)
+{
+    *shape = tgi_shape_of(c->in[0]);
+    for (int i = 1; i < c->nin; ++i) {
+        if (!tgi_broadcast(c->S, c->name, &shape->ndim, shape->dim, c->in[i], c->in, c->nin)) return false;
+    }
+    return true;
+}
+
+/* t as an operand over ndim dims, to which it broadcasts. */
 static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int ndim)
 {
-    int i, lead = ndim - t->ndim;
+    const int lead = ndim - t->ndim;
     tgi_operand_init(o, t);
-    for (i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
+    for (int i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
 /* Whether writing t element by element could change elements of x before they are read. */
@@ -9556,11 +9670,11 @@ static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
 }
 
 /* In place: the inputs must broadcast to the target's shape... */
-static bool tgi_check_target_shape(tgi_call *c, const tg_tensor *target, int ndim, const int64_t *dims)
+static bool tgi_check_target_shape(tgi_call *c, const tg_tensor *target, const tg_shape *shape)
 {
-    if (tgi_same_shape(target, ndim, dims)) return true;
+    if (tgi_same_shape(target, shape->ndim, shape->dim)) return true;
     return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "output with shape %s doesn't match the broadcast shape %s",
-                    tgi_shape_text(target).text, tgi_dims_text(ndim, dims).text);
+                    tgi_shape_text(target).text, tgi_dims_text(shape->ndim, shape->dim).text);
 }
 
 /* ... and the target's dtype must be able to hold the result. */
@@ -9644,36 +9758,32 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
     tg_dtype dtype;
     if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
-    int ndim = in[0]->ndim;
-    int64_t dims[TG_MAX_DIMS];
-    memcpy(dims, in[0]->dim, sizeof(int64_t) * in[0]->ndim);
-    for (int i = 1; i < n; ++i) {
-        if (!tgi_broadcast(c.S, c.name, &ndim, dims, in[i], in, n)) return NULL;
-    }
+    tg_shape shape;
+    if (!tgi_broadcast_inputs(&c, &shape)) return NULL;
     const tg_dtype compute = tgi_compute_dtype(dtype);
     if (in_place) {
-        if (!tgi_check_target_shape(&c, in[0], ndim, dims) || !tgi_check_target_dtype(&c, in[0], dtype) ||
+        if (!tgi_check_target_shape(&c, in[0], &shape) || !tgi_check_target_dtype(&c, in[0], dtype) ||
             !tgi_op_begin_in_place(&c)) {
             return NULL;
         }
         return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], compute));
     }
-    tg_tensor *y = tgi_output(&c, ndim, dims, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
     return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
 }
 
-static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
+TGI_NOINLINE static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
 {
     return tgi_elementwise(NULL, op, in_place, &x, 1, s, t);
 }
 
-static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
+TGI_NOINLINE static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_tensor *b, double s)
 {
     tg_tensor *in[] = {a, b};
     return tgi_elementwise(NULL, op, in_place, in, 2, s, 0);
 }
 
-static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
+TGI_NOINLINE static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
 {
     tg_tensor *in[] = {a, b, c};
     return tgi_elementwise(NULL, op, false, in, 3, 0, 0);
@@ -9693,7 +9803,7 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
-/* 1 between the bounds, 0 at them, outside and for NaN.  An infinite bound is none: x may be there. */
+/* g where x is between the bounds; 0 at them, outside and for NaN.  An infinite bound excludes no x. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
     tg_tensor *above = lo == -(double)INFINITY ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo),
@@ -9707,30 +9817,30 @@ static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta,
     return tg_where(tg_gt_scalar(z, threshold), g, tg_mul(g, tg_sigmoid(z)));
 }
 
-/* Sixteen-bit floats are reduced in f32, and the result rounded once. */
+/* f16 and bf16 are computed in f32, and the result is rounded once. */
 static bool tgi_is_half(const tg_tensor *t) { return t->dtype == TG_BF16 || t->dtype == TG_F16; }
 
-/* t for the inner steps of a composite: in f32 if it has sixteen bits. */
+/* t for the inner steps of a composite: in f32 if it is a half. */
 static tg_tensor *tgi_upcast(tg_tensor *t) { return t && tgi_is_half(t) ? tg_to_dtype(t, TG_F32) : t; }
 
-/* Phi(x) + x phi(x); with tanh approximation the derivative of x/2 (1 + tanh(k (x + c x^3))) */
+/* Phi(x) + x phi(x), of the normal distribution; with tanh_approx the derivative of x/2 (1 + tanh(k (x + c x^3))) */
 static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx)
 {
     const double c = 0.044715, k = 0.79788456080286536; /* sqrt(2 / pi) */
-    tg_tensor *half, *slope;
+    tg_tensor *cdf, *slope;
     if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
         return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
     tg_tensor *x2 = tg_mul(x, x);
     if (tanh_approx) {
         tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
-        half = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
+        cdf = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
         slope =
             tg_mul(tg_rsub_scalar(tg_mul(u, u), 1), tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), k / 2));
     } else {
-        half = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
+        cdf = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
         slope = tg_mul_scalar(tg_exp(tg_mul_scalar(x2, -0.5)), 0.3989422804014327);
     }
-    return tg_mul(g, tg_add(half, tg_mul(x, slope)));
+    return tg_mul(g, tg_add(cdf, tg_mul(x, slope)));
 }
 
 /* b a^(b-1), 0 where b is 0 */
@@ -10052,9 +10162,9 @@ static bool tgi_infer_shape(tgi_thread *S, const char *op, const tg_tensor *t, t
 {
     int64_t known = 1, numel = tgi_numel(t);
     tg_shape asked = *shape;
-    int i, hole = -1;
+    int hole = -1;
     if (!tgi_shape_argument(S, op, "shape", shape)) return false;
-    for (i = 0; i < shape->ndim; ++i) {
+    for (int i = 0; i < shape->ndim; ++i) {
         if (shape->dim[i] == -1) {
             if (hole >= 0) return tgi_fail(S, TG_ERR_SHAPE, op, "only one dimension can be inferred");
             hole = i;
@@ -10122,7 +10232,6 @@ tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape) { return tgi_reshape("reshap
 tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
 {
     tgi_thread *S = tgi_self();
-    int i;
     if (!tgi_argument(S, "flatten", "t", t)) return NULL;
     if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
@@ -10131,8 +10240,8 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
             tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"));
     }
     tg_shape shape = tg_make_shape(start_dim + 1, t->dim);
-    for (i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
-    for (; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
+    for (int i = start_dim + 1; i <= end_dim; ++i) shape.dim[start_dim] *= t->dim[i];
+    for (int i = end_dim + 1; i < t->ndim; ++i) shape.dim[shape.ndim++] = t->dim[i];
     return tgi_reshape("flatten", t, shape);
 }
 
@@ -10140,10 +10249,10 @@ tg_tensor *tg_squeeze(tg_tensor *t, int dim)
 {
     tgi_thread *S = tgi_self();
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_argument(S, "squeeze", "t", t)) return NULL;
     if (!tgi_wrap_dim(S, "squeeze", t->ndim, &dim)) return NULL;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i == dim && t->dim[i] == 1) continue;
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
@@ -10197,9 +10306,9 @@ static int tgi_int_dim(int64_t dim) { return dim < INT_MIN || dim > INT_MAX ? IN
 /* Checks a list of dims of t, none of them twice, and makes them non-negative. */
 static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
 {
-    int i, seen = 0;
+    int seen = 0;
     if (!tgi_shape_argument(S, op, "dims", dims)) return false;
-    for (i = 0; i < dims->ndim; ++i) {
+    for (int i = 0; i < dims->ndim; ++i) {
         int dim = tgi_int_dim(dims->dim[i]);
         if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
         if (seen >> dim & 1) {
@@ -10231,8 +10340,8 @@ tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
 /* t with dim `from` moved to `to`, the others in order. */
 static tg_tensor *tgi_move_dim(tg_tensor *t, int from, int to)
 {
-    int order[TG_MAX_DIMS], i, k = 0;
-    for (i = 0; i < t->ndim; ++i) {
+    int order[TG_MAX_DIMS], k = 0;
+    for (int i = 0; i < t->ndim; ++i) {
         if (k == from) k++;
         order[i] = i == to ? from : k++;
     }
@@ -10392,8 +10501,8 @@ tg_tensor *tg_contiguous(tg_tensor *t)
 /* out := the strides of the view of a tensor whose strides are `in`; returns the offset of its first element. */
 static int64_t tgi_part_strides(int op, const tgi_op_params *a, int ndim, const int64_t *in, int64_t *out)
 {
-    int i, n = 0;
-    for (i = 0; i < ndim; ++i) {
+    int n = 0;
+    for (int i = 0; i < ndim; ++i) {
         if (op == TGI_OP_select && i == a->dim) continue;
         if (op == TGI_OP_diagonal && (i == a->dim || i == a->flag)) continue;
         out[n++] = in[i] * (i == a->dim && (op == TGI_OP_slice || op == TGI_OP_unfold) ? a->j : 1);
@@ -10441,10 +10550,21 @@ static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
     return tgi_wrap_dim(c->S, c->name, t->ndim, dim);
 }
 
+/* `size` elements of input 0 along dim, from start on, `step` apart. */
+static tg_tensor *tgi_slice_view(tgi_call *c, int dim, int64_t start, int64_t size, int64_t step)
+{
+    tg_tensor *t = c->in[0];
+    tg_shape shape = tgi_shape_of(t);
+    shape.dim[dim] = size;
+    c->params.dim = dim;
+    c->params.i = start;
+    c->params.j = size > 1 ? step : 1;
+    return tgi_part_view(c, TGI_OP_slice, t, shape.ndim, shape.dim);
+}
+
 tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
     if (step <= 0) return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"));
     const int64_t size = t->dim[dim];
@@ -10452,18 +10572,12 @@ tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t s
     end = end < 0 ? end + size : end;
     start = start < 0 ? 0 : start > size ? size : start;
     end = end < start ? start : end > size ? size : end;
-    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
-    dims[dim] = (end - start) / step + ((end - start) % step != 0);
-    c.params.dim = dim;
-    c.params.i = start;
-    c.params.j = dims[dim] > 1 ? step : 1;
-    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+    return tgi_slice_view(&c, dim, start, (end - start) / step + ((end - start) % step != 0), step);
 }
 
 tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
 {
     tgi_call c;
-    int64_t dims[TG_MAX_DIMS];
     if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."));
@@ -10482,19 +10596,14 @@ tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
                                       "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
                                       (long long)length, (long long)t->dim[dim]));
     }
-    memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
-    dims[dim] = length;
-    c.params.dim = dim;
-    c.params.i = start;
-    c.params.j = 1;
-    return tgi_part_view(&c, TGI_OP_slice, t, t->ndim, dims);
+    return tgi_slice_view(&c, dim, start, length, 1);
 }
 
 tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
     if (t->ndim == 0) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."));
@@ -10505,7 +10614,7 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
                                       "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
                                       tgi_shape_text(t).text, dim));
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
     }
     c.params.dim = dim;
@@ -10517,7 +10626,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
 {
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
-    int i, n = 0;
+    int n = 0;
     if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
         !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
         return NULL;
@@ -10529,7 +10638,7 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
     const int64_t rows = t->dim[dim0] + (offset < 0 ? (offset < -t->dim[dim0] ? -t->dim[dim0] : offset) : 0);
     const int64_t cols = t->dim[dim1] - (offset > 0 ? (offset > t->dim[dim1] ? t->dim[dim1] : offset) : 0);
     const int64_t length = rows < cols ? rows : cols;
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
     dims[n++] = length;
@@ -10604,12 +10713,9 @@ static bool tgi_broadcast_copy_kernel(tgi_call *c, tg_tensor *dst)
 static tg_tensor *tgi_copy_from(tg_tensor *dst, tg_tensor *src)
 {
     tgi_call c;
+    tg_shape shape;
     if (!src || !tgi_op_begin2(&c, TGI_OP_copy_, dst, src)) return NULL;
-    int ndim = dst->ndim;
-    int64_t dims[TG_MAX_DIMS];
-    memcpy(dims, dst->dim, sizeof(int64_t) * dst->ndim);
-    if (!tgi_broadcast(c.S, "copy_", &ndim, dims, src, c.in, 2) || !tgi_check_target_shape(&c, dst, ndim, dims))
-        return NULL;
+    if (!tgi_broadcast_inputs(&c, &shape) || !tgi_check_target_shape(&c, dst, &shape)) return NULL;
     return tgi_run_in_place(&c, tgi_broadcast_copy_kernel);
 }
 
@@ -10658,24 +10764,24 @@ static bool tgi_is_legacy_empty(const tg_tensor *t) { return t->ndim == 1 && t->
 /* shape := that of the tensors joined along dim, which is made non-negative; checks that they fit. */
 static bool tgi_cat_shape(tgi_thread *S, tg_tensor *const *in, int n, int *dim, tg_shape *shape)
 {
-    int i, k, first = 0;
+    int first = 0;
     int64_t total = 0;
     while (first < n - 1 && tgi_is_legacy_empty(in[first])) first++;
     *shape = tg_make_shape(in[first]->ndim, in[first]->dim);
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (in[i]->ndim == 0) {
             return tgi_fail(S, TG_ERR_SHAPE, "cat", "zero-dimensional tensor (at position %d) cannot be concatenated",
                             i);
         }
     }
     if (!tgi_wrap_dim(S, "cat", shape->ndim, dim)) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (tgi_is_legacy_empty(in[i])) continue;
         if (in[i]->ndim != shape->ndim) {
             return tgi_fail(S, TG_ERR_SHAPE, "cat", "Tensors must have same number of dimensions: got %d and %d",
                             shape->ndim, in[i]->ndim);
         }
-        for (k = 0; k < shape->ndim; ++k) {
+        for (int k = 0; k < shape->ndim; ++k) {
             if (k == *dim || in[i]->dim[k] == shape->dim[k]) continue;
             return tgi_fail(S, TG_ERR_SHAPE, "cat",
                             "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
@@ -10795,12 +10901,12 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
     const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
     bool ok = true;
-    int i, n = 0;
+    int n = 0;
     if (count > max) {
         return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%lld pieces, but out has room for %d", (long long)count, max),
                0;
     }
-    for (i = 0; i < t->ndim; ++i) {
+    for (int i = 0; i < t->ndim; ++i) {
         if (drops_dim && i == dim) continue;
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
@@ -14992,7 +15098,7 @@ static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_t
 static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_CELLS])
 {
     const tgi_tape_row *row = &tape->row[id];
-    const tgi_output_info m = row->node ? row->node->meta[0] : tgi_output_info_of(row->t);
+    const tgi_output_info m = row->node ? row->node->output_info[0] : tgi_output_info_of(row->t);
     tg_device device;
     device.type = m.backend->type;
     device.index = m.index;

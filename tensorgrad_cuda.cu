@@ -2540,58 +2540,15 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
 
 /* ======== The row ================================================================================================= */
 
-static const tgi_backend tgi_cuda = {
-    "cuda",
-    TG_DEV_CUDA,
-    false,
-    tgi_cuda_device_count,
-    tgi_cuda_resolve,
-    tgi_cuda_set_current,
-    tgi_cuda_thread_end,
-    tgi_cuda_alloc,
-    tgi_cuda_release,
-    tgi_cuda_cached,
-    tgi_cuda_upload,
-    tgi_cuda_download,
-    tgi_cuda_put_element,
-    tgi_cuda_peer_copy,
-    tgi_cuda_synchronize,
-    tgi_cuda_device_sync,
-    tgi_cuda_alloc_pinned,
-    tgi_cuda_free_pinned,
-    tgi_cuda_start_upload,
-    tgi_cuda_start_download,
-    tgi_cuda_event_record,
-    tgi_cuda_event_wait,
-    tgi_cuda_event_sync,
-    tgi_cuda_event_destroy,
-    tgi_cuda_map,
-    tgi_cuda_copy,
-    tgi_cuda_fill,
-    tgi_cuda_accumulate,
-    tgi_cuda_arange,
-    tgi_cuda_reduce,
-    tgi_cuda_arg_reduce,
-    tgi_cuda_cumsum,
-    tgi_cuda_sort,
-    tgi_cuda_softmax,
-    tgi_cuda_softmax_backward,
-    tgi_cuda_layer_norm,
-    tgi_cuda_layer_norm_backward,
-    tgi_cuda_index_check,
-    tgi_cuda_gather,
-    tgi_cuda_scatter,
-    tgi_cuda_nonzero,
-    tgi_cuda_gemm,
-    tgi_cuda_random,
-    tgi_cuda_optim_step,
-};
+#define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,
+static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
 
 extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)
 {
     static const tgi_cuda_version mine = TGI_CUDA_VERSION_INIT;
     bool same = version->abi == mine.abi;
     for (int k = 0; same && k < TGI_CUDA_SIZES; ++k) same = version->size[k] == mine.size[k];
+    for (int k = 0; same && k < TGI_BACKEND_COUNT; ++k) same = strcmp(version->entry[k], mine.entry[k]) == 0;
     if (!same) {
         host->fail(S, TG_ERR_CUDA, "cuda",
                    "tensorgrad_cuda.o (number %d) and tensorgrad.h (number %d) are not of one version\n"

@@ -495,27 +495,23 @@ static void check_null(void)
 
 /* ---- in-place twins ---- */
 
-#define TWINS(OP)                                                                                                   \
-    OP(add, tg_add_(a, b))                                                                                          \
-    OP(sub, tg_sub_(a, b))                                                                                          \
-    OP(mul, tg_mul_(a, b))                                                                                          \
-    OP(div, tg_div_(a, b))                                                                                          \
-    OP(pow, tg_pow_(a, b))                                                                                          \
-    OP(add_scalar, tg_add_scalar_(a, p->num))                                                                       \
-    OP(sub_scalar, tg_sub_scalar_(a, p->num))                                                                       \
-    OP(mul_scalar, tg_mul_scalar_(a, p->num))                                                                       \
-    OP(div_scalar, tg_div_scalar_(a, p->num))                                                                       \
-    OP(pow_scalar, tg_pow_scalar_(a, p->num))                                                                       \
-    OP(clamp, tg_clamp_(a, p->num, p->num2)) OP(masked_fill, tg_masked_fill_(a, b, p->num)) OP(neg, tg_neg_(a))     \
-        OP(abs, tg_abs_(a)) OP(sign, tg_sign_(a)) OP(square, tg_square_(a)) OP(exp, tg_exp_(a))                     \
-            OP(expm1, tg_expm1_(a)) OP(log, tg_log_(a)) OP(log2, tg_log2_(a)) OP(log10, tg_log10_(a))               \
-                OP(log1p, tg_log1p_(a)) OP(sqrt, tg_sqrt_(a)) OP(rsqrt, tg_rsqrt_(a))                               \
-                    OP(reciprocal, tg_reciprocal_(a)) OP(sin, tg_sin_(a)) OP(cos, tg_cos_(a)) OP(tan, tg_tan_(a))   \
-                        OP(asin, tg_asin_(a)) OP(acos, tg_acos_(a)) OP(atan, tg_atan_(a)) OP(sinh, tg_sinh_(a))     \
-                            OP(cosh, tg_cosh_(a)) OP(tanh, tg_tanh_(a)) OP(erf, tg_erf_(a)) OP(floor, tg_floor_(a)) \
-                                OP(ceil, tg_ceil_(a)) OP(round, tg_round_(a)) OP(trunc, tg_trunc_(a))               \
-                                    OP(relu, tg_relu_(a)) OP(sigmoid, tg_sigmoid_(a)) OP(silu, tg_silu_(a))         \
-                                        OP(logsigmoid, tg_logsigmoid_(a))
+/* The library's op table says which ops have one: TWIN(name, call of it) for each. */
+#define UNARY_TWIN(name, kind, ...) UNARY_TWIN_##kind(name)
+#define UNARY_TWIN_ANY(name) TWIN(name, tg_##name##_(a))
+#define UNARY_TWIN_FLOATS(name) TWIN(name, tg_##name##_(a))
+#define UNARY_TWIN_TEST(name)
+#define SCALAR_TWIN(name, kind, y, yi, flags, rule, formula, public) TWIN_OF_##public(name)
+#define BINARY_TWIN(name, kind, y, yi, flags, rule_a, rule_b, formula, public) TWIN_OF_##public(name)
+#define TWIN_OF_S(name)
+#define TWIN_OF_S_TWIN(name) TWIN(name, tg_##name##_(a, p->num))
+#define TWIN_OF_S_T(name)
+#define TWIN_OF_S_T_TWIN(name) TWIN(name, tg_##name##_(a, p->num, p->num2))
+#define TWIN_OF_FLAG(name)
+#define TWIN_OF_AB(name)
+#define TWIN_OF_AB_TWIN(name) TWIN(name, tg_##name##_(a, b))
+#define TWINS                                                                                     \
+    TGI_UNARY_OPS(UNARY_TWIN) TGI_SCALAR_OPS(SCALAR_TWIN) TGI_BINARY_OPS(BINARY_TWIN)             \
+    TWIN(masked_fill, tg_masked_fill_(a, b, p->num))
 
 /* A twin writes into a copy of the first input that has a history, or into a half of one, and returns what it wrote. */
 static bool twins_write_halves;
@@ -534,7 +530,7 @@ static tg_tensor *twin_result(tg_tensor *target, tg_tensor *written, tg_tensor *
     return twins_write_halves ? tg_select(base, 0, 1) : written;
 }
 
-#define DEFINE_TWIN(name, expression)                                                 \
+#define TWIN(name, expression)                                                        \
     static tg_tensor *twin_##name(tg_tensor *const *in_, int n, void *user)           \
     {                                                                                 \
         const numbers *p = (const numbers *)user;                                     \
@@ -543,13 +539,14 @@ static tg_tensor *twin_result(tg_tensor *target, tg_tensor *written, tg_tensor *
         (void)p, (void)b;                                                             \
         return twin_result(a, expression, base, version);                             \
     }
-TWINS(DEFINE_TWIN)
+TWINS
+#undef TWIN
 static const struct {
     const char *name;
     tg_function call;
 } twins[] = {
-#define TWIN_ROW(name, expression) {#name, twin_##name},
-    TWINS(TWIN_ROW)};
+#define TWIN(name, expression) {#name, twin_##name},
+    TWINS};
 enum { TWIN_ROWS = (int)(sizeof twins / sizeof twins[0]) };
 
 static void check_twin(outcome plain)

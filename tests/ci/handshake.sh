@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# handshake.sh DIR BUILD: a program compiled from another tensorgrad.h than tensorgrad_cuda.o, by its number or
-# by the size of what both share, is told so and computes on the CPU.  DIR is for what is written.
+# handshake.sh DIR BUILD: a program compiled from another tensorgrad.h than tensorgrad_cuda.o, by its number,
+# by the size of what both share or by the entries of the backend, is told so and computes on the CPU.  DIR is for what is written.
 set -e
 dir=$1
 build=$2
@@ -33,3 +33,5 @@ END
 
 refused number 's/TGI_CUDA_ABI = [0-9]*/TGI_CUDA_ABI = 987654/'
 refused size 's/#define TG_MAX_DIMS 8/#define TG_MAX_DIMS 7/'
+refused devices 's/TGI_MAX_DEVICES = 16/TGI_MAX_DEVICES = 17/'
+refused entry 's/OP(ALL, bool, cumsum, (tgi_thread \*S, const tgi_rows \*rows))/OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *x))/'

@@ -43,7 +43,7 @@ TABLES = {"TGI_UNARY_OPS": 1, "TGI_SCALAR_OPS": 1, "TGI_BINARY_OPS": 2, "TGI_TER
           "TGI_BINARY_SCALAR_OPS": 2}                        # and how many rules, one per input, a row has
 FUNCTION = re.compile(r"^(?!typedef)[A-Za-z_][^\n;={}#]*?\b(tgi?_\w+)\s*\([^;{}]*\)\s*\{", re.M)
 RULE = re.compile(r"tgi_rule_\w+$|tgi_\w+_(gradient|rule|fused)$")
-PAIR = re.compile(r"\b(tg_add|tg_sub|tg_mul|tg_div|tg_logical_or|tg_logical_and|tgi_reach\.add_?)\(")
+PAIR = re.compile(r"\b(tg_add|tg_sub|tg_mul|tg_div|tg_logical_or|tg_logical_and|tgi_later_add_?)\(")
 FAILURE = re.compile(r"\b(tgi_fail|tgi_null_argument)\s*\(")
 NEVER = re.compile(r"TG_ERR_(MEMORY|IO)\b")               # those have tests of their own: allocation failures, full disks
 
@@ -107,8 +107,8 @@ class Mutator:
             self.table(table, rules)
         self.rules()
         self.checks()
-        first_table = self.code.index("#define %s(OP)" % next(iter(TABLES)))
-        self.edits.append((first_table, first_table, 0, SUPPORT % len(self.sites)))
+        first_room = self.text.index("/* ======== @@BASE", self.half)  # every use of the support stands behind it
+        self.edits.append((first_room, first_room, 0, SUPPORT % len(self.sites)))
 
     def site(self, kind, at, shown, where=None):
         if not where:
@@ -144,9 +144,9 @@ class Mutator:
 
     def rules(self):
         for start, body, end, name in self.functions:
-            for m in re.compile(r"\btgi_give\(").finditer(self.code, body, end):
+            for m in re.compile(r"\btgi_set_input_grad\(").finditer(self.code, body, end):
                 self.give(*arguments(self.code, m.end() - 1)[2])
-            if RULE.match(name) or "tgi_reach.add" in self.code[body:end]:
+            if RULE.match(name) or "tgi_later_add" in self.code[body:end]:
                 self.drop(body, end)
 
     def checks(self):
@@ -155,7 +155,7 @@ class Mutator:
             shown = self.text[m.start():end + 1]
             if NEVER.search(shown) or re.match(r".*\btgi_thread \*", shown, re.S):
                 continue                                     # not a call, or none that is asked for
-            before = re.search(r"(return|ok =)?\s*$", self.code[m.start() - 40:m.start()])
+            before = re.search(r"(return(?: tgi_no_tensor\()?|ok =)?\s*$", self.code[m.start() - 40:m.start()])
             start = m.start() - len(before.group(0))
             condition = condition_before(self.code, start)
             if condition:
