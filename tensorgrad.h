@@ -11347,31 +11347,34 @@ TGI_REDUCTION(logsumexp, tgi_logsumexp, TGI_OP_logsumexp)
 
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
-/* ---- indexing ---- */
+/* ---- gather, scatter and what is made of them: an index tensor of i64 or i32, one number for each element ---- */
 
-/* Rows along dim of t and of y (and z), which all have t's size outside it; z's or y's own size along it may be 1. */
+/* Rows along dim of the n tensors a, b, d.  The last of them says how many rows there are and how long they are; the
+   others have its sizes outside dim. */
 static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tensor *b, const tg_tensor *d)
 {
     const tg_tensor *arg[3];
-    tgi_rows r;
-    int i, k;
     arg[0] = a, arg[1] = b, arg[2] = d;
+    const tg_tensor *last = arg[n - 1];
+    tgi_rows r;
     r.ndim = 0;
     r.size = 0;
     r.nargs = n;
-    r.length = arg[n - 1]->ndim ? arg[n - 1]->dim[dim] : 1;
-    for (k = 0; k < n; ++k) {
+    r.length = last->ndim ? last->dim[dim] : 1;
+    for (int k = 0; k < n; ++k) {
         r.arg[k] = tgi_operand_of(arg[k]);
         r.step[k] = arg[k]->ndim ? arg[k]->stride[dim] : 1;
     }
-    for (i = 0; i < arg[n - 1]->ndim; ++i) {
+    for (int i = 0; i < last->ndim; ++i) {
         if (i == dim) continue;
-        for (k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
-        r.dim[r.ndim++] = arg[n - 1]->dim[i];
+        for (int k = 0; k < n; ++k) r.arg[k].stride[r.ndim] = arg[k]->stride[i];
+        r.dim[r.ndim++] = last->dim[i];
     }
-    if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* any number of rows of nothing is no row */
+    if (r.length == 0) r.ndim = 1, r.dim[0] = 0; /* empty rows: there is nothing to do */
     return r;
 }
+
+static int64_t tgi_size_along(const tg_tensor *t, int dim) { return t->ndim ? t->dim[dim] : 1; }
 
 static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
 {
@@ -11380,19 +11383,18 @@ static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor
                     "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
 }
 
-/* index over its dims may run through t (and src): no larger than they, outside dim for t. */
+/* index must have as many dims as t (and src), and be no larger than t outside dim and than src (which may be NULL). */
 static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tensor *index, const tg_tensor *src,
                                   int dim)
 {
-    int i;
     if (index->ndim != t->ndim || (src && src->ndim != t->ndim)) {
         return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
                         "Index tensor must have the same number of dimensions as %s tensor",
                         index->ndim != t->ndim ? (src ? "self" : "input") : "src");
     }
-    for (i = 0; i < t->ndim; ++i) {
-        bool wide = i != dim && index->dim[i] > t->dim[i], longer = src && index->dim[i] > src->dim[i];
-        if (!wide && !longer) continue;
+    for (int i = 0; i < t->ndim; ++i) {
+        const bool over_t = i != dim && index->dim[i] > t->dim[i], over_src = src && index->dim[i] > src->dim[i];
+        if (!over_t && !over_src) continue;
         if (tgi_numel(index) == 0) return true;
         return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
                         "Expected index %s to be no larger than %s %s apart from dimension %d%s%s",
@@ -11402,45 +11404,48 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
     return true;
 }
 
-/* Whether index, which is for dim of a tensor, of this size, is in range. */
+/* Checks that the values of index are in range for dim of a tensor, which has this size.  On CUDA the check is a
+   kernel, and a bad index is reported by the next call that waits, unless tg_set_sync_checks asks for it at once. */
 static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
                                    tgi_index_message message)
 {
-    int64_t dims[TG_MAX_DIMS]; /* what is repeated is looked at once, and does not count for the position */
+    int64_t dims[TG_MAX_DIMS]; /* a broadcast dim is checked once: the position in the message does not count it */
     for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
-    if (S->composite) op = S->composite; /* it may be reported when that is over */
+    if (S->composite) op = S->composite; /* the composite may be over when the error is reported */
     return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
                                                 dim, S->sync_checks);
 }
 
-/* gather with the message that the public function's name asks for */
+/* y [index's shape]: y[.., i, ..] = t[.., index[.., i, ..], ..], at dim */
+static bool tgi_gather_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0], *index = c->in[1];
+    tgi_rows r = tgi_rows_along(c->params.dim, 3, y, t, index);
+    r.size = tgi_size_along(t, c->params.dim);
+    return c->backend->gather(c->S, &r);
+}
+
+/* message: what an index out of range is called, which depends on the public function. */
 static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
     if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
-        !tgi_check_index_values(c.S, "gather", index, dim, t->ndim ? t->dim[dim] : 1, message)) {
+        !tgi_check_index_values(c.S, "gather", index, dim, tgi_size_along(t, dim), message)) {
         return NULL;
     }
-    c.has_params = true;
-    c.params.dim = dim;
-    y = tgi_output_like(&c, index, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    r = tgi_rows_along(dim, 3, y, t, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    return tgi_op_end(&c, c.backend->gather(c.S, &r));
+    tgi_params(&c)->dim = dim;
+    return tgi_run(&c, tgi_shape_of(index), (tg_dtype)t->dtype, tgi_gather_kernel);
 }
 
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 {
-    tgi_composite c;
-    tg_tensor *y;
     if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
-    if (!tgi_composite_begin(&c, "gather")) return NULL; /* one is 0-dim, the other 1-dim: 0-dim counts as [1] */
-    y = tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
-    return tgi_composite_end(&c, y ? tg_reshape(y, tg_make_shape(index->ndim, index->dim)) : NULL);
+    tgi_composite c; /* one has no dims, the other has one: a 0-dim tensor counts as one of shape [1] */
+    if (!tgi_composite_begin(&c, "gather")) return NULL;
+    tg_tensor *y =
+        tgi_gather_op(tg_reshape(t, TG_SHAPE(-1)), dim, tg_reshape(index, TG_SHAPE(-1)), TGI_INDEX_OUT_OF_BOUNDS);
+    return tgi_composite_end(&c, y ? tg_reshape(y, tgi_shape_of(index)) : NULL);
 }
 
 static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
@@ -11449,34 +11454,34 @@ static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
 }
 
-/* t with src written or added at index; in place, t itself. */
+/* y [t's shape], a copy of t or t itself: y[.., index[.., i, ..], ..] = (or +=) src[.., i, ..], at dim */
+static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
+    tgi_rows r = tgi_rows_along(c->params.dim, 3, y, src, index);
+    r.size = tgi_size_along(t, c->params.dim);
+    return (y == t || tgi_copy_elements(c->S, y, t)) && c->backend->scatter(c->S, c->params.flag != 0, &r);
+}
+
 static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
-    bool ok;
     if (!tgi_op_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
         !tgi_check_index_dtype(c.S, c.name, index)) {
         return NULL;
     }
     if (t->dtype != src->dtype) {
-        return tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype",
-                        c.name),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype", c.name));
     }
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
-        !tgi_check_index_values(c.S, c.name, index, dim, t->ndim ? t->dim[dim] : 1, TGI_INDEX_OUT_OF_BOUNDS)) {
+        !tgi_check_index_values(c.S, c.name, index, dim, tgi_size_along(t, dim), TGI_INDEX_OUT_OF_BOUNDS)) {
         return NULL;
     }
-    c.has_params = true;
-    c.params.dim = dim;
-    if (in_place ? !tgi_op_begin_in_place(&c) : !tgi_output_like(&c, t, (tg_dtype)t->dtype)) return NULL;
-    y = in_place ? t : c.out[0];
-    r = tgi_rows_along(dim, 3, y, src, index);
-    r.size = t->ndim ? t->dim[dim] : 1;
-    ok = (in_place || tgi_copy_elements(c.S, y, t)) && c.backend->scatter(c.S, op == TGI_OP_scatter_add, &r);
-    return in_place ? tgi_op_end_in_place(&c, ok) : tgi_op_end(&c, ok);
+    tgi_params(&c)->dim = dim;
+    c.params.flag = op == TGI_OP_scatter_add;
+    return in_place ? tgi_run_in_place(&c, tgi_scatter_kernel)
+                    : tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_scatter_kernel);
 }
 
 tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -11489,23 +11494,25 @@ tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *sr
     return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
 }
 
-/* src may be larger than index: what index does not reach gets 0. */
-static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
+/* The gradient of src: g gathered, and 0 for the elements beyond index, which may be smaller than src. */
+static tg_tensor *tgi_scatter_src_grad(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
-    tg_shape src = tgi_input_shape(step, 2), pads;
-    int i;
+    const tg_shape src = tgi_input_shape(step, 2);
     if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
-    for (i = 0; i < src.ndim && src.ndim <= TG_MAX_DIMS / 2; ++i) {
-        pads.dim[2 * (src.ndim - 1 - i)] = 0;
-        pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
+    if (src.ndim <= TG_MAX_DIMS / 2) {
+        tg_shape pads;
+        pads.ndim = 2 * src.ndim;
+        for (int i = 0; i < src.ndim; ++i) {
+            pads.dim[2 * (src.ndim - 1 - i)] = 0;
+            pads.dim[2 * (src.ndim - 1 - i) + 1] = src.dim[i] - part->dim[i];
+        }
+        return tg_pad(part, pads, 0);
     }
-    pads.ndim = 2 * src.ndim;
-    if (src.ndim <= TG_MAX_DIMS / 2) return tg_pad(part, pads, 0);
-    for (i = 0; i < src.ndim && part; ++i) { /* more dims than pads has room for: one by one */
-        tg_tensor *both[2];
+    for (int i = 0; i < src.ndim && part; ++i) { /* tg_pad takes at most TG_MAX_DIMS / 2 dims: here it is one by one */
         tg_shape rest = tg_shape_of(part);
         rest.dim[i] = src.dim[i] - part->dim[i];
+        tg_tensor *both[2];
         both[0] = part;
         both[1] = tg_zeros_on(rest, (tg_dtype)part->dtype, tgi_device_of(part));
         part = tg_cat(both, 2, i);
@@ -11515,26 +11522,25 @@ static tg_tensor *tgi_src_gradient(tgi_step *step, tg_tensor *g)
 
 static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *index = tgi_saved_tensor(step, 1), *zeros;
+    tg_tensor *index = tgi_saved_tensor(step, 1);
     if (tgi_input_needs_grad(step, 0)) {
-        zeros = tg_zeros_on(tg_make_shape(index->ndim, index->dim), (tg_dtype)g->dtype, tgi_device_of(g));
+        tg_tensor *zeros = tg_zeros_on(tgi_shape_of(index), (tg_dtype)g->dtype, tgi_device_of(g));
         if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
     }
-    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g));
+    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g));
 }
 
 static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
 {
     return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, g)) &&
-           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_src_gradient(step, g)));
+           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g)));
 }
 
-/* index [n] -> the same for every place outside dim of a tensor of this shape, n along dim */
+/* index [n] expanded to `shape` with size n at dim: along dim it is index, everywhere the same. */
 static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
 {
     tg_shape one = shape;
-    int i;
-    for (i = 0; i < one.ndim; ++i) one.dim[i] = 1;
+    for (int i = 0; i < one.ndim; ++i) one.dim[i] = 1;
     if (one.ndim) one.dim[dim] = shape.dim[dim] = tgi_numel(index);
     index = tg_reshape(index, one);
     return index ? tg_expand(index, shape) : NULL;
@@ -11548,106 +11554,108 @@ static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tenso
 
 tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!tgi_arguments(S, "index_select", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_select", t->ndim, &dim)) return NULL;
-    if (!tgi_check_index_vector(S, "index_select", index)) return NULL;
+    if (!tgi_composite_begin_with(&c, "index_select", "t,index", t, index)) return NULL;
+    if (!tgi_wrap_dim(c.S, "index_select", t->ndim, &dim) || !tgi_check_index_vector(c.S, "index_select", index))
+        return tgi_composite_end(&c, NULL);
     if (t->ndim == 0 && tgi_numel(index) != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
-                        (long long)tgi_numel(index)),
-               (tg_tensor *)NULL;
+        tgi_fail(c.S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
+                 (long long)tgi_numel(index));
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, "index_select")) return NULL;
-    return tgi_composite_end(
-        &c, tgi_gather_op(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), TGI_INDEX_IN_SELF));
+    index = tgi_expand_index(index, tgi_shape_of(t), dim);
+    return tgi_composite_end(&c, tgi_gather_op(t, dim, index, TGI_INDEX_IN_SELF));
 }
 
 tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_shape a, b;
-    int64_t along;
-    int i;
-    if (!tgi_operands(S, "take_along_dim", "t,index", 2, t, index, NULL, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "take_along_dim", t->ndim, &dim)) return NULL;
+    if (!tgi_composite_begin_with(&c, "take_along_dim", "t,index", t, index)) return NULL;
+    if (!tgi_wrap_dim(c.S, "take_along_dim", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
     if (t->ndim != index->ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, "take_along_dim",
+        tgi_fail(c.S, TG_ERR_SHAPE, "take_along_dim",
                  "torch.take_along_dim(): input and indices should have the same number of dimensions, "
                  "but got %d dimensions for input, and %d dimensions for indices",
                  t->ndim, index->ndim);
-        return NULL;
+        return tgi_composite_end(&c, NULL);
     }
-    a = tg_shape_of(t), b = tg_shape_of(index);
-    along = t->ndim ? index->dim[dim] : 1;
-    for (i = 0; i < a.ndim; ++i) {
+    tg_shape a = tg_shape_of(t), b = tg_shape_of(index); /* both broadcast, except at dim */
+    for (int i = 0; i < a.ndim; ++i) {
         if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
     }
-    if (a.ndim) b.dim[dim] = along;
-    if (!tgi_composite_begin(&c, "take_along_dim")) return NULL;
     t = tg_expand(t, a);
     index = tg_expand(index, b);
-    if (index && t && t->ndim) { /* negative ones count from the end */
+    if (index && t && t->ndim) { /* negative indices count from the end */
         index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
     }
     return tgi_composite_end(&c, tg_gather(t, dim, index));
 }
 
+/* weight [rows, width], ids [..] -> [.., width] */
 tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_shape shape;
-    tg_tensor *rows;
-    if (!tgi_operands(S, "embedding", "weight,ids", 2, weight, ids, NULL, NULL)) return NULL;
-    if (weight->ndim != 2) return tgi_fail(S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D"), (tg_tensor *)NULL;
-    if (!tgi_check_index_dtype(S, "embedding", ids)) return NULL;
-    shape = tg_shape_of(ids);
-    if (shape.ndim == TG_MAX_DIMS)
-        return tgi_fail(S, TG_ERR_SHAPE, "embedding", "ids has too many dims"), (tg_tensor *)NULL;
+    if (!tgi_composite_begin_with(&c, "embedding", "weight,ids", weight, ids)) return NULL;
+    if (weight->ndim != 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D");
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_check_index_dtype(c.S, "embedding", ids)) return tgi_composite_end(&c, NULL);
+    tg_shape shape = tg_shape_of(ids);
+    if (shape.ndim == TG_MAX_DIMS) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "embedding", "ids has too many dims");
+        return tgi_composite_end(&c, NULL);
+    }
     shape.dim[shape.ndim++] = weight->dim[1];
-    if (!tgi_composite_begin(&c, "embedding")) return NULL;
-    rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
+    tg_tensor *rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
     return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
+}
+
+/* src must have the shape of t with the size of index at dim. */
+static bool tgi_check_index_add(tgi_thread *S, const tg_tensor *t, int dim, const tg_tensor *index,
+                                const tg_tensor *src)
+{
+    for (int i = 0; i < t->ndim; ++i) {
+        const int64_t size = i == dim ? tgi_numel(index) : t->dim[i];
+        if (src->ndim == t->ndim && src->dim[i] == size) continue;
+        if (i == dim && src->ndim == t->ndim) {
+            return tgi_fail(S, TG_ERR_SHAPE, "index_add",
+                            "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for "
+                            "dim: %d",
+                            (long long)size, (long long)src->dim[i], dim);
+        }
+        return tgi_fail(S, TG_ERR_SHAPE, "index_add",
+                        "source tensor shape must match self tensor shape, excluding the specified dimension: size "
+                        "%lld at dim %d of %d dims",
+                        (long long)size, i, src->ndim);
+    }
+    return true;
 }
 
 tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    int i;
-    if (!tgi_arguments(S, "index_add", "t,index,src", 3, t, index, src, NULL)) return NULL;
-    if (!tgi_wrap_dim(S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(S, "index_add", index)) return NULL;
-    for (i = 0; i < t->ndim; ++i) {
-        int64_t want = i == dim ? tgi_numel(index) : t->dim[i];
-        if (src->ndim == t->ndim && src->dim[i] == want) continue;
-        tgi_fail(S, TG_ERR_SHAPE, "index_add",
-                 i == dim && src->ndim == t->ndim
-                     ? "index_add_(): Number of indices (%lld) should be equal to source.size(dim): (%lld), for dim: %d"
-                     : "source tensor shape must match self tensor shape, excluding the specified dimension: size %lld "
-                       "at dim %lld of %d dims",
-                 (long long)want, (long long)(i == dim && src->ndim == t->ndim ? src->dim[i] : i),
-                 i == dim && src->ndim == t->ndim ? dim : src->ndim);
-        return NULL;
+    if (!tgi_composite_begin_with(&c, "index_add", "t,index,src", t, index, src)) return NULL;
+    if (!tgi_wrap_dim(c.S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(c.S, "index_add", index) ||
+        !tgi_check_index_add(c.S, t, dim, index, src)) {
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, "index_add")) return NULL;
-    return tgi_composite_end(&c,
-                             tg_scatter_add(t, dim, tgi_expand_index(index, tg_make_shape(t->ndim, t->dim), dim), src));
+    return tgi_composite_end(&c, tg_scatter_add(t, dim, tgi_expand_index(index, tgi_shape_of(t), dim), src));
 }
 
-/* ---- indexing by tensors: the indices become one, into the indexed dims taken as one ---- */
+/* ---- indexing by tensors: t[i, :, j] as one gather or scatter.  The indexed dims of t are taken as one dim, and the
+   index tensors become one index into it. ---- */
 
 typedef struct {
-    tg_tensor *t;           /* its dims in order; permuted, the indexed ones first, where they are no neighbours */
-    int order[TG_MAX_DIMS]; /* dim i of it is dim order[i] of the tensor indexed */
-    int first, indexed;     /* the indexed dims */
-    int64_t size;           /* their product */
-    tg_shape shape;         /* of the indices, broadcast */
-    tg_tensor *places;      /* [n]: that shape in row-major order, in the indexed dims as one */
+    tg_tensor *t;           /* the user's, permuted so that the indexed dims come first if they are not adjacent */
+    int order[TG_MAX_DIMS]; /* dim i of t is dim order[i] of the user's tensor */
+    int first, indexed;     /* the indexed dims of t: first .. first + indexed - 1 */
+    int64_t size;           /* the product of their sizes */
+    tg_shape shape;         /* of the index tensors, broadcast */
+    tg_tensor *places;      /* [numel of shape]: row-major positions in the indexed dims taken as one */
 } tgi_indexing;
 
-/* The list of indices of the user; NULL stands for a whole dim. */
+/* Checks the user's list of indices, in which NULL stands for a whole dim. */
 static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *indices, int n)
 {
     if (!indices) return tgi_null_argument(S, op, "indices");
@@ -11656,13 +11664,12 @@ static bool tgi_check_indices(tgi_thread *S, const char *op, tg_tensor *const *i
 
 static bool tgi_is_mask(const tg_tensor *index) { return index->dtype == TG_BOOL || index->dtype == TG_U8; }
 
-/* The dims that index, which may be NULL, stands for. */
+/* The number of dims that index stands for: a mask has its own, an index tensor or NULL one. */
 static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_mask(index) ? index->ndim : 1; }
 
 /* Whether indices[i] may index t at dim. */
 static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
 {
-    int k;
     if (!index->storage->backend->host && !tgi_same_place(index, t)) {
         return tgi_fail(S, TG_ERR_DEVICE, op,
                         "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
@@ -11675,7 +11682,7 @@ static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, c
                         "indices[%d] is %s", i, tg_dtype_name((tg_dtype)index->dtype));
     }
     if (index->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "indices[%d] is a mask without dims", i);
-    for (k = 0; k < index->ndim; ++k) {
+    for (int k = 0; k < index->ndim; ++k) {
         if (index->dim[k] == t->dim[dim + k]) continue;
         return tgi_fail(S, TG_ERR_SHAPE, op,
                         "The shape of the mask %s at index %d does not match the shape of the indexed tensor %s at "
@@ -11685,19 +11692,20 @@ static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, c
     return true;
 }
 
-/* What t's dims are indexed by, in at [t's dims], NULL for whole ones: i64, not negative, where t lives. */
+/* at [t's dims]: the index tensor of each dim, i64, not negative, on t's device; NULL for a whole dim.  A mask becomes
+   one index tensor for each of its dims. */
 static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
                                tg_tensor **at)
 {
-    int i, k, dim = 0;
-    for (i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
+    int dim = 0;
+    for (int i = 0; i < n; dim += tgi_dims_of_index(indices[i++])) {
         tg_tensor *index = indices[i];
         if (!index) continue;
         if (!tgi_check_index(S, op, t, index, i, dim)) return false;
         if (tgi_is_mask(index)) {
             tg_tensor *found = tg_nonzero(index);
             if (found) found = tg_to(found, tgi_device_of(t));
-            for (k = 0; k < index->ndim; ++k) {
+            for (int k = 0; k < index->ndim; ++k) {
                 if (!found || !(at[dim + k] = tg_select(found, 1, k))) return false;
             }
             continue;
@@ -11712,48 +11720,47 @@ static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_t
     return true;
 }
 
-/* The shape to which the n indices at dims broadcast. */
+/* The shape to which the index tensors at[dims[0..n)] broadcast. */
 static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at, const int *dims, int n,
                             tg_shape *shape)
 {
     char text[TGI_ERROR_TEXT] = "";
     size_t used = 0;
     bool fits = true;
-    int i, k;
     *shape = TG_SCALAR;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         const tg_tensor *index = at[dims[i]];
-        while (shape->ndim < index->ndim) { /* a 1 in front */
-            for (k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
+        while (shape->ndim < index->ndim) { /* prepends a dim of size 1 */
+            for (int k = shape->ndim++; k > 0; --k) shape->dim[k] = shape->dim[k - 1];
             shape->dim[0] = 1;
         }
-        for (k = 1; k <= index->ndim; ++k) {
+        for (int k = 1; k <= index->ndim; ++k) {
             int64_t *wide = &shape->dim[shape->ndim - k], size = index->dim[index->ndim - k];
             if (*wide == 1) *wide = size;
             else if (size != 1 && size != *wide) fits = false;
         }
     }
     if (fits) return true;
-    for (i = 0; i < n && used < sizeof text; ++i) {
+    for (int i = 0; i < n && used < sizeof text; ++i) {
         used += (size_t)snprintf(text + used, sizeof text - used, i ? ", %s" : "%s", tgi_shape_text(at[dims[i]]).text);
     }
     return tgi_fail(S, TG_ERR_SHAPE, op,
                     "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
 }
 
-/* In a composite: makes x of t and its indices. */
+/* Fills in x.  Called inside a composite. */
 static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
                             tgi_indexing *x)
 {
     tg_tensor *at[TG_MAX_DIMS] = {NULL};
-    int i, dims = 0, rest;
-    bool neighbours;
-    for (i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
+    int dims = 0;
+    for (int i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
     if (dims > t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
     }
     if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
-    for (i = x->indexed = 0; i < t->ndim; ++i) {
+    x->indexed = 0;
+    for (int i = 0; i < t->ndim; ++i) {
         if (at[i]) x->order[x->indexed++] = i;
     }
     if (x->indexed == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "at least one index must be provided");
@@ -11764,55 +11771,48 @@ static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tens
     }
     x->places = at[x->order[0]];
     x->size = t->dim[x->order[0]];
-    for (i = 1; i < x->indexed; ++i) {
+    for (int i = 1; i < x->indexed; ++i) {
         x->size *= t->dim[x->order[i]];
         x->places = tg_add(tg_mul_scalar(x->places, (double)t->dim[x->order[i]]), at[x->order[i]]);
     }
     x->places = tg_reshape(tg_expand(x->places, x->shape), TG_SHAPE(-1));
-    neighbours = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
-    x->first = neighbours ? x->order[0] : 0;
-    for (i = 0, rest = x->indexed; i < t->ndim; ++i) {
-        if (neighbours) x->order[i] = i;
+    const bool adjacent = x->order[x->indexed - 1] - x->order[0] + 1 == x->indexed;
+    x->first = adjacent ? x->order[0] : 0;
+    for (int i = 0, rest = x->indexed; i < t->ndim; ++i) {
+        if (adjacent)
+            x->order[i] = i;
         else if (!at[i]) x->order[rest++] = i;
     }
     x->t = tgi_permute(t, x->order);
     return x->places && x->t;
 }
 
-/* t's shape with the indexed dims replaced: by their product, and then by the dims of the indices. */
+/* The shape of x->t with the indexed dims replaced by those of `middle`: [size], or the shape of the indices. */
 static tg_shape tgi_indexed_shape(const tgi_indexing *x, tg_shape middle)
 {
     tg_shape shape = tg_make_shape(x->first, x->t->dim);
-    int i;
-    for (i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
-    for (i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
+    for (int i = 0; i < middle.ndim; ++i) shape.dim[shape.ndim++] = middle.dim[i];
+    for (int i = x->first + x->indexed; i < x->t->ndim; ++i) shape.dim[shape.ndim++] = x->t->dim[i];
     return shape;
 }
 
 tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
     tgi_indexing x;
-    tg_tensor *y = NULL;
-    tg_shape flat;
-    if (!tgi_argument(S, "index", "t", t) || !tgi_check_indices(S, "index", indices, n) ||
-        !tgi_composite_begin(&c, "index")) {
-        return NULL;
-    }
-    if (tgi_indexing_of(S, "index", t, indices, n, &x)) {
-        flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
-        y = tgi_gather_op(tg_reshape(x.t, flat), x.first, tgi_expand_index(x.places, flat, x.first),
-                          TGI_INDEX_OUT_OF_BOUNDS);
-        y = tg_reshape(y, tgi_indexed_shape(&x, x.shape));
-    }
-    return tgi_composite_end(&c, y);
+    if (!tgi_composite_begin_with(&c, "index", "t", t)) return NULL;
+    if (!tgi_check_indices(c.S, "index", indices, n) || !tgi_indexing_of(c.S, "index", t, indices, n, &x))
+        return tgi_composite_end(&c, NULL);
+    const tg_shape flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
+    tg_tensor *places = tgi_expand_index(x.places, flat, x.first);
+    tg_tensor *y = tgi_gather_op(tg_reshape(x.t, flat), x.first, places, TGI_INDEX_OUT_OF_BOUNDS);
+    return tgi_composite_end(&c, tg_reshape(y, tgi_indexed_shape(&x, x.shape)));
 }
 
-/* values may be written to what an index of this shape picks. */
+/* values must have t's dtype and broadcast to shape, that of the elements to write. */
 static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor *values, tg_shape shape)
 {
-    int i, lead = shape.ndim - values->ndim;
+    int lead = shape.ndim - values->ndim;
     bool fits = lead >= 0;
     if (values->dtype != t->dtype) {
         return tgi_fail(S, TG_ERR_DTYPE, "index_put",
@@ -11820,22 +11820,21 @@ static bool tgi_check_values(tgi_thread *S, const tg_tensor *t, const tg_tensor 
                         "for the source.",
                         tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name((tg_dtype)values->dtype));
     }
-    for (i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
+    for (int i = 0; fits && i < values->ndim; ++i) fits = values->dim[i] == 1 || values->dim[i] == shape.dim[lead + i];
     return fits || tgi_fail(S, TG_ERR_SHAPE, "index_put",
                             "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of shape "
                             "%s",
                             tgi_shape_text(values).text, tgi_dims_text(shape.ndim, shape.dim).text);
 }
 
-/* In a composite: values written or added to a copy of t, of which x is the indexing, or to t.  In place is through a
-   view of t with the indexed dims as one, or by way of a copy where t's layout has no such view. */
-static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
-                             bool accumulate)
+/* Writes or adds values to a copy of t or, in place, to t, whose indexing is x.  In place it writes through a view of t
+   with the indexed dims as one dim; if t's layout has no such view, it writes to a copy and copies that back. */
+static tg_tensor *tgi_index_write(tgi_thread *S, const tgi_indexing *x, bool in_place, tg_tensor *t, tg_tensor *values,
+                                  bool accumulate)
 {
     const int op = accumulate ? TGI_OP_scatter_add : TGI_OP_scatter;
     tg_shape shape = tgi_indexed_shape(x, TG_SHAPE(x->size)), picked = tgi_indexed_shape(x, x->shape), like = shape;
-    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first), *y;
-    int i, back[TG_MAX_DIMS];
+    tg_tensor *flat = tg_reshape(x->t, shape), *index = tgi_expand_index(x->places, shape, x->first);
     if (!flat || !tgi_check_values(S, t, values, picked)) return NULL;
     like.dim[x->first] = tgi_numel(x->places);
     values = tg_reshape(tg_expand(values, picked), like);
@@ -11843,8 +11842,10 @@ static tg_tensor *tgi_put_at(tgi_thread *S, const tgi_indexing *x, bool in_place
         if (values && tgi_overlaps(flat, values)) values = tg_clone(values);
         return tgi_scatter_op(op, true, flat, x->first, index, values) ? t : NULL;
     }
-    y = tg_reshape(tgi_scatter_op(op, false, flat, x->first, index, values), tg_make_shape(t->ndim, x->t->dim));
-    for (i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
+    tg_tensor *y = tgi_scatter_op(op, false, flat, x->first, index, values);
+    y = tg_reshape(y, tg_make_shape(t->ndim, x->t->dim));
+    int back[TG_MAX_DIMS];
+    for (int i = 0; i < t->ndim; ++i) back[x->order[i]] = i;
     y = y ? tgi_permute(y, back) : NULL;
     return !y ? NULL : in_place ? tg_copy_(t, y) : tg_contiguous(y);
 }
@@ -11854,18 +11855,18 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tgi_call write;
-    tgi_indexing x;
-    tg_tensor *y = NULL;
     if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
         !tgi_composite_begin(&c, op)) {
         return NULL;
     }
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
+    tg_tensor *y = NULL;
+    tgi_call write; /* only to check that t may be written */
+    tgi_indexing x;
     if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
         (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
         tgi_indexing_of(S, op, t, indices, n, &x)) {
-        y = tgi_put_at(S, &x, in_place, t, values, accumulate);
+        y = tgi_index_write(S, &x, in_place, t, values, accumulate);
     }
     return tgi_composite_end(&c, y);
 }
@@ -11882,19 +11883,16 @@ tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tens
 
 tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *in[2];
-    tg_shape shape;
-    if (!tgi_operands(S, "masked_select", "t,mask", 2, t, mask, NULL, NULL)) return NULL;
+    if (!tgi_composite_begin_with(&c, "masked_select", "t,mask", t, mask)) return NULL;
     if (mask->dtype != TG_BOOL) {
-        tgi_fail(S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
-        return NULL;
+        tgi_fail(c.S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
+        return tgi_composite_end(&c, NULL);
     }
+    tg_tensor *in[2];
     in[0] = t, in[1] = mask;
-    shape = tg_make_shape(t->ndim, t->dim);
-    if (!tgi_broadcast(S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return NULL;
-    if (!tgi_composite_begin(&c, "masked_select")) return NULL;
+    tg_shape shape = tg_shape_of(t);
+    if (!tgi_broadcast(c.S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return tgi_composite_end(&c, NULL);
     t = tg_expand(t, shape), mask = tg_expand(mask, shape);
     if (shape.ndim == 0) t = tg_reshape(t, TG_SHAPE(1)), mask = tg_reshape(mask, TG_SHAPE(1));
     return tgi_composite_end(&c, mask ? tg_index(t, &mask, 1) : NULL);
@@ -11902,46 +11900,44 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 
 tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *range, *y;
-    if (!tgi_argument(S, "one_hot", "ids", ids)) return NULL;
-    if (!tgi_check_index_dtype(S, "one_hot", ids) || !tgi_composite_begin(&c, "one_hot")) return NULL;
-    if (classes < 0 && tgi_numel(ids) > 0) { /* as many as the largest asks for: a value has to be seen */
+    if (!tgi_composite_begin_with(&c, "one_hot", "ids", ids)) return NULL;
+    if (!tgi_check_index_dtype(c.S, "one_hot", ids)) return tgi_composite_end(&c, NULL);
+    if (classes < 0 && tgi_numel(ids) > 0) { /* the largest id + 1: this waits for the device */
         tg_tensor *most = tg_max(ids);
         if (!most) return tgi_composite_end(&c, NULL);
         classes = tgi_wrap_add(tg_item_i64(most), 1);
     } else if (classes <= 0 && tgi_numel(ids) == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
         return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_check_index_values(S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
-    range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
-    y = tg_eq(tg_unsqueeze(ids, -1), range);
+    if (!tgi_check_index_values(c.S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
+    tg_tensor *range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
+    tg_tensor *y = tg_eq(tg_unsqueeze(ids, -1), range);
     return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
 }
 
+/* -> [count, t's dims] i64: the kernel runs twice, first to count. */
 tg_tensor *tg_nonzero(tg_tensor *t)
 {
     tgi_call c;
-    tgi_loop loop;
-    tg_tensor *y;
-    int64_t dims[2], count = 0;
+    int64_t count = 0;
     if (!tgi_op_begin1(&c, TGI_OP_nonzero, t)) return NULL;
-    loop = tgi_loop_over(t);
+    tgi_loop loop = tgi_loop_over(t);
     if (!c.backend->nonzero(c.S, &loop, &count, NULL)) return NULL;
+    int64_t dims[2];
     dims[0] = count;
     dims[1] = t->ndim;
-    y = tgi_output(&c, 2, dims, TG_I64);
+    tg_tensor *y = tgi_output(&c, 2, dims, TG_I64);
     return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
 
 /* -------- @@SORT -------------------------------------------------------------------------------------------------- */
 
-/* ---- along one dim: max, argmax, cumsum, sort, softmax ---- */
+/* ---- max, argmax, cumsum, sort, topk: kernels that run over rows along dim ---- */
 
-/* One output that keeps t's dims but has size 1 along dim. */
-static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
+/* An output with t's shape, but size 1 at dim. */
+static tg_tensor *tgi_output_keepdim(tgi_call *c, const tg_tensor *t, int dim, tg_dtype dtype)
 {
     int64_t dims[TG_MAX_DIMS] = {0};
     memcpy(dims, t->dim, sizeof(int64_t) * t->ndim);
@@ -11949,38 +11945,37 @@ static tg_tensor *tgi_output_kept(tgi_call *c, const tg_tensor *t, int dim, tg_d
     return tgi_output(c, t->ndim, dims, dtype);
 }
 
-/* Takes the size-1 dim out of a fresh tensor. */
+/* Removes dim, of size 1, from a new output. */
 static void tgi_drop_dim(tg_tensor *t, int dim)
 {
-    int i;
     if (t->ndim == 0) return;
-    for (i = dim; i + 1 < t->ndim; ++i) {
+    for (int i = dim; i + 1 < t->ndim; ++i) {
         t->dim[i] = t->dim[i + 1];
         t->stride[i] = t->stride[i + 1];
     }
     t->ndim--;
 }
 
-/* values and indices of the extreme elements along dim; either may not be wanted */
+/* The largest or smallest elements along dim, and where they are.  Returns the values, and in *indices (if it is not
+   NULL) the indices; or, without `values`, the indices alone. */
 static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, tg_tensor *t, int dim, bool keepdim,
                                   bool values, tg_tensor **indices)
 {
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y = NULL, *at;
     if (indices) *indices = NULL;
+    tgi_call c;
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
     if (t->ndim && t->dim[dim] == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
-                 kind == TGI_AMAX ? (values ? "max" : "argmax") : values ? "min" : "argmin", dim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
+                                      kind == TGI_AMAX ? (values ? "max" : "argmax")
+                                      : values         ? "min"
+                                                       : "argmin",
+                                      dim));
     }
-    c.has_params = true;
-    c.params.dim = dim;
-    if (values) y = tgi_output_kept(&c, t, dim, (tg_dtype)t->dtype);
-    at = !values || y ? tgi_output_kept(&c, t, dim, TG_I64) : NULL;
+    tgi_params(&c)->dim = dim;
+    tg_tensor *y = values ? tgi_output_keepdim(&c, t, dim, (tg_dtype)t->dtype) : NULL;
+    tg_tensor *at = !values || y ? tgi_output_keepdim(&c, t, dim, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
-    r = tgi_rows_along(dim, 3, values ? y : at, at, t);
+    tgi_rows r = tgi_rows_along(dim, 3, values ? y : at, at, t);
     if (!values) r.arg[0].data = NULL;
     if (!c.backend->arg_reduce(c.S, kind, &r)) return tgi_op_end(&c, false);
     if (!keepdim) {
@@ -11994,7 +11989,7 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
     return y;
 }
 
-/* g [.., 1 at dim] to zeros at index */
+/* The rule of max_dim, min_dim and sort, whose output 1 is the index: g at index, 0 elsewhere. */
 static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *index = tgi_saved_tensor(step, -2);
@@ -12029,20 +12024,21 @@ tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim)
     return tgi_extreme_dim("argmin", TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, false, NULL);
 }
 
+static bool tgi_cumsum_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_rows r = tgi_rows_along(c->params.dim, 2, y, c->in[0], NULL);
+    return c->backend->cumsum(c->S, &r);
+}
+
 tg_tensor *tg_cumsum(tg_tensor *t, int dim)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
     if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
-    c.has_params = true;
-    c.params.dim = dim;
-    y = tgi_output_like(&c, t, tgi_sum_dtype(t));
-    if (!y) return NULL;
-    r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_op_end(&c, c.backend->cumsum(c.S, &r));
+    tgi_params(&c)->dim = dim;
+    return tgi_run(&c, tgi_shape_of(t), tgi_sum_dtype(t), tgi_cumsum_kernel);
 }
 
+/* The reverse running sum of g. */
 static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
 {
     int dim = step->params->dim;
@@ -12051,17 +12047,14 @@ static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
 
 tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
 {
-    tgi_call c;
-    tgi_rows r;
-    tg_tensor *y, *at;
     if (indices) *indices = NULL;
+    tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
-    c.has_params = true;
-    c.params.dim = dim;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
+    tgi_params(&c)->dim = dim;
+    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
+    tg_tensor *at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
-    r = tgi_rows_along(dim, 3, y, at, t);
+    tgi_rows r = tgi_rows_along(dim, 3, y, at, t);
     y = tgi_op_end(&c, c.backend->sort(c.S, descending, &r));
     if (!y) return NULL;
     if (indices) *indices = at;
@@ -12073,18 +12066,17 @@ static bool tgi_rule_sort(tgi_step *step, tg_tensor *g) { return tgi_index_rule(
 
 tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y, *at = NULL;
     if (indices) *indices = NULL;
-    if (!tgi_argument(S, "topk", "t", t)) return NULL;
-    if (!tgi_wrap_dim(S, "topk", t->ndim, &dim)) return NULL;
-    if (k < 0 || k > (t->ndim ? t->dim[dim] : 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "topk", "selected index k out of range"), (tg_tensor *)NULL;
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "topk", "t", t)) return NULL;
+    if (!tgi_wrap_dim(c.S, "topk", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
+    if (k < 0 || k > tgi_size_along(t, dim)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "topk", "selected index k out of range");
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, "topk")) return NULL;
-    y = tg_sort(t, dim, largest, &at);
-    if (t->ndim) {
+    tg_tensor *at = NULL;
+    tg_tensor *y = tg_sort(t, dim, largest, &at);
+    if (t->ndim) { /* clones, so that the other elements are freed */
         y = tg_clone(tg_narrow(y, dim, 0, k));
         at = tg_clone(tg_narrow(at, dim, 0, k));
     }
@@ -12094,45 +12086,46 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
 
 /* -------- @@NORM -------------------------------------------------------------------------------------------------- */
 
-/* ---- softmax ---- */
+/* ---- softmax: y = exp(x) / sum(exp(x)) along dim, and its logarithm ---- */
+
+static bool tgi_softmax_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_rows r = tgi_rows_along(c->params.dim, 2, y, c->in[0], NULL);
+    return c->backend->softmax(c->S, c->params.flag != 0, &r);
+}
 
 static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y;
     if (!tgi_op_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
         return NULL;
-    c.has_params = true;
-    c.params.dim = dim;
-    y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    if (!y) return NULL;
-    r = tgi_rows_along(dim, 2, y, t, NULL);
-    return tgi_op_end(&c, c.backend->softmax(c.S, op == TGI_OP_log_softmax, &r));
+    tgi_params(&c)->dim = dim;
+    c.params.flag = op == TGI_OP_log_softmax;
+    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_softmax_kernel);
 }
 
 tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
 tg_tensor *tg_log_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_log_softmax, t, dim); }
 
-/* One kernel instead of four passes, where no graph of the gradient is wanted; tests hold it equal to the composed
-   rule. */
+/* The rules below in one kernel instead of four, for a backward that records no graph (create_graph off). */
 static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
-    tgi_rows r;
     if (!dx) return false;
-    r = tgi_rows_along(step->params->dim, 3, dx, g, y);
+    tgi_rows r = tgi_rows_along(step->params->dim, 3, dx, g, y);
     return y->storage->backend->softmax_backward(step->S, log, &r) && tgi_set_input_grad(step, 0, dx);
 }
 
+/* y (g - sum(g y)) */
 static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *y = tgi_saved_tensor(step, -1), *gy;
+    tg_tensor *y = tgi_saved_tensor(step, -1);
     if (step->S->grad_off) return tgi_softmax_fused(step, g, false);
-    gy = tg_sum_dim(tg_mul(g, y), step->params->dim, true);
+    tg_tensor *gy = tg_sum_dim(tg_mul(g, y), step->params->dim, true);
     return tgi_set_input_grad(step, 0, tg_mul(y, tg_sub(g, gy)));
 }
 
+/* g - exp(y) sum(g) */
 static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1);
@@ -12140,83 +12133,82 @@ static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->params->dim, true))));
 }
 
-/* ---- normalisation: one op makes (x - mean) / sqrt(variance + eps) of rows; weight and bias are ordinary ops ---- */
+/* ---- layer_norm and rms_norm: the op normalize computes y = (x - mean) rstd; weight and bias are other ops ---- */
 
-/* x [outer.., inner..] -> y like x, rstd [outer.., 1..].  params: i inner dims, flag rms, s eps */
+/* One row for each element of the outer dims of x [outer.., inner..], over n contiguous tensors: like x, or with one
+   number for each row, like rstd. */
+static tgi_rows tgi_rows_inner(const tg_tensor *x, int inner, int n, const tg_tensor *const *arg)
+{
+    tgi_rows r;
+    r.ndim = x->ndim - inner;
+    r.length = tgi_reduced_count(x->dim + r.ndim, inner, (1 << inner) - 1);
+    r.nargs = n;
+    for (int i = 0; i < n; ++i) {
+        r.arg[i] = tgi_operand_of(arg[i]);
+        r.step[i] = 1;
+    }
+    memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
+    return r;
+}
+
+/* x [outer.., inner..], contiguous -> y like x, and rstd [outer.., 1..] = 1 / sqrt(variance + eps), which is saved for
+   backward.  For rms: y = x rstd with rstd = 1 / sqrt(mean(x^2) + eps).  params: i inner dims, flag rms, s eps */
 static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
 {
     tgi_call c;
-    tgi_rows r;
-    tg_tensor *y, *rstd;
-    int64_t dims[TG_MAX_DIMS], size = 1;
-    int i;
     if (!tgi_op_begin1(&c, TGI_OP_normalize, x)) return NULL;
-    c.has_params = true;
-    c.params.i = inner;
+    tgi_params(&c)->i = inner;
     c.params.flag = rms;
     c.params.s = eps;
-    for (i = 0; i < x->ndim; ++i) {
-        dims[i] = i < x->ndim - inner ? x->dim[i] : 1;
-        if (i >= x->ndim - inner) size *= x->dim[i];
-    }
-    y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
-    rstd = y ? tgi_output(&c, x->ndim, dims, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
+    tg_shape kept = tg_shape_of(x);
+    for (int i = x->ndim - inner; i < x->ndim; ++i) kept.dim[i] = 1;
+    tg_tensor *y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
+    tg_tensor *rstd = y ? tgi_output(&c, x->ndim, kept.dim, tgi_compute_dtype((tg_dtype)x->dtype)) : NULL;
     if (!rstd) return tgi_op_end(&c, false);
-    r.ndim = x->ndim - inner; /* x and y are contiguous: the inner dims are one row */
-    r.length = size;
-    r.nargs = 3;
-    r.arg[0] = tgi_operand_of(y);
-    r.arg[1] = tgi_operand_of(rstd);
-    r.arg[2] = tgi_operand_of(x);
-    r.step[0] = r.step[1] = r.step[2] = 1;
-    memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
+    const tg_tensor *arg[3];
+    arg[0] = y, arg[1] = rstd, arg[2] = x;
+    const tgi_rows r = tgi_rows_inner(x, inner, 3, arg);
     if (!tgi_op_end(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
     tg_drop(rstd);
     return y;
 }
 
-/* dx from g of y alone, in one kernel. */
+/* dx of the rule below from g of y alone, in one kernel. */
 static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y, tg_tensor *rstd)
 {
     tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
-    int inner = (int)step->params->i;
-    tgi_rows r;
     g = tg_contiguous(g);
     if (!dx || !g) return NULL;
-    r.ndim = y->ndim - inner;
-    r.length = tgi_reduced_count(y->dim + r.ndim, inner, (1 << inner) - 1);
-    r.nargs = 4;
-    r.arg[0] = tgi_operand_of(dx);
-    r.arg[1] = tgi_operand_of(g);
-    r.arg[2] = tgi_operand_of(y);
-    r.arg[3] = tgi_operand_of(rstd);
-    r.step[0] = r.step[1] = r.step[2] = r.step[3] = 1;
-    memcpy(r.dim, y->dim, sizeof(int64_t) * (size_t)r.ndim);
+    const tg_tensor *arg[4];
+    arg[0] = dx, arg[1] = g, arg[2] = y, arg[3] = rstd;
+    const tgi_rows r = tgi_rows_inner(y, (int)step->params->i, 4, arg);
     return y->storage->backend->layer_norm_backward(step->S, step->params->flag != 0, &r) ? dx : NULL;
 }
 
-/* y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms; rstd: g (-rstd^2 y / n) */
+/* From g of y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms.  From g of rstd, which gradients of gradients
+   use: g (-rstd^2 y / n).  Means over the n inner elements. */
 static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx, *more;
-    int inner = (int)step->params->i, i;
-    tg_shape dims = TG_SCALAR;
-    int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
-    for (i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
+    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx;
     if (step->S->grad_off) {
         dx = tgi_normalize_fused(step, g, y, rstd);
     } else {
+        tg_shape dims = TG_SCALAR;
+        for (int i = y->ndim - (int)step->params->i; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
         dx = tg_sub(g, tg_mul(y, tg_mean_dims(tg_mul(g, y), dims, true)));
         if (!step->params->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
         dx = tg_mul(rstd, dx);
     }
-    if (step->received & 2) { /* a gradient of the gradient comes through rstd, too */
-        more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
+    if (step->received & 2) { /* output 1, rstd, has a gradient */
+        const int inner = (int)step->params->i;
+        const int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
+        tg_tensor *more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
         dx = tg_add(dx, more);
     }
     return tgi_set_input_grad(step, 0, dx);
 }
 
+/* w (weight or bias, or NULL) must have the shape of x's inner dims. */
 static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w,
                                  const char *name)
 {
@@ -12235,16 +12227,13 @@ static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor 
 
 tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *y;
-    if (!tgi_operands(S, "layer_norm", "x,weight,bias", 1, x, weight, bias, NULL)) return NULL;
-    if (!tgi_check_normalized(S, "layer_norm", x, normalized_ndim, weight, "weight") ||
-        !tgi_check_normalized(S, "layer_norm", x, normalized_ndim, bias, "bias") ||
-        !tgi_composite_begin(&c, "layer_norm")) {
-        return NULL;
+    if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+    if (!tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, weight, "weight") ||
+        !tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, bias, "bias")) {
+        return tgi_composite_end(&c, NULL);
     }
-    y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
+    tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
     if (weight) y = tg_mul(y, weight);
     if (bias) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
@@ -12252,14 +12241,11 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
 
 tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *y;
-    if (!tgi_operands(S, "rms_norm", "x,weight", 1, x, weight, NULL, NULL)) return NULL;
-    if (!tgi_check_normalized(S, "rms_norm", x, normalized_ndim, weight, "weight") ||
-        !tgi_composite_begin(&c, "rms_norm"))
-        return NULL;
-    y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
+    if (!tgi_composite_begin_with(&c, "rms_norm", "x,weight?", x, weight)) return NULL;
+    if (!tgi_check_normalized(c.S, "rms_norm", x, normalized_ndim, weight, "weight"))
+        return tgi_composite_end(&c, NULL);
+    tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
     if (weight) y = tg_mul(y, weight);
     return tgi_composite_end(&c, y);
 }
@@ -12268,7 +12254,8 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
 
 /* ---- matmul ---- */
 
-/* t over its batch dims alone.  Not a copy of the struct: other threads may be changing a shared tensor's counts. */
+/* A tensor struct that has only the batch dims of t, to broadcast them; it is in no scope and owns nothing.  The struct
+   is not copied, since other threads may change the reference counts of a shared tensor at the same time. */
 static tg_tensor tgi_batch_of(const tg_tensor *t)
 {
     tg_tensor batch;
@@ -12296,9 +12283,9 @@ tg_status tg_set_matmul_precision(tg_precision precision)
 
 tg_precision tg_matmul_precision(void) { return tgi_self()->precision; }
 
-/* The operands of a product have one dtype, and it is not bool. */
-static bool tgi_multiplies(tgi_thread *S, const char *op, const char *a_name, const tg_tensor *a, const char *b_name,
-                           const tg_tensor *b)
+/* The operands of a product must have the same dtype, which must not be bool. */
+static bool tgi_check_product_dtypes(tgi_thread *S, const char *op, const char *a_name, const tg_tensor *a,
+                                     const char *b_name, const tg_tensor *b)
 {
     if (a->dtype == b->dtype && a->dtype == TG_BOOL)
         return tgi_fail(S, TG_ERR_DTYPE, op, "bool tensors cannot be multiplied\ntg_to_dtype makes numbers of them");
@@ -12316,22 +12303,23 @@ static bool tgi_multiplies(tgi_thread *S, const char *op, const char *a_name, co
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
     tgi_call c;
-    tgi_gemm gemm;
-    tg_tensor *y;
-    int64_t dims[TG_MAX_DIMS];
-    tg_tensor batch[2];
-    int ndim;
     if (!tgi_op_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
-    if (!tgi_multiplies(c.S, "matmul", "a", a, "b", b)) return NULL;
-    gemm.m = a->dim[a->ndim - 2], gemm.k = a->dim[a->ndim - 1], gemm.n = b->dim[b->ndim - 1];
+    if (!tgi_check_product_dtypes(c.S, "matmul", "a", a, "b", b)) return NULL;
+    tgi_gemm gemm;
+    gemm.m = a->dim[a->ndim - 2];
+    gemm.k = a->dim[a->ndim - 1];
+    gemm.n = b->dim[b->ndim - 1];
     if (gemm.k != b->dim[b->ndim - 2]) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "matmul", "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
-                 "the shapes are %s and %s", (long long)gemm.m, (long long)gemm.k, (long long)b->dim[b->ndim - 2],
-                 (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
+                                      "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\n"
+                                      "the shapes are %s and %s",
+                                      (long long)gemm.m, (long long)gemm.k, (long long)b->dim[b->ndim - 2],
+                                      (long long)gemm.n, tgi_shape_text(a).text, tgi_shape_text(b).text));
     }
+    tg_tensor batch[2];
     batch[0] = tgi_batch_of(a), batch[1] = tgi_batch_of(b);
-    ndim = batch[0].ndim;
+    int ndim = batch[0].ndim;
+    int64_t dims[TG_MAX_DIMS];
     memcpy(dims, batch[0].dim, sizeof(int64_t) * (size_t)ndim);
     if (!tgi_broadcast(c.S, "matmul", &ndim, dims, &batch[1], c.in, 2)) return NULL;
     gemm.precision = c.S->precision;
@@ -12339,7 +12327,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     memcpy(gemm.dim, dims, sizeof(int64_t) * (size_t)ndim);
     dims[ndim] = gemm.m;
     dims[ndim + 1] = gemm.n;
-    y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
+    tg_tensor *y = tgi_output(&c, ndim + 2, dims, (tg_dtype)a->dtype);
     if (!y) return NULL;
     gemm.out = tgi_operand_of(y);
     tgi_operand_broadcast(&gemm.a, &batch[0], ndim);
@@ -12349,6 +12337,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     return tgi_op_end(&c, c.backend->gemm(c.S, &gemm));
 }
 
+/* a: g b^T, b: a^T g; backward sums them over the batch dims that were broadcast */
 static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
@@ -12356,68 +12345,70 @@ static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
            (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
 }
 
-/* x [.., m, k] with a plain matrix [k, n]: one product of [.. m, k], rather than one for each of .. */
+/* x [.., m, k] times matrix [k, n]: one product with all rows of x, not one for each of its matrices */
 static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
 {
     tg_shape shape = tg_shape_of(x);
     if (!matrix) return NULL;
     shape.dim[shape.ndim - 1] = matrix->dim[1];
     if (x->dim[x->ndim - 1] != matrix->dim[0])
-        return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* says what is wrong */
+        return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* records the error */
     return tg_reshape(tgi_batched_matmul(tg_flatten(x, 0, -2), matrix), shape);
 }
 
 tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y;
-    bool row, column;
     if (!tgi_operands(S, "matmul", "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim == 0 || b->ndim == 0) {
-        tgi_fail(S, TG_ERR_SHAPE, "matmul", "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
-                 a->ndim, b->ndim);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "matmul",
+                                      "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
+                                      a->ndim, b->ndim));
     }
-    row = a->ndim == 1, column = b->ndim == 1;
+    const bool row = a->ndim == 1, column = b->ndim == 1;
     if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
-    if (!tgi_multiplies(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
+    tgi_composite c;
+    if (!tgi_check_product_dtypes(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
-    y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
+    tg_tensor *y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
     if (column) y = y ? tg_squeeze(y, -1) : NULL;
     if (row) y = y ? tg_squeeze(y, column ? -1 : -2) : NULL;
     return tgi_composite_end(&c, y);
 }
 
-/* A product whose operands must have just these numbers of dims. */
-static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
+/* The operands of mm, bmm, mv and dot must have these numbers of dims. */
+static bool tgi_check_product_shapes(tgi_thread *S, const char *op, const tg_tensor *a, const tg_tensor *b, int a_ndim,
+                                     int b_ndim)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    if (!tgi_arguments(S, op, "a,b", 2, a, b, NULL, NULL)) return NULL;
     if (a->ndim != a_ndim || b->ndim != b_ndim) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 a_ndim == b_ndim ? "%dD tensors expected, but got %dD and %dD tensors"
-                                  : "a %dD tensor and a vector expected, but got %dD and %dD tensors",
-                 a_ndim, a->ndim, b->ndim);
-        return NULL;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        a_ndim == b_ndim ? "%dD tensors expected, but got %dD and %dD tensors"
+                                         : "a %dD tensor and a vector expected, but got %dD and %dD tensors",
+                        a_ndim, a->ndim, b->ndim);
     }
     if (a_ndim == 1 && a->dim[0] != b->dim[0]) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
-                 "but got %lld and %lld elements respectively",
-                 (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0], (long long)b->dim[0]);
-        return NULL;
+        return tgi_fail(
+            S, TG_ERR_SHAPE, op,
+            "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same number of elements, "
+            "but got %lld and %lld elements respectively",
+            (long long)a->dim[0], (long long)b->dim[0], (long long)a->dim[0], (long long)b->dim[0]);
     }
     if (a_ndim == 3 && (a->dim[0] != b->dim[0] || a->dim[2] != b->dim[1])) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
-                 (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
-        return NULL;
+        return tgi_fail(
+            S, TG_ERR_SHAPE, op,
+            "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
+            (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
     }
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    return tgi_composite_end(&c, tg_matmul(a, b));
+    return true;
+}
+
+static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, op, "a,b", a, b)) return NULL;
+    const bool ok = tgi_check_product_shapes(c.S, op, a, b, a_ndim, b_ndim);
+    return tgi_composite_end(&c, ok ? tg_matmul(a, b) : NULL);
 }
 
 tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mm", a, b, 2, 2); }
@@ -12427,348 +12418,351 @@ tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("dot", 
 
 tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!tgi_arguments(S, "outer", "a,b", 2, a, b, NULL, NULL)) return NULL;
+    if (!tgi_composite_begin_with(&c, "outer", "a,b", a, b)) return NULL;
     if (a->ndim != 1 || b->ndim != 1) {
-        return tgi_fail(S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim,
-                        b->ndim),
-               (tg_tensor *)NULL;
+        tgi_fail(c.S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim);
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, "outer")) return NULL;
     return tgi_composite_end(&c, tg_mul(tg_unsqueeze(a, 1), b));
 }
 
+/* x [.., in], weight [out, in], bias [out] or NULL -> [.., out]; weight [in] -> [..] */
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *y;
-    if (!tgi_operands(S, "linear", "x,weight,bias", 2, x, weight, bias, NULL)) return NULL;
+    if (!tgi_composite_begin_with(&c, "linear", "x,weight,bias?", x, weight, bias)) return NULL;
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "linear",
+        tgi_fail(c.S, TG_ERR_SHAPE, "linear",
                  "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
                  tgi_shape_text(x).text, tgi_shape_text(weight).text);
-        return NULL;
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_multiplies(S, "linear", "x", x, "weight", weight) || !tgi_composite_begin(&c, "linear")) return NULL;
-    y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
+    if (!tgi_check_product_dtypes(c.S, "linear", "x", x, "weight", weight)) return tgi_composite_end(&c, NULL);
+    tg_tensor *y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
     if (bias) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
 }
 
+/* beta c + alpha a b, with a [m, k], b [k, n] and c broadcast to [m, n] */
 tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite inner;
-    tg_tensor *y;
-    if (!tgi_operands(S, "addmm", "c,a,b", 3, c, a, b, NULL)) return NULL;
-    if (!tgi_composite_begin(&inner, "addmm")) return NULL;
-    y = tg_mm(a, b);
+    if (!tgi_composite_begin_with(&inner, "addmm", "c,a,b", c, a, b)) return NULL;
+    tg_tensor *y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
-    if (y && beta == 0) c = tg_zeros_like(c); /* its NaN must not count */
+    if (y && beta == 0) c = tg_zeros_like(c); /* NaN in c must not reach the result */
     if (y && beta != 1 && beta != 0) c = tg_mul_scalar(c, beta);
-    if (y && c) c = tg_expand(c, tg_make_shape(y->ndim, y->dim));
+    if (y && c) c = tg_expand(c, tgi_shape_of(y));
     return tgi_composite_end(&inner, tg_add(c, y));
 }
 
-/* ---- einsum: two operands at a time, as one batched product ---- */
+/* ---- einsum: the operands are contracted from left to right, two at a time, each time as one batched product.  Every
+   dim has a label: 0-25 for a-z, 26-51 for A-Z, 52-59 for the dims of "...", which are aligned to the right. ---- */
 
-/* a-z, A-Z, and eight nameless ones for the dims of "...", counted from the right. */
-enum { TGI_NAMED_LETTERS = 52, TGI_LETTERS = TGI_NAMED_LETTERS + TG_MAX_DIMS };
+enum { TGI_NAMED_LABELS = 52, TGI_LABELS = TGI_NAMED_LABELS + TG_MAX_DIMS };
 
-static int tgi_letter(char ch)
+static const char tgi_subscripts[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........"; /* by label */
+
+typedef struct { int n, label[TG_MAX_DIMS]; } tgi_labels;
+typedef struct { tg_tensor *t; tgi_labels dims; } tgi_einsum_operand;
+
+static int tgi_label_of(char subscript)
 {
-    return ch >= 'a' && ch <= 'z' ? ch - 'a' : ch >= 'A' && ch <= 'Z' ? ch - 'A' + 26 : -1;
+    const char *p = subscript && subscript != '.' ? strchr(tgi_subscripts, subscript) : NULL;
+    return p ? (int)(p - tgi_subscripts) : -1;
 }
 
 static bool tgi_is_ellipsis(const char *p, const char *end) { return end - p >= 3 && memcmp(p, "...", 3) == 0; }
 
-/* A tensor whose dims carry letters. */
-typedef struct { tg_tensor *t; int n, letter[TG_MAX_DIMS]; } tgi_lettered;
-
-static bool tgi_has_letter(const tgi_lettered *x, int letter)
+/* Where a label is in the list; -1 if it is not. */
+static int tgi_find_label(const tgi_labels *list, int label)
 {
-    int i;
-    for (i = 0; i < x->n; ++i) {
-        if (x->letter[i] == letter) return true;
+    for (int i = 0; i < list->n; ++i) {
+        if (list->label[i] == label) return i;
     }
-    return false;
+    return -1;
 }
 
-static bool tgi_remove_letter(tgi_lettered *x, int k)
+static void tgi_remove_label(tgi_labels *list, int i)
 {
-    for (x->n--; k < x->n; ++k) x->letter[k] = x->letter[k + 1];
-    return x->t != NULL;
+    for (list->n--; i < list->n; ++i) list->label[i] = list->label[i + 1];
 }
 
-/* Reads one operand's letters; a repeated one means its diagonal. */
-static bool tgi_read_letters(tgi_thread *S, const char *text, size_t length, tg_tensor *t, tgi_lettered *x,
-                             int64_t *size, int number)
+/* Reads the subscripts of operand `number`: x->dims gets a label for each dim of t. */
+static bool tgi_einsum_parse(tgi_thread *S, const char *text, size_t length, int number, tg_tensor *t,
+                             tgi_einsum_operand *x)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ........";
-    size_t p;
-    int i, k;
-    int named = 0;
+    int named = 0, n = 0;
     bool ellipsis = false;
-    x->t = t;
-    x->n = 0;
-    for (p = 0; p < length; ++p) named += tgi_letter(text[p]) >= 0;
-    for (p = 0; p < length; ++p) {
-        int letter = tgi_letter(text[p]);
+    for (size_t p = 0; p < length; ++p) named += tgi_label_of(text[p]) >= 0;
+    for (size_t p = 0; p < length; ++p) {
+        const int label = tgi_label_of(text[p]);
         if (text[p] == ' ') continue;
         if (text[p] == '.' && (ellipsis || !tgi_is_ellipsis(text + p, text + length))) {
             return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for operand %d %s", number,
                             ellipsis ? "for which an ellipsis was already found" : "that is not part of any ellipsis");
         }
-        if (text[p] == '.') { /* every dim that has no letter */
+        if (text[p] == '.') { /* stands for every dim that has no subscript of its own */
             ellipsis = true;
-            for (k = t->ndim - named; k > 0 && x->n < TG_MAX_DIMS; --k) x->letter[x->n++] = TGI_LETTERS - k;
+            for (int k = t->ndim - named; k > 0 && n < TG_MAX_DIMS; --k) x->dims.label[n++] = TGI_LABELS - k;
             p += 2;
             continue;
         }
-        if (letter < 0) {
+        if (label < 0) {
             return tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
                             "einsum(): invalid subscript given at index %d in the equation string, "
                             "subscripts must be in [a-zA-Z]",
                             (int)p);
         }
-        if (x->n < TG_MAX_DIMS) x->letter[x->n] = letter;
-        x->n++;
+        if (n < TG_MAX_DIMS) x->dims.label[n] = label;
+        n++;
     }
-    if (x->n != t->ndim) {
-        return tgi_fail(S, TG_ERR_SHAPE, "einsum",
-                        "einsum(): the number of subscripts in the equation (%d) does not match the number "
-                        "of dimensions (%d) for operand %d",
-                        x->n, t->ndim, number);
-    }
-    for (i = 0; i < x->n; ++i) {
-        int64_t *known = &size[x->letter[i]], n = t->dim[i];
-        for (k = 0; k < i; ++k) {
-            if (x->letter[k] != x->letter[i] || t->dim[k] == n) continue;
+    x->t = t;
+    x->dims.n = n;
+    if (n == t->ndim) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, "einsum",
+                    "einsum(): the number of subscripts in the equation (%d) does not match the number "
+                    "of dimensions (%d) for operand %d",
+                    n, t->ndim, number);
+}
+
+/* Adds the sizes of operand `number` to size [TGI_LABELS], which has -1 for labels that have not occurred, and checks
+   that they agree.  A size of 1 broadcasts to that of another operand, but not within one. */
+static bool tgi_einsum_sizes(tgi_thread *S, const tgi_einsum_operand *x, int number, int64_t *size)
+{
+    const int *label = x->dims.label;
+    for (int i = 0; i < x->dims.n; ++i) {
+        const int64_t n = x->t->dim[i];
+        int64_t *known = &size[label[i]];
+        for (int k = 0; k < i; ++k) {
+            if (label[k] != label[i] || x->t->dim[k] == n) continue;
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c is repeated for operand %d but the sizes don't match, %lld != %lld",
-                            letters[x->letter[i]], number, (long long)n, (long long)t->dim[k]);
+                            tgi_subscripts[label[i]], number, (long long)n, (long long)x->t->dim[k]);
         }
         if (*known >= 0 && *known != 1 && n != 1 && n != *known) {
             return tgi_fail(S, TG_ERR_SHAPE, "einsum",
                             "einsum(): subscript %c has size %lld for operand %d which does not broadcast "
                             "with previously seen size %lld",
-                            letters[x->letter[i]],
-                            (long long)n, number, (long long)*known);
+                            tgi_subscripts[label[i]], (long long)n, number, (long long)*known);
         }
         if (*known < 0 || *known == 1) *known = n;
     }
-    for (i = 0; i < x->n; ++i) {
-        for (k = i + 1; k < x->n; ++k) {
-            int letter = x->letter[i];
-            if (x->letter[k] != letter) continue;
-            x->t = tg_diagonal(x->t, 0, i, k); /* dims i and k go, the diagonal comes last */
-            if (!x->t) return false;
-            tgi_remove_letter(x, k);
-            tgi_remove_letter(x, i);
-            x->letter[x->n++] = letter;
-            i = -1;
-            break;
-        }
+    return true;
+}
+
+/* Replaces dims that have the same label by their diagonal. */
+static bool tgi_einsum_diagonals(tgi_einsum_operand *x)
+{
+    for (int i = 0; i < x->dims.n; ++i) {
+        const int label = x->dims.label[i];
+        int k = i + 1;
+        while (k < x->dims.n && x->dims.label[k] != label) ++k;
+        if (k == x->dims.n) continue;
+        x->t = tg_diagonal(x->t, 0, i, k); /* without dims i and k; the diagonal is the last dim */
+        if (!x->t) return false;
+        tgi_remove_label(&x->dims, k);
+        tgi_remove_label(&x->dims, i);
+        x->dims.label[x->dims.n++] = label;
+        i = -1; /* the dims have moved: start again */
     }
     return true;
 }
 
-/* Sums the dims away that neither the output nor a later operand has. */
-static bool tgi_sum_letters(tgi_lettered *x, const bool *kept, const tgi_lettered *other)
+/* Sums over the dims whose label is neither kept nor in other (which may be NULL). */
+static bool tgi_einsum_sum(tgi_einsum_operand *x, const bool *kept, const tgi_einsum_operand *other)
 {
-    int i;
-    for (i = x->n - 1; i >= 0; --i) {
-        if (kept[x->letter[i]] || (other && tgi_has_letter(other, x->letter[i]))) continue;
+    for (int i = x->dims.n - 1; i >= 0; --i) {
+        const int label = x->dims.label[i];
+        if (kept[label] || (other && tgi_find_label(&other->dims, label) >= 0)) continue;
         x->t = tg_sum_dim(x->t, i, false);
-        if (!tgi_remove_letter(x, i)) return false;
+        tgi_remove_label(&x->dims, i);
+        if (!x->t) return false;
     }
     return true;
 }
 
-/* x as [batch, rows, columns] with the dims of each group in the order of the letters listed. */
-static tg_tensor *tgi_grouped(const tgi_lettered *x, const int *group[3], const int count[3], const int64_t *size)
+/* x as [batch, rows, columns]: the dims of each group of labels taken as one, after sizes of 1 are broadcast. */
+static tg_tensor *tgi_einsum_group(const tgi_einsum_operand *x, const tgi_labels *batch, const tgi_labels *rows,
+                                   const tgi_labels *columns, const int64_t *size)
 {
-    int order[TG_MAX_DIMS], n = 0, k, i, j;
-    int64_t dims[3] = {1, 1, 1};
-    tg_shape wide;
-    tg_tensor *t;
-    wide.ndim = 0;
-    for (k = 0; k < 3; ++k) {
-        for (i = 0; i < count[k]; ++i) {
-            for (j = 0; j < x->n && x->letter[j] != group[k][i]; ++j) {}
-            wide.dim[wide.ndim++] = size[group[k][i]];
-            order[n++] = j;
+    const tgi_labels *group[3];
+    group[0] = batch, group[1] = rows, group[2] = columns;
+    int order[TG_MAX_DIMS];
+    tg_shape wide = TG_SCALAR;
+    for (int k = 0; k < 3; ++k) {
+        for (int i = 0; i < group[k]->n; ++i) {
+            order[wide.ndim] = tgi_find_label(&x->dims, group[k]->label[i]);
+            wide.dim[wide.ndim++] = size[group[k]->label[i]];
         }
     }
-    t = tgi_permute(x->t, order);
-    t = t ? tg_expand(t, wide) : NULL; /* sizes of 1 broadcast */
+    tg_tensor *t = tgi_permute(x->t, order);
+    t = t ? tg_expand(t, wide) : NULL;
     if (!t) return NULL;
-    for (k = n = 0; k < 3; ++k) { /* products of sizes that a tensor has do not overflow */
-        for (i = 0; i < count[k]; ++i) dims[k] *= wide.dim[n++];
+    int64_t dims[3] = {1, 1, 1}; /* these products cannot overflow, since t has them */
+    for (int k = 0; k < 3; ++k) {
+        for (int i = 0; i < group[k]->n; ++i) dims[k] *= size[group[k]->label[i]];
     }
     return tg_reshape(t, tg_make_shape(3, dims));
 }
 
-/* a times b over the letters that both have and nobody else wants. */
-static bool tgi_contract(tgi_lettered *a, const tgi_lettered *b, const bool *kept, const int64_t *size)
+/* a := a times b, summed over the labels that both have and that are not kept:
+   [batch, left, both] x [batch, both, right] -> [batch, left, right] */
+static bool tgi_einsum_contract(tgi_einsum_operand *a, const tgi_einsum_operand *b, const bool *kept,
+                                const int64_t *size)
 {
-    int batch[TG_MAX_DIMS], left[TG_MAX_DIMS], both[TG_MAX_DIMS], right[TG_MAX_DIMS], nb = 0, nl = 0, nk = 0, nr = 0, i;
-    const int *ga[3], *gb[3];
-    int ca[3], cb[3];
-    tg_shape shape;
-    for (i = 0; i < a->n; ++i) {
-        int letter = a->letter[i];
-        if (!tgi_has_letter(b, letter)) left[nl++] = letter;
-        else if (kept[letter]) batch[nb++] = letter;
-        else both[nk++] = letter;
+    tgi_labels batch, left, both, right;
+    batch.n = left.n = both.n = right.n = 0;
+    for (int i = 0; i < a->dims.n; ++i) {
+        const int label = a->dims.label[i];
+        tgi_labels *group = tgi_find_label(&b->dims, label) < 0 ? &left : kept[label] ? &batch : &both;
+        group->label[group->n++] = label;
     }
-    for (i = 0; i < b->n; ++i) {
-        if (!tgi_has_letter(a, b->letter[i])) right[nr++] = b->letter[i];
+    for (int i = 0; i < b->dims.n; ++i) {
+        if (tgi_find_label(&a->dims, b->dims.label[i]) < 0) right.label[right.n++] = b->dims.label[i];
     }
-    if (nb + nl + nr > TG_MAX_DIMS)
+    if (batch.n + left.n + right.n > TG_MAX_DIMS)
         return tgi_fail(tgi_self(), TG_ERR_SHAPE, "einsum", "a product has more than 8 dims");
-    ga[0] = batch, ga[1] = left, ga[2] = both, ca[0] = nb, ca[1] = nl, ca[2] = nk;
-    gb[0] = batch, gb[1] = both, gb[2] = right, cb[0] = nb, cb[1] = nk, cb[2] = nr;
-    a->t = tgi_batched_matmul(tgi_grouped(a, ga, ca, size), tgi_grouped(b, gb, cb, size));
-    a->n = 0;
-    for (i = 0; i < nb; ++i) a->letter[a->n++] = batch[i];
-    for (i = 0; i < nl; ++i) a->letter[a->n++] = left[i];
-    for (i = 0; i < nr; ++i) a->letter[a->n++] = right[i];
-    shape.ndim = a->n;
-    for (i = 0; i < a->n; ++i) shape.dim[i] = size[a->letter[i]];
+    tg_tensor *columns = tgi_einsum_group(b, &batch, &both, &right, size);
+    a->t = tgi_batched_matmul(tgi_einsum_group(a, &batch, &left, &both, size), columns);
+    a->dims = batch;
+    for (int i = 0; i < left.n; ++i) a->dims.label[a->dims.n++] = left.label[i];
+    for (int i = 0; i < right.n; ++i) a->dims.label[a->dims.n++] = right.label[i];
+    tg_shape shape;
+    shape.ndim = a->dims.n;
+    for (int i = 0; i < a->dims.n; ++i) shape.dim[i] = size[a->dims.label[i]];
     a->t = a->t ? tg_reshape(a->t, shape) : NULL;
     return a->t != NULL;
 }
 
-static bool tgi_add_letter(tgi_thread *S, int letter, int *letters, int *n)
+static bool tgi_einsum_add_output(tgi_thread *S, int label, tgi_labels *output)
 {
-    if (*n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
-    letters[(*n)++] = letter;
+    if (output->n == TG_MAX_DIMS) return tgi_fail(S, TG_ERR_SHAPE, "einsum", "the output has more than 8 dims");
+    output->label[output->n++] = label;
     return true;
 }
 
-/* The letters of "...", outermost first. */
-static bool tgi_ellipsis_letters(tgi_thread *S, int *letters, int *n, const int64_t *size)
+/* Appends the labels of "...", outermost first. */
+static bool tgi_einsum_add_ellipsis(tgi_thread *S, tgi_labels *output, const int64_t *size)
 {
-    int i;
-    for (i = TGI_NAMED_LETTERS; i < TGI_LETTERS; ++i) {
-        if (size[i] >= 0 && !tgi_add_letter(S, i, letters, n)) return false;
+    for (int i = TGI_NAMED_LABELS; i < TGI_LABELS; ++i) {
+        if (size[i] >= 0 && !tgi_einsum_add_output(S, i, output)) return false;
     }
     return true;
 }
 
-/* The letters of the output: what stands after ->, or "..." and those that occur once, in alphabetical order (upper
-   case first). */
-static bool tgi_output_letters(tgi_thread *S, const char *equation, const char *arrow, int *letters, int *n,
-                               const int64_t *size)
+/* The output's labels from the text after "->". */
+static bool tgi_einsum_parse_output(tgi_thread *S, const char *text, tgi_labels *output, const int64_t *size)
 {
-    int times[TGI_LETTERS], i;
-    const char *p;
-    bool seen[TGI_LETTERS], ellipsis = false;
-    memset(times, 0, sizeof times);
-    memset(seen, 0, sizeof seen);
-    *n = 0;
-    if (arrow) {
-        for (p = arrow + 2; *p; ++p) {
-            int letter = tgi_letter(*p);
-            if (*p == ' ') continue;
-            if (*p == '.' && (ellipsis || !tgi_is_ellipsis(p, p + strlen(p)))) {
-                return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for output %s",
-                                ellipsis ? "but an ellipsis (...) was already found"
-                                         : "that is not part of any ellipsis (...)");
-            }
-            if (*p == '.') {
-                ellipsis = true;
-                if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
-                p += 2;
-                continue;
-            }
-            if (letter < 0 || size[letter] < 0 || seen[letter]) {
-                return tgi_fail(
-                    S, TG_ERR_ARGUMENT, "einsum",
-                    letter >= 0 && seen[letter]
-                        ? "einsum(): output subscript %c appears more than once in the output"
-                        : "einsum(): output subscript %c does not appear in the equation for any input operand",
-                    *p);
-            }
-            seen[letter] = true;
-            if (!tgi_add_letter(S, letter, letters, n)) return false;
+    bool ellipsis = false;
+    for (const char *p = text; *p; ++p) {
+        const int label = tgi_label_of(*p);
+        if (*p == ' ') continue;
+        if (*p == '.' && (ellipsis || !tgi_is_ellipsis(p, p + strlen(p)))) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): found '.' for output %s",
+                            ellipsis ? "but an ellipsis (...) was already found"
+                                     : "that is not part of any ellipsis (...)");
         }
-        return true;
-    }
-    for (p = equation; *p; ++p) {
-        if (tgi_letter(*p) >= 0) times[tgi_letter(*p)]++;
-    }
-    if (!tgi_ellipsis_letters(S, letters, n, size)) return false;
-    for (i = 0; i < TGI_NAMED_LETTERS; ++i) {
-        int letter = (i + 26) % TGI_NAMED_LETTERS;
-        if (times[letter] == 1 && !tgi_add_letter(S, letter, letters, n)) return false;
+        if (*p == '.') {
+            ellipsis = true;
+            if (!tgi_einsum_add_ellipsis(S, output, size)) return false;
+            p += 2;
+            continue;
+        }
+        const bool repeated = label >= 0 && tgi_find_label(output, label) >= 0;
+        if (label < 0 || size[label] < 0 || repeated) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
+                            repeated
+                                ? "einsum(): output subscript %c appears more than once in the output"
+                                : "einsum(): output subscript %c does not appear in the equation for any input operand",
+                            *p);
+        }
+        if (!tgi_einsum_add_output(S, label, output)) return false;
     }
     return true;
+}
+
+/* The output's labels without "->": those of "...", then the subscripts that occur once, A-Z before a-z. */
+static bool tgi_einsum_implicit_output(tgi_thread *S, const char *equation, tgi_labels *output, const int64_t *size)
+{
+    int times[TGI_NAMED_LABELS] = {0};
+    for (const char *p = equation; *p; ++p) {
+        if (tgi_label_of(*p) >= 0) times[tgi_label_of(*p)]++;
+    }
+    if (!tgi_einsum_add_ellipsis(S, output, size)) return false;
+    for (int i = 0; i < TGI_NAMED_LABELS; ++i) {
+        const int label = (i + 26) % TGI_NAMED_LABELS;
+        if (times[label] == 1 && !tgi_einsum_add_output(S, label, output)) return false;
+    }
+    return true;
+}
+
+/* kept [TGI_LABELS]: whether the output or an operand in the text from p to end has the label. */
+static void tgi_einsum_kept(const tgi_labels *output, const char *p, const char *end, bool *kept)
+{
+    memset(kept, 0, TGI_LABELS * sizeof *kept);
+    for (int i = 0; i < output->n; ++i) kept[output->label[i]] = true;
+    for (; p < end; ++p) {
+        if (tgi_label_of(*p) >= 0) kept[tgi_label_of(*p)] = true;
+        for (int i = TGI_NAMED_LABELS; *p == '.' && i < TGI_LABELS; ++i) kept[i] = true;
+    }
 }
 
 static tg_tensor *tgi_einsum(tgi_thread *S, const char *equation, tg_tensor *const *tensors, int n)
 {
-    const char *arrow = strstr(equation, "->"), *p = equation, *last = arrow ? arrow : equation + strlen(equation);
-    int64_t size[TGI_LETTERS];
-    int output[TG_MAX_DIMS], outputs, i, k, order[TG_MAX_DIMS];
-    bool kept[TGI_LETTERS];
-    tgi_lettered x, next;
-    for (i = 0; i < TGI_LETTERS; ++i) size[i] = -1;
-    for (i = 0; i < n; ++i) { /* sizes first: an operand of size 1 broadcasts to a later one */
-        size_t length = strcspn(p, ",");
-        if (p + length > last) length = (size_t)(last - p);
-        if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
+    const char *arrow = strstr(equation, "->"), *p = equation, *end = arrow ? arrow : equation + strlen(equation);
+    int64_t size[TGI_LABELS];
+    for (int i = 0; i < TGI_LABELS; ++i) size[i] = -1;
+    tgi_einsum_operand next;
+    for (int i = 0; i < n; ++i) { /* all sizes first: an operand of size 1 broadcasts to a later one */
+        const size_t length = strcspn(p, ",") < (size_t)(end - p) ? strcspn(p, ",") : (size_t)(end - p);
+        if (!tgi_einsum_parse(S, p, length, i, tensors[i], &next) || !tgi_einsum_sizes(S, &next, i, size)) return NULL;
         p += length;
-        if ((i < n - 1) != (*p == ',' && p < last)) {
-            tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): %s operands were provided than specified in the equation",
-                     i < n - 1 ? "more" : "fewer");
-            return NULL;
+        if ((i < n - 1) != (*p == ',' && p < end)) {
+            return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "einsum",
+                                          "einsum(): %s operands were provided than specified in the equation",
+                                          i < n - 1 ? "more" : "fewer"));
         }
         p++;
     }
-    if (!tgi_output_letters(S, equation, arrow, output, &outputs, size)) return NULL;
+    tgi_labels output;
+    output.n = 0;
+    if (arrow ? !tgi_einsum_parse_output(S, arrow + 2, &output, size)
+              : !tgi_einsum_implicit_output(S, equation, &output, size)) {
+        return NULL;
+    }
     p = equation;
+    tgi_einsum_operand x; /* the product so far */
     memset(&x, 0, sizeof x);
-    for (i = 0; i < n; ++i) {
-        size_t length = strcspn(p, ",");
-        const char *q;
-        if (p + length > last) length = (size_t)(last - p);
-        if (!tgi_read_letters(S, p, length, tensors[i], &next, size, i)) return NULL;
+    for (int i = 0; i < n; ++i) {
+        bool kept[TGI_LABELS];
+        const size_t length = strcspn(p, ",") < (size_t)(end - p) ? strcspn(p, ",") : (size_t)(end - p);
+        if (!tgi_einsum_parse(S, p, length, i, tensors[i], &next) || !tgi_einsum_diagonals(&next)) return NULL;
         p += length + 1;
-        memset(kept, 0, sizeof kept); /* what the output or a later operand has */
-        for (k = 0; k < outputs; ++k) kept[output[k]] = true;
-        for (q = p; q < last; ++q) {
-            if (tgi_letter(*q) >= 0) kept[tgi_letter(*q)] = true;
-            for (k = TGI_NAMED_LETTERS; *q == '.' && k < TGI_LETTERS; ++k) kept[k] = true;
-        }
-        if (!tgi_sum_letters(&next, kept, i ? &x : NULL)) return NULL;
+        tgi_einsum_kept(&output, p, end, kept);
+        if (!tgi_einsum_sum(&next, kept, i ? &x : NULL)) return NULL;
         if (i == 0) x = next;
-        else if (!tgi_sum_letters(&x, kept, &next) || !tgi_contract(&x, &next, kept, size)) return NULL;
+        else if (!tgi_einsum_sum(&x, kept, &next) || !tgi_einsum_contract(&x, &next, kept, size))
+            return NULL;
     }
-    for (i = 0; i < outputs; ++i) {
-        for (k = 0; k < x.n && x.letter[k] != output[i]; ++k) {}
-        order[i] = k;
-    }
+    int order[TG_MAX_DIMS];
+    for (int i = 0; i < output.n; ++i) order[i] = tgi_find_label(&x.dims, output.label[i]);
     return tgi_permute(x.t, order);
 }
 
 tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *y;
-    if (!equation || !tensors)
-        return tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"), (tg_tensor *)NULL;
+    if (!equation || !tensors) return tgi_no_tensor(tgi_null_argument(S, "einsum", equation ? "tensors" : "equation"));
     if (n <= 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "einsum", "einsum(): must provide at least one operand"));
     if (!tgi_argument_list(S, "einsum", "tensors", tensors, n, n)) return NULL;
     if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
+    tgi_composite c;
     if (!tgi_composite_begin(&c, "einsum")) return NULL;
-    y = tgi_einsum(S, equation, tensors, n);
-    if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y);
+    tg_tensor *y = tgi_einsum(S, equation, tensors, n);
+    if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y); /* y is a tensor of the user */
     return tgi_composite_end(&c, y);
 }
 
@@ -12776,21 +12770,20 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 
 /* ---- random numbers ---- */
 
+/* lo, hi: the bounds of randint; lo: the p of bernoulli */
 static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape,
                                     tg_dtype dtype, tg_device device)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
-    tg_tensor *t;
-    int64_t n;
     if (!backend) return NULL;
     if ((kind == TGI_UNIFORM || kind == TGI_NORMAL) && !tg_is_floating_point(dtype)) {
-        return tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)));
     }
-    t = tgi_empty(S, op, shape, dtype, device);
+    tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     if (!t) return NULL;
-    n = tgi_numel(t);
+    int64_t n = tgi_numel(t);
     if (!backend->random(S, kind, tgi_operand_of(t), n, lo, hi, S->rng)) return tgi_or_release(S, t, false);
     S->rng.offset += tgi_random_counters(kind, dtype, n);
     return t;
@@ -12820,7 +12813,7 @@ tg_tensor *tg_randn(tg_shape shape)
 static tg_tensor *tgi_random_like(const char *op, tgi_random kind, tg_tensor *t)
 {
     if (!tgi_argument(tgi_self(), op, "t", t)) return NULL;
-    return tgi_random_tensor(op, kind, 0, 1, tg_make_shape(t->ndim, t->dim), (tg_dtype)t->dtype, tgi_device_of(t));
+    return tgi_random_tensor(op, kind, 0, 1, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_device_of(t));
 }
 
 tg_tensor *tg_rand_like(tg_tensor *t) { return tgi_random_like("rand_like", TGI_UNIFORM, t); }
@@ -12832,13 +12825,12 @@ static tg_tensor *tgi_randint(const char *op, int64_t low, int64_t high, tg_shap
     tgi_thread *S = tgi_self();
     const int64_t exact = (int64_t)1 << 53;
     if (low >= high) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op,
-                 "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld", (long long)low,
-                 (long long)high);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op,
+                                      "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
+                                      (long long)low, (long long)high));
     }
     if (low < -exact || high > exact)
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "bounds must lie within 2^53"), (tg_tensor *)NULL;
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "bounds must lie within 2^53"));
     return tgi_random_tensor(op, TGI_RANDINT, (double)low, (double)high, shape, dtype, device);
 }
 
@@ -12852,17 +12844,16 @@ tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape)
     return tgi_randint("randint", low, high, shape, TG_I64, tgi_self()->default_device);
 }
 
-/* The order in which n random numbers sort; ties, of 2^53 values, keep their order. */
+/* The order in which n random numbers sort; equal ones, of 2^53 possible values, keep their order. */
 tg_tensor *tg_randperm(int64_t n)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
+    if (!tgi_composite_begin(&c, "randperm")) return NULL;
     tg_tensor *order = NULL;
     if (n < 0)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n),
-               (tg_tensor *)NULL;
-    if (!tgi_composite_begin(&c, "randperm")) return NULL;
-    if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, S->default_device), 0, false, &order)) order = NULL;
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n);
+    else if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, c.S->default_device), 0, false, &order))
+        order = NULL;
     return tgi_composite_end(&c, order);
 }
 
@@ -12870,84 +12861,75 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
 {
     tgi_thread *S = tgi_self();
     if (!(p >= 0 && p <= 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli_on", "bernoulli_ expects p to be in [0, 1], but got p=%g", p),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli_on", "bernoulli_ expects p to be in [0, 1], but got p=%g", p));
     }
     return tgi_random_tensor("bernoulli_on", TGI_BERNOULLI, p, 0, shape, dtype, device);
 }
 
+/* x with each element 0 with probability p, else x / (1 - p) */
 tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
 {
     tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *mask;
     if (!tgi_argument(S, "dropout", "x", x)) return NULL;
     if (!(p >= 0 && p <= 1)) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p),
-               (tg_tensor *)NULL;
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_ARGUMENT, "dropout", "dropout probability has to be between 0 and 1, but got %g", p));
     }
     if (!training || p == 0) return x;
+    tgi_composite c;
     if (!tgi_need_floating(S, "dropout", x) || !tgi_composite_begin(&c, "dropout")) return NULL;
-    mask = tg_bernoulli_on(tg_make_shape(x->ndim, x->dim), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
+    tg_tensor *mask = tg_bernoulli_on(tgi_shape_of(x), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
     if (p < 1) mask = tg_div_scalar(mask, 1 - p);
     return tgi_composite_end(&c, tg_mul(x, mask));
 }
 
 /* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
 
-/* ---- attention ---- */
-
-/* q [.., L, E], k [.., S, E], v [.., S, D]: one E, one S, and batch dims that broadcast. */
-static bool tgi_attention_fits(const tg_tensor *q, const tg_tensor *k, const tg_tensor *v)
+static bool tgi_check_attention(tgi_thread *S, const char *op, const tg_tensor *q, const tg_tensor *k,
+                                const tg_tensor *v, const tg_tensor *mask, bool is_causal)
 {
     const tg_tensor *const all[3] = {q, k, v};
-    if (q->dim[q->ndim - 1] != k->dim[k->ndim - 1] || k->dim[k->ndim - 2] != v->dim[v->ndim - 2]) return false;
-    for (int back = 3; back <= TG_MAX_DIMS; ++back) {
+    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "Expected query, key, and value to all be at least 2 dimensional, but got %d, %d and %d dims",
+                        q->ndim, k->ndim, v->ndim);
+    }
+    if (mask && is_causal)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "Explicit attn_mask should not be set when is_causal is true");
+    bool fits = q->dim[q->ndim - 1] == k->dim[k->ndim - 1] && k->dim[k->ndim - 2] == v->dim[v->ndim - 2];
+    for (int back = 3; back <= TG_MAX_DIMS; ++back) { /* the batch dims must broadcast */
         int64_t size = 1;
         for (int i = 0; i < 3; ++i) {
             const int64_t own = all[i]->ndim < back ? 1 : all[i]->dim[all[i]->ndim - back];
-            if (own != 1 && size != 1 && own != size) return false;
+            fits = fits && (own == 1 || size == 1 || own == size);
             if (own != 1) size = own;
         }
     }
-    return true;
+    return fits || tgi_fail(S, TG_ERR_SHAPE, op,
+                            "q %s, k %s and v %s do not fit\n"
+                            "q [.., L, E], k [.., S, E] and v [.., S, D] are needed, the dims in front broadcast",
+                            tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
 }
 
+/* softmax(scale q k^T + mask) v: q [.., L, E], k [.., S, E], v [.., S, D], mask broadcast to [.., L, S] -> [.., L, D].
+   Where a bool mask is false, or is_causal hides the key, the score is -inf. */
 tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
                                            bool is_causal, double scale)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *scores, *hidden;
-    tg_dtype dtype = q ? (tg_dtype)q->dtype : TG_F32;
+    const char *op = "scaled_dot_product_attention";
     const double none = -(double)INFINITY;
-    if (!tgi_operands(S, "scaled_dot_product_attention", "q,k,v,mask", 3, q, k, v, mask)) return NULL;
-    if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) {
-        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention",
-                 "Expected query, key, and value to all be at least 2 dimensional, but "
-                 "got %d, %d and %d dims",
-                 q->ndim, k->ndim, v->ndim);
-        return NULL;
-    }
-    if (mask && is_causal) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "scaled_dot_product_attention",
-                 "Explicit attn_mask should not be set when is_causal is true");
-        return NULL;
-    }
-    if (!tgi_attention_fits(q, k, v)) {
-        tgi_fail(S, TG_ERR_SHAPE, "scaled_dot_product_attention", "q %s, k %s and v %s do not fit\n"
-                 "q [.., L, E], k [.., S, E] and v [.., S, D] are needed, the dims in front broadcast",
-                 tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
-        return NULL;
-    }
-    if (!tgi_composite_begin(&c, "scaled_dot_product_attention")) return NULL;
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, op, "q,k,v,mask?", q, k, v, mask)) return NULL;
+    if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
+    const tg_dtype dtype = (tg_dtype)q->dtype;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
     q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
-    scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
+    tg_tensor *scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
     if (scores && is_causal) {
-        hidden = tg_ones_on(TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]), TG_BOOL,
-                            tgi_device_of(q));
-        scores = tg_masked_fill(scores, tg_triu(hidden, 1), none);
+        const tg_shape last = TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]);
+        tg_tensor *hidden = tg_triu(tg_ones_on(last, TG_BOOL, tgi_device_of(q)), 1);
+        scores = tg_masked_fill(scores, hidden, none);
     }
     if (scores && mask)
         scores = mask->dtype == TG_BOOL ? tg_masked_fill(scores, tg_logical_not(mask), none) : tg_add(scores, mask);
@@ -12959,42 +12941,39 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
 
 /* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
 
-/* ---- losses ---- */
-
 static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
 {
     if (reduction == TG_NONE || !loss) return loss;
     if (reduction == TG_MEAN) return tg_mean(loss);
     if (reduction == TG_SUM) return tg_sum(loss);
-    tgi_fail(S, TG_ERR_ARGUMENT, "loss", "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM",
-             reduction);
-    return NULL;
+    return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "loss",
+                                  "%d is not a valid value for reduction\nTG_NONE, TG_MEAN or TG_SUM", reduction));
 }
 
-/* The losses of a difference.  op: a row of the table, or TGI_OP_sub for the absolute difference. */
+/* The losses that are functions of d = a - b, elementwise, then reduced:
+       mse_loss        d^2
+       l1_loss         |d|                                                        (op: TGI_OP_sub)
+       smooth_l1_loss  |d| < width ? d^2 / (2 width) : |d| - width / 2            (width: beta)
+       huber_loss      |d| < width ? d^2 / 2         : width (|d| - width / 2)    (width: delta) */
 static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
-    tgi_thread *S = tgi_self();
-    const unsigned warned = 1u << (op == TGI_OP_sub ? 0 : op - TGI_OP_masked_fill);
     tgi_composite c;
-    tg_tensor *loss;
-    bool warns;
-    if (!tgi_operands(S, name, "a,b", 2, a, b, NULL, NULL)) return NULL;
+    if (!tgi_composite_begin_with(&c, name, "a,b", a, b)) return NULL;
     if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, name,
+        tgi_fail(c.S, TG_ERR_ARGUMENT, name,
                  op == TGI_OP_huber_loss ? "huber_loss does not support non-positive values for delta."
                                          : "smooth_l1_loss does not support negative values for beta.");
-        return NULL;
+        return tgi_composite_end(&c, NULL);
     }
-    warns = !tgi_same_shape(a, b->ndim, b->dim) && !(S->warned_sizes & warned);
-    if (!tgi_composite_begin(&c, name)) return NULL;
-    loss = tgi_map2(op, false, a, b, width);
+    const unsigned bit = 1u << (op == TGI_OP_sub ? 0 : op - TGI_OP_masked_fill); /* each loss warns once */
+    const bool warns = !tgi_same_shape(a, b->ndim, b->dim) && !(c.S->warned_sizes & bit);
+    tg_tensor *loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);
-    loss = tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
+    loss = tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
     if (warns) { /* last, since the handler may release a and b */
-        S->warned_sizes |= warned;
-        tgi_warn(S, "warning: Using a target size that is different to the input size. This will likely lead to "
-                 "incorrect results due to broadcasting. Please ensure they have the same size.");
+        c.S->warned_sizes |= bit;
+        tgi_warn(c.S, "warning: Using a target size that is different to the input size. This will likely lead to "
+                      "incorrect results due to broadcasting. Please ensure they have the same size.");
     }
     return loss;
 }
@@ -13018,27 +12997,26 @@ tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta
     return tgi_difference_loss("huber_loss", TGI_OP_huber_loss, a, b, reduction, delta);
 }
 
-/* weight [C] as it broadcasts against [N, C, d..] (or [C]) */
+/* weight [C] reshaped to [1, C, 1..], to broadcast with x [N, C, d..]; for x [C] it stays [C] */
 static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *weight, const tg_tensor *x)
 {
     tg_shape shape = TG_SCALAR;
-    int i, dim = x->ndim > 1 ? 1 : 0;
+    int dim = x->ndim > 1 ? 1 : 0;
     if (weight->ndim != 1 || weight->dim[0] != x->dim[dim]) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
-                 "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
-                 "shape: %s",
-                 (long long)x->dim[dim], tgi_shape_text(weight).text);
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, op,
+            "weight tensor should be defined either for all %lld classes or no classes but got weight tensor of "
+            "shape: %s",
+            (long long)x->dim[dim], tgi_shape_text(weight).text));
     }
     shape.ndim = x->ndim;
-    for (i = 0; i < x->ndim; ++i) shape.dim[i] = i == dim ? x->dim[dim] : 1;
+    for (int i = 0; i < x->ndim; ++i) shape.dim[i] = i == dim ? x->dim[dim] : 1;
     return tg_reshape(weight, shape);
 }
 
-/* targets [N, d..] must fit x [N, C, d..]; without a batch 0-dim and [C] */
+/* targets [N, d..] of class indices must fit x [N, C, d..]; without a batch: targets of no dims, x [C] */
 static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x, const tg_tensor *targets)
 {
-    int i;
     if (x->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "input must have at least one dim, the classes");
     if (targets->dtype != TG_I64 && targets->dtype != TG_I32) {
         return tgi_fail(S, TG_ERR_DTYPE, op, "Expected dtype int32/int64 for class indices, but got %s\n"
@@ -13053,7 +13031,7 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
         return tgi_fail(S, TG_ERR_SHAPE, op, "Expected input batch_size (%lld) to match target batch_size (%lld).",
                         (long long)x->dim[0], (long long)targets->dim[0]);
     }
-    for (i = 1; i < targets->ndim; ++i) {
+    for (int i = 1; i < targets->ndim; ++i) {
         if (x->dim[i + 1] == targets->dim[i]) continue;
         return tgi_fail(S, TG_ERR_SHAPE, op, "size mismatch (got input: %s, target: %s)", tgi_shape_text(x).text,
                         tgi_shape_text(targets).text);
@@ -13061,22 +13039,25 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
     return true;
 }
 
-/* sum over the elements that count of -weight * ((1 - smoothing) log p[target] + smoothing / C * sum_c log p[c]) */
+/* The loss of class indices: logp [N, C, d..], targets [N, d..], weight [C] or NULL.  For each element with target t:
+       w_t = weight[t], 0 if t is ignore_index
+       loss = -(1 - smoothing) w_t logp[t] - smoothing / C sum_c weight[c] logp[c], 0 if t is ignore_index
+   TG_MEAN: sum(loss) / sum(w_t) */
 static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight,
                           int64_t ignore_index, double smoothing, int reduction)
 {
-    int dim = logp->ndim > 1 ? 1 : 0;
-    double classes = (double)logp->dim[dim];
-    tg_tensor *ignored, *safe, *w = NULL, *each, *loss, *uniform;
-    ignored = tg_eq_scalar(targets, (double)ignore_index);
-    safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);
-    loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
+    const int dim = logp->ndim > 1 ? 1 : 0;
+    const double classes = (double)logp->dim[dim];
+    tg_tensor *ignored = tg_eq_scalar(targets, (double)ignore_index);                 /* [N, d..], bool */
+    tg_tensor *safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);         /* [N, 1, d..], a valid index */
+    tg_tensor *loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL; /* [N, 1, d..] */
     if (!loss) return NULL;
-    each = weight ? tgi_class_weights(S, op, weight, logp) : NULL;
+    tg_tensor *each = weight ? tgi_class_weights(S, op, weight, logp) : NULL; /* [1, C, 1..] */
     if (weight && !each) return NULL;
+    tg_tensor *w = NULL; /* w_t [N, d..]; without weights it is needed for the mean alone */
     if (each) {
-        w = tg_squeeze(tg_gather(tg_expand(each, tg_make_shape(logp->ndim, logp->dim)), dim, safe), dim);
-        w = w ? tg_masked_fill(w, ignored, 0) : NULL; /* what an element counts */
+        w = tg_squeeze(tg_gather(tg_expand(each, tgi_shape_of(logp)), dim, safe), dim);
+        w = w ? tg_masked_fill(w, ignored, 0) : NULL;
     } else if (reduction == TG_MEAN) {
         w = tg_to_dtype(tg_logical_not(ignored), (tg_dtype)logp->dtype);
     }
@@ -13084,7 +13065,7 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_ten
     if (each) loss = tg_mul(loss, w);
     loss = tg_masked_fill(loss, ignored, 0);
     if (smoothing > 0) {
-        uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
+        tg_tensor *uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
         uniform = tg_masked_fill(uniform, ignored, 0);
         loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
     }
@@ -13094,31 +13075,29 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_ten
 
 tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index, int reduction)
 {
-    tgi_thread *S = tgi_self();
+    const char *op = "nll_loss";
     tgi_composite c;
-    if (!tgi_operands(S, "nll_loss", "log_probs,targets,weight", 2, log_probs, targets, weight, NULL)) return NULL;
-    if (!tgi_need_floating(S, "nll_loss", log_probs) || !tgi_check_targets(S, "nll_loss", log_probs, targets) ||
-        !tgi_composite_begin(&c, "nll_loss")) {
-        return NULL;
-    }
-    return tgi_composite_end(&c, tgi_nll(S, "nll_loss", log_probs, targets, weight, ignore_index, 0, reduction));
+    if (!tgi_composite_begin_with(&c, op, "log_probs,targets,weight?", log_probs, targets, weight)) return NULL;
+    if (!tgi_need_floating(c.S, op, log_probs) || !tgi_check_targets(c.S, op, log_probs, targets))
+        return tgi_composite_end(&c, NULL);
+    return tgi_composite_end(&c, tgi_nll(c.S, op, log_probs, targets, weight, ignore_index, 0, reduction));
 }
 
-/* Targets that are probabilities: -sum_c weight_c target_c log p_c, the target smoothed towards 1 / C. */
+/* The loss of probabilities, targets [N, C, d..] like logp: -sum_c weight[c] target'[c] logp[c], where target' is
+   (1 - smoothing) target + smoothing / C.  TG_MEAN: the sum over everything / (N times d..) */
 static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight,
                                          double smoothing, int reduction)
 {
-    int dim = logp->ndim > 1 ? 1 : 0;
-    tg_tensor *loss;
+    const int dim = logp->ndim > 1 ? 1 : 0;
     if (!tgi_same_shape(targets, logp->ndim, logp->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s%s",
-                 tgi_shape_text(targets).text, tgi_shape_text(logp).text,
-                 targets->ndim == logp->ndim - 1 ? "\nclass indices must be i64: tg_to_dtype(targets, TG_I64)" : "");
-        return NULL;
+        return tgi_no_tensor(tgi_fail(
+            S, TG_ERR_SHAPE, "cross_entropy", "probabilities of shape %s for logits of shape %s%s",
+            tgi_shape_text(targets).text, tgi_shape_text(logp).text,
+            targets->ndim == logp->ndim - 1 ? "\nclass indices must be i64: tg_to_dtype(targets, TG_I64)" : ""));
     }
     if (smoothing > 0)
         targets = tg_add_scalar(tg_mul_scalar(targets, 1 - smoothing), smoothing / (double)logp->dim[dim]);
-    loss = tg_mul(logp, targets);
+    tg_tensor *loss = tg_mul(logp, targets);
     if (weight) {
         tg_tensor *each = tgi_class_weights(S, "cross_entropy", weight, logp);
         if (!each) return NULL;
@@ -13133,25 +13112,24 @@ static tg_tensor *tgi_soft_cross_entropy(tgi_thread *S, tg_tensor *logp, tg_tens
 static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
                                     int64_t ignore_index, double label_smoothing, int reduction)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *logp;
-    if (!tgi_operands(S, op, "logits,targets,weight", 2, logits, targets, weight, NULL)) return NULL;
+    if (!tgi_composite_begin_with(&c, op, "logits,targets,weight?", logits, targets, weight)) return NULL;
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
-        return NULL;
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_need_floating(S, op, logits)) return NULL;
-    if (logits->ndim == 0)
-        return tgi_fail(S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes"), (tg_tensor *)NULL;
-    if (!tgi_dtypes[targets->dtype].floating && !tgi_check_targets(S, op, logits, targets)) return NULL;
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
+    if (!tgi_need_floating(c.S, op, logits)) return tgi_composite_end(&c, NULL);
+    if (logits->ndim == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes");
+        return tgi_composite_end(&c, NULL);
+    }
+    const bool probabilities = tgi_dtypes[targets->dtype].floating;
+    if (!probabilities && !tgi_check_targets(c.S, op, logits, targets)) return tgi_composite_end(&c, NULL);
+    tg_tensor *logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
     if (!logp) return tgi_composite_end(&c, NULL);
-    if (tgi_dtypes[targets->dtype].floating) {
-        return tgi_composite_end(&c, tgi_soft_cross_entropy(S, logp, targets, weight, label_smoothing, reduction));
-    }
-    return tgi_composite_end(&c, tgi_nll(S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
+    return tgi_composite_end(
+        &c, probabilities ? tgi_soft_cross_entropy(c.S, logp, targets, weight, label_smoothing, reduction)
+                          : tgi_nll(c.S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
 }
 
 tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
@@ -13165,116 +13143,96 @@ tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets)
     return tgi_cross_entropy("cross_entropy", logits, targets, NULL, -100, 0, TG_MEAN);
 }
 
+/* -weight (target log(input) + (1 - target) log(1 - input)), logarithms clamped to >= -100; input in [0, 1] */
 tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *outside, *loss;
     const char *op = "binary_cross_entropy";
-    if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, op,
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
                  "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
                  "have the same size.",
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
-        return NULL;
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
-    if (outside && !tgi_check_index_values(S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
-    loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
+    tg_tensor *outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
+    if (outside && !tgi_check_index_values(c.S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
+    tg_tensor *loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
     if (weight) loss = tg_mul(loss, weight);
-    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
 
-/* (1 - t) x - log sigmoid(x), and (1 - pos_weight) t log sigmoid(x) */
+/* weight ((1 - t) x - l log sigmoid(x)) for input x and target t, with l = 1 + (pos_weight - 1) t */
 tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction,
                                                tg_tensor *pos_weight)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *loss;
-    tg_dtype dtype;
     const char *op = "binary_cross_entropy_with_logits";
-    if (!tgi_operands(S, op, "input,target", 2, input, target, NULL, NULL)) return NULL;
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
-        return NULL;
+        return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
+    const tg_dtype dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
     input = tgi_upcast(input), target = tgi_upcast(target);
-    loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
+    tg_tensor *loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
     if (pos_weight)
         loss = tg_add(loss, tg_mul(tg_mul(tg_rsub_scalar(pos_weight, 1), target), tg_logsigmoid(input)));
     if (weight) loss = tg_mul(loss, weight);
-    loss = tgi_reduce_loss(S, loss, reduction);
+    loss = tgi_reduce_loss(c.S, loss, reduction);
     return tgi_composite_end(&c, loss ? tg_to_dtype(loss, dtype) : NULL);
 }
 
+/* target (log(target) - input), 0 where target is 0; log_target: exp(target) (target - input) */
 tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *loss, *zero;
-    if (!tgi_operands(S, "kl_div", "input,target", 2, input, target, NULL, NULL)) return NULL;
-    if (!tgi_composite_begin(&c, "kl_div")) return NULL;
+    if (!tgi_composite_begin_with(&c, "kl_div", "input,target", input, target)) return NULL;
+    tg_tensor *loss;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
-    } else { /* 0 log 0 is 0 */
-        zero = tg_eq_scalar(target, 0);
-        loss = tg_sub(tg_mul(target, tg_log(tg_masked_fill(target, zero, 1))), tg_mul(target, input));
+    } else {
+        tg_tensor *log = tg_log(tg_masked_fill(target, tg_eq_scalar(target, 0), 1));
+        loss = tg_sub(tg_mul(target, log), tg_mul(target, input));
     }
-    if (reduction == TG_BATCHMEAN) {
-        loss = tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1);
-        return tgi_composite_end(&c, loss);
-    }
-    return tgi_composite_end(&c, tgi_reduce_loss(S, loss, reduction));
+    if (reduction != TG_BATCHMEAN) return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+    return tgi_composite_end(&c, tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1));
 }
 
 /* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
-/* ---- comparing whole tensors ---- */
-
 bool tg_equal(tg_tensor *a, tg_tensor *b)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *all;
-    bool same;
-    if (!tgi_operands(S, "equal", "a,b", 2, a, b, NULL, NULL)) return false;
-    if (!tgi_same_shape(a, b->ndim, b->dim)) return false;
-    if (!tgi_composite_begin(&c, "equal")) return false;
-    all = tg_all(tg_eq(a, b));
-    same = all && tg_item(all) != 0;
+    if (!tgi_composite_begin_with(&c, "equal", "a,b", a, b)) return false;
+    tg_tensor *all = tgi_same_shape(a, b->ndim, b->dim) ? tg_all(tg_eq(a, b)) : NULL;
+    const bool same = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return same;
 }
 
+/* |a - b| <= atol + rtol |b| for every element; infinities are close to equal ones alone */
 bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 {
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor *x, *y, *near, *all;
-    bool close = false;
-    if (!tgi_operands(S, "allclose", "a,b", 2, a, b, NULL, NULL)) return false;
-    if (!tgi_composite_begin(&c, "allclose")) return false;
-    S->grad_off = true; /* the frame puts it back */
-    x = tg_to_dtype(a, TG_F64);
-    y = tg_to_dtype(b, TG_F64);
-    near = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
-    near = tg_logical_and(near, tg_isfinite(y)); /* infinities are close only to themselves */
-    all = tg_all(tg_logical_or(tg_eq(x, y), near));
-    close = all && tg_item(all) != 0;
+    if (!tgi_composite_begin_with(&c, "allclose", "a,b", a, b)) return false;
+    c.S->grad_off = true; /* closing the composite's scope restores it */
+    tg_tensor *x = tg_to_dtype(a, TG_F64);
+    tg_tensor *y = tg_to_dtype(b, TG_F64);
+    tg_tensor *near = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
+    near = tg_logical_and(near, tg_isfinite(y));
+    tg_tensor *all = tg_all(tg_logical_or(tg_eq(x, y), near));
+    const bool close = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return close;
 }
 
 /* ======== @@CHECK ================================================================================================= */
 
-/* One check: fn's output y [m] and its Jacobian [m, columns] with respect to the elements of the inputs that are
-   checked, side by side, from backward and from differences. */
+/* One check of y = fn(inputs).  The Jacobian [m, columns] is dy / dx: a row for each element of y, a column for each
+   element of each checked input x, one input after the other. */
 typedef struct {
     tgi_thread *S;
     const char *op; /* "gradcheck", for messages */
@@ -13283,29 +13241,28 @@ typedef struct {
     tg_tensor *const *in;
     int n;
     tg_gradcheck_options options;
-    tg_rng rng;
-    tg_tensor *y; /* with its graph */
+    tg_rng rng;   /* the thread's at the start: every call of fn gets the same random numbers */
+    tg_tensor *y; /* of the first call, with its graph */
     int64_t m, columns;
-    tg_tensor **wanted, **result; /* [wants]: the inputs that are checked, and gradients of them */
-    int wants;
-    double *analytic, *numeric;   /* [m, columns] */
-    double *value, *plus, *minus; /* [m]: y where the inputs are, and where one is moved */
-    double *again;                /* [columns] */
+    tg_tensor **checked, **grad; /* [checked_count]: the inputs that require grad; gradients of them */
+    int checked_count;
+    double *analytic, *numeric;   /* [m, columns]: the Jacobian from backward, and from differences */
+    double *value, *plus, *minus; /* [m]: y, and y with one element of an input moved up and down */
+    double *again;                /* [columns]: a row of the Jacobian from a second backward */
 } tgi_check;
 
-/* "[1,7]": element number `at` of a shape. */
+/* The index of element number `at` of a shape, as text: "[1,7]". */
 static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
 {
     int64_t index[TG_MAX_DIMS];
-    tgi_text s;
-    size_t used = 1;
-    int i;
-    for (i = ndim - 1; i >= 0; --i) {
+    for (int i = ndim - 1; i >= 0; --i) {
         index[i] = at % dims[i];
         at /= dims[i];
     }
+    tgi_text s;
+    size_t used = 1;
     strcpy(s.text, "[");
-    for (i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
+    for (int i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
         used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index[i]);
     }
     strcpy(s.text + used, "]");
@@ -13313,515 +13270,6 @@ static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
 }
 
 /* ---- what is checked ---- */
-
-static void tgi_check_warn(const tgi_check *c, int i)
-{
-    char warning[256];
-    snprintf(
-        warning, sizeof warning,
-        "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This check will "
-        "likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances",
-        c->op, i);
-    tgi_warn(c->S, warning);
-}
-
-static bool tgi_check_inputs(tgi_check *c)
-{
-    tgi_thread *S = c->S;
-    int i;
-    if (!c->fn) return tgi_null_argument(S, c->op, "fn");
-    if (!c->in && c->n > 0) return tgi_null_argument(S, c->op, "inputs");
-    if (!tgi_argument_list(S, c->op, "inputs", c->in, c->n, c->n)) return false;
-    for (i = 0; i < c->n; ++i) {
-        tg_tensor *t = c->in[i];
-        if (!tgi_refresh_view(S, t)) return false;
-        if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
-        if (tgi_overlaps_itself(t)) {
-            return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
-                            "The %dth input has a dimension with stride 0. gradcheck only supports inputs that are "
-                            "non-overlapping to be able to compute the numerical gradients correctly.\n"
-                            "expand inside the function, or pass tg_contiguous(t)", i);
-        }
-        c->wants++;
-        c->columns += tgi_numel(t);
-    }
-    if (c->wants) return true;
-    return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
-                    "gradcheck expects at least one input tensor to require gradient, but none of the them have "
-                    "requires_grad=True.\ntg_set_requires_grad(t, true)");
-}
-
-/* fn(inputs), with the random numbers it had before; NULL after recording an error. */
-static tg_tensor *tgi_check_call(tgi_check *c)
-{
-    tgi_thread *S = c->S;
-    tgi_guard guard;
-    tg_tensor *y;
-    S->rng = c->rng;
-    S->grad_off = false;
-    tgi_guard_open(&guard, S, "the function");
-    y = c->fn(c->in, c->n, c->user);
-    if (!tgi_guard_close(&guard) || tgi_guard_failed(&guard)) return NULL;
-    if (!y) return tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"), y;
-    if (!tgi_argument(S, c->op, "of the function's result", y)) return NULL;
-    if (c->y && !tgi_same_shape(y, c->y->ndim, c->y->dim)) {
-        tgi_fail(S, TG_ERR_SHAPE, c->op, "the function returned shape %s, and then %s", tgi_shape_text(c->y).text,
-                 tgi_shape_text(y).text);
-        return NULL;
-    }
-    return tgi_refresh_view(S, y) ? y : NULL;
-}
-
-/* The elements of t as f64, row-major; zeros for NULL. */
-static bool tgi_check_read(tgi_check *c, tg_tensor *t, double *to, int64_t count)
-{
-    bool ok;
-    if (!t) {
-        memset(to, 0, sizeof *to * (size_t)count);
-        return true;
-    }
-    c->S->grad_off = true;
-    t = tg_to_dtype(t, TG_F64);
-    ok = t && tg_copy_out(t, to, sizeof *to * (size_t)count) == TG_OK;
-    c->S->grad_off = false;
-    return ok;
-}
-
-static double *tgi_check_room(int64_t rows, int64_t columns)
-{
-    static const tg_device cpu = TG_CPU_INIT;
-    tg_tensor *t = tg_empty_on(TG_SHAPE(rows, columns), TG_F64, cpu); /* the check's scope ends it */
-    return t ? (double *)t->storage->data : NULL;
-}
-
-/* The first call, and room for all that follows. */
-static bool tgi_check_prepare(tgi_check *c)
-{
-    int i, k = 0;
-    tg_tensor *y = tgi_check_call(c);
-    if (!y) return false;
-    if (!tgi_dtypes[y->dtype].floating) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->op, "the function returned %s: only floating point has gradients",
-                        tg_dtype_name((tg_dtype)y->dtype));
-    }
-    c->y = y;
-    c->m = tgi_numel(y);
-    for (i = 0; i < c->n; ++i) {
-        if (!(c->in[i]->flags & TGI_REQUIRES_GRAD)) continue;
-        c->wanted[k++] = c->in[i];
-        if (c->in[i]->dtype != TG_F64) tgi_check_warn(c, i);
-    }
-    c->analytic = tgi_check_room(c->m, c->columns);
-    c->numeric = c->analytic ? tgi_check_room(c->m, c->columns) : NULL;
-    c->again = c->numeric ? tgi_check_room(1, c->columns) : NULL;
-    c->value = c->again ? tgi_check_room(3, c->m) : NULL;
-    if (!c->value) return false;
-    c->plus = c->value + c->m;
-    c->minus = c->plus + c->m;
-    return tgi_check_read(c, y, c->value, c->m);
-}
-
-/* ---- the Jacobian from backward ---- */
-
-static void tgi_check_place_element(const tg_tensor *t, int64_t number, int64_t *at)
-{
-    int i;
-    for (*at = 0, i = t->ndim - 1; i >= 0; --i) {
-        *at += number % t->dim[i] * t->stride[i];
-        number /= t->dim[i];
-    }
-}
-
-static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, const void *element)
-{
-    return tgi_upload(S, t, at, element, tgi_dtypes[t->dtype].size);
-}
-
-/* Gradients of all inputs, side by side, for the output's gradient g. */
-static bool tgi_check_backward(tgi_check *c, tg_tensor *g, double *row)
-{
-    int i;
-    if (tg_gradients(&c->y, 1, &g, c->wanted, c->wants, c->result, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
-        return false;
-    for (i = 0; i < c->wants; ++i) {
-        int64_t count = tgi_numel(c->wanted[i]);
-        if (!tgi_check_read(c, c->result[i], row, count)) return false;
-        row += count;
-    }
-    return true;
-}
-
-/* Row k of the Jacobian; for k < 0 a gradient of zeros, which must come back as zeros. */
-static bool tgi_check_row(tgi_check *c, int64_t k)
-{
-    tgi_thread *S = c->S;
-    const double one = 1;
-    double element[1], *row = k < 0 ? c->again : c->analytic + k * c->columns;
-    tg_tensor *g = tg_zeros_like(c->y);
-    int64_t i;
-    if (!g || (k >= 0 && (!tgi_convert_element(S, element, (tg_dtype)g->dtype, &one, TG_F64) ||
-                          !tgi_write_element(S, g, k, element)))) {
-        return false;
-    }
-    if (!tgi_check_backward(c, g, row)) return false;
-    if (k < 0) {
-        for (i = 0; i < c->columns; ++i) {
-            if (!(row[i] > 0 || row[i] < 0)) continue; /* of a NaN the comparison will tell */
-            return tgi_fail(S, TG_ERR_GRAPH, c->op,
-                            "backward not multiplied by grad_output\n"
-                            "a gradient of zeros must give zeros: every term of a rule has g as a factor");
-        }
-        return true;
-    }
-    if (!tgi_check_backward(c, g, c->again)) return false;
-    if (memcmp(row, c->again, sizeof *row * (size_t)c->columns) == 0) return true;
-    return tgi_fail(
-        S, TG_ERR_GRAPH, c->op,
-        "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
-        "different values, although analytical gradient matches numerical gradient. The tolerance for "
-        "nondeterminism was 0.\na rule must not write into what it is given or saved");
-}
-
-static bool tgi_check_analytic(tgi_check *c)
-{
-    tgi_thread *S = c->S;
-    int64_t k;
-    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
-        memset(c->analytic, 0, sizeof *c->analytic * (size_t)(c->m * c->columns));
-        return true;
-    }
-    for (k = -1; k < c->m; ++k) {
-        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-        bool ok = scope && tgi_check_row(c, k);
-        if (scope) tgi_frame_close(S, scope);
-        if (!ok) return false;
-    }
-    return true;
-}
-
-/* ---- the Jacobian from differences ---- */
-
-/* fn with an element of input t moved to either side: plus and minus [m], and how far apart the two places are.  The
-   element's bytes are put back whatever happens. */
-static bool tgi_check_move(tgi_check *c, tg_tensor *t, int64_t number, double *apart)
-{
-    tgi_thread *S = c->S;
-    tg_dtype dtype = (tg_dtype)t->dtype;
-    int64_t at, original[1], moved[1];
-    double x, h, place[2];
-    bool ok;
-    int side;
-    tgi_check_place_element(t, number, &at);
-    if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
-    h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
-    for (ok = true, side = 0; ok && side < 2; ++side) {
-        uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-        double target = side ? x - h : x + h;
-        tg_tensor *y;
-        ok = scope && tgi_convert_element(S, moved, dtype, &target, TG_F64) &&
-             tgi_convert_element(S, &place[side], TG_F64, moved, dtype) && tgi_write_element(S, t, at, moved);
-        y = ok ? tgi_check_call(c) : NULL;
-        ok = y && tgi_check_read(c, y, side ? c->minus : c->plus, c->m);
-        if (scope) tgi_frame_close(S, scope);
-    }
-    *apart = ok ? place[0] - place[1] : 0;
-    return tgi_write_element(S, t, at, original) && ok;
-}
-
-static bool tgi_check_numeric(tgi_check *c)
-{
-    double *column = c->numeric, apart;
-    int64_t j, k;
-    int i;
-    for (i = 0; i < c->wants; ++i) {
-        for (j = 0; j < tgi_numel(c->wanted[i]); ++j, ++column) {
-            if (!tgi_check_move(c, c->wanted[i], j, &apart)) return false;
-            for (k = 0; k < c->m; ++k) { /* apart is 0 where the dtype cannot hold so small a move */
-                column[k * c->columns] = apart != 0 ? (c->plus[k] - c->minus[k]) / apart : 0;
-            }
-        }
-    }
-    return true;
-}
-
-/* ---- the verdict ---- */
-
-/* How one input did. */
-typedef struct {
-    tg_tensor *t;
-    const double *analytic, *numeric; /* its columns */
-    int64_t count, wrong;             /* elements of t; of its Jacobian that do not agree */
-    int64_t worst, worst_out;         /* element of t and of y */
-} tgi_verdict;
-
-static double tgi_check_tolerance(const tgi_check *c, double numeric)
-{
-    if (!(c->y->flags & TGI_REQUIRES_GRAD)) return 0;
-    return c->options.atol + c->options.rtol * fabs(numeric);
-}
-
-static bool tgi_check_agrees(const tgi_check *c, double analytic, double numeric)
-{
-    return fabs(analytic - numeric) <= tgi_check_tolerance(c, numeric); /* false for NaN */
-}
-
-static void tgi_check_compare(const tgi_check *c, tgi_verdict *v)
-{
-    double most = -1;
-    int64_t j, k;
-    v->wrong = v->worst = v->worst_out = 0;
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
-            double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
-            double far = fabs(a - n) / (tgi_check_tolerance(c, n) + DBL_MIN);
-            if (!tgi_check_agrees(c, a, n)) v->wrong++;
-            if (!(far <= most)) { /* NaN is the worst there is */
-                most = far == far ? far : (double)INFINITY;
-                v->worst = j;
-                v->worst_out = k;
-            }
-        }
-    }
-}
-
-/* analytic = ratio * numeric for every element that is not small; 0 if there is no such ratio.  One element alone would
-   always have one: it must be n or 1/n. */
-static double tgi_check_ratio(const tgi_check *c, const tgi_verdict *v)
-{
-    double ratio = 0, larger, least = 1e-3 * fabs(v->numeric[v->worst_out * c->columns + v->worst]);
-    int64_t j, k, found = 0;
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
-            double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
-            if (!(fabs(n) > least) && fabs(a) <= least) continue;
-            if (found++ == 0) ratio = a / n;
-            if (!(fabs(a - ratio * n) <= 1e-4 * (fabs(a) + c->options.atol))) return 0;
-        }
-    }
-    larger = fabs(ratio) < 1 ? 1 / ratio : ratio;
-    return found > 1 || fabs(larger - floor(larger + 0.5)) < 1e-4 ? ratio : 0;
-}
-
-/* Whether the analytic gradient is the numeric one with the last two dims the wrong way round. */
-static bool tgi_check_transposed(const tgi_check *c, const tgi_verdict *v)
-{
-    int64_t rows, columns, j, k;
-    if (v->t->ndim < 2) return false;
-    rows = v->t->dim[v->t->ndim - 2];
-    columns = v->t->dim[v->t->ndim - 1];
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
-            int64_t matrix = j / (rows * columns) * (rows * columns), row = j % (rows * columns) / columns;
-            int64_t other = matrix + j % columns * rows + row;
-            if (!tgi_check_agrees(c, v->analytic[k * c->columns + other], v->numeric[k * c->columns + j])) return false;
-        }
-    }
-    return true;
-}
-
-/* The slopes to either side of the worst place differ, and the analytic one is between them. */
-static bool tgi_check_kink(tgi_check *c, const tgi_verdict *v)
-{
-    double a = v->analytic[v->worst_out * c->columns + v->worst], apart, left, right, tolerance;
-    if (!tgi_check_move(c, v->t, v->worst, &apart) || apart == 0) return false;
-    right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (apart / 2);
-    left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (apart / 2);
-    tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
-    return fabs(left - right) > 10 * tolerance && a >= fmin(left, right) - tolerance &&
-           a <= fmax(left, right) + tolerance;
-}
-
-/* Whether the difference is no more than what rounding to f32, f16 or bf16 makes of it. */
-static bool tgi_check_noise(const tgi_check *c, const tgi_verdict *v)
-{
-    double a = v->analytic[v->worst_out * c->columns + v->worst], n = v->numeric[v->worst_out * c->columns + v->worst];
-    bool half = v->t->dtype == TG_F16 || v->t->dtype == TG_BF16 || c->y->dtype == TG_F16 || c->y->dtype == TG_BF16;
-    if (v->t->dtype == TG_F64 && c->y->dtype == TG_F64) return false;
-    return n == 0 || fabs(a - n) <= 8 * (half ? 1e-2 : 1.2e-7) * (fabs(c->value[v->worst_out]) + 1) / c->options.eps;
-}
-
-static bool tgi_check_all_zero(const tgi_check *c, const tgi_verdict *v)
-{
-    int64_t j, k;
-    for (k = 0; k < c->m; ++k) {
-        for (j = 0; j < v->count; ++j) {
-            if (v->analytic[k * c->columns + j] != 0) return false;
-        }
-    }
-    return true;
-}
-
-/* A dim, of an input or the output, of this size. */
-static bool tgi_check_has_size(const tgi_check *c, double size)
-{
-    int i, d;
-    for (i = 0; i <= c->n; ++i) {
-        const tg_tensor *t = i < c->n ? c->in[i] : c->y;
-        if ((double)tgi_numel(t) == size) return true;
-        for (d = 0; d < t->ndim; ++d) {
-            if ((double)t->dim[d] == size) return true;
-        }
-    }
-    return false;
-}
-
-/* What a constant ratio is a sign of. */
-static tgi_text tgi_check_ratio_hint(const tgi_check *c, double ratio)
-{
-    double part = floor(1 / ratio + 0.5);
-    tgi_text s;
-    if (fabs(ratio + 1) < 1e-4) {
-        snprintf(s.text, sizeof s.text, "wrong sign");
-    } else if (part >= 2 && fabs(part * ratio - 1) < 1e-4 && tgi_check_has_size(c, part)) {
-        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: not reduced over broadcast axes, or averaged twice",
-                 part);
-    } else {
-        snprintf(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
-    }
-    return s;
-}
-
-static tgi_text tgi_check_hint(tgi_check *c, const tgi_verdict *v)
-{
-    double a = v->analytic[v->worst_out * c->columns + v->worst], ratio;
-    tgi_text s;
-    s.text[0] = 0;
-    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
-        snprintf(s.text, sizeof s.text, "the output does not require grad: tg_detach or TG_NO_GRAD on the way?");
-    } else if (a != a || a - a != 0) {
-        snprintf(s.text, sizeof s.text, "the gradient is not finite here");
-    } else if (tgi_check_noise(c, v)) {
-        snprintf(s.text, sizeof s.text, "float32 noise: check in f64, tg_to_dtype(t, TG_F64)");
-    } else if (tgi_check_kink(c, v)) {
-        snprintf(s.text, sizeof s.text, "kink suspected: the slope jumps here, try other values");
-    } else if (tgi_check_all_zero(c, v)) {
-        snprintf(s.text, sizeof s.text, "gradient never written");
-    } else if ((ratio = tgi_check_ratio(c, v)) != 0) {
-        s = tgi_check_ratio_hint(c, ratio);
-    } else if (tgi_check_transposed(c, v)) {
-        snprintf(s.text, sizeof s.text, "transposed, or read in the wrong order");
-    } else {
-        snprintf(s.text, sizeof s.text, "%lld of %lld elements differ: a term is missing or wrong", (long long)v->wrong,
-                 (long long)(v->count * c->m));
-    }
-    return s;
-}
-
-/* ---- the report ---- */
-
-static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
-{
-    tgi_text s;
-    int i = 0;
-    while (i < c->n && c->in[i] != t) ++i;
-    if (t->name) snprintf(s.text, sizeof s.text, "%.60s", t->name);
-    else snprintf(s.text, sizeof s.text, "input %d", i);
-    return s;
-}
-
-/* Columns as wide as their longest entry. */
-typedef struct { int name, count, index, out; } tgi_check_widths;
-
-static int tgi_wider(int width, const char *text)
-{
-    int length = (int)strlen(text);
-    return length > width ? length : width;
-}
-
-static tgi_check_widths tgi_check_measure(const tgi_check *c)
-{
-    tgi_check_widths w = {5, 3, 9, 7};
-    char count[24];
-    int i;
-    for (i = 0; i < c->wants; ++i) {
-        const tg_tensor *t = c->wanted[i];
-        snprintf(count, sizeof count, "%lld", (long long)tgi_numel(t));
-        w.name = tgi_wider(w.name, tgi_check_name(c, t).text);
-        w.count = tgi_wider(w.count, count);
-        if (tgi_numel(t)) w.index = tgi_wider(w.index, tgi_index_text(t->ndim, t->dim, tgi_numel(t) - 1).text);
-    }
-    if (c->m > 0) w.out = tgi_wider(w.out, tgi_index_text(c->y->ndim, c->y->dim, c->m - 1).text);
-    return w;
-}
-
-static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
-{
-    FILE *f = c->options.report;
-    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op,
-            c->options.name ? c->options.name : "fn",
-            tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
-    fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
-    if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
-    fprintf(f, "%-12s  %-12s  %-8s  %-8s verdict\n", "analytic", "numeric", "abs", "rel");
-}
-
-static tgi_text tgi_check_number(double x)
-{
-    tgi_text s;
-    bool plain = x == 0 || (fabs(x) >= 1e-4 && fabs(x) < 1e5);
-    snprintf(s.text, sizeof s.text, plain ? "%.7f" : "%.5e", x);
-    return s;
-}
-
-static void tgi_check_print(const tgi_check *c, const tgi_check_widths *w, const tgi_verdict *v, const char *hint)
-{
-    FILE *f = c->options.report;
-    bool none = v->count == 0 || c->m == 0;
-    double a = none ? 0 : v->analytic[v->worst_out * c->columns + v->worst];
-    double n = none ? 0 : v->numeric[v->worst_out * c->columns + v->worst];
-    double most = fmax(fabs(a), fabs(n)), far = fabs(a - n);
-    fprintf(f, "  %-*s  %-*lld  ", w->name, tgi_check_name(c, v->t).text, w->count, (long long)v->count);
-    fprintf(f, "%-*s  ", w->index, none ? "-" : tgi_index_text(v->t->ndim, v->t->dim, v->worst).text);
-    if (c->m != 1) fprintf(f, "%-*s  ", w->out, none ? "-" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text);
-    if (none) fprintf(f, "%-12s  %-12s  %-8s  %-8s ", "-", "-", "-", "-");
-    else fprintf(f, "%-12s  %-12s  %-8.1e  %-8.1e ", tgi_check_number(a).text, tgi_check_number(n).text, far,
-                 far == 0 ? 0 : far / most);
-    fprintf(f, v->wrong ? "FAIL  hint: %s\n" : "ok\n", hint);
-}
-
-/* Compares input by input; prints, and raises the error of the first that failed. */
-static bool tgi_check_report(tgi_check *c)
-{
-    tgi_check_widths w = tgi_check_measure(c);
-    int64_t first = 0;
-    bool all = true;
-    int i;
-    if (c->options.report) tgi_check_header(c, &w);
-    for (i = 0; i < c->wants; ++i) {
-        tgi_verdict v;
-        tgi_text hint;
-        v.t = c->wanted[i];
-        v.count = tgi_numel(v.t);
-        v.analytic = c->analytic + first;
-        v.numeric = c->numeric + first;
-        first += v.count;
-        tgi_check_compare(c, &v);
-        hint.text[0] = 0;
-        if (v.wrong) hint = tgi_check_hint(c, &v);
-        if (c->options.report) tgi_check_print(c, &w, &v, hint.text);
-        if (v.wrong && all && !c->options.quiet) {
-            int input = 0;
-            bool scalar = c->m == 1;
-            while (c->in[input] != v.t) ++input;
-            if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
-                tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s",
-                         hint.text);
-            } else {
-                tgi_fail(c->S, TG_ERR_GRAPH, c->op,
-                         "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical "
-                         "%g\n%s",
-                         input, tgi_index_text(v.t->ndim, v.t->dim, v.worst).text, scalar ? "" : ", output ",
-                         scalar ? "" : tgi_index_text(c->y->ndim, c->y->dim, v.worst_out).text,
-                         v.numeric[v.worst_out * c->columns + v.worst], v.analytic[v.worst_out * c->columns + v.worst],
-                         hint.text);
-            }
-        }
-        all = all && v.wrong == 0;
-    }
-    return all;
-}
-
-/* ---- gradcheck ---- */
 
 static bool tgi_check_options(tgi_check *c, const tg_gradcheck_options *options)
 {
@@ -13835,14 +13283,518 @@ static bool tgi_check_options(tgi_check *c, const tg_gradcheck_options *options)
                     c->options.atol, c->options.rtol);
 }
 
-static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, int n, void *user,
-                          const tg_gradcheck_options *options)
+/* Checks the inputs, and counts those that require grad and their elements. */
+static bool tgi_check_inputs(tgi_check *c)
+{
+    tgi_thread *S = c->S;
+    if (!c->fn) return tgi_null_argument(S, c->op, "fn");
+    if (!c->in && c->n > 0) return tgi_null_argument(S, c->op, "inputs");
+    if (!tgi_argument_list(S, c->op, "inputs", c->in, c->n, c->n)) return false;
+    for (int i = 0; i < c->n; ++i) {
+        tg_tensor *t = c->in[i];
+        if (!tgi_refresh_view(S, t)) return false;
+        if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
+        if (tgi_overlaps_itself(t)) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
+                            "The %dth input has a dimension with stride 0. gradcheck only supports inputs that are "
+                            "non-overlapping to be able to compute the numerical gradients correctly.\n"
+                            "expand inside the function, or pass tg_contiguous(t)", i);
+        }
+        c->checked_count++;
+        c->columns += tgi_numel(t);
+    }
+    if (c->checked_count) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
+                    "gradcheck expects at least one input tensor to require gradient, but none of the them have "
+                    "requires_grad=True.\ntg_set_requires_grad(t, true)");
+}
+
+/* fn(inputs), with grad mode on and the random numbers of the first call; NULL after recording an error. */
+static tg_tensor *tgi_check_call(tgi_check *c)
+{
+    tgi_thread *S = c->S;
+    S->rng = c->rng;
+    S->grad_off = false;
+    tgi_guard guard;
+    tgi_guard_open(&guard, S, "the function");
+    tg_tensor *y = c->fn(c->in, c->n, c->user);
+    if (!tgi_guard_close(&guard) || tgi_guard_failed(&guard)) return NULL;
+    if (!y) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"));
+    if (!tgi_argument(S, c->op, "of the function's result", y)) return NULL;
+    if (c->y && !tgi_same_shape(y, c->y->ndim, c->y->dim)) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, c->op, "the function returned shape %s, and then %s",
+                                      tgi_shape_text(c->y).text, tgi_shape_text(y).text));
+    }
+    return tgi_refresh_view(S, y) ? y : NULL;
+}
+
+/* The first call of fn: sets c->y. */
+static bool tgi_check_first_call(tgi_check *c)
+{
+    tg_tensor *y = tgi_check_call(c);
+    if (!y) return false;
+    if (!tgi_dtypes[y->dtype].floating) {
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->op, "the function returned %s: only floating point has gradients",
+                        tg_dtype_name((tg_dtype)y->dtype));
+    }
+    c->y = y;
+    return true;
+}
+
+/* Copies the elements of t, row-major, to f64 values [count]; zeros when t is NULL. */
+static bool tgi_check_read(tgi_check *c, tg_tensor *t, double *values, int64_t count)
+{
+    if (!t) {
+        memset(values, 0, sizeof *values * (size_t)count);
+        return true;
+    }
+    c->S->grad_off = true;
+    t = tg_to_dtype(t, TG_F64);
+    const bool ok = t && tg_copy_out(t, values, sizeof *values * (size_t)count) == TG_OK;
+    c->S->grad_off = false;
+    return ok;
+}
+
+/* Memory for f64 values [rows, columns]; the check's scope releases it. */
+static double *tgi_check_buffer(int64_t rows, int64_t columns)
+{
+    static const tg_device cpu = TG_CPU_INIT;
+    tg_tensor *t = tg_empty_on(TG_SHAPE(rows, columns), TG_F64, cpu);
+    return t ? (double *)t->storage->data : NULL;
+}
+
+/* Calls fn once, warns of inputs that are not f64, and allocates what the check needs. */
+static bool tgi_check_prepare(tgi_check *c)
+{
+    if (!tgi_check_first_call(c)) return false;
+    c->m = tgi_numel(c->y);
+    for (int i = 0; i < c->n; ++i) {
+        if (!(c->in[i]->flags & TGI_REQUIRES_GRAD) || c->in[i]->dtype == TG_F64) continue;
+        char warning[256];
+        snprintf(warning, sizeof warning,
+                 "warning: tg_%s: Input #%d requires gradient and is not a double precision floating point. This "
+                 "check will likely fail.\n  hint: pass tg_to_dtype(t, TG_F64), or a larger eps and tolerances",
+                 c->op, i);
+        tgi_warn(c->S, warning);
+    }
+    c->analytic = tgi_check_buffer(c->m, c->columns);
+    c->numeric = c->analytic ? tgi_check_buffer(c->m, c->columns) : NULL;
+    c->again = c->numeric ? tgi_check_buffer(1, c->columns) : NULL;
+    c->value = c->again ? tgi_check_buffer(3, c->m) : NULL;
+    if (!c->value) return false;
+    c->plus = c->value + c->m;
+    c->minus = c->plus + c->m;
+    return tgi_check_read(c, c->y, c->value, c->m);
+}
+
+/* ---- the Jacobian from backward ---- */
+
+/* Where element `number` of t, counted row-major, lies: elements from the first one. */
+static int64_t tgi_element_place(const tg_tensor *t, int64_t number)
+{
+    int64_t at = 0;
+    for (int i = t->ndim - 1; i >= 0; --i) {
+        at += number % t->dim[i] * t->stride[i];
+        number /= t->dim[i];
+    }
+    return at;
+}
+
+static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, const void *element)
+{
+    return tgi_upload(S, t, at, element, tgi_dtypes[t->dtype].size);
+}
+
+/* row [columns]: the gradients of the checked inputs when the gradient of y is g. */
+static bool tgi_check_backward(tgi_check *c, tg_tensor *g, double *row)
+{
+    if (tg_gradients(&c->y, 1, &g, c->checked, c->checked_count, c->grad, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+        return false;
+    for (int i = 0; i < c->checked_count; ++i) {
+        const int64_t count = tgi_numel(c->checked[i]);
+        if (!tgi_check_read(c, c->grad[i], row, count)) return false;
+        row += count;
+    }
+    return true;
+}
+
+/* A zero gradient of y must give zero gradients of the inputs.  NaN passes here: the comparison reports it. */
+static bool tgi_check_zero_gradient(tgi_check *c)
+{
+    tg_tensor *g = tg_zeros_like(c->y);
+    if (!g || !tgi_check_backward(c, g, c->again)) return false;
+    for (int64_t i = 0; i < c->columns; ++i) {
+        if (!(c->again[i] > 0 || c->again[i] < 0)) continue;
+        return tgi_fail(c->S, TG_ERR_GRAPH, c->op,
+                        "backward not multiplied by grad_output\n"
+                        "a gradient of zeros must give zeros: every term of a rule has g as a factor");
+    }
+    return true;
+}
+
+/* Row k of the Jacobian: backward from a gradient of y that is 1 at element k and 0 elsewhere.  A second backward must
+   give the same bits. */
+static bool tgi_check_row(tgi_check *c, int64_t k)
+{
+    tgi_thread *S = c->S;
+    const double one = 1;
+    double element[1], *row = c->analytic + k * c->columns;
+    tg_tensor *g = tg_zeros_like(c->y);
+    if (!g || !tgi_convert_element(S, element, (tg_dtype)g->dtype, &one, TG_F64) ||
+        !tgi_write_element(S, g, k, element)) {
+        return false;
+    }
+    if (!tgi_check_backward(c, g, row) || !tgi_check_backward(c, g, c->again)) return false;
+    if (memcmp(row, c->again, sizeof *row * (size_t)c->columns) == 0) return true;
+    return tgi_fail(
+        S, TG_ERR_GRAPH, c->op,
+        "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
+        "different values, although analytical gradient matches numerical gradient. The tolerance for "
+        "nondeterminism was 0.\na rule must not write into what it is given or saved");
+}
+
+static bool tgi_check_analytic(tgi_check *c)
+{
+    tgi_thread *S = c->S;
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+        memset(c->analytic, 0, sizeof *c->analytic * (size_t)(c->m * c->columns));
+        return true;
+    }
+    for (int64_t k = -1; k < c->m; ++k) {
+        const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+        const bool ok = scope && (k < 0 ? tgi_check_zero_gradient(c) : tgi_check_row(c, k));
+        if (scope) tgi_frame_close(S, scope);
+        if (!ok) return false;
+    }
+    return true;
+}
+
+/* ---- the Jacobian from differences ---- */
+
+/* Calls fn with element `number` of input t moved up to x + h, then down to x - h: sets plus and minus [m], and
+   *distance to 2 h as the dtype rounds it.  The element's bytes are restored in every case. */
+static bool tgi_check_perturb(tgi_check *c, tg_tensor *t, int64_t number, double *distance)
+{
+    tgi_thread *S = c->S;
+    const tg_dtype dtype = (tg_dtype)t->dtype;
+    const int64_t at = tgi_element_place(t, number);
+    int64_t original[1], moved[1]; /* room for one element of any dtype */
+    double x, place[2];
+    if (!tgi_read_element(S, t, at, original) || !tgi_convert_element(S, &x, TG_F64, original, dtype)) return false;
+    const double h = c->options.eps * (fabs(x) > 1 ? fabs(x) : 1);
+    bool ok = true;
+    for (int side = 0; ok && side < 2; ++side) {
+        const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+        const double target = side ? x - h : x + h;
+        ok = scope && tgi_convert_element(S, moved, dtype, &target, TG_F64) &&
+             tgi_convert_element(S, &place[side], TG_F64, moved, dtype) && tgi_write_element(S, t, at, moved);
+        tg_tensor *y = ok ? tgi_check_call(c) : NULL;
+        ok = y && tgi_check_read(c, y, side ? c->minus : c->plus, c->m);
+        if (scope) tgi_frame_close(S, scope);
+    }
+    *distance = ok ? place[0] - place[1] : 0;
+    return tgi_write_element(S, t, at, original) && ok;
+}
+
+static bool tgi_check_numeric(tgi_check *c)
+{
+    double *column = c->numeric, distance;
+    for (int i = 0; i < c->checked_count; ++i) {
+        for (int64_t j = 0; j < tgi_numel(c->checked[i]); ++j, ++column) {
+            if (!tgi_check_perturb(c, c->checked[i], j, &distance)) return false;
+            for (int64_t k = 0; k < c->m; ++k) { /* the distance is 0 where the dtype rounds x + h and x - h to x */
+                column[k * c->columns] = distance != 0 ? (c->plus[k] - c->minus[k]) / distance : 0;
+            }
+        }
+    }
+    return true;
+}
+
+/* ---- the comparison ---- */
+
+/* The comparison for one input t, of `count` elements. */
+typedef struct {
+    tg_tensor *t;
+    const double *analytic, *numeric; /* its columns of the Jacobian: element j of t, k of y at [k * c->columns + j] */
+    int64_t count, mismatches;
+    int64_t worst, worst_out; /* where the difference is largest relative to the tolerance: elements of t and of y */
+    double a, n;              /* analytic and numeric there; 0 if the Jacobian is empty */
+} tgi_comparison;
+
+static double tgi_check_tolerance(const tgi_check *c, double numeric)
+{
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) return 0;
+    return c->options.atol + c->options.rtol * fabs(numeric);
+}
+
+static bool tgi_check_agrees(const tgi_check *c, double analytic, double numeric)
+{
+    return fabs(analytic - numeric) <= tgi_check_tolerance(c, numeric); /* false for NaN */
+}
+
+/* Compares the columns of t, which start at column `first`. */
+static tgi_comparison tgi_check_compare(const tgi_check *c, tg_tensor *t, int64_t first)
+{
+    tgi_comparison v = {t, c->analytic + first, c->numeric + first, tgi_numel(t), 0, 0, 0, 0, 0};
+    double largest = -1;
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v.count; ++j) {
+            const double a = v.analytic[k * c->columns + j], n = v.numeric[k * c->columns + j];
+            const double difference = fabs(a - n) / (tgi_check_tolerance(c, n) + DBL_MIN);
+            if (!tgi_check_agrees(c, a, n)) v.mismatches++;
+            if (difference <= largest) continue;
+            largest = tgi_is_nan(difference) ? (double)INFINITY : difference; /* NaN counts as infinite */
+            v.worst = j;
+            v.worst_out = k;
+            v.a = a;
+            v.n = n;
+        }
+    }
+    return v;
+}
+
+/* The number r if analytic = r * numeric for every element that is not small; 0 if there is none.  When only one
+   element is not small, r must be a whole number or 1 / a whole number. */
+static double tgi_check_ratio(const tgi_check *c, const tgi_comparison *v)
+{
+    double ratio = 0;
+    const double small = 1e-3 * fabs(v->n);
+    int64_t found = 0;
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v->count; ++j) {
+            const double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
+            if (!(fabs(n) > small) && fabs(a) <= small) continue;
+            if (found++ == 0) ratio = a / n;
+            if (!(fabs(a - ratio * n) <= 1e-4 * (fabs(a) + c->options.atol))) return 0;
+        }
+    }
+    const double larger = fabs(ratio) < 1 ? 1 / ratio : ratio;
+    return found > 1 || fabs(larger - floor(larger + 0.5)) < 1e-4 ? ratio : 0;
+}
+
+/* Whether the analytic gradient [.., columns, rows] is the numeric one [.., rows, columns] transposed. */
+static bool tgi_check_transposed(const tgi_check *c, const tgi_comparison *v)
+{
+    if (v->t->ndim < 2) return false;
+    const int64_t rows = v->t->dim[v->t->ndim - 2], columns = v->t->dim[v->t->ndim - 1];
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v->count; ++j) {
+            const int64_t matrix = j / (rows * columns) * (rows * columns), row = j % (rows * columns) / columns;
+            const int64_t other = matrix + j % columns * rows + row;
+            if (!tgi_check_agrees(c, v->analytic[k * c->columns + other], v->numeric[k * c->columns + j])) return false;
+        }
+    }
+    return true;
+}
+
+/* Whether the slopes to the left and right of the worst element differ, and the analytic one lies between them. */
+static bool tgi_check_kink(tgi_check *c, const tgi_comparison *v)
+{
+    double distance;
+    if (!tgi_check_perturb(c, v->t, v->worst, &distance) || distance == 0) return false;
+    const double right = (c->plus[v->worst_out] - c->value[v->worst_out]) / (distance / 2);
+    const double left = (c->value[v->worst_out] - c->minus[v->worst_out]) / (distance / 2);
+    const double tolerance = 1e-3 * (fabs(left) + fabs(right)) + c->options.atol;
+    return fabs(left - right) > 10 * tolerance && v->a >= fmin(left, right) - tolerance &&
+           v->a <= fmax(left, right) + tolerance;
+}
+
+/* Whether rounding to f32, f16 or bf16 explains the difference. */
+static bool tgi_check_noise(const tgi_check *c, const tgi_comparison *v)
+{
+    const tg_dtype in = (tg_dtype)v->t->dtype, out = (tg_dtype)c->y->dtype;
+    const bool half = in == TG_F16 || in == TG_BF16 || out == TG_F16 || out == TG_BF16;
+    if (in == TG_F64 && out == TG_F64) return false;
+    return v->n == 0 ||
+           fabs(v->a - v->n) <= 8 * (half ? 1e-2 : 1.2e-7) * (fabs(c->value[v->worst_out]) + 1) / c->options.eps;
+}
+
+static bool tgi_check_all_zero(const tgi_check *c, const tgi_comparison *v)
+{
+    for (int64_t k = 0; k < c->m; ++k) {
+        for (int64_t j = 0; j < v->count; ++j) {
+            if (v->analytic[k * c->columns + j] != 0) return false;
+        }
+    }
+    return true;
+}
+
+/* Whether an input or the output has a dim, or a number of elements, of this size. */
+static bool tgi_check_has_size(const tgi_check *c, double size)
+{
+    for (int i = 0; i <= c->n; ++i) {
+        const tg_tensor *t = i < c->n ? c->in[i] : c->y;
+        if ((double)tgi_numel(t) == size) return true;
+        for (int d = 0; d < t->ndim; ++d) {
+            if ((double)t->dim[d] == size) return true;
+        }
+    }
+    return false;
+}
+
+/* The likely cause when analytic = ratio * numeric. */
+static tgi_text tgi_check_ratio_hint(const tgi_check *c, double ratio)
+{
+    const double divisor = floor(1 / ratio + 0.5);
+    tgi_text s;
+    if (fabs(ratio + 1) < 1e-4) {
+        snprintf(s.text, sizeof s.text, "wrong sign");
+    } else if (divisor >= 2 && fabs(divisor * ratio - 1) < 1e-4 && tgi_check_has_size(c, divisor)) {
+        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: not reduced over broadcast axes, or averaged twice",
+                 divisor);
+    } else {
+        snprintf(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
+    }
+    return s;
+}
+
+/* The likely cause of a mismatch. */
+static tgi_text tgi_check_hint(tgi_check *c, const tgi_comparison *v)
+{
+    double ratio;
+    tgi_text s;
+    s.text[0] = 0;
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+        snprintf(s.text, sizeof s.text, "the output does not require grad: tg_detach or TG_NO_GRAD on the way?");
+    } else if (!tgi_is_finite(v->a)) {
+        snprintf(s.text, sizeof s.text, "the gradient is not finite here");
+    } else if (tgi_check_noise(c, v)) {
+        snprintf(s.text, sizeof s.text, "float32 noise: check in f64, tg_to_dtype(t, TG_F64)");
+    } else if (tgi_check_kink(c, v)) {
+        snprintf(s.text, sizeof s.text, "kink suspected: the slope jumps here, try other values");
+    } else if (tgi_check_all_zero(c, v)) {
+        snprintf(s.text, sizeof s.text, "gradient never written");
+    } else if ((ratio = tgi_check_ratio(c, v)) != 0) {
+        s = tgi_check_ratio_hint(c, ratio);
+    } else if (tgi_check_transposed(c, v)) {
+        snprintf(s.text, sizeof s.text, "transposed, or read in the wrong order");
+    } else {
+        snprintf(s.text, sizeof s.text, "%lld of %lld elements differ: a term is missing or wrong",
+                 (long long)v->mismatches, (long long)(v->count * c->m));
+    }
+    return s;
+}
+
+/* ---- the report ---- */
+
+static int tgi_check_input_number(const tgi_check *c, const tg_tensor *t)
+{
+    int i = 0;
+    while (i < c->n && c->in[i] != t) ++i;
+    return i;
+}
+
+static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
+{
+    tgi_text s;
+    if (t->name) snprintf(s.text, sizeof s.text, "%.60s", t->name);
+    else
+        snprintf(s.text, sizeof s.text, "input %d", tgi_check_input_number(c, t));
+    return s;
+}
+
+/* The widths of the report's columns: each as wide as its longest entry. */
+typedef struct { int name, count, index, out; } tgi_check_widths;
+
+static int tgi_wider(int width, const char *text)
+{
+    const int length = (int)strlen(text);
+    return length > width ? length : width;
+}
+
+static tgi_check_widths tgi_check_measure(const tgi_check *c)
+{
+    tgi_check_widths w = {5, 3, 9, 7}; /* those of the titles */
+    for (int i = 0; i < c->checked_count; ++i) {
+        const tg_tensor *t = c->checked[i];
+        char count[24];
+        snprintf(count, sizeof count, "%lld", (long long)tgi_numel(t));
+        w.name = tgi_wider(w.name, tgi_check_name(c, t).text);
+        w.count = tgi_wider(w.count, count);
+        if (tgi_numel(t)) w.index = tgi_wider(w.index, tgi_index_text(t->ndim, t->dim, tgi_numel(t) - 1).text);
+    }
+    if (c->m > 0) w.out = tgi_wider(w.out, tgi_index_text(c->y->ndim, c->y->dim, c->m - 1).text);
+    return w;
+}
+
+static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
+{
+    FILE *f = c->options.report;
+    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op,
+            c->options.name ? c->options.name : "fn", tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
+    fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
+    if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
+    fprintf(f, "%-12s  %-12s  %-8s  %-8s verdict\n", "analytic", "numeric", "abs", "rel");
+}
+
+static tgi_text tgi_check_number(double x)
+{
+    tgi_text s;
+    const bool plain = x == 0 || (fabs(x) >= 1e-4 && fabs(x) < 1e5);
+    snprintf(s.text, sizeof s.text, plain ? "%.7f" : "%.5e", x);
+    return s;
+}
+
+static void tgi_check_print(const tgi_check *c, const tgi_check_widths *w, const tgi_comparison *v, const char *hint)
+{
+    FILE *f = c->options.report;
+    const bool empty = v->count == 0 || c->m == 0;
+    const double difference = fabs(v->a - v->n);
+    fprintf(f, "  %-*s  %-*lld  ", w->name, tgi_check_name(c, v->t).text, w->count, (long long)v->count);
+    fprintf(f, "%-*s  ", w->index, empty ? "-" : tgi_index_text(v->t->ndim, v->t->dim, v->worst).text);
+    if (c->m != 1) fprintf(f, "%-*s  ", w->out, empty ? "-" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text);
+    if (empty)
+        fprintf(f, "%-12s  %-12s  %-8s  %-8s ", "-", "-", "-", "-");
+    else
+        fprintf(f, "%-12s  %-12s  %-8.1e  %-8.1e ", tgi_check_number(v->a).text, tgi_check_number(v->n).text,
+                difference, difference == 0 ? 0 : difference / fmax(fabs(v->a), fabs(v->n)));
+    fprintf(f, v->mismatches ? "FAIL  hint: %s\n" : "ok\n", hint);
+}
+
+/* Records the error of a mismatch. */
+static void tgi_check_mismatch(const tgi_check *c, const tgi_comparison *v, const char *hint)
+{
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+        tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s", hint);
+        return;
+    }
+    const bool scalar = c->m == 1;
+    tgi_fail(c->S, TG_ERR_GRAPH, c->op,
+             "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical %g\n%s",
+             tgi_check_input_number(c, v->t), tgi_index_text(v->t->ndim, v->t->dim, v->worst).text,
+             scalar ? "" : ", output ", scalar ? "" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text, v->n,
+             v->a, hint);
+}
+
+/* Compares one input after the other and prints the report; records the error of the first that does not agree. */
+static bool tgi_check_report(tgi_check *c)
+{
+    const tgi_check_widths w = tgi_check_measure(c);
+    int64_t first = 0;
+    bool agrees = true;
+    if (c->options.report) tgi_check_header(c, &w);
+    for (int i = 0; i < c->checked_count; ++i) {
+        const tgi_comparison v = tgi_check_compare(c, c->checked[i], first);
+        tgi_text hint;
+        hint.text[0] = 0;
+        if (v.mismatches) hint = tgi_check_hint(c, &v);
+        if (c->options.report) tgi_check_print(c, &w, &v, hint.text);
+        if (v.mismatches && agrees && !c->options.quiet) tgi_check_mismatch(c, &v, hint.text);
+        agrees = agrees && v.mismatches == 0;
+        first += v.count;
+    }
+    return agrees;
+}
+
+/* ---- gradcheck, and gradgradcheck: the same check of a function that returns the gradients of fn ---- */
+
+/* Runs check(&c, list) in a scope and with the inputs retained, and restores the thread's random state.  list has room
+   for n + 1 tensors. */
+static bool tgi_check_run(bool (*check)(tgi_check *c, tg_tensor **list), const char *op, tg_function fn,
+                          tg_tensor *const *in, int n, void *user, const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
-    uint64_t scope;
-    size_t bytes;
     tgi_check c;
-    bool ok;
     memset(&c, 0, sizeof c);
     c.S = S;
     c.op = op;
@@ -13852,159 +13804,112 @@ static bool tgi_gradcheck(const char *op, tg_function fn, tg_tensor *const *in, 
     c.n = n;
     c.rng = S->rng;
     if (!tgi_check_options(&c, options) || !tgi_check_inputs(&c)) return false;
-    bytes = 2 * sizeof(tg_tensor *) * (size_t)c.wants;
-    c.wanted = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!c.wanted) return tgi_no_memory(S, op, bytes);
-    c.result = c.wanted + c.wants;
+    const size_t bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.checked_count);
+    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!list) return tgi_no_memory(S, op, bytes);
+    c.checked = list + n + 1;
+    c.grad = c.checked + c.checked_count;
+    for (int i = 0, k = 0; i < n; ++i) {
+        if (in[i]->flags & TGI_REQUIRES_GRAD) c.checked[k++] = in[i];
+    }
     tgi_ref_all(in, n);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    ok = scope && tgi_check_prepare(&c) && tgi_check_analytic(&c) && tgi_check_numeric(&c) && tgi_check_report(&c);
-    if (scope) tgi_frame_close(S, scope); /* puts grad mode back, too */
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    const bool ok = scope && check(&c, list);
+    if (scope) tgi_frame_close(S, scope); /* restores grad mode, too */
     tgi_unref_all(S, in, n);
-    tgi_free(S, c.wanted, bytes);
-    S->rng = c.rng;
-    return ok;
-}
-
-bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
-{
-    return tgi_gradcheck("gradcheck_ex", fn, inputs, n, user, options);
-}
-
-bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
-{
-    return tgi_gradcheck("gradcheck", fn, inputs, n, user, NULL);
-}
-
-/* ---- gradgradcheck: the check of a function that returns gradients ---- */
-
-typedef struct {
-    tg_function fn;
-    void *user;
-    tg_tensor **wanted, **result; /* [wants] */
-    int wants;
-} tgi_check_gradient;
-
-/* The gradients of fn's inputs for the gradient of its output that comes last in the list, end to end. */
-static tg_tensor *tgi_check_gradient_of(tg_tensor *const *in, int n, void *user)
-{
-    const tgi_check_gradient *d = (const tgi_check_gradient *)user;
-    tg_tensor *g = in[n - 1], *y;
-    int i, found = 0;
-    tgi_guard guard;
-    tgi_guard_open(&guard, tgi_self(), "the function");
-    y = d->fn(in, n - 1, d->user);
-    if (!tgi_guard_close(&guard) || !y) return NULL;
-    if (tg_gradients(&y, 1, &g, d->wanted, d->wants, d->result, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
-        return NULL;
-    for (i = 0; i < d->wants; ++i) {
-        if (!d->result[i]) continue;
-        d->result[found] = tg_flatten(d->result[i], 0, -1);
-        if (!d->result[found++]) return NULL;
-    }
-    return found ? tg_cat(d->result, found, 0) : tg_zeros_like(g);
-}
-
-/* A random gradient of y, from numbers of its own. */
-static tg_tensor *tgi_check_random_gradient(tgi_thread *S, tg_tensor *y)
-{
-    tg_rng rng = S->rng;
-    tg_tensor *g;
-    tg_seed(20130411);
-    g = tg_randn_on(tg_shape_of(y), (tg_dtype)y->dtype, tgi_device_of(y));
-    S->rng = rng;
-    if (!g || tg_set_name(g, "grad_output") != TG_OK) return NULL;
-    return tg_set_requires_grad(g, true);
-}
-
-/* c has fn and its inputs; list has room for n + 1 and twice the wanted. */
-static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list, const tg_gradcheck_options *options)
-{
-    tgi_check_gradient d;
-    tg_tensor *y = tgi_check_call(c), *g;
-    int i;
-    if (!y) return false;
-    if (!tgi_dtypes[y->dtype].floating) {
-        return tgi_fail(c->S, TG_ERR_DTYPE, c->op, "the function returned %s: only floating point has gradients",
-                        tg_dtype_name((tg_dtype)y->dtype));
-    }
-    if (!(y->flags & TGI_REQUIRES_GRAD)) {
-        return tgi_fail(c->S, TG_ERR_GRAPH, c->op, "the output does not require grad: it has no gradient to check\n"
-                        "tg_detach or TG_NO_GRAD on the way?");
-    }
-    g = tgi_check_random_gradient(c->S, y);
-    if (!g) return false;
-    d.fn = c->fn;
-    d.user = c->user;
-    d.wanted = list + c->n + 1;
-    d.result = d.wanted + c->wants;
-    d.wants = 0;
-    for (i = 0; i < c->n; ++i) {
-        list[i] = c->in[i];
-        if (c->in[i]->flags & TGI_REQUIRES_GRAD) d.wanted[d.wants++] = c->in[i];
-    }
-    list[c->n] = g;
-    return tgi_gradcheck(c->op, tgi_check_gradient_of, list, c->n + 1, &d, options);
-}
-
-static bool tgi_gradgradcheck_by(const char *op, tg_function fn, tg_tensor *const *inputs, int n, void *user,
-                                 const tg_gradcheck_options *options)
-{
-    tgi_thread *S = tgi_self();
-    tg_tensor **list;
-    uint64_t scope;
-    size_t bytes;
-    tgi_check c;
-    bool ok;
-    memset(&c, 0, sizeof c);
-    c.S = S;
-    c.op = op;
-    c.fn = fn;
-    c.user = user;
-    c.in = inputs;
-    c.n = n;
-    c.rng = S->rng;
-    if (!tgi_check_inputs(&c)) return false;
-    bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.wants);
-    list = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!list) return tgi_no_memory(S, c.op, bytes);
-    tgi_ref_all(inputs, n);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    ok = scope && tgi_gradgradcheck(&c, list, options);
-    if (scope) tgi_frame_close(S, scope);
-    tgi_unref_all(S, inputs, n);
     tgi_free(S, list, bytes);
     S->rng = c.rng;
     return ok;
 }
 
+static bool tgi_gradcheck(tgi_check *c, tg_tensor **list)
+{
+    (void)list;
+    return tgi_check_prepare(c) && tgi_check_analytic(c) && tgi_check_numeric(c) && tgi_check_report(c);
+}
+
+bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
+{
+    return tgi_check_run(tgi_gradcheck, "gradcheck_ex", fn, inputs, n, user, options);
+}
+
+bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
+{
+    return tgi_check_run(tgi_gradcheck, "gradcheck", fn, inputs, n, user, NULL);
+}
+
+/* in: the inputs of fn, then g, the gradient of its output.  Returns the gradients of the checked inputs, flattened,
+   one after the other: a 1-dim tensor that depends on the inputs and on g.  user: the tgi_check of fn. */
+static tg_tensor *tgi_check_gradients(tg_tensor *const *in, int n, void *user)
+{
+    const tgi_check *c = (const tgi_check *)user;
+    tg_tensor *g = in[n - 1];
+    tgi_guard guard;
+    tgi_guard_open(&guard, c->S, "the function");
+    tg_tensor *y = c->fn(in, n - 1, c->user);
+    if (!tgi_guard_close(&guard) || !y) return NULL;
+    if (tg_gradients(&y, 1, &g, c->checked, c->checked_count, c->grad, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
+        return NULL;
+    int found = 0;
+    for (int i = 0; i < c->checked_count; ++i) {
+        if (!c->grad[i]) continue;
+        c->grad[found] = tg_flatten(c->grad[i], 0, -1);
+        if (!c->grad[found++]) return NULL;
+    }
+    return found ? tg_cat(c->grad, found, 0) : tg_zeros_like(g);
+}
+
+/* A random gradient of y from a fixed seed; the thread's random state stays as it is. */
+static tg_tensor *tgi_check_random_gradient(tgi_thread *S, tg_tensor *y)
+{
+    const tg_rng rng = S->rng;
+    tg_seed(20130411);
+    tg_tensor *g = tg_randn_on(tg_shape_of(y), (tg_dtype)y->dtype, tgi_device_of(y));
+    S->rng = rng;
+    if (!g || tg_set_name(g, "grad_output") != TG_OK) return NULL;
+    return tg_set_requires_grad(g, true);
+}
+
+static bool tgi_gradgradcheck(tgi_check *c, tg_tensor **list)
+{
+    if (!tgi_check_first_call(c)) return false;
+    if (!(c->y->flags & TGI_REQUIRES_GRAD)) {
+        return tgi_fail(c->S, TG_ERR_GRAPH, c->op, "the output does not require grad: it has no gradient to check\n"
+                        "tg_detach or TG_NO_GRAD on the way?");
+    }
+    tg_tensor *g = tgi_check_random_gradient(c->S, c->y);
+    if (!g) return false;
+    for (int i = 0; i < c->n; ++i) list[i] = c->in[i];
+    list[c->n] = g;
+    return tgi_check_run(tgi_gradcheck, c->op, tgi_check_gradients, list, c->n + 1, c, &c->options);
+}
+
 bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user,
                          const tg_gradcheck_options *options)
 {
-    return tgi_gradgradcheck_by("gradgradcheck_ex", fn, inputs, n, user, options);
+    return tgi_check_run(tgi_gradgradcheck, "gradgradcheck_ex", fn, inputs, n, user, options);
 }
 
 bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
 {
-    return tgi_gradgradcheck_by("gradgradcheck", fn, inputs, n, user, NULL);
+    return tgi_check_run(tgi_gradgradcheck, "gradgradcheck", fn, inputs, n, user, NULL);
 }
 
 /* ======== @@OPTIM ================================================================================================= */
 
 enum { TGI_STATES = 3 };
 
-/* A parameter, its state, and while a step runs what the kernel gets: p and g, row-major. */
 typedef struct tgi_optim_param {
-    tg_tensor *t, *state[TGI_STATES];
-    int64_t steps;
-    bool moving; /* sgd: the buffer has held a gradient */
-    tg_tensor *p, *g;
+    tg_tensor *t, *state[TGI_STATES]; /* the parameter, and its state like t: s[] of tgi_optim_step */
+    int64_t steps;                    /* done */
+    bool has_momentum;                /* sgd: the momentum buffer has been set */
+    tg_tensor *p, *g;                 /* during tg_step: the parameter and its gradient, contiguous */
 } tgi_optim_param;
 
 static const char *const tgi_optim_names[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad"};
 
-/* Hyperparameters are public, so they are looked at before every step. */
-static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
+/* Called before every step, since the fields of tg_optim are public. */
+static bool tgi_check_hyperparameters(tgi_thread *S, const char *op, const tg_optim *o)
 {
     const bool adam = o->kind == TGI_ADAM || o->kind == TGI_ADAMW;
     const tg_status code = TG_ERR_ARGUMENT;
@@ -14030,13 +13935,12 @@ static bool tgi_optim_valid(tgi_thread *S, const char *op, const tg_optim *o)
     return true;
 }
 
-static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
+static bool tgi_check_parameters(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    int i;
     if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list");
     if (!params) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, params[i])) return false;
         if (params[i]->node) {
             return tgi_fail(S, TG_ERR_GRAPH, op, "can't optimize a non-leaf Tensor (parameter %d)\n"
@@ -14046,25 +13950,42 @@ static bool tgi_optim_takes(tgi_thread *S, const char *op, tg_tensor *const *par
     return true;
 }
 
-/* Whether a tensor is in the list twice.  seen: room for 4 n pointers, a hash table by address (tensors may be shared
-   with other threads, so they cannot be marked). */
-static bool tgi_any_twice(tg_tensor *const *list, int n, const tg_tensor **seen)
+/* A hash table from addresses to numbers: linear probing, at most half full. */
+typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
+typedef struct { tgi_map_slot *slot; size_t size; } tgi_map;         /* slot [size], a power of 2 */
+
+static size_t tgi_map_size(int64_t entries)
 {
-    size_t room = 2, at;
-    int i;
-    while (room < 2 * (size_t)n) room *= 2;
-    memset(seen, 0, sizeof *seen * room);
-    for (i = 0; i < n; ++i) {
-        const uint64_t mixed = (uint64_t)(uintptr_t)list[i] * 0x9E3779B97F4A7C15u;
-        for (at = (size_t)(mixed >> 32) & (room - 1); seen[at]; at = (at + 1) & (room - 1)) {
-            if (seen[at] == list[i]) return true;
-        }
-        seen[at] = list[i];
+    size_t size = 8;
+    while (size < 2 * (size_t)entries) size *= 2;
+    return size;
+}
+
+/* The slot of a key, or the empty one where it belongs. */
+static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
+{
+    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
+    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
+    return &m->slot[i];
+}
+
+/* Whether a tensor is in the list twice.  memory: at least tgi_map_size(n) slots.  A flag in the tensors would not do,
+   since they may be shared with other threads. */
+static bool tgi_has_duplicate(tg_tensor *const *list, int n, void *memory)
+{
+    tgi_map seen;
+    seen.slot = (tgi_map_slot *)memory;
+    seen.size = tgi_map_size(n);
+    memset(memory, 0, seen.size * sizeof *seen.slot);
+    for (int i = 0; i < n; ++i) {
+        tgi_map_slot *slot = tgi_map_find(&seen, list[i]);
+        if (slot->key) return true;
+        slot->key = list[i];
     }
     return false;
 }
 
-/* The optimizer, its parameters, and room for a step of each. */
+/* One allocation: the optimizer, its n parameters, and the n steps that tg_step gives to the kernel. */
 static size_t tgi_optim_bytes(int n)
 {
     return sizeof(tg_optim) + (sizeof(tgi_optim_param) + sizeof(tgi_optim_step)) * (size_t)n;
@@ -14074,13 +13995,13 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
 {
     tgi_thread *S = tgi_self();
     const char *op = tgi_optim_names[kind];
-    tg_optim *o;
-    bool twice;
-    int i;
-    if (!tgi_optim_takes(S, op, params, n)) return NULL;
-    o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
-    if (!o) return tgi_no_memory(S, op, tgi_optim_bytes(n)), o;
-    twice = tgi_any_twice(params, n, (const tg_tensor **)(void *)o);
+    if (!tgi_check_parameters(S, op, params, n)) return NULL;
+    tg_optim *o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
+    if (!o) {
+        tgi_no_memory(S, op, tgi_optim_bytes(n));
+        return NULL;
+    }
+    const bool duplicate = tgi_has_duplicate(params, n, o); /* o is large enough, and not in use yet */
     memset(o, 0, tgi_optim_bytes(n));
     o->kind = kind;
     o->count = n;
@@ -14091,15 +14012,15 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     o->beta2 = 0.999;
     o->eps = kind == TGI_ADAGRAD ? 1e-10 : 1e-8;
     o->alpha = 0.99;
-    if (!tgi_optim_valid(S, op, o)) {
+    if (!tgi_check_hyperparameters(S, op, o)) {
         tgi_free(S, o, tgi_optim_bytes(n));
         return NULL;
     }
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         o->param[i].t = params[i];
         tgi_ref(params[i]);
     }
-    if (twice) { /* last, since the handler may release them */
+    if (duplicate) { /* last, since the handler may release them */
         tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
                  "  hint: each is moved once for every time it is listed");
     }
@@ -14115,10 +14036,9 @@ tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr) { return tgi_op
 void tg_optim_free(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    int i, k;
     if (!opt) return;
-    for (i = 0; i < opt->count; ++i) {
-        for (k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
+    for (int i = 0; i < opt->count; ++i) {
+        for (int k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
         tgi_unref(S, opt->param[i].t);
     }
     tgi_free(S, opt, tgi_optim_bytes(opt->count));
@@ -14127,17 +14047,19 @@ void tg_optim_free(tg_optim *opt)
 tg_status tg_optim_zero_grad(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    int i;
     if (!opt) return tgi_null_argument(S, "optim_zero_grad", "opt"), tgi_failed(S);
-    for (i = 0; i < opt->count; ++i) {
+    for (int i = 0; i < opt->count; ++i) {
         if (tg_set_grad(opt->param[i].t, NULL) != TG_OK) return tgi_failed(S);
     }
     return TG_OK;
 }
 
-/* ---- a step: first all that can fail, then the kernels ---- */
+/* ---- a step: all checks and allocations come before the first parameter changes ----
 
-/* Whether state k is used (see tgi_optim_step). */
+   for each parameter:  tgi_optim_prepare (checks, then its state, contiguous p and g)
+   for each device:     tgi_optim_update (one kernel call for all parameters there) */
+
+/* Whether state k is used; s[] of tgi_optim_step says what each is. */
 static bool tgi_optim_has(const tg_optim *o, int k)
 {
     switch (o->kind) {
@@ -14149,7 +14071,8 @@ static bool tgi_optim_has(const tg_optim *o, int k)
     }
 }
 
-/* State k of a parameter, made or brought to where the parameter is now.  It is in no list: the optimizer owns it. */
+/* Creates state k of a parameter, or moves it to the parameter's device and dtype.  The optimizer owns the state: it is
+   in no scope. */
 static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
 {
     tg_tensor *old = e->state[k], *s;
@@ -14168,21 +14091,18 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     return true;
 }
 
-/* t itself if it is row-major, else a copy that is, in the step's scope. */
-static tg_tensor *tgi_optim_dense(tgi_thread *S, tg_tensor *t)
+/* t itself if it is contiguous, else a contiguous copy in the step's scope. */
+static tg_tensor *tgi_optim_contiguous(tgi_thread *S, tg_tensor *t)
 {
-    tg_tensor *y;
     if (tgi_is_contiguous(t)) return t;
-    y = tgi_new_like(S, "step", t);
+    tg_tensor *y = tgi_new_like(S, "step", t);
     return y && tgi_copy_elements(S, y, t) ? y : NULL;
 }
 
-static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+/* Checks a parameter t and its gradient g. */
+static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_param *e)
 {
-    tg_tensor *t = e->t, *g = t->grad;
-    int k;
-    e->p = e->g = NULL;
-    if (!g) return true;
+    const tg_tensor *t = e->t, *g = t->grad;
     if (!tgi_argument(S, "step", "params", t) || !tgi_argument(S, "step", "grad", g)) return false;
     if (!tgi_same_place(t, g) || t->dtype != g->dtype) {
         return tgi_fail(
@@ -14203,25 +14123,34 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
             "location. (parameter %d)\nmake it of a copy of its own: tg_param(tg_clone(t))",
             (int)(e - o->param));
     }
-    for (k = 0; k < TGI_STATES; ++k) {
+    return true;
+}
+
+/* Creates the state of a parameter that has a gradient, and sets p and g; both are NULL if it has none. */
+static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+{
+    tg_tensor *t = e->t, *g = t->grad;
+    e->p = e->g = NULL;
+    if (!g) return true;
+    if (!tgi_optim_check(S, o, e)) return false;
+    for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
-    for (k = 0; k < TGI_STATES; ++k) {
+    for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
     }
-    e->p = tgi_wait_ready(S, t, false) ? tgi_optim_dense(S, t) : NULL;
-    e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_dense(S, g) : NULL;
+    e->p = tgi_wait_ready(S, t, false) ? tgi_optim_contiguous(S, t) : NULL;
+    e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_contiguous(S, g) : NULL;
     return e->g != NULL;
 }
 
-/* What the kernel gets of a parameter. */
+/* Fills in what the kernel needs for one parameter. */
 static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_optim_step *step)
 {
     const double t = (double)(e->steps + 1);
-    int k;
     memset(step, 0, sizeof *step);
     step->kind = (tgi_optimizer)o->kind;
-    step->first = !e->moving;
+    step->first = !e->has_momentum;
     step->nesterov = o->nesterov;
     step->amsgrad = o->amsgrad;
     step->centered = o->centered;
@@ -14241,35 +14170,36 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
     step->n = tgi_numel(e->t);
     step->p = tgi_operand_of(e->p).data;
     step->g = tgi_operand_of(e->g).data;
-    for (k = 0; k < TGI_STATES; ++k) {
+    for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, k)) step->s[k] = tgi_operand_of(e->state[k]).data;
     }
 }
 
-static bool tgi_optim_moved(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
+/* After the kernel has run on p. */
+static bool tgi_optim_updated(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
-    if (o->kind == TGI_SGD && o->momentum != 0) e->moving = true;
+    if (o->kind == TGI_SGD && o->momentum != 0) e->has_momentum = true;
     e->steps++;
     tgi_bump_version(S, e->t->storage, "step");
-    e->p = NULL; /* done */
+    e->p = NULL; /* this parameter is done */
     return true;
 }
 
-/* One call for all parameters that are where the first of them is: that of index i. */
-static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
+/* One kernel call for parameter i and all after it on the same device. */
+static bool tgi_optim_update(tgi_thread *S, const tg_optim *o, int i)
 {
-    tgi_optim_param *const first = o->param + i, *const end = o->param + o->count, *e;
+    tgi_optim_param *const first = o->param + i, *const end = o->param + o->count;
     tgi_optim_step *const steps = (tgi_optim_step *)(void *)end;
     int n = 0;
-    for (e = first; e < end; ++e) {
+    for (tgi_optim_param *e = first; e < end; ++e) {
         if (!e->p || !tgi_same_place(e->t, first->t)) continue;
         if (!tgi_wait_ready(S, e->t, true)) return false;
         tgi_optim_describe(o, e, &steps[n++]);
     }
     if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
-    for (e = first; e < end; ++e) {
-        if (e->p && tgi_same_place(e->t, first->t) && !tgi_optim_moved(S, o, e)) return false;
+    for (tgi_optim_param *e = first; e < end; ++e) {
+        if (e->p && tgi_same_place(e->t, first->t) && !tgi_optim_updated(S, o, e)) return false;
     }
     return true;
 }
@@ -14277,17 +14207,15 @@ static bool tgi_optim_move(tgi_thread *S, const tg_optim *o, int i)
 tg_status tg_step(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    uint64_t scope;
     bool ok = true;
-    int i;
     if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
-    if (!tgi_optim_valid(S, "step", opt)) return tgi_failed(S);
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!tgi_check_hyperparameters(S, "step", opt)) return tgi_failed(S);
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
-    S->grad_off = true; /* the frame puts it back */
-    for (i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
-    for (i = 0; ok && i < opt->count; ++i) {
-        if (opt->param[i].p) ok = tgi_optim_move(S, opt, i);
+    S->grad_off = true; /* closing the scope restores it */
+    for (int i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
+    for (int i = 0; ok && i < opt->count; ++i) {
+        if (opt->param[i].p) ok = tgi_optim_update(S, opt, i);
     }
     tgi_frame_close(S, scope);
     return ok ? TG_OK : tgi_failed(S);
@@ -14295,12 +14223,12 @@ tg_status tg_step(tg_optim *opt)
 
 /* ---- clipping ---- */
 
-static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
+/* Checks that every gradient can be written, before the first is. */
+static bool tgi_clip_check(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    int i;
     if (!params && n > 0) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
-    for (i = 0; i < n; ++i) { /* all can be written before one is */
+    for (int i = 0; i < n; ++i) {
         const tg_tensor *g = params[i]->grad;
         if (!g) continue;
         if (!tgi_argument(S, op, "grad", g) || !tgi_need_floating(S, op, g)) return false;
@@ -14312,14 +14240,13 @@ static bool tgi_clip_checked(tgi_thread *S, const char *op, tg_tensor *const *pa
     return true;
 }
 
-/* The norm of the norms of all gradients; norms has room for n. */
+/* The norm over all gradients: the norm of their norms, 0-dim.  norms [n]: for the norm of each. */
 static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_type, tg_tensor **norms)
 {
-    int i, found = 0;
-    for (i = 0; i < n; ++i) {
-        tg_tensor *norm;
+    int found = 0;
+    for (int i = 0; i < n; ++i) {
         if (!params[i]->grad || tgi_numel(params[i]->grad) == 0) continue;
-        norm = tg_norm_dims(params[i]->grad, norm_type, TG_SCALAR, false);
+        tg_tensor *norm = tg_norm_dims(params[i]->grad, norm_type, TG_SCALAR, false);
         norms[found] = norm && found ? tg_to(norm, tgi_device_of(norms[0])) : norm;
         if (!norms[found++]) return NULL;
     }
@@ -14327,18 +14254,17 @@ static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_ty
     return tg_norm_dims(tg_stack(norms, found, 0), norm_type, TG_SCALAR, false);
 }
 
-/* All gradients times the same factor, of which scales, with room for n, has one where each gradient lives: they are
-   all there before the first gradient changes. */
+/* Multiplies all gradients by min(1, max_norm / (total + 1e-6)).  scales [n]: the factor on each gradient's device, all
+   computed before the first gradient changes. */
 static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_tensor *total, tg_tensor **scales)
 {
     tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm);
-    int i;
-    scale = tg_clamp_max(scale, 1); /* always multiplied: that needs no look at the value */
-    for (i = 0; scale && i < n; ++i) {
+    scale = tg_clamp_max(scale, 1); /* always multiplied, so that the host need not wait for the value */
+    for (int i = 0; scale && i < n; ++i) {
         if (params[i]->grad) scales[i] = scale = tg_to(scale, tgi_device_of(params[i]->grad));
     }
     if (!scale) return false;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (params[i]->grad && !tg_mul_(params[i]->grad, scales[i])) return false;
     }
     return true;
@@ -14349,17 +14275,15 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
 {
     tgi_thread *S = tgi_self();
     size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 1);
-    tg_tensor **norms, *total = NULL;
-    uint64_t scope;
-    bool ok;
-    if (!tgi_clip_checked(S, op, params, n)) return NULL;
-    norms = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!norms) return tgi_no_memory(S, op, bytes), total;
-    scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    tg_tensor *total = NULL;
+    if (!tgi_clip_check(S, op, params, n)) return NULL;
+    tg_tensor **norms = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!norms) return tgi_no_tensor(tgi_no_memory(S, op, bytes));
+    uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (scope) {
         S->grad_off = true;
         total = tgi_clip_total(params, n, norm_type, norms);
-        ok = total != NULL;
+        bool ok = total != NULL;
         if (ok && error_if_nonfinite && !tgi_is_finite(tg_item(total))) {
             ok = tgi_fail(
                 S, TG_ERR_ARGUMENT, op,
@@ -14389,21 +14313,20 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
 {
     tgi_thread *S = tgi_self();
     bool was_off = S->grad_off, ok = true;
-    int i;
-    if (!tgi_clip_checked(S, "clip_grad_value", params, n)) return tgi_failed(S);
+    if (!tgi_clip_check(S, "clip_grad_value", params, n)) return tgi_failed(S);
     if (!(value >= 0)) {
         tgi_fail(S, TG_ERR_ARGUMENT, "clip_grad_value", "the largest value allowed, %g, must not be negative", value);
         return TG_ERR_ARGUMENT;
     }
     S->grad_off = true;
-    for (i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_clamp_(params[i]->grad, -value, value);
+    for (int i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_clamp_(params[i]->grad, -value, value);
     S->grad_off = was_off;
     return ok ? TG_OK : tgi_failed(S);
 }
 
 /* ---- schedules ---- */
 
-/* How far from warmup to total, 0 to 1; negative during the warmup. */
+/* The part of the steps from warmup to total that is done, 0 to 1; -1 during the warmup. */
 static double tgi_lr_progress(int64_t step, int64_t warmup, int64_t total)
 {
     if (step < warmup) return -1;
@@ -14437,8 +14360,9 @@ double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * po
 
 /* ======== @@SHOW ================================================================================================== */
 
-/* Whether the file took all that was printed: a full device may say so only when the buffer is flushed. */
-static bool tgi_written(tgi_thread *S, const char *op, FILE *file)
+/* Flushes the file; an error if anything could not be written.  A full disk may show only when the buffer is
+   flushed. */
+static bool tgi_flush(tgi_thread *S, const char *op, FILE *file)
 {
     if (!ferror(file) && fflush(file) == 0) return true;
     return tgi_fail(S, TG_ERR_IO, op, "the file could not be written");
@@ -14448,89 +14372,89 @@ static bool tgi_written(tgi_thread *S, const char *op, FILE *file)
 
 enum { TGI_LINE = 80, TGI_EDGE = 3, TGI_SUMMARY = 1000, TGI_PRECISION = 4 };
 
+/* Large tensors are shortened: each dim shows its first and last TGI_EDGE elements, with "..." between them.  What is
+   printed along a dim are its slots 0, 1, ...: one for each element that is shown, and one for the dots. */
 typedef struct {
     tgi_thread *S;
     FILE *file;
-    int column; /* of the line that is being written */
+    int column;         /* in the line that is being written */
     const tg_tensor *t; /* in host memory */
-    bool floating, summary;
-    bool whole, scientific; /* floats: all are integers; 1.0000e+00 */
-    int width;
-    int64_t slot[TG_MAX_DIMS]; /* where an odometer over what is shown stands */
+    bool floating, shortened;
+    bool whole, scientific;    /* floats: printed as "1." or as "1.0000e+00" */
+    int width;                 /* of each element */
+    int64_t slot[TG_MAX_DIMS]; /* the current slot of each dim */
 } tgi_printer;
 
-static void tgi_put(tgi_printer *p, const char *text)
+static void tgi_print_text(tgi_printer *p, const char *text)
 {
     const char *line = strrchr(text, '\n');
     p->column = (line ? 0 : p->column) + (int)strlen(line ? line + 1 : text);
     fputs(text, p->file);
 }
 
-static void tgi_put_spaces(tgi_printer *p, int n)
+static void tgi_print_spaces(tgi_printer *p, int n)
 {
-    while (n-- > 0) tgi_put(p, " ");
+    while (n-- > 0) tgi_print_text(p, " ");
 }
 
-/* What is shown of a dim: everything, or its edges with a slot between them for the dots. */
-static int64_t tgi_shown(const tgi_printer *p, int dim)
+static int64_t tgi_slots(const tgi_printer *p, int dim)
 {
-    return p->summary && p->t->dim[dim] > 2 * TGI_EDGE ? 2 * TGI_EDGE + 1 : p->t->dim[dim];
+    return p->shortened && p->t->dim[dim] > 2 * TGI_EDGE ? 2 * TGI_EDGE + 1 : p->t->dim[dim];
 }
 
 static bool tgi_is_dots(const tgi_printer *p, int dim)
 {
-    return p->summary && p->slot[dim] == TGI_EDGE && p->t->dim[dim] > 2 * TGI_EDGE;
+    return p->shortened && p->slot[dim] == TGI_EDGE && p->t->dim[dim] > 2 * TGI_EDGE;
 }
 
-/* The element that the odometer points to: its place from the first one. */
-static int64_t tgi_shown_place(const tgi_printer *p)
+/* Where the element of the current slots lies: elements from the first one. */
+static int64_t tgi_slot_place(const tgi_printer *p)
 {
     int64_t at = 0;
-    int i;
-    for (i = 0; i < p->t->ndim; ++i) {
-        int64_t hidden = p->slot[i] > TGI_EDGE ? p->t->dim[i] - tgi_shown(p, i) : 0;
+    for (int i = 0; i < p->t->ndim; ++i) {
+        int64_t hidden = p->slot[i] > TGI_EDGE ? p->t->dim[i] - tgi_slots(p, i) : 0;
         at += (p->slot[i] + hidden) * p->t->stride[i];
     }
     return at;
 }
 
-/* To the next element that is shown; false after the last. */
-static bool tgi_next_shown(tgi_printer *p)
+/* Moves to the next element that is shown, row-major; false after the last. */
+static bool tgi_next_slot(tgi_printer *p)
 {
-    int i;
-    for (i = p->t->ndim - 1; i >= 0; --i) {
+    for (int i = p->t->ndim - 1; i >= 0; --i) {
         p->slot[i]++;
         if (tgi_is_dots(p, i)) p->slot[i]++;
-        if (p->slot[i] < tgi_shown(p, i)) return true;
+        if (p->slot[i] < tgi_slots(p, i)) return true;
         p->slot[i] = 0;
     }
     return false;
 }
 
-static double tgi_shown_value(const tgi_printer *p)
+static double tgi_slot_value(const tgi_printer *p)
 {
     int64_t element[1];
     double value = 0;
-    if (tgi_read_element(p->S, p->t, tgi_shown_place(p), element)) {
+    if (tgi_read_element(p->S, p->t, tgi_slot_place(p), element)) {
         tgi_convert_element(p->S, &value, TG_F64, element, (tg_dtype)p->t->dtype);
     }
     return value;
 }
 
-static tgi_text tgi_shown_text(const tgi_printer *p)
+static tgi_text tgi_slot_text(const tgi_printer *p)
 {
-    int64_t element[1], whole = 0;
+    int64_t whole = 0;
     tgi_text s;
     if (p->floating) {
-        double x = tgi_shown_value(p);
-        if (x != x) strcpy(s.text, "nan");
-        else if (x - x != 0) strcpy(s.text, x > 0 ? "inf" : "-inf");
+        double x = tgi_slot_value(p);
+        if (tgi_is_nan(x)) strcpy(s.text, "nan");
+        else if (tgi_is_infinite(x)) strcpy(s.text, x > 0 ? "inf" : "-inf");
         else if (p->scientific) snprintf(s.text, sizeof s.text, "%.*e", TGI_PRECISION, x);
         else if (p->whole) snprintf(s.text, sizeof s.text, "%.0f.", x);
         else snprintf(s.text, sizeof s.text, "%.*f", TGI_PRECISION, x);
         return s;
     }
-    if (tgi_read_element(p->S, p->t, tgi_shown_place(p), element)) {
+    int64_t element[1];
+    if (tgi_read_element(p->S, p->t, tgi_slot_place(p), element)) {
         tgi_convert_element(p->S, &whole, TG_I64, element, (tg_dtype)p->t->dtype);
     }
     if (p->t->dtype == TG_BOOL) strcpy(s.text, whole ? "True" : "False");
@@ -14538,7 +14462,7 @@ static tgi_text tgi_shown_text(const tgi_printer *p)
     return s;
 }
 
-/* Decides on one format for all that is shown, and its width. */
+/* Chooses one format and one width for all elements that are shown. */
 static void tgi_choose_format(tgi_printer *p)
 {
     double least = INFINITY, most = 0;
@@ -14548,120 +14472,120 @@ static void tgi_choose_format(tgi_printer *p)
     p->scientific = false;
     p->width = 1;
     do {
-        double x = p->floating ? fabs(tgi_shown_value(p)) : 0;
-        if (x == 0 || x - x != 0) continue;
+        double x = p->floating ? fabs(tgi_slot_value(p)) : 0;
+        if (x == 0 || !tgi_is_finite(x)) continue;
         whole = whole && x == ceil(x);
         least = fmin(least, x);
         most = fmax(most, x);
-    } while (tgi_next_shown(p));
-    if (p->floating && most == 0) return; /* zeros, infinities and NaN have no say */
+    } while (tgi_next_slot(p));
+    if (p->floating && most == 0) return; /* zeros, infinities and NaN do not count */
     p->whole = whole;
     p->scientific = p->floating && (most / least > 1000 || most > 1e8 || least < 1e-4);
     do {
-        double x = p->floating ? tgi_shown_value(p) : 1;
-        int width = x == 0 || x - x != 0 ? 0 : (int)strlen(tgi_shown_text(p).text);
+        double x = p->floating ? tgi_slot_value(p) : 1;
+        int width = x == 0 || !tgi_is_finite(x) ? 0 : (int)strlen(tgi_slot_text(p).text);
         if (width > p->width) p->width = width;
-    } while (tgi_next_shown(p));
+    } while (tgi_next_slot(p));
 }
 
-/* The last dim, from slot 0: as many to a line as there is room for. */
-static void tgi_put_vector(tgi_printer *p)
+/* Prints the last dim, as many elements to a line as fit. */
+static void tgi_print_vector(tgi_printer *p)
 {
     const int last = p->t->ndim - 1, indent = 7 + last; /* 7: "tensor(" */
-    const int64_t room = (TGI_LINE - indent) / (p->width + 2), shown = tgi_shown(p, last);
-    tgi_put(p, "[");
+    const int64_t room = (TGI_LINE - indent) / (p->width + 2), shown = tgi_slots(p, last);
+    tgi_print_text(p, "[");
     for (p->slot[last] = 0; p->slot[last] < shown; p->slot[last]++) {
         if (p->slot[last] > 0 && p->slot[last] % (room > 1 ? room : 1) == 0) {
-            tgi_put(p, ",\n");
-            tgi_put_spaces(p, indent + 1);
+            tgi_print_text(p, ",\n");
+            tgi_print_spaces(p, indent + 1);
         } else if (p->slot[last] > 0) {
-            tgi_put(p, ", ");
+            tgi_print_text(p, ", ");
         }
         if (tgi_is_dots(p, last)) {
-            tgi_put(p, " ...");
+            tgi_print_text(p, " ...");
         } else {
-            tgi_text s = tgi_shown_text(p);
-            tgi_put_spaces(p, p->width - (int)strlen(s.text));
-            tgi_put(p, s.text);
+            tgi_text s = tgi_slot_text(p);
+            tgi_print_spaces(p, p->width - (int)strlen(s.text));
+            tgi_print_text(p, s.text);
         }
     }
     p->slot[last] = 0;
-    tgi_put(p, "]");
+    tgi_print_text(p, "]");
 }
 
-/* The elements in brackets: dims are entered and left by an odometer over all dims but the last. */
-static void tgi_put_brackets(tgi_printer *p)
+/* Prints the elements in brackets: one vector for every combination of slots of the dims before the last. */
+static void tgi_print_elements(tgi_printer *p)
 {
     const int last = p->t->ndim - 1;
-    int dim = 0, i;
+    int dim = 0;
     memset(p->slot, 0, sizeof p->slot);
     if (last < 0) {
-        tgi_put(p, tgi_shown_text(p).text);
+        tgi_print_text(p, tgi_slot_text(p).text);
         return;
     }
-    for (i = 0; i < last; ++i) tgi_put(p, "[");
+    for (int i = 0; i < last; ++i) tgi_print_text(p, "[");
     for (;;) {
         if (dim < last && tgi_is_dots(p, dim)) {
-            tgi_put(p, "...");
+            tgi_print_text(p, "...");
         } else {
-            tgi_put_vector(p);
+            tgi_print_vector(p);
             dim = last - 1;
         }
-        while (dim >= 0 && ++p->slot[dim] == tgi_shown(p, dim)) {
+        while (dim >= 0 && ++p->slot[dim] == tgi_slots(p, dim)) {
             p->slot[dim--] = 0;
-            tgi_put(p, "]");
+            tgi_print_text(p, "]");
         }
         if (dim < 0) return;
-        tgi_put(p, ",");
-        for (i = dim; i < last; ++i) tgi_put(p, "\n");
-        tgi_put_spaces(p, 8 + dim);
-        for (i = dim + 1; i < last && !tgi_is_dots(p, dim); ++i) tgi_put(p, "[");
+        tgi_print_text(p, ",");
+        for (int i = dim; i < last; ++i) tgi_print_text(p, "\n");
+        tgi_print_spaces(p, 8 + dim);
+        for (int i = dim + 1; i < last && !tgi_is_dots(p, dim); ++i) tgi_print_text(p, "[");
     }
 }
 
-/* ", dtype=f64", on a new line where this one is full; *length is that of the line as PyTorch counts it. */
-static void tgi_put_suffix(tgi_printer *p, int *length, const char *suffix)
+/* Prints ", dtype=f64", on a new line where this one is full.  *length: of the line, as PyTorch counts it. */
+static void tgi_print_suffix(tgi_printer *p, int *length, const char *suffix)
 {
     const int more = (int)strlen(suffix);
     if (*length + more + 2 > TGI_LINE) {
-        tgi_put(p, ",\n       ");
+        tgi_print_text(p, ",\n       ");
         *length = 7 + more;
     } else {
-        tgi_put(p, ", ");
+        tgi_print_text(p, ", ");
         *length += more + 2;
     }
-    tgi_put(p, suffix);
+    tgi_print_text(p, suffix);
 }
 
-static void tgi_put_suffixes(tgi_printer *p, const tg_tensor *t)
+static void tgi_print_suffixes(tgi_printer *p, const tg_tensor *t)
 {
     const tgi_thread *S = p->S;
     const tg_device device = tgi_device_of(t);
     const bool empty = tgi_numel(t) == 0;
-    int length = p->column + 2, i;
+    int length = p->column + 2;
     tgi_text s;
     if (device.type != S->default_device.type ||
         (device.type == TG_DEV_CUDA && device.index != tg_cuda_current_device())) {
         snprintf(s.text, sizeof s.text, "device='%s'", tg_device_str(device));
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     }
     if (empty && t->ndim != 1) {
         size_t used = (size_t)snprintf(s.text, sizeof s.text, "size=(");
-        for (i = 0; i < t->ndim && used < sizeof s.text - 24; ++i) {
+        for (int i = 0; i < t->ndim && used < sizeof s.text - 24; ++i) {
             used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
         }
         strcpy(s.text + used, ")");
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     }
     if (t->dtype != S->default_dtype && (empty || (t->dtype != TG_I64 && t->dtype != TG_BOOL))) {
         snprintf(s.text, sizeof s.text, "dtype=%s", tg_dtype_name((tg_dtype)t->dtype));
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     }
     if (t->node) {
         snprintf(s.text, sizeof s.text, "grad_fn=<%.120s>", tgi_backward_name(t->node).text);
-        tgi_put_suffix(p, &length, s.text);
+        tgi_print_suffix(p, &length, s.text);
     } else if (t->flags & TGI_REQUIRES_GRAD) {
-        tgi_put_suffix(p, &length, "requires_grad=True");
+        tgi_print_suffix(p, &length, "requires_grad=True");
     }
 }
 
@@ -14669,11 +14593,11 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
 {
     static const tg_device cpu = TG_CPU_INIT;
     tgi_thread *S = tgi_self();
-    tgi_printer p;
     uint64_t scope = 0;
     bool ok = true;
     if (!tgi_argument(S, op, "t", t) || !tgi_refresh_view(S, t)) return tgi_failed(S);
     if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
+    tgi_printer p;
     memset(&p, 0, sizeof p);
     p.S = S;
     p.file = file;
@@ -14687,19 +14611,19 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
     }
     if (ok) {
         p.floating = tgi_dtypes[t->dtype].floating;
-        p.summary = tgi_numel(t) > TGI_SUMMARY;
-        tgi_put(&p, "tensor(");
+        p.shortened = tgi_numel(t) > TGI_SUMMARY;
+        tgi_print_text(&p, "tensor(");
         if (tgi_numel(t) == 0) {
-            tgi_put(&p, "[]");
+            tgi_print_text(&p, "[]");
         } else {
             tgi_choose_format(&p);
-            tgi_put_brackets(&p);
+            tgi_print_elements(&p);
         }
-        tgi_put_suffixes(&p, t);
-        tgi_put(&p, ")\n");
+        tgi_print_suffixes(&p, t);
+        tgi_print_text(&p, ")\n");
     }
     if (scope) tgi_frame_close(S, scope);
-    if (ok && !tgi_written(S, op, file)) return TG_ERR_IO;
+    if (ok && !tgi_flush(S, op, file)) return TG_ERR_IO;
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -14708,12 +14632,8 @@ tg_status tg_print(tg_tensor *t) { return tgi_fprint("print", stdout, t); }
 
 /* ---- the tape: what root reaches, as rows ---- */
 
-/* A leaf, or a node with the tensor it made if that can still be found. */
+/* A leaf t; or a node, with its output t if that is still found (else NULL). */
 typedef struct { tgi_node *node; tg_tensor *t; bool shown; } tgi_tape_row;
-
-/* From an address to a number: a table with linear probing, at most half full. */
-typedef struct { const void *key; int64_t value; } tgi_map_slot;
-typedef struct { tgi_map_slot *slot; size_t room; } tgi_map;
 
 typedef struct {
     tgi_thread *S;
@@ -14721,171 +14641,162 @@ typedef struct {
     tgi_tape_row *row; /* leaves in the order of their first use, then nodes, oldest first */
     size_t row_bytes;
     int64_t leaves, ops, saved_bytes;
-    tgi_map ids, saved;
+    tgi_map ids;   /* from a node or leaf to its row */
+    tgi_map saved; /* the saved tensors that saved_bytes counts */
 } tgi_tape;
 
-enum { TGI_ON_TAPE = 0x8000 }; /* among a node's flags, while a tape is collected */
+enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that root reaches, while a tape is collected */
 
 static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
 {
-    m->room = 8;
-    while (m->room < 2 * (size_t)entries) m->room *= 2;
-    m->slot = (tgi_map_slot *)tgi_alloc(S, m->room * sizeof *m->slot);
-    if (m->slot) memset(m->slot, 0, m->room * sizeof *m->slot);
+    m->size = tgi_map_size(entries);
+    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
+    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
     return m->slot != NULL;
 }
 
-static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->room * sizeof *m->slot); }
-
-/* The slot of a key, or the empty one where it belongs. */
-static tgi_map_slot *tgi_map_at(const tgi_map *m, const void *key)
-{
-    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->room - 1);
-    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->room - 1);
-    return &m->slot[i];
-}
+static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
 
 /* The row of a node or leaf; -1 if it has none. */
 static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
 {
-    const tgi_map_slot *slot = tgi_map_at(&tape->ids, key);
+    const tgi_map_slot *slot = tgi_map_find(&tape->ids, key);
     return slot->key ? slot->value : -1;
 }
 
+/* Fills row `id` for a node, or for a leaf when node is NULL. */
 static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
 {
-    tgi_map_slot *slot = tgi_map_at(&tape->ids, node ? (const void *)node : (const void *)leaf);
-    slot->key = node ? (const void *)node : (const void *)leaf;
+    const void *key = node ? (const void *)node : (const void *)leaf;
+    tgi_map_slot *slot = tgi_map_find(&tape->ids, key);
+    slot->key = key;
     slot->value = id;
     tape->row[id].node = node;
     tape->row[id].t = leaf;
     tape->row[id].shown = false;
 }
 
-/* Marks what root reaches: edges go from newer nodes to older ones, so one pass back over the live nodes is enough.
-   Counts nodes, leaf edges and saved tensors. */
-static void tgi_tape_mark(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
+/* Sets TGI_ON_TAPE in the nodes that root reaches, and counts them, their leaf edges and their saved tensors.  Edges go
+   from newer nodes to older ones, so one pass over the list of nodes, newest first, is enough. */
+static void tgi_tape_reach(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
 {
-    tgi_link *l;
-    int i;
     root->flags |= TGI_ON_TAPE;
-    for (l = &root->link; l != &S->nodes; l = l->prev) {
+    for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
         tgi_node *n = (tgi_node *)(void *)l;
         if (!(n->flags & TGI_ON_TAPE)) continue;
         ++*ops;
         *saves += n->saves;
-        for (i = 0; i < n->inputs; ++i) {
+        for (int i = 0; i < n->inputs; ++i) {
             if (n->edge[i].node) n->edge[i].node->flags |= TGI_ON_TAPE;
             if (n->edge[i].leaf) ++*leaf_edges;
         }
     }
 }
 
-static void tgi_tape_unmark(tgi_thread *S, tgi_node *root)
+static void tgi_tape_clear_flags(tgi_thread *S, tgi_node *root)
 {
-    tgi_link *l;
-    for (l = &root->link; l != &S->nodes; l = l->prev) {
+    for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
         tgi_node *n = (tgi_node *)(void *)l;
         n->flags &= (uint16_t)~TGI_ON_TAPE;
     }
 }
 
-/* Gives every leaf and every marked node its row. */
+/* Adds a row for every leaf and every node that root reaches. */
 static void tgi_tape_rows(tgi_tape *tape, tgi_node *root)
 {
-    tgi_link *l, *end = root->link.next;
-    int i;
-    for (l = tape->S->nodes.next; l != end; l = l->next) {
+    tgi_link *end = root->link.next;
+    for (tgi_link *l = tape->S->nodes.next; l != end; l = l->next) {
         tgi_node *n = (tgi_node *)(void *)l;
-        for (i = 0; (n->flags & TGI_ON_TAPE) && i < n->inputs; ++i) {
+        for (int i = 0; (n->flags & TGI_ON_TAPE) && i < n->inputs; ++i) {
             tg_tensor *leaf = n->edge[i].leaf;
             if (leaf && tgi_tape_id(tape, leaf) < 0) tgi_tape_add(tape, tape->leaves++, NULL, leaf);
         }
     }
-    for (l = tape->S->nodes.next; l != end; l = l->next) {
+    for (tgi_link *l = tape->S->nodes.next; l != end; l = l->next) {
         tgi_node *n = (tgi_node *)(void *)l;
         if (n->flags & TGI_ON_TAPE) tgi_tape_add(tape, tape->leaves + tape->ops++, n, NULL);
     }
 }
 
-static void tgi_tape_note(const tgi_tape *tape, tg_tensor *t)
+/* Sets t in the row of the node that made it. */
+static void tgi_tape_set_output(const tgi_tape *tape, tg_tensor *t)
 {
     int64_t id = t->node && t->output == 0 ? tgi_tape_id(tape, t->node) : -1;
     if (id >= 0) tape->row[id].t = t;
 }
 
-static void tgi_tape_note_list(const tgi_tape *tape, const tgi_link *list)
+static void tgi_tape_set_outputs(const tgi_tape *tape, const tgi_link *list)
 {
-    const tgi_link *l;
-    for (l = list->next; l != list; l = l->next) tgi_tape_note(tape, (tg_tensor *)(uintptr_t)l);
+    for (const tgi_link *l = list->next; l != list; l = l->next) tgi_tape_set_output(tape, (tg_tensor *)(uintptr_t)l);
 }
 
-/* Nodes do not know the tensors that they made: those are looked for in the scopes, then among what was saved. */
-static void tgi_tape_find_tensors(tgi_tape *tape, tg_tensor *root)
+/* Adds up the bytes of the tensors that node n saved, each tensor once, and sets those that are the output of a node in
+   the row of that node, if they have not been written since. */
+static void tgi_tape_add_saved(tgi_tape *tape, const tgi_node *n)
 {
-    const tgi_frame *f;
-    int64_t id;
-    int k;
-    for (id = tape->leaves; id < tape->leaves + tape->ops; ++id) {
-        const tgi_node *n = tape->row[id].node;
-        for (k = 0; k < n->saves; ++k) {
-            const tgi_saved *s = &n->saved[k];
-            const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
-            int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
-            tgi_map_slot *slot = tgi_map_at(&tape->saved, s->t);
-            if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
-            slot->key = s->t;
-            if (!maker || output != 0 || (n->flags & TGI_WROTE_VIEW) || s->t->storage->version != s->version) continue;
-            tape->row[tgi_tape_id(tape, maker)].t = s->t;
-        }
+    for (int k = 0; k < n->saves; ++k) {
+        const tgi_saved *s = &n->saved[k];
+        tgi_map_slot *slot = tgi_map_find(&tape->saved, s->t);
+        if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
+        slot->key = s->t;
+        if (s->which == TGI_SAVED_OTHER || (n->flags & TGI_WROTE_VIEW)) continue;
+        const tgi_node *maker = s->which < 0 ? n : n->edge[s->which].node;
+        const int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
+        if (!maker || output != 0 || s->t->storage->version != s->version) continue;
+        tape->row[tgi_tape_id(tape, maker)].t = s->t;
     }
-    tgi_tape_note_list(tape, &tape->S->unscoped);
-    for (f = tape->S->frame; f; f = f->below) {
-        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_note_list(tape, &f->list);
-    }
-    tgi_tape_note(tape, root);
 }
 
-static void tgi_tape_close(tgi_tape *tape)
+/* A node has no reference to its output: this looks for the outputs among the saved tensors and in all scopes. */
+static void tgi_tape_find_outputs(tgi_tape *tape, tg_tensor *root)
+{
+    for (int64_t id = tape->leaves; id < tape->leaves + tape->ops; ++id) tgi_tape_add_saved(tape, tape->row[id].node);
+    tgi_tape_set_outputs(tape, &tape->S->unscoped);
+    for (const tgi_frame *f = tape->S->frame; f; f = f->below) {
+        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_set_outputs(tape, &f->list);
+    }
+    tgi_tape_set_output(tape, root);
+}
+
+static void tgi_tape_free(tgi_tape *tape)
 {
     tgi_map_close(tape->S, &tape->ids);
     tgi_map_close(tape->S, &tape->saved);
     tgi_free(tape->S, tape->row, tape->row_bytes);
 }
 
-/* False after recording an error. */
+/* Collects the tape under root; false after recording an error. */
 static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor *root)
 {
     tgi_thread *S = tgi_self();
     int64_t ops = 0, leaf_edges = 1, saves = 0;
-    bool ok;
     if (!tgi_argument(S, op, "root", root) || !tgi_refresh_view(S, root)) return false;
     if (!file) return tgi_null_argument(S, op, "file");
     memset(tape, 0, sizeof *tape);
     tape->S = S;
     tape->op = op;
-    if (root->node) tgi_tape_mark(S, root->node, &ops, &leaf_edges, &saves);
+    if (root->node) tgi_tape_reach(S, root->node, &ops, &leaf_edges, &saves);
     tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
     tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
-    ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
+    bool ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
     if (ok && root->node) tgi_tape_rows(tape, root->node);
-    if (root->node) tgi_tape_unmark(S, root->node);
+    if (root->node) tgi_tape_clear_flags(S, root->node);
     if (!ok) {
-        tgi_tape_close(tape);
+        tgi_tape_free(tape);
         return tgi_no_memory(S, op, tape->row_bytes);
     }
-    if (root->node) tgi_tape_find_tensors(tape, root);
+    if (root->node) tgi_tape_find_outputs(tape, root);
     else tgi_tape_add(tape, tape->leaves++, NULL, root);
     return true;
 }
 
-static tg_status tgi_tape_done(tgi_tape *tape, FILE *file)
+static tg_status tgi_tape_finish(tgi_tape *tape, FILE *file)
 {
-    tgi_tape_close(tape);
-    return tgi_written(tape->S, tape->op, file) ? TG_OK : TG_ERR_IO;
+    tgi_tape_free(tape);
+    return tgi_flush(tape->S, tape->op, file) ? TG_OK : TG_ERR_IO;
 }
 
-/* ---- the cells of a row ---- */
+/* ---- the text of a row ---- */
 
 enum {
     TGI_CELL_OP,
@@ -14906,19 +14817,19 @@ static const char *tgi_row_name(const tgi_tape_row *row)
     return row->t && row->t->name ? row->t->name : "";
 }
 
-/* "2.0000"; "..." for more elements than one, "-" for none and for no tensor. */
+/* The value of a tensor with one element: "2.0000".  "..." for more elements, "-" for none or no tensor. */
 static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
 {
-    int64_t element[1];
-    double x;
     strcpy(s->text, t && tgi_numel(t) > 1 ? "..." : "-");
+    int64_t element[1];
     if (!t || tgi_numel(t) != 1 || !tgi_read_element(S, t, 0, element)) return;
+    double x;
     if (!tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype)) return;
-    if (x != x) strcpy(s->text, "nan");
-    else snprintf(s->text, sizeof s->text, x - x == 0 && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
+    if (tgi_is_nan(x)) strcpy(s->text, "nan");
+    else snprintf(s->text, sizeof s->text, tgi_is_finite(x) && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
 }
 
-/* Adds a word to a list; one that grows too long ends in "..". */
+/* Appends a word to a list; a list that grows too long ends in "..". */
 static void tgi_list_word(tgi_text *s, const char *word)
 {
     const size_t used = strlen(s->text), most = 40;
@@ -14927,6 +14838,7 @@ static void tgi_list_word(tgi_text *s, const char *word)
     snprintf(s->text + used, sizeof s->text - used, used ? " %s" : "%s", word);
 }
 
+/* Appends the number of row `id`, or its name if it has one and by_name. */
 static void tgi_list_row(const tgi_tape *tape, tgi_text *s, int64_t id, bool by_name)
 {
     char number[24];
@@ -14939,18 +14851,17 @@ static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e)
     return e->node || e->leaf ? tgi_tape_id(tape, e->node ? (const void *)e->node : (const void *)e->leaf) : -1;
 }
 
-/* The inputs of a node by number, and what it saved: by name where there is one. */
+/* The lists of a node's inputs, by number, and of the tensors that it saved, by name where they have one. */
 static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_text *saved)
 {
     const tgi_node *n = tape->row[id].node;
-    int i;
     in->text[0] = saved->text[0] = 0;
-    for (i = 0; n && i < n->inputs; ++i) {
+    for (int i = 0; n && i < n->inputs; ++i) {
         int64_t from = tgi_edge_id(tape, &n->edge[i]);
         if (from >= 0) tgi_list_row(tape, in, from, false);
         else tgi_list_word(in, ".");
     }
-    for (i = 0; n && i < n->saves; ++i) {
+    for (int i = 0; n && i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
         int64_t from = s->which < 0 ? id : tgi_edge_id(tape, &n->edge[s->which]);
         if (s->which == TGI_SAVED_OTHER || from < 0)
@@ -14980,44 +14891,49 @@ static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_C
 
 /* ---- as a table ---- */
 
+static void tgi_tape_print_row(FILE *file, int id_width, const char *id, const int *width, const tgi_text *cell)
+{
+    fprintf(file, "%*s", id_width, id);
+    for (int k = 0; k < TGI_CELL_IN; ++k)
+        fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
+    fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
+    for (int k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
+    fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
+}
+
 tg_status tg_tape_print(FILE *file, tg_tensor *root)
 {
     static const char *const title[TGI_CELLS] = {"op", "name", "shape", "dtype", "dev", "in", "data", "grad", "saved"};
-    static const int least[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0};
+    int width[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0}; /* as wide as the longest text, and at least this */
     tgi_tape tape;
     tgi_text cell[TGI_CELLS];
-    int width[TGI_CELLS], k, id_width = 4;
-    int64_t id, rows;
     if (!tgi_tape_open(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
-    rows = tape.leaves + tape.ops;
-    memcpy(width, least, sizeof width);
-    for (id = 0; id < rows; ++id) {
+    const int64_t rows = tape.leaves + tape.ops;
+    for (int64_t id = 0; id < rows; ++id) {
         tgi_tape_cells(&tape, id, cell);
-        for (k = 0; k < TGI_CELLS; ++k) width[k] = tgi_wider(width[k], cell[k].text);
+        for (int k = 0; k < TGI_CELLS; ++k) width[k] = tgi_wider(width[k], cell[k].text);
     }
-    for (id = rows; id >= 10000; id /= 10) id_width++;
+    int id_width = 4;
+    for (int64_t id = rows; id >= 10000; id /= 10) id_width++;
     fprintf(file, "tape: %lld %s, %lld op%s, %lld bytes saved for backward\n", (long long)tape.leaves,
             tape.leaves == 1 ? "leaf" : "leaves", (long long)tape.ops, tape.ops == 1 ? "" : "s",
             (long long)tape.saved_bytes);
-    for (id = -1; id < rows; ++id) {
-        if (id >= 0) tgi_tape_cells(&tape, id, cell);
-        else for (k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
-        if (id >= 0) fprintf(file, "%*lld", id_width, (long long)id);
-        else fprintf(file, "%*s", id_width, "id");
-        for (k = 0; k < TGI_CELL_IN; ++k)
-            fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
-        fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
-        for (k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
-        fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
+    for (int k = 0; k < TGI_CELLS; ++k) strcpy(cell[k].text, title[k]);
+    tgi_tape_print_row(file, id_width, "id", width, cell);
+    for (int64_t id = 0; id < rows; ++id) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)id);
+        tgi_tape_cells(&tape, id, cell);
+        tgi_tape_print_row(file, id_width, number, width, cell);
     }
-    return tgi_tape_done(&tape, file);
+    return tgi_tape_finish(&tape, file);
 }
 
 /* ---- as a graph ---- */
 
-enum { TGI_MOST_NODES = 200 };
+enum { TGI_DOT_ROWS = 200 }; /* at most so many are shown */
 
-/* Text inside a record label. */
+/* Writes text for the label of a record, in which some characters need a backslash. */
 static void tgi_dot_text(FILE *file, const char *text)
 {
     for (; *text; ++text) {
@@ -15028,8 +14944,8 @@ static void tgi_dot_text(FILE *file, const char *text)
 
 static const char *tgi_dot_colour(const tgi_node *n)
 {
-    int op;
     if (!n) return "lightblue";
+    int op;
     for (op = 0; op < TGI_OP_COUNT && n->op != tgi_op_row(op); ++op) {}
     switch (op) {
     case TGI_OP_to: return "orange";
@@ -15060,17 +14976,16 @@ static void tgi_dot_row(FILE *file, const tgi_tape *tape, int64_t id)
             cell[TGI_CELL_DEVICE].text, cell[TGI_CELL_DATA].text, cell[TGI_CELL_GRAD].text);
 }
 
-/* Chooses the newest nodes and their leaves; returns how many rows are left out. */
+/* Chooses the newest nodes and their leaves; returns the number of rows that are not shown. */
 static int64_t tgi_dot_choose(tgi_tape *tape)
 {
-    int64_t id, chosen = 0;
-    int i;
-    for (id = tape->leaves + tape->ops - 1; id >= 0 && chosen < TGI_MOST_NODES; --id) {
+    int64_t chosen = 0;
+    for (int64_t id = tape->leaves + tape->ops - 1; id >= 0 && chosen < TGI_DOT_ROWS; --id) {
         const tgi_node *n = tape->row[id].node;
         if (tape->row[id].shown) continue;
         tape->row[id].shown = true;
         chosen++;
-        for (i = 0; n && i < n->inputs && chosen < TGI_MOST_NODES; ++i) {
+        for (int i = 0; n && i < n->inputs && chosen < TGI_DOT_ROWS; ++i) {
             int64_t from = n->edge[i].leaf ? tgi_edge_id(tape, &n->edge[i]) : -1;
             if (from < 0 || tape->row[from].shown) continue;
             tape->row[from].shown = true;
@@ -15084,8 +14999,7 @@ static void tgi_dot_edges(FILE *file, const tgi_tape *tape, int64_t id)
 {
     const tgi_node *n = tape->row[id].node;
     bool from_hidden = false;
-    int i;
-    for (i = 0; n && i < n->inputs; ++i) {
+    for (int i = 0; n && i < n->inputs; ++i) {
         int64_t from = tgi_edge_id(tape, &n->edge[i]);
         if (from < 0) continue;
         if (tape->row[from].shown) fprintf(file, "    n%lld -> n%lld;\n", (long long)from, (long long)id);
@@ -15097,20 +15011,19 @@ static void tgi_dot_edges(FILE *file, const tgi_tape *tape, int64_t id)
 tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 {
     tgi_tape tape;
-    int64_t id, hidden;
     if (!tgi_tape_open(&tape, "tape_dot", file, root)) return tgi_failed(tgi_self());
-    hidden = tgi_dot_choose(&tape);
+    int64_t hidden = tgi_dot_choose(&tape);
     fprintf(file, "digraph tape {\n    rankdir=LR;\n    node [shape=record, style=filled, fillcolor=white];\n");
     if (hidden)
         fprintf(file, "    hidden [shape=box, style=dashed, label=\"... %lld nodes hidden\"];\n", (long long)hidden);
-    for (id = 0; id < tape.leaves + tape.ops; ++id) {
+    for (int64_t id = 0; id < tape.leaves + tape.ops; ++id) {
         if (tape.row[id].shown) tgi_dot_row(file, &tape, id);
     }
-    for (id = 0; id < tape.leaves + tape.ops; ++id) {
+    for (int64_t id = 0; id < tape.leaves + tape.ops; ++id) {
         if (tape.row[id].shown) tgi_dot_edges(file, &tape, id);
     }
     fprintf(file, "}\n");
-    return tgi_tape_done(&tape, file);
+    return tgi_tape_finish(&tape, file);
 }
 
 #endif /* !TGI_CUDA_COMPANION */
