@@ -9030,24 +9030,23 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
    after recording an error; then the scope is not open. */
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
-    enum { LIMIT = 4 };
     tgi_thread *S = tgi_self();
-    tg_tensor *in[LIMIT];
-    const char *name = arguments;
-    int n = 1;
+    tg_tensor *in[4];
+    bool ok = true;
+    int n = 0;
     va_list list;
-    for (const char *p = arguments; *p; ++p) n += *p == ',';
     va_start(list, arguments);
-    for (int i = 0; i < n && i < LIMIT; ++i) in[i] = va_arg(list, tg_tensor *);
-    va_end(list);
-    for (int i = 0; i < n; ++i) {
-        const size_t length = strcspn(name, ",");
-        const bool optional = name[length - 1] == '?';
-        if (!TGI_LIKELY(tgi_usable(S, in[i])) && (in[i] || !optional))
-            return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, n).text, in[i]);
-        name += length + 1;
+    for (const char *p = arguments; ok; ++p) {
+        while (*p && *p != ',') ++p; /* the end of a name */
+        tg_tensor *t = in[n] = va_arg(list, tg_tensor *);
+        const bool optional = p[-1] == '?';
+        ok = TGI_LIKELY(tgi_usable(S, t)) || (!t && optional) ||
+             tgi_bad_argument(S, op, tgi_argument_name(arguments, n, n + 1).text, t);
+        n++;
+        if (!*p) break;
     }
-    return tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
+    va_end(list);
+    return ok && tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
 /* If y is a view whose base belongs to the composite, nobody else has seen the base: y becomes a tensor of its own.
@@ -9355,8 +9354,10 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
 /* shape := the one to which all inputs of the call broadcast */
 static bool tgi_broadcast_inputs(tgi_call *c, tg_shape *shape)
 {
-    *shape = tgi_shape_of(c->in[0]);
+    shape->ndim = c->in[0]->ndim;
+    memcpy(shape->dim, c->in[0]->dim, sizeof(int64_t) * c->in[0]->ndim);
     for (int i = 1; i < c->nin; ++i) {
+        if (tgi_same_shape(c->in[i], shape->ndim, shape->dim)) continue;
         if (!tgi_broadcast(c->S, c->name, &shape->ndim, shape->dim, c->in[i], c->in, c->nin)) return false;
     }
     return true;
