@@ -2089,13 +2089,14 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      1. its row, in the table below that fits its inputs;
      2. its declaration in the public part, under @@ELEMENTWISE;
      3. the declaration of its twin in place, if the row makes one;
-     4. its call and its samples in tests/samples.h, in the two lists that hold its neighbours.
+     4. its row in tests/samples.h (the call, and the call in place), 5. its samples there, beside those of a neighbour.
    To add an op with a kernel of its own, like cumsum:
-     1. its row in TGI_OPS, and 2. its declaration;
-     3. its screen in OPS, in this order: kernel call, public function, rule (tgi_rule_NAME);
-     4. its entry in the backend's table (@@BACKEND), 5. the CPU's kernel (@@CPU), 6. CUDA's (tensorgrad_cuda.cu);
-     7. its call and 8. its samples in tests/samples.h.
-   An op made of other ops (a composite, like tg_layer_norm) has no row: it is a declaration, a function and samples.
+     1. its row in TGI_OPS, 2. its declaration in the public part;
+     3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
+     4. its entry in TGI_BACKEND_ENTRIES (@@BACKEND), 5. the CPU's function tgi_cpu_ENTRY (@@CPU), 6. CUDA's,
+        tgi_cuda_ENTRY, in tensorgrad_cuda.cu;
+     7. its row and 8. its samples in tests/samples.h.
+   An op made of other ops (a composite, like tg_layer_norm) has no row here: a declaration, a function and samples.
 
    Columns of the elementwise tables, in which x (or a, b, c) are the inputs, y the output, s and t the op's numbers and
    g the gradient of y:
