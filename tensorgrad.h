@@ -1154,9 +1154,9 @@ extern "C" {
 #if defined(__GNUC__) || defined(__clang__)
 #define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
 #define TGI_UNUSED __attribute__((__unused__))
-/* Called from hundreds of places: inlined there, these would cost a tenth of the time to compile the header. */
+/* For functions that are called from very many places, errors first of all: copies of them there would take a tenth of
+   the time to compile the header. */
 #define TGI_NOINLINE __attribute__((__noinline__))
-#define TGI_COLD __attribute__((__cold__, __noinline__)) /* seldom called: errors, the first call of a thread */
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
@@ -1169,7 +1169,6 @@ extern "C" {
 #define TGI_PRINTF(format, args)
 #define TGI_UNUSED
 #define TGI_NOINLINE
-#define TGI_COLD
 #define TGI_LIKELY(x) (x)
 #define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
@@ -1293,7 +1292,7 @@ static bool tgi_wants_debug(void)
 #endif
 }
 
-TGI_COLD static tgi_thread *tgi_start(tgi_thread *S)
+TGI_NOINLINE static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
@@ -1409,7 +1408,8 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 
 /* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for `return
    tgi_fail(...)`. The first error of the thread is kept. */
-static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5) TGI_COLD;
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5)
+    TGI_NOINLINE;
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
     char text[TGI_ERROR_TEXT], *hint;
@@ -1476,7 +1476,7 @@ static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
     return S->raised > (raised > S->forgiven ? raised : S->forgiven);
 }
 
-TGI_COLD static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+TGI_NOINLINE static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
     if (S->errors) return false; /* it passes through */
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
@@ -1683,7 +1683,8 @@ static tgi_size_text tgi_text_of_size(double bytes)
 
 /* Records that a device has no memory for this many bytes (more than a size_t holds, perhaps); `cached` is what it
    keeps for reuse, and what is in use are the tensors of the whole process. */
-TGI_COLD static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
+TGI_NOINLINE static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes,
+                                          int64_t cached)
 {
     char device[24] = "cpu";
     if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
@@ -1696,7 +1697,7 @@ TGI_COLD static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, i
 }
 
 /* The same for host memory. */
-TGI_COLD static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+TGI_NOINLINE static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
 {
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
 }
@@ -2911,7 +2912,7 @@ static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
 }
 
 /* Calls part for the items [0, n) in so many parts of about equal size, one per thread. */
-static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
+TGI_NOINLINE static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
 {
     if (parts <= 1) {
         part(job, 0, 0, n);
@@ -5425,7 +5426,7 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
 }
 
 /* Why t cannot be used; false, always. */
-TGI_COLD static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+TGI_NOINLINE static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
