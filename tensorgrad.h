@@ -1389,9 +1389,9 @@ extern "C" {
 #if defined(__GNUC__) || defined(__clang__)
 #define TGI_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
 #define TGI_UNUSED __attribute__((__unused__))
-/* Called from hundreds of places: inlined there, these would cost a tenth of the time to compile the header. */
+/* For functions that are called from very many places, errors first of all: copies of them there would take a tenth of
+   the time to compile the header. */
 #define TGI_NOINLINE __attribute__((__noinline__))
-#define TGI_COLD __attribute__((__cold__, __noinline__)) /* seldom called: errors, the first call of a thread */
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
@@ -1404,7 +1404,6 @@ extern "C" {
 #define TGI_PRINTF(format, args)
 #define TGI_UNUSED
 #define TGI_NOINLINE
-#define TGI_COLD
 #define TGI_LIKELY(x) (x)
 #define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
@@ -1529,7 +1528,7 @@ static bool tgi_debug_requested(void)
 #endif
 }
 
-TGI_COLD static tgi_thread *tgi_start(tgi_thread *S)
+TGI_NOINLINE static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
@@ -1648,7 +1647,8 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 
 /* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
    `return tgi_fail(...);`.  The record keeps the thread's first error. */
-static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5) TGI_COLD;
+static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5)
+    TGI_NOINLINE;
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
     char text[TGI_ERROR_TEXT];
@@ -1724,7 +1724,7 @@ static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
 
 /* The error of an argument that is NULL; false, always.  With an error on record the NULL is most likely the result of
    the call that failed, so no other error is raised. */
-TGI_COLD static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
+TGI_NOINLINE static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
     if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
@@ -1928,7 +1928,8 @@ static tgi_size_text tgi_text_of_size(double bytes)
 
 /* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
    `cached` bytes are kept for reuse; those in use are counted over all threads. */
-TGI_COLD static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached)
+TGI_NOINLINE static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes,
+                                          int64_t cached)
 {
     char device[24] = "cpu";
     if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
@@ -1941,7 +1942,7 @@ TGI_COLD static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, i
 }
 
 /* The same for host memory. */
-TGI_COLD static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
+TGI_NOINLINE static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
 {
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
 }
@@ -2323,13 +2324,14 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      1. its row, in the table below that fits its inputs;
      2. its declaration in the public part, under @@ELEMENTWISE;
      3. the declaration of its twin in place, if the row makes one;
-     4. its call and its samples in tests/samples.h, in the two lists that hold its neighbours.
+     4. its row in tests/samples.h (the call, and the call in place), 5. its samples there, beside those of a neighbour.
    To add an op with a kernel of its own, like cumsum:
-     1. its row in TGI_OPS, and 2. its declaration;
-     3. its screen in OPS, in this order: kernel call, public function, rule (tgi_rule_NAME);
-     4. its entry in the backend's table (@@BACKEND), 5. the CPU's kernel (@@CPU), 6. CUDA's (tensorgrad_cuda.cu);
-     7. its call and 8. its samples in tests/samples.h.
-   An op made of other ops (a composite, like tg_layer_norm) has no row: it is a declaration, a function and samples.
+     1. its row in TGI_OPS, 2. its declaration in the public part;
+     3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
+     4. its entry in TGI_BACKEND_ENTRIES (@@BACKEND), 5. the CPU's function tgi_cpu_ENTRY (@@CPU), 6. CUDA's,
+        tgi_cuda_ENTRY, in tensorgrad_cuda.cu;
+     7. its row and 8. its samples in tests/samples.h.
+   An op made of other ops (a composite, like tg_layer_norm) has no row here: a declaration, a function and samples.
 
    Columns of the elementwise tables, in which x (or a, b, c) are the inputs, y the output, s and t the op's numbers and
    g the gradient of y:
@@ -2594,8 +2596,9 @@ typedef struct {
     int64_t step[TGI_MAX_ARGS];
 } tgi_rows;
 
-/* A reduction: out[i] over dim (kept) = all in[i, j] over rdim (reduced), in one fixed order.  arg[0] out, arg[1] in,
-   both with strides over dim; rstride are in's over rdim.  An empty rdim product gives the identity of the kind. */
+/* A reduction: out[i] = the combination of all in[i, j], i over dim (kept), j over rdim (reduced), in one fixed order.
+   The strides of both operands are over dim; rstride are those of `in` over rdim.  Without elements to reduce, out is
+   the identity of the kind. */
 typedef enum { TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN, TGI_ANY, TGI_ALL } tgi_reduction;
 typedef struct {
     tgi_reduction kind;
@@ -2632,7 +2635,8 @@ typedef struct {
     void *s[3]; /* sgd: buffer; adam: m, v, max v; rmsprop: v, g mean, buffer; adagrad: sum; NULL when not used */
 } tgi_optim_step;
 
-/* What a bad index is called: see tgi_text_of_bad_index.  Two are no indices but checked alike: classes, and zeros. */
+/* Which message a bad index gives: see tgi_text_of_bad_index.  Two are for numbers that are no indices but are checked
+   in the same way: classes, and flags that must be 0. */
 typedef enum {
     TGI_INDEX_OUT_OF_BOUNDS,
     TGI_INDEX_FROM_END, /* may be negative, down to -size */
@@ -2765,8 +2769,8 @@ static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32
 static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
 
-/* A loop in its simplest form: dims of size 1 dropped, neighbours merged where every operand steps through both as
-   through one; strides in bytes.  There is at least one dim. */
+/* A loop over strided operands (PyTorch's TensorIterator) in its simplest form: without dims of size 1, and two
+   neighbouring dims merged into one wherever every operand allows it; strides in bytes.  There is at least one dim. */
 typedef struct {
     int ndim, nargs;
     int64_t dim[TG_MAX_DIMS], numel;
@@ -2801,7 +2805,7 @@ static TGI_UNUSED void tgi_iter_merge(tgi_iter *iter)
     iter->ndim = last + 1;
 }
 
-/* Whether every operand lies in memory as the loop goes, without a gap. */
+/* Whether every operand is contiguous over dim. */
 static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_operand *arg)
 {
     for (int k = 0; k < nargs; ++k) {
@@ -2813,8 +2817,8 @@ static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_ope
     return true;
 }
 
-/* any_order: the order of the elements does not matter, and dims go outside in by falling strides of the first
-   operand. */
+/* any_order: the kernel may see the elements in any order, so the dims are sorted by the strides of the first operand,
+   the smallest innermost. */
 static void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
                           bool any_order)
 {
@@ -2846,7 +2850,7 @@ static void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int narg
     tgi_iter_merge(iter);
 }
 
-/* Whether operand k lies in memory as the loop goes, without a gap. */
+/* Whether operand k is contiguous over the loop. */
 static bool tgi_is_flat(const tgi_iter *iter, int k)
 {
     int64_t stride = tgi_bytes_of(iter->dtype[k]);
@@ -2856,8 +2860,8 @@ static bool tgi_is_flat(const tgi_iter *iter, int k)
     return true;
 }
 
-/* Whether no two indices meet in one element of operand 0: each stride steps over all that the smaller ones
-   reach.  (May say false of some that do not meet.) */
+/* Whether no two indices are the same element of operand 0: each stride is larger than the distance that the smaller
+   ones cover together.  May return false for some operands without overlap. */
 static bool tgi_no_overlap(const tgi_iter *iter)
 {
     bool seen[TG_MAX_DIMS] = {false};
@@ -2897,7 +2901,7 @@ static TGI_UNUSED tgi_bad_index_text tgi_text_of_bad_index(tgi_index_message mes
     return words;
 }
 
-/* accumulate over elements that do not meet: arg[0] = arg[0] + arg[1]. */
+/* The loop of accumulate as one of the op add, for operands without overlap: arg[0] = arg[0] + arg[1]. */
 static tgi_loop tgi_as_addition(const tgi_loop *loop)
 {
     tgi_loop add = *loop;
@@ -3002,13 +3006,14 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
     if (step->amsgrad) c = b > c ? b : c;    \
     p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / sqrt_bias_correction2 + eps);
 
-/* What a sort moves. */
+/* What a sort moves: an element's key, and its index in the row. */
 typedef struct {
     uint64_t key;
     int64_t index;
 } tgi_sort_pair;
 
-/* What the CUDA companion needs of the library: it is compiled apart and cannot call the header's static functions. */
+/* The functions of the library that the CUDA companion calls: it is compiled separately and cannot call static
+   functions of the header. */
 typedef struct {
     bool (*fail)(tgi_thread *S, tg_status code, const char *op, const char *format, ...);
     bool (*no_memory)(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached);
@@ -3052,8 +3057,9 @@ typedef union {
     int64_t i64[TGI_TILE];
 } tgi_tile;
 
-/* tgi_load_bf16_as_f32(tile, at, step, n): n elements, step bytes apart, into a tile; tgi_store_f32_as_bf16: the way
-   back; and so for every pair of an element type and a compute dtype. */
+/* tgi_load_bf16_as_f32(tile, at, step, n) loads n elements of bf16, step bytes apart, into a tile of f32;
+   tgi_store_f32_as_bf16 stores a tile of f32 as bf16.  There is such a pair for every element type and compute dtype.
+   */
 #define TGI_LOAD(from, type, to, compute, value)                                               \
     static void tgi_load_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
     {                                                                                          \
@@ -3087,20 +3093,21 @@ typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n
 static const tgi_load_fn tgi_loaders[][3] = {TGI_ELEMENTS(TGI_LOADERS)};
 static const tgi_store_fn tgi_storers[][3] = {TGI_ELEMENTS(TGI_STORERS)};
 
-/* n elements of `dtype`, step bytes apart at `at`, into a tile of `compute`; and from one. */
+/* Loads n elements of `dtype`, step bytes apart, into a tile of `compute`. */
 static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
                                      int64_t n)
 {
     tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
 }
 
+/* Stores n elements of a tile of `compute` as `dtype`, step bytes apart. */
 static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
                                       int64_t n)
 {
     tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
 }
 
-/* n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
+/* Copies n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
 static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size)
 {
     if (y_step == size && x_step == size) {
@@ -3125,8 +3132,8 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
 
 /* ---- iteration over strided operands, threads, scratch memory ---- */
 
-/* The number of elements if they are dense and few, so that neither an iterator nor threads are worth their while; else
-   -1. */
+/* The number of elements if all operands are contiguous and it is small, so that neither an iterator nor threads would
+   save time; else -1. */
 static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
 {
     int64_t n = 1;
@@ -3134,7 +3141,7 @@ static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
     return n < 4096 && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
 }
 
-/* A position in an iteration: an index, and where that is in each operand. */
+/* A position in an iteration: an index, and the address of that element in each operand. */
 typedef struct {
     int64_t index[TG_MAX_DIMS];
     char *at[TGI_MAX_ARGS];
@@ -3161,7 +3168,7 @@ static inline int64_t tgi_cursor_run(const tgi_cursor *cursor, const tgi_iter *i
     return left < most ? left : most;
 }
 
-/* Goes n elements on, not beyond the end of the innermost dim. */
+/* Advances by n elements, at most to the end of the innermost dim. */
 static void tgi_cursor_advance(tgi_cursor *cursor, const tgi_iter *iter, int64_t n)
 {
     int d = iter->ndim - 1;
@@ -3176,8 +3183,8 @@ static void tgi_cursor_advance(tgi_cursor *cursor, const tgi_iter *iter, int64_t
     }
 }
 
-/* Does job for [0, n) in as many parts as there are threads for this much work; thread numbers count from 0.  What a
-   part computes must not depend on where it begins and ends. */
+/* One part of a job: items [first, end); thread counts from 0.  The result of an item must not depend on the part that
+   it is in, so that any number of threads gives the same bits. */
 typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t end);
 #ifdef _OPENMP
 #define TGI_PRAGMA(text) _Pragma(#text)
@@ -3186,13 +3193,15 @@ typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t
 #define TGI_PARALLEL_FOR(threads)
 #endif
 
+/* The number of parts for n items that are this much work together. */
 static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
 {
     const int threads = tgi_threads_for(S, work);
     return n < threads ? (int)n : threads;
 }
 
-static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
+/* Calls part for the items [0, n) in so many parts of about equal size, one per thread. */
+TGI_NOINLINE static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
 {
     if (parts <= 1) {
         part(job, 0, 0, n);
@@ -3205,7 +3214,8 @@ static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void
     }
 }
 
-/* Scratch memory for the threads of a job: little is taken from their stacks, more is allocated before they start. */
+/* Scratch memory for the threads of a job: up to TGI_STACK_SCRATCH bytes are on their stacks, more is allocated before
+   they start. */
 enum { TGI_STACK_SCRATCH = 8192 };
 typedef struct {
     char *each; /* thread k's begins at each + k * bytes; NULL: a part has TGI_STACK_SCRATCH bytes of its own */
@@ -3292,7 +3302,7 @@ static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synch
 
 /* ---- elementwise ops: the kernel of each row ---- */
 
-/* y[i] = the row's expression, for n elements side by side; y may be an input. */
+/* y [n] = the expression of the op's row in x [n], or in a, b and c [n]; all contiguous; y may be one of the inputs. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
                                const void *in2);
 
@@ -3352,12 +3362,12 @@ typedef struct {
     tgi_map_kernel kernel;
     double scalar[2];
     tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
-    bool flat[TGI_MAX_ARGS];  /* in memory as the loop goes, in the kernel's type: no tile needed */
-    bool same[TGI_MAX_ARGS];  /* one number all over: its tile is filled once */
-    int64_t most;             /* elements at a time */
+    bool flat[TGI_MAX_ARGS];  /* contiguous and of the kernel's dtype: needs no tile */
+    bool same[TGI_MAX_ARGS];  /* an input that is one number everywhere: its tile is filled once */
+    int64_t most;             /* elements per call of the kernel */
 } tgi_map_job;
 
-/* n elements of operand k into a tile, from `cursor` on. */
+/* Loads n elements of operand k, from the cursor on, into a tile. */
 static void tgi_load_tile(const tgi_iter *iter, int k, tgi_cursor cursor, tg_dtype compute, tgi_tile *tile, int64_t n)
 {
     const int64_t size = tgi_bytes_of(compute), step = iter->stride[k][iter->ndim - 1];
@@ -3368,7 +3378,8 @@ static void tgi_load_tile(const tgi_iter *iter, int k, tgi_cursor cursor, tg_dty
     }
 }
 
-/* And operand 0 from one, of bytes 0 and 1 if result is bool. */
+/* Stores n elements of a tile to operand 0 (the output), from the cursor on, converting to its dtype.  A tile of bool
+   holds bytes 0 and 1. */
 static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype result, const tgi_tile *tile, int64_t n)
 {
     const int64_t size = tgi_bytes_of(result), step = iter->stride[0][iter->ndim - 1];
@@ -3388,12 +3399,14 @@ static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype res
     }
 }
 
+/* Calls the kernel on up to `most` elements at a time.  Operands that are not contiguous or have another dtype go
+   through tiles: at[k] points to the elements themselves or to the tile. */
 static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
     const tgi_iter *iter = &job->iter;
     const int inner = iter->ndim - 1;
-    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4; /* then a tile is of one run; else of several */
+    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4; /* a tile holds a part of one run; else several runs */
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile[4];
     bool filled[4] = {false, false, false, false};
@@ -3484,8 +3497,8 @@ static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t en
     }
 }
 
-/* A transpose in memory order of one side misses the cache on the other at every element; in squares both sides' lines
-   are used whole.  The squares are those of the innermost dim and of the one in which the source is closest. */
+/* A transpose goes by squares of 16 x 16 elements: in the memory order of one side, every access to the other would
+   miss the cache.  A square spans the innermost dim and the dim in which the source has its smallest stride. */
 enum { TGI_SQUARE = 16 };
 static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
 {
@@ -3534,7 +3547,7 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     return true;
 }
 
-/* The number as a tile of one element's bits, and then copies of that. */
+/* fill: a tile is filled with the number in the output's dtype and then copied to all of the output. */
 typedef struct {
     tgi_iter iter;
     tgi_tile tile;
@@ -3567,7 +3580,7 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
     return true;
 }
 
-/* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, so that elements of y may be the same (step 0). */
+/* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, since all y[i] may be one element (y_step 0). */
 static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
 {
     const tg_dtype compute = tgi_compute_dtype(dtype);
@@ -3634,8 +3647,8 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
 
 /* ---- reductions ---- */
 
-/* fold: n elements side by side into *result, eight partial results at a time, so that one addition need not wait for
-   the last.  across: n elements side by side into n accumulators, one each. */
+/* fold: *result = the combination of *result and x [n], in eight partial results, so that one addition need not wait
+   for the one before.  across: result [n] = the combination of each result[i] with x[i].  two: of a and one x. */
 typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
 #define TGI_FOLD(name, column, type, sum_type, identity, combination)                                     \
     static sum_type tgi_##name##_two_##column(sum_type a, sum_type x) { return (sum_type)(combination); } \
@@ -3686,17 +3699,17 @@ typedef union {
     int64_t i64;
 } tgi_accumulator;
 
-/* The order is fixed by the shapes: the reduced elements of an output are cut into pieces of a fixed size; a piece is
-   folded tile by tile (or, across, row by row) into one accumulator, and these are then combined pairwise.  Thus
-   rounding errors grow with the 256 steps in a piece plus the logarithm of the pieces, not with the number of
-   elements. */
+/* The order of a reduction depends on the shapes alone, not on threads.  The reduced elements of an output are cut into
+   pieces of a fixed size; each piece is folded, tile by tile (or, across, row by row), into one accumulator, and the
+   accumulators are then combined pairwise.  So rounding errors grow with the 256 steps in a piece plus the logarithm of
+   the number of pieces, not with the number of elements. */
 typedef struct {
     const tgi_reduction_row *row;
     int column;
     tg_dtype compute, sum; /* of elements and of accumulators */
     tgi_iter kept, reduced;
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
-    int64_t width, blocks;    /* outputs side by side per item (1: not across), and items in the innermost kept dim */
+    int64_t width, blocks;    /* outputs per item (1: not across); items in the innermost kept dim */
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
@@ -3712,7 +3725,7 @@ static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, i
     }
 }
 
-/* Elements [first, end) of the reduced dims, at offset `base` from their first, into one accumulator. */
+/* Folds elements [first, end) of the reduced dims into *sum; base: the output's offset in bytes. */
 static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
 {
     const tgi_iter *iter = &job->reduced;
@@ -3739,7 +3752,8 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
     }
 }
 
-/* Rows [first, end) of `width` neighbouring outputs into their accumulators. */
+/* Folds elements [first, end) of the reduced dims into sums [width], those of `width` neighbouring outputs, which are
+   `step` bytes apart in the input. */
 static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
                             int64_t end, tgi_accumulator *sums)
 {
@@ -3758,7 +3772,7 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
     }
 }
 
-/* Items: piece by piece, and in a piece the outputs, one at a time or in blocks of neighbours. */
+/* Items: for each piece all outputs, one output or a block of neighbouring ones per item. */
 static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
@@ -3792,7 +3806,8 @@ static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t
     }
 }
 
-/* The pieces of every output, combined by twos, fours, ... */
+/* partial [pieces, outputs]: combines pieces 0 and 1, 2 and 3, ..; then 0 and 2, 4 and 6, ..; until piece 0 is the
+   result, and stores it. */
 static void tgi_reduce_pieces(const tgi_reduce_job *job)
 {
     const tgi_iter *kept = &job->kept;
@@ -4180,9 +4195,10 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
     return true;
 }
 
-/* gather and scatter as loops over all of index, the row's dim outermost: neighbours that share an index (the columns
-   of an embedding) are then copied or added as runs.  Elements of one row keep their order.  Operands: the one like
-   index, x (which stands still along the row's dim: the index moves it), index. */
+/* gather and scatter loop over all of index, the row's dim outermost, so that neighbours with the same index (the
+   columns of an embedding) are copied or added as one run, and the elements of a row keep their order.  Operands: out
+   or src, which have the shape of index; x, with stride 0 along the row's dim, where index gives the position; index.
+   */
 typedef struct {
     tgi_iter iter;
     int64_t step; /* of x along the row's dim, in bytes */
@@ -4288,8 +4304,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
 
 /* ---- matrix products ---- */
 
-/* out = a times b, element by element: the reference; integers (wrapping), and whatever the fast one has no kernel
-   for. */
+/* out [m, n] = a [m, k] times b [k, n], element by element: the reference, and the kernel for integers, which wrap. */
 static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const char *b)
 {
     const tg_dtype compute = tgi_dtypes[gemm->out.dtype].floating ? TG_F64 : TG_I64;
@@ -4317,16 +4332,23 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
     }
 }
 
-/* The fast one, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008), and BLIS
-   (2015). The output is cut into blocks, the sum over k into slices.  For one of each, the rows of a and the columns
-   of b are packed into panels, 4 rows or 2 vectors of columns wide, which the micro-kernel reads from end to end; it
-   keeps the sums of a 4-row tile of the output in registers.  Panels are only packed where memory is not as good as
-   packed already. */
+/* The same in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
+   Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
+
+       for each block of out, of 128 rows and 512 columns                    (the items of a parallel loop)
+           for each slice of k, of 256
+               pack the block's columns of b into panels [k, 2 vectors], its rows of a into panels [k, 4 rows]
+               for each panel of b
+                   for each panel of a: the micro-kernel adds their product to a tile of 4 rows by 2 vectors of out
+
+   The micro-kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be
+   read as fast without packing is not packed: see tgi_gemm_plan. */
 enum { TGI_MR = 4, TGI_GEMM_M = 128, TGI_GEMM_N = 512, TGI_GEMM_K = 256 };
 
-/* The micro-kernel: c [rows, cols] (+)= the sum over k of a[i, k] * b[k, j], i < 4, j < 2 vectors.  Rows of a are a_row
-   elements apart and its columns a_col, rows of b are b_row apart and its columns neighbours; c's steps are c_row and
-   c_col.  What lies beyond `rows` and `cols` is computed from whatever is there and dropped. */
+/* A tile for the micro-kernel: c [rows, cols] = a [rows, k] times b [k, cols], added to c if `add`; rows <= 4, cols <=
+   2 vectors.  Steps in elements; b's columns are neighbours.  The micro-kernel always computes 4 rows by 2 vectors:
+   those beyond `rows` repeat the last row, those beyond `cols` read b's panel to its full width, and neither is stored.
+   */
 typedef struct {
     int64_t k;
     const void *a;
@@ -4338,8 +4360,9 @@ typedef struct {
     bool add; /* to what c holds */
 } tgi_gemm_tile;
 
-/* Vectors of 16 bytes at any address: SSE2, NEON or what the compiler makes of them; else a vector is one number, also
-   where a float is computed in a wider type (x87), which does not mix with vectors. */
+/* Vectors of 16 bytes, not necessarily aligned, which the compiler maps to SSE2, NEON or plain code.  Compilers without
+   vectors, and those that compute floats in a wider type (x87), where results would differ, use vectors of one number.
+   */
 #ifdef __FLT_EVAL_METHOD__
 #define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
 #else
@@ -4357,49 +4380,60 @@ enum {
     TGI_LANES_F64 = (int)(sizeof(tgi_vector_f64) / sizeof(double))
 };
 
+/* Stores the rows and columns of a tile that exist. */
+#define TGI_GEMM_STORE(name, real, lanes)                                                 \
+    static void name(const tgi_gemm_tile *t, const void *sums)                            \
+    {                                                                                     \
+        real tile[TGI_MR * 2 * (lanes)];                                                  \
+        memcpy(tile, sums, sizeof tile);                                                  \
+        for (int64_t i = 0; i < t->rows; ++i) {                                           \
+            for (int64_t j = 0; j < t->cols; ++j) {                                       \
+                real *const c = (real *)t->c + i * t->c_row + j * t->c_col;               \
+                *c = t->add ? *c + tile[i * 2 * (lanes) + j] : tile[i * 2 * (lanes) + j]; \
+            }                                                                             \
+        }                                                                                 \
+    }
+TGI_GEMM_STORE(tgi_gemm_store_f32, float, TGI_LANES_F32)
+TGI_GEMM_STORE(tgi_gemm_store_f64, double, TGI_LANES_F64)
+
+/* The micro-kernel.  The sums have names, not indices, so that compilers keep them in registers. */
 #define TGI_GEMM_ROW(i)          \
     sum##i##0 += x[row##i] * b0; \
     sum##i##1 += x[row##i] * b1;
-#define TGI_GEMM_KERNEL(name, real, vector, lanes)                                                                     \
-    static void name(const tgi_gemm_tile *t)                                                                           \
-    {                                                                                                                  \
-        const int64_t last = t->rows - 1, row0 = 0, row1 = t->a_row * (last < 1 ? last : 1), row3 = t->a_row * last;   \
-        const int64_t row2 = t->a_row * (last < 2 ? last : 2);                                                         \
-        const real *x = (const real *)t->a, *y = (const real *)t->b;                                                   \
-        vector sum00 = {0}, sum01 = {0}, sum10 = {0}, sum11 = {0}, sum20 = {0}, sum21 = {0}, sum30 = {0}, sum31 = {0}; \
-        for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                             \
-            const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + (lanes));                                 \
-            TGI_GEMM_ROW(0)                                                                                            \
-            TGI_GEMM_ROW(1)                                                                                            \
-            TGI_GEMM_ROW(2)                                                                                            \
-            TGI_GEMM_ROW(3)                                                                                            \
-        }                                                                                                              \
-        vector sums[8];                                                                                                \
-        sums[0] = sum00, sums[1] = sum01, sums[2] = sum10, sums[3] = sum11;                                            \
-        sums[4] = sum20, sums[5] = sum21, sums[6] = sum30, sums[7] = sum31;                                            \
-        if (t->rows == TGI_MR && t->cols == 2 * (lanes) && t->c_col == 1) {                                            \
-            for (int i = 0; i < TGI_MR; ++i) {                                                                         \
-                vector *const c0 = (vector *)((real *)t->c + i * t->c_row);                                            \
-                vector *const c1 = (vector *)((real *)t->c + i * t->c_row + (lanes));                                  \
-                if (t->add) sums[2 * i] += *c0, sums[2 * i + 1] += *c1;                                                \
-                *c0 = sums[2 * i], *c1 = sums[2 * i + 1];                                                              \
-            }                                                                                                          \
-            return;                                                                                                    \
-        }                                                                                                              \
-        real tile[TGI_MR * 2 * (lanes)];                                                                               \
-        memcpy(tile, sums, sizeof tile);                                                                               \
-        for (int64_t i = 0; i < t->rows; ++i) {                                                                        \
-            for (int64_t j = 0; j < t->cols; ++j) {                                                                    \
-                real *const c = (real *)t->c + i * t->c_row + j * t->c_col;                                            \
-                *c = t->add ? *c + tile[i * 2 * (lanes) + j] : tile[i * 2 * (lanes) + j];                              \
-            }                                                                                                          \
-        }                                                                                                              \
+#define TGI_GEMM_KERNEL(name, store, real, vector, lanes)                                    \
+    static void name(const tgi_gemm_tile *t)                                                 \
+    {                                                                                        \
+        const int64_t last = t->rows - 1, row0 = 0, row1 = t->a_row * (last < 1 ? last : 1); \
+        const int64_t row2 = t->a_row * (last < 2 ? last : 2), row3 = t->a_row * last;       \
+        const real *x = (const real *)t->a, *y = (const real *)t->b;                         \
+        vector sum00 = {0}, sum01 = {0}, sum10 = {0}, sum11 = {0};                           \
+        vector sum20 = {0}, sum21 = {0}, sum30 = {0}, sum31 = {0};                           \
+        for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                   \
+            const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + (lanes));       \
+            TGI_GEMM_ROW(0)                                                                  \
+            TGI_GEMM_ROW(1)                                                                  \
+            TGI_GEMM_ROW(2)                                                                  \
+            TGI_GEMM_ROW(3)                                                                  \
+        }                                                                                    \
+        vector sums[2 * TGI_MR];                                                             \
+        sums[0] = sum00, sums[1] = sum01, sums[2] = sum10, sums[3] = sum11;                  \
+        sums[4] = sum20, sums[5] = sum21, sums[6] = sum30, sums[7] = sum31;                  \
+        if (t->rows < TGI_MR || t->cols < 2 * (lanes) || t->c_col != 1) {                    \
+            store(t, sums);                                                                  \
+            return;                                                                          \
+        }                                                                                    \
+        for (int i = 0; i < TGI_MR; ++i) {                                                   \
+            vector *const c0 = (vector *)((real *)t->c + i * t->c_row);                      \
+            vector *const c1 = (vector *)((real *)t->c + i * t->c_row + (lanes));            \
+            if (t->add) sums[2 * i] += *c0, sums[2 * i + 1] += *c1;                          \
+            *c0 = sums[2 * i], *c1 = sums[2 * i + 1];                                        \
+        }                                                                                    \
     }
-TGI_GEMM_KERNEL(tgi_gemm_kernel_f32, float, tgi_vector_f32, TGI_LANES_F32)
-TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, double, tgi_vector_f64, TGI_LANES_F64)
+TGI_GEMM_KERNEL(tgi_gemm_kernel_f32, tgi_gemm_store_f32, float, tgi_vector_f32, TGI_LANES_F32)
+TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, tgi_gemm_store_f64, double, tgi_vector_f64, TGI_LANES_F64)
 
-/* panel [n, width] = n elements of each of `lanes` rows (of a; columns of b), transposed, and zeros up to
-   width.  Steps in elements of dtype, from lane to lane and along one. */
+/* panel [n, width] = x [lanes, n] transposed, with zeros in the columns from `lanes` to `width`; a lane is a row of a
+   or a column of b.  Steps in elements of dtype: lane_step from lane to lane, step along one. */
 #define TGI_GEMM_PACK(name, compute, real)                                                                    \
     static void name(real *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step, int64_t step,  \
                      int lanes, int64_t n)                                                                    \
@@ -4553,8 +4587,8 @@ static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int
     }
 }
 
-/* A panel is as good as unpacked memory if that has the dtype, runs the right way, and is not too large for the cache
-   that a panel would stay in. */
+/* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
+   neighbours in the order in which the micro-kernel reads them, and it is small enough to stay in the cache. */
 static void tgi_gemm_plan(tgi_gemm_job *job)
 {
     const tgi_gemm *g = job->gemm;
@@ -4593,9 +4627,9 @@ typedef struct {
     int64_t outputs, row, col, vector_step, k;
 } tgi_gemv_job;
 
-/* y [n] = the rows a of the matrix times x.  There are no panels to use twice: if the matrix lies in memory along k,
-   each output is a dot product, in four vectors of partial sums; if along the outputs, what belongs to one k is added
-   to all of them at once, for four k at a time. */
+/* y [n] = a [n, k] times x [k].  Every element of a is used once, so nothing is packed.  dot: the rows of a are
+   contiguous, and each y[i] is a dot product, in four vectors of partial sums.  Otherwise the columns of a are
+   contiguous, and y += column of a * x[k], for four columns at a time. */
 #define TGI_GEMV(suffix, real, vector, lanes)                                                                          \
     static real tgi_dot_##suffix(const real *x, const real *y, int64_t n)                                              \
     {                                                                                                                  \
@@ -4636,7 +4670,8 @@ typedef struct {
 TGI_GEMV(f32, float, tgi_vector_f32, TGI_LANES_F32)
 TGI_GEMV(f64, double, tgi_vector_f64, TGI_LANES_F64)
 
-/* Whether it is one whose matrix the kernels above can read as it lies. */
+/* Whether the product is one of a matrix and a vector, of a layout that the kernels above can read; fills in the job.
+   */
 static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
 {
     const tg_dtype dtype = g->out.dtype;
@@ -4711,7 +4746,7 @@ typedef struct {
     tg_rng rng;
 } tgi_random_job;
 
-/* Rounding to the dtype must not make hi of a uniform number below it: such a one becomes lo. */
+/* x [n], uniform in [lo, hi): a number that would be rounded up to hi in the dtype becomes lo. */
 static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double lo, double hi)
 {
     const int64_t size = tgi_bytes_of(dtype);
@@ -4775,6 +4810,8 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
 
 /* ---- optimizer steps ---- */
 
+/* One step of an optimizer for n elements: parameters P, gradients G, state; `update` is the row's statement in p, g,
+   a, b and c (see TGI_OPTIMIZERS). */
 #define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
     static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
                                       void *const *state)                                                           \
@@ -4786,13 +4823,13 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
         const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
         const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
         const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
-        (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2, (void)one_minus_beta1,      \
-            (void)one_minus_beta2;                                                                                  \
-        (void)lr, (void)rate, (void)sqrt_bias_correction2;                                                          \
+        (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2;                   \
+        (void)one_minus_beta1, (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2;                      \
         for (int64_t i = 0; i < n; ++i) {                                                                           \
             real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
             real a = A[i], b = B[i], c = C[i];                                                                      \
-            update((real *)P)[i] = p;                                                                               \
+            update;                                                                                                 \
+            ((real *)P)[i] = p;                                                                                     \
             A[i] = a, B[i] = b, C[i] = c;                                                                           \
         }                                                                                                           \
     }
@@ -4806,7 +4843,8 @@ static const tgi_optimizer_kernel tgi_optimizer_kernels[][2] = {
     {tgi_rmsprop_f32, tgi_rmsprop_f64}, {tgi_adagrad_f32, tgi_adagrad_f64},
 };
 
-/* By tiles: p, g and the state where they lie if they are f32 or f64; a state that is not used is a tile of zeros. */
+/* Tile by tile: p, g and the state are used in place if they are f32 or f64, else converted to f32 tiles; a state that
+   the optimizer does not use is a tile of zeros. */
 static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_optim_step *step = (const tgi_optim_step *)job;
@@ -4852,8 +4890,8 @@ static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 
-/* The backends, by device type.  A build without one has NULL there, and so has one with a companion of another
-   version, after recording an error. */
+/* The backend of a device type; NULL if the build has none, or, after recording an error, if the companion was compiled
+   from another version. */
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
@@ -4951,7 +4989,7 @@ static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_devi
     }
     backend = tgi_backend_of(S, device->type);
     if (backend) return backend->resolve(S, op, &device->index) ? backend : NULL;
-    if (S->raised == raised) { /* a companion of another version has said so */
+    if (S->raised == raised) { /* else: a companion of another version */
         tgi_fail(S, TG_ERR_DEVICE, op,
                  "device %s cannot be used: tensorgrad not compiled with CUDA enabled\n"
                  "build with -DTG_ENABLE_CUDA and link tensorgrad_cuda.o",
@@ -5005,10 +5043,11 @@ bool tg_op_waits(const char *op)
 {
 #define TGI_WAITING_NAME(name) #name,
     static const char *const names[] = {TGI_WAITING(TGI_WAITING_NAME) NULL};
-    int i = 0;
     if (!op) return tgi_null_argument(tgi_self(), "op_waits", "op");
-    while (names[i] && strcmp(names[i], op) != 0) ++i;
-    return names[i] != NULL;
+    for (int i = 0; names[i]; ++i) {
+        if (strcmp(names[i], op) == 0) return true;
+    }
+    return false;
 }
 
 /* ======== @@TENSOR ================================================================================================
@@ -5723,7 +5762,7 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
 }
 
 /* The error that says why t cannot be used; false, always. */
-TGI_COLD static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+TGI_NOINLINE static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
@@ -9267,24 +9306,23 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
    after recording an error; then the scope is not open. */
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
-    enum { LIMIT = 4 };
     tgi_thread *S = tgi_self();
-    tg_tensor *in[LIMIT];
-    const char *name = arguments;
-    int n = 1;
+    tg_tensor *in[4];
+    bool ok = true;
+    int n = 0;
     va_list list;
-    for (const char *p = arguments; *p; ++p) n += *p == ',';
     va_start(list, arguments);
-    for (int i = 0; i < n && i < LIMIT; ++i) in[i] = va_arg(list, tg_tensor *);
-    va_end(list);
-    for (int i = 0; i < n; ++i) {
-        const size_t length = strcspn(name, ",");
-        const bool optional = name[length - 1] == '?';
-        if (!TGI_LIKELY(tgi_usable(S, in[i])) && (in[i] || !optional))
-            return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, n).text, in[i]);
-        name += length + 1;
+    for (const char *p = arguments; ok; ++p) {
+        while (*p && *p != ',') ++p; /* the end of a name */
+        tg_tensor *t = in[n] = va_arg(list, tg_tensor *);
+        const bool optional = p[-1] == '?';
+        ok = TGI_LIKELY(tgi_usable(S, t)) || (!t && optional) ||
+             tgi_bad_argument(S, op, tgi_argument_name(arguments, n, n + 1).text, t);
+        n++;
+        if (!*p) break;
     }
-    return tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
+    va_end(list);
+    return ok && tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
 /* If y is a view whose base belongs to the composite, nobody else has seen the base: y becomes a tensor of its own.
@@ -9592,8 +9630,10 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
 /* shape := the one to which all inputs of the call broadcast */
 static bool tgi_broadcast_inputs(tgi_call *c, tg_shape *shape)
 {
-    *shape = tgi_shape_of(c->in[0]);
+    shape->ndim = c->in[0]->ndim;
+    memcpy(shape->dim, c->in[0]->dim, sizeof(int64_t) * c->in[0]->ndim);
     for (int i = 1; i < c->nin; ++i) {
+        if (tgi_same_shape(c->in[i], shape->ndim, shape->dim)) continue;
         if (!tgi_broadcast(c->S, c->name, &shape->ndim, shape->dim, c->in[i], c->in, c->nin)) return false;
     }
     return true;

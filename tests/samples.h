@@ -260,7 +260,8 @@ static tg_tensor *custom_call(tg_tensor *a)
     return tg_custom("custom", double_forward, double_backward, NULL, &a, 1, &y, 1) == TG_OK ? y : NULL;
 }
 
-/* ---- the rows: name as in the library, the call of inputs a b c d e and numbers p, what is special ---- */
+/* ---- the rows: name as in the library, the call of inputs a b c d e and numbers p, what is special; a TWIN row also has
+   the call in place ---- */
 
 enum {
     EXACT = 1,              /* element by element, or data moved: the same bits in every layout */
@@ -272,84 +273,84 @@ enum {
     SEVERAL = 64            /* several ops: 16-bit results are rounded several times */
 };
 
-#define UNARY_ROWS(OP)                              \
-    OP(neg, tg_neg(a), POINTWISE)                   \
-    OP(abs, tg_abs(a), POINTWISE)                   \
-    OP(sign, tg_sign(a), POINTWISE | QUIET)         \
-    OP(square, tg_square(a), POINTWISE)             \
-    OP(exp, tg_exp(a), POINTWISE)                   \
-    OP(expm1, tg_expm1(a), POINTWISE)               \
-    OP(log, tg_log(a), POINTWISE)                   \
-    OP(log2, tg_log2(a), POINTWISE)                 \
-    OP(log10, tg_log10(a), POINTWISE)               \
-    OP(log1p, tg_log1p(a), POINTWISE)               \
-    OP(sqrt, tg_sqrt(a), POINTWISE)                 \
-    OP(rsqrt, tg_rsqrt(a), POINTWISE)               \
-    OP(reciprocal, tg_reciprocal(a), POINTWISE)     \
-    OP(sin, tg_sin(a), POINTWISE)                   \
-    OP(cos, tg_cos(a), POINTWISE)                   \
-    OP(tan, tg_tan(a), POINTWISE)                   \
-    OP(asin, tg_asin(a), POINTWISE)                 \
-    OP(acos, tg_acos(a), POINTWISE)                 \
-    OP(atan, tg_atan(a), POINTWISE)                 \
-    OP(sinh, tg_sinh(a), POINTWISE)                 \
-    OP(cosh, tg_cosh(a), POINTWISE)                 \
-    OP(tanh, tg_tanh(a), POINTWISE)                 \
-    OP(sigmoid, tg_sigmoid(a), POINTWISE)           \
-    OP(erf, tg_erf(a), POINTWISE)                   \
-    OP(floor, tg_floor(a), POINTWISE)               \
-    OP(ceil, tg_ceil(a), POINTWISE)                 \
-    OP(round, tg_round(a), POINTWISE)               \
-    OP(trunc, tg_trunc(a), POINTWISE)               \
-    OP(relu, tg_relu(a), POINTWISE)                 \
-    OP(silu, tg_silu(a), POINTWISE)                 \
-    OP(logsigmoid, tg_logsigmoid(a), POINTWISE)     \
-    OP(isnan, tg_isnan(a), POINTWISE | TESTS)       \
-    OP(isinf, tg_isinf(a), POINTWISE | TESTS)       \
-    OP(isfinite, tg_isfinite(a), POINTWISE | TESTS) \
+#define UNARY_ROWS(OP, TWIN)                                         \
+    TWIN(neg, tg_neg(a), POINTWISE, tg_neg_(a))                      \
+    TWIN(abs, tg_abs(a), POINTWISE, tg_abs_(a))                      \
+    TWIN(sign, tg_sign(a), POINTWISE | QUIET, tg_sign_(a))           \
+    TWIN(square, tg_square(a), POINTWISE, tg_square_(a))             \
+    TWIN(exp, tg_exp(a), POINTWISE, tg_exp_(a))                      \
+    TWIN(expm1, tg_expm1(a), POINTWISE, tg_expm1_(a))                \
+    TWIN(log, tg_log(a), POINTWISE, tg_log_(a))                      \
+    TWIN(log2, tg_log2(a), POINTWISE, tg_log2_(a))                   \
+    TWIN(log10, tg_log10(a), POINTWISE, tg_log10_(a))                \
+    TWIN(log1p, tg_log1p(a), POINTWISE, tg_log1p_(a))                \
+    TWIN(sqrt, tg_sqrt(a), POINTWISE, tg_sqrt_(a))                   \
+    TWIN(rsqrt, tg_rsqrt(a), POINTWISE, tg_rsqrt_(a))                \
+    TWIN(reciprocal, tg_reciprocal(a), POINTWISE, tg_reciprocal_(a)) \
+    TWIN(sin, tg_sin(a), POINTWISE, tg_sin_(a))                      \
+    TWIN(cos, tg_cos(a), POINTWISE, tg_cos_(a))                      \
+    TWIN(tan, tg_tan(a), POINTWISE, tg_tan_(a))                      \
+    TWIN(asin, tg_asin(a), POINTWISE, tg_asin_(a))                   \
+    TWIN(acos, tg_acos(a), POINTWISE, tg_acos_(a))                   \
+    TWIN(atan, tg_atan(a), POINTWISE, tg_atan_(a))                   \
+    TWIN(sinh, tg_sinh(a), POINTWISE, tg_sinh_(a))                   \
+    TWIN(cosh, tg_cosh(a), POINTWISE, tg_cosh_(a))                   \
+    TWIN(tanh, tg_tanh(a), POINTWISE, tg_tanh_(a))                   \
+    TWIN(sigmoid, tg_sigmoid(a), POINTWISE, tg_sigmoid_(a))          \
+    TWIN(erf, tg_erf(a), POINTWISE, tg_erf_(a))                      \
+    TWIN(floor, tg_floor(a), POINTWISE, tg_floor_(a))                \
+    TWIN(ceil, tg_ceil(a), POINTWISE, tg_ceil_(a))                   \
+    TWIN(round, tg_round(a), POINTWISE, tg_round_(a))                \
+    TWIN(trunc, tg_trunc(a), POINTWISE, tg_trunc_(a))                \
+    TWIN(relu, tg_relu(a), POINTWISE, tg_relu_(a))                   \
+    TWIN(silu, tg_silu(a), POINTWISE, tg_silu_(a))                   \
+    TWIN(logsigmoid, tg_logsigmoid(a), POINTWISE, tg_logsigmoid_(a)) \
+    OP(isnan, tg_isnan(a), POINTWISE | TESTS)                        \
+    OP(isinf, tg_isinf(a), POINTWISE | TESTS)                        \
+    OP(isfinite, tg_isfinite(a), POINTWISE | TESTS)                  \
     OP(logical_not, tg_logical_not(a), POINTWISE | TESTS)
 
-#define ELEMENTWISE_ROWS(OP)                                  \
-    OP(add_scalar, tg_add_scalar(a, p->num), POINTWISE)       \
-    OP(sub_scalar, tg_sub_scalar(a, p->num), POINTWISE)       \
-    OP(rsub_scalar, tg_rsub_scalar(a, p->num), POINTWISE)     \
-    OP(mul_scalar, tg_mul_scalar(a, p->num), POINTWISE)       \
-    OP(div_scalar, tg_div_scalar(a, p->num), POINTWISE)       \
-    OP(pow_scalar, tg_pow_scalar(a, p->num), POINTWISE)       \
-    OP(clamp, tg_clamp(a, p->num, p->num2), POINTWISE)        \
-    OP(clamp_min, tg_clamp_min(a, p->num), POINTWISE)         \
-    OP(clamp_max, tg_clamp_max(a, p->num), POINTWISE)         \
-    OP(leaky_relu, tg_leaky_relu(a, p->num), POINTWISE)       \
-    OP(elu, tg_elu(a, p->num), POINTWISE)                     \
-    OP(softplus, tg_softplus(a, p->num, p->num2), POINTWISE)  \
-    OP(gelu, tg_gelu(a, p->flag != 0), POINTWISE)             \
-    OP(eq_scalar, tg_eq_scalar(a, p->num), POINTWISE | TESTS) \
-    OP(ne_scalar, tg_ne_scalar(a, p->num), POINTWISE | TESTS) \
-    OP(lt_scalar, tg_lt_scalar(a, p->num), POINTWISE | TESTS) \
-    OP(le_scalar, tg_le_scalar(a, p->num), POINTWISE | TESTS) \
-    OP(gt_scalar, tg_gt_scalar(a, p->num), POINTWISE | TESTS) \
-    OP(ge_scalar, tg_ge_scalar(a, p->num), POINTWISE | TESTS) \
-    OP(add, tg_add(a, b), POINTWISE)                          \
-    OP(sub, tg_sub(a, b), POINTWISE)                          \
-    OP(mul, tg_mul(a, b), POINTWISE)                          \
-    OP(div, tg_div(a, b), POINTWISE)                          \
-    OP(pow, tg_pow(a, b), POINTWISE)                          \
-    OP(maximum, tg_maximum(a, b), POINTWISE)                  \
-    OP(minimum, tg_minimum(a, b), POINTWISE)                  \
-    OP(atan2, tg_atan2(a, b), POINTWISE)                      \
-    OP(eq, tg_eq(a, b), POINTWISE | TESTS)                    \
-    OP(ne, tg_ne(a, b), POINTWISE | TESTS)                    \
-    OP(lt, tg_lt(a, b), POINTWISE | TESTS)                    \
-    OP(le, tg_le(a, b), POINTWISE | TESTS)                    \
-    OP(gt, tg_gt(a, b), POINTWISE | TESTS)                    \
-    OP(ge, tg_ge(a, b), POINTWISE | TESTS)                    \
-    OP(logical_and, tg_logical_and(a, b), POINTWISE | TESTS)  \
-    OP(logical_or, tg_logical_or(a, b), POINTWISE | TESTS)    \
-    OP(logical_xor, tg_logical_xor(a, b), POINTWISE | TESTS)  \
-    OP(where, tg_where(c, a, b), POINTWISE)                   \
-    OP(lerp, tg_lerp(a, b, c), POINTWISE)                     \
-    OP(lerp_scalar, tg_lerp_scalar(a, b, p->num), EXACT)      \
-    OP(masked_fill, tg_masked_fill(a, b, p->num), POINTWISE)
+#define ELEMENTWISE_ROWS(OP, TWIN)                                                            \
+    TWIN(add_scalar, tg_add_scalar(a, p->num), POINTWISE, tg_add_scalar_(a, p->num))          \
+    TWIN(sub_scalar, tg_sub_scalar(a, p->num), POINTWISE, tg_sub_scalar_(a, p->num))          \
+    OP(rsub_scalar, tg_rsub_scalar(a, p->num), POINTWISE)                                     \
+    TWIN(mul_scalar, tg_mul_scalar(a, p->num), POINTWISE, tg_mul_scalar_(a, p->num))          \
+    TWIN(div_scalar, tg_div_scalar(a, p->num), POINTWISE, tg_div_scalar_(a, p->num))          \
+    TWIN(pow_scalar, tg_pow_scalar(a, p->num), POINTWISE, tg_pow_scalar_(a, p->num))          \
+    TWIN(clamp, tg_clamp(a, p->num, p->num2), POINTWISE, tg_clamp_(a, p->num, p->num2))       \
+    OP(clamp_min, tg_clamp_min(a, p->num), POINTWISE)                                         \
+    OP(clamp_max, tg_clamp_max(a, p->num), POINTWISE)                                         \
+    OP(leaky_relu, tg_leaky_relu(a, p->num), POINTWISE)                                       \
+    OP(elu, tg_elu(a, p->num), POINTWISE)                                                     \
+    OP(softplus, tg_softplus(a, p->num, p->num2), POINTWISE)                                  \
+    OP(gelu, tg_gelu(a, p->flag != 0), POINTWISE)                                             \
+    OP(eq_scalar, tg_eq_scalar(a, p->num), POINTWISE | TESTS)                                 \
+    OP(ne_scalar, tg_ne_scalar(a, p->num), POINTWISE | TESTS)                                 \
+    OP(lt_scalar, tg_lt_scalar(a, p->num), POINTWISE | TESTS)                                 \
+    OP(le_scalar, tg_le_scalar(a, p->num), POINTWISE | TESTS)                                 \
+    OP(gt_scalar, tg_gt_scalar(a, p->num), POINTWISE | TESTS)                                 \
+    OP(ge_scalar, tg_ge_scalar(a, p->num), POINTWISE | TESTS)                                 \
+    TWIN(add, tg_add(a, b), POINTWISE, tg_add_(a, b))                                         \
+    TWIN(sub, tg_sub(a, b), POINTWISE, tg_sub_(a, b))                                         \
+    TWIN(mul, tg_mul(a, b), POINTWISE, tg_mul_(a, b))                                         \
+    TWIN(div, tg_div(a, b), POINTWISE, tg_div_(a, b))                                         \
+    TWIN(pow, tg_pow(a, b), POINTWISE, tg_pow_(a, b))                                         \
+    OP(maximum, tg_maximum(a, b), POINTWISE)                                                  \
+    OP(minimum, tg_minimum(a, b), POINTWISE)                                                  \
+    OP(atan2, tg_atan2(a, b), POINTWISE)                                                      \
+    OP(eq, tg_eq(a, b), POINTWISE | TESTS)                                                    \
+    OP(ne, tg_ne(a, b), POINTWISE | TESTS)                                                    \
+    OP(lt, tg_lt(a, b), POINTWISE | TESTS)                                                    \
+    OP(le, tg_le(a, b), POINTWISE | TESTS)                                                    \
+    OP(gt, tg_gt(a, b), POINTWISE | TESTS)                                                    \
+    OP(ge, tg_ge(a, b), POINTWISE | TESTS)                                                    \
+    OP(logical_and, tg_logical_and(a, b), POINTWISE | TESTS)                                  \
+    OP(logical_or, tg_logical_or(a, b), POINTWISE | TESTS)                                    \
+    OP(logical_xor, tg_logical_xor(a, b), POINTWISE | TESTS)                                  \
+    OP(where, tg_where(c, a, b), POINTWISE)                                                   \
+    OP(lerp, tg_lerp(a, b, c), POINTWISE)                                                     \
+    OP(lerp_scalar, tg_lerp_scalar(a, b, p->num), EXACT)                                      \
+    TWIN(masked_fill, tg_masked_fill(a, b, p->num), POINTWISE, tg_masked_fill_(a, b, p->num))
 
 #define MOVING_ROWS(OP)                                                                           \
     OP(to, tg_to_ex(a, HERE, tg_dtype_of(a), TG_COPY), EXACT)                                     \
@@ -478,10 +479,10 @@ enum {
     OP(binary_cross_entropy_with_logits, tg_binary_cross_entropy_with_logits(a, b, c, p->flag, d), 0) \
     OP(kl_div, tg_kl_div(a, b, p->flag, p->count != 0), 0)
 
-#define ALL_ROWS(OP) \
-    UNARY_ROWS(OP) ELEMENTWISE_ROWS(OP) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) LOSS_ROWS(OP)
+#define ALL_ROWS(OP, TWIN) \
+    UNARY_ROWS(OP, TWIN) ELEMENTWISE_ROWS(OP, TWIN) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) LOSS_ROWS(OP)
 
-#define DEFINE_CALL(name, expression, flags)                                                          \
+#define DEFINE_CALL(name, expression, ...)                                                            \
     static tg_tensor *call_##name(tg_tensor *const *in_, int n, void *user)                           \
     {                                                                                                 \
         const numbers *p = (const numbers *)user;                                                     \
@@ -490,7 +491,7 @@ enum {
         (void)p, (void)a, (void)b, (void)c, (void)d;                                                  \
         return expression;                                                                            \
     }
-ALL_ROWS(DEFINE_CALL)
+ALL_ROWS(DEFINE_CALL, DEFINE_CALL)
 
 #define SAMPLES(name) static void samples_##name(void)
 
@@ -2579,7 +2580,8 @@ SAMPLES(kl_div)
 
 static const op_row op_rows[] = {
 #define TABLE_ROW(name, expression, flags) {#name, call_##name, samples_##name, flags},
-    ALL_ROWS(TABLE_ROW)};
+#define TABLE_TWIN_ROW(name, expression, flags, in_place) TABLE_ROW(name, expression, flags)
+    ALL_ROWS(TABLE_ROW, TABLE_TWIN_ROW)};
 enum { OP_ROWS = (int)(sizeof op_rows / sizeof op_rows[0]) };
 
 /* The samples are on HERE, while the default device is the CPU: tensors that an op makes must be where its inputs

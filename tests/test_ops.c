@@ -495,24 +495,6 @@ static void check_null(void)
 
 /* ---- in-place twins ---- */
 
-/* The library's op table says which ops have one: TWIN(name, call of it) for each. */
-#define UNARY_TWIN(name, kind, ...) UNARY_TWIN_##kind(name)
-#define UNARY_TWIN_ANY(name) TWIN(name, tg_##name##_(a))
-#define UNARY_TWIN_FLOATS(name) TWIN(name, tg_##name##_(a))
-#define UNARY_TWIN_TEST(name)
-#define SCALAR_TWIN(name, kind, y, yi, flags, rule, formula, public) TWIN_OF_##public(name)
-#define BINARY_TWIN(name, kind, y, yi, flags, rule_a, rule_b, formula, public) TWIN_OF_##public(name)
-#define TWIN_OF_S(name)
-#define TWIN_OF_S_TWIN(name) TWIN(name, tg_##name##_(a, p->num))
-#define TWIN_OF_S_T(name)
-#define TWIN_OF_S_T_TWIN(name) TWIN(name, tg_##name##_(a, p->num, p->num2))
-#define TWIN_OF_FLAG(name)
-#define TWIN_OF_AB(name)
-#define TWIN_OF_AB_TWIN(name) TWIN(name, tg_##name##_(a, b))
-#define TWINS                                                                                     \
-    TGI_UNARY_OPS(UNARY_TWIN) TGI_SCALAR_OPS(SCALAR_TWIN) TGI_BINARY_OPS(BINARY_TWIN)             \
-    TWIN(masked_fill, tg_masked_fill_(a, b, p->num))
-
 /* A twin writes into a copy of the first input that has a history, or into a half of one, and returns what it wrote. */
 static bool twins_write_halves;
 
@@ -530,7 +512,8 @@ static tg_tensor *twin_result(tg_tensor *target, tg_tensor *written, tg_tensor *
     return twins_write_halves ? tg_select(base, 0, 1) : written;
 }
 
-#define TWIN(name, expression)                                                        \
+#define NO_TWIN(...)
+#define DEFINE_TWIN(name, call, flags, expression)                                    \
     static tg_tensor *twin_##name(tg_tensor *const *in_, int n, void *user)           \
     {                                                                                 \
         const numbers *p = (const numbers *)user;                                     \
@@ -539,14 +522,14 @@ static tg_tensor *twin_result(tg_tensor *target, tg_tensor *written, tg_tensor *
         (void)p, (void)b;                                                             \
         return twin_result(a, expression, base, version);                             \
     }
-TWINS
-#undef TWIN
+UNARY_ROWS(NO_TWIN, DEFINE_TWIN)
+ELEMENTWISE_ROWS(NO_TWIN, DEFINE_TWIN)
 static const struct {
     const char *name;
     tg_function call;
 } twins[] = {
-#define TWIN(name, expression) {#name, twin_##name},
-    TWINS};
+#define TWIN_ROW(name, ...) {#name, twin_##name},
+    UNARY_ROWS(NO_TWIN, TWIN_ROW) ELEMENTWISE_ROWS(NO_TWIN, TWIN_ROW)};
 enum { TWIN_ROWS = (int)(sizeof twins / sizeof twins[0]) };
 
 static void check_twin(outcome plain)
