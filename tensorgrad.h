@@ -13228,7 +13228,8 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
                                          : "smooth_l1_loss does not support negative values for beta.");
         return tgi_composite_end(&c, NULL);
     }
-    const unsigned bit = 1u << (op == TGI_OP_sub ? 0 : op - TGI_OP_masked_fill); /* each loss warns once */
+    /* each loss warns once */
+    const unsigned bit = op == TGI_OP_sub ? 1u : op == TGI_OP_mse_loss ? 2u : op == TGI_OP_huber_loss ? 4u : 8u;
     const bool warns = !tgi_same_shape(a, b->ndim, b->dim) && !(c.S->warned_sizes & bit);
     tg_tensor *loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);

@@ -1508,7 +1508,7 @@ TEST(rows_of_nothing)
 /* ---- completeness ---- */
 
 /* Public functions of @@OPS that have a test of their own instead of a row. */
-static const char *const tested_elsewhere[] = {"equal",      "allclose",  "rand",       "randn",
+static const char *const tested_elsewhere[] = {"set",        "equal",      "allclose",  "rand",       "randn",
                                                "randint",    "randperm",  "rand_on",    "randn_on",
                                                "randint_on", "rand_like", "randn_like", "bernoulli_on",
                                                "set_matmul_precision", "matmul_precision"};
