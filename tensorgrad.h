@@ -4930,8 +4930,7 @@ tg_status tg_device_parse(const char *text, tg_device *device)
 {
     tgi_thread *S = tgi_self();
     size_t name = 0;
-    int type, index = -1;
-    const char *p;
+    int type = 0, index = -1;
     if (!text || !device) {
         tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "argument %s is NULL", text ? "device" : "text");
         return TG_ERR_ARGUMENT;
@@ -4939,7 +4938,7 @@ tg_status tg_device_parse(const char *text, tg_device *device)
     if (!*text) return tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Device string must not be empty"), TG_ERR_ARGUMENT;
     while ((text[name] >= 'a' && text[name] <= 'z') || (text[name] >= 'A' && text[name] <= 'Z') || text[name] == '_')
         name++;
-    p = text + name;
+    const char *p = text + name;
     if (name && *p == ':' && p[1] >= '0' && p[1] <= '9' && !(p[1] == '0' && p[2])) {
         for (index = 0, ++p; *p >= '0' && *p <= '9' && index < 1000; ++p) index = 10 * index + (*p - '0');
         while (*p >= '0' && *p <= '9') ++p;
@@ -4948,7 +4947,7 @@ tg_status tg_device_parse(const char *text, tg_device *device)
         tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Invalid device string: '%s'\nwrite cpu, cuda or cuda:1", text);
         return TG_ERR_ARGUMENT;
     }
-    for (type = 0; type < TGI_DEVICE_TYPES; ++type) {
+    for (; type < TGI_DEVICE_TYPES; ++type) {
         if (strlen(tgi_device_types[type]) == name && memcmp(text, tgi_device_types[type], name) == 0) break;
     }
     if (type == TGI_DEVICE_TYPES) {
@@ -4978,7 +4977,6 @@ int tg_cuda_device_count(void)
 static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_device *device)
 {
     const uint64_t raised = S->raised;
-    const tgi_backend *backend = NULL;
     if (device->type < 0 || device->type >= TGI_DEVICE_TYPES) {
         tgi_fail(S, TG_ERR_DEVICE, op, "unknown device type %d", device->type);
         return NULL;
@@ -4987,7 +4985,7 @@ static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_devi
         tgi_fail(S, TG_ERR_DEVICE, op, "Device index must not be negative: %d", device->index);
         return NULL;
     }
-    backend = tgi_backend_of(S, device->type);
+    const tgi_backend *backend = tgi_backend_of(S, device->type);
     if (backend) return backend->resolve(S, op, &device->index) ? backend : NULL;
     if (S->raised == raised) { /* else: a companion of another version */
         tgi_fail(S, TG_ERR_DEVICE, op,
