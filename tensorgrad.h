@@ -2343,7 +2343,8 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      rule      the gradient of each input in public ops; NULL where there is none
      formula   the same as text, for the step player
      public    the functions made from the row (see @@ELEMENTWISE): of x and S (a double), S_T (two) or FLAG (a bool),
-               of A and B; with _TWIN also tg_name_, in place.  Unary ops of kind FLOATS and ANY always have a twin
+               of A and B; with _TWIN also its twin in place, whose name ends in _.  Unary ops of kind FLOATS and ANY
+               always have a twin
      arguments the names of the inputs, for messages */
 
 /* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
@@ -9794,7 +9795,7 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     c.params.s = s;
     c.params.t = t;
     c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
-    tg_dtype dtype;
+    tg_dtype dtype = TG_F32;
     if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
     tg_shape shape;
     if (!tgi_broadcast_inputs(&c, &shape)) return NULL;
