@@ -3307,6 +3307,9 @@ static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synch
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
                                const void *in2);
 
+/* A number of an op, as the kernels for integers read it. */
+TGI_NOINLINE static int64_t tgi_number_i64(double s) { return tgi_f64_to_i64(s); }
+
 #define TGI_KERNEL(name, column, type, result, number, inputs, expression)                                        \
     static void tgi_##name##_##column(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, \
                                       const void *in2)                                                            \
@@ -3330,11 +3333,11 @@ typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const v
     TGI_KERNEL(name, f64, double, real, (real), inputs, y)
 #define TGI_KERNELS_ANY(name, inputs, y, yi) \
     TGI_KERNELS_FLOATS(name, inputs, y, yi)  \
-    TGI_KERNEL(name, i64, int64_t, real, tgi_f64_to_i64, inputs, yi)
+    TGI_KERNEL(name, i64, int64_t, real, tgi_number_i64, inputs, yi)
 #define TGI_KERNELS_TEST(name, inputs, y, yi)                 \
     TGI_KERNEL(name, f32, float, uint8_t, (real), inputs, y)  \
     TGI_KERNEL(name, f64, double, uint8_t, (real), inputs, y) \
-    TGI_KERNEL(name, i64, int64_t, uint8_t, tgi_f64_to_i64, inputs, yi)
+    TGI_KERNEL(name, i64, int64_t, uint8_t, tgi_number_i64, inputs, yi)
 
 #define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, y, yi)
 #define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, y, yi)
@@ -5810,7 +5813,7 @@ static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, 
 }
 
 /* Whether the number of dims of a shape, list of dims or index from the user is valid; no other function checks it. */
-static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
+TGI_NOINLINE static bool tgi_shape_argument(tgi_thread *S, const char *op, const char *argument, const tg_shape *shape)
 {
     if (TGI_LIKELY(shape->ndim >= 0 && shape->ndim <= TG_MAX_DIMS)) return true;
     return tgi_fail(S, TG_ERR_SHAPE, op, "argument %s: a tensor has at most %d dims, not %d", argument, TG_MAX_DIMS,
@@ -6497,7 +6500,10 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
 }
 
 /* Whether t, the argument of a getter, can be used.  Does not begin the state of the thread. */
-static bool tgi_check_tensor(const tg_tensor *t, const char *op) { return tgi_argument(&tgi_this_thread, op, "t", t); }
+TGI_NOINLINE static bool tgi_check_tensor(const tg_tensor *t, const char *op)
+{
+    return tgi_argument(&tgi_this_thread, op, "t", t);
+}
 
 int tg_ndim(const tg_tensor *t)
 {
@@ -6505,7 +6511,7 @@ int tg_ndim(const tg_tensor *t)
     return t->ndim;
 }
 
-static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, const int64_t *list)
+TGI_NOINLINE static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, const int64_t *list)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_check_tensor(t, op)) return 0;
@@ -7269,7 +7275,7 @@ tg_tensor *tg_grad(tg_tensor *t)
     return NULL;
 }
 
-static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
+TGI_NOINLINE static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
 {
     return t->ndim == ndim && memcmp(t->dim, dim, sizeof(int64_t) * (size_t)ndim) == 0;
 }
@@ -9338,7 +9344,7 @@ static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
 }
 
 /* Closes the scope and returns y, which moves to the caller's scope; NULL if y is NULL: the call has failed. */
-static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
+TGI_NOINLINE static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 {
     if (y && !tgi_own_base(c, y)) y = NULL;
     if (y && y->link.next) tg_keep(y);
@@ -9366,7 +9372,7 @@ static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
     return g != NULL;
 }
 
-static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_has_edge(step->node, i); }
+TGI_NOINLINE static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_has_edge(step->node, i); }
 
 static tg_shape tgi_input_shape(const tgi_step *step, int i)
 {
@@ -11248,7 +11254,7 @@ static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 }
 
 /* The same in the rule of a reduction. */
-static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
+TGI_NOINLINE static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
 {
     return tgi_with_dims(t, tgi_input_shape(step, 0), step->params->dim);
 }
@@ -14225,7 +14231,7 @@ static size_t tgi_map_size(int64_t entries)
 }
 
 /* The slot of a key, or the empty one where it belongs. */
-static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
+TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
 {
     size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
     while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
@@ -14648,7 +14654,7 @@ typedef struct {
     int64_t slot[TG_MAX_DIMS]; /* the current slot of each dim */
 } tgi_printer;
 
-static void tgi_print_text(tgi_printer *p, const char *text)
+TGI_NOINLINE static void tgi_print_text(tgi_printer *p, const char *text)
 {
     const char *line = strrchr(text, '\n');
     p->column = (line ? 0 : p->column) + (int)strlen(line ? line + 1 : text);
