@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""add_op.py FOLDER: adds two ops to a copy of the library in FOLDER, in as many places as @@TABLE says that it takes, and
+holds that the copy passes its tests; ends in "N passed, N failed".
+
+softsign is elementwise: 5 places.  rcumsum, the running sum from the end, has kernels of its own: 8 places in three files.
+A place is one insertion.  tests/test_ops.c then checks values, gradients, gradients of gradients, layouts, dtypes and leaks
+of both, on the CPU and, where there is a C++ compiler, with the CUDA kernels on a pretend device."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+HEADER, CUDA, SAMPLES = "tensorgrad.h", "tensorgrad_cuda.cu", "tests/samples.h"
+
+# (file, text in front of which the insertion goes, insertion)
+SOFTSIGN = [
+    (HEADER, "    OP(logsigmoid, FLOATS, (x < 0",
+     "    OP(softsign, FLOATS, x / (1 + tgi_fabs(x)), x, A, tg_div(g, tg_square(tg_add_scalar(tg_abs(x), 1))), \"g / (1 + |x|)^2\") \\\n"),
+    (HEADER, "TG_API tg_tensor *tg_logsigmoid(",
+     "TG_API tg_tensor *tg_softsign(tg_tensor *x); /* x / (1 + |x|) */\n"),
+    (HEADER, "TG_API tg_tensor *tg_logsigmoid_(",
+     "TG_API tg_tensor *tg_softsign_(tg_tensor *x); /* x = tg_softsign(x) */\n"),
+    (SAMPLES, "    TWIN(logsigmoid, ",
+     "    TWIN(softsign, tg_softsign(a), POINTWISE, tg_softsign_(a)) \\\n"),
+    (SAMPLES, "    OP(expm1, -2, 2, LINE,",
+     "    OP(softsign, -2, 2, LINE, \"[-0.6, -0.2, 0.333333333333, 0.666666666667]\", \\\n"
+     "       \"[0.16, 0.64, 0.444444444444, 0.111111111111]\", \"[0, -0., nan, nan, nan]\", \"[1, 1, 0, 0, nan]\") \\\n"),
+]
+
+RCUMSUM = [
+    (HEADER, "    OP(cumsum, \"t\", NOTHING,",
+     "    OP(rcumsum, \"t\", NOTHING, \"running sum of g\") \\\n"),
+    (HEADER, "TG_API tg_tensor *tg_cumsum(",
+     "TG_API tg_tensor *tg_rcumsum(tg_tensor *t, int dim); /* y[i] = t[i] + ... + t[n - 1] */\n"),
+    (HEADER, "tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)\n{", """\
+static bool tgi_rcumsum_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_rows r = tgi_rows_along(c->params.dim, 2, y, c->in[0], NULL);
+    return c->backend->rcumsum(c->S, &r);
+}
+
+tg_tensor *tg_rcumsum(tg_tensor *t, int dim)
+{
+    tgi_call c;
+    if (!tgi_op_begin1(&c, TGI_OP_rcumsum, t) || !tgi_wrap_dim(c.S, "rcumsum", t->ndim, &dim)) return NULL;
+    tgi_params(&c)->dim = dim;
+    return tgi_run(&c, tgi_shape_of(t), tgi_sum_dtype(t), tgi_rcumsum_kernel);
+}
+
+static bool tgi_rule_rcumsum(tgi_step *step, tg_tensor *g)
+{
+    return tgi_set_input_grad(step, 0, tg_cumsum(g, step->params->dim));
+}
+
+"""),
+    (HEADER, "    OP(ALL, bool, cumsum, (",
+     "    OP(ALL, bool, rcumsum, (tgi_thread *S, const tgi_rows *rows)) \\\n"),
+    (HEADER, "static bool tgi_cpu_cumsum(", """\
+static void tgi_rcumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const bool floating = tgi_dtypes[job->iter.dtype[1]].floating;
+    double sum = 0, x;
+    int64_t sum_i64 = 0, x_i64;
+    (void)scratch;
+    for (int64_t i = job->length - 1; i >= 0; --i) {
+        const char *in = at[1] + i * job->step[1];
+        char *out = at[0] + i * job->step[0];
+        if (floating) {
+            tgi_load_elements(TG_F64, &x, job->iter.dtype[1], in, 0, 1);
+            sum += x;
+            tgi_store_elements(TG_F64, &sum, job->iter.dtype[0], out, 0, 1);
+        } else {
+            tgi_load_elements(TG_I64, &x_i64, job->iter.dtype[1], in, 0, 1);
+            sum_i64 = tgi_wrap_add(sum_i64, x_i64);
+            tgi_store_elements(TG_I64, &sum_i64, job->iter.dtype[0], out, 0, 1);
+        }
+    }
+}
+
+static bool tgi_cpu_rcumsum(tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "rcumsum", rows, tgi_rcumsum_row, false, 0, 0);
+}
+
+"""),
+    (CUDA, "static bool tgi_cuda_cumsum(", """\
+template <class T> __global__ void tgi_rcumsum_rows(tgi_row_job job)
+{
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_row arg[2];
+        tgi_row_init(job, row, arg);
+        T sum = 0;
+        for (int64_t i = job.length - 1; i >= 0 && threadIdx.x == 0; --i) {
+            sum = tgi_combine_sum::two(sum, tgi_row_load<T>(arg[1], i));
+            tgi_row_set(arg[0], i, sum);
+        }
+    }
+}
+
+static bool tgi_cuda_rcumsum(tgi_thread *S, const tgi_rows *rows)
+{
+    if (tgi_is_floating(rows->arg[1].dtype)) return tgi_each_row(S, tgi_rcumsum_rows<double>, rows);
+    return tgi_each_row(S, tgi_rcumsum_rows<int64_t>, rows);
+}
+
+"""),
+    (SAMPLES, "    OP(cumsum, tg_cumsum(a, p->dim), 0)",
+     "    OP(rcumsum, tg_rcumsum(a, p->dim), 0) \\\n"),
+    (SAMPLES, "SAMPLES(cumsum)\n{", """\
+SAMPLES(rcumsum)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3, 4), dim(-2));
+    sample(S(0, 3), dim(1));
+    sample(S0, dim(0));
+    edge(in("[[1, 2, 3], [4, 5, 6]]"), dim(1), gives("[[6, 5, 3], [15, 11, 6]]"), grads("[[1, 2, 3], [1, 2, 3]]"));
+    refuse(tg_rcumsum(ones(2, 3), 5), "Dimension out of range");
+}
+"""),
+]
+
+passed = failed = 0
+
+
+def check(good, what, output=""):
+    global passed, failed
+    if good:
+        passed += 1
+    else:
+        failed += 1
+        print("failed: %s\n%s" % (what, output))
+
+
+def insert(folder, places):
+    for name, anchor, text in places:
+        path = os.path.join(folder, name)
+        with open(path, encoding="utf-8") as file:
+            before, found, after = file.read().partition(anchor)
+        check(found, "%s has no %r" % (name, anchor))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(before + text + found + after)
+
+
+def run(folder, command, **more):
+    done = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env=dict(os.environ, **more))
+    check(done.returncode == 0, " ".join(command), done.stdout[-3000:])
+    return done.stdout
+
+
+def main():
+    folder = os.path.abspath(sys.argv[1])
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for name in subprocess.check_output(["git", "ls-files"], text=True).split():
+        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+        shutil.copy(name, os.path.join(folder, name))
+    check(len(SOFTSIGN) <= 5, "an elementwise op takes more than 5 places")
+    check(len(RCUMSUM) <= 8 and len({name for name, _, _ in RCUMSUM}) <= 3, "an op with kernels takes more than 8 places")
+    insert(folder, SOFTSIGN + RCUMSUM)
+    programs = [("make", "OPENMP=", "CFLAGS=-O1", "build/test_ops"), ("build/test_ops", {})]
+    if shutil.which("c++"):
+        programs += [("make", "-s", "sim", "MAIN=tests/test_ops.c", "OUT=build/sim", "CFLAGS=-O1"),
+                     ("build/sim", {"TG_SIM_DEVICES": "1", "TG_TEST_DEVICE": "cuda:0"})]
+    for program in programs:
+        if program[0] == "make":
+            run(folder, list(program))
+            continue
+        for op in ("softsign", "rcumsum"):
+            output = run(folder, [program[0], op], SMALL="1", **program[1])
+            count = re.search(r"^(\d+) passed, 0 failed$", output, re.M)
+            check(count and int(count[1]) > 100, "the samples of %s" % op, output)
+    print("%d passed, %d failed" % (passed, failed))
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
