@@ -2361,7 +2361,9 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
        must not be negative; s and t may be infinite; s is written as an element, so the dtype must hold it */         \
     FLAG(S_EXPONENT, 12) FLAG(S_T_BOUNDS, 13) FLAG(S_ELEMENT, 14)                                                      \
     /* one 0-dim input on the CPU moves to the device of the others, but: any number of them does; none does */        \
-    FLAG(ANY_CPU_SCALARS, 15) FLAG(NO_CPU_SCALARS, 16)
+    FLAG(ANY_CPU_SCALARS, 15) FLAG(NO_CPU_SCALARS, 16)                                                                 \
+    /* what the op is: a view of its input; a move; a function of the program; one that backward computes again */     \
+    FLAG(VIEW, 17) FLAG(MOVE, 18) FLAG(CUSTOM, 19) FLAG(RECOMPUTES, 20)
 
 enum {
 #define TGI_FLAG(name, bit) TGI_FLAG_##name = 1 << bit,
@@ -2499,24 +2501,24 @@ enum {
     TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP) TGI_BINARY_OPS(OP) TGI_TERNARY_OPS(OP) TGI_BINARY_SCALAR_OPS(OP)
 
 /* Ops with a screen of their own, in the rooms MOVE and OPS.  Columns: name; the names of the inputs, for messages;
-   what the rule needs (as above, and Y2: the second output); its formula. */
+   flags (as above); its formula. */
 #define TGI_OPS(OP)                                                                                                    \
-    OP(to, "t", NOTHING, "g moved back")                                                                               \
+    OP(to, "t", MOVE, "g moved back")                                                                                  \
     OP(copy_, "dst,src", NOTHING, "dst: 0, src: g")                                                                    \
     OP(fill_, "t", NOTHING, "0")                                                                                       \
     OP(clone, "t", NOTHING, "g")                                                                                       \
-    OP(as_strided, "t", NOTHING, "g added into zeros at the view")                                                     \
+    OP(as_strided, "t", VIEW, "g added into zeros at the view")                                                        \
     OP(strided_add, "t", NOTHING, "the view of g")                                                                     \
     OP(scatter_view, "base,src", NOTHING, "base: g with 0 at the view, src: the view of g")                            \
-    OP(reshape, "t", NOTHING, "g in the shape of t")                                                                   \
-    OP(permute, "t", NOTHING, "g with the dims back in order")                                                         \
-    OP(expand, "t", NOTHING, "g summed over the expanded dims")                                                        \
-    OP(slice, "t", NOTHING, "g in its place among zeros")                                                              \
-    OP(select, "t", NOTHING, "g in its place among zeros")                                                             \
-    OP(diagonal, "t", NOTHING, "g on the diagonal of zeros")                                                           \
-    OP(unfold, "t", NOTHING, "every window of g added to its place")                                                   \
-    OP(split, "t", NOTHING, "the pieces of g joined")                                                                  \
-    OP(unbind, "t", NOTHING, "the pieces of g stacked")                                                                \
+    OP(reshape, "t", VIEW, "g in the shape of t")                                                                      \
+    OP(permute, "t", VIEW, "g with the dims back in order")                                                            \
+    OP(expand, "t", VIEW, "g summed over the expanded dims")                                                           \
+    OP(slice, "t", VIEW, "g in its place among zeros")                                                                 \
+    OP(select, "t", VIEW, "g in its place among zeros")                                                                \
+    OP(diagonal, "t", VIEW, "g on the diagonal of zeros")                                                              \
+    OP(unfold, "t", VIEW, "every window of g added to its place")                                                      \
+    OP(split, "t", VIEW, "the pieces of g joined")                                                                     \
+    OP(unbind, "t", VIEW, "the pieces of g stacked")                                                                   \
     OP(sum_to, "t", NOTHING, "g expanded")                                                                             \
     OP(sum, "t", NOTHING, "g expanded")                                                                                \
     OP(mean, "t", NOTHING, "g expanded, divided by the count")                                                         \
@@ -2543,8 +2545,8 @@ enum {
     OP(cat, "tensors", NOTHING, "each its slice of g")                                                                 \
     OP(flip, "t", NOTHING, "g flipped")                                                                                \
     OP(pad, "t", NOTHING, "the part of g inside")                                                                      \
-    OP(checkpoint, "inputs", NOTHING, "runs the function again, then through it")                                      \
-    OP(custom, "inputs", NOTHING, "your backward")
+    OP(checkpoint, "inputs", RECOMPUTES, "runs the function again, then through it")                                   \
+    OP(custom, "inputs", CUSTOM, "your backward")
 
 /* Ops that are never recorded: name and names of the inputs, for messages. */
 #define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
@@ -7257,7 +7259,7 @@ tg_tensor *tg_detach(tg_tensor *t)
 static void tgi_warn_of_no_grad(const tg_tensor *t)
 {
     char text[TGI_ERROR_TEXT];
-    const bool moved = t->node->op == tgi_op_row(TGI_OP_to);
+    const bool moved = (t->node->op->flags & TGI_FLAG_MOVE) != 0;
     snprintf(text, sizeof text,
              "warning: tg_grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed; it is "
              "never filled\n  hint: %s, or call tg_retain_grad(t) before backward",
@@ -7707,7 +7709,7 @@ static tgi_text tgi_backward_name(const tgi_node *node)
     tgi_text s;
     size_t n = 0;
     bool upper = true;
-    if (node->op == tgi_op_row(TGI_OP_custom)) {
+    if (node->op->flags & TGI_FLAG_CUSTOM) {
         snprintf(s.text, sizeof s.text, "%.100sBackward", tgi_node_name(node));
         return s;
     }
@@ -8015,7 +8017,7 @@ static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
     }
     for (int i = 0; i < n->inputs; ++i) result[i] = NULL;
     tgi_step step = {S, run, n, n->params, slot->grad, slot->received, result};
-    const bool with_history = (run->flags & TG_CREATE_GRAPH) || n->op == tgi_op_row(TGI_OP_checkpoint);
+    const bool with_history = (run->flags & TG_CREATE_GRAPH) || (n->op->flags & TGI_FLAG_RECOMPUTES);
     bool ok = tgi_revive(S, n, with_history) && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
     for (int i = n->inputs - 1; ok && i >= 0; --i) {
         if (!result[i] || !tgi_has_edge(n, i)) continue;
@@ -15214,20 +15216,7 @@ static void tgi_dot_text(FILE *file, const char *text)
 static const char *tgi_dot_colour(const tgi_node *n)
 {
     if (!n) return "lightblue";
-    int op;
-    for (op = 0; op < TGI_OP_COUNT && n->op != tgi_op_row(op); ++op) {}
-    switch (op) {
-    case TGI_OP_to: return "orange";
-    case TGI_OP_as_strided:
-    case TGI_OP_reshape:
-    case TGI_OP_permute:
-    case TGI_OP_expand:
-    case TGI_OP_slice:
-    case TGI_OP_select:
-    case TGI_OP_diagonal:
-    case TGI_OP_unfold: return "palegreen";
-    default: return "white";
-    }
+    return n->op->flags & TGI_FLAG_MOVE ? "orange" : n->op->flags & TGI_FLAG_VIEW ? "palegreen" : "white";
 }
 
 static void tgi_dot_row(FILE *file, const tgi_tape *tape, int64_t id)
