@@ -54,7 +54,7 @@
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
 
-       tg_keep(t)      moves t to the scope outside: for the result of a function
+       tg_keep(t)      moves t to the scope outside, if there is one: for the result of a function
        tg_retain(t)    adds a reference of yours; t then lives at least until tg_release(t)
        tg_param(t)     makes t a parameter (a leaf that requires grad) that belongs to you until tg_release(t)
 
@@ -65,22 +65,24 @@
    replaces it: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one
    tensor per turn in the scope outside.)
 
-   Using a tensor after its end is an error, as long as its memory was not given to another tensor.  To find every such
-   use, run with TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the memory of an ended tensor's
-   handle is never used again, its elements are overwritten, and each use is an error that names the op that made the
-   tensor, its name and what ended it.  A pointer of tg_data that is used too late is found by the compiler's address
-   sanitizer, after tg_set_cache_limit(0).
+   Do not use a tensor after its end.  The library reports such a use as an error until a new tensor gets the memory of
+   the handle; from then on it is not noticed.  To find every such use, run with TG_DEBUG=1 in the environment, or
+   compile with TG_DEBUG defined: then the memory of an ended tensor's handle is never used again, its elements are
+   overwritten, and each use is an error that names the op that made the tensor, its name and what ended it.  A pointer
+   of tg_data that is used too late is found by the compiler's address sanitizer, after tg_set_cache_limit(0).
 
-   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there and leaves t alone.  It is a differentiable op: gradients
-   come back through it to t, on t's device.  An op runs on the device of its operands, and nothing moves by itself:
-   operands on different devices are an error.  Without CUDA the same calls exist and fail; work on the CPU goes on.
+   DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there (t itself if it is there already) and leaves t alone.  It is
+   a differentiable op: gradients come back through it to t, on t's device.  An op runs on the device of its operands,
+   and nothing moves by itself: operands on different devices are an error.  GPU calls queue their work and return;
+   those that wait are listed under BACKEND.  Without CUDA the same calls exist and fail; work on the CPU goes on.
 
-   ERRORS  Nothing aborts.  A failing call changes nothing, records the first error of its thread, and returns NULL, a
-   status other than TG_OK, or, where it returns a value, 0, NaN or false.  Every op accepts NULL after an error and
-   returns NULL, so one check at the end of a chain is enough: `if (!tg_ok()) puts(tg_error_message());`.  Unless its
-   comment says otherwise, a function fails on a NULL argument, when an allocation fails, and on operands whose shapes,
-   dtypes or devices do not fit.  To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of
-   yours (tg_set_error_handler).  tg_set_name gives a tensor a name that the messages show.
+   ERRORS  Nothing aborts.  A failing call changes nothing, prints its error to stderr (tg_set_error_handler changes
+   that), records it if it is the first of its thread, and returns NULL, a status other than TG_OK, or, where it returns
+   a value, 0, NaN or false.  Every op accepts NULL after an error and returns NULL, so one check at the end of a chain
+   is enough: `if (!tg_ok()) puts(tg_error_message());`.  Unless its comment says otherwise, a function fails on a NULL
+   argument, when an allocation fails, and on operands whose shapes, dtypes or devices do not fit.  To stop where an
+   error is raised, set a breakpoint on tgi_fail, or on a handler of yours.  tg_set_name gives a tensor a name that the
+   messages show.
 
    THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
    used by the thread that made it; by others only after tg_share.  A thread calls tg_thread_end before it ends, the
@@ -98,14 +100,14 @@
        @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
        @@MOVE          moves between devices and dtypes
-       @@OPS           every op, by kind:
-       @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices; in place, too
+       @@OPS           the rules of all ops: shapes, dtypes, scalars, devices, in place; then every op, by kind:
+       @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices
        @@VIEWS         reshape, transpose, slice, expand: other views of the same elements
        @@WRITE         fill_, zero_, copy_, set: writing in place
        @@JOIN          cat and stack, split and unbind; repeat, flip, pad: copies in another order
-       @@REDUCE        sum, mean, prod, amax, any, var, norm, logsumexp
+       @@REDUCE        sum, mean, prod, max, min, amax, any, var, norm, logsumexp
        @@INDEX         gather, scatter, embedding, indexing by tensors
-       @@SORT          along one dim: max, argmax, cumsum, sort, topk
+       @@SORT          along one dim: max_dim, argmax, cumsum, sort, topk
        @@NORM          softmax, layer_norm, rms_norm
        @@MATMUL        products of matrices, linear, einsum
        @@SAMPLE        random tensors, dropout
@@ -170,7 +172,7 @@ TG_API const char *tg_build_info(void); /* one line: version, compiler, C++ and 
 
 /* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
    counted.  The message says what was wrong, with shapes, dtypes and devices, then perhaps a line "  hint: ...".  The
-   text is valid until the next error or tg_clear_error. */
+   text stays until tg_clear_error, also after tg_shutdown. */
 TG_API bool tg_ok(void);                   /* true when no error is recorded */
 TG_API const char *tg_error_message(void); /* message of the first error; "" when there is none */
 TG_API tg_status tg_error_code(void);      /* its status; TG_OK when there is none */
@@ -198,8 +200,8 @@ typedef struct {
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
 /* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit).  0 frees each block at once,
-   so that a memory checker sees every use after free.  Memory of ended tensors' handles is reused for handles alone:
-   while it is kept, using the ended tensor is an error. */
+   so that a memory checker sees every use after free.  The memory of a handle is only reused for handles: until that
+   happens, using the ended tensor is an error. */
 TG_API void tg_set_cache_limit(size_t bytes);
 
 /* Counts of what exists: see tg_stats. */
@@ -220,8 +222,8 @@ TG_API tg_stats_info tg_stats(void);
 TG_API void tg_reset_peak(void); /* sets the peaks of this thread, those of tg_stats_on too, to the current values */
 
 /* Threads that one op may use when the library is compiled with OpenMP.  0 or less: OpenMP's own choice, the default.
-   More than four per processor (64 if there are fewer than 16 processors), or than OMP_THREAD_LIMIT, are reduced to
-   that.  Results do not depend on it.  torch.set_num_threads */
+   At most four per processor (64 if there are fewer than 16 processors) and at most OMP_THREAD_LIMIT are used; a larger
+   number counts as that limit.  Results do not depend on it.  torch.set_num_threads */
 TG_API void tg_set_num_threads(int threads);
 
 /* ======== @@DTYPE ================================================================================================= */
@@ -243,8 +245,9 @@ TG_API const char *tg_dtype_name(tg_dtype dtype);   /* "f32", "bool", ...: stati
 TG_API size_t tg_dtype_size(tg_dtype dtype);        /* bytes of one element; 0 for an unknown dtype (no error) */
 TG_API bool tg_is_floating_point(tg_dtype dtype);   /* true for f32, f64, bf16 and f16 */
 
-/* Result dtype of two operands that both have at least one dim: the larger of the higher kind (bool < integer <
-   float); bf16 with f16 gives f32.  0-dim operands: see OPS.  torch.promote_types */
+/* Result dtype of two operands that both have at least one dim.  If their kinds differ (bool < integer < float), it is
+   the dtype of the higher kind, whatever its size: i64 with f16 gives f16.  Else it is the larger dtype; bf16 with f16
+   gives f32.  0-dim operands: see OPS.  torch.promote_types */
 TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
 
 /* tg_set_default_dtype sets the dtype for functions that are given none (tg_zeros, tg_randn, ...) and for
@@ -308,9 +311,11 @@ TG_API int tg_cuda_current_device(void);          /* its index, 0 without CUDA. 
 TG_API tg_status tg_synchronize(tg_device device);
 
 /* GPU calls are asynchronous: they queue their work and return.  These wait, because the host needs a value: tg_item,
-   tg_item_i64, tg_get, tg_copy_out, tg_print, tg_equal, tg_allclose, tg_nonzero, tg_masked_select, tg_index with a
-   mask, tg_one_hot without a class count, tg_gradcheck, and moves to the CPU without TG_NON_BLOCKING.  A copy of
-   ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An error
+   tg_item_i64, tg_get, tg_copy_out, tg_print and tg_fprint, tg_tape_print and tg_tape_dot, tg_equal, tg_allclose,
+   tg_nonzero, tg_masked_select, tg_index and tg_index_put with a mask, tg_one_hot without a class count, tg_gradcheck,
+   tg_gradgradcheck, tg_clip_grad_norm_ex with error_if_nonfinite, and moves and tg_copy_ to the CPU, in backward too
+   (without TG_NON_BLOCKING; with it, the first use of the result waits).  A copy of ordinary host memory to a GPU goes
+   through a staging buffer, and may wait until a part of that is free.  An error
    that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op that
    caused it. */
 TG_API bool tg_op_waits(const char *op);    /* whether a function may wait; op is its name without tg_, as "item" */
@@ -439,24 +444,26 @@ extern "C" {
 #define TG_SCOPE TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_scope_), TGI_GUARD_SCOPE, 0) /* opens a scope: see above */
 
 /* Lifetime of one tensor.  These return t, but for tg_release and tg_drop, which accept NULL and do nothing then.
-     tg_keep     moves t from the innermost scope to the one outside it: for the result of a function.  A tensor that
-                 belongs to another scope, or to none, stays where it is.
+     tg_keep     moves t from the innermost scope to the one outside it: for the result of a function.  If there is
+                 none outside, t lives until tg_release.  A tensor of another scope, or of none, stays where it is.
      tg_retain   adds a reference of yours: t lives at least until you give it up by tg_release.
-     tg_release  gives up one reference of tg_retain, tg_param or tg_share; without any, that of a tensor that belongs
-                 to no scope.  The tensor ends with its last reference.  Errors: there is no such reference.
+     tg_release  gives up one reference of tg_retain, tg_param or tg_share.  A tensor made outside of every scope has
+                 one such reference from the start.  The tensor ends with its last reference.  Errors: t has none.
      tg_drop     ends a temporary of the innermost scope early.  It does nothing to other tensors, so tg_drop(tg_to(x,
                  device)) is right even where tg_to has returned x itself.
-     tg_share    allows other threads to use t (weights, data).  t is then the caller's, until tg_release as after
-                 tg_param, and its reference counts are atomic.  Two threads must not write t at once.  Errors: a view,
-                 or a computed tensor that requires grad. */
+     tg_share    allows other threads to use t (weights, data); called by the thread that made t.  t is then the
+                 caller's until tg_release, as after tg_param, which it may follow without a further tg_release.  No
+                 thread may write t while another uses it; a backward that adds to t's .grad writes .grad, so threads
+                 that share weights call tg_gradients.  Errors: a view, or a computed tensor that requires grad. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
 TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
-/* Frees what the calling thread owns: scopes, graph, tensors in no scope, cache.  Call it before a worker thread ends.
-   The thread may use the library again after.  Errors: called from a hook or another callback. */
+/* Ends the scopes of the calling thread and its tensors in no scope, and frees its cache.  Call it before a worker
+   thread ends.  What you own (tg_param, tg_retain, tg_share, optimizers) it does not free: release it before.  The
+   thread may use the library again after.  Errors: called from a hook or another callback. */
 TG_API tg_status tg_thread_end(void);
 /* tg_thread_end for the last thread, at the end of the program.  Errors: other threads still have state. */
 TG_API tg_status tg_shutdown(void);
@@ -517,7 +524,7 @@ TG_API tg_status tg_set_name(tg_tensor *t, const char *name); /* a name for mess
 TG_API const char *tg_name(const tg_tensor *t);               /* that name, owned by t; "" when there is none */
 
 /* Elements one by one, from any device; they wait for the device.  An index has one number per dim, negative ones
-   counting from the end. */
+   counting from the end.  tg_set, under WRITE, sets one. */
 TG_API double tg_item(tg_tensor *t);                 /* the only element of t; NaN on error.  torch.Tensor.item */
 TG_API int64_t tg_item_i64(tg_tensor *t);            /* the same as int64_t, exactly; 0 on error */
 TG_API double tg_get(tg_tensor *t, tg_shape index);  /* t[index]: tg_get(t, TG_INDEX(i, j)); NaN on error */
@@ -529,7 +536,7 @@ TG_API void *tg_data(tg_tensor *t);          /* any dtype; on a GPU a device poi
 TG_API float *tg_data_f32(tg_tensor *t);     /* of f32 */
 TG_API double *tg_data_f64(tg_tensor *t);    /* of f64 */
 TG_API int64_t *tg_data_i64(tg_tensor *t);   /* of i64 */
-TG_API tg_tensor *tg_touch_(tg_tensor *t);   /* counts a write through a pointer (tg_version_of); returns t */
+TG_API tg_tensor *tg_touch_(tg_tensor *t);   /* counts a write through a pointer; of any tensor; returns t */
 
 /* Copies the elements, row-major, to host memory at dst, from any device and layout; waits for the device.  Errors:
    bytes is not exactly tg_numel(t) * tg_dtype_size(tg_dtype_of(t)). */
@@ -553,7 +560,9 @@ TG_API bool tg_is_leaf(const tg_tensor *t);       /* whether t is a leaf.  torch
 #define TG_NO_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_no_grad_), TGI_GUARD_GRAD, 0)
 #define TG_ENABLE_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_enable_grad_), TGI_GUARD_GRAD, 1)
 TG_API bool tg_is_grad_enabled(void);     /* grad mode now.  torch.is_grad_enabled */
-TG_API bool tg_set_grad_enabled(bool on); /* sets it until the innermost scope ends, and returns what it was */
+/* Sets grad mode until the innermost TG_SCOPE, TG_NO_GRAD or TG_ENABLE_GRAD ends, for good if none is open; returns
+   what it was.  torch.set_grad_enabled */
+TG_API bool tg_set_grad_enabled(bool on);
 
 /* Flags for tg_backward_ex, tg_backward_begin and tg_gradients, to be combined by |. */
 enum {
@@ -566,7 +575,8 @@ enum {
 /* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It frees
    what the graph has saved: a second backward through the same graph is an error, unless the first one had
    TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no gradient
-   is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before. */
+   is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before, and the graph may be
+   freed in part, which the message says.  (A post-accumulate hook is called after that: its error changes no .grad.) */
 TG_API tg_status tg_backward(tg_tensor *root); /* root has one element, as a loss.  torch.Tensor.backward */
 /* Several roots.  grads: one per root, of its shape; NULL, or a NULL entry, stands for 1 for a root with one element.
    torch.autograd.backward */
@@ -596,8 +606,8 @@ TG_API tg_tensor *tg_detach(tg_tensor *t);
 TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
 
 /* A hook is called in backward with the complete gradient of t, before it is used.  It returns the tensor to use
-   instead, of the same shape, dtype and device, or NULL to keep grad; an error recorded inside fails backward.  What it
-   makes ends when it returns, except its result and what it retains; it must not write to grad.  Hooks of one tensor
+   instead, of the same shape, dtype and device; NULL, or grad itself, keeps grad; an error inside fails backward.  What
+   it makes ends when it returns, except its result and what it retains; it must not write to grad.  Hooks of one tensor
    run in the order of their registration, and .grad of tg_retain_grad is stored after them.
 
    A hook, like every function that is passed to the library (tg_custom, tg_checkpoint, tg_gradcheck), may call the
@@ -650,8 +660,9 @@ typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_ten
 typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in);
 
 /* Calls your own differentiable function.  forward is run at once, unrecorded, and saves what backward needs by
-   tg_save; backward is run when a backward comes to it, and gets zeros for an output that has no gradient.  If it
-   consists of tg_ ops, it can be differentiated again.  The n_out results in out[] are new tensors of the calling
+   tg_save; backward is run when a backward comes to it, and gets zeros for an output that has no gradient.  A backward
+   that consists of ops can be differentiated again.  What the two store in out and grad_in may be any tensors, new ones
+   of theirs or not; the library takes a copy where it must.  The n_out results in out[] are new tensors of the calling
    scope, NULL on error.  user is what tg_ctx_user returns; it must stay valid while the graph exists.  name is for
    messages.  torch.autograd.Function */
 TG_API tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
@@ -672,8 +683,9 @@ TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
 /* A function of n tensors, for tg_checkpoint and tg_gradcheck: returns a tensor of its scope, NULL after an error. */
 typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
 /* fn(in, n, user), computed without storing activations: backward runs fn again, with the same random numbers, and then
-   goes through its graph.  fn must compute the same again, and user must stay valid while the graph exists.
-   torch.utils.checkpoint.checkpoint */
+   goes through its graph.  fn must compute the same again, and user must stay valid while the graph exists.  Tensors
+   that fn reaches through user (weights) get their gradients as those of in do.  What callbacks must not do:
+   tg_hook_fn.  torch.utils.checkpoint.checkpoint */
 TG_API tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user);
 
 /* Anomaly mode, per thread: backward fails at the first NaN and names the op whose gradient it is.
@@ -688,8 +700,9 @@ enum {
     TG_COPY = 2          /* a new tensor even if nothing changes */
 };
 /* t on another device, in another dtype, or both: a new tensor, made by a differentiable op.  t itself is returned if
-   nothing would change (without TG_COPY); t is never changed.  The layout stays, if it is dense.  A move to an integer
-   dtype has no gradient.  torch.Tensor.to
+   nothing would change (without TG_COPY); t is never changed.  The strides stay if the elements fill their memory
+   without gaps and overlaps, as a transposed matrix does; else the result is row-major.  A move to an integer dtype has
+   no gradient.  torch.Tensor.to
 
    Moving a leaf that requires grad gives a non-leaf, and the gradient goes to the original.  For a parameter that is on
    the device itself, make the leaf there: tg_param(tg_to(tg_detach(t), device)).
@@ -705,7 +718,8 @@ TG_API tg_tensor *tg_cuda(tg_tensor *t);                         /* to the curre
 TG_API tg_tensor *tg_cpu(tg_tensor *t);                          /* to the CPU.  torch.Tensor.cpu */
 
 /* Replaces each list[i] by tg_to(list[i], device); on error all are unchanged.  The new ones belong to the calling
-   scope, the old ones stay with their owners.  They are non-leaves of the old ones if those require grad. */
+   scope, the old ones stay with their owners.  A new one whose old one requires grad is a non-leaf, and its gradient
+   goes to the old one. */
 TG_API tg_status tg_to_all(tg_tensor **list, int n, tg_device device);
 
 /* tg_pin_memory returns a copy of a CPU tensor in page-locked memory, from which a GPU can copy asynchronously; t
@@ -723,18 +737,22 @@ TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.T
             without elements are ordinary operands; where an op has no value for zero elements, its comment says so.
    Dtypes   Operands that have dims are promoted by tg_promote_types.  A 0-dim operand changes the dtype only if it is
             of a higher kind (bool < integer < float): f16 [2] with f64 [] gives f16, i32 [2] with f32 [] gives f32.
-   Scalars  A number beside an integer tensor must be integral, and the dtype stays (bool becomes i64), except in
-            tg_div_scalar and tg_pow_scalar.
+   Scalars  A number beside an integer tensor must be integral, in comparisons, tg_clamp and tg_masked_fill too, and the
+            dtype stays (bool becomes i64).  In tg_div_scalar and tg_pow_scalar it may have a fraction, which gives the
+            default dtype.
    Devices  An op runs on the device of its operands.  Operands on different devices are an error that says which tg_to
             is missing.  The exceptions are PyTorch's: elementwise ops take one 0-dim CPU tensor beside tensors of
             another device (tg_where any number of them), and tg_index takes indices from the CPU.
-   In place A name that ends in _ writes to its first operand and returns it.  Errors: the operand is a leaf that
-            requires grad, or a view of one, in grad mode (use TG_NO_GRAD;); several of its elements share memory
-            (tg_expand); the result has a larger shape or a higher kind of dtype; the operand is a piece of tg_split,
-            tg_chunk or tg_unbind, or a view made under TG_NO_GRAD, of a tensor that requires grad.  If backward needs
-            the old value, backward fails.
-   Where a comment names no PyTorch function, it is torch's of the same name without tg_, or with F. that of
-   torch.nn.functional. */
+   In place A name that ends in _ writes to its first operand and returns it.  If backward needs the old value, the
+            write succeeds and backward fails.  Errors:
+              the operand is a leaf that requires grad, or a view of one, in grad mode: use TG_NO_GRAD;
+              several of its elements share memory (tg_expand);
+              the result has a larger shape, or a dtype of a higher kind;
+              it is a view of a tensor that requires grad, and was made by tg_split, tg_chunk or tg_unbind, or under
+              TG_NO_GRAD.
+
+   F. stands for torch.nn.functional.  Where a comment names no PyTorch function, the counterpart is torch's function of
+   the same name without tg_. */
 
 /* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
@@ -759,7 +777,7 @@ TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);  /* x - s.  torch.sub *
 TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s); /* s - x.  torch.rsub */
 TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);  /* x * s.  torch.mul */
 TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);  /* x / s; the default dtype for integers.  torch.div */
-TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);  /* x to the power s.  Errors: integers, s < 0.  torch.pow */
+TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);  /* to the power s.  Errors: s < 0 for integers.  torch.pow */
 TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s); /* x = x + s */
 TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s); /* x = x - s */
 TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s); /* x = x * s */
@@ -885,7 +903,8 @@ TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
    layout, except as said.  A view keeps the storage alive after t has ended.  In a shape, one -1 stands for the size
    that is left over. */
 
-/* Another shape with as many elements.  Errors: the strides of t do not allow it without a copy.  torch.Tensor.view */
+/* Another shape with as many elements.  Errors: the strides of t do not allow it without a copy,
+   as often after tg_transpose: then use tg_reshape.  torch.Tensor.view */
 TG_API tg_tensor *tg_view(tg_tensor *t, tg_shape shape);
 /* tg_view, or a copy where the strides do not allow a view.  torch.reshape */
 TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
@@ -1010,7 +1029,8 @@ TG_API tg_tensor *tg_norm(tg_tensor *t);                                        
 TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);            /* norm over dim */
 TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);     /* norm over dims */
 
-/* Of all elements, 0-dim; NaN if there is one.  Equal ones, or the NaN, share the gradient.  Errors: no elements. */
+/* Of all elements, 0-dim; NaN if there is one.  Equal ones, or the NaNs, get equal parts of the gradient.  Errors: no
+   elements. */
 TG_API tg_tensor *tg_max(tg_tensor *t); /* the largest.  torch.max */
 TG_API tg_tensor *tg_min(tg_tensor *t); /* the smallest.  torch.min */
 
@@ -1262,8 +1282,8 @@ typedef struct tg_optim {
 } tg_optim;
 
 /* A new optimizer of n leaf tensors with learning rate lr; change its fields for other hyperparameters.  It keeps its
-   parameters alive; free it by tg_optim_free.  Errors: "optimizer got an empty parameter list", "can't optimize a
-   non-leaf Tensor", "Invalid learning rate". */
+   parameters alive, so that you may release them before it; only tg_optim_free frees it.  Errors: "optimizer got an
+   empty parameter list", "can't optimize a non-leaf Tensor", "Invalid learning rate". */
 TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);     /* torch.optim.SGD */
 TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);    /* torch.optim.Adam */
 TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);   /* torch.optim.AdamW */
@@ -1271,8 +1291,8 @@ TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr); /* torc
 TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr); /* torch.optim.Adagrad */
 TG_API void tg_optim_free(tg_optim *opt); /* frees opt and its state, not your parameters; NULL is allowed */
 
-/* One step: updates every parameter that has a .grad, in place.  State is made at a parameter's first step and follows
-   it to another device or dtype.  A step that fails changes nothing.  torch.optim.Optimizer.step */
+/* One step: updates every parameter that has a .grad, in place.  State is made at a parameter's first step.  A step
+   that fails changes nothing.  torch.optim.Optimizer.step */
 TG_API tg_status tg_step(tg_optim *opt);
 
 /* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
@@ -1298,6 +1318,7 @@ TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double valu
        otherwise           with p = min(1, (step - warmup) / (total - warmup)):
        tg_lr_cosine        lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
        tg_lr_linear        lr + (lr_min - lr) * p
+   Without warmup:
        tg_lr_step          lr * gamma^floor(step / size)
        tg_lr_exponential   lr * gamma^step
    torch.optim.lr_scheduler */
