@@ -5827,12 +5827,11 @@ static bool tgi_argument_list(tgi_thread *S, const char *op, const char *argumen
     return true;
 }
 
-/* The same for up to four tensors. */
-static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
-                          tg_tensor *b, tg_tensor *c, tg_tensor *d)
+/* The same for two tensors, neither of which may be NULL. */
+static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, tg_tensor *a, tg_tensor *b)
 {
-    tg_tensor *const in[4] = {a, b, c, d};
-    return tgi_argument_list(S, op, arguments, in, 4, required);
+    tg_tensor *const in[2] = {a, b};
+    return tgi_argument_list(S, op, arguments, in, 2, 2);
 }
 
 /* Whether the number of dims of a shape, list of dims or index from the user is valid; no other function checks it. */
@@ -6553,10 +6552,12 @@ int64_t tg_numel(const tg_tensor *t)
     return tgi_numel(t);
 }
 
+static tg_shape tgi_shape_of(const tg_tensor *t) { return tg_make_shape(t->ndim, t->dim); }
+
 tg_shape tg_shape_of(const tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "shape_of")) return TG_SCALAR;
-    return tg_make_shape(t->ndim, t->dim);
+    return tgi_shape_of(t);
 }
 
 tg_dtype tg_dtype_of(const tg_tensor *t)
@@ -9011,15 +9012,6 @@ static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments,
     return true;
 }
 
-/* The same for up to four tensors, and whether each can be used; the first `required` must not be NULL. */
-static bool tgi_operands(tgi_thread *S, const char *op, const char *arguments, int required, tg_tensor *a,
-                         tg_tensor *b, tg_tensor *c, tg_tensor *d)
-{
-    tg_tensor *in[4];
-    in[0] = a, in[1] = b, in[2] = c, in[3] = d;
-    return tgi_argument_list(S, op, arguments, in, 4, required) && tgi_one_device(S, op, arguments, in, 4);
-}
-
 /* Begins a call of an op by the public function `name` (NULL: the op's own name).  False after recording an error, and
    for an elementwise op whose inputs are on several devices: c->mixed, no error yet. */
 static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
@@ -9165,8 +9157,6 @@ static inline tgi_op_params *tgi_params(tgi_call *c)
     c->has_params = true;
     return &c->params;
 }
-
-static tg_shape tgi_shape_of(const tg_tensor *t) { return tg_make_shape(t->ndim, t->dim); }
 
 /* Computes output y, of this call, from c->in and c->params; false after recording an error. */
 typedef bool (*tgi_kernel)(tgi_call *c, tg_tensor *y);
@@ -9560,7 +9550,7 @@ tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype)
 
 tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other)
 {
-    if (!tgi_arguments(tgi_self(), "to_like", "t,other", 2, t, other, NULL, NULL)) return NULL;
+    if (!tgi_arguments(tgi_self(), "to_like", "t,other", t, other)) return NULL;
     return tgi_to("to_like", t, tgi_device_of(other), (tg_dtype)other->dtype, 0);
 }
 
@@ -10791,7 +10781,7 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
 {
     tgi_composite c;
     tg_tensor *from = src;
-    if (!tgi_arguments(tgi_self(), "copy_", "dst,src", 2, dst, src, NULL, NULL)) return NULL;
+    if (!tgi_arguments(tgi_self(), "copy_", "dst,src", dst, src)) return NULL;
     if (dst == src || (dst->storage == src->storage && dst->offset == src->offset && dst->dtype == src->dtype &&
                        tgi_same_shape(dst, src->ndim, src->dim) && tgi_same_layout(dst, src))) {
         return dst;
@@ -11637,7 +11627,7 @@ static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, tg_shape
         shift = tg_amax_dims(x, dims, true);
         shift = tg_masked_fill(shift, tg_isinf(shift), 0);
         y = tg_log(tg_sum_dims(tg_exp(tg_sub(x, shift)), dims, keepdim));
-        y = y ? tg_add(y, tg_reshape(shift, tg_make_shape(y->ndim, y->dim))) : NULL;
+        y = y ? tg_add(y, tg_reshape(shift, tgi_shape_of(y))) : NULL;
     }
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
@@ -12156,7 +12146,7 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!tgi_arguments(S, op, "t,values", 2, t, values, NULL, NULL) || !tgi_check_indices(S, op, indices, n) ||
+    if (!tgi_arguments(S, op, "t,values", t, values) || !tgi_check_indices(S, op, indices, n) ||
         !tgi_composite_begin(&c, op)) {
         return NULL;
     }
@@ -12164,7 +12154,8 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
     tg_tensor *y = NULL;
     tgi_call write; /* only to check that t may be written */
     tgi_indexing x;
-    if (values && tgi_operands(S, op, "t,values", 2, t, values, NULL, NULL) &&
+    tg_tensor *const both[2] = {t, values};
+    if (values && tgi_one_device(S, op, "t,values", both, 2) &&
         (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
         tgi_indexing_of(S, op, t, indices, n, &x)) {
         y = tgi_index_write(S, &x, in_place, t, values, accumulate);
@@ -12654,7 +12645,8 @@ static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
 tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_operands(S, "matmul", "a,b", 2, a, b, NULL, NULL)) return NULL;
+    tg_tensor *const both[2] = {a, b};
+    if (!tgi_arguments(S, "matmul", "a,b", a, b) || !tgi_one_device(S, "matmul", "a,b", both, 2)) return NULL;
     if (a->ndim == 0 || b->ndim == 0) {
         return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "matmul",
                                       "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
