@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 
+from checks import check, summary
+
 HEADER, CUDA, SAMPLES = "tensorgrad.h", "tensorgrad_cuda.cu", "tests/samples.h"
 
 # (file, text in front of which the insertion goes, insertion)
@@ -120,18 +122,6 @@ SAMPLES(rcumsum)
 """),
 ]
 
-passed = failed = 0
-
-
-def check(good, what, output=""):
-    global passed, failed
-    if good:
-        passed += 1
-    else:
-        failed += 1
-        print("failed: %s\n%s" % (what, output))
-
-
 def insert(folder, places):
     for name, anchor, text in places:
         path = os.path.join(folder, name)
@@ -171,8 +161,7 @@ def main():
             output = run(folder, [program[0], op], SMALL="1", **program[1])
             count = re.search(r"^(\d+) passed, 0 failed$", output, re.M)
             check(count and int(count[1]) > 100, "the samples of %s" % op, output)
-    print("%d passed, %d failed" % (passed, failed))
-    return failed != 0
+    return summary()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ LONGEST.  Each of these is tried on a damaged copy of the header, too, which mus
 import re
 import sys
 
+from checks import check, summary
+
 LONGEST = 2300
 
 
@@ -69,17 +71,10 @@ def main():
     with open(path, encoding="utf-8") as file:
         header = file.read()
     found = faults(header)
-    for fault in found:
-        print("FAIL", fault)
-    passed, failed = len(bars(header)), len(found)
+    check(not found, "the contents of " + path, "\n".join(found))
     for name, copy in damaged(header):
-        if copy != header and len(faults(copy)) > len(found):
-            passed += 1
-        else:
-            failed += 1
-            print("FAIL not noticed:", name)
-    print("%d passed, %d failed" % (passed, failed))
-    return failed != 0
+        check(copy != header and len(faults(copy)) > len(found), "not noticed: " + name)
+    return summary()
 
 
 if __name__ == "__main__":

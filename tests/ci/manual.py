@@ -8,15 +8,9 @@ tensorgrad_cuda.cu, and in README.md, exists: in the public part and the README 
 stands for any name of that form.  Before that the script plants such mistakes in copies of the text, and each must be found."""
 import re, sys
 
+from checks import check, summary
+
 END = "#endif /* TENSORGRAD_H */"
-passed = failed = 0
-
-
-def check(holds, what):
-    global passed, failed
-    passed, failed = passed + bool(holds), failed + (not holds)
-    if not holds:
-        print("failed: " + what)
 
 
 def split(text):
@@ -197,5 +191,4 @@ def main():
 
 
 main()
-print("%d passed, %d failed" % (passed, failed))
-sys.exit(failed != 0)
+sys.exit(summary())

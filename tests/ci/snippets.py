@@ -5,16 +5,10 @@ the error messages that the README quotes are the real ones.  With nvcc: the REA
 that program, and it runs, be there a GPU or not."""
 import os, re, shutil, subprocess, sys
 
+from checks import check, summary
+
 FOLDER = sys.argv[1]
 FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror -O1 -I.".split()
-passed = failed = 0
-
-
-def check(holds, what, detail=""):
-    global passed, failed
-    passed, failed = passed + bool(holds), failed + (not holds)
-    if not holds:
-        print("failed: %s\n%s" % (what, detail))
 
 
 def run(name, program, wanted):
@@ -133,5 +127,4 @@ def main():
 
 
 main()
-print("%d passed, %d failed" % (passed, failed))
-sys.exit(failed != 0)
+sys.exit(summary())
