@@ -108,15 +108,24 @@
        @@REDUCE        sum, mean, prod, max, min, amax, any, var, norm, logsumexp
        @@INDEX         gather, scatter, embedding, indexing by tensors
        @@SORT          along one dim: max_dim, argmax, cumsum, sort, topk
-       @@NORM          softmax, layer_norm, rms_norm
+       @@NORM          softmax, glu, prelu; layer_norm, rms_norm, batch_norm, instance_norm, group_norm
        @@MATMUL        products of matrices, linear, einsum
+       @@CONV          convolution of 1, 2 and 3 dims, and its transpose
+       @@POOL          max, average and adaptive pooling; interpolate
        @@SAMPLE        random tensors, dropout
+       @@INIT          filling parameters: uniform, normal, xavier, kaiming, orthogonal
        @@ATTENTION     scaled_dot_product_attention
        @@LOSS          mse_loss, cross_entropy and the other losses
        @@COMPARE       equal, allclose
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@CHECK         gradcheck and gradgradcheck
        @@OPTIM         optimizers, clipping, schedules
+       @@DICT          dictionaries of tensors, nested
+       @@FILES         safetensors, npy and npz, IDX and CSV
+       @@LOADER        batches of rows, shuffled, fetched ahead
+       @@NN            modules: parameters, buffers, children; forward
+       @@LAYERS        layers: linear, convolution, recurrent, attention, ...
+       @@SAVE          modules and checkpoints in files
        @@SHOW          printing tensors and the tape
 */
 #ifndef TENSORGRAD_H
@@ -196,7 +205,7 @@ typedef struct {
     void *user;                                         /* passed to both */
 } tg_allocator;
 /* Sets where host memory comes from, for the whole process; NULL stands for malloc and free.  The struct is copied.
-   Errors: tensors, nodes or scopes exist, or another thread has state: call it first, or after tg_shutdown. */
+   Errors: tensors, nodes, modules or scopes exist, or another thread has state: call it first, or after tg_shutdown. */
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
 /* Freed blocks are kept for reuse, per thread, up to this many bytes (default: no limit).  0 frees each block at once,
@@ -210,6 +219,7 @@ typedef struct {
     int64_t nodes;        /* nodes of the tape, of the whole process */
     int64_t bytes;        /* bytes of tensor data, of the whole process */
     int64_t saved;        /* tensors that nodes have saved for backward, of the whole process */
+    int64_t modules;      /* modules, dicts and loaders, of the whole process */
     int64_t peak_tensors; /* peak_*: the most there were at one time, of this thread, since tg_reset_peak */
     int64_t peak_nodes;   /* the same for nodes */
     int64_t peak_bytes;   /* the same for bytes of tensor data */
@@ -231,14 +241,15 @@ TG_API void tg_set_num_threads(int threads);
 /* Element types.  bf16 and f16 are computed in f32 and rounded to nearest even.  Floats that are converted to integers
    are truncated and limited to the integer's range; NaN becomes 0. */
 typedef enum {
-    TG_F32,  /* float; the default dtype */
-    TG_F64,  /* double */
-    TG_BF16, /* bfloat16: the upper half of a float */
-    TG_F16,  /* IEEE half precision */
-    TG_I32,  /* int32_t */
-    TG_I64,  /* int64_t */
-    TG_U8,   /* uint8_t */
-    TG_BOOL  /* one byte, 0 or 1 */
+    TG_SAME_DTYPE = -1, /* no dtype: an argument of tg_to_ex and its like, which leaves each tensor its own */
+    TG_F32 = 0,         /* float; the default dtype */
+    TG_F64,             /* double */
+    TG_BF16,            /* bfloat16: the upper half of a float */
+    TG_F16,             /* IEEE half precision */
+    TG_I32,             /* int32_t */
+    TG_I64,             /* int64_t */
+    TG_U8,              /* uint8_t */
+    TG_BOOL             /* one byte, 0 or 1 */
 } tg_dtype;
 
 TG_API const char *tg_dtype_name(tg_dtype dtype);   /* "f32", "bool", ...: static text */
@@ -312,14 +323,19 @@ TG_API tg_status tg_synchronize(tg_device device);
 
 /* GPU calls are asynchronous: they queue their work and return.  These wait, because the host needs a value: tg_item,
    tg_item_i64, tg_get, tg_copy_out, tg_print and tg_fprint, tg_tape_print and tg_tape_dot, tg_equal, tg_allclose,
-   tg_nonzero, tg_masked_select, tg_index and tg_index_put with a mask, tg_one_hot without a class count, tg_gradcheck,
-   tg_gradgradcheck, tg_clip_grad_norm_ex with error_if_nonfinite, and moves and tg_copy_ to the CPU, in backward too
-   (without TG_NON_BLOCKING; with it, the first use of the result waits).  A copy of ordinary host memory to a GPU goes
-   through a staging buffer, and may wait until a part of that is free.  An error
-   that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op that
-   caused it. */
+   tg_nonzero, tg_masked_select, tg_index and tg_index_put with a mask, tg_one_hot without a class count, tg_bincount,
+   tg_gradcheck, tg_gradgradcheck, tg_clip_grad_norm_ex with error_if_nonfinite, tg_step_closure of tg_lbfgs,
+   tg_nn_batch_norm without a momentum, tg_empty_cache, and
+   moves and tg_copy_ to the CPU, in backward too (without TG_NON_BLOCKING; with it, the first use of the result waits).
+   A copy of ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An
+   error that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op
+   that caused it. */
 TG_API bool tg_op_waits(const char *op);    /* whether a function may wait; op is its name without tg_, as "item" */
 TG_API void tg_set_sync_checks(bool on);    /* on: every op waits and reports its own errors.  Per thread */
+
+/* Gives freed memory that is kept for reuse back: that of this thread to its allocator on the CPU, that of the process
+   to the driver on a GPU, after waiting for this thread's work there.  torch.cuda.empty_cache */
+TG_API tg_status tg_empty_cache(tg_device device);
 
 /* Counts of one device: see tg_stats_on. */
 typedef struct {
@@ -458,6 +474,7 @@ extern "C" {
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
+TG_API void tg_release_all(tg_tensor *const *list, int n); /* tg_release of each; entries may be NULL */
 TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
 
@@ -596,6 +613,8 @@ TG_API tg_tensor *tg_grad(tg_tensor *t);
 /* Replaces .grad; NULL removes it.  t adds a reference to g, which stays yours as well.  Errors: g has not t's shape,
    dtype and device. */
 TG_API tg_status tg_set_grad(tg_tensor *t, tg_tensor *g);
+/* Removes the .grad of n tensors: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
+TG_API tg_status tg_zero_grad(tg_tensor *const *params, int n);
 
 /* A new tensor without history that does not require grad, and shares storage and version with t: a write to one is a
    write to the other.  torch.Tensor.detach */
@@ -625,8 +644,9 @@ TG_API int tg_hook_post_accumulate(tg_tensor *t, tg_post_hook_fn hook, void *use
 /* Removes the hook of t with this number, of either kind. */
 TG_API tg_status tg_unhook(tg_tensor *t, int hook);
 
-/* How often t's storage was written in place so far: by ops, and as counted by tg_touch_.  Views and tg_detach share
-   it.  Backward compares it with the count when a tensor was saved.  torch.Tensor._version */
+/* How often t's storage was written in place so far: by ops, and as counted by tg_touch_; a move in place counts as one
+   more.  Views and tg_detach share it.  Backward compares it with the count when a tensor was saved.
+   torch.Tensor._version */
 TG_API int64_t tg_version_of(const tg_tensor *t);
 
 /* A backward run that is executed node by node: see tg_backward_begin. */
@@ -694,10 +714,10 @@ TG_API void tg_set_anomaly(bool on);
 
 /* ======== @@MOVE ================================================================================================== */
 
-/* Flags for tg_to_ex, to be combined by |. */
+/* Flags for tg_to_ex, tg_to_all_ex and tg_to_all_ex_, to be combined by |. */
 enum {
     TG_NON_BLOCKING = 1, /* return before the bytes have arrived, where that is possible: see below */
-    TG_COPY = 2          /* a new tensor even if nothing changes */
+    TG_COPY = 2          /* a new tensor (in place: new memory) even if nothing changes */
 };
 /* t on another device, in another dtype, or both: a new tensor, made by a differentiable op.  t itself is returned if
    nothing would change (without TG_COPY); t is never changed.  The strides stay if the elements fill their memory
@@ -705,7 +725,7 @@ enum {
    no gradient.  torch.Tensor.to
 
    Moving a leaf that requires grad gives a non-leaf, and the gradient goes to the original.  For a parameter that is on
-   the device itself, make the leaf there: tg_param(tg_to(tg_detach(t), device)).
+   the device itself, move the leaf in place (tg_to_), or make it there: tg_param(tg_to(tg_detach(t), device)).
 
    TG_NON_BLOCKING: a move from page-locked memory (tg_pin_memory), contiguous and of the same dtype, to a GPU returns
    at once; do not write t through a pointer before tg_synchronize.  A move from a GPU to the CPU returns at once, too,
@@ -713,7 +733,7 @@ enum {
 TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);         /* to a device; the dtype stays */
 TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);     /* to a dtype; the device stays */
 TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);    /* to device and dtype of other */
-TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags); /* to both, with flags */
+TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags); /* dtype: or TG_SAME_DTYPE */
 TG_API tg_tensor *tg_cuda(tg_tensor *t);                         /* to the current GPU.  torch.Tensor.cuda */
 TG_API tg_tensor *tg_cpu(tg_tensor *t);                          /* to the CPU.  torch.Tensor.cpu */
 
@@ -721,6 +741,25 @@ TG_API tg_tensor *tg_cpu(tg_tensor *t);                          /* to the CPU. 
    scope, the old ones stay with their owners.  A new one whose old one requires grad is a non-leaf, and its gradient
    goes to the old one. */
 TG_API tg_status tg_to_all(tg_tensor **list, int n, tg_device device);
+/* tg_to_all to a device and in a dtype (or TG_SAME_DTYPE), with flags. */
+TG_API tg_status tg_to_all_ex(tg_tensor **list, int n, tg_device device, tg_dtype dtype, int flags);
+
+/* Moves in place: the leaf itself gets memory on the device, or of the dtype.  The handle stays, with its name, hooks,
+   scope, references and requires_grad, and so does its .grad, which moves along; an optimizer made before moves its
+   state at its next tg_step.  A view of the leaf and a tensor of tg_detach keep the old memory and share no longer with
+   it; otherwise the old memory is freed.  Pointers of tg_data point there, too.  A view that is moved becomes a tensor
+   of its own; a .grad that several tensors have is copied for the one that is moved.  After a move, backward through
+   ops that used the leaf before is an error, even if it was moved back.  A list is moved as a whole: on error every
+   tensor is as it was; until then, old and new memory exist together.  It may name a tensor twice.
+
+   Errors: not a leaf; a tensor of tg_share; one that a running backward, gradcheck or closure of an optimizer may need;
+   any tensor in the error handler or a deleter; the .grad of another tensor, which takes it along; .grad has a graph
+   (TG_CREATE_GRAPH); an integer dtype for a tensor that requires grad.  torch.nn.Module.to, for single tensors */
+TG_API tg_tensor *tg_to_(tg_tensor *leaf, tg_device device);            /* to a device; returns leaf */
+TG_API tg_tensor *tg_to_dtype_(tg_tensor *leaf, tg_dtype dtype);        /* to a dtype; returns leaf */
+TG_API tg_status tg_to_all_(tg_tensor *const *leaves, int n, tg_device device); /* several, all or none */
+/* tg_to_all_ to a device and in a dtype (or TG_SAME_DTYPE), with flags. */
+TG_API tg_status tg_to_all_ex_(tg_tensor *const *leaves, int n, tg_device device, tg_dtype dtype, int flags);
 
 /* tg_pin_memory returns a copy of a CPU tensor in page-locked memory, from which a GPU can copy asynchronously; t
    itself if it is there already.  A differentiable op.  Such memory is kept for reuse until the thread ends.  Errors: t
@@ -868,6 +907,11 @@ TG_API tg_tensor *tg_relu_(tg_tensor *x);       /* x = tg_relu(x).  torch.relu_ 
 TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);    /* x = tg_sigmoid(x).  torch.Tensor.sigmoid_ */
 TG_API tg_tensor *tg_silu_(tg_tensor *x);       /* x = tg_silu(x).  F.silu(x, inplace=True) */
 TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x); /* x = tg_logsigmoid(x).  F.logsigmoid, in place */
+TG_API tg_tensor *tg_mish_(tg_tensor *x);        /* x = tg_mish(x).  F.mish(x, inplace=True) */
+TG_API tg_tensor *tg_selu_(tg_tensor *x);        /* x = tg_selu(x).  torch.selu_ */
+TG_API tg_tensor *tg_softsign_(tg_tensor *x);    /* x = tg_softsign(x).  F.softsign, in place */
+TG_API tg_tensor *tg_hardsigmoid_(tg_tensor *x); /* x = tg_hardsigmoid(x).  F.hardsigmoid(x, inplace=True) */
+TG_API tg_tensor *tg_hardswish_(tg_tensor *x);   /* x = tg_hardswish(x).  F.hardswish(x, inplace=True) */
 
 /* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype (not tg_relu). */
 TG_API tg_tensor *tg_relu(tg_tensor *x);                                /* max(x, 0); gradient 0 at 0 */
@@ -879,6 +923,14 @@ TG_API tg_tensor *tg_sigmoid(tg_tensor *x);                             /* 1 / (
 /* tg_softplus is log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.  PyTorch's defaults are 1 and 20. */
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
 TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);                          /* log(sigmoid(x)) */
+TG_API tg_tensor *tg_mish(tg_tensor *x);                                /* x * tanh(log(1 + exp(x))) */
+TG_API tg_tensor *tg_selu(tg_tensor *x);                                /* 1.0507 * tg_elu(x, 1.6733) */
+TG_API tg_tensor *tg_celu(tg_tensor *x, double alpha);                  /* x if x > 0, else alpha (exp(x/alpha) - 1) */
+TG_API tg_tensor *tg_softsign(tg_tensor *x);                            /* x / (1 + |x|) */
+TG_API tg_tensor *tg_hardtanh(tg_tensor *x, double lo, double hi);      /* tg_clamp(x, lo, hi); PyTorch's are -1, 1 */
+TG_API tg_tensor *tg_relu6(tg_tensor *x);                               /* tg_clamp(x, 0, 6) */
+TG_API tg_tensor *tg_hardsigmoid(tg_tensor *x);                         /* tg_relu6(x + 3) / 6 */
+TG_API tg_tensor *tg_hardswish(tg_tensor *x);                           /* x * tg_hardsigmoid(x) */
 
 /* Selection, elementwise. */
 TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b); /* a where cond (bool), else b.  torch.where */
@@ -892,10 +944,20 @@ TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);         /* x = 
 TG_API tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value);
 /* The same in place: x[mask] = value.  torch.Tensor.masked_fill_ */
 TG_API tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value);
-/* Linear interpolation, a + weight * (b - a), of floating point: weight is a tensor in tg_lerp, a number in
-   tg_lerp_scalar.  torch.lerp */
-TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
-TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
+
+/* Sums of products, elementwise, as optimizers and moving averages use them: tg_lerp_scalar_(mean, x, 0.1) is a moving
+   average of x.  The last argument is a number, but in tg_lerp.  tg_addcdiv and tg_lerp take floating point; a number
+   beside integers must be one that their dtype holds.  torch.add(a, b, alpha=alpha), addcmul, addcdiv, lerp */
+TG_API tg_tensor *tg_add_alpha(tg_tensor *a, tg_tensor *b, double alpha);                 /* a + alpha * b */
+TG_API tg_tensor *tg_addcmul(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);     /* x + value * a * b */
+TG_API tg_tensor *tg_addcdiv(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);     /* x + value * a / b */
+TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);                 /* a + weight * (b - a) */
+TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);              /* a + weight * (b - a) */
+TG_API tg_tensor *tg_add_alpha_(tg_tensor *a, tg_tensor *b, double alpha);                /* a = a + alpha * b */
+TG_API tg_tensor *tg_addcmul_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);    /* x = x + value * a * b */
+TG_API tg_tensor *tg_addcdiv_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);    /* x = x + value * a / b */
+TG_API tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight);                /* a = tg_lerp(..) */
+TG_API tg_tensor *tg_lerp_scalar_(tg_tensor *a, tg_tensor *b, double weight);             /* a = tg_lerp_scalar(..) */
 
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
@@ -968,6 +1030,11 @@ TG_API tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim);
 /* A copy of t repeated counts[i] times along dim i: [2, 3] by (1, 2) is [2, 6].  More counts than dims add dims in
    front.  torch.Tensor.repeat */
 TG_API tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts);
+/* A copy of t with each element along dim repeated: [1, 2] by 2 is [1, 1, 2, 2].  torch.repeat_interleave */
+TG_API tg_tensor *tg_repeat_interleave(tg_tensor *t, int64_t repeats, int dim);
+/* The coordinates of a grid: of n tensors of shapes [n0], [n1], ... (or 0-dim), out[i] is tensors[i] along dim i,
+   expanded to [n0, n1, ..], a view.  On error all of out is NULL.  torch.meshgrid (indexing="ij") */
+TG_API tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out);
 /* tg_roll: a copy cyclically shifted by shifts[i] elements along dims[i], towards larger indices.  torch.roll */
 TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
 TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);    /* a copy reversed along dims.  torch.flip */
@@ -1029,6 +1096,8 @@ TG_API tg_tensor *tg_norm(tg_tensor *t);                                        
 TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);            /* norm over dim */
 TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);     /* norm over dims */
 
+TG_API tg_tensor *tg_trace(tg_tensor *t); /* the sum of the diagonal of t [n, m].  torch.trace */
+
 /* Of all elements, 0-dim; NaN if there is one.  Equal ones, or the NaNs, get equal parts of the gradient.  Errors: no
    elements. */
 TG_API tg_tensor *tg_max(tg_tensor *t); /* the largest.  torch.max */
@@ -1057,6 +1126,13 @@ TG_API tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor 
 TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* A copy y of t with y[.., index[i], ..] += src[.., i, ..] along dim, index [n].  torch.index_add */
 TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* The same three in place, writing t.  torch.Tensor.scatter_, scatter_add_, index_add_ */
+TG_API tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);     /* t = tg_scatter(..) */
+TG_API tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src); /* t = tg_scatter_add(..) */
+TG_API tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);   /* t = tg_index_add(..) */
+/* How often each number occurs in ids, integers [n] >= 0: i64 [at least minlength], of size the largest + 1; or the sum
+   of the weights [n] of its places, in their dtype (f64 for integers).  Waits for the device.  torch.bincount */
+TG_API tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength);
 
 /* t[indices[0], indices[1], ...] as in NumPy and PyTorch.  NULL stands for a whole dim (":"), and dims after the last
    index are whole.  With index tensors i and j:
@@ -1105,12 +1181,39 @@ TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_ten
 /* Of floating point, along dim. */
 TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);     /* exp(t) / sum(exp(t)): sums to 1 along dim.  torch.softmax */
 TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim); /* its logarithm, without overflow.  torch.log_softmax */
+TG_API tg_tensor *tg_glu(tg_tensor *t, int dim);         /* a * sigmoid(b) for the halves a, b of t.  F.glu */
+/* x where x > 0, else weight * x; weight has one element, or one for each channel of x [N, C, ..].  F.prelu */
+TG_API tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight);
 
 /* (x - mean) / sqrt(variance + eps) * weight + bias, with mean and biased variance over the last normalized_ndim dims.
    weight and bias have the shape of those dims, or are NULL.  Floating point only.  F.layer_norm */
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
 /* x / sqrt(mean(x^2) + eps) * weight, dims and weight as in tg_layer_norm.  F.rms_norm */
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
+
+/* (x - mean) / sqrt(variance + eps) * weight + bias for x [N, C, ..], floating point, with biased variance.  weight and
+   bias are [C] or NULL.  bf16 and f16 are computed in f32.  Mean and variance are taken
+     tg_batch_norm      of each channel, over N and all dims after C.  F.batch_norm
+     tg_instance_norm   of each channel of each sample, over the dims after C.  F.instance_norm
+     tg_group_norm      of each sample and of `groups` groups of C / groups channels.  F.group_norm
+
+   running_mean and running_var are [C], or both NULL.  If training (in tg_instance_norm use_input_stats), each becomes
+   (1 - momentum) * itself + momentum * the value of x (the variance unbiased; of tg_instance_norm the mean over the
+   samples), in place; otherwise they take the place of mean and variance, which need not exist then.  x without
+   elements leaves them.  Errors: "Expected more than 1 value per channel when training, got input size [1, 3]". */
+TG_API tg_tensor *tg_batch_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor *running_var, tg_tensor *weight,
+                                tg_tensor *bias, bool training, double momentum, double eps);
+TG_API tg_tensor *tg_instance_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor *running_var, tg_tensor *weight,
+                                   tg_tensor *bias, bool use_input_stats, double momentum, double eps);
+TG_API tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_tensor *bias, double eps);
+
+/* Lengths, by the p-norm of tg_norm_dim (2 in tg_cosine_similarity), of floating point.  A length below eps counts as
+   eps; PyTorch's defaults are p = 2, dim = 1, and eps = 1e-12 and 1e-8.  In tg_cdist the rows of a [.., n, k] and of
+   b [.., m, k] give their distances [.., n, m]; it needs memory for n * m * k elements.  F.normalize,
+   F.cosine_similarity, torch.cdist */
+TG_API tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps); /* x / length along dim */
+TG_API tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps); /* sum of products of these */
+TG_API tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p);                        /* lengths of differences */
 
 /* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
 
@@ -1143,6 +1246,88 @@ typedef enum {
 TG_API tg_status tg_set_matmul_precision(tg_precision precision);
 TG_API tg_precision tg_matmul_precision(void); /* as set.  torch.get_float32_matmul_precision */
 
+/* -------- @@CONV -------------------------------------------------------------------------------------------------- */
+
+/* The padding of a convolution, in place of numbers.  TG_SAME keeps the size: the stride must be 1, and where the zeros
+   cannot be as many on both sides, there is one more behind.  TG_VALID is none.  padding="same", "valid" */
+#define TG_SAME TG_SHAPE(INT64_MIN)
+#define TG_VALID TG_SHAPE(0)
+
+/* Convolutions of images x [N, C, L], [N, C, H, W] or [N, C, D, H, W] (or one image, without N) with weight [O, C /
+   groups, kernel..] and bias [O] or NULL -> [N, O, ...].  As in PyTorch, the kernel is not turned around.  stride,
+   padding (zeros on both sides) and dilation are one number for all dims or one for each: TG_SHAPE(1), TG_SHAPE(2, 1).
+   All tensors have the same dtype, any but bool.  The size of a dim becomes
+
+       (size + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1, rounded down */
+TG_API tg_tensor *tg_conv1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                            tg_shape dilation, int64_t groups); /* F.conv1d */
+TG_API tg_tensor *tg_conv2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                            tg_shape dilation, int64_t groups); /* F.conv2d */
+TG_API tg_tensor *tg_conv3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                            tg_shape dilation, int64_t groups); /* F.conv3d */
+
+/* Transposed convolutions of x [N, C, ...] with weight [C, O / groups, kernel..] and bias [O] or NULL: the gradient of
+   a convolution of O channels to C, as a function of its own.  Each element of x adds the kernel, scaled, to the
+   result, `stride` elements apart; padding is removed on both sides, and output_padding, which must be smaller than
+   stride or dilation, added behind.  The size of a dim becomes
+
+       (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1 */
+TG_API tg_tensor *tg_conv_transpose1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride,
+                                      tg_shape padding, tg_shape output_padding, int64_t groups,
+                                      tg_shape dilation); /* F.conv_transpose1d */
+TG_API tg_tensor *tg_conv_transpose2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride,
+                                      tg_shape padding, tg_shape output_padding, int64_t groups,
+                                      tg_shape dilation); /* F.conv_transpose2d */
+TG_API tg_tensor *tg_conv_transpose3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride,
+                                      tg_shape padding, tg_shape output_padding, int64_t groups,
+                                      tg_shape dilation); /* F.conv_transpose3d */
+
+/* -------- @@POOL -------------------------------------------------------------------------------------------------- */
+
+/* Pools of x [N, C, L] in one dim or [N, C, H, W] in two, or without N; floating point only.  A shape of one number
+   serves every dim.  A window of `kernel` elements moves over x in steps of `stride` (TG_SCALAR: of the kernel's size).
+   Before, `padding` elements are added on both sides (TG_SCALAR: none), at most half of the kernel.  They are never the
+   largest, and count as 0 in an average.  A dim of size L has floor((L + 2 padding - kernel) / stride) + 1 windows.  In
+   a maximum NaN counts as larger than all, and the gradient goes to the first of the largest (the last NaN). */
+/* [N, C, L] -> [N, C, L'].  F.max_pool1d */
+TG_API tg_tensor *tg_max_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
+/* [N, C, H, W] -> [N, C, H', W'].  F.max_pool2d */
+TG_API tg_tensor *tg_max_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
+/* [N, C, L] -> [N, C, L'].  F.avg_pool1d */
+TG_API tg_tensor *tg_avg_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
+/* [N, C, H, W] -> [N, C, H', W'].  F.avg_pool2d */
+TG_API tg_tensor *tg_avg_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
+/* With options.  dilation (TG_SCALAR: 1): the distance of a window's elements.  ceil_mode: a last window that begins
+   inside x, but ends outside, counts, too.  count_padding (PyTorch's default is true): an average divides by all
+   elements of the window, also those of padding.  indices: receives a new i64 tensor, for each element of y the index
+   of the largest among the pooled dims of x, h * W + w; may be NULL. */
+/* tg_max_pool1d with options.  F.max_pool1d */
+TG_API tg_tensor *tg_max_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                                   bool ceil_mode, tg_tensor **indices);
+/* tg_max_pool2d with options.  F.max_pool2d */
+TG_API tg_tensor *tg_max_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                                   bool ceil_mode, tg_tensor **indices);
+/* tg_avg_pool1d with options.  F.avg_pool1d */
+TG_API tg_tensor *tg_avg_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                                   bool count_padding);
+/* tg_avg_pool2d with options.  F.avg_pool2d */
+TG_API tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                                   bool count_padding);
+
+/* Pools to a given size: window i of n along a dim of size L takes the elements from floor(i L / n) to
+   ceil((i + 1) L / n); indices as above. */
+TG_API tg_tensor *tg_adaptive_avg_pool1d(tg_tensor *x, tg_shape output); /* F.adaptive_avg_pool1d */
+TG_API tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output); /* F.adaptive_avg_pool2d */
+TG_API tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output); /* F.adaptive_max_pool1d */
+TG_API tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output); /* F.adaptive_max_pool2d */
+TG_API tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices); /* with indices */
+TG_API tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices); /* with indices */
+
+/* x [N, C, L] or [N, C, H, W] in another size, floating point only.  Each element is the nearest one of x, with mode
+   "nearest", or a mixture of the two next to it in each dim, "linear" for [N, C, L] and "bilinear" for [N, C, H, W];
+   align_corners is false.  F.interpolate */
+TG_API tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode);
+
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
 
 /* New tensors of random numbers, by the state of tg_rng_state.  Without a suffix they have the default dtype and are on
@@ -1159,17 +1344,57 @@ TG_API tg_tensor *tg_rand_like(tg_tensor *t);  /* tg_rand.  torch.rand_like */
 TG_API tg_tensor *tg_randn_like(tg_tensor *t); /* tg_randn.  torch.randn_like */
 /* 1 with probability p, else 0, in any dtype.  torch.bernoulli */
 TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
+/* n categories drawn from each row of probs [C] or [N, C]: i64 [n] or [N, n].  A row holds floating-point weights >= 0,
+   whose sum need not be 1.  With replacement each draw is a new one; without, no category comes twice, and those of
+   weight 0 come last.  No gradient.  Errors: n > C without replacement; a weight that is negative, infinite or NaN; a
+   row of zeros.  torch.multinomial */
+TG_API tg_tensor *tg_multinomial(tg_tensor *probs, int64_t n, bool replacement);
 
 /* If training, zeroes each element with probability p and scales the others by 1 / (1 - p); else, or if p is 0, x
    itself.  F.dropout */
 TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
+
+/* -------- @@INIT -------------------------------------------------------------------------------------------------- */
+
+/* Filling tensors, for the start of training.  Each function writes every element of t and returns t.  Such a write is
+   never recorded, so t may be a leaf that requires grad, without TG_NO_GRAD; it counts as one in tg_version_of.  t has
+   any layout and is on any device: the numbers depend on tg_rng_state and the shape alone.  Floating point only, but
+   for tg_bernoulli_ and tg_random_.  torch.nn.init */
+TG_API tg_tensor *tg_constant_(tg_tensor *t, double value);            /* value.  torch.nn.init.constant_ */
+TG_API tg_tensor *tg_uniform_(tg_tensor *t, double low, double high);  /* in [low, high).  torch.nn.init.uniform_ */
+TG_API tg_tensor *tg_normal_(tg_tensor *t, double mean, double std);   /* torch.nn.init.normal_ */
+TG_API tg_tensor *tg_bernoulli_(tg_tensor *t, double p);               /* 1 with probability p.  Tensor.bernoulli_ */
+TG_API tg_tensor *tg_random_(tg_tensor *t, int64_t low, int64_t high); /* integers in [low, high).  Tensor.random_ */
+/* The normal distribution within [a, b], which need not contain mean.  torch.nn.init.trunc_normal_ */
+TG_API tg_tensor *tg_trunc_normal_(tg_tensor *t, double mean, double std, double a, double b);
+
+/* For a weight [out, in, kernel...]: fan_in is `in` times the kernel sizes, fan_out `out` times these.  Errors: fewer
+   than 2 dims.
+     xavier     uniform within gain * sqrt(6 / (fan_in + fan_out)), or normal with
+                std = gain * sqrt(2 / (fan_in + fan_out))
+     kaiming    uniform within gain * sqrt(3 / fan), or normal with std = gain / sqrt(fan), where mode, "fan_in" or
+                "fan_out", says which fan, and gain = tg_calculate_gain(nonlinearity, a)
+   PyTorch's defaults are gain 1, a 0, "fan_in" and "leaky_relu". */
+TG_API tg_tensor *tg_xavier_uniform_(tg_tensor *t, double gain); /* torch.nn.init.xavier_uniform_ */
+TG_API tg_tensor *tg_xavier_normal_(tg_tensor *t, double gain);  /* torch.nn.init.xavier_normal_ */
+/* tg_kaiming_uniform_ is uniform.  torch.nn.init.kaiming_uniform_ */
+TG_API tg_tensor *tg_kaiming_uniform_(tg_tensor *t, double a, const char *mode, const char *nonlinearity);
+/* tg_kaiming_normal_ is normal.  torch.nn.init.kaiming_normal_ */
+TG_API tg_tensor *tg_kaiming_normal_(tg_tensor *t, double a, const char *mode, const char *nonlinearity);
+/* t as a matrix [out, in * kernel...] whose rows are orthogonal, of length gain; its columns if there are more rows.
+   Computed on the CPU.  Errors: fewer than 2 dims.  torch.nn.init.orthogonal_ */
+TG_API tg_tensor *tg_orthogonal_(tg_tensor *t, double gain);
+/* The factor by which a weight before this function is scaled: "linear", "conv1d" and so on, "sigmoid": 1; "tanh": 5/3;
+   "relu": sqrt(2); "leaky_relu" with slope param: sqrt(2 / (1 + param^2)); "selu": 3/4.  NaN on error.
+   torch.nn.init.calculate_gain */
+TG_API double tg_calculate_gain(const char *nonlinearity, double param);
 
 /* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
 
 /* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D]; the dims in front broadcast.
    mask broadcasts to [.., L, S]: bool, true where a position takes part, or numbers that are added; or NULL.
    is_causal: position l sees only s <= l; not together with a mask.  scale 0 stands for 1 / sqrt(E).  dropout_p is
-   applied whenever it is > 0.  A fully masked row gives NaN.  F.scaled_dot_product_attention */
+   applied whenever it is > 0.  A fully masked row gives 0.  F.scaled_dot_product_attention */
 TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
                                                   double dropout_p, bool is_causal, double scale);
 
@@ -1260,25 +1485,46 @@ TG_API bool tg_gradgradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n,
 /* ======== @@OPTIM ================================================================================================= */
 
 struct tgi_optim_param;
+struct tgi_lbfgs;
+
+/* Parameters that tg_optim_add_group has added to an optimizer, with numbers of their own.  It ends with the optimizer.
+   An item of torch.optim.Optimizer.param_groups */
+typedef struct tg_optim_group {
+    double lr_scale;     /* 1: their learning rate is opt->lr * lr_scale */
+    double weight_decay; /* theirs in place of opt->weight_decay, which it is at first */
+    int count;           /* read only: number of parameters */
+    struct tg_optim_group *next; /* read only: the group that was added after it, or NULL */
+} tg_optim_group;
+
 /* An optimizer.  The hyperparameters may be changed at any time; meanings and defaults are PyTorch's.  Each field names
    the optimizers that read it.  torch.optim.Optimizer */
 typedef struct tg_optim {
     double lr;           /* all: learning rate */
-    double weight_decay; /* all: 0, adamw 0.01.  weight_decay * p is added to the gradient; adamw shrinks p itself */
+    double weight_decay; /* all but lbfgs: 0, adamw 0.01.  weight_decay * p is added to the gradient; adamw shrinks p */
     double momentum;     /* sgd, rmsprop: 0 */
     double dampening;    /* sgd: 0 */
     bool nesterov;       /* sgd: false; needs momentum > 0 and dampening 0 */
     double beta1;        /* adam, adamw: 0.9, decay of the mean of gradients */
     double beta2;        /* adam, adamw: 0.999, decay of the mean of their squares */
     bool amsgrad;        /* adam, adamw: false; true divides by the largest second moment so far */
-    double eps;          /* adam, adamw, rmsprop: 1e-8; adagrad: 1e-10.  Added to the denominator */
+    double eps;          /* adam, adamw, rmsprop: 1e-8; adagrad: 1e-10; adadelta: 1e-6.  Added to the denominator */
     double alpha;        /* rmsprop: 0.99, decay of the mean of squares */
+    double rho;          /* adadelta: 0.9, decay of the means of squares of gradients and of updates */
     bool centered;       /* rmsprop: false; true divides by the deviation from the mean gradient */
     double lr_decay;     /* adagrad: 0; the rate is lr / (1 + (step - 1) * lr_decay) */
     double initial_accumulator_value; /* adagrad: 0, where its sum of squares starts */
-    int kind;                         /* read only: 0 sgd, 1 adam, 2 adamw, 3 rmsprop, 4 adagrad */
-    int count;                        /* read only: number of parameters */
-    struct tgi_optim_param *param;    /* private: the parameters and their state */
+    int max_iter;                  /* lbfgs: 20, the most iterations of one step */
+    int max_eval;                  /* lbfgs: 0, the most calls of the closure in one step; 0: max_iter * 5 / 4 */
+    int history_size;              /* lbfgs: 100, iterations that it remembers, each as two copies of all parameters */
+    double tolerance_grad;         /* lbfgs: 1e-7.  A step ends when no element of the gradient is larger, */
+    double tolerance_change;       /* lbfgs: 1e-9, or when parameters and loss change by less than this */
+    bool strong_wolfe;             /* lbfgs: false; true searches a step size by the strong Wolfe conditions */
+    int kind;                      /* read only: 0 sgd, 1 adam, 2 adamw, 3 rmsprop, 4 adagrad, 5 adadelta, 6 lbfgs */
+    int count;                     /* read only: number of parameters, those of all groups */
+    tg_optim_group *group;         /* read only: the first group that was added, or NULL */
+    struct tgi_optim_param *param; /* private: the parameters and their state */
+    struct tgi_lbfgs *lbfgs;       /* private: the state of lbfgs */
+    bool warned, runs, ended;      /* private: of a step without gradients; in its closure; freed in its closure */
 } tg_optim;
 
 /* A new optimizer of n leaf tensors with learning rate lr; change its fields for other hyperparameters.  It keeps its
@@ -1289,11 +1535,46 @@ TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);    /* torc
 TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);   /* torch.optim.AdamW */
 TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr); /* torch.optim.RMSprop */
 TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr); /* torch.optim.Adagrad */
+TG_API tg_optim *tg_adadelta(tg_tensor *const *params, int n, double lr); /* torch.optim.Adadelta, whose lr is 1 */
+TG_API tg_optim *tg_lbfgs(tg_tensor *const *params, int n, double lr);    /* torch.optim.LBFGS, whose lr is 1 */
 TG_API void tg_optim_free(tg_optim *opt); /* frees opt and its state, not your parameters; NULL is allowed */
 
+/* Adds n leaf tensors, or none, as a group with a learning rate and a weight decay of its own, and returns the group
+   for you to change them; the other hyperparameters are those of opt.  The parameters with which opt was made follow
+   opt->lr and opt->weight_decay.  Since a group's rate is a multiple of opt->lr, a schedule of opt->lr moves all groups
+   in proportion, as PyTorch's schedulers do.  For example, weights that decay and biases that do not, the latter at
+   half the rate:
+       tg_optim *opt = tg_adamw(weights, n_weights, 1e-3);
+       tg_optim_group *rest = tg_optim_add_group(opt, biases, n_biases);
+       if (rest) rest->weight_decay = 0, rest->lr_scale = 0.5;
+   Errors: those of making an optimizer; "some parameters appear in more than one parameter group"; lbfgs has none.
+   torch.optim.Optimizer.add_param_group */
+TG_API tg_optim_group *tg_optim_add_group(tg_optim *opt, tg_tensor *const *params, int n);
+
 /* One step: updates every parameter that has a .grad, in place.  State is made at a parameter's first step.  A step
-   that fails changes nothing.  torch.optim.Optimizer.step */
+   that fails changes nothing.  If no parameter has a .grad, nothing changes either, and the first such step warns.
+   torch.optim.Optimizer.step */
 TG_API tg_status tg_step(tg_optim *opt);
+
+/* Computes the loss anew: clears the gradients, runs forward and backward, and returns the loss. */
+typedef tg_tensor *(*tg_closure)(void *user);
+
+/* A step that may need the loss and its gradients several times, with other parameters each time: it calls
+   closure(user) for them, with grad mode on and in a scope of its own, and returns the first loss.  tg_lbfgs can step
+   in this way alone; its parameters must be on one device, and it waits for the device at every call.  The other
+   optimizers call closure once before their tg_step.
+       static tg_tensor *closure(void *user)
+       {
+           model *m = user;
+           tg_optim_zero_grad(m->opt);
+           tg_tensor *loss = tg_mse_loss(forward(m), m->y, TG_MEAN);
+           return tg_backward(loss) == TG_OK ? loss : NULL;
+       }
+       ...
+       tg_tensor *loss = tg_step_closure(m->opt, closure, m);
+   If it fails, parameters and state are as before; the gradients are those of the last call.
+   torch.optim.Optimizer.step(closure) */
+TG_API tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user);
 
 /* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
@@ -1327,6 +1608,459 @@ TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double l
 TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
 TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
 
+/* One cycle in `total` steps: from first at step 0 along half a cosine to top, which is reached after the part
+   `pct_start` of the steps, and along another one to last at step total - 1.  With the defaults of PyTorch the learning
+   rate and the momentum (beta1 of adam and adamw) are
+       opt->lr = tg_lr_one_cycle(step, total, 0.3, lr / 25, lr, lr / 25e4);
+       opt->momentum = tg_lr_one_cycle(step, total, 0.3, 0.95, 0.85, 0.95);
+   torch.optim.lr_scheduler.OneCycleLR */
+TG_API double tg_lr_one_cycle(int64_t step, int64_t total, double pct_start, double first, double top, double last);
+
+/* For tg_lr_plateau: how it decides, and what it remembers.  Begin with `tg_plateau plateau = TG_PLATEAU;`, which holds
+   PyTorch's defaults, and change fields as you like. */
+typedef struct {
+    double factor;      /* 0.1: what the learning rate is multiplied by */
+    int patience;       /* 10: so many metrics in a row may be no better than the best one before the rate falls */
+    double threshold;   /* 1e-4: what a better metric is better by, as a part of the best one */
+    int cooldown;       /* 0: so many metrics are not counted after the rate has fallen */
+    double min_lr, eps; /* 0, 1e-8: the lowest rate; the smallest change of it that is made */
+    bool maximize;      /* false; true: a larger metric is better.  mode="max" */
+    bool absolute;      /* false; true: threshold is a difference.  threshold_mode="abs" */
+    bool begun;         /* this and the following are what it remembers: whether there is a best metric */
+    double best;        /* the best metric */
+    int bad, cooling;   /* metrics since the best one; metrics that are still not counted */
+} tg_plateau;
+/* TG_PLATEAU is the first value of a tg_plateau. */
+#define TG_PLATEAU {0.1, 10, 1e-4, 0, 0, 1e-8, false, false, false, 0, 0, 0}
+
+/* The learning rate after one more metric, such as the validation loss of an epoch: lr as it is, or lr * factor when
+   the metric has stopped improving.  Use: opt->lr = tg_lr_plateau(&plateau, opt->lr, loss).
+   torch.optim.lr_scheduler.ReduceLROnPlateau */
+TG_API double tg_lr_plateau(tg_plateau *plateau, double lr, double metric);
+
+/* ======== @@DICT ================================================================================================== */
+
+/* A dictionary: tensors and inner dictionaries by name, in the order in which they were set.  A list is a dictionary
+   with the names "0", "1", ...  It holds a reference to each of its tensors, as tg_retain does, and belongs to no
+   scope: free it by tg_dict_free.
+
+   A path names an entry from outside: "list.0" is entry "0" of the inner dictionary "list".  A name may itself contain
+   dots: without an inner dictionary "fc", "fc.weight" is one name, as in the state dicts of PyTorch. */
+typedef struct tg_dict tg_dict;
+
+TG_API tg_dict *tg_dict_new(void);       /* a new dictionary without entries */
+TG_API void tg_dict_free(tg_dict *dict); /* frees it and its inner ones; NULL is allowed.  Errors: it is inside one */
+
+/* Sets the entry of this path, in the inner dictionary that the path leads to.  An entry that is there is replaced in
+   its place, else the new one is the last.  Errors: an empty name.  dict[path] = t */
+TG_API tg_status tg_dict_set(tg_dict *dict, const char *path, tg_tensor *t);
+/* The same with an inner dictionary, which dict takes over and frees with itself; it is freed even when the call fails.
+   Errors: inner is inside a dictionary already, or dict is inside inner (then it is not freed); names beside it that
+   begin with its name and a dot. */
+TG_API tg_status tg_dict_set_dict(tg_dict *dict, const char *path, tg_dict *inner);
+/* Removes the entry of this path.  Errors: there is none.  del dict[path] */
+TG_API tg_status tg_dict_remove(tg_dict *dict, const char *path);
+
+/* tg_dict_get is the tensor of this path, or NULL without an error if there is none.  dict.get(path) */
+TG_API tg_tensor *tg_dict_get(tg_dict *dict, const char *path);
+TG_API tg_dict *tg_dict_get_dict(tg_dict *dict, const char *path); /* the same for an inner dictionary */
+TG_API int tg_dict_count(const tg_dict *dict);                     /* of its own entries, not those of inner ones */
+TG_API const char *tg_dict_name(const tg_dict *dict, int i);       /* name of entry i, until that is removed */
+
+/* tg_dict_to returns a new dictionary of the same form, also nested, whose tensors are tg_to(t, device).  tg_dict_to_
+   replaces each tensor of dict by that; on error all are as before.  A tensor that you hold beside it stays where it
+   is.  {name: t.to(device) for name, t in dict.items()} */
+TG_API tg_dict *tg_dict_to(tg_dict *dict, tg_device device);
+TG_API tg_status tg_dict_to_(tg_dict *dict, tg_device device);
+
+/* Texts by key that a dictionary carries: the __metadata__ of a safetensors file.  tg_dict_set_metadata copies the
+   text; NULL removes the key.  tg_dict_metadata is the text of a key, or NULL without an error.
+   tg_dict_metadata_key is the key of text i, NULL without an error from the last on. */
+TG_API tg_status tg_dict_set_metadata(tg_dict *dict, const char *key, const char *text);
+TG_API const char *tg_dict_metadata(const tg_dict *dict, const char *key);
+TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
+
+/* ======== @@FILES ================================================================================================= */
+
+/* Files of tensors.  What is loaded is on the CPU, in the dtype of the file; what is saved may be on any device, in any
+   layout.  A file is written under the name path.tmp, and gets its own when it is complete and on the disk, so that
+   path is always the old file or the new one.  A file is taken only if it is correct throughout, and memory is
+   allocated only for what it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it
+   is not what it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, or more than 8 dims.
+
+   safetensors: a dictionary.  tg_safetensors_load returns a new one without inner ones: "fc.weight" is one name.
+   tg_safetensors_save writes the tensors of inner dictionaries under their paths, and the texts of
+   tg_dict_set_metadata, in the same bytes as the Python package.  safetensors.torch.load_file, save_file */
+TG_API tg_dict *tg_safetensors_load(const char *path);
+TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
+
+/* NumPy's files: a tensor, .npy, or a dictionary, .npz, which is read stored and compressed, and written stored, with
+   the tensors of inner dictionaries under their paths.  A Fortran-ordered array becomes a tensor whose first dim is the
+   innermost in memory.  Errors: saving bf16, which NumPy does not have.  numpy.load, numpy.save, numpy.savez */
+TG_API tg_tensor *tg_npy_load(const char *path);                /* numpy.load of a .npy file */
+TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);   /* numpy.save */
+TG_API tg_dict *tg_npz_load(const char *path);                  /* numpy.load of a .npz file */
+TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);  /* numpy.savez */
+
+/* IDX, the format of MNIST: a tensor of u8, i32, f32 or f64.  Errors: it is still packed by gzip. */
+TG_API tg_tensor *tg_idx_load(const char *path);
+
+/* A table of numbers as text (CSV): [rows, columns], in the default dtype.  The cells of a line have tabs between them
+   if the first line has one, else semicolons if it has one, else commas.  Spaces around a cell, quotes around it and
+   empty lines count for nothing; the first line is skipped if none of its cells is a number, as names of the columns
+   are.  Errors, with line and column: a cell that is empty or no number; lines with different numbers of cells.
+   numpy.loadtxt */
+TG_API tg_tensor *tg_csv_load(const char *path);
+/* tg_csv_load with classes: the texts that may stand in cells, with commas between them, such as "setosa,versicolor".
+   Such a cell becomes the place of its text in that list: 0, 1, ... */
+TG_API tg_tensor *tg_csv_load_ex(const char *path, const char *classes);
+
+/* ======== @@LOADER ================================================================================================ */
+
+/* Batches of rows of one or several tensors: see tg_loader_new. */
+typedef struct tg_loader tg_loader;
+/* Flags for tg_loader_new, to be combined by |. */
+enum {
+    TG_SHUFFLE = 1,  /* the rows in random order, another one in each epoch */
+    TG_DROP_LAST = 2 /* without the last batch of an epoch if it has fewer rows than the others */
+};
+
+/* A new loader of n tensors, 1 to 64, that have the same number of rows, the size of dim 0.  They may have any dtype
+   and layout, and be on any device.  An epoch is all rows once, batch_size of them at a time: a batch is the same rows
+   of each tensor, on `device`.  The loader keeps references to the tensors, so that you may release them before it.  It
+   belongs to you until tg_loader_free, and only the thread that made it can use it.
+
+   With TG_SHUFFLE the order of the rows depends on a seed and the number of the epoch alone; it is the same for every
+   device.  tg_loader_new draws the seed from the random numbers of this thread, as tg_rand does: a program that calls
+   tg_seed and then makes the same random tensors and loaders as before gets the same batches.
+
+   Where the data has to move to `device`, the next batch of the epoch is on its way while the program uses this one: it
+   is gathered in page-locked memory and copied by the copy stream, which does not wait for other work of the GPU.  So a
+   write to the data shows in the next batch but one.
+
+   Errors: batch_size < 1; a tensor without dims; different numbers of rows.  torch.utils.data.DataLoader */
+TG_API tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_size, int flags, tg_device device);
+
+/* Stores the next batch in out[0..n): new tensors of the calling scope, without history.  So open the scope of a step
+   before this call.  Returns false at the end of an epoch; the call after that begins the next epoch.  Also false, with
+   an error, if the batch could not be made; then the next call tries the same batch again.  out[] is NULL then. */
+TG_API bool tg_loader_next(tg_loader *loader, tg_tensor **out);
+
+TG_API int64_t tg_loader_batches(const tg_loader *loader); /* batches of an epoch; 0 on error.  len(DataLoader) */
+
+/* The next batch is number `batch`, counted from 0 at the first batch of the first epoch.  A program that goes on from
+   a checkpoint after `step` steps makes its loader as the first run did, and calls tg_loader_seek(loader, step): the
+   batches are those that the first run would have had. */
+TG_API tg_status tg_loader_seek(tg_loader *loader, int64_t batch);
+
+TG_API void tg_loader_free(tg_loader *loader); /* frees it, not your data or the batches; NULL is allowed */
+
+/* ======== @@NN ==================================================================================================== */
+
+/* A module: named parameters (tensors that are trained), buffers (tensors that only move and are saved along) and
+   children (other modules), some bytes of its own, and a forward function.  torch.nn.Module
+
+   A tree of modules belongs to the thread that made it.  Names have at most 100 bytes and no dot; a path is the names
+   from a module down to a tensor or child, with dots between: "blocks.0.fc.weight".  Modules nest 32 deep. */
+typedef struct tg_module tg_module;
+
+/* The forward of a module: computes out[0..n_out) from in[0..n).  It runs in a scope of its own, and what it stores in
+   out goes to the caller's.  After a failed call it may leave NULLs in out: the error is on record. */
+typedef void (*tg_forward_fn)(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out);
+
+/* A new module without members.  name is its kind ("Block"), for messages and prints.  forward may be NULL, for a
+   module that only holds others.  The module is yours until tg_module_free, or until it becomes a child. */
+TG_API tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_bytes);
+/* Gives up one reference to m; with the last one it is freed, with its children, and its references to its tensors are
+   dropped.  NULL is allowed.  Errors: m belongs to its parents alone. */
+TG_API void tg_module_free(tg_module *m);
+/* Adds a reference of yours, to be given up by tg_module_free: so a module can be the child of two parents, as in
+   tg_module_child(b, "shared", tg_module_retain(m)).  Returns m. */
+TG_API tg_module *tg_module_retain(tg_module *m);
+TG_API void *tg_module_self(tg_module *m);       /* its self_bytes bytes, zero at first; NULL on error */
+TG_API const char *tg_module_name(tg_module *m); /* the name given to tg_module_new; "" on error */
+/* Sets what tg_module_print writes in the parentheses, as "in_features=4"; copied.  torch.nn.Module.extra_repr */
+TG_API tg_status tg_module_set_extra(tg_module *m, const char *text);
+
+/* Members.  Each returns what it was given, which may be kept (in self, say): it lives as long as the module, and moves
+   do not change its address.  NULL on error: the name is empty, has a dot, or exists already; the tensor was computed
+   from others (tg_detach).
+
+   A tensor leaves its scope and belongs to the module, and to every other module that it is registered with: tied
+   weights are tg_module_param(b, "weight", tg_module_get(a, "weight")).  tg_module_param makes it require grad; a
+   tensor without a name gets this one.  tg_module_child takes the child over even when it fails, and frees it then.
+   torch.nn.Module.register_parameter, register_buffer, add_module */
+
+TG_API tg_tensor *tg_module_param(tg_module *m, const char *name, tg_tensor *t);     /* a parameter */
+TG_API tg_tensor *tg_module_buffer(tg_module *m, const char *name, tg_tensor *t);    /* a buffer, of any dtype */
+TG_API tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child); /* a child */
+
+/* Questions.  No member of that path: NULL, without an error. */
+TG_API tg_tensor *tg_module_get(tg_module *m, const char *path);       /* a parameter or buffer: "fc.weight" */
+TG_API tg_module *tg_module_get_child(tg_module *m, const char *path); /* a child: "blocks.0" */
+TG_API int tg_module_child_count(tg_module *m);                        /* how many children it has itself */
+TG_API tg_module *tg_module_child_at(tg_module *m, int i);             /* child i, in the order of registration */
+TG_API const char *tg_module_child_name(tg_module *m, int i);          /* its name */
+
+/* The parameters of m and of its children, each once, in PyTorch's order: own ones, then those of each child.  The
+   array belongs to m and is valid until a parameter or child is added below m.  NULL on error, and where there are
+   none:
+       tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 1e-3);   torch.nn.Module.parameters */
+TG_API tg_tensor *const *tg_module_params(tg_module *m);
+TG_API int tg_module_count(tg_module *m);                /* how many parameters that are */
+TG_API int64_t tg_module_numel(tg_module *m);            /* how many elements they have together */
+TG_API const char *tg_module_path(tg_module *m, int i);  /* the path of parameter i, valid until the next call */
+TG_API tg_status tg_module_zero_grad(tg_module *m);      /* removes their .grad.  torch.nn.Module.zero_grad */
+TG_API tg_module *tg_module_requires_grad_(tg_module *m, bool on); /* off freezes them; returns m */
+
+/* Training or evaluation, which dropout and batch norm ask: of m and all children.  Training at first.  Returns m.
+   torch.nn.Module.train, .eval */
+TG_API tg_module *tg_module_train(tg_module *m, bool on);
+
+TG_API bool tg_module_is_training(tg_module *m); /* which of the two; false on error */
+
+/* Moves all parameters, buffers and gradients of m and of its children, in place as tg_to_ does, all or none; returns
+   m.  Tied tensors stay tied, an optimizer made before stays valid, TG_CUDA(-1) is resolved once.  Not moved: what is
+   no member, and what is added later.  Errors: those of tg_to_.  torch.nn.Module.to */
+TG_API tg_module *tg_module_to(tg_module *m, tg_device device);
+/* The same to another dtype, for those that are floating point; the others stay as they are. */
+TG_API tg_module *tg_module_to_dtype(tg_module *m, tg_dtype dtype);
+/* Stores the device of all parameters and buffers in *device.  Errors: there are none; they are on several devices,
+   which the message names. */
+TG_API tg_status tg_module_device(tg_module *m, tg_device *device);
+
+/* Runs the forward of m: one in, one out.  NULL on error.  An error inside names the path of the module ("in
+   Net.blocks.0.fc"), and where operands are on different devices the message says which of them is not where the module
+   is, and why.  torch.nn.Module.__call__ */
+TG_API tg_tensor *tg_forward(tg_module *m, tg_tensor *x);
+/* Several in, several out: in [n], out [n_out].  On error all of out is NULL. */
+TG_API tg_status tg_forward_n(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out);
+
+/* A hook of a module is called around each of its forwards: before it, when it may replace elements of in (out is NULL
+   then), or after it, when it may replace elements of out.  What it makes belongs to the scope of the forward.
+   torch.nn.Module.register_forward_hook, register_forward_pre_hook */
+typedef void (*tg_module_hook_fn)(tg_module *m, tg_tensor **in, int n, tg_tensor **out, int n_out, void *user);
+
+TG_API int tg_module_hook(tg_module *m, tg_module_hook_fn hook, void *user);     /* after; its number, 0 on error */
+TG_API int tg_module_pre_hook(tg_module *m, tg_module_hook_fn hook, void *user); /* before; its number, 0 on error */
+TG_API tg_status tg_module_unhook(tg_module *m, int hook);                       /* removes the hook of that number */
+
+/* Prints the tree as PyTorch does, with shape, dtype and device of each tensor, and the number of parameters. */
+TG_API tg_status tg_module_print(FILE *file, tg_module *m);
+
+/* ======== @@LAYERS ================================================================================================ */
+
+/* Layers: modules with PyTorch's names of parameters, default initialisation and formulas.  Parameters are made in the
+   default dtype on the default device, with this thread's random numbers.  A layer takes one input and gives one output
+   (tg_forward), unless its comment says otherwise.  Errors: sizes that cannot be.  torch.nn, class by class. */
+
+/* y = x W' + b: x [.., in] -> [.., out]; weight [out, in], bias [out].  torch.nn.Linear */
+TG_API tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias);
+/* Two inputs, x1 [.., in1] and x2 [.., in2] -> [.., out]: y = x1 W x2' + b; weight [out, in1, in2], bias [out].
+   torch.nn.Bilinear */
+TG_API tg_module *tg_nn_bilinear(int64_t in1, int64_t in2, int64_t out, bool bias);
+/* ids, integers [..] in [0, count) -> [.., dim]: rows of weight [count, dim].  torch.nn.Embedding */
+TG_API tg_module *tg_nn_embedding(int64_t count, int64_t dim);
+/* The same, where row padding_idx is zeros and gets no gradient; negative: counted from the end. */
+TG_API tg_module *tg_nn_embedding_ex(int64_t count, int64_t dim, int64_t padding_idx);
+
+/* Convolutions: the functions of the same names, with their rules for stride, padding (also TG_SAME), dilation and
+   groups; kernel: one size for all dims or one for each.  Parameters weight [out, in / groups, kernel..] and bias
+   [out], uniform within 1 / sqrt(in / groups * kernel..). */
+
+/* tg_conv1d.  torch.nn.Conv1d */
+TG_API tg_module *tg_nn_conv1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                               tg_shape dilation, int64_t groups, bool bias);
+/* tg_conv2d.  torch.nn.Conv2d */
+TG_API tg_module *tg_nn_conv2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                               tg_shape dilation, int64_t groups, bool bias);
+/* tg_conv3d.  torch.nn.Conv3d */
+TG_API tg_module *tg_nn_conv3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                               tg_shape dilation, int64_t groups, bool bias);
+
+/* Transposed convolutions: weight [in, out / groups, kernel..], uniform within 1 / sqrt(out / groups * kernel..). */
+
+/* tg_conv_transpose1d.  torch.nn.ConvTranspose1d */
+TG_API tg_module *tg_nn_conv_transpose1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                         tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation);
+/* tg_conv_transpose2d.  torch.nn.ConvTranspose2d */
+TG_API tg_module *tg_nn_conv_transpose2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                         tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation);
+/* tg_conv_transpose3d.  torch.nn.ConvTranspose3d */
+TG_API tg_module *tg_nn_conv_transpose3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                         tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation);
+
+/* tg_layer_norm over the last dims of x, whose sizes are shape; affine: with weight and bias.  torch.nn.LayerNorm */
+TG_API tg_module *tg_nn_layer_norm(tg_shape shape, double eps, bool affine);
+/* tg_rms_norm over the last dims of x, whose sizes are shape; affine: with weight.  torch.nn.RMSNorm */
+TG_API tg_module *tg_nn_rms_norm(tg_shape shape, double eps, bool affine);
+
+/* tg_batch_norm of x [N, features, ..], with weight and bias [features], and buffers running_mean, running_var
+   [features] and num_batches_tracked (i64).  While training it normalises by the statistics of x, which move the
+   running ones; else by the running ones.  A momentum that is negative or NAN (PyTorch's None) makes them the means
+   over all batches so far, and each forward wait for the device.  torch.nn.BatchNorm1d, 2d and 3d in one */
+TG_API tg_module *tg_nn_batch_norm(int64_t features, double eps, double momentum);
+/* The same with options, in PyTorch's order.  affine: with weight and bias.  track_running_stats: with the buffers;
+   without them the statistics of x count always. */
+TG_API tg_module *tg_nn_batch_norm_ex(int64_t features, double eps, double momentum, bool affine,
+                                      bool track_running_stats);
+/* tg_instance_norm of x [N, features, ..] by its own statistics.  torch.nn.InstanceNorm1d, 2d and 3d in one */
+TG_API tg_module *tg_nn_instance_norm(int64_t features, double eps);
+/* The same with options: see tg_nn_batch_norm_ex.  num_batches_tracked stays 0 as in PyTorch, and a momentum that is
+   negative or NAN counts as 0. */
+TG_API tg_module *tg_nn_instance_norm_ex(int64_t features, double eps, double momentum, bool affine,
+                                         bool track_running_stats);
+/* tg_group_norm of x [N, channels, ..] with weight and bias [channels].  torch.nn.GroupNorm */
+TG_API tg_module *tg_nn_group_norm(int64_t groups, int64_t channels, double eps);
+/* The same; affine: with weight and bias. */
+TG_API tg_module *tg_nn_group_norm_ex(int64_t groups, int64_t channels, double eps, bool affine);
+
+/* Zeroes elements with probability p while training, and scales the others by 1 / (1 - p).  torch.nn.Dropout */
+TG_API tg_module *tg_nn_dropout(double p);
+
+TG_API tg_module *tg_nn_dropout1d(double p); /* the same for whole channels of x [N, C, L] or [C, L] */
+TG_API tg_module *tg_nn_dropout2d(double p); /* the same for whole channels of x [N, C, H, W] or [C, H, W] */
+
+/* Pools: the functions of the same names, with their rules for kernel, stride and padding. */
+
+/* tg_max_pool1d.  torch.nn.MaxPool1d */
+TG_API tg_module *tg_nn_max_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding);
+/* tg_max_pool2d.  torch.nn.MaxPool2d */
+TG_API tg_module *tg_nn_max_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding);
+/* tg_avg_pool1d.  torch.nn.AvgPool1d */
+TG_API tg_module *tg_nn_avg_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding);
+/* tg_avg_pool2d.  torch.nn.AvgPool2d */
+TG_API tg_module *tg_nn_avg_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding);
+
+TG_API tg_module *tg_nn_adaptive_avg_pool1d(tg_shape output); /* torch.nn.AdaptiveAvgPool1d */
+TG_API tg_module *tg_nn_adaptive_avg_pool2d(tg_shape output); /* torch.nn.AdaptiveAvgPool2d */
+TG_API tg_module *tg_nn_adaptive_max_pool1d(tg_shape output); /* torch.nn.AdaptiveMaxPool1d */
+TG_API tg_module *tg_nn_adaptive_max_pool2d(tg_shape output); /* torch.nn.AdaptiveMaxPool2d */
+
+/* tg_interpolate to this size; or, where size is TG_SCALAR, to `scale` times the size of x.  mode: as there.
+   torch.nn.Upsample */
+TG_API tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode);
+
+/* Dims start_dim to end_dim of x become one: tg_nn_flatten(1, -1) keeps the batch.  torch.nn.Flatten */
+TG_API tg_module *tg_nn_flatten(int start_dim, int end_dim);
+/* Dim `dim` of x becomes several, of these sizes; one may be -1.  torch.nn.Unflatten */
+TG_API tg_module *tg_nn_unflatten(int dim, tg_shape sizes);
+
+/* Functions as layers. */
+
+TG_API tg_module *tg_nn_identity(void);                   /* x itself.  torch.nn.Identity */
+TG_API tg_module *tg_nn_relu(void);                       /* tg_relu.  torch.nn.ReLU */
+TG_API tg_module *tg_nn_leaky_relu(double negative_slope); /* tg_leaky_relu.  torch.nn.LeakyReLU */
+TG_API tg_module *tg_nn_elu(double alpha);                /* tg_elu.  torch.nn.ELU */
+TG_API tg_module *tg_nn_gelu(bool tanh_approx);           /* tg_gelu.  torch.nn.GELU */
+TG_API tg_module *tg_nn_silu(void);                       /* tg_silu.  torch.nn.SiLU */
+TG_API tg_module *tg_nn_tanh(void);                       /* tg_tanh.  torch.nn.Tanh */
+TG_API tg_module *tg_nn_sigmoid(void);                    /* tg_sigmoid.  torch.nn.Sigmoid */
+TG_API tg_module *tg_nn_logsigmoid(void);                 /* tg_logsigmoid.  torch.nn.LogSigmoid */
+TG_API tg_module *tg_nn_mish(void);                       /* tg_mish.  torch.nn.Mish */
+TG_API tg_module *tg_nn_selu(void);                       /* tg_selu.  torch.nn.SELU */
+TG_API tg_module *tg_nn_celu(double alpha);               /* tg_celu.  torch.nn.CELU */
+TG_API tg_module *tg_nn_softsign(void);                   /* tg_softsign.  torch.nn.Softsign */
+TG_API tg_module *tg_nn_relu6(void);                      /* tg_relu6.  torch.nn.ReLU6 */
+TG_API tg_module *tg_nn_hardtanh(double lo, double hi);   /* tg_hardtanh.  torch.nn.Hardtanh */
+TG_API tg_module *tg_nn_hardsigmoid(void);                /* tg_hardsigmoid.  torch.nn.Hardsigmoid */
+TG_API tg_module *tg_nn_hardswish(void);                  /* tg_hardswish.  torch.nn.Hardswish */
+TG_API tg_module *tg_nn_glu(int dim);                     /* tg_glu.  torch.nn.GLU */
+/* tg_nn_prelu is tg_prelu with weight [count], which starts at init (PyTorch's is 0.25); count is 1 or the number of
+   channels.  torch.nn.PReLU */
+TG_API tg_module *tg_nn_prelu(int64_t count, double init);
+TG_API tg_module *tg_nn_softplus(double beta, double threshold); /* tg_softplus.  torch.nn.Softplus */
+TG_API tg_module *tg_nn_softmax(int dim);                 /* tg_softmax.  torch.nn.Softmax */
+TG_API tg_module *tg_nn_log_softmax(int dim);             /* tg_log_softmax.  torch.nn.LogSoftmax */
+
+/* Modules of modules, which these take over; on an error all of them are freed.  The children are named "0", "1", ...;
+   those of tg_nn_dict names[0], ...  A sequence gives x to the first, its output to the second, and so on; a list and a
+   dict have no forward. */
+
+TG_API tg_module *tg_nn_sequential(tg_module *const *modules, int n); /* torch.nn.Sequential */
+TG_API tg_module *tg_nn_list(tg_module *const *modules, int n);       /* torch.nn.ModuleList */
+TG_API tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n); /* torch.nn.ModuleDict */
+
+/* Recurrent layers.  In: x [T, N, input], then the first state h0 [layers, N, hidden] and, of an LSTM, c0; states that
+   are left out are zeros.  Out: y [T, N, hidden], the states of the last layer; then hT [layers, N, hidden], the states
+   of the last step, and cT of an LSTM; as many of these as are asked for.  A single sequence has no dim N anywhere.
+
+   A layer computes its state h' from its input x of the step and the state h before.  W and b of the input and of the
+   state are weight_ih_l0 [gates * hidden, input], weight_hh_l0 [gates * hidden, hidden], bias_ih_l0 and bias_hh_l0 (_l1
+   for the second layer, and so on), in the order of the gates, uniform within 1 / sqrt(hidden):
+     rnn     h' = tanh(a), where a = W_ih x + b_ih + W_hh h + b_hh
+     lstm    i, f, g, o: four such sums.  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c')
+     gru     r, z: the sigmoid of such sums.  n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h */
+TG_API tg_module *tg_nn_rnn(int64_t input, int64_t hidden, int layers);  /* torch.nn.RNN */
+TG_API tg_module *tg_nn_lstm(int64_t input, int64_t hidden, int layers); /* torch.nn.LSTM */
+TG_API tg_module *tg_nn_gru(int64_t input, int64_t hidden, int layers);  /* torch.nn.GRU */
+/* tg_nn_rnn with options, in PyTorch's order.  nonlinearity: "tanh" or "relu".  batch_first: x and y are [N, T, ..].
+   dropout: between the layers, while training.  bidirectional: each layer reads the steps in reverse, too, with other
+   weights (weight_ih_l0_reverse, ...); y is [T, N, 2 hidden], and the states are [2 layers, N, hidden]. */
+TG_API tg_module *tg_nn_rnn_ex(int64_t input, int64_t hidden, int layers, const char *nonlinearity, bool bias,
+                               bool batch_first, double dropout, bool bidirectional);
+/* tg_nn_lstm with options */
+TG_API tg_module *tg_nn_lstm_ex(int64_t input, int64_t hidden, int layers, bool bias, bool batch_first, double dropout,
+                                bool bidirectional);
+/* tg_nn_gru with options */
+TG_API tg_module *tg_nn_gru_ex(int64_t input, int64_t hidden, int layers, bool bias, bool batch_first, double dropout,
+                               bool bidirectional);
+/* One step of these.  In: x [N, input] and the state h [N, hidden], and c of an LSTM; zeros if left out.  Out: the next
+   state.  Parameters weight_ih, weight_hh, bias_ih, bias_hh.  nonlinearity: as above. */
+TG_API tg_module *tg_nn_lstm_cell(int64_t input, int64_t hidden, bool bias); /* torch.nn.LSTMCell */
+TG_API tg_module *tg_nn_gru_cell(int64_t input, int64_t hidden, bool bias);  /* torch.nn.GRUCell */
+/* The cell of tg_nn_rnn_ex.  torch.nn.RNNCell */
+TG_API tg_module *tg_nn_rnn_cell(int64_t input, int64_t hidden, bool bias, const char *nonlinearity);
+
+/* Attention with several heads, batch first.  In: query [N, L, embed], key and value [N, S, embed], and a mask if any.
+   Out: y [N, L, embed] and, if asked for, the weights [N, L, S], the mean over the heads.  A single sequence has no dim
+   N.  A mask is bool, true where a query must NOT see a key (tg_scaled_dot_product_attention has it the other way
+   round), or numbers that are added to the scores.  Its shape is [L, S], [N * heads, L, S], or one of 4 dims that
+   broadcasts to [N, heads, L, S]: with [N, 1, 1, S] it hides keys that are padding.  Parameters in_proj_weight
+   [3 embed, embed], in_proj_bias, out_proj.weight, out_proj.bias.  torch.nn.MultiheadAttention */
+TG_API tg_module *tg_nn_multihead_attention(int64_t embed, int64_t heads, bool bias);
+/* The same with dropout of the weights, keys [N, S, kdim] and values [N, S, vdim].  If these two are not embed, there
+   are q_proj_weight, k_proj_weight and v_proj_weight in place of in_proj_weight. */
+TG_API tg_module *tg_nn_multihead_attention_ex(int64_t embed, int64_t heads, double dropout, bool bias, int64_t kdim,
+                                               int64_t vdim);
+
+/* A layer of a transformer, x [N, L, embed] -> the same, batch first: self-attention and a feed-forward part with
+   `feedforward` hidden units, relu or gelu.  Each part is added to its input; layer_norm follows, or, with norm_first,
+   precedes the part.  In: x and a mask as above if any.  Children self_attn, linear1, linear2, norm1, norm2, dropout,
+   dropout1, dropout2.  torch.nn.TransformerEncoderLayer */
+TG_API tg_module *tg_nn_transformer_encoder_layer(int64_t embed, int64_t heads, int64_t feedforward, double dropout,
+                                                  bool gelu, bool norm_first);
+/* With a third part between the two, multihead_attn, attention to the output of an encoder.  In: x [N, L, embed],
+   memory [N, S, embed], and if any a mask for x and one for memory.  torch.nn.TransformerDecoderLayer */
+TG_API tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t feedforward, double dropout,
+                                                  bool gelu, bool norm_first);
+
+/* ======== @@SAVE ================================================================================================== */
+
+/* A new dictionary of the parameters and buffers of m and of its children, each under its path, as "fc.weight"; a tied
+   tensor under each of its paths.  They are the tensors themselves, not copies.  torch.nn.Module.state_dict */
+TG_API tg_dict *tg_module_state(tg_module *m);
+/* Copies the tensors of dict to those of m with the same paths, wherever and of whatever dtype these are.  Errors:
+   shapes differ; if strict, also a path that is missing on either side.  One message names them all, and nothing has
+   changed.  torch.nn.Module.load_state_dict */
+TG_API tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict);
+/* Copies the parameters and buffers of src to those of dst, a module with the same paths and shapes. */
+TG_API tg_status tg_module_copy_(tg_module *dst, tg_module *src);
+
+/* Saves tg_module_state as a safetensors file, which PyTorch reads by safetensors.torch.load_file. */
+TG_API tg_status tg_module_save(tg_module *m, const char *path);
+/* Loads such a file, also one that PyTorch has written, into the tensors of m, where they are; strict.  Errors: those
+   of tg_safetensors_load and tg_module_load_state. */
+TG_API tg_status tg_module_load(tg_module *m, const char *path);
+
+/* Saves all that a training run needs to go on as if it had not stopped, bit for bit, in one safetensors file: the
+   state of m, that of opt (or NULL), the random numbers of this thread, and the number of steps done. */
+TG_API tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *opt, int64_t step);
+/* Restores all of it, into a module and an optimizer that were made as those were, on any device; opt and step may be
+   NULL.  A loader goes on with the right batch after tg_loader_seek(loader, step).  Errors: as of tg_module_load; an
+   optimizer of another kind or of other parameters.  Nothing has changed then. */
+TG_API tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int64_t *step);
+
 /* ======== @@SHOW ================================================================================================== */
 
 /* tg_print prints t to stdout as PyTorch does, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
@@ -1359,18 +2093,26 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
    @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
-   @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@SAMPLE, @@ATTENTION,
-   @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@SHOW
+   @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
+   @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@LOADER, @@NN,
+   @@LAYERS, @@SAVE, @@SHOW
 
    The op table stands further up in the text than its layer, for the kernels are made from its rows; but its gradient
    rules call ops. */
 
+#include <errno.h>
 #include <float.h>
 #include <limits.h>
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__unix__) || defined(__APPLE__)
+#define TGI_POSIX 1
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -1452,8 +2194,24 @@ typedef enum {
     TGI_BY_DROP,
     TGI_BY_GRADIENT, /* it was a .grad: another gradient replaced it, or the tensor whose .grad it was ended */
     TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
-    TGI_BY_OWNER     /* the last reference was that of an optimizer, a graph or a view of it */
+    TGI_BY_OWNER     /* the last reference was that of an optimizer, module, dictionary, graph or view of it */
 } tgi_cause;
+
+/* One running forward of a module (NN); S->forward is the innermost.  The ops know nothing of modules: the functions
+   here are called only where a message is made. */
+typedef struct tgi_forward tgi_forward;
+struct tgi_forward {
+    tgi_forward *outer;
+    int depth;
+    struct tg_module *m;
+    tg_tensor *const *in; /* [n] */
+    int n;
+    uint64_t scope; /* serial of its scope */
+    /* appends the path of the module to text */
+    void (*path)(const tgi_forward *f, char *text, size_t size);
+    /* writes why a and b, operands on different devices, do not fit, and what to do; false if that is not known */
+    bool (*why)(const tgi_forward *f, const tg_tensor *a, const tg_tensor *b, char *text, size_t size);
+};
 
 enum { TGI_SMALL_CLASSES = 16, TGI_CLASSES = TGI_SMALL_CLASSES + 4 * 48, TGI_ERROR_TEXT = 1024 };
 
@@ -1478,12 +2236,14 @@ struct tgi_thread {
     uint64_t serials;          /* the last serial of a scope, mode or list of tensors */
     uint64_t node_count, runs; /* the last node and the last backward run */
     int hooks_ever;            /* the last hook */
+    int running;               /* how many backward runs are not COMMITTED yet */
     tgi_link nodes;            /* live nodes, oldest first */
 
     const char *composite;   /* the op that the user called, where it calls other ops: messages name it.  Or NULL.  This
                                 and all that follows is reset when the state of a thread begins */
     bool debug;              /* TG_DEBUG: the memory of an ended tensor's handle is never reused */
     struct tgi_guard *guard; /* of the innermost callback that is running, or NULL */
+    tgi_forward *forward;    /* the innermost forward of a module that is running, or NULL */
 
     /* memory: freed blocks by size class */
     void *free_blocks[TGI_CLASSES];
@@ -1535,7 +2295,7 @@ static struct {
 } tgi_handler;
 static TGI_ALIGN_8 int64_t tgi_threads_alive;
 static TGI_ALIGN_8 uint64_t tgi_threads_ever;
-static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved; } tgi_totals;
+static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved, modules; } tgi_totals;
 static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
 
 /* Whether TG_DEBUG is set: then the handle of an ended tensor is never reused, and every use of one is an error. */
@@ -1631,6 +2391,7 @@ typedef struct tgi_guard {
     uint64_t raised;
     bool grad_off;
     bool misused; /* the callback tried to end a scope that was open before it, or its thread */
+    bool keeps_places; /* it must not move tensors in place that the library has references to */
     /* of a callback that interrupts other work (see tgi_guard_open_interrupt): its tensors, and the state before */
     bool interrupts, releasing_tensors;
     tgi_link made, *scope;
@@ -1666,7 +2427,8 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     S->in_handler = false;
 }
 
-/* Raises an error: "tg_op: message" and, after a newline in the format, the hint.  Returns false, for
+/* Raises an error: "tg_op: message"; after a newline in the format, the hint; inside a forward, the path of its module.
+   Returns false, for
    `return tgi_fail(...);`.  The record keeps the thread's first error. */
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5)
     TGI_NOINLINE;
@@ -1682,6 +2444,11 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
     if (hint && strlen(text) + 9 < sizeof text) {
         memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
         memcpy(hint + 1, "  hint: ", 8);
+    }
+    const size_t end = strlen(text);
+    if (S->forward && end + 8 < sizeof text) {
+        strcpy(text + end, "\n  in ");
+        S->forward->path(S->forward, text, sizeof text);
     }
     S->raised++;
     S->last_error = code;
@@ -1700,13 +2467,16 @@ static inline tg_tensor *tgi_no_tensor(bool failed)
     return NULL;
 }
 
-/* Raises an error of an op that has ended, so that S->composite is not the op that failed. */
+/* Raises an error of an op that has ended, so that neither S->composite nor the running forward is where it failed. */
 static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
 {
     const char *running = S->composite;
+    tgi_forward *forward = S->forward;
     S->composite = NULL;
+    S->forward = NULL;
     tgi_fail(S, code, op, "%s", text);
     S->composite = running;
+    S->forward = forward;
     return false;
 }
 
@@ -1749,6 +2519,14 @@ TGI_NOINLINE static bool tgi_null_argument(tgi_thread *S, const char *op, const 
 {
     if (S->errors) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
+}
+
+/* Flushes the file; an error if anything could not be written.  A full disk may show only when the buffer is
+   flushed. */
+static bool tgi_flush(tgi_thread *S, const char *op, FILE *file)
+{
+    if (!ferror(file) && fflush(file) == 0) return true;
+    return tgi_fail(S, TG_ERR_IO, op, "the file could not be written");
 }
 
 /* ---- numbers ---- */
@@ -1884,6 +2662,7 @@ static void tgi_report_stats(tgi_thread *S)
 {
     TGI_ATOMIC_ADD(&tgi_totals.tensors, S->stats.tensors - S->reported.tensors);
     TGI_ATOMIC_ADD(&tgi_totals.nodes, S->stats.nodes - S->reported.nodes);
+    TGI_ATOMIC_ADD(&tgi_totals.modules, S->stats.modules - S->reported.modules);
     TGI_ATOMIC_ADD(&tgi_totals.bytes, S->stats.bytes - S->reported.bytes);
     TGI_ATOMIC_ADD(&tgi_totals.saved, S->stats.saved - S->reported.saved);
     S->reported = S->stats;
@@ -1903,6 +2682,7 @@ tg_stats_info tg_stats(void)
     all.nodes = TGI_ATOMIC_LOAD(&tgi_totals.nodes);
     all.bytes = TGI_ATOMIC_LOAD(&tgi_totals.bytes);
     all.saved = TGI_ATOMIC_LOAD(&tgi_totals.saved);
+    all.modules = TGI_ATOMIC_LOAD(&tgi_totals.modules);
     return all;
 }
 
@@ -1968,6 +2748,20 @@ TGI_NOINLINE static bool tgi_no_memory(tgi_thread *S, const char *op, size_t byt
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
 }
 
+/* An array of room elements of that size with space for one more: itself, or a longer copy.  NULL after recording an
+   error; then it is unchanged. */
+static void *tgi_grow(tgi_thread *S, const char *op, void *array, int n, int *room, size_t size)
+{
+    if (n < *room) return array;
+    const int more = *room ? 2 * *room : 4;
+    void *longer = tgi_alloc(S, size * (size_t)more);
+    if (!longer) return tgi_no_memory(S, op, size * (size_t)more), (void *)NULL;
+    if (n) memcpy(longer, array, size * (size_t)n);
+    tgi_free(S, array, size * (size_t)*room);
+    *room = more;
+    return longer;
+}
+
 tg_status tg_set_allocator(const tg_allocator *allocator)
 {
     static const tg_allocator none = {NULL, NULL, NULL};
@@ -1977,11 +2771,11 @@ tg_status tg_set_allocator(const tg_allocator *allocator)
         tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator", "alloc and free must both be given");
         return TG_ERR_ARGUMENT;
     }
-    if (now.tensors || now.nodes || S->frame || TGI_ATOMIC_LOAD(&tgi_threads_alive) > 1) {
+    if (now.tensors || now.nodes || now.modules || S->frame || TGI_ATOMIC_LOAD(&tgi_threads_alive) > 1) {
         tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator",
-                 "%lld tensors and %lld nodes are alive, and %lld other threads hold state\n"
+                 "%lld tensors, %lld nodes and %lld modules are alive, and %lld other threads hold state\n"
                  "change the allocator before anything is made, or after tg_shutdown()",
-                 (long long)now.tensors, (long long)now.nodes,
+                 (long long)now.tensors, (long long)now.nodes, (long long)now.modules,
                  (long long)TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1);
         return TG_ERR_ARGUMENT;
     }
@@ -2202,7 +2996,8 @@ typedef enum {
     TGI_UNIFORM /* [lo, hi) */,
     TGI_NORMAL /* mean lo, deviation hi */,
     TGI_RANDINT /* [lo, hi) */,
-    TGI_BERNOULLI /* 1 with probability lo */
+    TGI_BERNOULLI /* 1 with probability lo */,
+    TGI_NORMAL_BETWEEN /* standard normal, between its quantiles for the probabilities lo and hi */
 } tgi_random;
 
 /* How many elements one counter (128 random bits, four words) makes: four from 32 bits each, or two from 64 bits where
@@ -2323,11 +3118,26 @@ TGI_INLINE double tgi_random_fraction(tg_dtype dtype, const uint32_t *word)
     }
 }
 
-/* A standard normal number.  p is the middle of an interval of 2^-32 (f64: 2^-52), so it is never 0 or 1. */
+/* A number in (0, 1): the middle of an interval of 2^-32 (f64: 2^-52), so it is never 0 or 1. */
+TGI_INLINE double tgi_random_middle(tg_dtype dtype, const uint32_t *word)
+{
+    if (dtype != TG_F64) return (*word + 0.5) * (1 / 4294967296.0);
+    return ((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0);
+}
+
+/* A standard normal number. */
 TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
 {
-    if (dtype != TG_F64) return tgi_random_inverse_normal((*word + 0.5) * (1 / 4294967296.0));
-    return tgi_random_inverse_normal(((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0));
+    return tgi_random_inverse_normal(tgi_random_middle(dtype, word));
+}
+
+/* The same between the quantiles for the probabilities lo and hi.  The inverse takes no number outside of [least,
+   most], the smallest normal number and the largest one below 1. */
+TGI_INLINE double tgi_random_normal_between(tg_dtype dtype, const uint32_t *word, double lo, double hi)
+{
+    const double least = 2.2250738585072014e-308, most = 1 - 1 / 9007199254740992.0;
+    const double p = TGI_MUL_ADD(hi - lo, tgi_random_middle(dtype, word), lo);
+    return tgi_random_inverse_normal(p < least ? least : p > most ? most : p);
 }
 
 /* 1 with this probability, else 0; in steps of 2^-32 in every dtype. */
@@ -2428,6 +3238,18 @@ enum {
     OP(silu, FLOATS, x / (1 + tgi_exp(-x)), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")  \
     OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
        tg_mul(g, tg_sigmoid(tg_neg(x))), "g * sigmoid(-x)")                                                            \
+    OP(mish, FLOATS, x * tgi_tanh(tgi_log1p(tgi_exp(x))), x, A, tgi_mish_gradient(g, x),                               \
+       "g * (t + x * sigmoid(x) * (1 - t*t)), t = tanh(softplus(x))")                                                  \
+    OP(selu, FLOATS, x > 0 ? (real)1.0507009873554805 * x : (real)1.7580993408473766 * tgi_expm1(x), x, A,             \
+       tg_where(tg_gt_scalar(x, 0), tg_mul_scalar(g, 1.0507009873554805),                                              \
+                tg_mul(g, tg_mul_scalar(tg_exp(tgi_up_to_0(x)), 1.7580993408473766))),                                 \
+       "g * scale where x > 0, else g * scale * alpha * exp(x)")                                                       \
+    OP(softsign, FLOATS, x / (1 + tgi_fabs(x)), x, A, tg_div(g, tg_square(tg_add_scalar(tg_abs(x), 1))),               \
+       "g / (1 + |x|)^2")                                                                                              \
+    OP(hardsigmoid, FLOATS, x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6, x, A,                                                \
+       tgi_clamp_gradient(tg_div_scalar(g, 6), x, -3, 3), "g / 6 where -3 < x < 3, else 0")                            \
+    OP(hardswish, FLOATS, x * (x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6), x, A, tgi_hardswish_gradient(g, x),              \
+       "g * (x/3 + 1/2) where -3 < x < 3, else g where x > 0, else 0")                                                 \
     OP(isnan, TEST, x != x, ((void)x, 0), NOTHING, NULL, NULL)                                                         \
     OP(isinf, TEST, x - x != 0 && x == x, ((void)x, 0), NOTHING, NULL, NULL)                                           \
     OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                  \
@@ -2447,8 +3269,11 @@ enum {
     OP(leaky_relu, FLOATS, x > 0 ? x : x * s, x, A | FLOATS_ONLY,                                                      \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul_scalar(g, s)), "g where x > 0, else g * slope", S)                       \
     OP(elu, FLOATS, x > 0 ? x : s * tgi_expm1(x), x, A,                                                                \
-       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(x), s))),                                        \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_mul_scalar(tg_exp(tgi_up_to_0(x)), s))),                           \
        "g * alpha * exp(x) where x <= 0, else g", S)                                                                   \
+    OP(celu, FLOATS, x > 0 ? x : s * tgi_expm1(x / s), x, A,                                                           \
+       tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_exp(tg_div_scalar(tgi_up_to_0(x), s)))),                           \
+       "g * exp(x / alpha) where x <= 0, else g", S)                                                                   \
     OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A, tgi_softplus_gradient(g, x, s, t),       \
        "g * sigmoid(beta * x)", S_T)                                                                                   \
     OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
@@ -2486,19 +3311,32 @@ enum {
     OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL, AB)                            \
     OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL, AB)
 
-/* Three inputs: a, b, c.  The condition of where is c. */
+/* Three inputs: a, b, c, and perhaps the number s.  The condition of where is c. */
 #define TGI_TERNARY_OPS(OP)                                                                                            \
     OP(where, ANY, c != 0 ? a : b, c != 0 ? a : b, C | LAST_IS_MASK | ANY_CPU_SCALARS,                                 \
        tg_where(c, g, tg_zeros_like(g)), tg_where(c, tg_zeros_like(g), g), NULL, "a: g where cond, b: g where not",    \
        "a,b,cond")                                                                                                     \
     OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C | FLOATS_ONLY,              \
        tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)),                                         \
-       "a: g * (1-w), b: g * w, w: g * (b-a)", "a,b,weight")
+       "a: g * (1-w), b: g * w, w: g * (b-a)", "a,b,weight")                                                           \
+    OP(addcmul, ANY, a + s * b * c, tgi_wrap_add(a, tgi_wrap_mul(tgi_wrap_mul(s, b), c)), B | C | NUMBERS | NO_BOOL,   \
+       g, tgi_scaled(tg_mul(g, c), s), tgi_scaled(tg_mul(g, b), s), "x: g, a: g * value * b, b: g * value * a",        \
+       "x,a,b")                                                                                                        \
+    OP(addcdiv, FLOATS, a + s * b / c, a, B | C | NUMBERS | FLOATS_ONLY, g, tgi_scaled(tg_div(g, c), s),               \
+       tgi_scaled(tg_neg(tg_mul(g, tg_div(tg_div(b, c), c))), s),                                                      \
+       "x: g, a: g * value / b, b: -g * value * a / b^2", "x,a,b")
 
-/* Two inputs, a and b, and the number s: value, beta or delta. */
+/* Two inputs, a and b, and the number s: alpha, weight, value, beta, delta, or none. */
 #define TGI_BINARY_SCALAR_OPS(OP)                                                                                      \
+    OP(add_alpha, ANY, a + s * b, tgi_wrap_add(a, tgi_wrap_mul(s, b)), S_ELEMENT, g, tg_mul_scalar(g, s),              \
+       "a: g, b: g * alpha", "a,b")                                                                                    \
+    OP(lerp_scalar, FLOATS, s < (real)0.5 ? a + s * (b - a) : b - (b - a) * (1 - s), a, FLOATS_ONLY,                   \
+       tg_mul_scalar(g, 1 - s), tg_mul_scalar(g, s), "a: g * (1-w), b: g * w", "a,b")                                  \
     OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B | LAST_IS_MASK | S_ELEMENT, tg_masked_fill(g, b, 0), NULL,  \
        "g, 0 where masked", "x,mask")                                                                                  \
+    OP(prelu, FLOATS, a > 0 ? a : a * b, a, A | B, tg_where(tg_gt_scalar(a, 0), g, tg_mul(g, b)),                      \
+       tg_masked_fill(tg_mul(g, a), tg_gt_scalar(a, 0), 0),                                                            \
+       "x: g where x > 0, else g * w, w: g * x where x <= 0, else 0", "x,weight")                                      \
     OP(binary_cross_entropy, FLOATS, (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)),   \
        a, A | B | NO_CPU_SCALARS, tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),        \
        "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)", "input,target")                                        \
@@ -2560,6 +3398,11 @@ enum {
     OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
     OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
+    OP(conv, "x,weight", A_FOR_B | B_FOR_A, "x: conv_transpose(g, w), w: conv_weight(x, g)")                           \
+    OP(conv_transpose, "x,weight", A_FOR_B | B_FOR_A, "x: conv(g, w), w: conv_weight(g, x)")                           \
+    OP(conv_weight, "x,y", A_FOR_B | B_FOR_A, "x: conv_transpose(y, g), y: conv(x, g)")                                \
+    OP(max_pool, "x", Y2, "g added at the indices found")                                                              \
+    OP(window_sum, "x", NOTHING, "g times the weights, added to each window")                                          \
     OP(gather, "t,index", B, "g added at index to zeros")                                                              \
     OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
     OP(scatter_add, "t,index,src", B, "t: g, src: g at index")                                                         \
@@ -2576,8 +3419,9 @@ enum {
    table of ops. */
 #define TGI_WAITING(OP)                                                                                                \
     OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
-    OP(index_put_) OP(masked_select) OP(one_hot) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like) OP(cpu) OP(to_all)  \
-    OP(copy_) OP(from) OP(from_on) OP(gradcheck) OP(gradgradcheck) OP(synchronize)
+    OP(index_put_) OP(masked_select) OP(one_hot) OP(bincount) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like)        \
+    OP(cpu) OP(to_all) OP(to_all_ex) OP(to_) OP(to_all_) OP(to_all_ex_) OP(copy_) OP(from) OP(from_on) OP(gradcheck)   \
+    OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(synchronize) OP(empty_cache)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -2643,9 +3487,36 @@ typedef struct {
     int64_t a_row, a_col, b_row, b_col;
 } tgi_gemm;
 
+/* The windows that a kernel sees as it moves over images, in three dims: a convolution of fewer dims has size 1 in the
+   first ones.  Tap k of the kernel sees element o * stride + k * dilation - before of the image in window o: a zero
+   where the image has no such element. */
+typedef struct {
+    int64_t images, channels;
+    int64_t size[3], windows[3], kernel[3]; /* of the image; windows in each dim; taps */
+    int64_t stride[3], dilation[3], before[3];
+    tgi_operand image;   /* [images, channels, size..], in any layout */
+    tgi_operand columns; /* [channels, kernel.., images, windows..], contiguous: what each tap sees in each window */
+} tgi_im2col;
+
+/* Pools and interpolation.  x is planes of rows and columns; each of the two dims, of size `in`, is cut into `out`
+   windows of neighbours, from each of which one output is made: see tgi_window_at. */
+typedef enum { TGI_SLIDING, TGI_ADAPTIVE, TGI_NEAREST, TGI_LINEAR } tgi_window_kind;
+typedef struct {
+    int64_t kind, in, out; /* kind: a tgi_window_kind; the other numbers are those of sliding windows */
+    int64_t kernel, stride, padding, dilation;
+    int64_t count_padding; /* whether an average divides by the padding, too */
+} tgi_windows;
+typedef struct {
+    bool transposed; /* of window_sum */
+    int64_t planes;
+    tgi_windows dim[2]; /* rows, columns */
+    tgi_operand arg[3]; /* contiguous */
+} tgi_pool;
+
 /* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype.
+   TGI_LBFGS alone has no kernel.
    All bytes before `index` are equal where a step differs in nothing but the memory it works on. */
-typedef enum { TGI_SGD, TGI_ADAM, TGI_ADAMW, TGI_RMSPROP, TGI_ADAGRAD } tgi_optimizer;
+typedef enum { TGI_SGD, TGI_ADAM, TGI_ADAMW, TGI_RMSPROP, TGI_ADAGRAD, TGI_ADADELTA, TGI_LBFGS } tgi_optimizer;
 typedef struct {
     tgi_optimizer kind;
     bool first, nesterov, amsgrad, centered;
@@ -2656,18 +3527,20 @@ typedef struct {
     int64_t n;
     void *p;
     const void *g;
-    void *s[3]; /* sgd: buffer; adam: m, v, max v; rmsprop: v, g mean, buffer; adagrad: sum; NULL when not used */
+    void *s[3]; /* see tgi_optim_kinds; NULL when not used */
 } tgi_optim_step;
 
-/* Which message a bad index gives: see tgi_text_of_bad_index.  Two are for numbers that are no indices but are checked
-   in the same way: classes, and flags that must be 0. */
+/* Which message a bad index gives: see tgi_text_of_bad_index.  Those from TGI_INDEX_CLASS on are for numbers that are
+   no indices but are checked in the same way: classes, and flags that must be 0. */
 typedef enum {
     TGI_INDEX_OUT_OF_BOUNDS,
     TGI_INDEX_FROM_END, /* may be negative, down to -size */
     TGI_INDEX_IN_SELF,
     TGI_INDEX_TARGET,
     TGI_INDEX_CLASS,
-    TGI_INDEX_OUTSIDE_0_1
+    TGI_INDEX_OUTSIDE_0_1,
+    TGI_INDEX_NO_PROBABILITY,
+    TGI_INDEX_NO_DISTRIBUTION
 } tgi_index_message;
 
 /* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
@@ -2693,6 +3566,8 @@ typedef enum {
     OP(ALL, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                       \
     /* The bytes that are kept for reuse. */                                                                           \
     OP(ALL, int64_t, cached, (tgi_thread *S, int index))                                                               \
+    /* Gives them back, when the work that this thread has asked for is done. */                                       \
+    OP(ALL, bool, trim, (tgi_thread *S, int index))                                                                    \
                                                                                                                        \
     /* Copies from host memory, which may be changed when this returns. */                                             \
     OP(ALL, bool, upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                       \
@@ -2766,7 +3641,20 @@ typedef enum {
     /* The number of elements of in->arg[0] that are not 0, and their indices in out [count, ndim] (NULL: none). */    \
     OP(ALL, bool, nonzero, (tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out))                          \
                                                                                                                        \
+    /* The largest of each window, and its index in the plane.  Operands: y, index (i64; data may be NULL), x.  The    \
+       last NaN, or else the first of equal ones. */                                                                   \
+    OP(ALL, bool, max_pool, (tgi_thread *S, const tgi_pool *pool))                                                     \
+    /* Operands: dx, g, index. */                                                                                      \
+    OP(ALL, bool, max_pool_backward, (tgi_thread *S, const tgi_pool *pool))                                            \
+    /* y = the weighted sum of each window of x.  Transposed: x has an element for each window, and y is the sum of    \
+       those whose window has the element of y.  Operands: y, x. */                                                    \
+    OP(ALL, bool, window_sum, (tgi_thread *S, const tgi_pool *pool))                                                   \
+                                                                                                                       \
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
+    /* columns = what the taps see of the image */                                                                     \
+    OP(ALL, bool, im2col, (tgi_thread *S, const tgi_im2col *m))                                                        \
+    /* image = for each element the sum of all entries of columns that see it, in the order of the taps */             \
+    OP(ALL, bool, col2im, (tgi_thread *S, const tgi_im2col *m))                                                        \
     /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
     OP(ALL, bool, random,                                                                                              \
        (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
@@ -2909,9 +3797,13 @@ static TGI_UNUSED tgi_bad_index_text tgi_text_of_bad_index(tgi_index_message mes
 {
     tgi_bad_index_text words;
     const char *fixed = message == TGI_INDEX_OUTSIDE_0_1 ? "all elements of input should be between 0 and 1"
-                        : message != TGI_INDEX_CLASS       ? NULL
-                        : at < 0                           ? "Class values must be non-negative."
-                                                           : "Class values must be smaller than num_classes.";
+                        : message == TGI_INDEX_NO_PROBABILITY
+                            ? "probability tensor contains either `inf`, `nan` or element < 0"
+                        : message == TGI_INDEX_NO_DISTRIBUTION
+                            ? "invalid multinomial distribution (sum of probabilities <= 0)"
+                        : message != TGI_INDEX_CLASS ? NULL
+                        : at < 0                     ? "Class values must be non-negative."
+                                                     : "Class values must be smaller than num_classes.";
     if (fixed) snprintf(words.text, sizeof words.text, "%s%s", fixed, later);
     else if (message == TGI_INDEX_IN_SELF)
         snprintf(words.text, sizeof words.text,
@@ -2980,6 +3872,14 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
     ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
 
+/* The window whose tap sees this element of the image along dim d; -1 if there is none. */
+TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, int64_t tap)
+{
+    const int64_t start = element + m->before[d] - tap * m->dilation[d], stride = m->stride[d];
+    const int64_t window = stride == 1 ? start : start / stride;
+    return start >= 0 && window * stride == start && window < m->windows[d] ? window : -1;
+}
+
 /* Reductions: the identity and the combination of an accumulator a with an element x, for floats and for integers.
    Floats accumulate in double, integers and bool in int64_t. */
 
@@ -3023,12 +3923,98 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
         g += decay * p;                                                   \
         a += g * g;                                                       \
         p -= lr * g / (tgi_sqrt(a) + eps);                                \
+    })                                                                    \
+    OP(adadelta, suffix, type, {                                          \
+        g += decay * p;                                                   \
+        a = alpha * a + (1 - alpha) * g * g;                              \
+        g *= tgi_sqrt(b + eps) / tgi_sqrt(a + eps);                       \
+        b = alpha * b + (1 - alpha) * g * g;                              \
+        p -= lr * g;                                                      \
     })
 #define TGI_ADAM_STEP                        \
     a += one_minus_beta1 * (g - a);          \
     b = beta2 * b + one_minus_beta2 * g * g; \
     if (step->amsgrad) c = b > c ? b : c;    \
     p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / sqrt_bias_correction2 + eps);
+
+/* ---- shared by all backends: windows ---- */
+
+/* A window takes the inputs first, first + dilation, .., before end.  In a sum, `weight[0]` is that of the first input,
+   weight[1] that of the others. */
+typedef struct {
+    int64_t first, end;
+    double weight[2];
+} tgi_window;
+
+TGI_INLINE tgi_window tgi_sliding_window(const tgi_windows *w, int64_t o)
+{
+    const int64_t start = o * w->stride - w->padding, stop = start + (w->kernel - 1) * w->dilation + 1;
+    const int64_t padded = w->in + w->padding;
+    tgi_window window;
+    window.first = start >= 0 ? start : start + (w->dilation - 1 - start) / w->dilation * w->dilation;
+    window.end = stop < w->in ? stop : w->in;
+    window.weight[0] = window.weight[1] =
+        1.0 / (double)(w->count_padding ? (stop < padded ? stop : padded) - start : window.end - window.first);
+    return window;
+}
+
+/* The window of output o.  The formulas of interpolation are PyTorch's, also in their rounding: nearest in float. */
+TGI_INLINE tgi_window tgi_window_at(const tgi_windows *w, int64_t o)
+{
+    tgi_window window = {o, o + 1, {1, 1}};
+    if (w->kind == TGI_SLIDING) return tgi_sliding_window(w, o);
+    if (w->kind == TGI_ADAPTIVE) {
+        window.first = o * w->in / w->out;
+        window.end = ((o + 1) * w->in + w->out - 1) / w->out;
+        window.weight[0] = window.weight[1] = 1.0 / (double)(window.end - window.first);
+    } else if (w->kind == TGI_NEAREST && w->in != w->out) {
+        const float scale = (float)w->in / (float)w->out, nearest = (float)o * scale;
+        window.first = w->out == 2 * w->in ? o / 2 : (int64_t)nearest < w->in ? (int64_t)nearest : w->in - 1;
+        window.end = window.first + 1;
+    } else if (w->kind == TGI_LINEAR && w->in != w->out) {
+        const double at = (double)w->in / (double)w->out * ((double)o + 0.5) - 0.5;
+        window.first = at > 0 ? (int64_t)at : 0;
+        window.end = window.first + 2 < w->in ? window.first + 2 : w->in;
+        window.weight[1] = at > 0 ? at - (double)window.first : 0;
+        window.weight[0] = window.end - window.first < 2 ? 1 : 1 - window.weight[1];
+    }
+    return window;
+}
+
+/* What an element of y is made from: the window of output i; or, transposed, the outputs whose windows reach over input
+   i.  These are neighbours.  In interpolation they are searched, from an output on that is not behind the first. */
+typedef struct {
+    int64_t first, end;
+} tgi_span;
+TGI_INLINE tgi_span tgi_span_of(const tgi_windows *w, bool transposed, int64_t i)
+{
+    tgi_span span;
+    if (!transposed) {
+        const tgi_window window = tgi_window_at(w, i);
+        span.first = window.first, span.end = window.end;
+    } else if (w->kind == TGI_SLIDING) {
+        const int64_t last = i + w->padding, least = last - (w->kernel - 1) * w->dilation;
+        span.first = least > 0 ? (least + w->stride - 1) / w->stride : 0;
+        span.end = last / w->stride < w->out ? last / w->stride + 1 : w->out;
+    } else if (w->kind == TGI_ADAPTIVE) {
+        span.first = i * w->out / w->in;
+        span.end = ((i + 1) * w->out + w->in - 1) / w->in;
+    } else {
+        const int64_t about = (i > 0 ? i - 1 : 0) * w->out / w->in;
+        span.first = about > 1 ? about - about / 1000000 - 1 : 0; /* nearest is rounded as floats are, to 24 bits */
+        while (span.first < w->out && tgi_window_at(w, span.first).end <= i) span.first++;
+        span.end = span.first;
+        while (span.end < w->out && tgi_window_at(w, span.end).first <= i) span.end++;
+    }
+    return span;
+}
+
+/* The weight of element k of that span. */
+TGI_INLINE double tgi_span_weight(const tgi_windows *w, bool transposed, int64_t i, int64_t k)
+{
+    const tgi_window window = tgi_window_at(w, transposed ? k : i);
+    return (transposed ? i : k) > window.first ? window.weight[1] : window.weight[0];
+}
 
 /* What a sort moves: an element's key, and its index in the row. */
 typedef struct {
@@ -3049,7 +4035,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 6, TGI_CUDA_SIZES = 9 };
+enum { TGI_CUDA_ABI = 8, TGI_CUDA_SIZES = 11 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -3060,7 +4046,8 @@ typedef struct {
     {                                                                                                                  \
         TGI_CUDA_ABI,                                                                                                  \
         {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
-         sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                  \
+         sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT,      \
+         (size_t)TGI_MAX_DEVICES},                                                                                     \
         {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
@@ -3291,6 +4278,13 @@ static int64_t tgi_cpu_cached(tgi_thread *S, int index)
 {
     (void)index;
     return S->stats.cached_bytes;
+}
+
+static bool tgi_cpu_trim(tgi_thread *S, int index)
+{
+    (void)index;
+    tgi_trim(S, 0);
+    return true;
 }
 
 static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
@@ -4329,6 +5323,201 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     return true;
 }
 
+/* ---- pools and interpolation ----
+
+   An item of the parallel loop is one row of the result, or some.  What it is made from is loaded as doubles. */
+
+typedef struct {
+    const tgi_pool *pool;
+    tgi_window *column; /* [dim[1].out]: the windows of a row */
+    tgi_scratch scratch;
+} tgi_pool_job;
+
+static double *tgi_pool_scratch(const tgi_pool_job *job, int thread, double *local)
+{
+    return job->scratch.each ? (double *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes) : local;
+}
+
+/* Row `row` of plane `plane` of operand k, of `rows` rows and `columns` columns. */
+static char *tgi_pool_row(const tgi_pool *pool, int k, int64_t plane, int64_t rows, int64_t row, int64_t columns)
+{
+    return (char *)pool->arg[k].data + (plane * rows + row) * columns * tgi_bytes_of(pool->arg[k].dtype);
+}
+
+static void tgi_load_pool_row(const tgi_pool *pool, int k, int64_t plane, int64_t rows, int64_t row, int64_t columns,
+                              double *x)
+{
+    const tg_dtype dtype = pool->arg[k].dtype;
+    tgi_load_elements(TG_F64, x, dtype, tgi_pool_row(pool, k, plane, rows, row, columns), tgi_bytes_of(dtype), columns);
+}
+
+static void tgi_store_pool_row(const tgi_pool *pool, int64_t plane, int64_t rows, int64_t row, int64_t columns,
+                               const double *y)
+{
+    const tg_dtype dtype = pool->arg[0].dtype;
+    tgi_store_elements(TG_F64, y, dtype, tgi_pool_row(pool, 0, plane, rows, row, columns), tgi_bytes_of(dtype),
+                       columns);
+}
+
+/* Calls part for all planes of `rows` items each, with `numbers` doubles of scratch memory. */
+static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *pool, int64_t rows, int64_t numbers,
+                              tgi_range_fn part)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t items = pool->planes * rows;
+    size_t bytes, scratch;
+    tgi_pool_job job;
+    if (items == 0) return true;
+    if (!tgi_mul_size(sizeof(tgi_window), (size_t)w->out, &bytes) ||
+        !tgi_mul_size(sizeof(double), (size_t)numbers, &scratch)) {
+        return tgi_no_memory(S, op, SIZE_MAX);
+    }
+    const int parts = tgi_parts_for(S, (double)pool->planes * (double)(h->in * w->in + h->out * w->out), items);
+    job.pool = pool;
+    job.column = (tgi_window *)tgi_alloc(S, bytes);
+    if (!job.column) return tgi_no_memory(S, op, bytes);
+    for (int64_t o = 0; o < w->out; ++o) job.column[o] = tgi_window_at(w, o);
+    const bool ok = tgi_scratch_alloc(S, op, &job.scratch, scratch, parts);
+    if (ok) {
+        tgi_parallel_for(parts, items, part, &job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
+    }
+    tgi_free(S, job.column, bytes);
+    return ok;
+}
+
+static void tgi_max_pool_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const x = tgi_pool_scratch(job, thread, local), *const most = x + w->in; /* x [in], most, index [out] */
+    int64_t *const index = (int64_t *)(void *)(most + w->out);
+    for (; first < end; ++first) {
+        const int64_t plane = first / h->out, row = first % h->out;
+        const tgi_window rows = tgi_window_at(h, row);
+        for (int64_t o = 0; o < w->out; ++o) {
+            most[o] = -HUGE_VAL;
+            index[o] = rows.first * w->in + job->column[o].first;
+        }
+        for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
+            tgi_load_pool_row(pool, 2, plane, h->in, i, w->in, x);
+            for (int64_t o = 0; o < w->out; ++o) {
+                double best = most[o];
+                int64_t found = index[o];
+                for (int64_t j = job->column[o].first; j < job->column[o].end; j += w->dilation) {
+                    const int64_t larger = -(int64_t)(x[j] > best); /* a mask: a branch could not be predicted */
+                    found += (i * w->in + j - found) & larger;
+                    best = x[j] > best ? x[j] : best;
+                    if (x[j] != x[j]) best = x[j], found = i * w->in + j;
+                }
+                most[o] = best;
+                index[o] = found;
+            }
+        }
+        tgi_store_pool_row(pool, plane, h->out, row, w->out, most);
+        if (!pool->arg[1].data) continue;
+        memcpy(tgi_pool_row(pool, 1, plane, h->out, row, w->out), index, sizeof *index * (size_t)w->out);
+    }
+}
+
+static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *const w = &pool->dim[1];
+    return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_part);
+}
+
+/* Items: TGI_POOL_ROWS rows of dx at a time, so that few windows that are looked at have found an element elsewhere. */
+enum { TGI_POOL_ROWS = 16 };
+static void tgi_max_pool_backward_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS; /* per plane */
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const g = tgi_pool_scratch(job, thread, local), *const dx = g + w->out; /* g [out], dx [rows, in] */
+    for (; first < end; ++first) {
+        const int64_t plane = first / items, row = first % items * TGI_POOL_ROWS, start = row * w->in;
+        const int64_t last = tgi_at_most(h->in, row + TGI_POOL_ROWS) - 1, n = (last + 1 - row) * w->in;
+        const int64_t windows = tgi_span_of(h, true, last).end;
+        memset(dx, 0, sizeof *dx * (size_t)n);
+        for (int64_t k = tgi_span_of(h, true, row).first; k < windows; ++k) {
+            const int64_t *index = (const int64_t *)(const void *)tgi_pool_row(pool, 2, plane, h->out, k, w->out);
+            tgi_load_pool_row(pool, 1, plane, h->out, k, w->out, g);
+            for (int64_t o = 0; o < w->out; ++o) {
+                if (index[o] >= start && index[o] < start + n) dx[index[o] - start] += g[o];
+            }
+        }
+        tgi_store_elements(TG_F64, dx, pool->arg[0].dtype, tgi_pool_row(pool, 0, plane, h->in, row, w->in),
+                           tgi_bytes_of(pool->arg[0].dtype), n);
+    }
+}
+
+static bool tgi_cpu_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS, rows = tgi_at_most(h->in, TGI_POOL_ROWS);
+    return tgi_each_pool_row(S, "max_pool", pool, items, w->out + rows * w->in, tgi_max_pool_backward_part);
+}
+
+/* y [out] = the sums over the windows of x [in] */
+static void tgi_sum_windows(const tgi_window *window, int64_t out, const double *x, double *y)
+{
+    for (int64_t o = 0; o < out; ++o) {
+        double sum = 0;
+        for (int64_t j = window[o].first + 1; j < window[o].end; ++j) sum += x[j];
+        y[o] = x[window[o].first] * window[o].weight[0] + sum * window[o].weight[1];
+    }
+}
+
+/* Its transpose: y [in] from x [out] */
+static void tgi_spread_windows(const tgi_window *window, int64_t out, const double *x, double *y, int64_t in)
+{
+    memset(y, 0, sizeof *y * (size_t)in);
+    for (int64_t o = 0; o < out; ++o) {
+        y[window[o].first] += x[o] * window[o].weight[0];
+        for (int64_t j = window[o].first + 1; j < window[o].end; ++j) y[j] += x[o] * window[o].weight[1];
+    }
+}
+
+/* First the rows of x that the row of y is made from are added, then the columns of their sum. */
+static void tgi_window_sum_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const bool transposed = pool->transposed;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
+    const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const x = tgi_pool_scratch(job, thread, local), *const sum = x + x_columns, *const y = sum + x_columns;
+    for (; first < end; ++first) {
+        const int64_t plane = first / y_rows, row = first % y_rows;
+        const tgi_span rows = tgi_span_of(h, transposed, row);
+        memset(sum, 0, sizeof *sum * (size_t)x_columns);
+        for (int64_t k = rows.first; k < rows.end; ++k) {
+            const double weight = tgi_span_weight(h, transposed, row, k);
+            tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
+            for (int64_t j = 0; j < x_columns; ++j) sum[j] += weight * x[j];
+        }
+        if (transposed)
+            tgi_spread_windows(job->column, w->out, sum, y, w->in);
+        else
+            tgi_sum_windows(job->column, w->out, sum, y);
+        tgi_store_pool_row(pool, plane, y_rows, row, y_columns, y);
+    }
+}
+
+static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t x_columns = pool->transposed ? w->out : w->in, y_columns = pool->transposed ? w->in : w->out;
+    return tgi_each_pool_row(S, "window_sum", pool, pool->transposed ? h->in : h->out, 2 * x_columns + y_columns,
+                             tgi_window_sum_part);
+}
+
 /* ---- matrix products ---- */
 
 /* out [m, n] = a [m, k] times b [k, n], element by element: the reference, and the kernel for integers, which wrap. */
@@ -4763,6 +5952,113 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     return true;
 }
 
+/* ---- im2col and col2im ---- */
+
+/* The windows along the last dim whose tap sees one of the elements [from, to): [*first, *end). */
+static void tgi_windows_within(const tgi_im2col *m, int64_t tap, int64_t from, int64_t to, int64_t *first, int64_t *end)
+{
+    const int64_t stride = m->stride[2], shift = m->before[2] - tap * m->dilation[2] + stride - 1; /* rounds up */
+    *first = from + shift > 0 ? (from + shift) / stride : 0;
+    *end = to + shift > 0 ? tgi_at_most((to + shift) / stride, m->windows[2]) : 0;
+}
+
+/* Items: rows of columns, what one tap sees in the windows of one channel of one image. */
+static void tgi_im2col_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_im2col *m = (const tgi_im2col *)job;
+    const int64_t *const windows = m->windows, *const step = m->image.stride;
+    const int64_t size = tgi_bytes_of(m->image.dtype), row = windows[2] * size;
+    char *to = (char *)m->columns.data + first * windows[0] * windows[1] * row;
+    (void)thread;
+    for (; first < end; ++first) {
+        int64_t tap[3], element[3], from, until, rest = first / m->images;
+        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) tap[d] = rest % m->kernel[d];
+        const char *image = (const char *)m->image.data + (first % m->images * step[0] + rest * step[1]) * size;
+        tgi_windows_within(m, tap[2], 0, m->size[2], &from, &until);
+        element[2] = from * m->stride[2] + tap[2] * m->dilation[2] - m->before[2];
+        for (int64_t window = 0; window < windows[0] * windows[1]; ++window, to += row) {
+            element[0] = window / windows[1] * m->stride[0] + tap[0] * m->dilation[0] - m->before[0];
+            element[1] = window % windows[1] * m->stride[1] + tap[1] * m->dilation[1] - m->before[1];
+            if (element[0] < 0 || element[0] >= m->size[0] || element[1] < 0 || element[1] >= m->size[1] ||
+                from >= until) {
+                memset(to, 0, (size_t)row);
+                continue;
+            }
+            memset(to, 0, (size_t)(from * size));
+            tgi_copy_run(to + from * size, size,
+                         image + (element[0] * step[2] + element[1] * step[3] + element[2] * step[4]) * size,
+                         m->stride[2] * step[4] * size, until - from, size);
+            memset(to + until * size, 0, (size_t)(row - until * size));
+        }
+    }
+}
+
+static bool tgi_cpu_im2col(tgi_thread *S, const tgi_im2col *m)
+{
+    const int64_t items = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2] * m->images;
+    const double work = (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_part, m);
+    return true;
+}
+
+/* sum [run] := elements [from, from + run) of a row of the image: row [image, channel, index in the first two dims]. */
+static void tgi_col2im_run(const tgi_im2col *m, const int64_t *row, int64_t from, int64_t run, tgi_tile *sum)
+{
+    const tg_dtype dtype = m->columns.dtype, compute = tgi_compute_dtype(dtype);
+    const int64_t size = tgi_bytes_of(dtype), sum_size = tgi_bytes_of(compute), *const windows = m->windows;
+    int64_t tap[3], first, end;
+    memset(sum, 0, (size_t)(run * sum_size));
+    for (tap[0] = 0; tap[0] < m->kernel[0]; ++tap[0]) {
+        for (tap[1] = 0; tap[1] < m->kernel[1]; ++tap[1]) {
+            const int64_t window[2] = {tgi_window_of(m, 0, row[2], tap[0]), tgi_window_of(m, 1, row[3], tap[1])};
+            for (tap[2] = 0; tap[2] < m->kernel[2] && window[0] >= 0 && window[1] >= 0; ++tap[2]) {
+                int64_t entry = ((row[1] * m->kernel[0] + tap[0]) * m->kernel[1] + tap[1]) * m->kernel[2] + tap[2];
+                tgi_windows_within(m, tap[2], from, from + run, &first, &end);
+                if (first >= end) continue;
+                entry = ((entry * m->images + row[0]) * windows[0] + window[0]) * windows[1] + window[1];
+                const char *terms = (const char *)m->columns.data + (entry * windows[2] + first) * size;
+                tgi_tile tile;
+                if (dtype != compute) tgi_load_elements(compute, &tile, dtype, terms, size, end - first);
+                const int64_t element = first * m->stride[2] + tap[2] * m->dilation[2] - m->before[2];
+                tgi_add_run(compute, (char *)sum + (element - from) * sum_size, m->stride[2] * sum_size,
+                            dtype == compute ? terms : (const char *)&tile, sum_size, end - first);
+            }
+        }
+    }
+}
+
+/* Items: rows of the image, [images, channels, size[0], size[1]]. */
+static void tgi_col2im_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_im2col *m = (const tgi_im2col *)job;
+    const int64_t dim[4] = {m->images, m->channels, m->size[0], m->size[1]}, *const step = m->image.stride;
+    const int64_t size = tgi_bytes_of(m->image.dtype);
+    (void)thread;
+    for (; first < end; ++first) {
+        int64_t row[4], rest = first, at = 0;
+        for (int d = 3; d >= 0; rest /= dim[d], --d) {
+            row[d] = rest % dim[d];
+            at += row[d] * step[d];
+        }
+        for (int64_t from = 0, run; from < m->size[2]; from += run) {
+            tgi_tile sum;
+            run = tgi_at_most(m->size[2] - from, TGI_TILE);
+            tgi_col2im_run(m, row, from, run, &sum);
+            tgi_store_elements(tgi_compute_dtype(m->image.dtype), &sum, m->image.dtype,
+                               (char *)m->image.data + (at + from * step[4]) * size, step[4] * size, run);
+        }
+    }
+}
+
+static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
+{
+    const int64_t items = m->images * m->channels * m->size[0] * m->size[1];
+    const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
+    const double work = (double)items * (double)m->size[2] * (double)taps;
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_part, m);
+    return true;
+}
+
 /* ---- random numbers ---- */
 
 typedef struct {
@@ -4798,6 +6094,7 @@ static void tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t s
         case TGI_UNIFORM: tile->f64[i] = job->lo + (job->hi - job->lo) * tgi_random_fraction(dtype, w); break;
         case TGI_NORMAL: tile->f64[i] = job->lo + job->hi * tgi_random_normal(dtype, w); break;
         case TGI_BERNOULLI: tile->f64[i] = tgi_random_bernoulli(w, job->lo); break;
+        case TGI_NORMAL_BETWEEN: tile->f64[i] = tgi_random_normal_between(dtype, w, job->lo, job->hi); break;
         case TGI_RANDINT:
             tile->i64[i] = tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w)));
             break;
@@ -4867,7 +6164,7 @@ typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void
 static const tgi_optimizer_kernel tgi_optimizer_kernels[][2] = {
     /* in the order of tgi_optimizer */
     {tgi_sgd_f32, tgi_sgd_f64},         {tgi_adam_f32, tgi_adam_f64},       {tgi_adamw_f32, tgi_adamw_f64},
-    {tgi_rmsprop_f32, tgi_rmsprop_f64}, {tgi_adagrad_f32, tgi_adagrad_f64},
+    {tgi_rmsprop_f32, tgi_rmsprop_f64}, {tgi_adagrad_f32, tgi_adagrad_f64}, {tgi_adadelta_f32, tgi_adadelta_f64},
 };
 
 /* Tile by tile: p, g and the state are used in place if they are f32 or f64, else converted to f32 tiles; a state that
@@ -5048,6 +6345,13 @@ tg_status tg_synchronize(tg_device device)
     return backend && backend->synchronize(S, device.index) ? TG_OK : tgi_failed(S);
 }
 
+tg_status tg_empty_cache(tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "empty_cache", &device);
+    return backend && backend->trim(S, device.index) ? TG_OK : tgi_failed(S);
+}
+
 void tg_set_sync_checks(bool on) { tgi_self()->sync_checks = on; }
 
 tg_device_stats tg_stats_on(tg_device device)
@@ -5101,8 +6405,9 @@ bool tg_op_waits(const char *op)
        tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter.
    (7) A view has a reference to its base, has the same storage, and the base is no view.  Its node is up to date
        exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
-       the base, and tgi_refresh_view gives the view a new node.  Every write in place, recorded or not, adds 1 to
-       storage.version (tgi_bump_version).
+       the base, and tgi_refresh_view gives the view a new node.  So does a move of the base in place, after which the
+       view keeps the storage that they had, and tgi_refresh_view makes it a tensor of its own.  Every write in place,
+       recorded or not, adds 1 to storage.version (tgi_bump_version).
    (8) A tensor has a reference to the node that made it; a leaf has no node, and hooks of its own.  A node has
        references to older nodes, and counts in saved_refs of tensors, never in refs: so a graph has no cycle, and does
        not keep a tensor alive.
@@ -5129,6 +6434,7 @@ typedef struct tgi_pending_event {
 typedef struct tgi_storage {
     int32_t refs;
     uint32_t version; /* writes in place so far, of any tensor that uses this storage */
+    uint32_t start;   /* the version at first: 0, or after a move in place, beyond all of the storage before it */
     bool shared;      /* with other threads: refs is atomic */
     bool borrowed;    /* data belongs to the user */
     int index;        /* of the device */
@@ -5148,12 +6454,13 @@ typedef struct tgi_grad_slot tgi_grad_slot;
 
 enum {
     TGI_REQUIRES_GRAD = 1,
-    TGI_NO_GRAD_VIEW = 2, /* made under no_grad: must not be written in grad mode */
-    TGI_MULTI_VIEW = 4,   /* one of several views made by one call: must not be written */
+    TGI_NO_GRAD_VIEW = 2, /* as long as it has a base: made under no_grad, must not be written in grad mode; */
+    TGI_MULTI_VIEW = 4,   /* one of several views made by one call, must not be written */
     TGI_SHARED = 8,       /* other threads may use it: invariant 9 */
     TGI_RETAINS_GRAD = 16,
     TGI_DEBUG_HANDLE = 32, /* with TG_DEBUG: the handle is part of a tgi_debug_handle, which is never freed */
-    TGI_RELEASING = 64     /* is in S->ended_tensors */
+    TGI_RELEASING = 64,    /* is in S->ended_tensors */
+    TGI_MOVING = 128       /* is in the list of the tgi_to_all_ that runs */
 };
 
 /* The handle: see the invariants above. */
@@ -5167,6 +6474,7 @@ struct tg_tensor {
     int32_t output;      /* which output of node it is */
     uint8_t ended;       /* a tgi_cause: what ended it, or TGI_ALIVE */
     uint8_t known_cause; /* the cause to report when it ends, where that is known before; TGI_ALIVE: S->cause */
+    int32_t grad_of;     /* of how many tensors it is the .grad */
     tgi_storage *storage;
     int64_t offset; /* of the first element in the storage, in elements */
     tgi_node *node; /* what made it; NULL for leaves */
@@ -5219,12 +6527,21 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
 /* The name of t, or of its base; NULL if there is none. */
 static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
 
+/* " 'weight'", or "" of a tensor without a name */
+static tgi_text tgi_name_text(const tg_tensor *t)
+{
+    tgi_text s;
+    s.text[0] = 0;
+    if (tgi_name_of(t)) snprintf(s.text, sizeof s.text, " '%.60s'", tgi_name_of(t));
+    return s;
+}
+
 /* "[2, 3]", or "[2, 3] 'weight'" of a tensor with a name */
 static tgi_text tgi_shape_text(const tg_tensor *t)
 {
     tgi_text s = tgi_dims_text(t->ndim, t->dim);
     const size_t used = strlen(s.text);
-    if (tgi_name_of(t)) snprintf(s.text + used, sizeof s.text - used, " '%.40s'", tgi_name_of(t));
+    snprintf(s.text + used, sizeof s.text - used, "%.40s", tgi_name_text(t).text);
     return s;
 }
 
@@ -5524,6 +6841,17 @@ static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
     S->cause = before;
 }
 
+/* g, or none, becomes the .grad of t, which takes over a reference of the caller's. */
+static void tgi_replace_grad(tgi_thread *S, tg_tensor *t, tg_tensor *g)
+{
+    tg_tensor *before = t->grad;
+    if (g) tgi_count(g, &g->grad_of, 1);
+    t->grad = g;
+    if (!before) return;
+    tgi_count(before, &before->grad_of, -1);
+    tgi_unref_by(S, before, TGI_BY_GRADIENT);
+}
+
 /* Drops what the ended tensors refer to (invariant 4).  A tensor that ends by this joins S->ended_tensors: a loop, not
    a recursion, frees a chain of gradients of any length. */
 static void tgi_release_tensors(tgi_thread *S)
@@ -5538,9 +6866,9 @@ static void tgi_release_tensors(tgi_thread *S)
             continue;
         }
         if (t->node || t->hooks) tgi_history.release(S, t);
-        tg_tensor *grad = t->grad, *base = t->base;
-        t->grad = t->base = NULL;
-        tgi_unref_by(S, grad, TGI_BY_GRADIENT);
+        tg_tensor *base = t->base;
+        t->base = NULL;
+        tgi_replace_grad(S, t, NULL);
         tgi_unref_by(S, base, TGI_BY_OWNER);
         tgi_saved_unref(S, t);
     }
@@ -5661,7 +6989,7 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->frame_limit = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
-    g->misused = g->interrupts = false;
+    g->misused = g->interrupts = g->keeps_places = false;
     S->guard = g;
     S->composite = NULL; /* messages about the callback's calls name those */
 }
@@ -5775,7 +7103,7 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "was ended by tg_drop",
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
-        "ended with the optimizer, graph or view that held it last"};
+        "ended with the optimizer, module, dictionary, graph or view that held it last"};
     if (!(t->flags & TGI_DEBUG_HANDLE))
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
     const tgi_debug_handle *handle =
@@ -5887,6 +7215,14 @@ void tg_release(tg_tensor *t)
         tgi_leave_list(S, t);
     }
     tgi_unref_by(S, t, TGI_BY_RELEASE);
+}
+
+void tg_release_all(tg_tensor *const *list, int n)
+{
+    tgi_thread *S = tgi_self();
+    if (!list && n > 0) tgi_null_argument(S, "release_all", "list");
+    if (!list || !tgi_argument_list(S, "release_all", "list", list, n, 0)) return;
+    for (int i = 0; i < n; ++i) tg_release(list[i]);
 }
 
 /* The reference of t's list becomes one of the user's; a tensor in no list gets one more. */
@@ -6604,14 +7940,22 @@ bool tg_is_contiguous(const tg_tensor *t)
     return tgi_is_contiguous(t);
 }
 
+/* A copy of the text for tgi_free_name, or NULL after recording an error. */
+static char *tgi_copy_text(tgi_thread *S, const char *op, const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = (char *)tgi_alloc(S, bytes);
+    if (!copy) return tgi_no_memory(S, op, bytes), (char *)NULL;
+    memcpy(copy, text, bytes);
+    return copy;
+}
+
 static bool tgi_copy_name(tgi_thread *S, const char *name, char **copy)
 {
     *copy = NULL;
     if (!name || !*name) return true;
-    *copy = (char *)tgi_alloc(S, strlen(name) + 1);
-    if (!*copy) return tgi_no_memory(S, "set_name", strlen(name) + 1);
-    strcpy(*copy, name);
-    return true;
+    *copy = tgi_copy_text(S, "set_name", name);
+    return *copy != NULL;
 }
 
 tg_status tg_set_name(tg_tensor *t, const char *name)
@@ -6805,6 +8149,11 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
        tgi_refresh_view replaces it by a node that takes the view from the base as it is now.  Ops and the functions
        that begin a backward or change a tensor's gradient settings call it for each tensor they get.
 
+   Moves in place
+       A leaf that is moved in place (tgi_to_all_) gets another storage, whose `start` is larger than every version of
+       the storage before.  A node that has saved the leaf, or has an edge to it, is of the time before if the version
+       or the start that it has kept is smaller.  Its rule does not run: backward fails (tgi_check_moved).
+
    What backward frees
    (8) Unless the graph is to be kept (TG_RETAIN_GRAPH, TG_CREATE_GRAPH), a node drops its saved tensors as soon as its
        rule has run.  It keeps its edges.  TGI_FREED then tells a second backward that they were there. */
@@ -6828,7 +8177,12 @@ typedef struct {
 } tgi_view_info;
 
 /* Where a gradient is sent: to output number `output` of a node, or to a leaf.  Both NULL: that input needs none. */
-typedef struct { tgi_node *node; tg_tensor *leaf; int output; } tgi_edge;
+typedef struct {
+    tgi_node *node;
+    tg_tensor *leaf;
+    int output;
+    uint32_t start; /* of the leaf's storage when the edge was made: another one since tells that the leaf was moved */
+} tgi_edge;
 
 /* A saved tensor, and the version of its storage when it was saved.  which: i >= 0 is input i, -1 - k is output k,
    TGI_SAVED_OTHER is neither. */
@@ -7123,6 +8477,7 @@ static inline tgi_edge tgi_edge_to(tg_tensor *t)
     e.node = t->node;
     e.leaf = t->node ? NULL : t;
     e.output = t->output;
+    e.start = t->storage->start;
     return e;
 }
 
@@ -7190,11 +8545,16 @@ static tgi_node *tgi_view_node_new(tgi_thread *S, tg_tensor *t, const tgi_view_i
     return tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, view);
 }
 
-/* Brings the node of a view up to date: invariant (7).  False after recording an error. */
+/* Brings the node of a view up to date: invariant (7) of both lists.  False after recording an error. */
 static bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
 {
     tg_tensor *base = t->base;
     if (TGI_LIKELY(!base || t->history == base->history)) return true;
+    if (t->storage != base->storage) { /* the base was moved in place: a tensor of its own from now on */
+        t->base = NULL;
+        tgi_unref_by(S, base, TGI_BY_OWNER);
+        return true;
+    }
     if (base->flags & TGI_REQUIRES_GRAD) {
         tgi_view_info view;
         tgi_view_info_of(&view, base, t);
@@ -7340,10 +8700,17 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
     if (!tgi_argument(S, "set_grad", "t", t)) return tgi_failed(S);
     if (g && !tgi_check_assigned_grad(S, "set_grad", t, g)) return tgi_failed(S);
     if (g && (t->flags & TGI_SHARED) && !g->node && !g->base && !tgi_make_shared(S, g)) return tgi_failed(S);
-    tg_tensor *before = t->grad;
     if (g) tgi_ref(g);
-    t->grad = g;
-    tgi_unref_by(S, before, TGI_BY_GRADIENT);
+    tgi_replace_grad(S, t, g);
+    return TG_OK;
+}
+
+tg_status tg_zero_grad(tg_tensor *const *params, int n)
+{
+    tgi_thread *S = tgi_self();
+    if (!params && n > 0) return tgi_null_argument(S, "zero_grad", "params"), tgi_failed(S);
+    if (!tgi_argument_list(S, "zero_grad", "params", params, n, n)) return tgi_failed(S);
+    for (int i = 0; i < n; ++i) tg_set_grad(params[i], NULL);
     return TG_OK;
 }
 
@@ -7747,6 +9114,32 @@ static tgi_text tgi_backward_name(const tgi_node *node)
     return s;
 }
 
+/* Raises the error that t, which a node has saved or points to, was moved after the node was made. */
+static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const tg_tensor *t)
+{
+    return tgi_fail(S, TG_ERR_GRAPH, "backward",
+                    "a tensor that the graph depends on was moved in place after it was used by %s (node %lld): "
+                    "[%s %s], which is on %s now\n"
+                    "call backward before the move (tg_to_, tg_to_dtype_, tg_to_all_), or compute the loss again after "
+                    "it",
+                    tgi_node_name(n), (long long)n->number, tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
+                    tg_device_str(tgi_device_of(t)));
+}
+
+/* Whether no leaf of n was moved in place since: see "Moves in place" above. */
+static bool tgi_check_moved(tgi_thread *S, const tgi_node *n)
+{
+    for (int i = 0; i < n->inputs; ++i) {
+        const tg_tensor *leaf = n->edge[i].leaf;
+        if (leaf && leaf->storage->start != n->edge[i].start) return tgi_moved_since(S, n, leaf);
+    }
+    for (int i = 0; i < n->saves; ++i) {
+        const tg_tensor *t = n->saved[i].t;
+        if (n->saved[i].version < t->storage->start) return tgi_moved_since(S, n, t);
+    }
+    return true;
+}
+
 /* Whether the saved tensors of n are still there (8) and have not been written since (5). */
 static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
 {
@@ -7801,6 +9194,7 @@ static bool tgi_restore_node(tgi_thread *S, tgi_node *n, const tgi_saved *s)
         maker.node = n;
         maker.leaf = NULL;
         maker.output = -1 - s->which;
+        maker.start = 0;
     }
     if (!maker.node) return true;
     if ((n->flags & TGI_WROTE_VIEW) && s->which <= 0) {
@@ -8030,7 +9424,7 @@ static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
-    if (!tgi_check_saved(S, n)) return false;
+    if (!tgi_check_moved(S, n) || !tgi_check_saved(S, n)) return false;
     tg_tensor *few[TGI_STEP_RESULTS], **result = few;
     const size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
     if (n->inputs > TGI_STEP_RESULTS) {
@@ -8225,6 +9619,7 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     memset(run, 0, sizeof *run);
     run->S = S;
     run->id = ++S->runs;
+    S->running++;
     run->op = op;
     run->raised = S->raised;
     run->flags = flags;
@@ -8330,14 +9725,14 @@ static bool tgi_make_commit_values(tg_backward_run *run)
 static bool tgi_assign_grads(tg_backward_run *run)
 {
     for (tgi_grad_slot *slot = run->leaves; slot; slot = slot->all) {
-        tg_tensor *leaf = slot->leaf, *before = leaf->grad;
+        tg_tensor *leaf = slot->leaf;
         if (tgi_refs(leaf) == 0) continue;
         if (tgi_adds_in_place(run, leaf)) {
             if (!tgi_later_add_(leaf->grad, slot->grad[0])) return false;
         } else {
-            leaf->grad = slot->grad[0];
+            tg_tensor *grad = slot->grad[0];
             slot->grad[0] = NULL;
-            tgi_unref_by(run->S, before, TGI_BY_GRADIENT);
+            tgi_replace_grad(run->S, leaf, grad);
         }
     }
     return true;
@@ -8377,6 +9772,7 @@ static bool tgi_end_run(tg_backward_run *run)
         ok = false;
         tgi_run_fail(run);
     }
+    S->running--;
     if (ok) ok = tgi_run_all_post_hooks(run); /* after an error in one, every .grad stays as committed */
     S->grad_off = was_off;
     for (tgi_grad_slot *slot; (slot = tgi_dequeue(run)) != NULL;) {
@@ -8509,16 +9905,9 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
 /* Appends a handle of t to *list [*n], which has room for *room.  False after recording an error. */
 static bool tgi_append(tgi_thread *S, const char *op, tg_tensor ***list, int *n, int *room, tg_tensor *t)
 {
-    if (*n == *room) {
-        const int more = *room ? 2 * *room : 4;
-        const size_t bytes = sizeof(tg_tensor *) * (size_t)more;
-        tg_tensor **longer = (tg_tensor **)tgi_alloc(S, bytes);
-        if (!longer) return tgi_no_memory(S, op, bytes);
-        if (*n) memcpy(longer, *list, sizeof(tg_tensor *) * (size_t)*n);
-        tgi_free(S, *list, sizeof(tg_tensor *) * (size_t)*room);
-        *list = longer;
-        *room = more;
-    }
+    tg_tensor **array = (tg_tensor **)tgi_grow(S, op, *list, *n, room, sizeof **list);
+    if (!array) return false;
+    *list = array;
     tgi_ref(t);
     (*list)[(*n)++] = t;
     return true;
@@ -8959,32 +10348,43 @@ typedef struct {
 static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const tg_tensor *t)
 {
     tgi_text name = tgi_argument_name(arguments, i, nin);
-    size_t used = strlen(name.text);
-    if (tgi_name_of(t)) snprintf(name.text + used, sizeof name.text - used, " '%.100s'", tgi_name_of(t));
+    const size_t used = strlen(name.text);
+    snprintf(name.text + used, sizeof name.text - used, "%.100s", tgi_name_text(t).text);
     return name;
 }
 
 /* How much better it is that an input stays where it is and the other moves.  3: it is written in place, so it must
-   stay.  2: it is a weight, which would move again at every step.  1: it is on a GPU. */
+   stay.  2: it is a weight, or a view of one, which would move again at every step.  1: it is on a GPU. */
 static int tgi_stay_rank(const char *argument, const tg_tensor *t, bool written)
 {
+    const tg_tensor *base = t->base ? t->base : t;
     const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
-                        (!t->node && (t->flags & TGI_REQUIRES_GRAD));
+                        (!base->node && (base->flags & TGI_REQUIRES_GRAD));
     return written ? 3 : weight ? 2 : !t->storage->backend->host;
 }
 
-/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))". */
+/* A device as a program writes it: "TG_CUDA(1)" */
+static tgi_text tgi_device_constant(tg_device device)
+{
+    tgi_text name;
+    if (device.type == TG_DEV_CPU) snprintf(name.text, sizeof name.text, "TG_CPU");
+    else snprintf(name.text, sizeof name.text, "TG_CUDA(%d)", device.index);
+    return name;
+}
+
+/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))".  Inside the forward of a module, what
+   the module knows of them. */
 static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
 {
     const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
     const bool k_moves = tgi_stay_rank(name[1].text, in[k], in_place && k == 0) <
                          tgi_stay_rank(name[0].text, in[i], in_place && i == 0);
     const tg_device device = tgi_device_of(in[k_moves ? i : k]);
-    tgi_text hint, to;
-    if (device.type == TG_DEV_CPU) snprintf(to.text, sizeof to.text, "TG_CPU");
-    else snprintf(to.text, sizeof to.text, "TG_CUDA(%d)", device.index);
+    const tgi_forward *forward = tgi_self()->forward;
+    tgi_text hint;
+    if (forward && forward->why(forward, in[i], in[k], hint.text, sizeof hint.text)) return hint;
     snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name[k_moves].text, name[k_moves].text,
-             to.text);
+             tgi_device_constant(device).text);
     return hint;
 }
 
@@ -9010,6 +10410,32 @@ static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments,
         else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
     }
     return true;
+}
+
+/* TG_F32, as a program writes it. */
+static tgi_text tgi_dtype_constant(tg_dtype dtype)
+{
+    tgi_text s;
+    snprintf(s.text, sizeof s.text, "TG_%.20s", tg_dtype_name(dtype));
+    for (char *p = s.text; *p; ++p) {
+        if (*p >= 'a' && *p <= 'z') *p = (char)(*p - 'a' + 'A');
+    }
+    return s;
+}
+
+/* For ops that do not promote: the dtypes of two arguments, and the call that makes them the same.  An integer becomes
+   a float; else a weight stays as it is, and of two others the first. */
+static tgi_text tgi_dtype_hint(const char *a_name, const tg_tensor *a, const char *b_name, const tg_tensor *b)
+{
+    const tg_dtype a_dtype = (tg_dtype)a->dtype, b_dtype = (tg_dtype)b->dtype;
+    const bool a_moves = tgi_dtypes[a_dtype].floating != tgi_dtypes[b_dtype].floating
+                             ? tgi_dtypes[b_dtype].floating
+                             : tgi_stay_rank(a_name, a, false) < tgi_stay_rank(b_name, b, false);
+    tgi_text hint;
+    snprintf(hint.text, sizeof hint.text, "%.10s %.54s is %s and %.10s %.54s is %s: tg_to_dtype(%.10s, %.20s)", a_name,
+             tgi_shape_text(a).text, tg_dtype_name(a_dtype), b_name, tgi_shape_text(b).text, tg_dtype_name(b_dtype),
+             a_moves ? a_name : b_name, tgi_dtype_constant(a_moves ? b_dtype : a_dtype).text);
+    return hint;
 }
 
 /* Begins a call of an op by the public function `name` (NULL: the op's own name).  False after recording an error, and
@@ -9072,12 +10498,12 @@ static bool tgi_op_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
     return tgi_op_begin(c, op, c->in_storage, 2);
 }
 
-static bool tgi_op_begin3(tgi_call *c, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
+static bool tgi_op_begin3_as(tgi_call *c, const char *name, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
 {
     c->in_storage[0] = a;
     c->in_storage[1] = b;
     c->in_storage[2] = d;
-    return tgi_op_begin(c, op, c->in_storage, 3);
+    return tgi_op_begin_as(c, name, op, c->in_storage, 3);
 }
 
 /* Adds an output: a new tensor where the inputs are.  NULL after recording an error. */
@@ -9325,7 +10751,7 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
     tgi_thread *S = tgi_self();
-    tg_tensor *in[4];
+    tg_tensor *in[5];
     bool ok = true;
     int n = 0;
     va_list list;
@@ -9506,15 +10932,21 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
-/* t, which can be used, on a device and in a dtype: t itself if nothing would change, unless TG_COPY. */
+static bool tgi_is_at(const tg_tensor *t, const tgi_backend *backend, int index, tg_dtype dtype)
+{
+    return t->storage->backend == backend && t->storage->index == index && t->dtype == (uint8_t)dtype;
+}
+
+/* t, which can be used, on a device and in a dtype (or TG_SAME_DTYPE): t itself if nothing would change, unless
+   TG_COPY. */
 static tg_tensor *tgi_to(const char *name, tg_tensor *t, tg_device device, tg_dtype dtype, int flags)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, name, &device);
     if (!backend) return NULL;
+    if (dtype == TG_SAME_DTYPE) dtype = (tg_dtype)t->dtype;
     if (!tgi_dtype_known(dtype)) return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, name, "unknown dtype %d", (int)dtype));
-    const bool same_place = t->storage->backend == backend && t->storage->index == device.index;
-    if (same_place && t->dtype == (uint8_t)dtype && !(flags & TG_COPY)) return t;
+    if (tgi_is_at(t, backend, device.index, dtype) && !(flags & TG_COPY)) return t;
     return tgi_moved(name, t, backend, device.index, dtype, NULL, (flags & TG_NON_BLOCKING) != 0);
 }
 
@@ -9554,23 +10986,237 @@ tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other)
     return tgi_to("to_like", t, tgi_device_of(other), (tg_dtype)other->dtype, 0);
 }
 
-tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
+static tg_status tgi_to_all(const char *op, tg_tensor **list, int n, tg_device device, tg_dtype dtype, int flags)
 {
     tgi_thread *S = tgi_self();
-    if (!list && n > 0) return tgi_null_argument(S, "to_all", "list"), tgi_failed(S);
-    if (!tgi_argument_list(S, "to_all", "list", list, n, n)) return tgi_failed(S);
+    if (!list && n > 0) return tgi_null_argument(S, op, "list"), tgi_failed(S);
+    if (!tgi_argument_list(S, op, "list", list, n, n)) return tgi_failed(S);
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "to_all")) return tgi_failed(S);
+    if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
     const size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
     tg_tensor **moved = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!moved) tgi_no_memory(S, "to_all", bytes);
+    if (!moved) tgi_no_memory(S, op, bytes);
     int done = 0;
-    while (moved && done < n && (moved[done] = tg_to(list[done], device)) != NULL) done++;
+    while (moved && done < n && (moved[done] = tgi_to(op, list[done], device, dtype, flags)) != NULL) done++;
     const bool ok = moved && done >= n;
     for (int i = 0; ok && i < n; ++i) list[i] = tg_keep(moved[i]);
     tgi_free(S, moved, bytes);
     tgi_composite_end(&c, NULL);
     return ok ? TG_OK : tgi_failed(S);
+}
+
+tg_status tg_to_all(tg_tensor **list, int n, tg_device device)
+{
+    return tgi_to_all("to_all", list, n, device, TG_SAME_DTYPE, 0);
+}
+
+tg_status tg_to_all_ex(tg_tensor **list, int n, tg_device device, tg_dtype dtype, int flags)
+{
+    return tgi_to_all("to_all_ex", list, n, device, dtype, flags);
+}
+
+/* ---- moves in place ----
+
+   First a copy of every leaf and of its .grad is made where it is to be.  When nothing can fail any more, each tensor
+   exchanges its storage with that of its copy, and the copies end with what they have got. */
+
+/* One tensor of the list, or a .grad. */
+typedef struct tgi_move {
+    struct tgi_move *next;
+    tg_tensor *t;    /* a reference */
+    tg_tensor *copy; /* of t where it is to be; NULL: t is there already */
+    tg_tensor *heir; /* the tensor that gets the copy as its .grad: t stays, because it is the .grad of others, too */
+} tgi_move;
+
+/* Where tensors are to be, and the moves that lead there. */
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    const tgi_backend *backend; /* NULL: each stays on its device */
+    int index;
+    tg_dtype dtype;     /* or TG_SAME_DTYPE */
+    bool floats_only;   /* integers and bools keep their dtype */
+    int flags;          /* of tg_to_ex */
+    tgi_move *moves;    /* newest first */
+} tgi_moves;
+
+/* The function of the user's, or the backward, that runs and keeps t from being moved in place, for messages; NULL if
+   there is none.  What interrupts other work may move nothing.  While a backward, or a function that keeps places, is
+   running, a tensor may be moved only if its references are the user's. */
+static const char *tgi_keeper_of(const tgi_thread *S, const tg_tensor *t)
+{
+    const char *keeper = S->running ? "a backward" : NULL;
+    for (const tgi_guard *g = S->guard; g; g = g->outer) {
+        if (g->interrupts) return g->what;
+        if (g->keeps_places && !keeper) keeper = g->what;
+    }
+    const int32_t users = (t->link.next != NULL) + t->retains + t->grad_of;
+    return t->slot || t->saved_refs > 1 || t->refs > users ? keeper : NULL;
+}
+
+/* Whether t may be moved in place to this dtype. */
+static bool tgi_check_move(const tgi_moves *m, tg_tensor *t, const tg_tensor *owner, tg_dtype dtype)
+{
+    tgi_thread *S = m->S;
+    const tgi_text shape = tgi_shape_text(t);
+    if (owner && !tgi_argument(S, m->op, "grad", t)) return false;
+    if (!tgi_refresh_view(S, t)) return false;
+    if (t->node && owner) {
+        return tgi_fail(S, TG_ERR_GRAPH, m->op,
+                        "the gradient of tensor %s has a graph of its own (TG_CREATE_GRAPH), so it cannot move along\n"
+                        "replace it by its values: tg_set_grad(t, tg_detach(tg_grad(t)))", shape.text);
+    }
+    if (t->node) {
+        return tgi_fail(S, TG_ERR_GRAPH, m->op,
+                        "only a leaf can be moved in place, but tensor %s was computed by %s from others that require "
+                        "grad\nmove it by tg_to, which is differentiable", shape.text, t->node->op->name);
+    }
+    if (t->flags & TGI_SHARED) {
+        return tgi_fail(S, TG_ERR_GRAPH, m->op,
+                        "tensor %s was given to other threads by tg_share, and one of them may be using it\n"
+                        "move a copy: tg_to(tg_detach(t), device)", shape.text);
+    }
+    if (!owner && t->grad_of) {
+        return tgi_fail(S, TG_ERR_GRAPH, m->op,
+                        "tensor %s is the gradient of another tensor\nmove that one: its gradient moves along",
+                        shape.text);
+    }
+    const char *const keeper = tgi_keeper_of(S, t);
+    if (keeper) {
+        return tgi_fail(S, TG_ERR_GRAPH, m->op,
+                        "%s is running, and tensor %s may be needed where it is\nmove it before that, or after it",
+                        keeper, shape.text);
+    }
+    if ((t->flags & TGI_REQUIRES_GRAD) && !tgi_dtypes[dtype].floating) {
+        return tgi_fail(S, TG_ERR_DTYPE, m->op,
+                        "only Tensors of floating point dtype can require gradients: tensor %s cannot become %s",
+                        shape.text, tg_dtype_name(dtype));
+    }
+    return true;
+}
+
+/* Adds the move of t, which is the .grad of owner (or NULL), to this dtype, and makes its copy. */
+static bool tgi_add_move(tgi_moves *m, tg_tensor *t, tg_tensor *owner, tg_dtype dtype)
+{
+    if (!tgi_check_move(m, t, owner, dtype)) return false;
+    tgi_move *move = (tgi_move *)tgi_alloc(m->S, sizeof *move);
+    if (!move) return tgi_no_memory(m->S, m->op, sizeof *move);
+    const tgi_backend *backend = m->backend ? m->backend : t->storage->backend;
+    const int index = m->backend ? m->index : t->storage->index;
+    tgi_ref(t);
+    move->t = t;
+    move->copy = NULL;
+    move->heir = t->grad_of > 1 ? owner : NULL;
+    if (!move->heir) t->flags |= TGI_MOVING;
+    move->next = m->moves;
+    m->moves = move;
+    if (tgi_is_at(t, backend, index, dtype) && !(m->flags & TG_COPY)) return true;
+    move->copy = tgi_moved(m->op, t, backend, index, dtype, NULL, (m->flags & TG_NON_BLOCKING) != 0);
+    return move->copy != NULL;
+}
+
+/* Adds the moves of leaf, its .grad, the .grad of that and so on, up to one that is in the list already or stays. */
+static bool tgi_add_moves(tgi_moves *m, tg_tensor *leaf)
+{
+    const bool keeps = m->dtype == TG_SAME_DTYPE || (m->floats_only && !tgi_dtypes[leaf->dtype].floating);
+    const tg_dtype dtype = keeps ? (tg_dtype)leaf->dtype : m->dtype;
+    tg_tensor *t = leaf, *owner = NULL;
+    while (t && !(t->flags & TGI_MOVING)) {
+        if (!tgi_add_move(m, t, owner, dtype)) return false;
+        owner = t;
+        t = m->moves->heir ? NULL : t->grad;
+    }
+    return true;
+}
+
+/* t becomes what its copy is, and the copy what t was.  A view is handed over with its base. */
+static void tgi_exchange(tg_tensor *t, tg_tensor *copy)
+{
+    tgi_storage *const storage = t->storage;
+    const int64_t offset = t->offset;
+    copy->storage->version = copy->storage->start = storage->version + 1;
+    t->storage = copy->storage;
+    t->offset = copy->offset;
+    t->dtype = copy->dtype;
+    memcpy(t->stride, copy->stride, sizeof(int64_t) * t->ndim);
+    copy->storage = storage;
+    copy->offset = offset;
+    copy->base = t->base;
+    t->base = NULL;
+    t->history++; /* so that views of t notice */
+}
+
+/* Carries out a move whose copy was made.  It cannot fail, and calls no function of the user's. */
+static void tgi_commit_move(tgi_thread *S, const tgi_move *move)
+{
+    if (!move->heir) {
+        tgi_exchange(move->t, move->copy);
+        return;
+    }
+    move->copy->flags |= move->t->flags & TGI_REQUIRES_GRAD;
+    tgi_leave_list(S, move->copy);
+    tgi_replace_grad(S, move->heir, move->copy);
+}
+
+/* Moves leaves in place, all or none: to a device (NULL: each stays where it is) and a dtype (or TG_SAME_DTYPE, and
+   with floats_only for floating-point tensors alone).  They can be used; one may be there twice. */
+static bool tgi_to_all_(tgi_thread *S, const char *op, tg_tensor *const *leaves, int n, const tg_device *device,
+                        tg_dtype dtype, bool floats_only, int flags)
+{
+    tgi_moves m = {S, op, NULL, 0, dtype, floats_only, flags, NULL};
+    if (device) {
+        tg_device at = *device;
+        m.backend = tgi_backend_for(S, op, &at);
+        m.index = at.index;
+        if (!m.backend) return false;
+    }
+    if (dtype != TG_SAME_DTYPE && !tgi_dtype_known(dtype))
+        return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype);
+    tgi_composite c;
+    if (!tgi_composite_begin(&c, op)) return false;
+    S->grad_off = true; /* until the scope ends */
+    bool ok = true;
+    for (int i = 0; ok && i < n; ++i) ok = tgi_add_moves(&m, leaves[i]);
+    for (const tgi_move *move = m.moves; move; move = move->next) {
+        move->t->flags &= (uint16_t)~TGI_MOVING;
+        if (ok && move->copy) tgi_commit_move(S, move);
+    }
+    tgi_composite_end(&c, NULL);
+    while (m.moves) {
+        tgi_move *move = m.moves;
+        m.moves = move->next;
+        tgi_unref(S, move->t);
+        tgi_free(S, move, sizeof *move);
+    }
+    return ok;
+}
+
+static tg_tensor *tgi_to_one_(const char *op, tg_tensor *leaf, const tg_device *device, tg_dtype dtype)
+{
+    tgi_thread *S = tgi_self();
+    return tgi_argument(S, op, "leaf", leaf) && tgi_to_all_(S, op, &leaf, 1, device, dtype, false, 0) ? leaf : NULL;
+}
+
+tg_tensor *tg_to_(tg_tensor *leaf, tg_device device) { return tgi_to_one_("to_", leaf, &device, TG_SAME_DTYPE); }
+tg_tensor *tg_to_dtype_(tg_tensor *leaf, tg_dtype dtype) { return tgi_to_one_("to_dtype_", leaf, NULL, dtype); }
+
+static tg_status tgi_to_list_(const char *op, tg_tensor *const *leaves, int n, tg_device device, tg_dtype dtype,
+                              int flags)
+{
+    tgi_thread *S = tgi_self();
+    if (!leaves && n > 0) return tgi_null_argument(S, op, "leaves"), tgi_failed(S);
+    if (!tgi_argument_list(S, op, "leaves", leaves, n, n)) return tgi_failed(S);
+    return tgi_to_all_(S, op, leaves, n, &device, dtype, false, flags) ? TG_OK : tgi_failed(S);
+}
+
+tg_status tg_to_all_(tg_tensor *const *leaves, int n, tg_device device)
+{
+    return tgi_to_list_("to_all_", leaves, n, device, TG_SAME_DTYPE, 0);
+}
+
+tg_status tg_to_all_ex_(tg_tensor *const *leaves, int n, tg_device device, tg_dtype dtype, int flags)
+{
+    return tgi_to_list_("to_all_ex_", leaves, n, device, dtype, flags);
 }
 
 tg_tensor *tg_pin_memory(tg_tensor *t)
@@ -9695,10 +11341,9 @@ static bool tgi_check_numbers(tgi_call *c, tg_dtype dtype)
     return tgi_fail_value(c->S, c->name, dtype, tgi_is_integral(s) ? t : s);
 }
 
-/* Some ops refuse integers: PyTorch has no kernels of them. */
-static bool tgi_check_floats_only(tgi_thread *S, const char *name, const tgi_op *op, tg_dtype dtype)
+/* Raises the error that an op has no kernel for a dtype, as PyTorch has none. */
+static bool tgi_not_implemented(tgi_thread *S, const char *name, tg_dtype dtype)
 {
-    if (tgi_dtypes[dtype].floating || !(op->flags & TGI_FLAG_FLOATS_ONLY)) return true;
     return tgi_fail(S, TG_ERR_DTYPE, name, "\"%s\" not " "implemented for '%s'", name, tg_dtype_name(dtype));
 }
 
@@ -9712,8 +11357,10 @@ static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
                         tg_dtype_name((tg_dtype)c->in[values]->dtype));
     }
     *dtype = tgi_result_dtype(c->in, values);
-    if (!tgi_check_floats_only(c->S, c->name, c->op, *dtype)) return false;
+    if ((flags & TGI_FLAG_FLOATS_ONLY) && !tgi_dtypes[*dtype].floating)
+        return tgi_not_implemented(c->S, c->name, *dtype);
     if (*dtype == TG_BOOL && (flags & TGI_FLAG_NO_BOOL)) {
+        if (c->nin == 3) return tgi_not_implemented(c->S, c->name, *dtype);
         return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s\ntg_logical_not inverts a mask",
                         c->nin == 2
                             ? "Subtraction, the `-` operator, with two bool tensors is not supported."
@@ -9841,13 +11488,16 @@ TGI_NOINLINE static tg_tensor *tgi_map2(int op, bool in_place, tg_tensor *a, tg_
     return tgi_elementwise(NULL, op, in_place, in, 2, s, 0);
 }
 
-TGI_NOINLINE static tg_tensor *tgi_map3(int op, tg_tensor *a, tg_tensor *b, tg_tensor *c)
+TGI_NOINLINE static tg_tensor *tgi_map3(int op, bool in_place, tg_tensor *a, tg_tensor *b, tg_tensor *c, double s)
 {
     tg_tensor *in[] = {a, b, c};
-    return tgi_elementwise(NULL, op, false, in, 3, 0, 0);
+    return tgi_elementwise(NULL, op, in_place, in, 3, s, 0);
 }
 
 /* ---- the rules of the elementwise rows ---- */
+
+/* t * s, without a copy where s is 1 */
+static tg_tensor *tgi_scaled(tg_tensor *t, double s) { return s == 1 ? t : tg_mul_scalar(t, s); }
 
 /* d/dx of x * sigmoid(x) */
 static tg_tensor *tgi_silu_gradient(tg_tensor *g, tg_tensor *x)
@@ -9867,6 +11517,25 @@ static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, doub
     tg_tensor *above = lo == -(double)INFINITY ? tg_ge_scalar(x, lo) : tg_gt_scalar(x, lo),
               *below = hi == (double)INFINITY ? tg_le_scalar(x, hi) : tg_lt_scalar(x, hi);
     return tg_masked_fill(g, tg_logical_not(tg_logical_and(above, below)), 0);
+}
+
+/* x, but 0 where x > 0: rules take exp of it where another branch holds for x > 0, so that no infinity, which would
+   make their own gradient NaN, comes from there. */
+static tg_tensor *tgi_up_to_0(tg_tensor *x) { return tg_masked_fill(x, tg_gt_scalar(x, 0), 0); }
+
+/* d/dx of x * t with t = tanh(softplus(x)) */
+static tg_tensor *tgi_mish_gradient(tg_tensor *g, tg_tensor *x)
+{
+    tg_tensor *t = tg_tanh(tg_softplus(x, 1, 20));
+    tg_tensor *slope = tg_mul(tg_mul(x, tg_sigmoid(x)), tg_rsub_scalar(tg_mul(t, t), 1));
+    return tg_mul(g, tg_add(t, slope));
+}
+
+/* 0 up to -3, 1 from 3 on */
+static tg_tensor *tgi_hardswish_gradient(tg_tensor *g, tg_tensor *x)
+{
+    tg_tensor *middle = tg_mul(g, tg_add_scalar(tg_div_scalar(x, 3), 0.5));
+    return tg_where(tg_ge_scalar(x, 3), g, tg_masked_fill(middle, tg_le_scalar(x, -3), 0));
 }
 
 static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta, double threshold)
@@ -10005,6 +11674,16 @@ tg_tensor *tg_clamp_max(tg_tensor *x, double hi)
     return tgi_elementwise("clamp_max", TGI_OP_clamp, false, &x, 1, -(double)INFINITY, hi);
 }
 
+tg_tensor *tg_hardtanh(tg_tensor *x, double lo, double hi)
+{
+    if (lo > hi) {
+        return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "hardtanh",
+                                      "min_val cannot be greater than max_val\nlo is %g, hi is %g", lo, hi));
+    }
+    return tgi_elementwise("hardtanh", TGI_OP_clamp, false, &x, 1, lo, hi);
+}
+tg_tensor *tg_relu6(tg_tensor *x) { return tgi_elementwise("relu6", TGI_OP_clamp, false, &x, 1, 0, 6); }
+
 #define TGI_PUBLIC_AB(name)                                                                                            \
     tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, false, a, b, 0); }
 #define TGI_PUBLIC_AB_TWIN(name)                                                                                       \
@@ -10013,30 +11692,39 @@ tg_tensor *tg_clamp_max(tg_tensor *x, double hi)
 #define TGI_PUBLIC_BINARY(name, kind, y, yi, flags, rule_a, rule_b, formula, public) TGI_PUBLIC_##public(name)
 TGI_BINARY_OPS(TGI_PUBLIC_BINARY)
 
-tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b) { return tgi_map3(TGI_OP_where, a, b, cond); }
-tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight) { return tgi_map3(TGI_OP_lerp, a, b, weight); }
-
-tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight)
+tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b)
 {
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor *in[] = {a, b};
-    if (!tgi_argument_list(S, "lerp_scalar", "a,b", in, 2, 2)) return NULL;
-    const tg_dtype dtype = tgi_result_dtype(in, 2);
-    if (!tgi_check_floats_only(S, "lerp_scalar", tgi_op_row(TGI_OP_lerp), dtype)) return NULL;
-    if (!tgi_composite_begin(&c, "lerp_scalar")) return NULL;
-    const tg_device device = tgi_device_of(a->storage->backend->host ? b : a);
-    return tgi_composite_end(&c, tg_lerp(a, b, tg_full_on(TG_SCALAR, weight, dtype, device)));
+    return tgi_map3(TGI_OP_where, false, a, b, cond, 0);
 }
 
-tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value)
+/* With a number, and the twin in place: of two tensors and of three. */
+#define TGI_PUBLIC_AB_S(name)                                                                                          \
+    tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b, double s) { return tgi_map2(TGI_OP_##name, false, a, b, s); }     \
+    tg_tensor *tg_##name##_(tg_tensor *a, tg_tensor *b, double s) { return tgi_map2(TGI_OP_##name, true, a, b, s); }
+TGI_PUBLIC_AB_S(add_alpha)
+TGI_PUBLIC_AB_S(lerp_scalar)
+TGI_PUBLIC_AB_S(masked_fill)
+
+#define TGI_PUBLIC_ABC_S(name)                                                                                         \
+    tg_tensor *tg_##name(tg_tensor *x, tg_tensor *a, tg_tensor *b, double s)                                           \
+    {                                                                                                                  \
+        return tgi_map3(TGI_OP_##name, false, x, a, b, s);                                                             \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double s)                                        \
+    {                                                                                                                  \
+        return tgi_map3(TGI_OP_##name, true, x, a, b, s);                                                              \
+    }
+TGI_PUBLIC_ABC_S(addcmul)
+TGI_PUBLIC_ABC_S(addcdiv)
+
+tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight)
 {
-    return tgi_map2(TGI_OP_masked_fill, false, x, mask, value);
+    return tgi_map3(TGI_OP_lerp, false, a, b, weight, 0);
 }
 
-tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value)
+tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight)
 {
-    return tgi_map2(TGI_OP_masked_fill, true, x, mask, value);
+    return tgi_map3(TGI_OP_lerp, true, a, b, weight, 0);
 }
 
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
@@ -11188,6 +12876,77 @@ static tg_tensor *tgi_roll_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t shi
     return tg_cat(parts, 2, dim);
 }
 
+/* t as [before, 1, after], expanded to [before, repeats, after], where `before` ends with dim. */
+tg_tensor *tg_repeat_interleave(tg_tensor *t, int64_t repeats, int dim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "repeat_interleave", "t", t)) return NULL;
+    if (!tgi_wrap_dim(c.S, "repeat_interleave", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
+    if (repeats < 0) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "repeat_interleave", "Repeats must be non-negative, not %lld",
+                 (long long)repeats);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_shape shape = t->ndim ? tgi_shape_of(t) : TG_SHAPE(1);
+    const int64_t size = shape.dim[dim];
+    if (size > 0 && repeats > INT64_MAX / size) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "repeat_interleave", "%lld repeats of a dim of size %lld are too many",
+                 (long long)repeats, (long long)size);
+        return tgi_composite_end(&c, NULL);
+    }
+    int64_t before = 1, after = 1;
+    for (int i = 0; i < shape.ndim; ++i) {
+        if (i <= dim)
+            before *= shape.dim[i];
+        else
+            after *= shape.dim[i];
+    }
+    tg_tensor *y = tg_expand(tg_reshape(t, TG_SHAPE(before, 1, after)), TG_SHAPE(before, repeats, after));
+    shape.dim[dim] = size * repeats;
+    y = y ? tg_reshape(y, shape) : NULL;
+    return tgi_composite_end(&c, y && y->storage == t->storage ? tg_clone(y) : y);
+}
+
+static bool tgi_check_meshgrid(tgi_thread *S, tg_tensor *const *tensors, int n)
+{
+    const char *op = "meshgrid";
+    if (n < 1 || n > TG_MAX_DIMS)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "a grid has 1 to %d dims, not %d", TG_MAX_DIMS, n);
+    if (!tgi_argument_list(S, op, "tensors", tensors, n, n)) return false;
+    for (int i = 0; i < n; ++i) {
+        if (tensors[i]->ndim <= 1) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "Expected 0D or 1D tensor in the tensor list but got: tensors[%d] of shape %s", i,
+                        tgi_shape_text(tensors[i]).text);
+    }
+    return true;
+}
+
+tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
+{
+    tgi_thread *S = tgi_self();
+    for (int i = 0; out && i < n; ++i) out[i] = NULL;
+    if (!tensors || !out) return tgi_null_argument(S, "meshgrid", tensors ? "out" : "tensors"), tgi_failed(S);
+    if (!tgi_check_meshgrid(S, tensors, n)) return tgi_failed(S);
+    tg_shape shape, own; /* of the grid; of tensor i, with all dims */
+    shape.ndim = own.ndim = n;
+    for (int i = 0; i < n; ++i) {
+        shape.dim[i] = tensors[i]->ndim ? tensors[i]->dim[0] : 1;
+        own.dim[i] = 1;
+    }
+    for (int i = 0; i < n; ++i) {
+        tgi_composite c;
+        bool ok = tgi_composite_begin(&c, "meshgrid");
+        own.dim[i] = shape.dim[i];
+        if (ok) ok = (out[i] = tgi_composite_end(&c, tg_expand(tg_reshape(tensors[i], own), shape))) != NULL;
+        own.dim[i] = 1;
+        if (ok) continue;
+        while (i > 0) tg_drop(out[--i]), out[i] = NULL;
+        return tgi_failed(S);
+    }
+    return TG_OK;
+}
+
 tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
 {
     tgi_composite c;
@@ -11474,6 +13233,17 @@ static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
 
 TGI_REDUCTION(mean, tgi_mean, TGI_OP_mean)
 
+tg_tensor *tg_trace(tg_tensor *t)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "trace", "t", t)) return NULL;
+    if (t->ndim != 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "trace", "trace: expected a matrix, but got tensor with dim %d", t->ndim);
+        return tgi_composite_end(&c, NULL);
+    }
+    return tgi_composite_end(&c, tg_sum(tg_diagonal(t, 0, 0, 1)));
+}
+
 /* The variance: the mean first, then the squares of the differences, which loses no digits.  Divided by `degrees` (of
    freedom). */
 static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool keepdim)
@@ -11759,8 +13529,8 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
 static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_call c;
-    if (!tgi_op_begin3(&c, op, t, index, src) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) ||
-        !tgi_check_index_dtype(c.S, c.name, index)) {
+    if (!tgi_op_begin3_as(&c, in_place ? tgi_op_row(op)->in_place : NULL, op, t, index, src) ||
+        !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) || !tgi_check_index_dtype(c.S, c.name, index)) {
         return NULL;
     }
     if (t->dtype != src->dtype) {
@@ -11785,6 +13555,16 @@ tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
+}
+
+tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter, true, t, dim, index, src);
+}
+
+tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_op(TGI_OP_scatter_add, true, t, dim, index, src);
 }
 
 /* The gradient of src: g gathered, and 0 for the elements beyond index, which may be smaller than src. */
@@ -11923,15 +13703,71 @@ static bool tgi_check_index_add(tgi_thread *S, const tg_tensor *t, int dim, cons
     return true;
 }
 
-tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+static tg_tensor *tgi_index_add(const char *op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "index_add", "t,index,src", t, index, src)) return NULL;
-    if (!tgi_wrap_dim(c.S, "index_add", t->ndim, &dim) || !tgi_check_index_vector(c.S, "index_add", index) ||
+    if (!tgi_composite_begin_with(&c, op, "t,index,src", t, index, src)) return NULL;
+    if (!tgi_wrap_dim(c.S, op, t->ndim, &dim) || !tgi_check_index_vector(c.S, op, index) ||
         !tgi_check_index_add(c.S, t, dim, index, src)) {
         return tgi_composite_end(&c, NULL);
     }
-    return tgi_composite_end(&c, tg_scatter_add(t, dim, tgi_expand_index(index, tgi_shape_of(t), dim), src));
+    index = tgi_expand_index(index, tgi_shape_of(t), dim);
+    tg_tensor *y = tgi_scatter_op(TGI_OP_scatter_add, in_place, t, dim, index, src);
+    if (!in_place) return tgi_composite_end(&c, y);
+    tgi_composite_end(&c, NULL); /* t stays in its scope */
+    return y;
+}
+
+tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_index_add("index_add", false, t, dim, index, src);
+}
+
+tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_index_add("index_add_", true, t, dim, index, src);
+}
+
+static bool tgi_check_bincount(tgi_thread *S, const tg_tensor *ids, const tg_tensor *weights, int64_t minlength)
+{
+    const char *op = "bincount";
+    if (ids->ndim != 1 || tgi_dtypes[ids->dtype].floating || ids->dtype == TG_BOOL) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "bincount only supports 1-d non-negative integral inputs.\nids is %s %s",
+                        tg_dtype_name((tg_dtype)ids->dtype), tgi_shape_text(ids).text);
+    }
+    if (weights && !tgi_same_shape(weights, ids->ndim, ids->dim)) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "weights should be 1-d and have the same length as input\nweights is %s, ids is %s",
+                        tgi_shape_text(weights).text, tgi_shape_text(ids).text);
+    }
+    return minlength >= 0 ||
+           tgi_fail(S, TG_ERR_ARGUMENT, op, "minlength should be >= 0, not %lld", (long long)minlength);
+}
+
+tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "bincount", "ids,weights?", ids, weights)) return NULL;
+    if (!tgi_check_bincount(c.S, ids, weights, minlength)) return tgi_composite_end(&c, NULL);
+    ids = tg_to_dtype(ids, TG_I64);
+    if (ids && tgi_numel(ids) > 0) {
+        tg_tensor *least = tg_min(ids), *most = tg_max(ids);
+        if (!least || !most) return tgi_composite_end(&c, NULL);
+        if (tg_item_i64(least) < 0) {
+            tgi_fail(c.S, TG_ERR_ARGUMENT, "bincount",
+                     "bincount only supports 1-d non-negative integral inputs.\nids "
+                     "has the number %lld",
+                     (long long)tg_item_i64(least));
+            return tgi_composite_end(&c, NULL);
+        }
+        const int64_t size = tgi_wrap_add(tg_item_i64(most), 1);
+        minlength = size > minlength ? size : minlength;
+    }
+    tg_tensor *each = ids && !weights ? tg_ones_like(ids) : weights;
+    if (each && weights && !tgi_dtypes[weights->dtype].floating) each = tg_to_dtype(weights, TG_F64);
+    if (!ids || !each) return tgi_composite_end(&c, NULL);
+    tg_tensor *zeros = tg_zeros_on(TG_SHAPE(minlength), (tg_dtype)each->dtype, tgi_device_of(ids));
+    return tgi_composite_end(&c, tg_scatter_add(zeros, 0, ids, each));
 }
 
 /* ---- indexing by tensors: t[i, :, j] as one gather or scatter.  The indexed dims of t are taken as one dim, and the
@@ -12423,6 +14259,49 @@ static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->params->dim, true))));
 }
 
+/* ---- activations with a weight or a gate ---- */
+
+tg_tensor *tg_glu(tg_tensor *t, int dim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "glu", "t", t)) return NULL;
+    if (!tgi_need_floating(c.S, "glu", t) || !tgi_wrap_dim(c.S, "glu", t->ndim, &dim))
+        return tgi_composite_end(&c, NULL);
+    if (t->ndim == 0 || t->dim[dim] % 2 != 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "glu", "Halving dimension must be even, but dimension %d is size %lld", dim,
+                 (long long)tgi_size_along(t, dim));
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t half = t->dim[dim] / 2;
+    tg_tensor *a = tg_narrow(t, dim, 0, half);
+    return tgi_composite_end(&c, tg_mul(a, tg_sigmoid(tg_narrow(t, dim, half, half))));
+}
+
+tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "prelu", "x,weight", x, weight)) return NULL;
+    const int64_t channels = x->ndim > 1 ? x->dim[1] : 1, count = tgi_numel(weight);
+    if (weight->ndim > 1) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "prelu", "Expected `weight` to be a scalar or 1D tensor, but got: ndim = %d",
+                 weight->ndim);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (count != 1 && count != channels) {
+        tgi_fail(
+            c.S, TG_ERR_SHAPE, "prelu",
+            "Mismatch of parameter numbers and input channel size. Found parameter numbers = %lld and channel size "
+            "= %lld.",
+            (long long)count, (long long)channels);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_shape shape = TG_SCALAR; /* [C, 1, ..], or without dims */
+    if (count != 1) {
+        for (int i = 1; i < x->ndim; ++i) shape.dim[shape.ndim++] = i == 1 ? channels : 1;
+    }
+    return tgi_composite_end(&c, tgi_map2(TGI_OP_prelu, false, x, tg_reshape(weight, shape), 0));
+}
+
 /* ---- layer_norm and rms_norm: the op normalize computes y = (x - mean) rstd; weight and bias are other ops ---- */
 
 /* One row for each element of the outer dims of x [outer.., inner..], over n contiguous tensors: like x, or with one
@@ -12538,6 +14417,270 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     return tgi_composite_end(&c, y);
 }
 
+/* ---- batch_norm, instance_norm, group_norm: the op normalize on rows that are made of x [N, C, L], where L stands for
+   all dims after C ---- */
+
+/* x must be floating point [N, C, ..]. */
+static bool tgi_check_channels(tgi_thread *S, const char *op, const tg_tensor *x)
+{
+    if (!tgi_need_floating(S, op, x)) return false;
+    if (x->ndim >= 2) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "Expected at least 2 dimensions for input tensor but received %d\nx %s must be [N, C, ..]", x->ndim,
+                    tgi_shape_text(x).text);
+}
+
+/* A mean is taken over so many elements, which are called `what` in the message: one has no variance. */
+static bool tgi_check_taken(tgi_thread *S, const char *op, const tg_tensor *x, int64_t elements, const char *what)
+{
+    if (elements != 1) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op, "Expected more than 1 %s when training, got input size %s", what,
+                    tgi_shape_text(x).text);
+}
+
+/* w (a weight, bias or running statistic, or NULL) must have one element for each channel of x. */
+static bool tgi_check_per_channel(tgi_thread *S, const char *op, const tg_tensor *x, const tg_tensor *w,
+                                  const char *name)
+{
+    if (!w || (w->ndim == 1 && w->dim[0] == x->dim[1])) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op, "%s should contain %lld elements not %lld\n%s %s must be [%lld] for x %s",
+                    name, (long long)x->dim[1], (long long)tgi_numel(w), name, tgi_shape_text(w).text,
+                    (long long)x->dim[1], tgi_shape_text(x).text);
+}
+
+/* Of batch_norm and instance_norm: both statistics or neither, none that requires grad, and in evaluation both. */
+static bool tgi_check_running(tgi_thread *S, const char *op, const tg_tensor *x, const tg_tensor *mean,
+                              const tg_tensor *var, bool training)
+{
+    if (!tgi_check_per_channel(S, op, x, mean, "running_mean") || !tgi_check_per_channel(S, op, x, var, "running_var"))
+        return false;
+    if ((!mean || !var) && (mean || var || !training)) {
+        const char *missing = mean ? "running_var" : "running_mean";
+        if (S->errors) return false; /* most likely of the call that should have made it */
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s%s\nargument %s is NULL", training ? "" : missing,
+                        training ? "running_mean and running_var must either both be None or neither be None"
+                                 : " must be defined in evaluation mode",
+                        missing);
+    }
+    if (!mean || S->grad_off || !((mean->flags | var->flags) & TGI_REQUIRES_GRAD)) return true;
+    return tgi_fail(S, TG_ERR_GRAPH, op,
+                    "not differentiable with respect to argument '%s'. This input cannot have requires_grad True.",
+                    mean->flags & TGI_REQUIRES_GRAD ? "running_mean" : "running_var");
+}
+
+/* L for x [N, C, ..] */
+static int64_t tgi_length_of_channels(const tg_tensor *x)
+{
+    return tgi_reduced_count(x->dim + 2, x->ndim - 2, (1 << (x->ndim - 2)) - 1);
+}
+
+/* x as [N, C, L], in f32 if it is a half */
+static tg_tensor *tgi_as_channels(tg_tensor *x)
+{
+    return tgi_upcast(tg_reshape(x, TG_SHAPE(x->dim[0], x->dim[1], tgi_length_of_channels(x))));
+}
+
+/* Moves running_mean and running_var [C] towards the mean and the unbiased variance of t [B, C, L] over L, averaged
+   over B. */
+static bool tgi_update_running(tgi_thread *S, tg_tensor *t, tg_tensor *running_mean, tg_tensor *running_var,
+                               double momentum)
+{
+    const bool was_off = S->grad_off;
+    S->grad_off = true;
+    tg_tensor *mean = tg_mean_dim(tg_mean_dim(t, 2, false), 0, false);
+    tg_tensor *var = tg_mean_dim(tg_var_dim(t, 2, 1, false), 0, false);
+    const bool ok =
+        mean && var && tg_lerp_scalar_(running_mean, mean, momentum) && tg_lerp_scalar_(running_var, var, momentum);
+    S->grad_off = was_off;
+    return ok;
+}
+
+/* y * weight + bias for y [N, C, L], in the dtype and shape of x */
+static tg_tensor *tgi_scale_and_shift(tg_tensor *y, tg_tensor *weight, tg_tensor *bias, const tg_tensor *x)
+{
+    if (weight && !(weight = tg_unsqueeze(weight, 1))) return NULL; /* [C, 1] */
+    if (bias && !(bias = tg_unsqueeze(bias, 1))) return NULL;
+    if (weight && bias)
+        y = tg_addcmul(bias, y, weight, 1);
+    else if (weight)
+        y = tg_mul(y, weight);
+    else if (bias)
+        y = tg_add(y, bias);
+    else
+        y = tg_contiguous(y);
+    y = y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL;
+    return y ? tg_reshape(y, tgi_shape_of(x)) : NULL;
+}
+
+/* The same with (x - mean) / sqrt(var + eps) as y, where mean and var [C] are given. */
+static tg_tensor *tgi_normalize_by_running(tg_tensor *x, tg_tensor *mean, tg_tensor *var, tg_tensor *weight,
+                                           tg_tensor *bias, double eps)
+{
+    tg_tensor *scale = tg_rsqrt(tg_add_scalar(tgi_upcast(var), eps));
+    if (weight) scale = tg_mul(scale, weight);
+    tg_tensor *shift = tg_neg(tg_mul(tgi_upcast(mean), scale));
+    if (bias) shift = tg_add(shift, bias);
+    return scale && shift ? tgi_scale_and_shift(tgi_as_channels(x), scale, shift, x) : NULL;
+}
+
+/* eps of batch_norm: 0 would divide by 0 where all elements are equal. */
+static bool tgi_check_batch_norm_eps(tgi_thread *S, double eps, bool training)
+{
+    if (eps > 0 || (eps == 0 && !training)) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, "batch_norm", "batch_norm eps must be %s, but got %g",
+                    training ? "positive during training" : "non-negative", eps);
+}
+
+/* batch: the elements of a channel are taken together over all samples; else within each sample. */
+static bool tgi_check_norm_of_channels(tgi_thread *S, const char *op, bool batch, const tg_tensor *x,
+                                       const tg_tensor *running_mean, const tg_tensor *running_var,
+                                       const tg_tensor *weight, const tg_tensor *bias, bool training, double eps)
+{
+    if (!tgi_check_channels(S, op, x)) return false;
+    const int64_t length = tgi_length_of_channels(x);
+    return (!training || tgi_check_taken(S, op, x, batch ? x->dim[0] * length : length,
+                                         batch ? "value per channel" : "spatial element")) &&
+           (!batch || tgi_check_batch_norm_eps(S, eps, training)) &&
+           tgi_check_running(S, op, x, running_mean, running_var, training) &&
+           tgi_check_per_channel(S, op, x, weight, "weight") && tgi_check_per_channel(S, op, x, bias, "bias");
+}
+
+static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x, tg_tensor *running_mean,
+                                       tg_tensor *running_var, tg_tensor *weight, tg_tensor *bias, bool training,
+                                       double momentum, double eps)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, op, "x,running_mean?,running_var?,weight?,bias?", x, running_mean, running_var,
+                                  weight, bias)) {
+        return NULL;
+    }
+    if (!tgi_check_norm_of_channels(c.S, op, batch, x, running_mean, running_var, weight, bias, training, eps))
+        return tgi_composite_end(&c, NULL);
+    if (!training)
+        return tgi_composite_end(&c, tgi_normalize_by_running(x, running_mean, running_var, weight, bias, eps));
+    tg_tensor *t = tgi_as_channels(x); /* [N, C, L], or for batch_norm [1, C, N * L] */
+    if (t && batch) t = tg_reshape(tg_transpose(t, 0, 1), TG_SHAPE(1, t->dim[1], t->dim[0] * t->dim[2]));
+    t = t ? tg_contiguous(t) : NULL;
+    tg_tensor *y = t ? tgi_normalize(t, 1, false, eps) : NULL;
+    if (y && batch) y = tg_transpose(tg_reshape(y, TG_SHAPE(x->dim[1], x->dim[0], tgi_length_of_channels(x))), 0, 1);
+    y = y ? tgi_scale_and_shift(y, weight, bias, x) : NULL;
+    if (y && running_mean && tgi_numel(x) > 0 && !tgi_update_running(c.S, t, running_mean, running_var, momentum))
+        y = NULL;
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_batch_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor *running_var, tg_tensor *weight,
+                         tg_tensor *bias, bool training, double momentum, double eps)
+{
+    return tgi_norm_of_channels("batch_norm", true, x, running_mean, running_var, weight, bias, training, momentum,
+                                eps);
+}
+
+tg_tensor *tg_instance_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor *running_var, tg_tensor *weight,
+                            tg_tensor *bias, bool use_input_stats, double momentum, double eps)
+{
+    return tgi_norm_of_channels("instance_norm", false, x, running_mean, running_var, weight, bias, use_input_stats,
+                                momentum, eps);
+}
+
+static bool tgi_check_group_norm(tgi_thread *S, const tg_tensor *x, int64_t groups, const tg_tensor *weight,
+                                 const tg_tensor *bias)
+{
+    const tg_tensor *const both[2] = {weight, bias};
+    if (!tgi_check_channels(S, "group_norm", x)) return false;
+    if (groups <= 0) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "group_norm", "Expected num groups to be greater than 0, got %lld",
+                        (long long)groups);
+    }
+    if (x->dim[1] % groups != 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, "group_norm",
+                        "Expected number of channels in input to be divisible by num_groups, but got input of shape %s "
+                        "and num_groups=%lld",
+                        tgi_shape_text(x).text, (long long)groups);
+    }
+    if (!tgi_check_taken(S, "group_norm", x, tgi_numel(x) / groups, "value per channel")) return false;
+    if (x->dim[1] == 0 || tgi_length_of_channels(x) == 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, "group_norm", "Expected %s to be greater than 0, got 0\nx is %s",
+                        x->dim[1] == 0 ? "number of channels" : "HxW", tgi_shape_text(x).text);
+    }
+    for (int i = 0; i < 2; ++i) {
+        if (!both[i] || (both[i]->ndim == 1 && both[i]->dim[0] == x->dim[1])) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, "group_norm",
+                        "Expected %s to be a vector of size equal to the number of channels in input, but got %s of "
+                        "shape %s and input of shape %s",
+                        i ? "bias" : "weight", i ? "bias" : "weight", tgi_shape_text(both[i]).text,
+                        tgi_shape_text(x).text);
+    }
+    return true;
+}
+
+tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_tensor *bias, double eps)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "group_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+    if (!tgi_check_group_norm(c.S, x, groups, weight, bias)) return tgi_composite_end(&c, NULL);
+    tg_tensor *y = tgi_as_channels(x);
+    const tg_shape channels = y ? tgi_shape_of(y) : TG_SCALAR;
+    if (y) y = tg_reshape(y, TG_SHAPE(y->dim[0], groups, y->dim[1] / groups * y->dim[2]));
+    y = y ? tgi_normalize(tg_contiguous(y), 1, false, eps) : NULL;
+    y = y ? tgi_scale_and_shift(tg_reshape(y, channels), weight, bias, x) : NULL;
+    return tgi_composite_end(&c, y);
+}
+
+/* ---- lengths: normalize, cosine_similarity, cdist ---- */
+
+/* x / max(length, eps) along dim */
+static tg_tensor *tgi_of_length_1(tg_tensor *x, double p, int dim, double eps)
+{
+    return tg_div(x, tg_clamp_min(tg_norm_dim(x, p, dim, true), eps));
+}
+
+tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "normalize", "x", x)) return NULL;
+    return tgi_composite_end(&c, tgi_of_length_1(x, p, dim, eps));
+}
+
+tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
+{
+    tgi_composite c;
+    tg_tensor *in[2] = {a, b};
+    tg_shape shape = TG_SCALAR;
+    if (!tgi_composite_begin_with(&c, "cosine_similarity", "a,b", a, b)) return NULL;
+    for (int i = 0; i < 2; ++i) {
+        if (!tgi_need_floating(c.S, "cosine_similarity", in[i]) ||
+            !tgi_broadcast(c.S, "cosine_similarity", &shape.ndim, shape.dim, in[i], in, 2)) {
+            return tgi_composite_end(&c, NULL);
+        }
+    }
+    a = tgi_of_length_1(tg_expand(a, shape), 2, dim, eps);
+    b = tgi_of_length_1(tg_expand(b, shape), 2, dim, eps);
+    return tgi_composite_end(&c, tg_sum_dim(tg_mul(a, b), dim, false));
+}
+
+tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "cdist", "a,b", a, b)) return NULL;
+    if (a->ndim < 2 || b->ndim < 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "cdist only supports at least 2D tensors, %s got: %dD",
+                 a->ndim < 2 ? "a" : "b", a->ndim < 2 ? a->ndim : b->ndim);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (a->dim[a->ndim - 1] != b->dim[b->ndim - 1]) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "a and b must have the same number of columns. a: %lld b: %lld",
+                 (long long)a->dim[a->ndim - 1], (long long)b->dim[b->ndim - 1]);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!(p >= 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "cdist", "cdist only supports non-negative p values, not %g", p);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *rows = tg_unsqueeze(a, -2), *columns = tg_unsqueeze(b, -3); /* [.., n, 1, k], [.., 1, m, k] */
+    return tgi_composite_end(&c, tg_norm_dim(tg_sub(rows, columns), p, -1, false));
+}
+
 /* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
 
 /* ---- matmul ---- */
@@ -12563,13 +14706,9 @@ static bool tgi_check_product_dtypes(tgi_thread *S, const char *op, const char *
     if (a->dtype == b->dtype && a->dtype == TG_BOOL)
         return tgi_fail(S, TG_ERR_DTYPE, op, "bool tensors cannot be multiplied\ntg_to_dtype makes numbers of them");
     if (a->dtype == b->dtype) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, op,
-                    "expected m1 and m2 to have the same dtype, but got: %s != %s\n"
-                    "%s%s%s %s is %s and %s%s%s %s is %s: tg_to_dtype(%s, tg_dtype_of(%s))",
-                    tg_dtype_name((tg_dtype)a->dtype), tg_dtype_name((tg_dtype)b->dtype), a_name, a->name ? " " : "",
-                    a->name ? a->name : "", tgi_shape_text(a).text, tg_dtype_name((tg_dtype)a->dtype), b_name,
-                    b->name ? " " : "", b->name ? b->name : "", tgi_shape_text(b).text,
-                    tg_dtype_name((tg_dtype)b->dtype), b_name, a_name);
+    return tgi_fail(S, TG_ERR_DTYPE, op, "expected m1 and m2 to have the same dtype, but got: %s != %s\n%s",
+                    tg_dtype_name((tg_dtype)a->dtype), tg_dtype_name((tg_dtype)b->dtype),
+                    tgi_dtype_hint(a_name, a, b_name, b).text);
 }
 
 /* t [batch.., rows, cols] as an operand of a product with ndim batch dims; those that broadcast have stride 0 */
@@ -13052,18 +15191,946 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     return tgi_composite_end(&c, y);
 }
 
+/* -------- @@CONV -------------------------------------------------------------------------------------------------- */
+
+/* ---- conv, conv_transpose and conv_weight ----
+
+   Images x [N, C, size..], a weight w [F, C / groups, kernel..] and maps y [N, F, windows..] make one number that is
+   linear in each of them: the sum of conv(x, w) * y.  Its gradient with respect to one of the three is an op of the
+   other two:
+
+       y: conv(x, w)    x: conv_transpose(y, w)    w: conv_weight(x, y)
+
+   So the gradients of each of these ops are the other two, and gradients of gradients need nothing more.
+
+   They are computed as products of matrices, one for each group, with the columns: what each tap of the kernel sees in
+   each window (im2col).
+
+       conv              maps [F, N windows] = w [F, C taps] columns [C taps, N windows];  y is maps with N in front
+       conv_transpose    columns = w^T maps;  x is the sum of the columns that see it (col2im)
+       conv_weight       w = maps columns^T
+
+   The columns are several times larger than x.  They are made for a few images at a time. */
+
+enum { TGI_CONV_X, TGI_CONV_W, TGI_CONV_Y };
+static const struct { int op, in[2]; } tgi_conv_ops[] = {{TGI_OP_conv_transpose, {TGI_CONV_Y, TGI_CONV_W}},
+                                                         {TGI_OP_conv_weight, {TGI_CONV_X, TGI_CONV_Y}},
+                                                         {TGI_OP_conv, {TGI_CONV_X, TGI_CONV_W}}};
+
+/* What the shapes of x, w and y do not say.  Calls list it in their params; params.flag is what they compute. */
+typedef struct { int64_t groups, stride[3], dilation[3], before[3]; } tgi_conv_geometry;
+
+typedef struct {
+    tgi_call *c;
+    int result;      /* TGI_CONV_X, W or Y */
+    tg_tensor *t[3]; /* x, w and y, of which t[result] is the output */
+    int64_t groups;
+    tgi_im2col m;
+    tg_tensor *columns, *maps; /* of m.images images */
+    tg_tensor *part, *sum;     /* of w: from these images; from all so far, or NULL if these are all */
+} tgi_conv_job;
+
+/* Sets all but the number of images. */
+static void tgi_conv_windows(tgi_conv_job *job, const tgi_conv_geometry *geometry)
+{
+    const tg_tensor *x = job->t[TGI_CONV_X], *w = job->t[TGI_CONV_W], *y = job->t[TGI_CONV_Y];
+    const int lead = 3 - (x->ndim - 2);
+    tgi_im2col *m = &job->m;
+    job->groups = geometry->groups;
+    m->channels = x->dim[1];
+    m->image = tgi_operand_of(x);
+    for (int d = 0; d < 3; ++d) {
+        const int dim = 2 + d - lead;
+        m->size[d] = d < lead ? 1 : x->dim[dim];
+        m->windows[d] = d < lead ? 1 : y->dim[dim];
+        m->kernel[d] = d < lead ? 1 : w->dim[dim];
+        m->image.stride[2 + d] = d < lead ? 0 : x->stride[dim];
+        m->stride[d] = geometry->stride[d];
+        m->dilation[d] = geometry->dilation[d];
+        m->before[d] = geometry->before[d];
+    }
+}
+
+/* As many images at a time as make columns of 1 MB, which stay in the cache, or on a device of 256 MB; at least one. */
+static int64_t tgi_conv_images(const tgi_conv_job *job)
+{
+    const tgi_im2col *m = &job->m;
+    const double limit = job->c->backend->host ? 1 << 20 : 1 << 28;
+    double bytes = (double)m->channels * (double)tgi_bytes_of(m->image.dtype); /* of the columns of one image */
+    for (int d = 0; d < 3; ++d) bytes *= (double)m->kernel[d] * (double)m->windows[d];
+    return bytes >= limit ? 1 : tgi_at_most(job->t[TGI_CONV_X]->dim[0], (int64_t)(limit / bytes));
+}
+
+/* Allocates what the products are made of; false after recording an error.  tgi_conv_end frees it. */
+static bool tgi_conv_begin(tgi_conv_job *job)
+{
+    tgi_thread *S = job->c->S;
+    const char *name = job->c->name;
+    const tgi_backend *backend = job->c->backend;
+    tgi_im2col *m = &job->m;
+    tg_tensor *y = job->t[job->result];
+    const tg_dtype dtype = (tg_dtype)y->dtype, compute = tgi_compute_dtype(dtype);
+    const int64_t *const k = m->kernel, *const o = m->windows;
+    m->images = tgi_conv_images(job);
+    const int64_t columns[8] = {m->channels, k[0], k[1], k[2], m->images, o[0], o[1], o[2]};
+    const int64_t maps[5] = {job->t[TGI_CONV_Y]->dim[1], m->images, o[0], o[1], o[2]};
+    job->columns = tgi_new(S, name, 8, columns, dtype, backend, job->c->index);
+    job->maps = tgi_new(S, name, 5, maps, dtype, backend, job->c->index);
+    if (!job->columns || !job->maps) return false;
+    m->columns = tgi_operand_of(job->columns);
+    if (job->result != TGI_CONV_W) return true;
+    if (m->images == job->t[TGI_CONV_X]->dim[0]) return tgi_ref(job->part = y), true;
+    job->part = tgi_new_like(S, name, y);
+    job->sum = tgi_new(S, name, y->ndim, y->dim, compute, backend, job->c->index);
+    return job->part && job->sum && tgi_fill_elements(S, job->sum, 0);
+}
+
+static void tgi_conv_end(tgi_conv_job *job)
+{
+    tg_tensor *const scratch[4] = {job->columns, job->maps, job->part, job->sum};
+    for (int i = 0; i < 4; ++i) tgi_unref(job->c->S, scratch[i]);
+}
+
+/* Copies maps [F, images, windows..] to y [N, F, windows..] from image `first` on, or back from there. */
+static bool tgi_conv_copy_maps(const tgi_conv_job *job, int64_t first, bool to_y)
+{
+    const tg_tensor *t = job->t[TGI_CONV_Y];
+    tgi_operand y = tgi_operand_of(t), maps = tgi_operand_of(job->maps);
+    int64_t step = 1;
+    tgi_operand_skip(&y, 0, first);
+    for (int d = t->ndim - 1; d >= 2; step *= t->dim[d], --d) maps.stride[d] = step;
+    maps.stride[0] = step;
+    maps.stride[1] = step * job->m.images;
+    tgi_loop loop = to_y ? tgi_loop_from_to(t, maps, y) : tgi_loop_from_to(t, y, maps);
+    loop.dim[0] = job->m.images;
+    return job->c->backend->copy(job->c->S, &loop);
+}
+
+/* The product, one for each group, that makes the third of w [F, taps], columns [taps, n] and maps [F, n]. */
+static bool tgi_conv_product(const tgi_conv_job *job)
+{
+    const tgi_im2col *m = &job->m;
+    const bool to_x = job->result == TGI_CONV_X, to_w = job->result == TGI_CONV_W;
+    const int64_t rows = job->t[TGI_CONV_W]->dim[0] / job->groups;
+    const int64_t taps = m->channels / job->groups * m->kernel[0] * m->kernel[1] * m->kernel[2];
+    const int64_t n = m->images * m->windows[0] * m->windows[1] * m->windows[2];
+    tgi_operand w = tgi_operand_of(to_w ? job->part : job->t[TGI_CONV_W]), maps = tgi_operand_of(job->maps);
+    tgi_operand columns = m->columns;
+    w.stride[0] = rows * taps;
+    maps.stride[0] = rows * n;
+    columns.stride[0] = taps * n;
+    tgi_gemm gemm;
+    gemm.precision = job->c->S->precision;
+    gemm.ndim = 1;
+    gemm.dim[0] = job->groups;
+    gemm.out = to_x ? columns : to_w ? w : maps;
+    gemm.a = to_w ? maps : w;
+    gemm.b = to_x ? maps : columns;
+    gemm.m = to_x ? taps : rows;
+    gemm.n = to_w ? taps : n;
+    gemm.k = to_x ? rows : to_w ? n : taps;
+    gemm.a_row = to_x ? 1 : gemm.k; /* w is transposed for x, columns for w */
+    gemm.a_col = to_x ? gemm.m : 1;
+    gemm.b_row = to_w ? 1 : gemm.n;
+    gemm.b_col = to_w ? gemm.k : 1;
+    return job->c->backend->gemm(job->c->S, &gemm);
+}
+
+/* What m.images images from `first` on contribute to the result. */
+static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
+{
+    tgi_thread *S = job->c->S;
+    const tgi_backend *backend = job->c->backend;
+    const bool to_x = job->result == TGI_CONV_X, to_y = job->result == TGI_CONV_Y;
+    tgi_im2col m = job->m;
+    tgi_operand_skip(&m.image, 0, first);
+    if (!to_x && !backend->im2col(S, &m)) return false;
+    if (!to_y && !tgi_conv_copy_maps(job, first, false)) return false;
+    if (!tgi_conv_product(job)) return false;
+    if (to_x) return backend->col2im(S, &m);
+    if (to_y) return tgi_conv_copy_maps(job, first, true);
+    if (!job->sum) return true;
+    const tgi_loop add = tgi_loop_from_to(job->sum, tgi_operand_of(job->part), tgi_operand_of(job->sum));
+    return backend->accumulate(S, &add);
+}
+
+static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
+{
+    tgi_conv_geometry geometry;
+    tgi_conv_job job;
+    memset(&job, 0, sizeof job);
+    job.c = c;
+    job.result = c->params.flag;
+    for (int i = 0; i < 2; ++i) job.t[tgi_conv_ops[job.result].in[i]] = c->in[i];
+    job.t[job.result] = y;
+    for (int i = 0; i < 3; ++i) {
+        if (tg_numel(job.t[i]) == 0) return tgi_fill_elements(c->S, y, 0);
+    }
+    memcpy(&geometry, c->params.list, sizeof geometry);
+    tgi_conv_windows(&job, &geometry);
+    const int64_t images = job.t[TGI_CONV_X]->dim[0];
+    bool ok = tgi_conv_begin(&job);
+    for (int64_t first = 0; ok && first < images; first += job.m.images) {
+        job.m.images = tgi_at_most(job.m.images, images - first);
+        ok = tgi_conv_part(&job, first);
+    }
+    if (ok && job.sum) ok = tgi_copy_elements(c->S, y, job.sum);
+    tgi_conv_end(&job);
+    return ok;
+}
+
+/* t[result], of this shape, from the other two of x, w and y. */
+static tg_tensor *tgi_conv_op(int result, tg_tensor *const *t, const tgi_conv_geometry *geometry, tg_shape shape)
+{
+    tg_tensor *a = t[tgi_conv_ops[result].in[0]], *b = t[tgi_conv_ops[result].in[1]];
+    tgi_call c;
+    if (b && result != TGI_CONV_W && !(b = tg_contiguous(b))) return NULL; /* w */
+    if (!tgi_op_begin2(&c, tgi_conv_ops[result].op, a, b)) return NULL;
+    tgi_params(&c)->flag = result;
+    c.params.listed = sizeof *geometry / sizeof(int64_t);
+    memcpy(c.numbers, geometry, sizeof *geometry);
+    return tgi_run(&c, shape, (tg_dtype)a->dtype, tgi_conv_kernel);
+}
+
+/* The gradient of each input is the op that computes it, from the other input and from g in place of the output. */
+static bool tgi_conv_rule(tgi_step *step, tg_tensor *g)
+{
+    const int *const in = tgi_conv_ops[step->params->flag].in;
+    tgi_conv_geometry geometry;
+    tg_tensor *t[3];
+    memcpy(&geometry, step->params->list, sizeof geometry);
+    t[step->params->flag] = g;
+    for (int i = 0; i < 2; ++i) t[in[i]] = tgi_saved_tensor(step, i);
+    for (int i = 0; i < 2; ++i) {
+        if (!tgi_input_needs_grad(step, i)) continue;
+        if (!tgi_set_input_grad(step, i, tgi_conv_op(in[i], t, &geometry, tgi_input_shape(step, i)))) return false;
+    }
+    return true;
+}
+
+static bool tgi_rule_conv(tgi_step *step, tg_tensor *g) { return tgi_conv_rule(step, g); }
+static bool tgi_rule_conv_transpose(tgi_step *step, tg_tensor *g) { return tgi_conv_rule(step, g); }
+static bool tgi_rule_conv_weight(tgi_step *step, tg_tensor *g) { return tgi_conv_rule(step, g); }
+
+/* ---- conv1d to conv_transpose3d: the checks, the bias, one image without a batch ---- */
+
+/* What the user gave. */
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    int dims;
+    bool transposed;
+    const tg_tensor *x, *w, *bias;
+    tg_shape stride, padding, dilation, output_padding;
+    int64_t groups;
+} tgi_conv_call;
+
+/* number [3] := what was given for each of call->dims dims, in the last ones: one number for all, or one for each. */
+static bool tgi_conv_numbers(const tgi_conv_call *call, const char *argument, const tg_shape *given, int64_t least,
+                             int64_t *number)
+{
+    const int dims = call->dims;
+    if (!tgi_shape_argument(call->S, call->op, argument, given)) return false;
+    const tgi_text text = tgi_dims_text(given->ndim, given->dim);
+    if (given->ndim != 1 && given->ndim != dims) {
+        return tgi_fail(call->S, TG_ERR_ARGUMENT, call->op,
+                        "expected %s to be a single integer value or a list of %d values to match the convolution "
+                        "dimensions, but got %s=%s",
+                        argument, dims, argument, text.text);
+    }
+    for (int d = 0; d < dims; ++d) {
+        const int64_t n = number[3 - dims + d] = given->dim[given->ndim == 1 ? 0 : d];
+        if (n < least) {
+            return tgi_fail(call->S, TG_ERR_ARGUMENT, call->op,
+                            argument[0] == 'd' ? "%.0s%s should be greater than zero, but got %s"
+                                               : "%s %s is not supported, but got %s",
+                            least ? "non-positive" : "negative", argument, text.text);
+        }
+        if (n > INT32_MAX)
+            return tgi_fail(call->S, TG_ERR_ARGUMENT, call->op, "%s %s is above 2147483647", argument, text.text);
+    }
+    return true;
+}
+
+static bool tgi_conv_check_dtypes(const tgi_conv_call *call)
+{
+    const tg_tensor *const other[2] = {call->w, call->bias};
+    const char *const name[2] = {"weight", "bias"}, *of_x = tg_dtype_name((tg_dtype)call->x->dtype);
+    for (int i = 0; i < 2; ++i) {
+        if (!other[i] || other[i]->dtype == call->x->dtype) continue;
+        return tgi_fail(call->S, TG_ERR_DTYPE, call->op,
+                        "Input type (%s) and %s type (%s) should be the same\n%s", of_x, name[i],
+                        tg_dtype_name((tg_dtype)other[i]->dtype),
+                        tgi_dtype_hint("x", call->x, name[i], other[i]).text);
+    }
+    return call->x->dtype != TG_BOOL ||
+           tgi_fail(call->S, TG_ERR_DTYPE, call->op, "\"%s\" not " "implemented for '%s'", call->op, of_x);
+}
+
+/* Whether the channels of x, weight and bias fit. */
+static bool tgi_conv_check_channels(const tgi_conv_call *call)
+{
+    const tg_tensor *x = call->x, *w = call->w, *bias = call->bias;
+    const bool transposed = call->transposed;
+    const int64_t groups = call->groups, channels = x->dim[x->ndim - call->dims - 1];
+    const int64_t of_groups = tgi_wrap_mul(w->dim[1], groups); /* channels of all groups; w may be empty */
+    char given[64] = "transposed=1, ";
+    if (w->dim[0] < groups || w->dim[0] % groups) {
+        return tgi_fail(call->S, TG_ERR_SHAPE, call->op,
+                        "Given groups=%lld, expected weight to be %s %lld at dimension 0, but got weight of size %s "
+                        "instead",
+                        (long long)groups, w->dim[0] < groups ? "at least" : "divisible by", (long long)groups,
+                        tgi_shape_text(w).text);
+    }
+    const int64_t wanted = transposed ? w->dim[0] : of_groups, outputs = transposed ? of_groups : w->dim[0];
+    if (!transposed) snprintf(given, sizeof given, "groups=%lld, ", (long long)groups);
+    if (channels != wanted) {
+        return tgi_fail(call->S, TG_ERR_SHAPE, call->op,
+                        "Given %sweight of size %s, expected input%s to have %lld channels, but got %lld channels "
+                        "instead",
+                        given, tgi_shape_text(w).text, tgi_shape_text(x).text, (long long)wanted, (long long)channels);
+    }
+    if (bias && (bias->ndim != 1 || bias->dim[0] != outputs)) {
+        return tgi_fail(call->S, TG_ERR_SHAPE, call->op,
+                        "Given %sweight of size %s, expected bias to be 1-dimensional with %lld elements, but got bias "
+                        "of size %s instead",
+                        transposed ? given : "", tgi_shape_text(w).text, (long long)outputs, tgi_shape_text(bias).text);
+    }
+    return true;
+}
+
+static bool tgi_conv_check(const tgi_conv_call *call)
+{
+    const tg_tensor *x = call->x, *w = call->w;
+    const int dims = call->dims;
+    if (!tgi_conv_check_dtypes(call)) return false;
+    if (x->ndim != dims + 1 && x->ndim != dims + 2) {
+        return tgi_fail(call->S, TG_ERR_SHAPE, call->op,
+                        "Expected %dD (unbatched) or %dD (batched) input to %s, but got input of size: %s", dims + 1,
+                        dims + 2, call->op, tgi_shape_text(x).text);
+    }
+    if (w->ndim != dims + 2) {
+        return tgi_fail(call->S, TG_ERR_SHAPE, call->op, "Expected a %dD weight, but got weight of size %s", dims + 2,
+                        tgi_shape_text(w).text);
+    }
+    if (call->groups <= 0) {
+        return tgi_fail(call->S, TG_ERR_ARGUMENT, call->op, "non-positive groups is not supported, but got %lld",
+                        (long long)call->groups);
+    }
+    for (int d = 0; d < dims; ++d) {
+        if (w->dim[2 + d] == 0) {
+            return tgi_fail(call->S, TG_ERR_SHAPE, call->op, "a kernel of no elements: weight of size %s",
+                            tgi_shape_text(w).text);
+        }
+        if (x->dim[x->ndim - 1 - d] == 0) {
+            return tgi_fail(call->S, TG_ERR_SHAPE, call->op,
+                            "Only zero batch or zero channel inputs are supported, but got input shape: %s",
+                            tgi_shape_text(x).text);
+        }
+    }
+    return tgi_conv_check_channels(call);
+}
+
+/* "5 x 5" */
+static tgi_text tgi_conv_sizes_text(int dims, const int64_t *size)
+{
+    tgi_text text;
+    size_t used = 0;
+    for (int d = 0; d < dims; ++d) {
+        used += (size_t)snprintf(text.text + used, sizeof text.text - used, d ? " x %lld" : "%lld", (long long)size[d]);
+    }
+    return text;
+}
+
+/* size [dims] := of the result, before the first number of each dim is the padding in front. */
+static bool tgi_conv_sizes(const tgi_conv_call *call, bool same, tgi_conv_geometry *geometry, int64_t *size)
+{
+    const int dims = call->dims, lead = 3 - dims;
+    const int64_t *const in = call->x->dim + call->x->ndim - dims, *const kernel = call->w->dim + 2;
+    const int64_t *const dilation = geometry->dilation + lead, *const stride = geometry->stride + lead;
+    int64_t *const before = geometry->before + lead, extra[3] = {0, 0, 0}, reach[3], padded[3];
+    bool fits = true;
+    if (call->transposed && !tgi_conv_numbers(call, "output_padding", &call->output_padding, 0, extra)) return false;
+    for (int d = 0; d < dims; ++d) {
+        if ((double)in[d] * (double)stride[d] + (double)dilation[d] * (double)kernel[d] > 1e18)
+            return tgi_fail(call->S, TG_ERR_SHAPE, call->op, "the size of the result overflows");
+        reach[d] = dilation[d] * (kernel[d] - 1) + 1; /* elements from the first tap to the last */
+        if (same) before[d] = (reach[d] - 1) / 2;
+        padded[d] = in[d] + (same ? reach[d] - 1 : 2 * before[d]);
+        size[d] = call->transposed ? (in[d] - 1) * stride[d] - 2 * before[d] + reach[d] + extra[lead + d]
+                                   : (padded[d] - reach[d]) / stride[d] + 1;
+        fits = fits && (call->transposed ? size[d] > 0 : padded[d] >= reach[d]);
+        if (call->transposed && extra[lead + d] >= stride[d] && extra[lead + d] >= dilation[d]) {
+            return tgi_fail(call->S, TG_ERR_ARGUMENT, call->op,
+                            "output padding must be smaller than either stride or dilation, but got output_padding "
+                            "%lld, stride %lld and dilation %lld",
+                            (long long)extra[lead + d], (long long)stride[d], (long long)dilation[d]);
+        }
+    }
+    if (fits) return true;
+    return call->transposed
+               ? tgi_fail(call->S, TG_ERR_SHAPE, call->op,
+                          "Given input size per channel: (%s). Calculated output size per channel: (%s). Output size "
+                          "is too small",
+                          tgi_conv_sizes_text(dims, in).text, tgi_conv_sizes_text(dims, size).text)
+               : tgi_fail(call->S, TG_ERR_SHAPE, call->op,
+                          "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't be "
+                          "greater than actual input size",
+                          tgi_conv_sizes_text(dims, padded).text, tgi_conv_sizes_text(dims, reach).text);
+}
+
+/* The geometry of the call; before stays 0 where *same: the padding that keeps the size depends on the kernel. */
+static bool tgi_conv_geometry_of(const tgi_conv_call *call, tgi_conv_geometry *geometry, bool *same)
+{
+    *same = call->padding.ndim == 1 && call->padding.dim[0] == INT64_MIN;
+    geometry->groups = call->groups;
+    for (int d = 0; d < 3; ++d) {
+        geometry->stride[d] = geometry->dilation[d] = 1;
+        geometry->before[d] = 0;
+    }
+    if (!tgi_conv_numbers(call, "stride", &call->stride, 1, geometry->stride) ||
+        !tgi_conv_numbers(call, "dilation", &call->dilation, 1, geometry->dilation)) {
+        return false;
+    }
+    for (int d = 0; *same && d < 3; ++d) {
+        if (geometry->stride[d] == 1 && !call->transposed) continue;
+        return tgi_fail(call->S, TG_ERR_ARGUMENT, call->op, "padding='same' is not supported for %s convolutions",
+                        call->transposed ? "transposed" : "strided");
+    }
+    return *same || tgi_conv_numbers(call, "padding", &call->padding, 0, geometry->before);
+}
+
+/* The geometry of the call and the shape of its result [N, O, ..]. */
+static bool tgi_conv_shape(const tgi_conv_call *call, tgi_conv_geometry *geometry, tg_shape *shape)
+{
+    const int dims = call->dims;
+    bool same;
+    if (!tgi_conv_check(call) || !tgi_conv_geometry_of(call, geometry, &same)) return false;
+    shape->ndim = dims + 2;
+    shape->dim[0] = call->x->ndim == dims + 2 ? call->x->dim[0] : 1;
+    shape->dim[1] = call->transposed ? call->w->dim[1] * call->groups : call->w->dim[0];
+    return tgi_conv_sizes(call, same, geometry, shape->dim + 2);
+}
+
+static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor *x, tg_tensor *weight, tg_tensor *bias,
+                           tg_shape stride, tg_shape padding, tg_shape dilation, int64_t groups,
+                           tg_shape output_padding)
+{
+    tgi_composite c;
+    tgi_conv_geometry geometry;
+    tg_shape shape, wide = TG_SCALAR;
+    if (!tgi_composite_begin_with(&c, op, "x,weight,bias?", x, weight, bias)) return NULL;
+    const tgi_conv_call call = {c.S,    op,      dims,     transposed,     x,     weight, bias,
+                                stride, padding, dilation, output_padding, groups};
+    if (!tgi_conv_shape(&call, &geometry, &shape)) return tgi_composite_end(&c, NULL);
+    const bool batched = x->ndim == dims + 2;
+    if (!batched) x = tg_unsqueeze(x, 0);
+    tg_tensor *const t[3] = {x, weight, x}; /* x, or y of a transposed one */
+    tg_tensor *y = tgi_conv_op(transposed ? TGI_CONV_X : TGI_CONV_Y, t, &geometry, shape);
+    for (wide.ndim = 1; wide.ndim <= dims; ++wide.ndim) wide.dim[wide.ndim] = 1;
+    wide.dim[0] = shape.dim[1];
+    if (y && bias) y = tg_add(y, tg_reshape(bias, wide)); /* [O, 1..] */
+    if (y && !batched) y = tg_squeeze(y, 0);
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_conv1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                     tg_shape dilation, int64_t groups)
+{
+    return tgi_conv("conv1d", 1, false, x, weight, bias, stride, padding, dilation, groups, TG_SCALAR);
+}
+
+tg_tensor *tg_conv2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                     tg_shape dilation, int64_t groups)
+{
+    return tgi_conv("conv2d", 2, false, x, weight, bias, stride, padding, dilation, groups, TG_SCALAR);
+}
+
+tg_tensor *tg_conv3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                     tg_shape dilation, int64_t groups)
+{
+    return tgi_conv("conv3d", 3, false, x, weight, bias, stride, padding, dilation, groups, TG_SCALAR);
+}
+
+tg_tensor *tg_conv_transpose1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                               tg_shape output_padding, int64_t groups, tg_shape dilation)
+{
+    return tgi_conv("conv_transpose1d", 1, true, x, weight, bias, stride, padding, dilation, groups, output_padding);
+}
+
+tg_tensor *tg_conv_transpose2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                               tg_shape output_padding, int64_t groups, tg_shape dilation)
+{
+    return tgi_conv("conv_transpose2d", 2, true, x, weight, bias, stride, padding, dilation, groups, output_padding);
+}
+
+tg_tensor *tg_conv_transpose3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
+                               tg_shape output_padding, int64_t groups, tg_shape dilation)
+{
+    return tgi_conv("conv_transpose3d", 3, true, x, weight, bias, stride, padding, dilation, groups, output_padding);
+}
+
+/* -------- @@POOL -------------------------------------------------------------------------------------------------- */
+
+/* ---- pools and interpolation.  Each of the last n dims, 1 or 2, is cut into windows: tgi_windows [2], of which the
+   first has one element where n is 1.  There are two ops, for contiguous x: max_pool takes the largest of a window,
+   window_sum a weighted sum, which makes averages and interpolates. ---- */
+
+/* A dim of size 1 that stays as it is. */
+static tgi_windows tgi_one_window(void)
+{
+    tgi_windows w;
+    memset(&w, 0, sizeof w);
+    w.kind = TGI_NEAREST;
+    w.in = w.out = w.kernel = w.stride = w.dilation = 1;
+    return w;
+}
+
+/* x's shape with the size of the windows' inputs or outputs in its last n dims. */
+static tg_shape tgi_pool_shape(const tg_tensor *x, int n, const tgi_windows *w, bool inputs)
+{
+    tg_shape shape = tgi_shape_of(x);
+    for (int k = 0; k < n; ++k) shape.dim[shape.ndim - n + k] = inputs ? w[2 - n + k].in : w[2 - n + k].out;
+    return shape;
+}
+
+/* The operands of a call in the order of arg[]; like: one of them, for the number of planes. */
+static tgi_pool tgi_pool_of(const tg_tensor *like, int n, const tgi_windows *w, const tg_tensor *y, const tg_tensor *a,
+                            const tg_tensor *b)
+{
+    tgi_pool pool;
+    memset(&pool, 0, sizeof pool);
+    pool.planes = 1;
+    for (int i = 0; i < like->ndim - n; ++i) pool.planes *= like->dim[i];
+    memcpy(pool.dim, w, sizeof pool.dim);
+    pool.arg[0] = tgi_operand_of(y);
+    if (a) pool.arg[1] = tgi_operand_of(a);
+    if (b) pool.arg[2] = tgi_operand_of(b);
+    return pool;
+}
+
+/* params: i: n, list: the windows */
+static void tgi_pool_params(tgi_call *c, int n, const tgi_windows *w)
+{
+    tgi_params(c)->i = n;
+    c->params.listed = 2 * (int)(sizeof *w / sizeof(int64_t));
+    memcpy(c->numbers, w, 2 * sizeof *w);
+}
+
+static void tgi_pool_windows(const tgi_op_params *params, tgi_windows *w) { memcpy(w, params->list, 2 * sizeof *w); }
+
+/* ---- max_pool: y and, where somebody needs it, its index in x's plane ---- */
+
+static tg_tensor *tgi_max_pool(tg_tensor *x, int n, const tgi_windows *w, tg_tensor **indices)
+{
+    tgi_call c;
+    if (!tgi_op_begin1(&c, TGI_OP_max_pool, x)) return NULL;
+    tgi_pool_params(&c, n, w);
+    const tg_shape shape = tgi_pool_shape(x, n, w, false);
+    const bool index = c.records || indices;
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)x->dtype);
+    tg_tensor *at = y && index ? tgi_output(&c, shape.ndim, shape.dim, TG_I64) : NULL;
+    if (!y || (index && !at)) return tgi_op_end(&c, false);
+    const tgi_pool pool = tgi_pool_of(x, n, w, y, at, x);
+    y = tgi_op_end(&c, c.backend->max_pool(c.S, &pool));
+    if (y && indices)
+        *indices = at;
+    else if (y && at)
+        tg_drop(at);
+    return y;
+}
+
+/* The rule below in one kernel, for a backward that records no graph: the sum for each element of x, in the order of
+   the outputs.  Tests hold both equal. */
+static tg_tensor *tgi_max_pool_fused(tgi_step *step, tg_tensor *g, tg_tensor *index, tg_shape in, const tgi_windows *w)
+{
+    g = tg_contiguous(g);
+    if (!g) return NULL;
+    const tgi_backend *backend = g->storage->backend;
+    tg_tensor *dx = tgi_new(step->S, "max_pool", in.ndim, in.dim, (tg_dtype)g->dtype, backend, g->storage->index);
+    if (!dx) return NULL;
+    const tgi_pool pool = tgi_pool_of(g, (int)step->params->i, w, dx, g, index);
+    return backend->max_pool_backward(step->S, &pool) ? dx : NULL;
+}
+
+/* g added to zeros at the indices. */
+static bool tgi_rule_max_pool(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *index = tgi_saved_tensor(step, -2), *zeros;
+    const tg_shape in = tgi_input_shape(step, 0);
+    const int n = (int)step->params->i;
+    tgi_windows w[2];
+    tgi_pool_windows(step->params, w);
+    if (step->S->grad_off) return tgi_set_input_grad(step, 0, tgi_max_pool_fused(step, g, index, in, w));
+    zeros = tg_flatten(tg_zeros_on(in, (tg_dtype)g->dtype, tgi_device_of(g)), -n, -1);
+    zeros = tg_scatter_add(zeros, -1, tg_flatten(index, -n, -1), tg_flatten(g, -n, -1));
+    return tgi_set_input_grad(step, 0, tg_reshape(zeros, in));
+}
+
+/* ---- window_sum: y [.., out] from x [.., in]; transposed, y [.., in] from x [.., out] ---- */
+
+/* params: as above, and flag: transposed */
+static bool tgi_window_sum_kernel(tgi_call *c, tg_tensor *y)
+{
+    tgi_windows w[2];
+    tgi_pool_windows(&c->params, w);
+    tgi_pool pool = tgi_pool_of(y, (int)c->params.i, w, y, c->in[0], NULL);
+    pool.transposed = c->params.flag != 0;
+    return c->backend->window_sum(c->S, &pool);
+}
+
+static tg_tensor *tgi_window_sum(tg_tensor *x, int n, const tgi_windows *w, bool transposed)
+{
+    tgi_call c;
+    if (!tgi_op_begin1(&c, TGI_OP_window_sum, x)) return NULL;
+    tgi_pool_params(&c, n, w);
+    c.params.flag = transposed;
+    return tgi_run(&c, tgi_pool_shape(x, n, w, transposed), (tg_dtype)x->dtype, tgi_window_sum_kernel);
+}
+
+/* The transposed sum of g. */
+static bool tgi_rule_window_sum(tgi_step *step, tg_tensor *g)
+{
+    tgi_windows w[2];
+    tgi_pool_windows(step->params, w);
+    return tgi_set_input_grad(step, 0,
+                              tgi_window_sum(tg_contiguous(g), (int)step->params->i, w, step->params->flag == 0));
+}
+
+/* ---- the arguments of pools ---- */
+
+/* number [2] from a shape of one or n numbers, or the default where it has none and there is one. */
+static bool tgi_pool_numbers(tgi_thread *S, const char *op, const char *name, int n, tg_shape shape,
+                             const int64_t *otherwise, int64_t *number)
+{
+    if (shape.ndim == 0 && otherwise) {
+        memcpy(number, otherwise, 2 * sizeof *number);
+        return true;
+    }
+    if (shape.ndim != 1 && shape.ndim != n) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s must %sbe %sa single int%s, but got %d numbers", name,
+                        n == 2 ? "either " : "", otherwise ? "omitted, " : "", n == 2 ? ", or a tuple of two ints" : "",
+                        shape.ndim);
+    }
+    for (int k = 0; k < n; ++k) {
+        const int64_t value = shape.dim[shape.ndim == n ? k : 0];
+        if (value > INT32_MAX || value < INT32_MIN)
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s: %lld is out of range", name, (long long)value);
+        number[2 - n + k] = value;
+    }
+    return true;
+}
+
+static bool tgi_pool_positive(tgi_thread *S, const char *op, const char *name, const char *letter,
+                              const int64_t *number)
+{
+    if (number[0] > 0 && number[1] > 0) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s should be greater than zero, but got %sH: %lld %sW: %lld", name, letter,
+                    (long long)number[0], letter, (long long)number[1]);
+}
+
+/* The padding must be at most half of the kernel, as in PyTorch, and no window of padding alone.  (PyTorch has such
+   windows where the dilation is larger than x, with an index outside x.) */
+static bool tgi_pool_padding(tgi_thread *S, const char *op, const tgi_windows *w)
+{
+    for (int k = 0; k < 2; ++k) {
+        if (w[k].padding < 0) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "pad must be non-negative, but got pad: %lld",
+                            (long long)w[k].padding);
+        }
+        if (w[k].padding > w[k].kernel / 2) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                            "pad should be at most half of %skernel size, but got pad=%lld, kernel_size=%lld and "
+                            "dilation=%lld",
+                            w[k].dilation == 1 ? "effective " : "", (long long)w[k].padding, (long long)w[k].kernel,
+                            (long long)w[k].dilation);
+        }
+        for (int64_t o = 0; w[k].dilation > w[k].in && o < w[k].out; ++o) {
+            if (tgi_window_at(&w[k], o).first < w[k].in) continue;
+            return tgi_fail(S, TG_ERR_SHAPE, op, "a window has padding alone: dilation=%lld of size %lld",
+                            (long long)w[k].dilation, (long long)w[k].in);
+        }
+    }
+    return true;
+}
+
+/* x must be [N, C, d..] or [C, d..], with n dims d, of which only N may be 0. */
+static bool tgi_check_pool_input(tgi_thread *S, const char *op, const tg_tensor *x, int n)
+{
+    bool ok = x->ndim == n + 1 || x->ndim == n + 2;
+    for (int i = x->ndim - n - 1; ok && i < x->ndim; ++i) ok = x->dim[i] > 0;
+    if (ok) return tgi_need_floating(S, op, x);
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "Expected %dD or %dD (batch mode) tensor with optional 0 dim batch size for input, but got:%s",
+                    n + 1, n + 2, tgi_shape_text(x).text);
+}
+
+/* Windows of `kernel` elements, `dilation` apart, at every `stride`; w [2] */
+static bool tgi_sliding_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, tg_shape kernel_,
+                                tg_shape stride_, tg_shape padding_, tg_shape dilation_, bool ceil_mode, tgi_windows *w)
+{
+    static const int64_t zeros[2] = {0, 0}, ones[2] = {1, 1};
+    int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+    if (!tgi_check_pool_input(S, op, x, n) || !tgi_pool_numbers(S, op, "kernel_size", n, kernel_, NULL, kernel) ||
+        !tgi_pool_numbers(S, op, "stride", n, stride_, kernel, stride) ||
+        !tgi_pool_numbers(S, op, "padding", n, padding_, zeros, padding) ||
+        !tgi_pool_numbers(S, op, "dilation", n, dilation_, ones, dilation) ||
+        !tgi_pool_positive(S, op, "kernel size", "k", kernel) || !tgi_pool_positive(S, op, "stride", "d", stride) ||
+        !tgi_pool_positive(S, op, "dilation", "dilation", dilation)) {
+        return false;
+    }
+    for (int k = 0; k < 2; ++k) {
+        w[k] = tgi_one_window();
+        w[k].kind = TGI_SLIDING;
+        w[k].kernel = kernel[k], w[k].stride = stride[k], w[k].padding = padding[k], w[k].dilation = dilation[k];
+        if (k >= 2 - n) w[k].in = x->dim[x->ndim - 2 + k];
+        const int64_t room = w[k].in + 2 * padding[k] - (kernel[k] - 1) * dilation[k] - 1 + /* for a window to move */
+                             (ceil_mode ? stride[k] - 1 : 0);
+        w[k].out = room < 0 ? 0 : room / stride[k] + 1;
+        if (ceil_mode && (w[k].out - 1) * stride[k] >= w[k].in + padding[k]) w[k].out--; /* all padding */
+    }
+    if (!tgi_pool_padding(S, op, w)) return false;
+    if (w[0].out > 0 && w[1].out > 0) return true;
+    const long long channels = x->dim[x->ndim - n - 1];
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "Given input size: (%lldx%lldx%lld). Calculated output size: (%lldx%lldx%lld). Output size is too "
+                    "small",
+                    channels, (long long)w[0].in, (long long)w[1].in, channels, (long long)w[0].out,
+                    (long long)w[1].out);
+}
+
+/* Windows that cut each dim into `output` parts; w [2].  In PyTorch, a maximum refuses x without channels, too. */
+static bool tgi_adaptive_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, tg_shape output, bool max,
+                                 tgi_windows *w)
+{
+    int64_t out[2] = {1, 1};
+    if (x->ndim != n + 1 && x->ndim != n + 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "%s(): Expected %dD or %dD tensor, but got: %s", op, n + 1, n + 2,
+                        tgi_shape_text(x).text);
+    }
+    for (int i = max ? 1 : x->ndim - n; i < x->ndim; ++i) {
+        if (x->dim[i] > 0) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "%s(): Expected input to have non-zero size for non-batch dimensions, but input has sizes %s "
+                        "with dimension %d being empty",
+                        op, tgi_shape_text(x).text, i);
+    }
+    if (!tgi_need_floating(S, op, x) || !tgi_pool_numbers(S, op, "output_size", n, output, NULL, out)) return false;
+    if (out[0] < 0 || out[1] < 0) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "%s: elements of output_size must be greater than or equal to 0 but received {%lld, %lld}", op,
+                        (long long)out[0], (long long)out[1]);
+    }
+    for (int k = 0; k < 2; ++k) {
+        w[k] = tgi_one_window();
+        w[k].kind = TGI_ADAPTIVE;
+        w[k].out = out[k];
+        if (k >= 2 - n) w[k].in = x->dim[x->ndim - 2 + k];
+    }
+    return true;
+}
+
+/* ---- the pools ---- */
+
+static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, tg_shape kernel, tg_shape stride,
+                                  tg_shape padding, tg_shape dilation, bool ceil_mode, tg_tensor **indices)
+{
+    tgi_composite c;
+    tgi_windows w[2];
+    tg_tensor *y = NULL;
+    if (indices) *indices = NULL;
+    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, dilation, ceil_mode, w))
+        y = tgi_max_pool(tg_contiguous(x), n, w, indices);
+    if (y && indices) tg_keep(*indices);
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_max_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_max_pool_nd("max_pool1d", 1, x, kernel, stride, padding, TG_SCALAR, false, NULL);
+}
+
+tg_tensor *tg_max_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_max_pool_nd("max_pool2d", 2, x, kernel, stride, padding, TG_SCALAR, false, NULL);
+}
+
+tg_tensor *tg_max_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                            bool ceil_mode, tg_tensor **indices)
+{
+    return tgi_max_pool_nd("max_pool1d_ex", 1, x, kernel, stride, padding, dilation, ceil_mode, indices);
+}
+
+tg_tensor *tg_max_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                            bool ceil_mode, tg_tensor **indices)
+{
+    return tgi_max_pool_nd("max_pool2d_ex", 2, x, kernel, stride, padding, dilation, ceil_mode, indices);
+}
+
+static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, tg_shape kernel, tg_shape stride,
+                                  tg_shape padding, bool ceil_mode, bool count_padding)
+{
+    tgi_composite c;
+    tgi_windows w[2];
+    tg_tensor *y = NULL;
+    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, TG_SCALAR, ceil_mode, w)) {
+        w[0].count_padding = w[1].count_padding = count_padding;
+        y = tgi_window_sum(tg_contiguous(x), n, w, false);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_avg_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_avg_pool_nd("avg_pool1d", 1, x, kernel, stride, padding, false, true);
+}
+
+tg_tensor *tg_avg_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_avg_pool_nd("avg_pool2d", 2, x, kernel, stride, padding, false, true);
+}
+
+tg_tensor *tg_avg_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                            bool count_padding)
+{
+    return tgi_avg_pool_nd("avg_pool1d_ex", 1, x, kernel, stride, padding, ceil_mode, count_padding);
+}
+
+tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                            bool count_padding)
+{
+    return tgi_avg_pool_nd("avg_pool2d_ex", 2, x, kernel, stride, padding, ceil_mode, count_padding);
+}
+
+static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, tg_shape output, tg_tensor **indices)
+{
+    tgi_composite c;
+    tgi_windows w[2];
+    tg_tensor *y = NULL;
+    if (indices) *indices = NULL;
+    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (tgi_adaptive_windows(c.S, op, n, x, output, true, w)) y = tgi_max_pool(tg_contiguous(x), n, w, indices);
+    if (y && indices) tg_keep(*indices);
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output)
+{
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d", 1, x, output, NULL);
+}
+
+tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output)
+{
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d", 2, x, output, NULL);
+}
+
+tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices)
+{
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d_ex", 1, x, output, indices);
+}
+
+tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices)
+{
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d_ex", 2, x, output, indices);
+}
+
+/* The average of all is a mean, whose kernel works on one window with many threads. */
+static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, tg_shape output)
+{
+    tgi_composite c;
+    tgi_windows w[2];
+    tg_tensor *y = NULL;
+    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (tgi_adaptive_windows(c.S, op, n, x, output, false, w)) {
+        y = w[0].out == 1 && w[1].out == 1 ? tg_mean_dims(x, n == 1 ? TG_DIMS(-1) : TG_DIMS(-2, -1), true)
+                                           : tgi_window_sum(tg_contiguous(x), n, w, false);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_adaptive_avg_pool1d(tg_tensor *x, tg_shape output)
+{
+    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool1d", 1, x, output);
+}
+
+tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output)
+{
+    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool2d", 2, x, output);
+}
+
+/* ---- interpolate ---- */
+
+/* w [2] for x [N, C, d..] in this size.  False after recording an error. */
+static bool tgi_interpolate_windows(tgi_thread *S, const tg_tensor *x, tg_shape size, const char *mode, tgi_windows *w)
+{
+    static const char *const op = "interpolate";
+    const int n = x->ndim - 2;
+    const bool nearest = strcmp(mode, "nearest") == 0, linear = strcmp(mode, "linear") == 0;
+    if ((n != 1 && n != 2) || !(nearest || linear || strcmp(mode, "bilinear") == 0)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "Input Error: Only 3D and 4D input Tensors supported (got %dD) for the modes: nearest | linear "
+                        "| bilinear (got %.40s)",
+                        x->ndim, mode);
+    }
+    if (!nearest && linear != (n == 1)) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Got %dD input, but %s mode needs %dD input", x->ndim, mode,
+                        linear ? 3 : 4);
+    }
+    if (size.ndim != 1 && size.ndim != n) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "Input and output must have the same number of spatial dimensions, but got input with spatial "
+                        "dimensions of %s and output size of %s. Please provide input tensor in (N, C, d1, d2, ...,dK) "
+                        "format and output size in (o1, o2, ...,oK) format.",
+                        tgi_dims_text(n, x->dim + 2).text, tgi_dims_text(size.ndim, size.dim).text);
+    }
+    if (x->dim[1] == 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Non-empty %dD data tensor expected but got a tensor with sizes %s",
+                        x->ndim, tgi_shape_text(x).text);
+    }
+    w[0] = tgi_one_window();
+    for (int k = 2 - n; k < 2; ++k) {
+        w[k] = tgi_one_window();
+        w[k].kind = nearest ? TGI_NEAREST : TGI_LINEAR;
+        w[k].in = x->dim[n + k];
+        w[k].out = size.dim[size.ndim == n ? k - 2 + n : 0];
+    }
+    if (w[0].in > 0 && w[0].out > 0 && w[1].in > 0 && w[1].out > 0) return tgi_need_floating(S, op, x);
+    if (n == 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "Input and output sizes should be greater than 0, but got input (W: %lld) and output (W: %lld)",
+                        (long long)w[1].in, (long long)w[1].out);
+    }
+    return tgi_fail(S, TG_ERR_SHAPE, op,
+                    "Input and output sizes should be greater than 0, but got input (H: %lld, W: %lld) output (H: "
+                    "%lld, W: %lld)",
+                    (long long)w[0].in, (long long)w[1].in, (long long)w[0].out, (long long)w[1].out);
+}
+
+tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
+{
+    tgi_composite c;
+    tgi_windows w[2];
+    tg_tensor *y = NULL;
+    if (!mode) return tgi_no_tensor(tgi_null_argument(tgi_self(), "interpolate", "mode"));
+    if (!tgi_composite_begin_with(&c, "interpolate", "x", x)) return NULL;
+    if (tgi_interpolate_windows(c.S, x, size, mode, w)) y = tgi_window_sum(tg_contiguous(x), x->ndim - 2, w, false);
+    return tgi_composite_end(&c, y);
+}
+
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
 
 /* ---- random numbers ---- */
 
-/* lo, hi: the bounds of randint; lo: the p of bernoulli */
+/* lo, hi: see tgi_random */
 static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape,
                                     tg_dtype dtype, tg_device device)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
     if (!backend) return NULL;
-    if ((kind == TGI_UNIFORM || kind == TGI_NORMAL) && !tg_is_floating_point(dtype)) {
+    if (kind != TGI_RANDINT && kind != TGI_BERNOULLI && !tg_is_floating_point(dtype)) {
         return tgi_no_tensor(
             tgi_fail(S, TG_ERR_DTYPE, op, "a floating point dtype is needed, not %s", tg_dtype_name(dtype)));
     }
@@ -13128,16 +16195,21 @@ tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape)
 }
 
 /* The order in which n random numbers sort; equal ones, of 2^53 possible values, keep their order. */
+static tg_tensor *tgi_random_order(int64_t n, tg_device device)
+{
+    tg_tensor *order = NULL;
+    return tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, device), 0, false, &order) ? order : NULL;
+}
+
 tg_tensor *tg_randperm(int64_t n)
 {
     tgi_composite c;
     if (!tgi_composite_begin(&c, "randperm")) return NULL;
-    tg_tensor *order = NULL;
-    if (n < 0)
+    if (n < 0) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n);
-    else if (!tg_sort(tg_rand_on(TG_SHAPE(n), TG_F64, c.S->default_device), 0, false, &order))
-        order = NULL;
-    return tgi_composite_end(&c, order);
+        return tgi_composite_end(&c, NULL);
+    }
+    return tgi_composite_end(&c, tgi_random_order(n, c.S->default_device));
 }
 
 tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device)
@@ -13148,6 +16220,84 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
             tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli_on", "bernoulli_ expects p to be in [0, 1], but got p=%g", p));
     }
     return tgi_random_tensor("bernoulli_on", TGI_BERNOULLI, p, 0, shape, dtype, device);
+}
+
+static bool tgi_check_multinomial(tgi_thread *S, const tg_tensor *probs, int64_t n, bool replacement)
+{
+    const char *op = "multinomial";
+    if (!tgi_argument(S, op, "probs", probs)) return false;
+    if (probs->ndim != 1 && probs->ndim != 2)
+        return tgi_fail(S, TG_ERR_SHAPE, op, "prob_dist must be 1 or 2 dim\nprobs is %s", tgi_shape_text(probs).text);
+    if (!tgi_dtypes[probs->dtype].floating) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "multinomial only supports floating-point dtypes for input, got: %s",
+                        tg_dtype_name((tg_dtype)probs->dtype));
+    }
+    const int64_t categories = probs->dim[probs->ndim - 1];
+    if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "cannot sample n_sample <= 0 samples");
+    if (!replacement && n > categories) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "cannot sample n_sample > prob_dist.size(-1) samples without replacement\n"
+                        "%lld of the %lld categories of probs %s",
+                        (long long)n, (long long)categories, tgi_shape_text(probs).text);
+    }
+    if (categories > (int64_t)1 << 24)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "number of categories cannot exceed 2^24");
+    return categories > 0 ||
+           tgi_fail(S, TG_ERR_ARGUMENT, op, "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+
+/* Each row of p [.., C] in f64 must be finite, not negative, and have a sum > 0. */
+static bool tgi_check_probabilities(tgi_thread *S, tg_tensor *p)
+{
+    tg_tensor *bad = tg_logical_not(tg_logical_and(tg_ge_scalar(p, 0), tg_isfinite(p)));
+    tg_tensor *none = tg_le_scalar(tg_sum_dim(p, -1, false), 0);
+    bad = bad ? tg_to_dtype(bad, TG_I32) : NULL;
+    none = none ? tg_to_dtype(none, TG_I32) : NULL;
+    return bad && none && tgi_check_index_values(S, "multinomial", bad, 0, 1, TGI_INDEX_NO_PROBABILITY) &&
+           tgi_check_index_values(S, "multinomial", none, 0, 1, TGI_INDEX_NO_DISTRIBUTION);
+}
+
+/* n categories of each row of p [.., C], no one twice: those that come first in a race in which category i arrives at
+   an exponentially distributed time with rate p[i].  An arrival at 0 counts as one at the smallest time above. */
+static tg_tensor *tgi_race(tg_tensor *p, int64_t n)
+{
+    tg_tensor *order = NULL, *u = tg_rand_like(p);
+    tg_tensor *time = tg_clamp_min(tg_neg(tg_log1p(tg_neg(u))), 1.0 / (1 << 30) / (1 << 24));
+    tg_tensor *speed = tg_div(p, time);
+    if (n == 1) return tg_argmax(speed, -1, true);
+    return tg_topk(speed, n, -1, true, &order) ? order : NULL;
+}
+
+/* n categories of each row of p [.., C]: the first i with p[0] + .. + p[i] > u * sum(p), for n numbers u in [0, 1).  It
+   is found by bisection, for all at once: `at` is how many sums are known to be no larger. */
+static tg_tensor *tgi_draw_again(tg_tensor *p, int64_t n)
+{
+    const int64_t categories = p->dim[p->ndim - 1];
+    tg_shape shape = tgi_shape_of(p);
+    tg_tensor *sums = tg_cumsum(p, -1);
+    shape.dim[shape.ndim - 1] = n;
+    tg_tensor *u = tg_rand_on(shape, TG_F64, tgi_device_of(p));
+    u = sums ? tg_mul(u, tg_narrow(sums, -1, categories - 1, 1)) : NULL;
+    tg_tensor *at = tg_zeros_on(shape, TG_I64, tgi_device_of(p));
+    int64_t step = 1;
+    while (2 * step <= categories) step *= 2;
+    for (; at && step > 0; step /= 2) {
+        tg_tensor *last = tg_clamp_max(tg_add_scalar(at, (double)(step - 1)), (double)(categories - 1));
+        tg_tensor *passed = tg_le(tg_gather(sums, -1, last), u);
+        at = passed ? tg_add_alpha(at, tg_to_dtype(passed, TG_I64), (double)step) : NULL;
+    }
+    return tg_clamp_max(at, (double)(categories - 1)); /* if the sum is 0, which the check reports */
+}
+
+tg_tensor *tg_multinomial(tg_tensor *probs, int64_t n, bool replacement)
+{
+    tgi_composite c;
+    if (!tgi_check_multinomial(tgi_self(), probs, n, replacement)) return NULL;
+    if (!tgi_composite_begin(&c, "multinomial")) return NULL;
+    c.S->grad_off = true; /* closing the composite's scope restores it */
+    tg_tensor *p = tg_to_dtype(probs, TG_F64);
+    if (!p || !tgi_check_probabilities(c.S, p)) return tgi_composite_end(&c, NULL);
+    return tgi_composite_end(&c, replacement && n > 1 ? tgi_draw_again(p, n) : tgi_race(p, n));
 }
 
 /* x with each element 0 with probability p, else x / (1 - p) */
@@ -13165,6 +16315,217 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     tg_tensor *mask = tg_bernoulli_on(tgi_shape_of(x), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
     if (p < 1) mask = tg_div_scalar(mask, 1 - p);
     return tgi_composite_end(&c, tg_mul(x, mask));
+}
+
+/* -------- @@INIT -------------------------------------------------------------------------------------------------- */
+
+/* Begins a composite that writes t, unrecorded. */
+static bool tgi_init_begin(tgi_composite *c, const char *op, tg_tensor *t)
+{
+    if (!tgi_composite_begin_with(c, op, "t", t)) return false;
+    c->S->grad_off = true; /* closing the scope restores it */
+    return true;
+}
+
+/* t := x, which is NULL after an error. */
+static tg_tensor *tgi_init_end(tgi_composite *c, tg_tensor *t, tg_tensor *x)
+{
+    return tgi_composite_end(c, x ? tg_copy_(t, x) : NULL);
+}
+
+/* Random numbers of the shape and on the device of t. */
+static tg_tensor *tgi_init_random(const char *op, const tg_tensor *t, tgi_random kind, double lo, double hi,
+                                  tg_dtype dtype)
+{
+    return tgi_random_tensor(op, kind, lo, hi, tgi_shape_of(t), dtype, tgi_device_of(t));
+}
+
+static tg_tensor *tgi_init_uniform(const char *op, tg_tensor *t, double low, double high)
+{
+    tgi_composite c;
+    tg_tensor *x = NULL;
+    if (!tgi_init_begin(&c, op, t)) return NULL;
+    if (low <= high && high - low < (double)INFINITY)
+        x = tgi_init_random(op, t, TGI_UNIFORM, low, high, (tg_dtype)t->dtype);
+    else
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "uniform_ expects to return a [from, to) range, but found from=%g > to=%g",
+                 low, high);
+    return tgi_init_end(&c, t, x);
+}
+
+static tg_tensor *tgi_init_normal(const char *op, tg_tensor *t, double mean, double std)
+{
+    tgi_composite c;
+    tg_tensor *x = NULL;
+    if (!tgi_init_begin(&c, op, t)) return NULL;
+    if (std >= 0) x = tgi_init_random(op, t, TGI_NORMAL, mean, std, (tg_dtype)t->dtype);
+    else tgi_fail(c.S, TG_ERR_ARGUMENT, op, "normal expects std >= 0.0, but found std %g", std);
+    return tgi_init_end(&c, t, x);
+}
+
+tg_tensor *tg_uniform_(tg_tensor *t, double low, double high) { return tgi_init_uniform("uniform_", t, low, high); }
+tg_tensor *tg_normal_(tg_tensor *t, double mean, double std) { return tgi_init_normal("normal_", t, mean, std); }
+
+tg_tensor *tg_constant_(tg_tensor *t, double value)
+{
+    tgi_composite c;
+    return tgi_init_begin(&c, "constant_", t) ? tgi_composite_end(&c, tg_fill_(t, value)) : NULL;
+}
+
+tg_tensor *tg_bernoulli_(tg_tensor *t, double p)
+{
+    tgi_composite c;
+    if (!tgi_init_begin(&c, "bernoulli_", t)) return NULL;
+    return tgi_init_end(&c, t, tg_bernoulli_on(tgi_shape_of(t), p, (tg_dtype)t->dtype, tgi_device_of(t)));
+}
+
+tg_tensor *tg_random_(tg_tensor *t, int64_t low, int64_t high)
+{
+    tgi_composite c;
+    if (!tgi_init_begin(&c, "random_", t)) return NULL;
+    return tgi_init_end(&c, t, tg_randint_on(low, high, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_device_of(t)));
+}
+
+/* mean + std * z, where z is a standard normal number between two quantiles.  Probabilities near 0 have more digits
+   than those near 1, so an interval above the mean is mirrored to below it. */
+tg_tensor *tg_trunc_normal_(tg_tensor *t, double mean, double std, double a, double b)
+{
+    const char *op = "trunc_normal_";
+    const bool mirrored = a > mean;
+    const double low = (mirrored ? mean - b : a - mean) / std, high = (mirrored ? mean - a : b - mean) / std;
+    tgi_composite c;
+    tg_tensor *x = NULL;
+    if (!tgi_init_begin(&c, op, t)) return NULL;
+    if (std > 0 && a <= b) {
+        x = tgi_init_random(op, t, TGI_NORMAL_BETWEEN, erfc(-low / sqrt(2.0)) / 2, erfc(-high / sqrt(2.0)) / 2,
+                            t->dtype == TG_F64 ? TG_F64 : TG_F32);
+        x = x ? tg_clamp_(tg_add_scalar_(tg_mul_scalar_(x, mirrored ? -std : std), mean), a, b) : NULL;
+    } else {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "std > 0 and a <= b are needed, but got std=%g, a=%g, b=%g", std, a, b);
+    }
+    return tgi_init_end(&c, t, x);
+}
+
+/* ---- initialisers that know how many inputs and outputs a weight has ---- */
+
+typedef struct { double in, out; } tgi_fans;
+
+/* Sets the fans of a weight [out, in, kernel...]; 1 if it has no elements, so that nothing is divided by 0. */
+static bool tgi_fans_of(const char *op, const tg_tensor *t, tgi_fans *fans)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_argument(S, op, "t", t)) return false;
+    if (t->ndim < 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, but got "
+                        "shape %s", tgi_shape_text(t).text);
+    }
+    const double n = (double)tgi_numel(t);
+    fans->in = n > 0 ? n / (double)t->dim[0] : 1;
+    fans->out = n > 0 ? n / (double)t->dim[1] : 1;
+    return true;
+}
+
+tg_tensor *tg_xavier_uniform_(tg_tensor *t, double gain)
+{
+    tgi_fans fans;
+    if (!tgi_fans_of("xavier_uniform_", t, &fans)) return NULL;
+    const double bound = gain * sqrt(6 / (fans.in + fans.out));
+    return tgi_init_uniform("xavier_uniform_", t, -bound, bound);
+}
+
+tg_tensor *tg_xavier_normal_(tg_tensor *t, double gain)
+{
+    tgi_fans fans;
+    if (!tgi_fans_of("xavier_normal_", t, &fans)) return NULL;
+    return tgi_init_normal("xavier_normal_", t, 0, gain * sqrt(2 / (fans.in + fans.out)));
+}
+
+static bool tgi_gain(const char *op, const char *nonlinearity, double param, double *gain)
+{
+    static const struct { const char *name; double gain; } known[] = {
+        {"linear", 1}, {"conv1d", 1}, {"conv2d", 1}, {"conv3d", 1}, {"conv_transpose1d", 1}, {"conv_transpose2d", 1},
+        {"conv_transpose3d", 1}, {"sigmoid", 1}, {"tanh", 5.0 / 3}, {"relu", 1.4142135623730951}, {"selu", 0.75},
+    };
+    if (!nonlinearity) return tgi_null_argument(tgi_self(), op, "nonlinearity");
+    *gain = sqrt(2 / (1 + param * param));
+    if (strcmp(nonlinearity, "leaky_relu") == 0) return true;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; ++i) {
+        *gain = known[i].gain;
+        if (strcmp(nonlinearity, known[i].name) == 0) return true;
+    }
+    return tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "Unsupported nonlinearity %.60s", nonlinearity);
+}
+
+double tg_calculate_gain(const char *nonlinearity, double param)
+{
+    double gain;
+    return tgi_gain("calculate_gain", nonlinearity, param, &gain) ? gain : (double)NAN;
+}
+
+/* The standard deviation of a Kaiming initialiser. */
+static bool tgi_kaiming(const char *op, const tg_tensor *t, double a, const char *mode, const char *nonlinearity,
+                        double *std)
+{
+    tgi_fans fans;
+    double gain;
+    if (!tgi_fans_of(op, t, &fans) || !tgi_gain(op, nonlinearity, a, &gain)) return false;
+    if (!mode) return tgi_null_argument(tgi_self(), op, "mode");
+    const bool in = strcmp(mode, "fan_in") == 0;
+    *std = gain / sqrt(in ? fans.in : fans.out);
+    return in || strcmp(mode, "fan_out") == 0 ||
+           tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op,
+                    "Mode %.60s not supported, please use one of ['fan_in', 'fan_out']", mode);
+}
+
+tg_tensor *tg_kaiming_uniform_(tg_tensor *t, double a, const char *mode, const char *nonlinearity)
+{
+    double std;
+    if (!tgi_kaiming("kaiming_uniform_", t, a, mode, nonlinearity, &std)) return NULL;
+    return tgi_init_uniform("kaiming_uniform_", t, -sqrt(3.0) * std, sqrt(3.0) * std);
+}
+
+tg_tensor *tg_kaiming_normal_(tg_tensor *t, double a, const char *mode, const char *nonlinearity)
+{
+    double std;
+    if (!tgi_kaiming("kaiming_normal_", t, a, mode, nonlinearity, &std)) return NULL;
+    return tgi_init_normal("kaiming_normal_", t, 0, std);
+}
+
+/* Makes row i of q [k, n] orthogonal to the rows before it, and of length 1, by Gram-Schmidt.  The first pass leaves a
+   part along those rows, from rounding; the second removes it. */
+static bool tgi_orthogonal_row(tg_tensor *q, int64_t i)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin(&c, "orthogonal_")) return false;
+    tg_tensor *row = tg_select(q, 0, i), *before = tg_narrow(q, 0, 0, i);
+    for (int pass = 0; pass < 2; ++pass) row = tg_sub_(row, tg_matmul(tg_mv(before, row), before));
+    row = tg_div_(row, tg_norm(row));
+    tgi_composite_end(&c, NULL);
+    return row != NULL;
+}
+
+/* The Q of the QR factorization of a matrix of normal numbers, which is uniform among all orthogonal matrices. */
+tg_tensor *tg_orthogonal_(tg_tensor *t, double gain)
+{
+    const char *op = "orthogonal_";
+    tgi_composite c;
+    if (!tgi_init_begin(&c, op, t)) return NULL;
+    bool ok = tgi_need_floating(c.S, op, t);
+    if (ok && t->ndim < 2) {
+        ok = tgi_fail(c.S, TG_ERR_SHAPE, op, "Only tensors with 2 or more dimensions are supported, but got shape %s",
+                      tgi_shape_text(t).text);
+    }
+    const int64_t n = ok ? tgi_numel(t) : 0;
+    if (n == 0) return tgi_composite_end(&c, ok ? t : NULL);
+    const int64_t rows = t->dim[0], columns = n / rows;
+    const bool tall = rows > columns; /* then it is made transposed */
+    tg_tensor *q = tg_randn_on(tall ? TG_SHAPE(columns, rows) : TG_SHAPE(rows, columns), TG_F64, TG_CPU);
+    for (int64_t i = 0; q && i < (tall ? columns : rows); ++i) {
+        if (!tgi_orthogonal_row(q, i)) q = NULL;
+    }
+    q = q ? tg_reshape(tall ? tg_t(q) : q, tgi_shape_of(t)) : NULL;
+    return tgi_init_end(&c, t, q ? tg_mul_scalar(q, gain) : NULL);
 }
 
 /* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
@@ -13195,20 +16556,13 @@ static bool tgi_check_attention(tgi_thread *S, const char *op, const tg_tensor *
                             tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
 }
 
-/* softmax(scale q k^T + mask) v: q [.., L, E], k [.., S, E], v [.., S, D], mask broadcast to [.., L, S] -> [.., L, D].
+/* softmax(scale q k^T + mask), with dropout: q [.., L, E], k [.., S, E], mask broadcast to [.., L, S] -> [.., L, S].
    Where a bool mask is false, or is_causal hides the key, the score is -inf. */
-tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
-                                           bool is_causal, double scale)
+static tg_tensor *tgi_attention_weights(tg_tensor *q, tg_tensor *k, tg_tensor *mask, double dropout_p, bool is_causal,
+                                        double scale)
 {
-    const char *op = "scaled_dot_product_attention";
     const double none = -(double)INFINITY;
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "q,k,v,mask?", q, k, v, mask)) return NULL;
-    if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
-    const tg_dtype dtype = (tg_dtype)q->dtype;
-    if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
-    q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
-    tg_tensor *scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1)); /* [.., L, S] */
+    tg_tensor *scores = tg_matmul(tg_mul_scalar(q, scale), tg_transpose(k, -2, -1));
     if (scores && is_causal) {
         const tg_shape last = TG_SHAPE(scores->dim[scores->ndim - 2], scores->dim[scores->ndim - 1]);
         tg_tensor *hidden = tg_triu(tg_ones_on(last, TG_BOOL, tgi_device_of(q)), 1);
@@ -13217,9 +16571,38 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     if (scores && mask)
         scores = mask->dtype == TG_BOOL ? tg_masked_fill(scores, tg_logical_not(mask), none) : tg_add(scores, mask);
     scores = tg_softmax(scores, -1);
-    if (scores && dropout_p > 0) scores = tg_dropout(scores, dropout_p, true);
-    scores = tg_matmul(scores, v);
-    return tgi_composite_end(&c, scores ? tg_to_dtype(scores, dtype) : NULL);
+    return scores && dropout_p > 0 ? tg_dropout(scores, dropout_p, true) : scores;
+}
+
+/* The softmax of a row of -inf is NaN.  So *mask is replaced by one that hides nothing in such rows, and they are
+   returned, as bool [.., L, 1]; NULL after an error. */
+static tg_tensor *tgi_blind_rows(tg_tensor **mask)
+{
+    tg_tensor *m = (*mask)->ndim ? *mask : tg_unsqueeze(*mask, 0);
+    const bool is_bool = m && m->dtype == TG_BOOL;
+    tg_tensor *blind = is_bool ? tg_logical_not(tg_any_dim(m, -1, true))
+                               : tg_all_dim(tg_eq_scalar(m, -(double)INFINITY), -1, true);
+    *mask = is_bool ? tg_logical_or(m, blind) : tg_masked_fill(m, blind, 0);
+    return *mask ? blind : NULL;
+}
+
+/* The weights times v [.., S, D] -> [.., L, D]; a row that sees nothing is 0. */
+tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
+                                           bool is_causal, double scale)
+{
+    const char *op = "scaled_dot_product_attention";
+    tgi_composite c;
+    tg_tensor *blind = NULL;
+    if (!tgi_composite_begin_with(&c, op, "q,k,v,mask?", q, k, v, mask)) return NULL;
+    if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
+    const tg_dtype dtype = (tg_dtype)q->dtype;
+    if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
+    q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
+    const bool hides = mask && (mask->dtype == TG_BOOL || tgi_dtypes[mask->dtype].floating);
+    if (hides && !(blind = tgi_blind_rows(&mask))) return tgi_composite_end(&c, NULL);
+    tg_tensor *y = tg_matmul(tgi_attention_weights(q, k, mask, dropout_p, is_causal, scale), v);
+    if (blind) y = tg_masked_fill(y, blind, 0);
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, dtype) : NULL);
 }
 
 /* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
@@ -13601,6 +16984,7 @@ static tg_tensor *tgi_check_call(tgi_check *c)
     S->grad_off = false;
     tgi_guard guard;
     tgi_guard_open(&guard, S, "the function");
+    guard.keeps_places = true;
     tg_tensor *y = c->fn(c->in, c->n, c->user);
     if (!tgi_guard_close(&guard) || tgi_guard_failed(&guard)) return NULL;
     if (!y) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"));
@@ -13971,7 +17355,7 @@ static int tgi_check_input_number(const tgi_check *c, const tg_tensor *t)
 static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
 {
     tgi_text s;
-    if (t->name) snprintf(s.text, sizeof s.text, "%.60s", t->name);
+    if (tgi_name_of(t)) snprintf(s.text, sizeof s.text, "%.60s", tgi_name_of(t));
     else
         snprintf(s.text, sizeof s.text, "input %d", tgi_check_input_number(c, t));
     return s;
@@ -14185,12 +17569,22 @@ enum { TGI_STATES = 3 };
 
 typedef struct tgi_optim_param {
     tg_tensor *t, *state[TGI_STATES]; /* the parameter, and its state like t: s[] of tgi_optim_step */
+    const tg_optim_group *group;      /* NULL: its numbers are those of the optimizer */
     int64_t steps;                    /* done */
     bool has_momentum;                /* sgd: the momentum buffer has been set */
     tg_tensor *p, *g;                 /* during tg_step: the parameter and its gradient, contiguous */
 } tgi_optim_param;
 
-static const char *const tgi_optim_names[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad"};
+/* In the order of tgi_optimizer: its name, and those of its state, as in a state_dict of PyTorch. */
+static const struct { const char *name, *state[TGI_STATES]; } tgi_optim_kinds[] = {
+    {"sgd", {"momentum_buffer", NULL, NULL}},
+    {"adam", {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
+    {"adamw", {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
+    {"rmsprop", {"square_avg", "grad_avg", "momentum_buffer"}},
+    {"adagrad", {"sum", NULL, NULL}},
+    {"adadelta", {"square_avg", "acc_delta", NULL}},
+    {"lbfgs", {NULL, NULL, NULL}},
+};
 
 /* Called before every step, since the fields of tg_optim are public. */
 static bool tgi_check_hyperparameters(tgi_thread *S, const char *op, const tg_optim *o)
@@ -14211,18 +17605,29 @@ static bool tgi_check_hyperparameters(tgi_thread *S, const char *op, const tg_op
     if (adam && !(o->beta2 >= 0 && o->beta2 < 1))
         return tgi_fail(S, code, op, "Invalid beta parameter at index 1: %g", o->beta2);
     if (o->kind == TGI_RMSPROP && !(o->alpha >= 0)) return tgi_fail(S, code, op, "Invalid alpha value: %g", o->alpha);
+    if (o->kind == TGI_ADADELTA && !(o->rho >= 0 && o->rho <= 1))
+        return tgi_fail(S, code, op, "Invalid rho value: %g", o->rho);
     if (o->kind == TGI_ADAGRAD && !(o->lr_decay >= 0))
         return tgi_fail(S, code, op, "Invalid lr_decay value: %g", o->lr_decay);
     if (o->kind == TGI_ADAGRAD && !(o->initial_accumulator_value >= 0)) {
         return tgi_fail(S, code, op, "Invalid initial_accumulator_value value: %g", o->initial_accumulator_value);
+    }
+    if (o->kind == TGI_LBFGS && (o->max_iter < 0 || o->max_eval < 0 || o->history_size < 1)) {
+        return tgi_fail(S, code, op, "Invalid max_iter %d, max_eval %d or history_size %d", o->max_iter, o->max_eval,
+                        o->history_size);
+    }
+    for (const tg_optim_group *group = o->group; group; group = group->next) {
+        if (!(group->lr_scale >= 0))
+            return tgi_fail(S, code, op, "Invalid learning rate of a group: lr_scale %g", group->lr_scale);
+        if (!(group->weight_decay >= 0))
+            return tgi_fail(S, code, op, "Invalid weight_decay value of a group: %g", group->weight_decay);
     }
     return true;
 }
 
 static bool tgi_check_parameters(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list");
-    if (!params) return tgi_null_argument(S, op, "params");
+    if (!params && n > 0) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
     for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, params[i])) return false;
@@ -14245,6 +17650,15 @@ static size_t tgi_map_size(int64_t entries)
     return size;
 }
 
+/* Memory for that many entries; false, without an error, if there is none. */
+static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
+{
+    m->size = tgi_map_size(entries);
+    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
+    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
+    return m->slot != NULL;
+}
+
 /* The slot of a key, or the empty one where it belongs. */
 TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
 {
@@ -14253,61 +17667,94 @@ TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key
     return &m->slot[i];
 }
 
-/* Whether a tensor is in the list twice.  memory: at least tgi_map_size(n) slots.  A flag in the tensors would not do,
-   since they may be shared with other threads. */
-static bool tgi_has_duplicate(tg_tensor *const *list, int n, void *memory)
+/* One allocation: n parameters, and the n steps that tg_step gives to the kernel. */
+static size_t tgi_optim_bytes(int n) { return (sizeof(tgi_optim_param) + sizeof(tgi_optim_step)) * (size_t)n; }
+
+/* Whether none of the new parameters is one of the optimizer's already; *twice: whether one of them is listed twice.
+   memory: at least tgi_map_size(of all) slots.  A flag in the tensors would not do, since they may be shared with other
+   threads. */
+static bool tgi_optim_disjoint(tgi_thread *S, const char *op, const tg_optim *o, tg_tensor *const *params, int n,
+                               void *memory, bool *twice)
 {
+    enum { OLD = 0, NEW = 1 };
     tgi_map seen;
     seen.slot = (tgi_map_slot *)memory;
-    seen.size = tgi_map_size(n);
+    seen.size = tgi_map_size((int64_t)o->count + n);
     memset(memory, 0, seen.size * sizeof *seen.slot);
+    for (int i = 0; i < o->count; ++i) tgi_map_find(&seen, o->param[i].t)->key = o->param[i].t;
+    *twice = false;
     for (int i = 0; i < n; ++i) {
-        tgi_map_slot *slot = tgi_map_find(&seen, list[i]);
-        if (slot->key) return true;
-        slot->key = list[i];
+        tgi_map_slot *slot = tgi_map_find(&seen, params[i]);
+        if (slot->key && slot->value == OLD) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "some parameters appear in more than one parameter group: "
+                            "parameter %d%s is in the optimizer already\nlist it in one group",
+                            i, tgi_name_text(params[i]).text);
+        }
+        if (slot->key) *twice = true;
+        slot->key = params[i];
+        slot->value = NEW;
     }
-    return false;
+    return true;
 }
 
-/* One allocation: the optimizer, its n parameters, and the n steps that tg_step gives to the kernel. */
-static size_t tgi_optim_bytes(int n)
+/* Adds n parameters, which have been checked, as those of a group.  The caller warns of *twice when it is done, since
+   the handler may release them. */
+static bool tgi_optim_append(tgi_thread *S, const char *op, tg_optim *o, tg_tensor *const *params, int n,
+                             const tg_optim_group *group, bool *twice)
 {
-    return sizeof(tg_optim) + (sizeof(tgi_optim_param) + sizeof(tgi_optim_step)) * (size_t)n;
+    const size_t bytes = tgi_optim_bytes(o->count + n);
+    tgi_optim_param *param = (tgi_optim_param *)tgi_alloc(S, bytes);
+    if (!param) return tgi_no_memory(S, op, bytes);
+    if (!tgi_optim_disjoint(S, op, o, params, n, param, twice)) { /* it is large enough, and not in use yet */
+        tgi_free(S, param, bytes);
+        return false;
+    }
+    memset(param, 0, bytes);
+    if (o->count > 0) memcpy(param, o->param, sizeof *param * (size_t)o->count);
+    tgi_free(S, o->param, tgi_optim_bytes(o->count));
+    for (int i = 0; i < n; ++i) {
+        param[o->count + i].t = params[i];
+        param[o->count + i].group = group;
+        tgi_ref(params[i]);
+    }
+    o->param = param;
+    o->count += n;
+    return true;
+}
+
+static void tgi_warn_of_duplicate(tgi_thread *S)
+{
+    tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
+             "  hint: each is moved once for every time it is listed");
 }
 
 static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double lr)
 {
     tgi_thread *S = tgi_self();
-    const char *op = tgi_optim_names[kind];
+    const char *op = tgi_optim_kinds[kind].name;
+    if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list"), (tg_optim *)NULL;
     if (!tgi_check_parameters(S, op, params, n)) return NULL;
-    tg_optim *o = (tg_optim *)tgi_alloc(S, tgi_optim_bytes(n));
-    if (!o) {
-        tgi_no_memory(S, op, tgi_optim_bytes(n));
-        return NULL;
-    }
-    const bool duplicate = tgi_has_duplicate(params, n, o); /* o is large enough, and not in use yet */
-    memset(o, 0, tgi_optim_bytes(n));
+    tg_optim *o = (tg_optim *)tgi_alloc(S, sizeof *o);
+    if (!o) return tgi_no_memory(S, op, sizeof *o), (tg_optim *)NULL;
+    memset(o, 0, sizeof *o);
     o->kind = kind;
-    o->count = n;
-    o->param = (tgi_optim_param *)(void *)(o + 1);
     o->lr = lr;
     o->weight_decay = kind == TGI_ADAMW ? 0.01 : 0;
     o->beta1 = 0.9;
     o->beta2 = 0.999;
-    o->eps = kind == TGI_ADAGRAD ? 1e-10 : 1e-8;
+    o->eps = kind == TGI_ADAGRAD ? 1e-10 : kind == TGI_ADADELTA ? 1e-6 : 1e-8;
     o->alpha = 0.99;
-    if (!tgi_check_hyperparameters(S, op, o)) {
-        tgi_free(S, o, tgi_optim_bytes(n));
+    o->rho = 0.9;
+    o->max_iter = 20;
+    o->history_size = 100;
+    o->tolerance_grad = 1e-7;
+    o->tolerance_change = 1e-9;
+    bool twice = false;
+    if (!tgi_check_hyperparameters(S, op, o) || !tgi_optim_append(S, op, o, params, n, NULL, &twice)) {
+        tgi_free(S, o, sizeof *o);
         return NULL;
     }
-    for (int i = 0; i < n; ++i) {
-        o->param[i].t = params[i];
-        tgi_ref(params[i]);
-    }
-    if (duplicate) { /* last, since the handler may release them */
-        tgi_warn(S, "warning: optimizer contains a parameter group with duplicate parameters\n"
-                 "  hint: each is moved once for every time it is listed");
-    }
+    if (twice) tgi_warn_of_duplicate(S);
     return o;
 }
 
@@ -14316,16 +17763,104 @@ tg_optim *tg_adam(tg_tensor *const *params, int n, double lr) { return tgi_optim
 tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAMW, params, n, lr); }
 tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_RMSPROP, params, n, lr); }
 tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAGRAD, params, n, lr); }
+tg_optim *tg_adadelta(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADADELTA, params, n, lr); }
+tg_optim *tg_lbfgs(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_LBFGS, params, n, lr); }
+
+tg_optim_group *tg_optim_add_group(tg_optim *opt, tg_tensor *const *params, int n)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "optim_add_group";
+    tg_optim_group *group = NULL, **last;
+    bool twice = false;
+    if (!opt) return tgi_null_argument(S, op, "opt"), group;
+    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a group of %d parameters cannot be", n), group;
+    if (opt->kind == TGI_LBFGS) {
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, op, "LBFGS doesn't support per-parameter options (parameter groups)"),
+               group;
+    }
+    if (!tgi_check_parameters(S, op, params, n)) return NULL;
+    group = (tg_optim_group *)tgi_alloc(S, sizeof *group);
+    if (!group) return tgi_no_memory(S, op, sizeof *group), group;
+    if (!tgi_optim_append(S, op, opt, params, n, group, &twice)) {
+        tgi_free(S, group, sizeof *group);
+        return NULL;
+    }
+    group->lr_scale = 1;
+    group->weight_decay = opt->weight_decay;
+    group->count = n;
+    group->next = NULL;
+    for (last = &opt->group; *last; last = &(*last)->next) {}
+    *last = group;
+    if (twice) tgi_warn_of_duplicate(S);
+    return group;
+}
+
+/* ---- the state of lbfgs ---- */
+
+/* What one iteration adds to the history, n numbers for the elements of all parameters: y [n], by which the gradient
+   changed when the parameters moved by s [n]. */
+typedef struct {
+    tg_tensor *y, *s;
+    double rho;   /* 1 / (y . s) */
+    double alpha; /* while a direction is computed: rho * (s . q) */
+} tgi_lbfgs_pair;
+
+/* Tensors in it are never written, so that a step can work on a copy of the state and drop it when it fails. */
+typedef struct tgi_lbfgs {
+    int64_t iterations;     /* in all steps so far */
+    double t;               /* the last step size, */
+    tg_tensor *d, *g;       /* [n] its direction, and the gradient from which it started; NULL before the first */
+    double scale;           /* of the first approximation of the inverse Hessian, scale * I */
+    int count, room;        /* pairs; the most of them */
+    tgi_lbfgs_pair pair[1]; /* [room], oldest first */
+} tgi_lbfgs;
+
+static size_t tgi_lbfgs_bytes(int room) { return sizeof(tgi_lbfgs) + sizeof(tgi_lbfgs_pair) * (size_t)room; }
+
+static void tgi_lbfgs_free(tgi_thread *S, tgi_lbfgs *l)
+{
+    if (!l) return;
+    for (int i = 0; i < l->count; ++i) tgi_unref(S, l->pair[i].y), tgi_unref(S, l->pair[i].s);
+    tgi_unref(S, l->d);
+    tgi_unref(S, l->g);
+    tgi_free(S, l, tgi_lbfgs_bytes(l->room));
+}
+
+/* A copy of the state, or a first one if it is NULL, with room for that many pairs: the newest. */
+static tgi_lbfgs *tgi_lbfgs_copy(tgi_thread *S, const char *op, const tgi_lbfgs *old, int room)
+{
+    tgi_lbfgs *l = (tgi_lbfgs *)tgi_alloc(S, tgi_lbfgs_bytes(room));
+    if (!l) return tgi_no_memory(S, op, tgi_lbfgs_bytes(room)), l;
+    memset(l, 0, tgi_lbfgs_bytes(room));
+    l->scale = 1;
+    if (old) memcpy(l, old, offsetof(tgi_lbfgs, count));
+    l->room = room;
+    if (!old) return l;
+    l->count = old->count < room ? old->count : room;
+    memcpy(l->pair, old->pair + (old->count - l->count), sizeof *l->pair * (size_t)l->count);
+    for (int i = 0; i < l->count; ++i) tgi_ref(l->pair[i].y), tgi_ref(l->pair[i].s);
+    if (l->d) tgi_ref(l->d), tgi_ref(l->g);
+    return l;
+}
 
 void tg_optim_free(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
     if (!opt) return;
+    opt->ended = true;
+    if (opt->runs) return; /* tg_step_closure frees it at its end */
+    tgi_lbfgs_free(S, opt->lbfgs);
     for (int i = 0; i < opt->count; ++i) {
         for (int k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
         tgi_unref(S, opt->param[i].t);
     }
-    tgi_free(S, opt, tgi_optim_bytes(opt->count));
+    while (opt->group) {
+        tg_optim_group *group = opt->group;
+        opt->group = group->next;
+        tgi_free(S, group, sizeof *group);
+    }
+    tgi_free(S, opt->param, tgi_optim_bytes(opt->count));
+    tgi_free(S, opt, sizeof *opt);
 }
 
 tg_status tg_optim_zero_grad(tg_optim *opt)
@@ -14351,27 +17886,36 @@ static bool tgi_optim_has(const tg_optim *o, int k)
     case TGI_ADAM:
     case TGI_ADAMW: return k < 2 || o->amsgrad;
     case TGI_RMSPROP: return k == 0 || (k == 1 && o->centered) || (k == 2 && o->momentum > 0);
+    case TGI_ADADELTA: return k < 2;
     default: return k == 0;
     }
 }
 
-/* Creates state k of a parameter, or moves it to the parameter's device and dtype.  The optimizer owns the state: it is
-   in no scope. */
+/* Makes *state a reference to t: the optimizer owns its state, also when a scope of t's ends. */
+static void tgi_optim_own(tgi_thread *S, tg_tensor **state, tg_tensor *t)
+{
+    tg_tensor *old = *state;
+    tgi_ref(t);
+    *state = t;
+    tgi_unref(S, old);
+}
+
+/* Moves a state to the device and dtype of `like`, a parameter that may have been moved since its last step. */
+static bool tgi_optim_follow(tgi_thread *S, tg_tensor **state, const tg_tensor *like)
+{
+    if (tgi_same_place(*state, like) && (*state)->dtype == like->dtype) return true;
+    tg_tensor *moved = tg_to_ex(*state, tgi_device_of(like), (tg_dtype)like->dtype, 0);
+    if (moved) tgi_optim_own(S, state, moved);
+    return moved != NULL;
+}
+
+/* Creates state k of a parameter, or moves it to the parameter's device and dtype. */
 static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
 {
-    tg_tensor *old = e->state[k], *s;
-    if (!old) {
-        s = tgi_new_like(S, "step", e->t);
-        if (!s || !tgi_fill_elements(S, s, o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0)) return false;
-    } else if (!tgi_same_place(old, e->t) || old->dtype != e->t->dtype) {
-        s = tg_to_ex(old, tgi_device_of(e->t), (tg_dtype)e->t->dtype, 0);
-        if (!s) return false;
-    } else {
-        return true;
-    }
-    tgi_leave_list(S, s);
-    tgi_unref(S, old);
-    e->state[k] = s;
+    if (e->state[k]) return tgi_optim_follow(S, &e->state[k], e->t);
+    tg_tensor *s = tgi_new_like(S, "step", e->t);
+    if (!s || !tgi_fill_elements(S, s, o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0)) return false;
+    tgi_optim_own(S, &e->state[k], s);
     return true;
 }
 
@@ -14383,22 +17927,21 @@ static tg_tensor *tgi_optim_contiguous(tgi_thread *S, tg_tensor *t)
     return y && tgi_copy_elements(S, y, t) ? y : NULL;
 }
 
-/* Checks a parameter t and its gradient g. */
+/* Checks a parameter t and its gradient g, if it has one. */
 static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_param *e)
 {
     const tg_tensor *t = e->t, *g = t->grad;
-    if (!tgi_argument(S, "step", "params", t) || !tgi_argument(S, "step", "grad", g)) return false;
-    if (!tgi_same_place(t, g) || t->dtype != g->dtype) {
+    if (!tgi_argument(S, "step", "params", t) || (g && !tgi_argument(S, "step", "grad", g))) return false;
+    if (g && (!tgi_same_place(t, g) || t->dtype != g->dtype)) {
         return tgi_fail(
             S, tgi_same_place(t, g) ? TG_ERR_DTYPE : TG_ERR_DEVICE, "step",
-            "parameter %d%s%s is %s on %s, but its gradient is %s on %s\nmove the gradient along, or clear it",
-            (int)(e - o->param), t->name ? " " : "", t->name ? t->name : "", tg_dtype_name((tg_dtype)t->dtype),
+            "parameter %d%s is %s on %s, but its gradient is %s on %s\nmove the gradient along, or clear it",
+            (int)(e - o->param), tgi_name_text(t).text, tg_dtype_name((tg_dtype)t->dtype),
             tg_device_str(tgi_device_of(t)), tg_dtype_name((tg_dtype)g->dtype), tg_device_str(tgi_device_of(g)));
     }
     if (!tgi_dtypes[t->dtype].floating) {
-        return tgi_fail(S, TG_ERR_DTYPE, "step", "parameter %d%s%s is %s: only floating point can be optimized",
-                        (int)(e - o->param), t->name ? " " : "", t->name ? t->name : "",
-                        tg_dtype_name((tg_dtype)t->dtype));
+        return tgi_fail(S, TG_ERR_DTYPE, "step", "parameter %d%s is %s: only floating point can be optimized",
+                        (int)(e - o->param), tgi_name_text(t).text, tg_dtype_name((tg_dtype)t->dtype));
     }
     if (tgi_overlaps_itself(t)) {
         return tgi_fail(
@@ -14431,21 +17974,21 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
 /* Fills in what the kernel needs for one parameter. */
 static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_optim_step *step)
 {
-    const double t = (double)(e->steps + 1);
+    const double t = (double)(e->steps + 1), lr = e->group ? o->lr * e->group->lr_scale : o->lr;
     memset(step, 0, sizeof *step);
     step->kind = (tgi_optimizer)o->kind;
     step->first = !e->has_momentum;
     step->nesterov = o->nesterov;
     step->amsgrad = o->amsgrad;
     step->centered = o->centered;
-    step->lr = o->kind == TGI_ADAGRAD ? o->lr / (1 + (t - 1) * o->lr_decay) : o->lr;
-    step->weight_decay = o->weight_decay;
+    step->lr = o->kind == TGI_ADAGRAD ? lr / (1 + (t - 1) * o->lr_decay) : lr;
+    step->weight_decay = e->group ? e->group->weight_decay : o->weight_decay;
     step->momentum = o->momentum;
     step->dampening = o->dampening;
     step->beta1 = o->beta1;
     step->beta2 = o->beta2;
     step->eps = o->eps;
-    step->alpha = o->alpha;
+    step->alpha = o->kind == TGI_ADADELTA ? o->rho : o->alpha;
     step->lr_decay = o->lr_decay;
     step->bias1 = 1 - pow(o->beta1, t);
     step->bias2 = 1 - pow(o->beta2, t);
@@ -14488,11 +18031,34 @@ static bool tgi_optim_update(tgi_thread *S, const tg_optim *o, int i)
     return true;
 }
 
+/* Whether no parameter has a gradient. */
+static bool tgi_optim_is_idle(const tg_optim *o)
+{
+    int i = 0;
+    while (i < o->count && !o->param[i].t->grad) ++i;
+    return i == o->count;
+}
+
+/* Warns at the first step that finds no gradient: most often the loss was not computed from these tensors. */
+static void tgi_warn_of_no_step(tgi_thread *S, tg_optim *o)
+{
+    if (o->warned) return;
+    o->warned = true;
+    tgi_warn(S, "warning: tg_step: no parameter of the optimizer has a gradient, so none of them changed\n"
+             "  hint: call tg_backward first, with a loss of these parameters and not of copies of them, such as tg_to "
+             "returns");
+}
+
 tg_status tg_step(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
     bool ok = true;
     if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
+    if (opt->kind == TGI_LBFGS) {
+        tgi_fail(S, TG_ERR_UNSUPPORTED, "step", "lbfgs needs a closure that computes the loss anew\n"
+                 "tg_step_closure(opt, closure, user)");
+        return TG_ERR_UNSUPPORTED;
+    }
     if (!tgi_check_hyperparameters(S, "step", opt)) return tgi_failed(S);
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
@@ -14502,7 +18068,705 @@ tg_status tg_step(tg_optim *opt)
         if (opt->param[i].p) ok = tgi_optim_update(S, opt, i);
     }
     tgi_frame_close(S, scope);
-    return ok ? TG_OK : tgi_failed(S);
+    if (!ok) return tgi_failed(S);
+    if (tgi_optim_is_idle(opt)) tgi_warn_of_no_step(S, opt); /* last, since the handler may free opt */
+    return TG_OK;
+}
+
+/* ---- steps with a closure ----
+
+   for every optimizer:   tgi_closure_call (the user's function, in a scope and under a guard)
+   lbfgs, one step:       tgi_lbfgs_iterate until nothing is gained: tgi_lbfgs_direction (two loops over the history),
+                          then a step along it, whose size tgi_wolfe_bracket and tgi_wolfe_zoom may search */
+
+typedef struct {
+    tgi_thread *S;
+    tg_optim *o;
+    tg_closure closure;
+    void *user;
+    tg_tensor *first; /* the loss of the first call, for the caller */
+    int calls;
+    /* of lbfgs */
+    tgi_lbfgs *next;  /* the state after this step */
+    tg_tensor **part; /* [parameters], for tgi_lbfgs_row */
+    double loss;      /* of the last call at the present parameters, */
+    tg_tensor *g;     /* [n] and its gradient */
+} tgi_closure_run;
+
+/* Calls the closure.  Its loss goes to the scope around it; NULL after recording an error. */
+static tg_tensor *tgi_closure_call(tgi_closure_run *r)
+{
+    tgi_thread *S = r->S;
+    tgi_guard guard;
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!scope) return NULL;
+    tgi_guard_open(&guard, S, "the closure");
+    guard.keeps_places = true;
+    S->grad_off = false;
+    tg_tensor *loss = r->closure(r->user);
+    bool ok = tgi_guard_close(&guard);
+    if (ok && !loss && !tgi_guard_failed(&guard))
+        tgi_fail(S, TG_ERR_ARGUMENT, "step_closure", "the closure returned NULL");
+    ok = ok && loss && tgi_argument(S, "step_closure", "of the closure's result", loss);
+    if (ok && r->o->ended) ok = tgi_fail(S, TG_ERR_ARGUMENT, "step_closure", "the closure freed the optimizer");
+    if (ok) tg_keep(loss);
+    if (ok && r->calls++ == 0) tgi_optim_own(S, &r->first, loss);
+    tgi_frame_close(S, scope);
+    return ok ? loss : NULL;
+}
+
+/* *number is the element of t, which is dropped; t may be NULL after an error. */
+static bool tgi_lbfgs_number(tgi_thread *S, tg_tensor *t, double *number)
+{
+    const uint64_t raised = S->raised;
+    if (!t) return false;
+    *number = tg_item(t);
+    tg_drop(t);
+    return S->raised == raised;
+}
+
+static bool tgi_lbfgs_dot(tgi_thread *S, tg_tensor *a, tg_tensor *b, double *number)
+{
+    return tgi_lbfgs_number(S, tg_dot(a, b), number);
+}
+
+/* The sum of the absolute values of t (p = 1) or the largest of them (p = infinity). */
+static bool tgi_lbfgs_norm(tgi_thread *S, tg_tensor *t, double p, double *number)
+{
+    return tgi_lbfgs_number(S, tg_norm_dims(t, p, TG_SCALAR, false), number);
+}
+
+/* The elements of all parameters, or of their gradients (0 where there is none), as one new row [n]. */
+static tg_tensor *tgi_lbfgs_row(tgi_closure_run *r, bool gradients)
+{
+    for (int i = 0; i < r->o->count; ++i) {
+        const tgi_optim_param *e = &r->o->param[i];
+        tg_tensor *t = gradients ? e->t->grad : e->t;
+        if (!tgi_optim_check(r->S, r->o, e)) return NULL;
+        r->part[i] = t ? tg_reshape(t, TG_SHAPE(tgi_numel(t)))
+                       : tg_zeros_on(TG_SHAPE(tgi_numel(e->t)), (tg_dtype)e->t->dtype, tgi_device_of(e->t));
+        if (!r->part[i]) return NULL;
+    }
+    return tg_cat(r->part, r->o->count, 0);
+}
+
+/* p = the elements of row [n] from `at` on.  It allocates nothing, since it has to work when an allocation failed. */
+static bool tgi_lbfgs_restore_one(tgi_thread *S, const tg_tensor *p, const tg_tensor *row, int64_t at)
+{
+    tgi_loop loop = tgi_loop_over(p);
+    loop.nargs = 2;
+    loop.arg[1] = tgi_operand_of(row);
+    loop.arg[1].data = tgi_bytes_at(S, row, at, false);
+    if (!loop.arg[1].data || !tgi_wait_ready(S, p, true)) return false;
+    int64_t stride = 1;
+    for (int d = p->ndim - 1; d >= 0; --d) {
+        loop.arg[1].stride[d] = stride;
+        stride *= p->dim[d];
+    }
+    return p->storage->backend->copy(S, &loop);
+}
+
+/* Sets the parameters to x [n]. */
+static bool tgi_lbfgs_restore(tgi_closure_run *r, const tg_tensor *x)
+{
+    int64_t at = 0;
+    for (int i = 0; i < r->o->count; ++i) {
+        const tg_tensor *p = r->o->param[i].t;
+        if (!tgi_lbfgs_restore_one(r->S, p, x, at)) return false;
+        tgi_bump_version(r->S, p->storage, "step");
+        at += tgi_numel(p);
+    }
+    return true;
+}
+
+/* Adds t * d to the parameters, where d is the direction. */
+static bool tgi_lbfgs_move(tgi_closure_run *r, double t)
+{
+    int64_t at = 0;
+    for (int i = 0; i < r->o->count; ++i) {
+        tg_tensor *p = r->o->param[i].t;
+        tg_tensor *part = tg_reshape(tg_narrow(r->next->d, 0, at, tgi_numel(p)), tgi_shape_of(p));
+        tg_tensor *moved = tg_add_alpha(p, part, t);
+        if (!moved || !tgi_copy_elements(r->S, p, moved)) return false;
+        tgi_bump_version(r->S, p->storage, "step");
+        at += tgi_numel(p);
+    }
+    return true;
+}
+
+/* The loss and the gradient [n] at the present parameters. */
+static bool tgi_lbfgs_evaluate(tgi_closure_run *r, double *loss, tg_tensor **g)
+{
+    tg_tensor *y = tgi_closure_call(r);
+    if (!y) return false;
+    const uint64_t raised = r->S->raised;
+    *loss = tg_item(y);
+    if (y != r->first) tg_drop(y);
+    *g = r->S->raised == raised ? tgi_lbfgs_row(r, true) : NULL;
+    return *g != NULL;
+}
+
+/* Adds the last iteration to the history, unless the loss is not convex along it (y . s is not positive). */
+static bool tgi_lbfgs_remember(tgi_closure_run *r)
+{
+    tgi_thread *S = r->S;
+    tgi_lbfgs *l = r->next;
+    double ys, yy;
+    tg_tensor *y = tg_sub(r->g, l->g), *s = tg_mul_scalar(l->d, l->t);
+    if (!tgi_lbfgs_dot(S, y, s, &ys)) return false;
+    if (!(ys > 1e-10)) return true;
+    if (!tgi_lbfgs_dot(S, y, y, &yy)) return false;
+    if (l->count == l->room) {
+        tgi_unref(S, l->pair[0].y);
+        tgi_unref(S, l->pair[0].s);
+        memmove(l->pair, l->pair + 1, sizeof *l->pair * (size_t)--l->count);
+    }
+    tgi_lbfgs_pair *pair = &l->pair[l->count++];
+    memset(pair, 0, sizeof *pair);
+    tgi_optim_own(S, &pair->y, y);
+    tgi_optim_own(S, &pair->s, s);
+    pair->rho = 1 / ys;
+    l->scale = ys / yy;
+    return true;
+}
+
+/* The next direction: minus the gradient times the approximate inverse Hessian, which the history defines.  Nocedal and
+   Wright, Numerical Optimization (2006), algorithm 7.4 */
+static bool tgi_lbfgs_direction(tgi_closure_run *r)
+{
+    tgi_thread *S = r->S;
+    tgi_lbfgs *l = r->next;
+    double beta;
+    if (l->d && !tgi_lbfgs_remember(r)) return false;
+    tg_tensor *d = tg_neg(r->g);
+    for (int i = l->count - 1; i >= 0; --i) {
+        tgi_lbfgs_pair *pair = &l->pair[i];
+        if (!tgi_lbfgs_dot(S, pair->s, d, &pair->alpha)) return false;
+        pair->alpha *= pair->rho;
+        if (!tg_add_alpha_(d, pair->y, -pair->alpha)) return false;
+    }
+    if (!d || !tg_mul_scalar_(d, l->scale)) return false;
+    for (int i = 0; i < l->count; ++i) {
+        const tgi_lbfgs_pair *pair = &l->pair[i];
+        if (!tgi_lbfgs_dot(S, pair->y, d, &beta)) return false;
+        if (!tg_add_alpha_(d, pair->s, pair->alpha - beta * pair->rho)) return false;
+    }
+    tgi_optim_own(S, &l->d, d);
+    tgi_optim_own(S, &l->g, r->g);
+    return true;
+}
+
+/* ---- the step size by the strong Wolfe conditions: Nocedal and Wright, algorithms 3.5 and 3.6 ----
+
+   With x the parameters and d the direction, f(t) is the loss at x + t d, and f'(t) = gradient . d its slope.  A step
+   size t is good if
+       f(t) <= f(0) + 1e-4 t f'(0)     the loss falls enough, and
+       |f'(t)| <= 0.9 |f'(0)|          the slope has become flat enough. */
+
+typedef struct {
+    double t, loss, slope;
+    tg_tensor *g; /* [n] */
+} tgi_wolfe_point;
+
+typedef struct {
+    tgi_closure_run *run;
+    tg_tensor *x; /* [n] */
+    double size;  /* the largest |d| */
+    int tries, most;
+    tgi_wolfe_point start;
+    tgi_wolfe_point bracket[2]; /* a good step size lies between their t; bracket[low] has the lower loss */
+    int low;
+} tgi_wolfe;
+
+/* The point at t; the parameters are x again afterwards. */
+static bool tgi_wolfe_try(tgi_wolfe *w, double t, tgi_wolfe_point *at)
+{
+    tgi_closure_run *r = w->run;
+    const uint64_t scope = tgi_frame_open(r->S, TGI_GUARD_SCOPE);
+    at->t = t;
+    bool ok = scope && tgi_lbfgs_move(r, t) && tgi_lbfgs_evaluate(r, &at->loss, &at->g) &&
+              tgi_lbfgs_dot(r->S, at->g, r->next->d, &at->slope) && tgi_lbfgs_restore(r, w->x);
+    if (ok) tg_keep(at->g);
+    if (scope) tgi_frame_close(r->S, scope);
+    return ok;
+}
+
+static bool tgi_wolfe_is_high(const tgi_wolfe *w, const tgi_wolfe_point *at)
+{
+    return at->loss > w->start.loss + 1e-4 * at->t * w->start.slope;
+}
+
+static bool tgi_wolfe_is_flat(const tgi_wolfe *w, const tgi_wolfe_point *at)
+{
+    return fabs(at->slope) <= -0.9 * w->start.slope;
+}
+
+/* Where the cubic through two points, with their slopes, is lowest, within [first, last]; in the middle if it has no
+   minimum.  Nocedal and Wright (3.59) */
+static double tgi_wolfe_cubic(const tgi_wolfe_point *a, const tgi_wolfe_point *b, double first, double last)
+{
+    if (a->t > b->t) {
+        const tgi_wolfe_point *left = b;
+        b = a;
+        a = left;
+    }
+    const double d1 = a->slope + b->slope - 3 * (a->loss - b->loss) / (a->t - b->t);
+    const double square = d1 * d1 - a->slope * b->slope;
+    if (!(square >= 0)) return (first + last) / 2;
+    const double d2 = sqrt(square);
+    const double t = b->t - (b->t - a->t) * ((b->slope + d2 - d1) / (b->slope - a->slope + 2 * d2));
+    return t < first ? first : t > last ? last : t;
+}
+
+/* Goes on from t, by larger and larger step sizes, to the first bracket or good step size. */
+static bool tgi_wolfe_bracket(tgi_wolfe *w, double t, bool *done)
+{
+    tgi_wolfe_point before = w->start, at;
+    if (!tgi_wolfe_try(w, t, &at)) return false;
+    *done = false;
+    for (; w->tries < w->most; ++w->tries) {
+        const bool high = tgi_wolfe_is_high(w, &at) || (w->tries > 1 && at.loss >= before.loss);
+        *done = !high && tgi_wolfe_is_flat(w, &at);
+        if (high || *done || at.slope >= 0) break;
+        t = tgi_wolfe_cubic(&before, &at, at.t + 0.01 * (at.t - before.t), at.t * 10);
+        before = at;
+        if (!tgi_wolfe_try(w, t, &at)) return false;
+    }
+    w->bracket[0] = w->tries == w->most ? w->start : before;
+    w->bracket[1] = at;
+    w->low = !*done && w->bracket[0].loss <= at.loss ? 0 : 1;
+    return true;
+}
+
+/* A step size between those of the bracket.  One near an end of it gains little: the second such in a row, or one that
+   is the end, is moved inwards by a tenth of the bracket. */
+static double tgi_wolfe_between(const tgi_wolfe *w, double first, double last, bool *near_end)
+{
+    const double t = tgi_wolfe_cubic(&w->bracket[0], &w->bracket[1], first, last), margin = 0.1 * (last - first);
+    const bool was_near = *near_end;
+    *near_end = last - t < margin || t - first < margin;
+    if (!*near_end || !(was_near || t >= last || t <= first)) return t;
+    *near_end = false;
+    return fabs(t - last) < fabs(t - first) ? last - margin : first + margin;
+}
+
+/* Makes the bracket smaller until its low end is a good step size. */
+static bool tgi_wolfe_zoom(tgi_wolfe *w)
+{
+    bool done = false, near_end = false;
+    while (!done && w->tries < w->most) {
+        tgi_wolfe_point at, *low = &w->bracket[w->low], *high = &w->bracket[1 - w->low];
+        const double first = low->t < high->t ? low->t : high->t, last = low->t < high->t ? high->t : low->t;
+        if ((last - first) * w->size < 1e-9) break;
+        if (!tgi_wolfe_try(w, tgi_wolfe_between(w, first, last, &near_end), &at)) return false;
+        w->tries++;
+        if (tgi_wolfe_is_high(w, &at) || at.loss >= low->loss) {
+            *high = at;
+            w->low = w->bracket[0].loss <= w->bracket[1].loss ? 0 : 1;
+        } else {
+            done = tgi_wolfe_is_flat(w, &at);
+            if (!done && at.slope * (high->t - low->t) >= 0) *high = *low;
+            *low = at;
+        }
+    }
+    return true;
+}
+
+/* Sets the step size to the one that was found, and loss and gradient to those there. */
+static bool tgi_lbfgs_search(tgi_closure_run *r, double slope, double size, int most)
+{
+    tgi_wolfe w;
+    bool done;
+    memset(&w, 0, sizeof w);
+    w.run = r;
+    w.size = size;
+    w.most = most > 0 ? most : 0;
+    w.start.loss = r->loss;
+    w.start.slope = slope;
+    w.start.g = r->g;
+    w.x = tgi_lbfgs_row(r, false);
+    if (!w.x || !tgi_wolfe_bracket(&w, r->next->t, &done) || (!done && !tgi_wolfe_zoom(&w))) return false;
+    r->next->t = w.bracket[w.low].t;
+    r->loss = w.bracket[w.low].loss;
+    tgi_optim_own(r->S, &r->g, w.bracket[w.low].g);
+    return tgi_lbfgs_move(r, r->next->t);
+}
+
+/* One direction and one step along it.  *stop: no more is gained, or the calls are used up. */
+static bool tgi_lbfgs_iterate(tgi_closure_run *r, bool last, bool *stop)
+{
+    tgi_thread *S = r->S;
+    const tg_optim *o = r->o;
+    tgi_lbfgs *l = r->next;
+    const int most = o->max_eval > 0 ? o->max_eval : (int)((int64_t)o->max_iter * 5 / 4);
+    const double loss = r->loss;
+    double sum = 0, slope, size, largest;
+    if (!tgi_lbfgs_direction(r) || (l->iterations == 0 && !tgi_lbfgs_norm(S, r->g, 1, &sum))) return false;
+    l->t = sum > 1 ? 1 / sum * o->lr : o->lr;
+    l->iterations++;
+    if (!tgi_lbfgs_dot(S, r->g, l->d, &slope) || !tgi_lbfgs_norm(S, l->d, HUGE_VAL, &size)) return false;
+    *stop = slope > -o->tolerance_change;
+    if (*stop) return true;
+    if (o->strong_wolfe) {
+        if (!tgi_lbfgs_search(r, slope, size, most - r->calls)) return false;
+    } else {
+        tg_tensor *g;
+        if (!tgi_lbfgs_move(r, l->t)) return false;
+        if (last) return true; /* no one asks for the gradient here */
+        if (!tgi_lbfgs_evaluate(r, &r->loss, &g)) return false;
+        tgi_optim_own(S, &r->g, g);
+    }
+    if (!tgi_lbfgs_norm(S, r->g, HUGE_VAL, &largest)) return false;
+    *stop = r->calls >= most || largest <= o->tolerance_grad || size * fabs(l->t) <= o->tolerance_change ||
+            fabs(r->loss - loss) < o->tolerance_change;
+    return true;
+}
+
+/* Moves what the state holds to where the parameters are. */
+static bool tgi_lbfgs_follow(tgi_closure_run *r)
+{
+    tgi_lbfgs *l = r->next;
+    bool ok = !l->d || (tgi_optim_follow(r->S, &l->d, r->g) && tgi_optim_follow(r->S, &l->g, r->g));
+    for (int i = 0; ok && i < l->count; ++i) {
+        ok = tgi_optim_follow(r->S, &l->pair[i].y, r->g) && tgi_optim_follow(r->S, &l->pair[i].s, r->g);
+    }
+    return ok;
+}
+
+/* Iterations in scopes of their own, from the first loss on. */
+static bool tgi_lbfgs_iterations(tgi_closure_run *r)
+{
+    double largest = 0;
+    tg_tensor *g;
+    if (!tgi_lbfgs_evaluate(r, &r->loss, &g)) return false;
+    tgi_optim_own(r->S, &r->g, g);
+    if (tgi_numel(g) == 0) return true;
+    if (!tgi_lbfgs_norm(r->S, g, HUGE_VAL, &largest) || !tgi_lbfgs_follow(r)) return false;
+    bool ok = true, stop = largest <= r->o->tolerance_grad;
+    for (int i = 1; ok && !stop && i <= r->o->max_iter; ++i) {
+        const uint64_t scope = tgi_frame_open(r->S, TGI_GUARD_SCOPE);
+        ok = scope && tgi_lbfgs_iterate(r, i == r->o->max_iter, &stop);
+        if (scope) tgi_frame_close(r->S, scope);
+    }
+    return ok;
+}
+
+/* A step of lbfgs: a copy of its state becomes the state if all goes well, else the parameters go back to x. */
+static bool tgi_lbfgs_step(tgi_closure_run *r)
+{
+    tgi_thread *S = r->S;
+    tg_optim *o = r->o;
+    const size_t bytes = sizeof *r->part * (size_t)o->count;
+    r->next = tgi_lbfgs_copy(S, "step_closure", o->lbfgs, o->history_size);
+    r->part = r->next ? (tg_tensor **)tgi_alloc(S, bytes) : NULL;
+    if (r->next && !r->part) tgi_no_memory(S, "step_closure", bytes);
+    tg_tensor *x = r->part ? tgi_lbfgs_row(r, false) : NULL;
+    const bool ok = x && tgi_lbfgs_iterations(r);
+    if (x && !ok) tgi_lbfgs_restore(r, x);
+    tgi_unref(S, r->g);
+    tgi_free(S, r->part, r->part ? bytes : 0);
+    if (ok) {
+        tgi_lbfgs *old = o->lbfgs;
+        o->lbfgs = r->next;
+        r->next = old;
+    }
+    tgi_lbfgs_free(S, r->next);
+    return ok;
+}
+
+tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "step_closure";
+    tgi_composite c;
+    tgi_closure_run r;
+    if (!opt || !closure) return tgi_no_tensor(tgi_null_argument(S, op, opt ? "closure" : "opt"));
+    if (!tgi_check_hyperparameters(S, op, opt) || !tgi_composite_begin(&c, op)) return NULL;
+    const bool nested = opt->runs;
+    memset(&r, 0, sizeof r);
+    r.S = S;
+    r.o = opt;
+    r.closure = closure;
+    r.user = user;
+    opt->runs = true;
+    S->grad_off = true; /* the end of the scope restores it */
+    const bool ok = opt->kind == TGI_LBFGS ? tgi_lbfgs_step(&r) : tgi_closure_call(&r) && tg_step(opt) == TG_OK;
+    const bool idle = ok && opt->kind == TGI_LBFGS && tgi_optim_is_idle(opt);
+    if (r.first && !r.first->link.next && r.first->refs == 1) /* the closure has released it since */
+        tgi_join_list(S, r.first, S->scope, S->scope_serial);
+    else
+        tgi_unref(S, r.first);
+    tg_tensor *loss = tgi_composite_end(&c, ok ? r.first : NULL);
+    if (idle) tgi_warn_of_no_step(S, opt);
+    opt->runs = nested;
+    if (!nested && opt->ended) tg_optim_free(opt);
+    return loss;
+}
+
+/* ---- an optimizer in files (see @@SAVE) ----
+
+   All that determines its next steps, as tensors with names; numbers are 0-dim f64 on the CPU.  Of an adamw:
+       adamw.lr, adamw.beta1, ...                        every hyperparameter
+       adamw.params, adamw.groups                        how many there are
+       adamw.groups.0.count, .lr_scale, .weight_decay    of each group that was added
+       adamw.state.3.step, .exp_avg, .exp_avg_sq         of each parameter that has made a step: how many, and its state
+   Of an lbfgs that has made an iteration, in place of the last line:
+       lbfgs.n_iter, .t, .H_diag, .d, .prev_flat_grad, .pairs      see tgi_lbfgs
+       lbfgs.state.0.old_dirs, .old_stps, .ro                      y, s and rho of each pair
+   tgi_optim_save gives these to a function.  tgi_optim_load asks a function for them and makes a draft: an optimizer of
+   the same parameters, which tgi_optim_adopt exchanges for the present state, or tg_optim_free drops.  The functions
+   tgi_visit_... go through the names in both directions. */
+
+typedef bool (*tgi_optim_put)(void *user, const char *name, tg_tensor *t); /* keeps t; false after recording an error */
+typedef tg_tensor *(*tgi_optim_get)(void *user, const char *name);         /* or NULL, without an error */
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    tgi_optim_put put; /* NULL when reading */
+    tgi_optim_get get; /* NULL when writing */
+    void *user;
+} tgi_optim_file;
+
+/* "adamw.name", or "adamw.list.i.name" */
+static tgi_text tgi_optim_name(const tg_optim *o, const char *list, int i, const char *name)
+{
+    tgi_text text;
+    if (list) snprintf(text.text, sizeof text.text, "%s.%s.%d.%s", tgi_optim_kinds[o->kind].name, list, i, name);
+    else snprintf(text.text, sizeof text.text, "%s.%s", tgi_optim_kinds[o->kind].name, name);
+    return text;
+}
+
+static bool tgi_visit_number(const tgi_optim_file *f, const char *name, double *number)
+{
+    if (f->put) {
+        tg_tensor *t = tg_full_on(TG_SCALAR, *number, TG_F64, TG_CPU);
+        return t && f->put(f->user, name, t);
+    }
+    tg_tensor *t = f->get(f->user, name);
+    if (!t) return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "there is no '%s'", name);
+    if (tgi_numel(t) != 1) {
+        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' should be a number, but has shape %s", name,
+                        tgi_shape_text(t).text);
+    }
+    const uint64_t raised = f->S->raised;
+    *number = tg_item(t);
+    return f->S->raised == raised;
+}
+
+/* The same with a whole number from 0 to most. */
+static bool tgi_visit_whole(const tgi_optim_file *f, const char *name, int64_t *whole, int64_t most)
+{
+    double number = (double)*whole;
+    if (!tgi_visit_number(f, name, &number)) return false;
+    if (!tgi_is_integral(number) || number < 0 || number > (double)most)
+        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' cannot be %g", name, number);
+    *whole = (int64_t)number;
+    return true;
+}
+
+/* A state of this shape, or NULL if it need not be there.  What is read goes to the device of `place`; the next step
+   converts it to the dtype of the parameters. */
+static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor **state, tg_shape shape,
+                            const tg_tensor *place, bool needed)
+{
+    if (f->put) return !*state || f->put(f->user, name, *state);
+    tg_tensor *t = f->get(f->user, name);
+    if (!t) return !needed || tgi_fail(f->S, TG_ERR_FORMAT, f->op, "there is no '%s'", name);
+    if (!tgi_same_shape(t, shape.ndim, shape.dim) || !tgi_dtypes[t->dtype].floating) {
+        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' is %s of shape %s, but floats of shape %s are needed", name,
+                        tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
+                        tgi_dims_text(shape.ndim, shape.dim).text);
+    }
+    t = tg_contiguous(tg_to_ex(t, tgi_device_of(place), (tg_dtype)t->dtype, TG_COPY));
+    if (t) tgi_optim_own(f->S, state, t);
+    return t != NULL;
+}
+
+/* The fields of tg_optim that a file holds: numbers, flags and counts. */
+#define TGI_HYPERPARAMETERS(NUMBER, FLAG, COUNT)                                                                     \
+    NUMBER(lr) NUMBER(weight_decay) NUMBER(momentum) NUMBER(dampening) FLAG(nesterov) NUMBER(beta1) NUMBER(beta2)    \
+    FLAG(amsgrad) NUMBER(eps) NUMBER(alpha) NUMBER(rho) FLAG(centered) NUMBER(lr_decay)                              \
+    NUMBER(initial_accumulator_value) COUNT(max_iter) COUNT(max_eval) COUNT(history_size) NUMBER(tolerance_grad)     \
+    NUMBER(tolerance_change) FLAG(strong_wolfe)
+#define TGI_VISIT_NUMBER(name) ok = ok && tgi_visit_number(f, tgi_optim_name(o, NULL, 0, #name).text, &o->name);
+#define TGI_VISIT_FLAG(name)                                                               \
+    whole = o->name;                                                                       \
+    ok = ok && tgi_visit_whole(f, tgi_optim_name(o, NULL, 0, #name).text, &whole, 1);       \
+    o->name = whole != 0;
+#define TGI_VISIT_COUNT(name)                                                              \
+    whole = o->name;                                                                       \
+    ok = ok && tgi_visit_whole(f, tgi_optim_name(o, NULL, 0, #name).text, &whole, INT_MAX); \
+    o->name = (int)whole;
+
+static bool tgi_visit_hyperparameters(const tgi_optim_file *f, tg_optim *o)
+{
+    bool ok = true;
+    int64_t whole;
+    TGI_HYPERPARAMETERS(TGI_VISIT_NUMBER, TGI_VISIT_FLAG, TGI_VISIT_COUNT)
+    return ok;
+}
+
+/* A count that must be that of the optimizer. */
+static bool tgi_visit_same(const tgi_optim_file *f, const char *name, int64_t count, const char *error)
+{
+    int64_t found = count;
+    if (!tgi_visit_whole(f, name, &found, INT_MAX)) return false;
+    return found == count || tgi_fail(f->S, TG_ERR_FORMAT, f->op, "%s: '%s' is %d, the optimizer has %d", error, name,
+                                      (int)found, (int)count);
+}
+
+static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
+{
+    static const char other_size[] = "loaded state dict contains a parameter group that doesn't match the size of "
+                                     "optimizer's group";
+    int groups = 0, i = 0;
+    for (const tg_optim_group *g = o->group; g; g = g->next) groups++;
+    bool ok = tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "groups").text, groups,
+                             "loaded state dict has a different number of parameter groups") &&
+              tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "params").text, o->count, other_size);
+    for (tg_optim_group *g = o->group; ok && g; g = g->next, ++i) {
+        ok = tgi_visit_same(f, tgi_optim_name(o, "groups", i, "count").text, g->count, other_size) &&
+             tgi_visit_number(f, tgi_optim_name(o, "groups", i, "lr_scale").text, &g->lr_scale) &&
+             tgi_visit_number(f, tgi_optim_name(o, "groups", i, "weight_decay").text, &g->weight_decay);
+    }
+    return ok;
+}
+
+/* The state of parameter i.  sgd may be without, and the others without states that belong to options. */
+static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
+{
+    tgi_optim_param *e = &o->param[i];
+    const tgi_text step = tgi_optim_name(o, "state", i, "step");
+    if (f->put ? e->steps == 0 : !f->get(f->user, step.text)) return true;
+    bool ok = tgi_visit_whole(f, step.text, &e->steps, (int64_t)1 << 53);
+    for (int k = 0; ok && k < TGI_STATES; ++k) {
+        const char *state = tgi_optim_kinds[o->kind].state[k];
+        const tgi_text name = tgi_optim_name(o, "state", i, state ? state : "");
+        const bool unset = f->put && o->kind == TGI_SGD && !e->has_momentum;
+        const bool needed = o->kind != TGI_SGD && (k == 0 || (k == 1 && o->kind != TGI_RMSPROP));
+        if (!state || unset) continue;
+        ok = tgi_visit_state(f, name.text, &e->state[k], tgi_shape_of(e->t), e->t, needed);
+    }
+    if (!f->put) e->has_momentum = e->state[0] != NULL;
+    return ok;
+}
+
+/* A state of lbfgs that is read has room for the pairs that the file really has. */
+static bool tgi_visit_lbfgs(const tgi_optim_file *f, tg_optim *o)
+{
+    const tg_tensor *place = o->param[0].t;
+    const tgi_text n_iter = tgi_optim_name(o, NULL, 0, "n_iter");
+    int64_t n = 0, pairs = o->lbfgs ? o->lbfgs->count : 0;
+    if (f->put ? !o->lbfgs || !o->lbfgs->d : !f->get(f->user, n_iter.text)) return true;
+    for (int i = 0; i < o->count; ++i) n += tgi_numel(o->param[i].t);
+    while (f->get && pairs < INT_MAX && f->get(f->user, tgi_optim_name(o, "state", (int)pairs, "ro").text)) pairs++;
+    if (!f->put && !(o->lbfgs = tgi_lbfgs_copy(f->S, f->op, NULL, pairs > 0 ? (int)pairs : 1))) return false;
+    tgi_lbfgs *l = o->lbfgs;
+    bool ok = tgi_visit_whole(f, n_iter.text, &l->iterations, (int64_t)1 << 53) &&
+              tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "pairs").text, pairs, "the history is not complete") &&
+              tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "t").text, &l->t) &&
+              tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "H_diag").text, &l->scale) &&
+              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "d").text, &l->d, TG_SHAPE(n), place, true) &&
+              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "prev_flat_grad").text, &l->g, TG_SHAPE(n), place, true);
+    for (int i = 0; ok && i < (int)pairs; ++i) {
+        tgi_lbfgs_pair *pair = &l->pair[i];
+        if (!f->put) l->count = i + 1;
+        ok = tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_dirs").text, &pair->y, TG_SHAPE(n), place, true) &&
+             tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_stps").text, &pair->s, TG_SHAPE(n), place, true) &&
+             tgi_visit_number(f, tgi_optim_name(o, "state", i, "ro").text, &pair->rho);
+    }
+    return ok;
+}
+
+static bool tgi_visit_optim(const tgi_optim_file *f, tg_optim *o)
+{
+    bool ok = tgi_visit_hyperparameters(f, o) && tgi_visit_groups(f, o);
+    for (int i = 0; ok && i < o->count; ++i) ok = tgi_visit_parameter(f, o, i);
+    return ok && (o->kind != TGI_LBFGS || tgi_visit_lbfgs(f, o));
+}
+
+/* Gives all of an optimizer to put.  What is no state yet, since there was no step, is left out. */
+static bool tgi_optim_save(tgi_thread *S, const char *op, tg_optim *o, tgi_optim_put put, void *user)
+{
+    const tgi_optim_file f = {S, op, put, NULL, user};
+    return tgi_visit_optim(&f, o);
+}
+
+/* A new optimizer with the parameters, the groups and the hyperparameters of o, without state. */
+static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *o)
+{
+    const size_t bytes = tgi_optim_bytes(o->count);
+    tg_optim *draft = (tg_optim *)tgi_alloc(S, sizeof *draft);
+    if (!draft) return tgi_no_memory(S, op, sizeof *draft), draft;
+    *draft = *o;
+    draft->runs = draft->ended = false;
+    draft->group = NULL;
+    draft->lbfgs = NULL;
+    draft->count = 0;
+    draft->param = (tgi_optim_param *)tgi_alloc(S, bytes);
+    bool ok = draft->param != NULL;
+    tg_optim_group **last = &draft->group;
+    for (const tg_optim_group *group = o->group; ok && group; group = group->next) {
+        *last = (tg_optim_group *)tgi_alloc(S, sizeof *group);
+        ok = *last != NULL;
+        if (!ok) break;
+        **last = *group;
+        (*last)->next = NULL;
+        last = &(*last)->next;
+    }
+    if (draft->param) memset(draft->param, 0, bytes), draft->count = o->count;
+    for (int i = 0; i < draft->count; ++i) {
+        draft->param[i].t = o->param[i].t;
+        tgi_ref(o->param[i].t);
+    }
+    if (ok) return draft;
+    tgi_no_memory(S, op, bytes);
+    tg_optim_free(draft);
+    return NULL;
+}
+
+/* The draft of an optimizer like o with what get knows; NULL after recording an error, also if get has the state of
+   another kind of optimizer, or of other parameters. */
+static tg_optim *tgi_optim_load(tgi_thread *S, const char *op, const tg_optim *o, tgi_optim_get get,
+                                           void *user)
+{
+    const tgi_optim_file f = {S, op, NULL, get, user};
+    const int kinds = (int)(sizeof tgi_optim_kinds / sizeof tgi_optim_kinds[0]);
+    tg_optim other = *o;
+    for (other.kind = 0; other.kind < kinds; ++other.kind) {
+        if (get(user, tgi_optim_name(&other, NULL, 0, "lr").text)) break;
+    }
+    if (other.kind != o->kind && !get(user, tgi_optim_name(o, NULL, 0, "lr").text)) {
+        tgi_fail(S, TG_ERR_FORMAT, op, "the optimizer is %s, but there is the state of %s",
+                 tgi_optim_kinds[o->kind].name, other.kind < kinds ? tgi_optim_kinds[other.kind].name : "none");
+        return NULL;
+    }
+    tg_optim *draft = tgi_optim_draft(S, op, o);
+    if (draft && tgi_visit_optim(&f, draft) && tgi_check_hyperparameters(S, op, draft)) return draft;
+    tg_optim_free(draft);
+    return NULL;
+}
+
+/* Makes the hyperparameters and the state of a draft those of o, and frees the draft.  It cannot fail. */
+static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
+{
+#define TGI_ADOPT(name) o->name = draft->name;
+    TGI_HYPERPARAMETERS(TGI_ADOPT, TGI_ADOPT, TGI_ADOPT)
+    const tg_optim_group *from = draft->group;
+    for (tg_optim_group *to = o->group; to; to = to->next, from = from->next) {
+        to->lr_scale = from->lr_scale;
+        to->weight_decay = from->weight_decay;
+    }
+    for (int i = 0; i < o->count; ++i) {
+        const tgi_optim_param old = o->param[i];
+        o->param[i] = draft->param[i];
+        o->param[i].group = old.group;
+        draft->param[i] = old;
+    }
+    tgi_lbfgs *old = o->lbfgs;
+    o->lbfgs = draft->lbfgs;
+    draft->lbfgs = old;
+    tg_optim_free(draft);
 }
 
 /* ---- clipping ---- */
@@ -14622,11 +18886,16 @@ static double tgi_lr_warmup(int64_t step, int64_t warmup, double lr)
     return lr * ((double)(step > 0 ? step : 0) + 1) / ((double)warmup + 1);
 }
 
+/* Half a cosine from a, at 0, to b, at 1. */
+static double tgi_lr_between(double a, double b, double at)
+{
+    return b + (a - b) * 0.5 * (1 + cos(at * 3.14159265358979324));
+}
+
 double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
 {
     const double at = tgi_lr_progress(step, warmup, total);
-    return at < 0 ? tgi_lr_warmup(step, warmup, lr)
-                  : lr_min + (lr - lr_min) * 0.5 * (1 + cos(at * 3.14159265358979324));
+    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : tgi_lr_between(lr, lr_min, at);
 }
 
 double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
@@ -14642,15 +18911,5147 @@ double tg_lr_step(int64_t step, int64_t size, double lr, double gamma)
 
 double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * pow(gamma, (double)step); }
 
-/* ======== @@SHOW ================================================================================================== */
-
-/* Flushes the file; an error if anything could not be written.  A full disk may show only when the buffer is
-   flushed. */
-static bool tgi_flush(tgi_thread *S, const char *op, FILE *file)
+double tg_lr_one_cycle(int64_t step, int64_t total, double pct_start, double first, double top, double last)
 {
-    if (!ferror(file) && fflush(file) == 0) return true;
-    return tgi_fail(S, TG_ERR_IO, op, "the file could not be written");
+    const double end = (double)total - 1, peak = pct_start * (double)total - 1;
+    const double at = step < 0 ? 0 : step >= total ? end : (double)step;
+    if (at < peak) return tgi_lr_between(first, top, at / peak);
+    return tgi_lr_between(top, last, end > peak ? (at - peak) / (end - peak) : at > peak);
 }
+
+/* Whether the metric is better than the best one so far. */
+static bool tgi_plateau_better(const tg_plateau *p, double metric)
+{
+    const double sign = p->maximize ? -1 : 1; /* -metric is to fall */
+    if (!p->begun) return sign * metric < HUGE_VAL;
+    if (p->absolute) return sign * metric < sign * p->best - p->threshold;
+    return sign * metric < sign * p->best * (1 - sign * p->threshold);
+}
+
+double tg_lr_plateau(tg_plateau *plateau, double lr, double metric)
+{
+    tg_plateau *p = plateau;
+    if (!p) return tgi_null_argument(tgi_self(), "lr_plateau", "plateau"), (double)NAN;
+    if (tgi_plateau_better(p, metric)) {
+        p->begun = true;
+        p->best = metric;
+        p->bad = 0;
+    } else {
+        p->bad++;
+    }
+    if (p->cooling > 0) {
+        p->cooling--;
+        p->bad = 0;
+    }
+    if (p->bad <= p->patience) return lr;
+    const double lower = lr * p->factor > p->min_lr ? lr * p->factor : p->min_lr;
+    p->cooling = p->cooldown;
+    p->bad = 0;
+    return lr - lower > p->eps ? lower : lr;
+}
+
+/* ======== @@DICT ==================================================================================================
+
+   (1) An entry is a tensor, to which the dict has a reference, or an inner dict, whose owner is this dict and whose
+       place is the index of the entry.  A dict has at most one owner, and none is inside itself: they form trees.
+   (2) The name of an entry is not empty, and no other entry of its dict has it.  None begins with the name of an inner
+       dict beside it and a dot.  So a path leads to one entry at most. */
+
+typedef struct {
+    char *name;
+    tg_tensor *t;  /* or NULL */
+    tg_dict *dict; /* or NULL */
+} tgi_dict_entry;
+
+typedef struct tgi_metadata {
+    struct tgi_metadata *next;
+    char *key, *text;
+} tgi_metadata;
+
+struct tg_dict {
+    tg_dict *owner; /* or NULL */
+    int place;
+    int count, room;
+    tgi_dict_entry *entry; /* [room], of which count are in use */
+    tgi_metadata *metadata;
+};
+
+static tg_dict *tgi_dict_new(tgi_thread *S, const char *op)
+{
+    tg_dict *d = (tg_dict *)tgi_alloc(S, sizeof *d);
+    if (!d) return tgi_no_memory(S, op, sizeof *d), (tg_dict *)NULL;
+    memset(d, 0, sizeof *d);
+    S->stats.modules++;
+    return d;
+}
+
+static void tgi_metadata_free(tgi_thread *S, tgi_metadata *m)
+{
+    tgi_free_name(S, m->key);
+    tgi_free_name(S, m->text);
+    tgi_free(S, m, sizeof *m);
+}
+
+/* Frees d and what is inside: the last entry of the innermost dict first, by a loop instead of a recursion. */
+static void tgi_dict_free(tgi_thread *S, tg_dict *d)
+{
+    tg_dict *const outside = d ? d->owner : NULL;
+    while (d != outside) {
+        if (d->count > 0) {
+            const tgi_dict_entry last = d->entry[--d->count];
+            tgi_free_name(S, last.name);
+            if (last.dict) d = last.dict;
+            else tgi_unref(S, last.t);
+            continue;
+        }
+        tg_dict *const owner = d->owner;
+        while (d->metadata) {
+            tgi_metadata *m = d->metadata;
+            d->metadata = m->next;
+            tgi_metadata_free(S, m);
+        }
+        tgi_free(S, d->entry, sizeof *d->entry * (size_t)d->room);
+        tgi_free(S, d, sizeof *d);
+        S->stats.modules--;
+        d = owner;
+    }
+}
+
+/* The entry that a path leads to, or NULL.  *home is the dict that has it, or would get it, under *name. */
+static tgi_dict_entry *tgi_dict_find(tg_dict *d, const char *path, tg_dict **home, const char **name)
+{
+    tgi_dict_entry *found = NULL;
+    for (int i = 0; i < d->count && !found;) {
+        tgi_dict_entry *e = &d->entry[i++];
+        const size_t n = strlen(e->name);
+        if (strncmp(path, e->name, n) != 0) continue;
+        if (path[n] == 0) {
+            found = e;
+        } else if (path[n] == '.' && e->dict) {
+            d = e->dict;
+            path += n + 1;
+            i = 0;
+        }
+    }
+    *home = d;
+    *name = path;
+    return found;
+}
+
+/* Adds a last entry with a new name: a tensor or an inner dict.  False after recording an error; the inner dict is not
+   freed then. */
+static bool tgi_dict_append(tgi_thread *S, const char *op, tg_dict *d, const char *name, tg_tensor *t, tg_dict *inner)
+{
+    void *array = tgi_grow(S, op, d->entry, d->count, &d->room, sizeof *d->entry);
+    if (!array) return false;
+    d->entry = (tgi_dict_entry *)array;
+    char *copy = tgi_copy_text(S, op, name);
+    if (!copy) return false;
+    tgi_dict_entry *e = &d->entry[d->count];
+    e->name = copy;
+    e->t = t;
+    e->dict = inner;
+    if (t) tgi_ref(t);
+    if (inner) inner->owner = d, inner->place = d->count;
+    d->count++;
+    return true;
+}
+
+/* Whether an inner dict may have this name, else an error (invariant 2). */
+static bool tgi_dict_may_nest(tgi_thread *S, const char *op, const tg_dict *d, const char *name)
+{
+    const size_t n = strlen(name);
+    for (int i = 0; i < d->count; ++i) {
+        const char *other = d->entry[i].name;
+        if (strncmp(other, name, n) != 0 || other[n] != '.') continue;
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s' cannot be a dictionary: '%.200s' is an entry beside it", name,
+                        other);
+    }
+    return true;
+}
+
+/* Sets the entry of a path to a tensor or to an inner dict.  False after recording an error; then nothing changes. */
+static bool tgi_dict_put(tgi_thread *S, const char *op, tg_dict *d, const char *path, tg_tensor *t, tg_dict *inner)
+{
+    const char *name;
+    tgi_dict_entry *e = tgi_dict_find(d, path, &d, &name);
+    if (!*name) return tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s': a name must not be empty", path);
+    if (inner && !tgi_dict_may_nest(S, op, d, name)) return false;
+    if (!e) return tgi_dict_append(S, op, d, name, t, inner);
+    const tgi_dict_entry old = *e;
+    e->t = t;
+    e->dict = inner;
+    if (t) tgi_ref(t);
+    if (inner) inner->owner = d, inner->place = (int)(e - d->entry);
+    tgi_unref(S, old.t);
+    if (old.dict) old.dict->owner = NULL;
+    tgi_dict_free(S, old.dict);
+    return true;
+}
+
+/* Goes through all tensors of nested dicts: `at` is the dict that has the next entry, number i.  Set top and at. */
+typedef struct { const tg_dict *top, *at; int i; } tgi_dict_walk;
+
+/* The next entry that is a tensor, or NULL. */
+static tgi_dict_entry *tgi_dict_next(tgi_dict_walk *w)
+{
+    while (w->i < w->at->count || w->at != w->top) {
+        if (w->i == w->at->count) {
+            w->i = w->at->place + 1;
+            w->at = w->at->owner;
+        } else if (w->at->entry[w->i].dict) {
+            w->at = w->at->entry[w->i].dict;
+            w->i = 0;
+        } else {
+            return &w->at->entry[w->i++];
+        }
+    }
+    return NULL;
+}
+
+static tgi_dict_walk tgi_dict_begin(const tg_dict *d)
+{
+    tgi_dict_walk w;
+    w.top = w.at = d;
+    w.i = 0;
+    return w;
+}
+
+/* Whether a function of dicts got its arguments. */
+static bool tgi_dict_argument(tgi_thread *S, const char *op, const tg_dict *d, const char *argument, const char *text)
+{
+    if (!d) return tgi_null_argument(S, op, "dict");
+    return text || tgi_null_argument(S, op, argument);
+}
+
+tg_dict *tg_dict_new(void) { return tgi_dict_new(tgi_self(), "dict_new"); }
+
+void tg_dict_free(tg_dict *dict)
+{
+    tgi_thread *S = tgi_self();
+    if (dict && dict->owner) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "dict_free", "the dictionary is inside another, which frees it\n"
+                 "tg_dict_remove takes it out and frees it");
+        return;
+    }
+    tgi_dict_free(S, dict);
+}
+
+tg_status tg_dict_set(tg_dict *dict, const char *path, tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    const bool ok = tgi_dict_argument(S, "dict_set", dict, "path", path) && tgi_argument(S, "dict_set", "t", t) &&
+                    tgi_dict_put(S, "dict_set", dict, path, t, NULL);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+tg_status tg_dict_set_dict(tg_dict *dict, const char *path, tg_dict *inner)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "dict_set_dict";
+    if (!inner) return tgi_null_argument(S, op, "inner"), tgi_failed(S);
+    const tg_dict *outer = dict;
+    while (outer && outer != inner) outer = outer->owner;
+    if (inner->owner || outer) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, outer ? "a dictionary cannot be inside itself"
+                                               : "inner is inside a dictionary already");
+        return TG_ERR_ARGUMENT;
+    }
+    if (tgi_dict_argument(S, op, dict, "path", path) && tgi_dict_put(S, op, dict, path, NULL, inner)) return TG_OK;
+    tgi_dict_free(S, inner);
+    return tgi_failed(S);
+}
+
+tg_status tg_dict_remove(tg_dict *dict, const char *path)
+{
+    tgi_thread *S = tgi_self();
+    const char *name;
+    tg_dict *home;
+    if (!tgi_dict_argument(S, "dict_remove", dict, "path", path)) return tgi_failed(S);
+    tgi_dict_entry *e = tgi_dict_find(dict, path, &home, &name);
+    if (!e) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "dict_remove", "there is no entry '%.200s'", path);
+        return TG_ERR_ARGUMENT;
+    }
+    const tgi_dict_entry old = *e;
+    for (int i = (int)(e - home->entry) + 1; i < home->count; ++i) {
+        home->entry[i - 1] = home->entry[i];
+        if (home->entry[i].dict) home->entry[i].dict->place--;
+    }
+    home->count--;
+    tgi_free_name(S, old.name);
+    tgi_unref(S, old.t);
+    if (old.dict) old.dict->owner = NULL;
+    tgi_dict_free(S, old.dict);
+    return TG_OK;
+}
+
+tg_tensor *tg_dict_get(tg_dict *dict, const char *path)
+{
+    const char *name;
+    if (!tgi_dict_argument(tgi_self(), "dict_get", dict, "path", path)) return NULL;
+    const tgi_dict_entry *e = tgi_dict_find(dict, path, &dict, &name);
+    return e ? e->t : NULL;
+}
+
+tg_dict *tg_dict_get_dict(tg_dict *dict, const char *path)
+{
+    const char *name;
+    if (!tgi_dict_argument(tgi_self(), "dict_get_dict", dict, "path", path)) return NULL;
+    const tgi_dict_entry *e = tgi_dict_find(dict, path, &dict, &name);
+    return e ? e->dict : NULL;
+}
+
+int tg_dict_count(const tg_dict *dict)
+{
+    return tgi_dict_argument(tgi_self(), "dict_count", dict, "", "") ? dict->count : 0;
+}
+
+const char *tg_dict_name(const tg_dict *dict, int i)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_dict_argument(S, "dict_name", dict, "", "")) return NULL;
+    if (i >= 0 && i < dict->count) return dict->entry[i].name;
+    tgi_fail(S, TG_ERR_ARGUMENT, "dict_name", "there is no entry %d, the dictionary has %d", i, dict->count);
+    return NULL;
+}
+
+/* Adds a text whose key is not there yet, as the last. */
+static bool tgi_dict_add_metadata(tgi_thread *S, const char *op, tg_dict *d, const char *key, const char *text)
+{
+    tgi_metadata **last = &d->metadata, *m = (tgi_metadata *)tgi_alloc(S, sizeof *m);
+    if (!m) return tgi_no_memory(S, op, sizeof *m);
+    m->next = NULL;
+    m->key = tgi_copy_text(S, op, key);
+    m->text = m->key ? tgi_copy_text(S, op, text) : NULL;
+    if (!m->text) {
+        tgi_metadata_free(S, m);
+        return false;
+    }
+    while (*last) last = &(*last)->next;
+    *last = m;
+    return true;
+}
+
+tg_status tg_dict_set_metadata(tg_dict *dict, const char *key, const char *text)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_dict_argument(S, "dict_set_metadata", dict, "key", key)) return tgi_failed(S);
+    tgi_metadata **at = &dict->metadata;
+    while (*at && strcmp((*at)->key, key) != 0) at = &(*at)->next;
+    tgi_metadata *m = *at;
+    if (!m && text && !tgi_dict_add_metadata(S, "dict_set_metadata", dict, key, text)) return tgi_failed(S);
+    if (m && text) {
+        char *copy = tgi_copy_text(S, "dict_set_metadata", text);
+        if (!copy) return tgi_failed(S);
+        tgi_free_name(S, m->text);
+        m->text = copy;
+    } else if (m) {
+        *at = m->next;
+        tgi_metadata_free(S, m);
+    }
+    return TG_OK;
+}
+
+const char *tg_dict_metadata(const tg_dict *dict, const char *key)
+{
+    if (!tgi_dict_argument(tgi_self(), "dict_metadata", dict, "key", key)) return NULL;
+    const tgi_metadata *m = dict->metadata;
+    while (m && strcmp(m->key, key) != 0) m = m->next;
+    return m ? m->text : NULL;
+}
+
+const char *tg_dict_metadata_key(const tg_dict *dict, int i)
+{
+    if (!tgi_dict_argument(tgi_self(), "dict_metadata_key", dict, "", "")) return NULL;
+    const tgi_metadata *m = i < 0 ? NULL : dict->metadata;
+    while (m && i-- > 0) m = m->next;
+    return m ? m->key : NULL;
+}
+
+/* Fills `to`, which is empty, with the entries of `from`, moved to a device.  How far a dict has come says its count:
+   no recursion, however deep the dicts are nested.  False after recording an error. */
+static bool tgi_dict_copy_to(tgi_thread *S, const char *op, tg_dict *to, const tg_dict *from, tg_device device)
+{
+    for (const tgi_metadata *m = from->metadata; m; m = m->next) {
+        if (!tgi_dict_add_metadata(S, op, to, m->key, m->text)) return false;
+    }
+    for (const tg_dict *top = from;;) {
+        if (to->count == from->count) {
+            if (from == top) return true;
+            from = from->owner;
+            to = to->owner;
+            continue;
+        }
+        const tgi_dict_entry *e = &from->entry[to->count];
+        if (!e->dict) {
+            tg_tensor *t = tg_to(e->t, device);
+            if (!t || !tgi_dict_append(S, op, to, e->name, t, NULL)) return false;
+            continue;
+        }
+        tg_dict *inner = tgi_dict_new(S, op);
+        if (!inner) return false;
+        if (!tgi_dict_append(S, op, to, e->name, NULL, inner)) return tgi_dict_free(S, inner), false;
+        from = e->dict;
+        to = inner;
+    }
+}
+
+static tg_dict *tgi_dict_to(tgi_thread *S, const char *op, tg_dict *dict, tg_device device)
+{
+    tgi_composite c;
+    if (!tgi_dict_argument(S, op, dict, "", "") || !tgi_composite_begin(&c, op)) return NULL;
+    tg_dict *moved = tgi_dict_new(S, op);
+    if (moved && !tgi_dict_copy_to(S, op, moved, dict, device)) {
+        tgi_dict_free(S, moved);
+        moved = NULL;
+    }
+    tgi_composite_end(&c, NULL);
+    return moved;
+}
+
+tg_dict *tg_dict_to(tg_dict *dict, tg_device device) { return tgi_dict_to(tgi_self(), "dict_to", dict, device); }
+
+tg_status tg_dict_to_(tg_dict *dict, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    tg_dict *moved = tgi_dict_to(S, "dict_to_", dict, device);
+    if (!moved) return tgi_failed(S);
+    tgi_dict_walk old = tgi_dict_begin(dict), now = tgi_dict_begin(moved);
+    for (tgi_dict_entry *e = tgi_dict_next(&old); e; e = tgi_dict_next(&old)) {
+        tgi_dict_entry *m = tgi_dict_next(&now);
+        tg_tensor *t = e->t;
+        e->t = m->t;
+        m->t = t;
+    }
+    tgi_dict_free(S, moved);
+    return TG_OK;
+}
+
+/* ======== @@FILES ================================================================================================= */
+
+/* ---- numbers in files: their bytes have an order that does not depend on the machine ---- */
+
+static uint64_t tgi_get_little(const unsigned char *p, int bytes)
+{
+    uint64_t n = 0;
+    while (bytes-- > 0) n = n << 8 | p[bytes];
+    return n;
+}
+
+static void tgi_put_little(unsigned char *p, int bytes, uint64_t n)
+{
+    for (int i = 0; i < bytes; ++i, n >>= 8) p[i] = (unsigned char)(n & 255);
+}
+
+static bool tgi_host_is_big_endian(void)
+{
+    const uint16_t one = 1;
+    return *(const unsigned char *)&one == 0;
+}
+
+/* Reverses the bytes of each element. */
+static void tgi_reverse_bytes(void *data, size_t bytes, size_t element)
+{
+    unsigned char *p = (unsigned char *)data;
+    for (size_t at = 0; at < bytes; at += element) {
+        for (size_t i = 0; i < element / 2; ++i) {
+            const unsigned char byte = p[at + i];
+            p[at + i] = p[at + element - 1 - i];
+            p[at + element - 1 - i] = byte;
+        }
+    }
+}
+
+/* The CRC-32 of bytes that follow others whose CRC-32 is crc; 0 at first.  Four bits at a time. */
+static uint32_t tgi_crc32(uint32_t crc, const void *data, size_t bytes)
+{
+    static const uint32_t table[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
+                                       0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+                                       0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
+    const unsigned char *p = (const unsigned char *)data;
+    crc = ~crc;
+    for (; bytes > 0; --bytes) {
+        crc ^= *p++;
+        crc = crc >> 4 ^ table[crc & 15];
+        crc = crc >> 4 ^ table[crc & 15];
+    }
+    return ~crc;
+}
+
+/* ---- files ---- */
+
+#if defined(TGI_POSIX) && !defined(__cplusplus) /* which -std=c99 hides */
+#ifndef fileno
+extern int fileno(FILE *file);
+#endif
+extern int fsync(int file);
+#endif
+
+/* A file that is read or written. */
+typedef struct {
+    tgi_thread *S;
+    const char *op, *path;
+    const char *part;           /* the entry of an archive that is read, for messages; or NULL */
+    FILE *file;
+    const unsigned char *bytes; /* an inflated entry, which is read in place of the file; or NULL */
+    uint64_t at;                /* bytes read or written so far */
+    uint64_t size;              /* reading: where the file, or the part of it that is read, ends */
+    char *temporary;            /* writing: the name of the file until it is complete */
+    bool counts_crc;            /* crc is kept up to date: the CRC-32 of what is read or written */
+    uint32_t crc;
+} tgi_file;
+
+/* A text from a file or a path as error messages show it: not too long, without control characters. */
+static tgi_text tgi_shown(const char *text)
+{
+    tgi_text shown;
+    size_t n = strlen(text);
+    const bool whole = n <= 200;
+    if (!whole) n = 200;
+    while (!whole && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) --n; /* not in the middle of a character */
+    for (size_t i = 0; i < n; ++i) shown.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7F ? '?' : text[i];
+    strcpy(shown.text + n, whole ? "" : "...");
+    return shown;
+}
+
+/* Raises an error that names the file; false, always. */
+static bool tgi_file_fail(const tgi_file *f, tg_status code, const char *format, ...) TGI_PRINTF(3, 4) TGI_NOINLINE;
+static bool tgi_file_fail(const tgi_file *f, tg_status code, const char *format, ...)
+{
+    char text[TGI_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tgi_fail(f->S, code, f->op, "'%s'%s%s%s: %s", tgi_shown(f->path).text, f->part ? ", entry '" : "",
+                    f->part ? tgi_shown(f->part).text : "", f->part ? "'" : "", text);
+}
+
+/* The same for a failed call of the system, with the reason that it gave. */
+static bool tgi_file_fail_system(const tgi_file *f, const char *what)
+{
+    const int reason = errno;
+    return tgi_file_fail(f, TG_ERR_IO, "%s%s%s", what, reason ? ": " : "", reason ? strerror(reason) : "");
+}
+
+/* Whether this is something else than a file of bytes: a folder, a pipe, a device. */
+static bool tgi_is_special_file(const char *path)
+{
+#ifdef TGI_POSIX
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+#else
+    (void)path;
+    return false;
+#endif
+}
+
+/* Continues at a position; -1: at the end.  Returns the position, or -1. */
+static int64_t tgi_file_seek(const tgi_file *f, int64_t at)
+{
+    const int from = at < 0 ? SEEK_END : SEEK_SET;
+#ifdef _WIN32
+    return _fseeki64(f->file, at < 0 ? 0 : at, from) == 0 ? _ftelli64(f->file) : -1;
+#else
+    if (at > LONG_MAX) return -1;
+    return fseek(f->file, at < 0 ? 0 : (long)at, from) == 0 ? ftell(f->file) : -1;
+#endif
+}
+
+static bool tgi_file_begin(tgi_file *f, const char *op, const char *path)
+{
+    memset(f, 0, sizeof *f);
+    f->S = tgi_self();
+    f->op = op;
+    f->path = path;
+    if (!path) return tgi_null_argument(f->S, op, "path");
+    if (tgi_is_special_file(path)) return tgi_file_fail(f, TG_ERR_IO, "this is not a regular file");
+    errno = 0;
+    return true;
+}
+
+/* Opens a file for reading.  False after recording an error. */
+static bool tgi_file_open(tgi_file *f, const char *op, const char *path)
+{
+    if (!tgi_file_begin(f, op, path)) return false;
+    f->file = fopen(path, "rb");
+    if (!f->file) return tgi_file_fail_system(f, "the file cannot be opened");
+    const int64_t size = tgi_file_seek(f, -1);
+    if (size >= 0 && tgi_file_seek(f, 0) == 0) {
+        f->size = (uint64_t)size;
+        return true;
+    }
+    tgi_file_fail_system(f, "the size of the file cannot be found");
+    fclose(f->file);
+    return false;
+}
+
+/* Whether so many bytes follow and memory can have them, else an error.  Called before memory is allocated for them. */
+static bool tgi_file_has(const tgi_file *f, uint64_t bytes)
+{
+    if (bytes <= f->size - f->at) return bytes < SIZE_MAX / 2 || tgi_no_memory(f->S, f->op, SIZE_MAX);
+    return tgi_file_fail(f, TG_ERR_FORMAT, "the file ends too early: %llu bytes should follow byte %llu, not %llu",
+                         (unsigned long long)bytes, (unsigned long long)f->at, (unsigned long long)(f->size - f->at));
+}
+
+static bool tgi_read(tgi_file *f, void *data, uint64_t bytes)
+{
+    if (!tgi_file_has(f, bytes)) return false;
+    errno = 0;
+    if (f->bytes) memcpy(data, f->bytes + f->at, (size_t)bytes);
+    else if (fread(data, 1, (size_t)bytes, f->file) != bytes) return tgi_file_fail_system(f, "the file cannot be read");
+    f->at += bytes;
+    if (f->counts_crc) f->crc = tgi_crc32(f->crc, data, (size_t)bytes);
+    return true;
+}
+
+/* Whether nothing follows, else an error. */
+static bool tgi_read_all(const tgi_file *f)
+{
+    return f->at == f->size || tgi_file_fail(f, TG_ERR_FORMAT, "%llu bytes follow what should be the end",
+                                             (unsigned long long)(f->size - f->at));
+}
+
+/* Reads so many bytes into new memory, for tgi_free of one byte more: a zero byte follows them.  NULL after recording
+   an error. */
+static char *tgi_read_new(tgi_file *f, uint64_t bytes)
+{
+    if (!tgi_file_has(f, bytes)) return NULL;
+    char *data = (char *)tgi_alloc(f->S, (size_t)bytes + 1);
+    if (!data) return tgi_no_memory(f->S, f->op, (size_t)bytes + 1), (char *)NULL;
+    if (!tgi_read(f, data, bytes)) {
+        tgi_free(f->S, data, (size_t)bytes + 1);
+        return NULL;
+    }
+    data[bytes] = 0;
+    return data;
+}
+
+/* Begins a file that will replace the one at path. */
+static bool tgi_file_create(tgi_file *f, const char *op, const char *path)
+{
+    if (!tgi_file_begin(f, op, path)) return false;
+    const size_t bytes = strlen(path) + sizeof ".tmp";
+    f->temporary = (char *)tgi_alloc(f->S, bytes);
+    if (!f->temporary) return tgi_no_memory(f->S, op, bytes);
+    snprintf(f->temporary, bytes, "%s.tmp", path);
+    f->file = fopen(f->temporary, "wb");
+    if (f->file) return true;
+    tgi_file_fail_system(f, "the file cannot be written");
+    tgi_free_name(f->S, f->temporary);
+    return false;
+}
+
+static bool tgi_write(tgi_file *f, const void *data, size_t bytes)
+{
+    errno = 0;
+    if (fwrite(data, 1, bytes, f->file) != bytes) return tgi_file_fail_system(f, "the file cannot be written");
+    f->at += bytes;
+    if (f->counts_crc) f->crc = tgi_crc32(f->crc, data, bytes);
+    return true;
+}
+
+static bool tgi_write_text(tgi_file *f, const char *text) { return tgi_write(f, text, strlen(text)); }
+
+/* Writes over bytes that were written before. */
+static bool tgi_write_at(tgi_file *f, uint64_t at, const void *data, size_t bytes)
+{
+    errno = 0;
+    if (tgi_file_seek(f, (int64_t)at) < 0 || fwrite(data, 1, bytes, f->file) != bytes ||
+        tgi_file_seek(f, (int64_t)f->at) < 0) {
+        return tgi_file_fail_system(f, "the file cannot be written");
+    }
+    return true;
+}
+
+/* Ends the writing.  ok: all was written; then the bytes are brought to the disk, and the file gets its name.  Whatever
+   fails, and wherever the machine stops, there is a whole file of that name, the old one or the new one. */
+static bool tgi_file_complete(tgi_file *f, bool ok)
+{
+    errno = 0;
+    bool written = ok && fflush(f->file) == 0;
+#ifdef TGI_POSIX
+    written = written && fsync(fileno(f->file)) == 0;
+#endif
+    if (fclose(f->file) != 0) written = false;
+#ifdef _WIN32
+    if (written) remove(f->path); /* there, rename replaces no file */
+#endif
+    if (written) written = rename(f->temporary, f->path) == 0;
+    if (ok && !written) tgi_file_fail_system(f, "the file cannot be written");
+    if (!written) remove(f->temporary);
+    tgi_free_name(f->S, f->temporary);
+    return written;
+}
+
+/* ---- tensors in files ---- */
+
+/* The dtypes by their names in files.  safetensors sorts by `order`. */
+static const struct { const char *safetensors, *numpy; int order; } tgi_file_dtypes[] = {
+    {"F32", "f4", 2}, {"F64", "f8", 1}, {"BF16", NULL, 4}, {"F16", "f2", 5},
+    {"I32", "i4", 3}, {"I64", "i8", 0}, {"U8", "u1", 6},   {"BOOL", "b1", 7}};
+enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0] };
+
+/* Stores how many bytes a tensor has that a file describes; false after recording an error if that overflows. */
+static bool tgi_file_bytes(const tgi_file *f, int ndim, const int64_t *dims, tg_dtype dtype, uint64_t *bytes)
+{
+    int64_t n = 1;
+    bool empty = false;
+    for (int i = 0; i < ndim; ++i) {
+        const int64_t size = dims[i] ? dims[i] : 1;
+        empty = empty || dims[i] == 0;
+        if (size < 0 || n > INT64_MAX / 16 / size) {
+            return tgi_file_fail(f, TG_ERR_FORMAT, "shape %s is negative or too large", tgi_dims_text(ndim, dims).text);
+        }
+        n *= size;
+    }
+    *bytes = empty ? 0 : (uint64_t)n * tgi_dtypes[dtype].size;
+    return true;
+}
+
+/* The elements that follow in a file, as a new tensor; they may have the most significant byte first. */
+static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, tg_dtype dtype, bool big_endian)
+{
+    uint64_t bytes;
+    if (!tgi_file_bytes(f, ndim, dims, dtype, &bytes) || !tgi_file_has(f, bytes)) return NULL;
+    tg_tensor *t = tgi_new(f->S, f->op, ndim, dims, dtype, &tgi_cpu, 0);
+    if (!t) return NULL;
+    unsigned char *data = (unsigned char *)t->storage->data;
+    if (!tgi_read(f, data, bytes)) return tgi_or_release(f->S, t, false);
+    if (big_endian != tgi_host_is_big_endian()) tgi_reverse_bytes(data, (size_t)bytes, tgi_dtypes[dtype].size);
+    for (size_t i = 0; dtype == TG_BOOL && i < (size_t)bytes; ++i) {
+        if (data[i] <= 1) continue;
+        tgi_file_fail(f, TG_ERR_FORMAT, "a bool is stored as %d, not as 0 or 1", data[i]);
+        return tgi_or_release(f->S, t, false);
+    }
+    return t;
+}
+
+/* Writes t's elements, row-major and with the least significant byte first. */
+static bool tgi_write_elements(tgi_file *f, tg_tensor *t)
+{
+    const size_t bytes = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    if (bytes == 0) return true;
+    if (t->storage->backend->host && tgi_is_contiguous(t) && !tgi_host_is_big_endian()) {
+        const void *data = tgi_bytes_at(f->S, t, 0, false);
+        return data && tgi_write(f, data, bytes);
+    }
+    void *copy = tgi_alloc(f->S, bytes);
+    if (!copy) return tgi_no_memory(f->S, f->op, bytes);
+    bool ok = tg_copy_out(t, copy, bytes) == TG_OK;
+    if (ok && tgi_host_is_big_endian()) tgi_reverse_bytes(copy, bytes, tgi_dtypes[t->dtype].size);
+    ok = ok && tgi_write(f, copy, bytes);
+    tgi_free(f->S, copy, bytes);
+    return ok;
+}
+
+/* A tensor in a file that is read: where it lies, and what it is. */
+typedef struct {
+    char *name;
+    uint64_t begin, end; /* of its bytes; npz: of its header and bytes */
+    tg_dtype dtype;      /* safetensors */
+    int ndim;
+    int64_t dim[TG_MAX_DIMS];
+    int flags, method; /* npz, as all that follows */
+    uint32_t crc;
+    uint64_t data;         /* where the bytes begin */
+    uint64_t packed, size; /* how many they are, and inflated */
+} tgi_file_item;
+
+static int tgi_by_item_name(const void *a, const void *b)
+{
+    return strcmp(((const tgi_file_item *)a)->name, ((const tgi_file_item *)b)->name);
+}
+
+/* Items without bytes can lie at one place: then in the order in which the file names them. */
+static int tgi_by_place(const void *a, const void *b)
+{
+    const tgi_file_item *p = (const tgi_file_item *)a, *q = (const tgi_file_item *)b;
+    if (p->begin != q->begin) return p->begin < q->begin ? -1 : 1;
+    if (p->end != q->end) return p->end < q->end ? -1 : 1;
+    return p->name < q->name ? -1 : 1;
+}
+
+/* Sorts items by place, after checking that no two have the same name. */
+static bool tgi_sort_items(const tgi_file *f, tgi_file_item *item, size_t n)
+{
+    qsort(item, n, sizeof *item, tgi_by_item_name);
+    for (size_t i = 1; i < n; ++i) {
+        if (strcmp(item[i - 1].name, item[i].name) != 0) continue;
+        return tgi_file_fail(f, TG_ERR_FORMAT, "two tensors have the name '%s'", tgi_shown(item[i].name).text);
+    }
+    qsort(item, n, sizeof *item, tgi_by_place);
+    return true;
+}
+
+/* A tensor that is to be written, under its path in nested dicts. */
+typedef struct {
+    char *name;
+    tg_tensor *t;
+    uint64_t begin, size; /* npz: where its header begins, the bytes that follow it, and their CRC-32 */
+    uint32_t crc;
+} tgi_named;
+
+/* The tensors of nested dicts.  A list without tensors has no memory. */
+typedef struct {
+    tgi_named *item;
+    size_t count, room;
+} tgi_named_list;
+
+/* A new text: the names of the inner dicts that lead from top to the entry, and its own, with dots between them. */
+static char *tgi_dict_path(tgi_thread *S, const char *op, const tg_dict *top, const tg_dict *d, const char *name)
+{
+    size_t bytes = strlen(name) + 1;
+    for (const tg_dict *at = d; at != top; at = at->owner) bytes += strlen(at->owner->entry[at->place].name) + 1;
+    char *path = (char *)tgi_alloc(S, bytes);
+    if (!path) return tgi_no_memory(S, op, bytes), (char *)NULL;
+    char *to = path + bytes - 1 - strlen(name);
+    memcpy(to, name, strlen(name) + 1);
+    for (const tg_dict *at = d; at != top; at = at->owner) {
+        const char *outer = at->owner->entry[at->place].name;
+        *--to = '.';
+        to -= strlen(outer);
+        memcpy(to, outer, strlen(outer));
+    }
+    return path;
+}
+
+static void tgi_free_named(tgi_thread *S, tgi_named_list *list)
+{
+    for (size_t i = 0; i < list->count; ++i) tgi_free_name(S, list->item[i].name);
+    tgi_free(S, list->item, list->room * sizeof *list->item);
+}
+
+/* Lists the tensors of nested dicts under their paths, all of which can be used.  On error nothing has to be freed. */
+static bool tgi_list_tensors(tgi_thread *S, const char *op, const tg_dict *d, tgi_named_list *list)
+{
+    tgi_dict_walk w = tgi_dict_begin(d);
+    memset(list, 0, sizeof *list);
+    while (tgi_dict_next(&w)) list->room++;
+    const size_t bytes = list->room * sizeof *list->item;
+    if (!bytes) return true;
+    list->item = (tgi_named *)tgi_alloc(S, bytes);
+    if (!list->item) return tgi_no_memory(S, op, bytes);
+    w = tgi_dict_begin(d);
+    for (size_t i = 0; i < list->room; ++i) {
+        const tgi_dict_entry *e = tgi_dict_next(&w);
+        char *name = tgi_dict_path(S, op, d, w.at, e->name);
+        if (name) {
+            list->item[list->count].name = name;
+            list->item[list->count++].t = e->t;
+        }
+        if (!name || !tgi_argument(S, op, tgi_shown(name).text, e->t)) return tgi_free_named(S, list), false;
+    }
+    return true;
+}
+
+/* A new dict of what a function reads from a file, or NULL. */
+static tg_dict *tgi_load_dict(const char *op, const char *path, bool (*read)(tgi_file *f, tg_dict *d))
+{
+    tgi_composite c;
+    tgi_file f;
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    tg_dict *d = NULL;
+    if (tgi_file_open(&f, op, path)) {
+        d = tgi_dict_new(c.S, op);
+        if (d && !read(&f, d)) {
+            tgi_dict_free(c.S, d);
+            d = NULL;
+        }
+        fclose(f.file);
+    }
+    tgi_composite_end(&c, NULL);
+    return d;
+}
+
+/* A file that a function writes from a dict. */
+static tg_status tgi_save_dict(const char *op, const char *path, tg_dict *d,
+                               bool (*write)(tgi_file *f, const tg_dict *d, tgi_named_list *list))
+{
+    tgi_thread *S = tgi_self();
+    tgi_named_list list;
+    tgi_file f;
+    if (!tgi_dict_argument(S, op, d, "path", path) || !tgi_list_tensors(S, op, d, &list)) return tgi_failed(S);
+    const bool ok = tgi_file_create(&f, op, path) && tgi_file_complete(&f, write(&f, d, &list));
+    tgi_free_named(S, &list);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ---- the text of headers, character by character ---- */
+
+/* Whether the text is UTF-8: no byte too many or too few, no surrogate, nothing in a longer form than it needs. */
+static bool tgi_is_utf8(const char *text)
+{
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    const unsigned char *p = (const unsigned char *)text;
+    while (*p) {
+        const int more = *p < 0x80 ? 0 : *p < 0xC0 ? -1 : *p < 0xE0 ? 1 : *p < 0xF0 ? 2 : *p < 0xF8 ? 3 : -1;
+        if (more < 0) return false;
+        uint32_t c = more ? *p & (0x3Fu >> more) : *p;
+        ++p;
+        for (int i = 0; i < more; ++i, ++p) {
+            if ((*p & 0xC0) != 0x80) return false; /* a zero byte, too */
+            c = c << 6 | (*p & 0x3Fu);
+        }
+        if (c < least[more] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) return false;
+    }
+    return true;
+}
+
+/* A header that is read; a zero byte follows it. */
+typedef struct {
+    const tgi_file *f;
+    char *text, *at;
+} tgi_scan;
+
+static bool tgi_scan_fail(const tgi_scan *s, const char *expected)
+{
+    return tgi_file_fail(s->f, TG_ERR_FORMAT, "the header is damaged: %s should stand at its byte %lld", expected,
+                         (long long)(s->at - s->text));
+}
+
+/* Whether the next character that is no white space is this one; then continues behind it. */
+static bool tgi_scan_is(tgi_scan *s, char c)
+{
+    s->at += strspn(s->at, " \t\n\r");
+    if (*s->at != c) return false;
+    s->at++;
+    return true;
+}
+
+static bool tgi_scan_expect(tgi_scan *s, char c)
+{
+    const char expected[] = {'\'', c, '\'', 0};
+    return tgi_scan_is(s, c) || tgi_scan_fail(s, expected);
+}
+
+/* A whole number that is not negative. */
+static bool tgi_scan_size(tgi_scan *s, int64_t *value)
+{
+    s->at += strspn(s->at, " \t\n\r");
+    const char *start = s->at;
+    *value = 0;
+    for (; *s->at >= '0' && *s->at <= '9'; s->at++) {
+        const int digit = *s->at - '0';
+        if (*value > (INT64_MAX - digit) / 10) return tgi_scan_fail(s, "a number below 2^63");
+        *value = *value * 10 + digit;
+    }
+    if (s->at == start || (*start == '0' && s->at > start + 1) || strchr(".eE", *s->at))
+        return tgi_scan_fail(s, "a whole number");
+    return true;
+}
+
+/* The sizes of a shape up to the bracket that closes it. */
+static bool tgi_scan_sizes(tgi_scan *s, char close, int *ndim, int64_t *dims)
+{
+    *ndim = 0;
+    while (!tgi_scan_is(s, close)) {
+        int64_t size;
+        if (*ndim && !tgi_scan_expect(s, ',')) return false;
+        if (*ndim == 1 && close == ')' && tgi_scan_is(s, close)) return true; /* Python's tuple of one number, "(5,)" */
+        if (!tgi_scan_size(s, &size)) return false;
+        if (*ndim == TG_MAX_DIMS)
+            return tgi_file_fail(s->f, TG_ERR_UNSUPPORTED, "a tensor has more than %d dims", TG_MAX_DIMS);
+        dims[(*ndim)++] = size;
+    }
+    return *ndim != 1 || close != ')' || tgi_scan_fail(s, "a comma");
+}
+
+/* Which of three fields this is, none of which may come twice; `seen` has a bit for each that was there.  -1 after
+   recording an error. */
+static int tgi_scan_field(const tgi_scan *s, const char *name, const char *const fields[3], int *seen)
+{
+    int k = 0;
+    while (k < 3 && strcmp(name, fields[k]) != 0) ++k;
+    if (k == 3 || *seen & 1 << k) {
+        tgi_file_fail(s->f, TG_ERR_FORMAT, "the header has the field '%s'%s", tgi_shown(name).text,
+                      k == 3 ? ", which means nothing" : " twice");
+        return -1;
+    }
+    *seen |= 1 << k;
+    return k;
+}
+
+/* ---- safetensors: the size of the header (8 bytes), the header (JSON), the elements of all tensors, without gaps:
+   {"__metadata__":{"key":"text"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}} ---- */
+
+enum { TGI_LARGEST_HEADER = 100000000, TGI_SHORTEST_ENTRY = 48, TGI_MOST_TEXTS = 10000 };
+
+/* The four digits of \uXXXX. */
+static bool tgi_scan_hex(tgi_scan *s, uint32_t *value)
+{
+    *value = 0;
+    if (s->at[0] != '\\' || s->at[1] != 'u') return false;
+    for (int i = 2; i < 6; ++i) {
+        static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+        const char *digit = s->at[i] ? strchr(digits, s->at[i]) : NULL;
+        if (!digit) return false;
+        *value = *value << 4 | (uint32_t)((digit - digits) % 16);
+    }
+    s->at += 6;
+    return true;
+}
+
+/* Converts one escape of a JSON string; the result is never longer. */
+static bool tgi_scan_escape(tgi_scan *s, char **to)
+{
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    const char *letter = s->at[1] ? strchr(letters, s->at[1]) : NULL;
+    if (letter) {
+        *(*to)++ = meanings[letter - letters];
+        s->at += 2;
+        return true;
+    }
+    uint32_t c, low = 0;
+    if (!tgi_scan_hex(s, &c)) return tgi_scan_fail(s, "an escape of JSON");
+    if (c >= 0xD800 && c <= 0xDBFF && tgi_scan_hex(s, &low)) c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
+    if (c == 0 || (c >= 0xD800 && c <= 0xDFFF) || (low && (low < 0xDC00 || low > 0xDFFF)))
+        return tgi_scan_fail(s, "the escape of a character other than zero");
+    const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    static const unsigned char first[] = {0, 0xC0, 0xE0, 0xF0};
+    *(*to)++ = (char)(first[more] | c >> 6 * more);
+    for (int i = more - 1; i >= 0; --i) *(*to)++ = (char)(0x80 | (c >> 6 * i & 0x3F));
+    return true;
+}
+
+/* A JSON string, converted where it stands.  NULL after recording an error. */
+static char *tgi_scan_string(tgi_scan *s)
+{
+    if (!tgi_scan_expect(s, '"')) return NULL;
+    char *const text = s->at, *to = text;
+    while (*s->at != '"') {
+        if ((unsigned char)*s->at < 0x20) return tgi_scan_fail(s, "no control character"), (char *)NULL;
+        if (*s->at != '\\') *to++ = *s->at++;
+        else if (!tgi_scan_escape(s, &to)) return NULL;
+    }
+    s->at++;
+    *to = 0;
+    if (!tgi_is_utf8(text)) return tgi_file_fail(s->f, TG_ERR_FORMAT, "a text is not UTF-8"), (char *)NULL;
+    return text;
+}
+
+/* {"key":"text"} */
+static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
+{
+    int count = 0;
+    if (d->metadata) return tgi_file_fail(s->f, TG_ERR_FORMAT, "the header has __metadata__ twice");
+    if (!tgi_scan_expect(s, '{')) return false;
+    while (!tgi_scan_is(s, '}')) {
+        if (count && !tgi_scan_expect(s, ',')) return false;
+        const char *key = tgi_scan_string(s), *text = key && tgi_scan_expect(s, ':') ? tgi_scan_string(s) : NULL;
+        if (!text) return false;
+        if (++count > TGI_MOST_TEXTS)
+            return tgi_file_fail(s->f, TG_ERR_FORMAT, "__metadata__ has more than %d texts", TGI_MOST_TEXTS);
+        if (tg_dict_metadata(d, key))
+            return tgi_file_fail(s->f, TG_ERR_FORMAT, "__metadata__ has the key '%s' twice", tgi_shown(key).text);
+        if (!tgi_dict_add_metadata(s->f->S, s->f->op, d, key, text)) return false;
+    }
+    return true;
+}
+
+static bool tgi_scan_dtype(tgi_scan *s, tg_dtype *dtype)
+{
+    const char *name = tgi_scan_string(s);
+    int k = 0;
+    if (!name) return false;
+    while (k < TGI_FILE_DTYPES && strcmp(name, tgi_file_dtypes[k].safetensors) != 0) ++k;
+    *dtype = (tg_dtype)k;
+    return k < TGI_FILE_DTYPES || tgi_file_fail(s->f, TG_ERR_UNSUPPORTED,
+                                                "dtype %s is none of F64, F32, F16, BF16, I64, I32, U8 and BOOL",
+                                                tgi_shown(name).text);
+}
+
+/* {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, in any order, each once */
+static bool tgi_scan_item(tgi_scan *s, tgi_file_item *item)
+{
+    static const char *const fields[] = {"dtype", "shape", "data_offsets"};
+    int seen = 0;
+    if (!tgi_scan_expect(s, '{')) return false;
+    for (int n = 0; n < 3; ++n) {
+        if (n && !tgi_scan_expect(s, ',')) return false;
+        const char *name = tgi_scan_string(s);
+        if (!name || !tgi_scan_expect(s, ':')) return false;
+        const int field = tgi_scan_field(s, name, fields, &seen);
+        int64_t offsets[2];
+        if (field < 0 || (field == 0 && !tgi_scan_dtype(s, &item->dtype))) return false;
+        if (field == 1 && !(tgi_scan_expect(s, '[') && tgi_scan_sizes(s, ']', &item->ndim, item->dim))) return false;
+        if (field < 2) continue;
+        if (!tgi_scan_expect(s, '[') || !tgi_scan_size(s, &offsets[0]) || !tgi_scan_expect(s, ',') ||
+            !tgi_scan_size(s, &offsets[1]) || !tgi_scan_expect(s, ']')) {
+            return false;
+        }
+        item->begin = (uint64_t)offsets[0];
+        item->end = (uint64_t)offsets[1];
+    }
+    return tgi_scan_expect(s, '}');
+}
+
+/* The whole header.  Its texts go to d, its tensors to item [room]. */
+static bool tgi_scan_safetensors(tgi_scan *s, uint64_t size, tg_dict *d, tgi_file_item *item, size_t room,
+                                 size_t *count)
+{
+    bool first = true;
+    *count = 0;
+    if (*s->at != '{') return tgi_scan_fail(s, "'{'");
+    s->at++;
+    while (!tgi_scan_is(s, '}')) {
+        if (!first && !tgi_scan_expect(s, ',')) return false;
+        first = false;
+        char *name = tgi_scan_string(s);
+        if (!name || !tgi_scan_expect(s, ':')) return false;
+        if (strcmp(name, "__metadata__") == 0) {
+            if (!tgi_scan_metadata(s, d)) return false;
+            continue;
+        }
+        if (!*name) return tgi_file_fail(s->f, TG_ERR_FORMAT, "a tensor has an empty name");
+        if (*count == room) return tgi_scan_fail(s, "the end");
+        item[*count].name = name;
+        if (!tgi_scan_item(s, &item[(*count)++])) return false;
+    }
+    s->at += strspn(s->at, " ");
+    return s->at == s->text + size || tgi_scan_fail(s, "nothing but spaces");
+}
+
+/* Whether the tensors, in the order of their places, fill the rest of the file without gaps and overlaps, each with as
+   many bytes as its shape needs. */
+static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t n)
+{
+    uint64_t at = 0, bytes;
+    for (size_t i = 0; i < n; ++i) {
+        const tgi_text name = tgi_shown(item[i].name);
+        if (!tgi_file_bytes(f, item[i].ndim, item[i].dim, item[i].dtype, &bytes)) return false;
+        if (item[i].begin > item[i].end || item[i].end - item[i].begin != bytes) {
+            return tgi_file_fail(f, TG_ERR_FORMAT, "tensor '%s' lies at [%llu, %llu), but %s %s has %llu bytes",
+                                 name.text, (unsigned long long)item[i].begin, (unsigned long long)item[i].end,
+                                 tg_dtype_name(item[i].dtype), tgi_dims_text(item[i].ndim, item[i].dim).text,
+                                 (unsigned long long)bytes);
+        }
+        if (item[i].begin != at) {
+            return tgi_file_fail(f, TG_ERR_FORMAT, "tensor '%s' begins at byte %llu of the data, %s at byte %llu",
+                                 name.text, (unsigned long long)item[i].begin,
+                                 item[i].begin < at ? "within the one before, which ends" : "after a gap that begins",
+                                 (unsigned long long)at);
+        }
+        at = item[i].end;
+    }
+    return at == f->size - f->at ||
+           tgi_file_fail(f, TG_ERR_FORMAT, "the tensors have %llu bytes, but %llu follow the header",
+                         (unsigned long long)at, (unsigned long long)(f->size - f->at));
+}
+
+static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_dict *d)
+{
+    for (size_t i = 0; i < n; ++i) {
+        tg_tensor *t = tgi_read_tensor(f, item[i].ndim, item[i].dim, item[i].dtype, false);
+        if (!t || !tgi_dict_append(f->S, f->op, d, item[i].name, t, NULL)) return false;
+    }
+    return true;
+}
+
+static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
+{
+    unsigned char length[8];
+    if (!tgi_read(f, length, sizeof length)) return false;
+    const uint64_t size = tgi_get_little(length, 8);
+    if (size > TGI_LARGEST_HEADER) {
+        return tgi_file_fail(f, TG_ERR_FORMAT, "a header of %llu bytes: there may be %d at most",
+                             (unsigned long long)size, TGI_LARGEST_HEADER);
+    }
+    tgi_scan s;
+    s.f = f;
+    s.at = s.text = tgi_read_new(f, size);
+    if (!s.text) return false;
+    const size_t room = (size_t)size / TGI_SHORTEST_ENTRY + 1, bytes = room * sizeof(tgi_file_item);
+    size_t n;
+    tgi_file_item *item = (tgi_file_item *)tgi_alloc(f->S, bytes);
+    if (!item) tgi_no_memory(f->S, f->op, bytes);
+    const bool ok = item && tgi_scan_safetensors(&s, size, d, item, room, &n) && tgi_sort_items(f, item, n) &&
+                    tgi_check_items(f, item, n) && tgi_read_items(f, item, n, d);
+    tgi_free(f->S, item, bytes);
+    tgi_free(f->S, s.text, (size_t)size + 1);
+    return ok;
+}
+
+tg_dict *tg_safetensors_load(const char *path) { return tgi_load_dict("safetensors_load", path, tgi_read_safetensors); }
+
+/* The text as a JSON string. */
+static bool tgi_write_json(tgi_file *f, const char *text)
+{
+    static const char letters[] = "\"\\bfnrt", meanings[] = "\"\\\b\f\n\r\t";
+    if (!tgi_is_utf8(text)) return tgi_file_fail(f, TG_ERR_ARGUMENT, "'%s' is not UTF-8", tgi_shown(text).text);
+    if (!tgi_write_text(f, "\"")) return false;
+    for (const char *p = text; *p; ++p) {
+        const char *letter = strchr(meanings, *p);
+        char escape[8] = {*p, 0};
+        if (letter) snprintf(escape, sizeof escape, "\\%c", letters[letter - meanings]);
+        else if ((unsigned char)*p < 0x20) snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*p);
+        if (!tgi_write_text(f, escape)) return false;
+    }
+    return tgi_write_text(f, "\"");
+}
+
+static bool tgi_write_metadata(tgi_file *f, const tgi_metadata *m, const char *after)
+{
+    if (!tgi_write_text(f, "\"__metadata__\":{")) return false;
+    for (; m; m = m->next) {
+        if (!tgi_write_json(f, m->key) || !tgi_write_text(f, ":") || !tgi_write_json(f, m->text)) return false;
+        if (m->next && !tgi_write_text(f, ",")) return false;
+    }
+    return tgi_write_text(f, after);
+}
+
+/* "name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}; *at is where the tensor lies, and then where it ends. */
+static bool tgi_write_item(tgi_file *f, const tgi_named *item, uint64_t *at)
+{
+    const tg_tensor *t = item->t;
+    char text[64 + 24 * (TG_MAX_DIMS + 2)];
+    const uint64_t end = *at + (uint64_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    if (strcmp(item->name, "__metadata__") == 0)
+        return tgi_file_fail(f, TG_ERR_ARGUMENT, "a tensor cannot have the name '__metadata__'");
+    int used = snprintf(text, sizeof text, ":{\"dtype\":\"%s\",\"shape\":[", tgi_file_dtypes[t->dtype].safetensors);
+    for (int i = 0; i < t->ndim; ++i) {
+        used += snprintf(text + used, sizeof text - (size_t)used, i ? ",%lld" : "%lld", (long long)t->dim[i]);
+    }
+    snprintf(text + used, sizeof text - (size_t)used, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)*at,
+             (unsigned long long)end);
+    *at = end;
+    return tgi_write_json(f, item->name) && tgi_write_text(f, text);
+}
+
+static int tgi_by_dtype_and_name(const void *a, const void *b)
+{
+    const tgi_named *p = (const tgi_named *)a, *q = (const tgi_named *)b;
+    const int difference = tgi_file_dtypes[p->t->dtype].order - tgi_file_dtypes[q->t->dtype].order;
+    return difference ? difference : strcmp(p->name, q->name);
+}
+
+/* As the Python package does: large elements first, so that all are aligned, then by name; the header is filled up with
+   spaces to a multiple of 8 bytes. */
+static bool tgi_write_safetensors(tgi_file *f, const tg_dict *d, tgi_named_list *list)
+{
+    unsigned char length[8] = {0};
+    uint64_t end = 0;
+    if (list->count) qsort(list->item, list->count, sizeof *list->item, tgi_by_dtype_and_name);
+    if (!tgi_write(f, length, sizeof length) || !tgi_write_text(f, "{")) return false;
+    if (d->metadata && !tgi_write_metadata(f, d->metadata, list->count ? "}," : "}")) return false;
+    for (size_t i = 0; i < list->count; ++i) {
+        if (!tgi_write_item(f, &list->item[i], &end) || (i + 1 < list->count && !tgi_write_text(f, ","))) return false;
+    }
+    if (!tgi_write_text(f, "}")) return false;
+    while (f->at % 8) {
+        if (!tgi_write_text(f, " ")) return false;
+    }
+    if (f->at - 8 > TGI_LARGEST_HEADER)
+        return tgi_file_fail(f, TG_ERR_ARGUMENT, "the header would have more than %d bytes", TGI_LARGEST_HEADER);
+    tgi_put_little(length, 8, f->at - 8);
+    if (!tgi_write_at(f, 0, length, sizeof length)) return false;
+    for (size_t i = 0; i < list->count; ++i) {
+        if (!tgi_write_elements(f, list->item[i].t)) return false;
+    }
+    return true;
+}
+
+tg_status tg_safetensors_save(const char *path, tg_dict *dict)
+{
+    return tgi_save_dict("safetensors_save", path, dict, tgi_write_safetensors);
+}
+
+/* ---- npy: "\x93NUMPY", version, size of the header, the header (a Python dict), the elements ---- */
+
+/* What a header says. */
+typedef struct {
+    tg_dtype dtype;
+    bool big_endian, fortran_order;
+    int ndim;
+    int64_t dim[TG_MAX_DIMS];
+} tgi_npy;
+
+/* 'text' or "text", without escapes.  NULL after recording an error. */
+static char *tgi_scan_quoted(tgi_scan *s)
+{
+    const char quote = tgi_scan_is(s, '"') ? '"' : '\'';
+    if (quote == '\'' && !tgi_scan_expect(s, quote)) return NULL;
+    char *text = s->at;
+    s->at += strcspn(s->at, quote == '"' ? "\"\\" : "'\\");
+    if (*s->at != quote) return tgi_scan_fail(s, "a quote"), (char *)NULL;
+    *s->at++ = 0;
+    return text;
+}
+
+/* '<f4': the order of the bytes, and the dtype.  Records are lists in place of the text. */
+static bool tgi_scan_descr(tgi_scan *s, tgi_npy *npy)
+{
+    const bool records = tgi_scan_is(s, '[');
+    const char *descr = records ? "[...]" : tgi_scan_quoted(s);
+    int k = 0;
+    if (!descr) return false;
+    const char order = *descr;
+    while (k < TGI_FILE_DTYPES &&
+           !(order && tgi_file_dtypes[k].numpy && strcmp(descr + 1, tgi_file_dtypes[k].numpy) == 0)) {
+        ++k;
+    }
+    npy->dtype = (tg_dtype)k;
+    npy->big_endian = order == '>';
+    if (k < TGI_FILE_DTYPES && (order == '<' || order == '>' || (order == '|' && tgi_dtypes[k].size == 1))) return true;
+    return tgi_file_fail(s->f, TG_ERR_UNSUPPORTED, "dtype %s is none of f8, f4, f2, i8, i4, u1 and b1",
+                         tgi_shown(descr).text);
+}
+
+/* {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, in any order, each once */
+static bool tgi_scan_npy(tgi_scan *s, uint64_t size, tgi_npy *npy)
+{
+    static const char *const fields[] = {"descr", "fortran_order", "shape"};
+    int seen = 0;
+    if (!tgi_scan_expect(s, '{')) return false;
+    for (int n = 0; n < 3; ++n) {
+        if (n && !tgi_scan_expect(s, ',')) return false;
+        const char *name = tgi_scan_quoted(s);
+        if (!name || !tgi_scan_expect(s, ':')) return false;
+        const int field = tgi_scan_field(s, name, fields, &seen);
+        if (field < 0) return false;
+        if (field == 0 && !tgi_scan_descr(s, npy)) return false;
+        if (field == 2 && !(tgi_scan_expect(s, '(') && tgi_scan_sizes(s, ')', &npy->ndim, npy->dim))) return false;
+        if (field != 1) continue;
+        s->at += strspn(s->at, " ");
+        npy->fortran_order = strncmp(s->at, "True", 4) == 0;
+        if (!npy->fortran_order && strncmp(s->at, "False", 5) != 0) return tgi_scan_fail(s, "True or False");
+        s->at += npy->fortran_order ? 4 : 5;
+    }
+    tgi_scan_is(s, ',');
+    if (!tgi_scan_expect(s, '}')) return false;
+    s->at += strspn(s->at, " \n");
+    return s->at == s->text + size || tgi_scan_fail(s, "nothing but spaces");
+}
+
+static bool tgi_read_npy_header(tgi_file *f, tgi_npy *npy)
+{
+    unsigned char start[8], length[4];
+    if (!tgi_read(f, start, sizeof start)) return false;
+    if (memcmp(start, "\x93NUMPY", 6) != 0) return tgi_file_fail(f, TG_ERR_FORMAT, "this is no .npy file");
+    if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
+        return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "version %d.%d of the .npy format is not known", start[6],
+                             start[7]);
+    }
+    const int bytes = start[6] == 1 ? 2 : 4;
+    if (!tgi_read(f, length, (uint64_t)bytes)) return false;
+    const uint64_t size = tgi_get_little(length, bytes);
+    tgi_scan s;
+    s.f = f;
+    s.at = s.text = tgi_read_new(f, size);
+    if (!s.text) return false;
+    const bool ok = tgi_scan_npy(&s, size, npy);
+    tgi_free(f->S, s.text, (size_t)size + 1);
+    return ok;
+}
+
+/* The strides of a tensor whose first dim is the innermost. */
+static void tgi_set_fortran_order(tg_tensor *t)
+{
+    int64_t stride = 1;
+    for (int i = 0; i < t->ndim; ++i) {
+        t->stride[i] = stride;
+        stride *= t->dim[i] ? t->dim[i] : 1;
+    }
+}
+
+static tg_tensor *tgi_read_npy(tgi_file *f)
+{
+    tgi_npy npy;
+    if (!tgi_read_npy_header(f, &npy)) return NULL;
+    tg_tensor *t = tgi_read_tensor(f, npy.ndim, npy.dim, npy.dtype, npy.big_endian);
+    if (t && npy.fortran_order) tgi_set_fortran_order(t);
+    return t && tgi_read_all(f) ? t : tgi_or_release(f->S, t, false);
+}
+
+/* Version 1.0, as NumPy writes it: with room for a larger first dim, the elements at a multiple of 64 bytes. */
+static bool tgi_write_npy(tgi_file *f, tg_tensor *t)
+{
+    unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0};
+    const char *numpy = tgi_file_dtypes[t->dtype].numpy;
+    char text[512];
+    if (!numpy) {
+        return tgi_file_fail(f, TG_ERR_DTYPE, "a .npy file cannot hold %s\nconvert it first: tg_to_dtype(t, TG_F32)",
+                             tg_dtype_name((tg_dtype)t->dtype));
+    }
+    memset(text, ' ', sizeof text);
+    int used = snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
+                        tgi_dtypes[t->dtype].size == 1 ? '|' : '<', numpy);
+    for (int i = 0; i < t->ndim; ++i) {
+        used += snprintf(text + used, sizeof text - (size_t)used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
+    }
+    used += snprintf(text + used, sizeof text - (size_t)used, t->ndim == 1 ? ",), }" : "), }");
+    text[used] = ' ';
+    if (t->ndim) used += 21 - snprintf(NULL, 0, "%lld", (long long)t->dim[0]);
+    used += 64 - ((int)sizeof start + used + 1) % 64;
+    text[used++] = '\n';
+    tgi_put_little(start + 8, 2, (uint64_t)used);
+    return tgi_write(f, start, sizeof start) && tgi_write(f, text, (size_t)used) && tgi_write_elements(f, t);
+}
+
+static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(*read)(tgi_file *f))
+{
+    tgi_file f;
+    if (!tgi_file_open(&f, op, path)) return NULL;
+    tg_tensor *t = read(&f);
+    fclose(f.file);
+    return t;
+}
+
+tg_tensor *tg_npy_load(const char *path) { return tgi_load_tensor("npy_load", path, tgi_read_npy); }
+
+tg_status tg_npy_save(const char *path, tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    tgi_file f;
+    const bool ok = tgi_argument(S, "npy_save", "t", t) && tgi_file_create(&f, "npy_save", path) &&
+                    tgi_file_complete(&f, tgi_write_npy(&f, t));
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ---- inflate (RFC 1951) ---- */
+
+/* Deflated bytes in, inflated bytes out; neither position passes its end. */
+typedef struct {
+    const unsigned char *in;
+    unsigned char *out;
+    size_t at, size, used, room;
+    uint32_t bits; /* read from in and not used yet: count of them, the lowest is the next */
+    int count;
+} tgi_inflate;
+
+/* The next n bits as a number, n <= 16; -1 where the input ends. */
+static int tgi_inflate_bits(tgi_inflate *z, int n)
+{
+    while (z->count < n) {
+        if (z->at == z->size) return -1;
+        z->bits |= (uint32_t)z->in[z->at++] << z->count;
+        z->count += 8;
+    }
+    const int value = (int)(z->bits & ((1u << n) - 1));
+    z->bits >>= n;
+    z->count -= n;
+    return value;
+}
+
+/* A Huffman code: how many codes there are of each length, and their symbols, shortest first.  The codes of one length
+   are consecutive numbers, and the first follows twice the last of the length before. */
+typedef struct { uint16_t count[16], symbol[288]; } tgi_huffman;
+
+/* From the length of each symbol's code; 0: it has none.  False if the codes cannot be, or leave some free: only a code
+   of a single symbol may. */
+static bool tgi_huffman_make(tgi_huffman *h, const unsigned char *length, int n)
+{
+    int start[16], left = 1, codes = 0;
+    memset(h, 0, sizeof *h);
+    for (int i = 0; i < n; ++i) h->count[length[i]]++;
+    h->count[0] = 0;
+    for (int k = 0; k < 16; ++k) {
+        start[k] = codes;
+        codes += h->count[k];
+        if (k) left = 2 * left - h->count[k];
+        if (left < 0) return false;
+    }
+    for (int i = 0; i < n; ++i) {
+        if (length[i]) h->symbol[start[length[i]]++] = (uint16_t)i;
+    }
+    return left == 0 || (codes <= 1 && h->count[1] == codes);
+}
+
+/* The next symbol, or -1. */
+static int tgi_huffman_next(tgi_inflate *z, const tgi_huffman *h)
+{
+    int code = 0, first = 0, index = 0; /* first: the first code of this length; index: that of its symbol */
+    for (int k = 1; k < 16; ++k) {
+        const int bit = tgi_inflate_bits(z, 1);
+        if (bit < 0) return -1;
+        code = 2 * code + bit;
+        if (code - first < h->count[k]) return h->symbol[index + code - first];
+        index += h->count[k];
+        first = 2 * (first + h->count[k]);
+    }
+    return -1;
+}
+
+/* A length or distance less its smallest value: the first 2 * group symbols are numbers themselves, each further group
+   has one more extra bit.  -1 where the input ends. */
+static int tgi_inflate_amount(tgi_inflate *z, int symbol, int group)
+{
+    if (symbol < 2 * group) return symbol;
+    const int extra = symbol / group - 1, bits = tgi_inflate_bits(z, extra);
+    return bits < 0 ? -1 : ((group + symbol % group) << extra) + bits;
+}
+
+/* Bytes and copies of earlier bytes, up to the end of the block. */
+static bool tgi_inflate_codes(tgi_inflate *z, const tgi_huffman *literals, const tgi_huffman *distances)
+{
+    for (;;) {
+        const int symbol = tgi_huffman_next(z, literals);
+        if (symbol == 256) return true;
+        if (symbol < 0 || symbol > 285 || z->used == z->room) return false;
+        if (symbol < 256) {
+            z->out[z->used++] = (unsigned char)symbol;
+            continue;
+        }
+        const int length = symbol == 285 ? 255 : tgi_inflate_amount(z, symbol - 257, 4);
+        const int code = tgi_huffman_next(z, distances);
+        const int distance = code < 0 || code > 29 ? -1 : tgi_inflate_amount(z, code, 2);
+        if (length < 0 || distance < 0 || (size_t)distance >= z->used || (size_t)length + 3 > z->room - z->used)
+            return false;
+        for (int i = 0; i < length + 3; ++i, z->used++) z->out[z->used] = z->out[z->used - 1 - (size_t)distance];
+    }
+}
+
+/* Bytes as they are, after the end of a byte: their number, its complement, the bytes. */
+static bool tgi_inflate_stored(tgi_inflate *z)
+{
+    z->bits = 0;
+    z->count = 0;
+    const int size = tgi_inflate_bits(z, 16), complement = tgi_inflate_bits(z, 16);
+    if (size < 0 || complement != (size ^ 0xFFFF)) return false;
+    if ((size_t)size > z->size - z->at || (size_t)size > z->room - z->used) return false;
+    memcpy(z->out + z->used, z->in + z->at, (size_t)size);
+    z->at += (size_t)size;
+    z->used += (size_t)size;
+    return true;
+}
+
+/* The lengths of the codes of a block that has codes of its own: a first code tells the lengths of the two others. */
+static bool tgi_inflate_lengths(tgi_inflate *z, unsigned char *length, int n)
+{
+    static const unsigned char order[19] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
+    unsigned char first[19] = {0};
+    tgi_huffman h;
+    const int count = tgi_inflate_bits(z, 4);
+    for (int i = 0; i < count + 4; ++i) {
+        const int bits = tgi_inflate_bits(z, 3);
+        if (count < 0 || bits < 0) return false;
+        first[order[i]] = (unsigned char)bits;
+    }
+    if (!tgi_huffman_make(&h, first, 19)) return false;
+    for (int i = 0; i < n;) {
+        const int symbol = tgi_huffman_next(z, &h);
+        if (symbol < 0 || (symbol == 16 && i == 0)) return false;
+        if (symbol < 16) {
+            length[i++] = (unsigned char)symbol;
+            continue;
+        }
+        const int more = tgi_inflate_bits(z, symbol == 16 ? 2 : symbol == 17 ? 3 : 7);
+        int times = more + (symbol == 18 ? 11 : 3);
+        if (more < 0 || times > n - i) return false;
+        const unsigned char value = symbol == 16 ? length[i - 1] : 0;
+        while (times-- > 0) length[i++] = value;
+    }
+    return true;
+}
+
+static bool tgi_inflate_coded(tgi_inflate *z, bool own_codes)
+{
+    unsigned char length[288 + 32];
+    tgi_huffman literals, distances;
+    int n = 288, m = 30;
+    for (int i = 0; i < 288; ++i) length[i] = i < 144 || i > 279 ? 8 : i < 256 ? 9 : 7;
+    memset(length + 288, 5, 32);
+    if (own_codes) {
+        n = 257 + tgi_inflate_bits(z, 5);
+        m = 1 + tgi_inflate_bits(z, 5);
+        if (n < 257 || m < 1 || !tgi_inflate_lengths(z, length, n + m) || length[256] == 0) return false;
+    }
+    return tgi_huffman_make(&literals, length, n) && tgi_huffman_make(&distances, length + n, own_codes ? m : 32) &&
+           tgi_inflate_codes(z, &literals, &distances);
+}
+
+/* Whether `in` inflates to exactly `room` bytes. */
+static bool tgi_inflate_all(const void *in, size_t size, void *out, size_t room)
+{
+    tgi_inflate z;
+    memset(&z, 0, sizeof z);
+    z.in = (const unsigned char *)in;
+    z.out = (unsigned char *)out;
+    z.size = size;
+    z.room = room;
+    for (int last = 0; !last;) {
+        last = tgi_inflate_bits(&z, 1);
+        const int kind = tgi_inflate_bits(&z, 2);
+        if (last < 0 || kind < 0 || kind > 2) return false;
+        if (!(kind ? tgi_inflate_coded(&z, kind == 2) : tgi_inflate_stored(&z))) return false;
+    }
+    return z.at == size && z.used == room;
+}
+
+/* ---- npz: a ZIP archive of .npy files, stored or deflated.  Each has a header; a directory at the end lists them, and
+   the end record says where it is.  Numbers that need more than 4 bytes stand in further fields (ZIP64), which are
+   always written ---- */
+
+enum {
+    TGI_ZIP_HEADER = 0x04034b50, /* what the records begin with, and their sizes without names and further fields */
+    TGI_ZIP_HEADER_SIZE = 30,
+    TGI_ZIP_ENTRY = 0x02014b50,
+    TGI_ZIP_ENTRY_SIZE = 46,
+    TGI_ZIP_END64 = 0x06064b50,
+    TGI_ZIP_END64_SIZE = 56,
+    TGI_ZIP_LOCATOR = 0x07064b50,
+    TGI_ZIP_LOCATOR_SIZE = 20,
+    TGI_ZIP_END = 0x06054b50,
+    TGI_ZIP_END_SIZE = 22,
+    TGI_ZIP_DEFLATED = 8,
+    TGI_MOST_INFLATED = 1032 /* bytes that one deflated byte can become */
+};
+#define TGI_ZIP_FULL 0xFFFFFFFFu /* of a number that stands in a further field */
+
+static bool tgi_zip_fail(const tgi_file *f, const char *what)
+{
+    return tgi_file_fail(f, TG_ERR_FORMAT, "this is no .npz archive, or a damaged one: %s", what);
+}
+
+/* Where the directory should lie, its size, and how many entries it has. */
+typedef struct { uint64_t begin, end, size, entries; } tgi_zip_directory;
+
+/* Part of a file that reads the bytes [begin, end) of the whole one. */
+static bool tgi_file_part(const tgi_file *whole, tgi_file *part, uint64_t begin, uint64_t end)
+{
+    *part = *whole;
+    if (begin > end || end > whole->size) return tgi_zip_fail(whole, "it refers to what is outside of it");
+    part->at = begin;
+    part->size = end;
+    return tgi_file_seek(part, (int64_t)begin) >= 0 || tgi_file_fail_system(whole, "the file cannot be read");
+}
+
+/* What the ZIP64 records say, which may stand directly before the end record, d->end. */
+static bool tgi_zip_find_64(const tgi_file *f, tgi_zip_directory *d)
+{
+    unsigned char r[TGI_ZIP_END64_SIZE + TGI_ZIP_LOCATOR_SIZE];
+    const unsigned char *locator = r + TGI_ZIP_END64_SIZE;
+    tgi_file part;
+    if (d->end < sizeof r) return true;
+    const uint64_t at = d->end - sizeof r;
+    if (!tgi_file_part(f, &part, at, d->end) || !tgi_read(&part, r, sizeof r)) return false;
+    if (tgi_get_little(locator, 4) != TGI_ZIP_LOCATOR) return true;
+    if (tgi_get_little(r, 4) != TGI_ZIP_END64 || tgi_get_little(locator + 8, 8) != at)
+        return tgi_zip_fail(f, "its ZIP64 records do not fit together");
+    d->entries = tgi_get_little(r + 32, 8);
+    d->size = tgi_get_little(r + 40, 8);
+    d->begin = tgi_get_little(r + 48, 8);
+    d->end = at;
+    return true;
+}
+
+/* Finds the directory.  The end record is searched from the end, since a comment may follow it. */
+static bool tgi_zip_find(const tgi_file *f, tgi_zip_directory *d)
+{
+    const uint64_t most = TGI_ZIP_END_SIZE + 65535, size = f->size < most ? f->size : most;
+    tgi_file part;
+    if (!tgi_file_part(f, &part, f->size - size, f->size)) return false;
+    unsigned char *tail = (unsigned char *)tgi_read_new(&part, size);
+    if (!tail) return false;
+    bool found = false;
+    for (uint64_t behind = TGI_ZIP_END_SIZE; behind <= size && !found; ++behind) {
+        const unsigned char *r = tail + size - behind;
+        found = tgi_get_little(r, 4) == TGI_ZIP_END && tgi_get_little(r + 20, 2) == behind - TGI_ZIP_END_SIZE;
+        if (!found) continue;
+        d->entries = tgi_get_little(r + 10, 2);
+        d->size = tgi_get_little(r + 12, 4);
+        d->begin = tgi_get_little(r + 16, 4);
+        d->end = f->size - behind;
+    }
+    tgi_free(f->S, tail, (size_t)size + 1);
+    if (!found) return tgi_zip_fail(f, "its end record is missing");
+    if (!tgi_zip_find_64(f, d)) return false;
+    if (d->begin > d->end || d->end - d->begin != d->size || d->entries > d->size / TGI_ZIP_ENTRY_SIZE)
+        return tgi_zip_fail(f, "its directory is not where it should be");
+    return true;
+}
+
+/* Replaces the numbers that stand in the ZIP64 field, in their order: inflated size, packed size, place. */
+static bool tgi_zip_large_numbers(const unsigned char *field, size_t bytes, uint64_t *const number[3])
+{
+    while (bytes >= 4) {
+        const size_t id = (size_t)tgi_get_little(field, 2), size = (size_t)tgi_get_little(field + 2, 2);
+        if (size > bytes - 4) return false;
+        const unsigned char *p = field + 4, *end = p + size;
+        field = end;
+        bytes -= 4 + size;
+        for (int i = 0; i < 3 && id == 1; ++i) {
+            if (*number[i] != TGI_ZIP_FULL) continue;
+            if (end - p < 8) return false;
+            *number[i] = tgi_get_little(p, 8);
+            p += 8;
+        }
+    }
+    return true;
+}
+
+/* The name of an entry is that of a tensor with .npy behind it. */
+static bool tgi_zip_name(const tgi_file *f, char *name, size_t bytes)
+{
+    const bool npy = bytes > 4 && memcmp(name + bytes - 4, ".npy", 4) == 0;
+    if (npy) name[bytes - 4] = 0;
+    if (npy && strlen(name) == bytes - 4 && tgi_is_utf8(name)) return true;
+    return tgi_zip_fail(f, "the name of an entry does not end in .npy, or is not UTF-8");
+}
+
+/* An entry of the directory, at *at, which then is the next one. */
+static bool tgi_zip_entry(const tgi_file *f, unsigned char **at, const unsigned char *end, tgi_file_item *item)
+{
+    unsigned char *p = *at;
+    uint64_t *const numbers[3] = {&item->size, &item->packed, &item->begin};
+    if (end - p < TGI_ZIP_ENTRY_SIZE || tgi_get_little(p, 4) != TGI_ZIP_ENTRY)
+        return tgi_zip_fail(f, "its directory is damaged");
+    unsigned char *name = p + TGI_ZIP_ENTRY_SIZE;
+    const size_t bytes = (size_t)tgi_get_little(p + 28, 2), further = (size_t)tgi_get_little(p + 30, 2);
+    const size_t comment = (size_t)tgi_get_little(p + 32, 2);
+    item->name = (char *)name;
+    item->flags = (int)tgi_get_little(p + 8, 2);
+    item->method = (int)tgi_get_little(p + 10, 2);
+    item->crc = (uint32_t)tgi_get_little(p + 16, 4);
+    item->packed = tgi_get_little(p + 20, 4);
+    item->size = tgi_get_little(p + 24, 4);
+    item->begin = tgi_get_little(p + 42, 4);
+    if ((size_t)(end - name) < bytes + further + comment ||
+        !tgi_zip_large_numbers(name + bytes, further, numbers)) {
+        return tgi_zip_fail(f, "its directory is damaged");
+    }
+    *at = name + bytes + further + comment;
+    return tgi_zip_name(f, (char *)name, bytes);
+}
+
+/* Whether the entry can be read, and its own header fits to what the directory says.  Finds where its bytes are. */
+static bool tgi_zip_header(const tgi_file *f, tgi_file_item *item)
+{
+    unsigned char header[TGI_ZIP_HEADER_SIZE];
+    tgi_file part;
+    if (!tgi_file_part(f, &part, item->begin, f->size) || !tgi_read(&part, header, sizeof header)) return false;
+    const uint64_t bytes = tgi_get_little(header + 26, 2), further = tgi_get_little(header + 28, 2);
+    if (tgi_get_little(header, 4) != TGI_ZIP_HEADER || bytes != strlen(item->name) + 4)
+        return tgi_zip_fail(f, "the header of an entry is not where it should be");
+    if (item->flags & 1) return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "the archive is encrypted");
+    if (item->method != 0 && item->method != TGI_ZIP_DEFLATED)
+        return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "compression method %d is not supported", item->method);
+    item->data = part.at + bytes + further;
+    if (item->data > f->size || item->packed > f->size - item->data)
+        return tgi_zip_fail(f, "an entry reaches beyond the directory");
+    item->end = item->data + item->packed;
+    if (item->method == 0 ? item->size != item->packed : item->size / TGI_MOST_INFLATED > item->packed)
+        return tgi_zip_fail(f, "an entry cannot have the size that it claims");
+    return item->size < SIZE_MAX / 2 || tgi_no_memory(f->S, f->op, SIZE_MAX);
+}
+
+/* The tensor of an entry, which f reads, inflated or as it is. */
+static tg_tensor *tgi_zip_tensor(tgi_file *f, const tgi_file_item *item)
+{
+    f->counts_crc = true;
+    f->crc = 0;
+    tg_tensor *t = tgi_read_npy(f);
+    if (!t || f->crc == item->crc) return t;
+    tgi_file_fail(f, TG_ERR_FORMAT, "the bytes are damaged: their CRC-32 is another");
+    return tgi_or_release(f->S, t, false);
+}
+
+static tg_tensor *tgi_zip_inflated(tgi_file *f, const tgi_file_item *item)
+{
+    char *packed = tgi_read_new(f, item->packed);
+    if (!packed) return NULL;
+    tg_tensor *t = NULL;
+    unsigned char *bytes = (unsigned char *)tgi_alloc(f->S, (size_t)item->size + 1);
+    if (!bytes) {
+        tgi_no_memory(f->S, f->op, (size_t)item->size + 1);
+    } else if (tgi_inflate_all(packed, (size_t)item->packed, bytes, (size_t)item->size)) {
+        f->bytes = bytes;
+        f->at = 0;
+        f->size = item->size;
+        t = tgi_zip_tensor(f, item);
+    } else {
+        tgi_file_fail(f, TG_ERR_FORMAT, "the compressed bytes are damaged");
+    }
+    tgi_free(f->S, bytes, (size_t)item->size + 1);
+    tgi_free(f->S, packed, (size_t)item->packed + 1);
+    return t;
+}
+
+/* The tensors of the entries, which are sorted by place and must not overlap, to d. */
+static bool tgi_zip_read(const tgi_file *f, const tgi_file_item *item, size_t n, tg_dict *d)
+{
+    for (size_t i = 1; i < n; ++i) {
+        if (item[i].begin < item[i - 1].end) return tgi_zip_fail(f, "two entries overlap");
+    }
+    for (size_t i = 0; i < n; ++i) {
+        tgi_file part;
+        if (!tgi_file_part(f, &part, item[i].data, item[i].end)) return false;
+        part.part = item[i].name;
+        tg_tensor *t = item[i].method ? tgi_zip_inflated(&part, &item[i]) : tgi_zip_tensor(&part, &item[i]);
+        if (!t || !tgi_dict_append(f->S, f->op, d, item[i].name, t, NULL)) return false;
+    }
+    return true;
+}
+
+static bool tgi_read_npz(tgi_file *f, tg_dict *d)
+{
+    tgi_zip_directory directory = {0, 0, 0, 0};
+    tgi_file part;
+    if (!tgi_zip_find(f, &directory) || !tgi_file_part(f, &part, directory.begin, directory.end)) return false;
+    f->size = directory.begin; /* entries lie before it */
+    const size_t n = (size_t)directory.entries, bytes = n * sizeof(tgi_file_item);
+    char *text = tgi_read_new(&part, directory.size);
+    if (!text) return false;
+    tgi_file_item *item = (tgi_file_item *)tgi_alloc(f->S, bytes);
+    if (!item) tgi_no_memory(f->S, f->op, bytes);
+    unsigned char *at = (unsigned char *)text, *end = at + directory.size;
+    bool ok = item != NULL;
+    for (size_t i = 0; i < n && ok; ++i) ok = tgi_zip_entry(f, &at, end, &item[i]) && tgi_zip_header(f, &item[i]);
+    if (ok && at != end) ok = tgi_zip_fail(f, "its directory has more entries than it says");
+    ok = ok && tgi_sort_items(f, item, n) && tgi_zip_read(f, item, n, d);
+    tgi_free(f->S, item, bytes);
+    tgi_free(f->S, text, (size_t)directory.size + 1);
+    return ok;
+}
+
+tg_dict *tg_npz_load(const char *path) { return tgi_load_dict("npz_load", path, tgi_read_npz); }
+
+/* A record that is written: numbers, one after the other. */
+typedef struct {
+    unsigned char bytes[TGI_ZIP_END64_SIZE + TGI_ZIP_LOCATOR_SIZE + TGI_ZIP_END_SIZE];
+    int size;
+} tgi_record;
+
+static void tgi_record_add(tgi_record *r, int bytes, uint64_t number)
+{
+    tgi_put_little(r->bytes + r->size, bytes, number);
+    r->size += bytes;
+}
+
+/* What the header and the directory have in common: from the version to the sizes.  All files are of 1980-01-01. */
+static void tgi_zip_describe(tgi_record *r, const tgi_named *item)
+{
+    bool ascii = true;
+    for (const char *p = item->name; *p; ++p) ascii = ascii && (unsigned char)*p < 0x80;
+    tgi_record_add(r, 2, 45);
+    tgi_record_add(r, 2, ascii ? 0 : 0x800); /* the name is UTF-8 */
+    tgi_record_add(r, 4, 0);                 /* stored; the time */
+    tgi_record_add(r, 2, 1 << 5 | 1);
+    tgi_record_add(r, 4, item->crc);
+    tgi_record_add(r, 4, TGI_ZIP_FULL);
+    tgi_record_add(r, 4, TGI_ZIP_FULL);
+    tgi_record_add(r, 2, strlen(item->name) + 4);
+}
+
+/* The header of an entry, without its name: first with CRC-32 and size 0, then again with the real ones. */
+static tgi_record tgi_zip_header_of(const tgi_named *item, tgi_record *sizes)
+{
+    tgi_record r;
+    r.size = sizes->size = 0;
+    tgi_record_add(&r, 4, TGI_ZIP_HEADER);
+    tgi_zip_describe(&r, item);
+    tgi_record_add(&r, 2, 20);
+    tgi_record_add(sizes, 4, 1 | 16 << 16); /* ZIP64: 16 bytes */
+    tgi_record_add(sizes, 8, item->size);
+    tgi_record_add(sizes, 8, item->size);
+    return r;
+}
+
+static bool tgi_write_record(tgi_file *f, const tgi_record *r) { return tgi_write(f, r->bytes, (size_t)r->size); }
+
+static bool tgi_write_zip_entry(tgi_file *f, tgi_named *item)
+{
+    tgi_record sizes, r = tgi_zip_header_of(item, &sizes);
+    if (strlen(item->name) > 65535 - 4) return tgi_file_fail(f, TG_ERR_ARGUMENT, "a name is longer than 65531 bytes");
+    if (!tgi_is_utf8(item->name))
+        return tgi_file_fail(f, TG_ERR_ARGUMENT, "'%s' is not UTF-8", tgi_shown(item->name).text);
+    item->begin = f->at;
+    if (!tgi_write_record(f, &r) || !tgi_write_text(f, item->name) || !tgi_write_text(f, ".npy") ||
+        !tgi_write_record(f, &sizes)) {
+        return false;
+    }
+    const uint64_t data = f->at;
+    f->crc = 0;
+    if (!tgi_write_npy(f, item->t)) return false;
+    item->crc = f->crc;
+    item->size = f->at - data;
+    r = tgi_zip_header_of(item, &sizes);
+    return tgi_write_at(f, item->begin, r.bytes, (size_t)r.size) &&
+           tgi_write_at(f, data - (uint64_t)sizes.size, sizes.bytes, (size_t)sizes.size);
+}
+
+static bool tgi_write_zip_directory_entry(tgi_file *f, const tgi_named *item)
+{
+    tgi_record r, further;
+    r.size = further.size = 0;
+    tgi_record_add(&r, 4, TGI_ZIP_ENTRY);
+    tgi_record_add(&r, 2, 3 << 8 | 45); /* made by Unix */
+    tgi_zip_describe(&r, item);
+    tgi_record_add(&r, 2, 28);
+    tgi_record_add(&r, 6, 0);           /* no comment; disk 0; no text */
+    tgi_record_add(&r, 4, 0600u << 16); /* the mode of the file */
+    tgi_record_add(&r, 4, TGI_ZIP_FULL);
+    tgi_record_add(&further, 4, 1 | 24 << 16); /* ZIP64: 24 bytes */
+    tgi_record_add(&further, 8, item->size);
+    tgi_record_add(&further, 8, item->size);
+    tgi_record_add(&further, 8, item->begin);
+    return tgi_write_record(f, &r) && tgi_write_text(f, item->name) && tgi_write_text(f, ".npy") &&
+           tgi_write_record(f, &further);
+}
+
+static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
+{
+    (void)d;
+    f->counts_crc = true;
+    for (size_t i = 0; i < list->count; ++i) {
+        if (!tgi_write_zip_entry(f, &list->item[i])) return false;
+    }
+    const uint64_t begin = f->at;
+    for (size_t i = 0; i < list->count; ++i) {
+        if (!tgi_write_zip_directory_entry(f, &list->item[i])) return false;
+    }
+    const uint64_t end = f->at;
+    tgi_record r;
+    r.size = 0;
+    tgi_record_add(&r, 4, TGI_ZIP_END64);
+    tgi_record_add(&r, 8, TGI_ZIP_END64_SIZE - 12);
+    tgi_record_add(&r, 4, 45 << 16 | 45);
+    tgi_record_add(&r, 8, 0); /* disk 0, here and below */
+    tgi_record_add(&r, 8, list->count);
+    tgi_record_add(&r, 8, list->count);
+    tgi_record_add(&r, 8, end - begin);
+    tgi_record_add(&r, 8, begin);
+    tgi_record_add(&r, 4, TGI_ZIP_LOCATOR);
+    tgi_record_add(&r, 4, 0);
+    tgi_record_add(&r, 8, end);
+    tgi_record_add(&r, 4, 1);
+    tgi_record_add(&r, 4, TGI_ZIP_END);
+    tgi_record_add(&r, 4, 0);
+    tgi_record_add(&r, 4, TGI_ZIP_FULL); /* two counts of entries */
+    tgi_record_add(&r, 4, TGI_ZIP_FULL);
+    tgi_record_add(&r, 4, TGI_ZIP_FULL);
+    tgi_record_add(&r, 2, 0);
+    return tgi_write_record(f, &r);
+}
+
+tg_status tg_npz_save(const char *path, tg_dict *dict) { return tgi_save_dict("npz_save", path, dict, tgi_write_npz); }
+
+/* ---- IDX: two zero bytes, the dtype, the number of dims; the sizes and the elements, most significant byte first
+   ---- */
+
+static tg_tensor *tgi_read_idx(tgi_file *f)
+{
+    unsigned char start[4], size[4];
+    int64_t dims[TG_MAX_DIMS];
+    if (!tgi_read(f, start, sizeof start)) return NULL;
+    if (start[0] == 0x1F && start[1] == 0x8B) {
+        tgi_file_fail(f, TG_ERR_FORMAT, "this is packed by gzip\nunpack it first: gunzip FILE");
+        return NULL;
+    }
+    const int type = start[0] || start[1] ? 0 : start[2], ndim = start[3];
+    const tg_dtype dtype = type == 0x08 ? TG_U8 : type == 0x0C ? TG_I32 : type == 0x0D ? TG_F32 : TG_F64;
+    if (type < 0x08 || type > 0x0E || type == 0x0A)
+        return tgi_no_tensor(tgi_file_fail(f, TG_ERR_FORMAT, "this is no IDX file"));
+    if (type == 0x09 || type == 0x0B || ndim > TG_MAX_DIMS) {
+        return tgi_no_tensor(tgi_file_fail(f, TG_ERR_UNSUPPORTED, "IDX type 0x%02x with %d dims is none of u8, i32, "
+                                           "f32 and f64 with at most %d dims", (unsigned)type, ndim, TG_MAX_DIMS));
+    }
+    for (int i = 0; i < ndim; ++i) {
+        if (!tgi_read(f, size, sizeof size)) return NULL;
+        dims[i] = (int64_t)size[0] << 24 | size[1] << 16 | size[2] << 8 | size[3];
+    }
+    tg_tensor *t = tgi_read_tensor(f, ndim, dims, dtype, true);
+    return t && tgi_read_all(f) ? t : tgi_or_release(f->S, t, false);
+}
+
+tg_tensor *tg_idx_load(const char *path) { return tgi_load_tensor("idx_load", path, tgi_read_idx); }
+
+/* ---- CSV ---- */
+
+/* A text that is read cell by cell. */
+typedef struct {
+    const tgi_file *f;
+    const char *at, *classes;
+    char separator, point; /* point: what strtod wants between the digits, by the locale of the program */
+    int64_t line;
+    char cell[256]; /* the last one, without what is around it; a longer one is no number */
+} tgi_csv;
+
+/* The separator of a text by its first line: not what stands within quotes. */
+static char tgi_csv_separator(const char *text)
+{
+    char separator = ',';
+    bool quoted = false;
+    for (; *text && (quoted || (*text != '\n' && *text != '\r')); ++text) {
+        if (*text == '"') quoted = !quoted;
+        if (quoted) continue;
+        if (*text == '\t') return '\t';
+        if (*text == ';') separator = ';';
+    }
+    return separator;
+}
+
+/* Continues at the next line that has more than white space. */
+static void tgi_csv_skip_empty_lines(tgi_csv *c)
+{
+    for (;;) {
+        const char *p = c->at + strspn(c->at, " \t\r");
+        if (*p != '\n' && *p) return;
+        if (*p == '\n') c->line++, p++;
+        c->at = p;
+        if (!*p) return;
+    }
+}
+
+/* Reads the next cell.  False if it was the last of its line.  A quoted cell may have separators, line ends and,
+   doubled, quotes in it. */
+static bool tgi_csv_cell(tgi_csv *c)
+{
+    size_t n = 0;
+    const char *blanks = c->separator == '\t' ? " " : " \t";
+    c->at += strspn(c->at, blanks);
+    bool quoted = *c->at == '"';
+    if (quoted) c->at += 1 + strspn(c->at + 1, blanks);
+    for (; *c->at; c->at++) {
+        if (quoted && *c->at == '"' && c->at[1] != '"') {
+            quoted = false;
+            continue;
+        }
+        if (!quoted && (*c->at == c->separator || *c->at == '\n' || *c->at == '\r')) break;
+        if (quoted && *c->at == '"') c->at++;
+        if (*c->at == '\n') c->line++;
+        if (n < sizeof c->cell - 1) c->cell[n++] = *c->at;
+    }
+    while (n > 0 && (c->cell[n - 1] == ' ' || c->cell[n - 1] == '\t')) --n;
+    c->cell[n] = 0;
+    if (*c->at == c->separator) return c->at++, true;
+    if (*c->at == '\r') c->at++;
+    if (*c->at == '\n') c->at++;
+    c->line++;
+    return false;
+}
+
+/* The number in the cell, or that of its class. */
+static bool tgi_csv_value(const tgi_csv *c, double *value)
+{
+    const size_t n = strlen(c->cell);
+    if (n == 0) return false;
+    if (n < sizeof c->cell - 1 && strspn(c->cell, "0123456789+-.eEnNaAiIfFtTyY") == n) { /* no 0x, which strtod takes */
+        char number[sizeof c->cell], *end;
+        for (size_t i = 0; i <= n; ++i) number[i] = c->cell[i] == '.' ? c->point : c->cell[i];
+        *value = strtod(number, &end);
+        if (!*end) return true;
+    }
+    int k = 0;
+    for (const char *p = c->classes; p && *p; p += strcspn(p, ","), p += *p == ',', ++k) {
+        *value = k;
+        if (strcspn(p, ",") == n && memcmp(p, c->cell, n) == 0) return true;
+    }
+    return false;
+}
+
+/* Skips the first line if none of its cells is a number. */
+static void tgi_csv_skip_names(tgi_csv *c)
+{
+    tgi_csv look = *c;
+    bool more = true, any = false;
+    double value;
+    while (more) {
+        more = tgi_csv_cell(&look);
+        any = any || tgi_csv_value(&look, &value);
+    }
+    if (!any) *c = look;
+}
+
+/* Reads all lines to values [rows, columns], or only counts rows and columns if values is NULL. */
+static bool tgi_csv_rows(tgi_csv *c, double *values, int64_t shape[2])
+{
+    shape[0] = shape[1] = 0;
+    for (tgi_csv_skip_empty_lines(c); *c->at; tgi_csv_skip_empty_lines(c)) {
+        int64_t n = 0, line = c->line;
+        double value;
+        for (bool more = true; more;) {
+            line = c->line;
+            more = tgi_csv_cell(c);
+            ++n;
+            if (!tgi_csv_value(c, &value)) {
+                return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is not a number%s",
+                                     (long long)line, (long long)n, tgi_shown(c->cell).text,
+                                     c->classes || !*c->cell ? "" : "\ntg_csv_load_ex takes a list of texts that stand "
+                                                                    "for classes, 0, 1, ...");
+            }
+            if (values) *values++ = value;
+        }
+        if (shape[0]++ && n != shape[1]) {
+            return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld has %lld cells, the lines before it have %lld",
+                                 (long long)line, (long long)n, (long long)shape[1]);
+        }
+        shape[1] = n;
+    }
+    return shape[0] > 0 || tgi_file_fail(c->f, TG_ERR_FORMAT, "there is no row of numbers");
+}
+
+/* The table in a text, f64. */
+static tg_tensor *tgi_csv_table(const tgi_file *f, const char *text, const char *classes)
+{
+    const char *point = localeconv()->decimal_point;
+    tgi_csv c, again;
+    int64_t shape[2];
+    memset(&c, 0, sizeof c);
+    c.f = f;
+    c.at = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? text + 3 : text; /* the mark of UTF-8 that some programs write */
+    c.classes = classes;
+    c.point = point[0] && !point[1] ? point[0] : '.';
+    c.line = 1;
+    tgi_csv_skip_empty_lines(&c);
+    c.separator = tgi_csv_separator(c.at);
+    if (*c.at) tgi_csv_skip_names(&c);
+    again = c;
+    if (!tgi_csv_rows(&c, NULL, shape)) return NULL;
+    tg_tensor *t = tgi_new(f->S, f->op, 2, shape, TG_F64, &tgi_cpu, 0);
+    return t && tgi_csv_rows(&again, (double *)t->storage->data, shape) ? t : NULL;
+}
+
+static tg_tensor *tgi_csv_load(const char *op, const char *path, const char *classes)
+{
+    tgi_composite c;
+    tgi_file f;
+    tg_tensor *t = NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    if (tgi_file_open(&f, op, path)) {
+        char *text = tgi_read_new(&f, f.size);
+        if (text && strlen(text) != f.size) tgi_file_fail(&f, TG_ERR_FORMAT, "this is no text: it has zero bytes");
+        else if (text) t = tgi_csv_table(&f, text, classes);
+        if (text) tgi_free(f.S, text, (size_t)f.size + 1);
+        fclose(f.file);
+    }
+    return tgi_composite_end(&c, t ? tg_to_dtype(t, c.S->default_dtype) : NULL);
+}
+
+tg_tensor *tg_csv_load(const char *path) { return tgi_csv_load("csv_load", path, NULL); }
+tg_tensor *tg_csv_load_ex(const char *path, const char *classes) { return tgi_csv_load("csv_load_ex", path, classes); }
+
+/* ======== @@LOADER ================================================================================================ */
+
+enum { TGI_LOADER_TENSORS = 64 };
+
+/* (1) The batches before number `at` of epoch number `epoch` have been handed out.  at is `batches` at the end of it.
+   (2) If fetched, ahead is batch number `at`.  The loader owns its tensors: they are in no list.
+   (3) With TG_SHUFFLE, order [rows] is the order of the rows in this epoch, i64 on the CPU, or NULL: not made yet. */
+struct tg_loader {
+    uint64_t owner; /* id of its thread */
+    const tgi_backend *backend;
+    tg_device device;
+    int count;
+    bool shuffle, fetched;
+    bool busy; /* tg_loader_next runs: the error handler must not change what it uses */
+    int64_t rows, batch_size, batches, epoch, at;
+    uint64_t seed;
+    tg_tensor *order;
+    tg_tensor *data[TGI_LOADER_TENSORS], *ahead[TGI_LOADER_TENSORS];
+};
+
+static bool tgi_check_loader_data(tgi_thread *S, tg_tensor *const *data, int n)
+{
+    if (n < 1 || n > TGI_LOADER_TENSORS) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "loader_new", "a loader has 1 to %d tensors, not %d", TGI_LOADER_TENSORS,
+                        n);
+    }
+    if (!data) return tgi_null_argument(S, "loader_new", "data");
+    if (!tgi_argument_list(S, "loader_new", "data", data, n, n)) return false;
+    for (int i = 0; i < n; ++i) {
+        if (data[i]->ndim == 0) {
+            return tgi_fail(S, TG_ERR_SHAPE, "loader_new", "data[%d] is 0-dim: it has no rows\n"
+                            "a loader divides its tensors along dim 0", i);
+        }
+        if (data[i]->dim[0] == data[0]->dim[0]) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, "loader_new",
+                        "Size mismatch between tensors: data[0] %s has %lld rows, data[%d] %s has %lld",
+                        tgi_shape_text(data[0]).text, (long long)data[0]->dim[0], i, tgi_shape_text(data[i]).text,
+                        (long long)data[i]->dim[0]);
+    }
+    return true;
+}
+
+tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_size, int flags, tg_device device)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "loader_new", &device);
+    if (!backend || !tgi_check_loader_data(S, data, n)) return NULL;
+    if (batch_size < 1) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "loader_new",
+                 "batch_size should be a positive integer value, but got batch_size=%lld", (long long)batch_size);
+        return NULL;
+    }
+    tg_loader *l = (tg_loader *)tgi_alloc(S, sizeof *l);
+    if (!l) {
+        tgi_no_memory(S, "loader_new", sizeof *l);
+        return NULL;
+    }
+    memset(l, 0, sizeof *l);
+    l->owner = S->id;
+    l->backend = backend;
+    l->device = device;
+    l->count = n;
+    l->rows = data[0]->dim[0];
+    l->batch_size = batch_size;
+    l->batches = l->rows / batch_size + (l->rows % batch_size != 0 && !(flags & TG_DROP_LAST));
+    l->shuffle = (flags & TG_SHUFFLE) != 0;
+    if (l->shuffle) {
+        uint32_t word[4];
+        tgi_random_block(S->rng, 0, word);
+        S->rng.offset++;
+        l->seed = tgi_random_two_words(word);
+    }
+    memcpy(l->data, data, sizeof *data * (size_t)n);
+    tgi_ref_all(data, n);
+    S->stats.modules++;
+    return l;
+}
+
+/* Drops what was made ahead of batch number `at` of an epoch, which is the next one. */
+static void tgi_loader_go_to(tgi_thread *S, tg_loader *l, int64_t epoch, int64_t at)
+{
+    if (l->fetched) tgi_unref_all(S, l->ahead, l->count);
+    tgi_unref(S, l->order);
+    l->fetched = false;
+    l->order = NULL;
+    l->epoch = epoch;
+    l->at = at;
+}
+
+void tg_loader_free(tg_loader *loader)
+{
+    tgi_thread *S = tgi_self();
+    if (!loader) return;
+    tgi_loader_go_to(S, loader, 0, 0);
+    tgi_unref_all(S, loader->data, loader->count);
+    tgi_free(S, loader, sizeof *loader);
+    S->stats.modules--;
+}
+
+int64_t tg_loader_batches(const tg_loader *loader)
+{
+    if (!loader) tgi_null_argument(tgi_self(), "loader_batches", "loader");
+    return loader ? loader->batches : 0;
+}
+
+static bool tgi_check_loader(tgi_thread *S, const char *op, const tg_loader *l)
+{
+    if (!l) return tgi_null_argument(S, op, "loader");
+    if (l->owner != S->id) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument loader belongs to another thread\n"
+                        "make a loader in each thread; tg_share(t) lets them use the same data");
+    }
+    return !l->busy || tgi_fail(S, TG_ERR_ARGUMENT, op, "tg_loader_next of the same loader is running");
+}
+
+tg_status tg_loader_seek(tg_loader *loader, int64_t batch)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_check_loader(S, "loader_seek", loader)) return tgi_failed(S);
+    if (batch < 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "loader_seek", "batch %lld is negative", (long long)batch);
+        return TG_ERR_ARGUMENT;
+    }
+    const int64_t batches = loader->batches ? loader->batches : 1;
+    tgi_loader_go_to(S, loader, batch / batches, batch % batches);
+    return TG_OK;
+}
+
+/* Makes the order of this epoch.  Epoch e uses the random numbers that follow those of epoch e - 1. */
+static bool tgi_loader_shuffle(tgi_thread *S, tg_loader *l)
+{
+    const tg_rng before = S->rng;
+    S->rng.seed = l->seed;
+    S->rng.offset = (uint64_t)l->epoch * tgi_random_counters(TGI_UNIFORM, TG_F64, l->rows);
+    l->order = tgi_random_order(l->rows, TG_CPU);
+    S->rng = before;
+    if (l->order) tgi_leave_list(S, l->order);
+    return l->order != NULL;
+}
+
+/* The row numbers of a batch, where t is.  index [count] is them on the CPU, here (or NULL) where another tensor is. */
+static tg_tensor *tgi_loader_index(tg_tensor *index, tg_tensor *here, const tg_tensor *t)
+{
+    if (here && tgi_same_place(here, t)) return here;
+    return tgi_same_place(index, t) ? index
+                                    : tg_to_ex(tg_pin_memory(index), tgi_device_of(t), TG_I64, TG_NON_BLOCKING);
+}
+
+/* y [count, ..] = rows first, first + 1, ... of t, or with an index [count] those; all in one place. */
+static bool tgi_loader_gather(tgi_thread *S, tg_tensor *y, tg_tensor *t, int64_t first, tg_tensor *index)
+{
+    if (!index) {
+        t = tg_narrow(t, 0, first, y->dim[0]);
+        return t && tgi_copy_elements(S, y, t);
+    }
+    index = tgi_expand_index(index, tgi_shape_of(t), 0);
+    if (!index || !tgi_wait_ready(S, t, false) || !tgi_wait_ready(S, index, false)) return false;
+    tgi_rows rows = tgi_rows_along(0, 3, y, t, index);
+    rows.size = t->dim[0];
+    return t->storage->backend->gather(S, &rows);
+}
+
+/* The same rows of a data tensor on the loader's device, in a new tensor.  They go up to a GPU by way of page-locked
+   memory. */
+static tg_tensor *tgi_loader_rows(tgi_thread *S, const tg_loader *l, tg_tensor *t, int64_t first, int64_t count,
+                                  tg_tensor *index)
+{
+    const tgi_backend *at = t->storage->backend;
+    const tgi_memory memory = at->host && !l->backend->host ? TGI_PINNED : TGI_ORDINARY;
+    tg_shape shape = tgi_shape_of(t);
+    shape.dim[0] = count;
+    tg_tensor *y = tgi_new_in(S, "loader_next", shape.ndim, shape.dim, (tg_dtype)t->dtype, at, t->storage->index,
+                              memory, l->backend);
+    if (!y || !tgi_loader_gather(S, y, t, first, index)) return NULL;
+    return tg_to_ex(y, l->device, (tg_dtype)t->dtype, TG_NON_BLOCKING);
+}
+
+/* Stores batch number `at` of this epoch in list.  Its tensors are in no list of the thread: they belong to the
+   caller.  False after recording an error. */
+static bool tgi_loader_fetch(tgi_thread *S, tg_loader *l, int64_t at, tg_tensor **list)
+{
+    const int64_t first = at * l->batch_size, left = l->rows - first;
+    const int64_t count = left < l->batch_size ? left : l->batch_size;
+    tg_tensor *index = NULL, *here = NULL;
+    if (l->shuffle && !l->order && !tgi_loader_shuffle(S, l)) return false;
+    if (l->shuffle && !(index = tg_narrow(l->order, 0, first, count))) return false;
+    for (int i = 0; i < l->count; ++i) {
+        if (index && !(here = tgi_loader_index(index, here, l->data[i]))) return false;
+        list[i] = tgi_loader_rows(S, l, l->data[i], first, count, here);
+        if (!list[i]) return false;
+    }
+    for (int i = 0; i < l->count; ++i) tgi_leave_list(S, list[i]);
+    return true;
+}
+
+/* Whether a data tensor is not on the loader's device, so that it pays to begin its move early. */
+static bool tgi_loader_moves(const tg_loader *l)
+{
+    for (int i = 0; i < l->count; ++i) {
+        if (!tg_device_equal(tgi_device_of(l->data[i]), l->device)) return true;
+    }
+    return false;
+}
+
+bool tg_loader_next(tg_loader *loader, tg_tensor **out)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *next[TGI_LOADER_TENSORS];
+    tg_loader *const l = loader;
+    tgi_composite c;
+    if (!tgi_check_loader(S, "loader_next", l)) return false;
+    if (!out) return tgi_null_argument(S, "loader_next", "out");
+    for (int i = 0; i < l->count; ++i) out[i] = NULL;
+    if (l->at == l->batches) {
+        tgi_loader_go_to(S, l, l->epoch + 1, 0);
+        return false;
+    }
+    if (!tgi_composite_begin(&c, "loader_next")) return false;
+    S->grad_off = true; /* closing the scope restores it */
+    l->busy = true;
+    l->fetched = l->fetched || tgi_loader_fetch(S, l, l->at, l->ahead);
+    const bool more = l->at + 1 < l->batches && tgi_loader_moves(l);
+    const bool ok = l->fetched && (!more || tgi_loader_fetch(S, l, l->at + 1, next));
+    l->busy = false;
+    tgi_composite_end(&c, NULL);
+    if (!ok) return false;
+    for (int i = 0; i < l->count; ++i) {
+        out[i] = l->ahead[i];
+        tgi_join_list(S, out[i], S->scope, S->scope_serial);
+        if (more) l->ahead[i] = next[i];
+    }
+    l->fetched = more;
+    l->at++;
+    return true;
+}
+
+/* ======== @@NN ==================================================================================================== */
+
+/* Members stand in the order parameters, buffers, children; each kind in the order of registration. */
+typedef enum { TGI_PARAM, TGI_BUFFER, TGI_CHILD } tgi_member_kind;
+typedef struct {
+    tgi_member_kind kind;
+    char *name;
+    tg_tensor *t;     /* of a parameter or buffer: the module has a reference to it */
+    tg_module *child; /* of a child: the same */
+} tgi_member;
+
+typedef struct {
+    int number; /* what tg_module_hook returned; 0: removed while a forward was running */
+    bool before;
+    tg_module_hook_fn call;
+    void *user;
+} tgi_module_hook;
+
+/* A module; the bytes of tg_module_self follow it.
+   (1) refs counts the user's references, `parents` those of modules that it is a child of, and `running` its forwards
+       that run now.  When all are 0 it is freed.
+   (2) placed and place are those of the last tg_module_to that it took part in.  They only serve messages: its tensors
+       say where they are. */
+struct tg_module {
+    int refs, parents, running;
+    bool training, placed;
+    tg_device place;
+    uint64_t visited; /* the last walk that came here */
+    size_t bytes;     /* of this block */
+    char *name, *extra;
+    tg_forward_fn forward;
+    tgi_member *member;
+    int members, member_room;
+    tgi_module_hook *hook;
+    int hooks, hook_room;
+    tg_tensor **params; /* what tg_module_params returned */
+    int params_room;
+    char *path; /* what tg_module_path returned, or NULL */
+    tg_module *next_freed;
+};
+
+enum {
+    TGI_NESTING = 32,      /* how deep modules nest */
+    TGI_FORWARDS = 256,    /* how many forwards may run, one inside the other */
+    TGI_MEMBER_NAME = 100, /* the most bytes of a name */
+    TGI_PATH = TGI_NESTING * (TGI_MEMBER_NAME + 1),
+    TGI_SELF_OFFSET = (int)((sizeof(struct tg_module) + 15) / 16 * 16)
+};
+
+static bool tgi_module_argument(tgi_thread *S, const char *op, const char *argument, const tg_module *m)
+{
+    return m || tgi_null_argument(S, op, argument);
+}
+
+/* ---- a walk through a tree of modules ---- */
+
+/* It comes to every member of the tree, in PyTorch's order; to a module with several parents only the first time,
+   unless `again`.  module[k] and next[k]: the modules on the path from the root to where it is, and the member of each
+   that comes next. */
+typedef struct {
+    tgi_thread *S;
+    const char *op; /* for the error that the tree is too deep; NULL: what is too deep is left out */
+    bool again, failed;
+    uint64_t serial;
+    int depth;
+    tg_module *module[TGI_NESTING];
+    int next[TGI_NESTING];
+} tgi_walk;
+
+static void tgi_walk_begin(tgi_walk *w, tgi_thread *S, const char *op, tg_module *m, bool again)
+{
+    w->S = S;
+    w->op = op;
+    w->again = again;
+    w->failed = false;
+    w->serial = (S->id << 40) + ++S->serials;
+    w->depth = 1;
+    w->module[0] = m;
+    w->next[0] = 0;
+    m->visited = w->serial;
+}
+
+/* The next member; a child comes before its own members.  NULL at the end, and after an error: then w->failed. */
+static tgi_member *tgi_walk_next(tgi_walk *w)
+{
+    while (w->depth > 0) {
+        tg_module *m = w->module[w->depth - 1];
+        if (w->next[w->depth - 1] == m->members) {
+            w->depth--;
+            continue;
+        }
+        tgi_member *e = &m->member[w->next[w->depth - 1]++];
+        if (!e->child) return e;
+        if (e->child->visited == w->serial && !w->again) continue;
+        if (w->depth == TGI_NESTING) {
+            if (!w->op) continue;
+            w->failed = true;
+            tgi_fail(w->S, TG_ERR_ARGUMENT, w->op, "modules are nested deeper than %d, below '%.100s'", TGI_NESTING,
+                     e->name);
+            return NULL;
+        }
+        e->child->visited = w->serial;
+        w->module[w->depth] = e->child;
+        w->next[w->depth++] = 0;
+        return e;
+    }
+    return NULL;
+}
+
+/* Appends to text [size] the path of the member that tgi_walk_next returned last. */
+static void tgi_walk_path(const tgi_walk *w, char *text, size_t size)
+{
+    size_t used = strlen(text);
+    for (int k = 0; k < w->depth && used < size && w->next[k] > 0; ++k) {
+        const char *name = w->module[k]->member[w->next[k] - 1].name;
+        used += (size_t)snprintf(text + used, size - used, k ? ".%s" : "%s", name);
+    }
+}
+
+/* Finds a tensor or a module (the other is NULL) below m, and appends its path to text. */
+static bool tgi_module_find(tgi_thread *S, tg_module *m, const tg_tensor *t, const tg_module *child, char *text,
+                            size_t size)
+{
+    tgi_walk w;
+    tgi_walk_begin(&w, S, NULL, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if ((t && e->t == t) || (child && e->child == child)) return tgi_walk_path(&w, text, size), true;
+    }
+    return false;
+}
+
+/* How many tensors of the kinds up to `last` there are below m, those counted twice that have two names; -1 after
+   recording an error. */
+static int tgi_module_entries(tgi_thread *S, const char *op, tg_module *m, tgi_member_kind last)
+{
+    tgi_walk w;
+    int n = 0;
+    tgi_walk_begin(&w, S, op, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) n += e->t && e->kind <= last;
+    return w.failed ? -1 : n;
+}
+
+/* Writes these tensors to list, which has room for all, each once.  Returns how many there are, or -1. */
+static int tgi_module_gather(tgi_thread *S, const char *op, tg_module *m, tgi_member_kind last, tg_tensor **list,
+                             int room)
+{
+    tgi_walk w;
+    tgi_map seen;
+    int n = 0;
+    if (!tgi_map_open(S, &seen, room)) return tgi_no_memory(S, op, seen.size * sizeof *seen.slot), -1;
+    tgi_walk_begin(&w, S, op, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (!e->t || e->kind > last) continue;
+        tgi_map_slot *slot = tgi_map_find(&seen, e->t);
+        if (slot->key) continue;
+        slot->key = e->t;
+        list[n++] = e->t;
+    }
+    tgi_free(S, seen.slot, seen.size * sizeof *seen.slot);
+    return n;
+}
+
+/* ---- life of a module ---- */
+
+tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_bytes)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_new";
+    if (!name) return tgi_null_argument(S, op, "name"), (tg_module *)NULL;
+    const size_t bytes = self_bytes <= SIZE_MAX / 2 ? TGI_SELF_OFFSET + self_bytes : SIZE_MAX;
+    tg_module *m = bytes < SIZE_MAX ? (tg_module *)tgi_alloc(S, bytes) : NULL;
+    if (!m) return tgi_no_memory(S, op, bytes), (tg_module *)NULL;
+    memset(m, 0, bytes);
+    m->bytes = bytes;
+    if (!tgi_copy_name(S, name, &m->name)) return tgi_free(S, m, bytes), (tg_module *)NULL;
+    m->refs = 1;
+    m->training = true;
+    m->forward = forward;
+    S->stats.modules++;
+    return m;
+}
+
+/* Frees m if nothing refers to it, and then its children in the same way: a loop, for trees of any depth. */
+static void tgi_module_unref(tgi_thread *S, tg_module *m)
+{
+    tg_module *freed = NULL;
+    if (m->refs + m->parents + m->running == 0) freed = m, m->next_freed = NULL;
+    while (freed) {
+        m = freed;
+        freed = m->next_freed;
+        for (int i = 0; i < m->members; ++i) {
+            tgi_member *e = &m->member[i];
+            tgi_free_name(S, e->name);
+            tgi_unref_by(S, e->t, TGI_BY_OWNER);
+            if (!e->child || --e->child->parents + e->child->refs + e->child->running > 0) continue;
+            e->child->next_freed = freed;
+            freed = e->child;
+        }
+        tgi_free(S, m->member, sizeof *m->member * (size_t)m->member_room);
+        tgi_free(S, m->hook, sizeof *m->hook * (size_t)m->hook_room);
+        tgi_free(S, m->params, sizeof *m->params * (size_t)m->params_room);
+        tgi_free(S, m->path, TGI_PATH);
+        tgi_free_name(S, m->name);
+        tgi_free_name(S, m->extra);
+        tgi_free(S, m, m->bytes);
+        S->stats.modules--;
+    }
+}
+
+void tg_module_free(tg_module *m)
+{
+    tgi_thread *S = tgi_self();
+    if (!m) return;
+    if (m->refs == 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "module_free",
+                 "this '%.100s' belongs to a module that it is a child of\n"
+                 "free that one; tg_module_retain gives a child an owner of its own",
+                 tg_module_name(m));
+        return;
+    }
+    m->refs--;
+    tgi_module_unref(S, m);
+}
+
+tg_module *tg_module_retain(tg_module *m)
+{
+    if (tgi_module_argument(tgi_self(), "module_retain", "m", m)) m->refs++;
+    return m;
+}
+
+void *tg_module_self(tg_module *m)
+{
+    return tgi_module_argument(tgi_self(), "module_self", "m", m) ? (char *)m + TGI_SELF_OFFSET : NULL;
+}
+
+const char *tg_module_name(tg_module *m)
+{
+    return tgi_module_argument(tgi_self(), "module_name", "m", m) && m->name ? m->name : "";
+}
+
+tg_status tg_module_set_extra(tg_module *m, const char *text)
+{
+    tgi_thread *S = tgi_self();
+    char *copy;
+    if (!tgi_module_argument(S, "module_set_extra", "m", m) || !tgi_copy_name(S, text, &copy)) return tgi_failed(S);
+    tgi_free_name(S, m->extra);
+    m->extra = copy;
+    return TG_OK;
+}
+
+/* ---- members ---- */
+
+static tgi_member *tgi_module_member(const tg_module *m, const char *name, size_t length)
+{
+    for (int i = 0; i < m->members; ++i) {
+        const char *is = m->member[i].name;
+        if (strncmp(is, name, length) == 0 && is[length] == 0) return &m->member[i];
+    }
+    return NULL;
+}
+
+/* The member at the end of a path, or NULL. */
+static tgi_member *tgi_module_member_at(const tg_module *m, const char *path)
+{
+    for (;;) {
+        const size_t length = strcspn(path, ".");
+        tgi_member *e = tgi_module_member(m, path, length);
+        if (!e || path[length] == 0) return e;
+        if (!e->child) return NULL;
+        m = e->child;
+        path += length + 1;
+    }
+}
+
+/* PyTorch's rules and words. */
+static bool tgi_member_name(tgi_thread *S, const char *op, tg_module *m, tgi_member_kind kind, const char *name)
+{
+    static const char *const kinds[] = {"parameter", "buffer", "module"};
+    const tg_status code = TG_ERR_ARGUMENT;
+    if (!name) return tgi_null_argument(S, op, "name");
+    if (!*name) return tgi_fail(S, code, op, "%s name can't be empty string \"\"", kinds[kind]);
+    if (strchr(name, '.')) return tgi_fail(S, code, op, "%s name can't contain \".\": %.200s", kinds[kind], name);
+    if (strlen(name) > TGI_MEMBER_NAME)
+        return tgi_fail(S, code, op, "a %s name has at most %d bytes: %.200s", kinds[kind], TGI_MEMBER_NAME, name);
+    if (tgi_module_member(m, name, strlen(name)))
+        return tgi_fail(S, code, op, "attribute '%s' of '%.100s' already exists", name, tg_module_name(m));
+    return true;
+}
+
+/* Adds a member behind those of its kind, with everything but its reference; NULL after recording an error. */
+static tgi_member *tgi_member_add(tgi_thread *S, const char *op, tg_module *m, tgi_member_kind kind, const char *name)
+{
+    char *copy;
+    if (!tgi_member_name(S, op, m, kind, name)) return NULL;
+    void *array = tgi_grow(S, op, m->member, m->members, &m->member_room, sizeof *m->member);
+    if (!array) return NULL;
+    m->member = (tgi_member *)array;
+    if (!tgi_copy_name(S, name, &copy)) return NULL;
+    int at = m->members++;
+    for (; at > 0 && m->member[at - 1].kind > kind; --at) m->member[at] = m->member[at - 1];
+    memset(&m->member[at], 0, sizeof m->member[at]);
+    m->member[at].kind = kind;
+    m->member[at].name = copy;
+    return &m->member[at];
+}
+
+static tg_tensor *tgi_module_tensor(const char *op, tg_module *m, tgi_member_kind kind, const char *name, tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, op, "m", m) || !tgi_argument(S, op, "t", t)) return NULL;
+    if (!tgi_refresh_view(S, t) || !tgi_member_name(S, op, m, kind, name)) return NULL;
+    if (t->node) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_GRAPH, op,
+                                      "cannot register '%s': the tensor was computed from others "
+                                      "that require grad\ntg_detach(t) is a leaf with its values",
+                                      name));
+    }
+    if (kind == TGI_PARAM && !tgi_dtypes[t->dtype].floating) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op,
+                                      "cannot register '%s': only Tensors of floating point dtype "
+                                      "can require gradients, not %s\ntg_module_buffer registers a tensor that is not "
+                                      "trained",
+                                      name, tg_dtype_name((tg_dtype)t->dtype)));
+    }
+    if (!t->name && !t->base && tg_set_name(t, name) != TG_OK) return NULL;
+    tgi_member *e = tgi_member_add(S, op, m, kind, name);
+    if (!e) return NULL;
+    if (kind == TGI_PARAM) t->flags |= TGI_REQUIRES_GRAD;
+    e->t = t;
+    if (t->link.next && t->owner == S->id)
+        tgi_leave_list(S, t); /* the reference of its list becomes the module's */
+    else
+        tgi_ref(t);
+    return t;
+}
+
+tg_tensor *tg_module_param(tg_module *m, const char *name, tg_tensor *t)
+{
+    return tgi_module_tensor("module_param", m, TGI_PARAM, name, t);
+}
+
+tg_tensor *tg_module_buffer(tg_module *m, const char *name, tg_tensor *t)
+{
+    return tgi_module_tensor("module_buffer", m, TGI_BUFFER, name, t);
+}
+
+/* Whether child, which the caller must own, may become one of m's. */
+static bool tgi_may_be_child(tgi_thread *S, const char *op, tg_module *m, tg_module *child)
+{
+    tgi_walk w;
+    if (child == m) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a module cannot be its own child");
+    tgi_walk_begin(&w, S, op, child, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child == m) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a module cannot be a child of its own children");
+    }
+    return !w.failed;
+}
+
+tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_child";
+    if (!tgi_module_argument(S, op, "child", child)) return NULL;
+    if (child->refs == 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op,
+                 "this '%.100s' is the child of another module\n"
+                 "tg_module_retain(child) makes it the child of two",
+                 tg_module_name(child));
+        return NULL;
+    }
+    tgi_member *e = NULL;
+    if (tgi_module_argument(S, op, "m", m) && tgi_may_be_child(S, op, m, child))
+        e = tgi_member_add(S, op, m, TGI_CHILD, name);
+    child->refs--;
+    if (!e) return tgi_module_unref(S, child), (tg_module *)NULL;
+    e->child = child;
+    child->parents++;
+    return child;
+}
+
+tg_tensor *tg_module_get(tg_module *m, const char *path)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, "module_get", "m", m)) return NULL;
+    if (!path) return tgi_no_tensor(tgi_null_argument(S, "module_get", "path"));
+    const tgi_member *e = tgi_module_member_at(m, path);
+    return e ? e->t : NULL;
+}
+
+tg_module *tg_module_get_child(tg_module *m, const char *path)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, "module_get_child", "m", m)) return NULL;
+    if (!path) return tgi_null_argument(S, "module_get_child", "path"), (tg_module *)NULL;
+    const tgi_member *e = tgi_module_member_at(m, path);
+    return e ? e->child : NULL;
+}
+
+int tg_module_child_count(tg_module *m)
+{
+    int n = 0;
+    if (!tgi_module_argument(tgi_self(), "module_child_count", "m", m)) return 0;
+    while (n < m->members && m->member[m->members - 1 - n].kind == TGI_CHILD) ++n;
+    return n;
+}
+
+static const tgi_member *tgi_module_child_member(const char *op, tg_module *m, int i)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, op, "m", m)) return NULL;
+    const int n = tg_module_child_count(m);
+    if (i >= 0 && i < n) return &m->member[m->members - n + i];
+    tgi_fail(S, TG_ERR_ARGUMENT, op, "there is no child %d: '%.100s' has %d", i, tg_module_name(m), n);
+    return NULL;
+}
+
+tg_module *tg_module_child_at(tg_module *m, int i)
+{
+    const tgi_member *e = tgi_module_child_member("module_child_at", m, i);
+    return e ? e->child : NULL;
+}
+
+const char *tg_module_child_name(tg_module *m, int i)
+{
+    const tgi_member *e = tgi_module_child_member("module_child_name", m, i);
+    return e ? e->name : "";
+}
+
+/* ---- the parameters ---- */
+
+/* Fills m->params; returns how many there are, or -1 after recording an error. */
+static int tgi_module_params(tgi_thread *S, const char *op, tg_module *m)
+{
+    if (!tgi_module_argument(S, op, "m", m)) return -1;
+    const int room = tgi_module_entries(S, op, m, TGI_PARAM);
+    if (room <= 0) return room;
+    if (room > m->params_room) {
+        const size_t bytes = sizeof *m->params * (size_t)room;
+        tg_tensor **params = (tg_tensor **)tgi_alloc(S, bytes);
+        if (!params) return tgi_no_memory(S, op, bytes), -1;
+        tgi_free(S, m->params, sizeof *m->params * (size_t)m->params_room);
+        m->params = params;
+        m->params_room = room;
+    }
+    return tgi_module_gather(S, op, m, TGI_PARAM, m->params, room);
+}
+
+tg_tensor *const *tg_module_params(tg_module *m)
+{
+    return tgi_module_params(tgi_self(), "module_params", m) > 0 ? m->params : NULL;
+}
+
+int tg_module_count(tg_module *m)
+{
+    const int n = tgi_module_params(tgi_self(), "module_count", m);
+    return n > 0 ? n : 0;
+}
+
+int64_t tg_module_numel(tg_module *m)
+{
+    int64_t numel = 0;
+    const int n = tgi_module_params(tgi_self(), "module_numel", m);
+    for (int i = 0; i < n; ++i) numel += tgi_numel(m->params[i]);
+    return numel;
+}
+
+const char *tg_module_path(tg_module *m, int i)
+{
+    tgi_thread *S = tgi_self();
+    const int n = tgi_module_params(S, "module_path", m);
+    if (n < 0) return "";
+    if (i < 0 || i >= n) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "module_path", "there is no parameter %d: '%.100s' has %d", i, tg_module_name(m),
+                 n);
+        return "";
+    }
+    if (!m->path) m->path = (char *)tgi_alloc(S, TGI_PATH);
+    if (!m->path) return tgi_no_memory(S, "module_path", TGI_PATH), "";
+    m->path[0] = 0;
+    tgi_module_find(S, m, m->params[i], NULL, m->path, TGI_PATH);
+    return m->path;
+}
+
+tg_status tg_module_zero_grad(tg_module *m)
+{
+    tgi_thread *S = tgi_self();
+    const int n = tgi_module_params(S, "module_zero_grad", m);
+    if (n < 0) return tgi_failed(S);
+    for (int i = 0; i < n; ++i) {
+        if (tg_set_grad(m->params[i], NULL) != TG_OK) return tgi_failed(S);
+    }
+    return TG_OK;
+}
+
+tg_module *tg_module_requires_grad_(tg_module *m, bool on)
+{
+    const int n = tgi_module_params(tgi_self(), "module_requires_grad_", m);
+    if (n < 0) return NULL;
+    for (int i = 0; i < n; ++i) {
+        if (!tg_set_requires_grad(m->params[i], on)) return NULL;
+    }
+    return m;
+}
+
+tg_module *tg_module_train(tg_module *m, bool on)
+{
+    tgi_thread *S = tgi_self();
+    tgi_walk w;
+    if (!tgi_module_argument(S, "module_train", "m", m)) return NULL;
+    if (tgi_module_entries(S, "module_train", m, TGI_BUFFER) < 0) return NULL; /* too deep: none changes */
+    m->training = on;
+    tgi_walk_begin(&w, S, NULL, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child) e->child->training = on;
+    }
+    return m;
+}
+
+bool tg_module_is_training(tg_module *m)
+{
+    return tgi_module_argument(tgi_self(), "module_is_training", "m", m) && m->training;
+}
+
+/* ---- moves ---- */
+
+/* Moves all tensors of m in place; device NULL: where they are; dtype TG_SAME_DTYPE: as they are. */
+static tg_module *tgi_module_move(const char *op, tg_module *m, const tg_device *device, tg_dtype dtype)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, op, "m", m)) return NULL;
+    const int room = tgi_module_entries(S, op, m, TGI_BUFFER);
+    if (room < 0) return NULL;
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)room;
+    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!list) return tgi_no_memory(S, op, bytes), (tg_module *)NULL;
+    const int n = tgi_module_gather(S, op, m, TGI_BUFFER, list, room);
+    const bool ok = n >= 0 && tgi_to_all_(S, op, list, n, device, dtype, true, 0);
+    tgi_free(S, list, bytes);
+    if (!ok || !device) return ok ? m : NULL;
+    tgi_walk w;
+    m->placed = true;
+    m->place = *device;
+    tgi_walk_begin(&w, S, NULL, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child) e->child->placed = true, e->child->place = *device;
+    }
+    return m;
+}
+
+tg_module *tg_module_to(tg_module *m, tg_device device)
+{
+    const bool known = tgi_backend_for(tgi_self(), "module_to", &device) != NULL; /* makes TG_CUDA(-1) an index */
+    return known ? tgi_module_move("module_to", m, &device, TG_SAME_DTYPE) : NULL;
+}
+
+tg_module *tg_module_to_dtype(tg_module *m, tg_dtype dtype)
+{
+    tgi_thread *S = tgi_self();
+    if (!tg_is_floating_point(dtype)) {
+        tgi_fail(S, TG_ERR_DTYPE, "module_to_dtype",
+                 "nn.Module.to only accepts floating point or complex dtypes, but got desired dtype=%s",
+                 tg_dtype_name(dtype));
+        return NULL;
+    }
+    return tgi_module_move("module_to_dtype", m, NULL, dtype);
+}
+
+tg_status tg_module_device(tg_module *m, tg_device *device)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_device";
+    char path[2][64] = {"", ""};
+    const tg_tensor *first = NULL;
+    tgi_walk w;
+    if (!device) return tgi_null_argument(S, op, "device"), tgi_failed(S);
+    if (!tgi_module_argument(S, op, "m", m)) return tgi_failed(S);
+    tgi_walk_begin(&w, S, op, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (!e->t) continue;
+        if (!first) {
+            first = e->t;
+            tgi_walk_path(&w, path[0], sizeof path[0]);
+        } else if (!tgi_same_place(first, e->t)) {
+            tgi_walk_path(&w, path[1], sizeof path[1]);
+            tgi_fail(S, TG_ERR_DEVICE, op, "'%.100s' is on at least two devices: %s is on %s, %s is on %s",
+                     tg_module_name(m), path[0], tg_device_str(tgi_device_of(first)), path[1],
+                     tg_device_str(tgi_device_of(e->t)));
+            return TG_ERR_DEVICE;
+        }
+    }
+    if (!first && !w.failed)
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' has no parameters and no buffers", tg_module_name(m));
+    if (!first || w.failed) return tgi_failed(S);
+    *device = tgi_device_of(first);
+    return TG_OK;
+}
+
+/* ---- forward ---- */
+
+/* Appends the path of a running forward to text: "Net.blocks.0"; a module that is no child of the one around it stands
+   in parentheses. */
+static void tgi_forward_path(const tgi_forward *f, char *text, size_t size)
+{
+    if (f->outer) tgi_forward_path(f->outer, text, size);
+    size_t used = strlen(text);
+    if (!f->outer) {
+        snprintf(text + used, size - used, "%s", tg_module_name(f->m));
+        return;
+    }
+    used += (size_t)snprintf(text + used, size - used, ".");
+    if (used >= size || tgi_module_find(tgi_self(), f->outer->m, NULL, f->m, text, size)) return;
+    snprintf(text + used, size - used, "(%s)", tg_module_name(f->m));
+}
+
+/* The outermost running forward below whose module t is registered, with the path there; NULL if there is none. */
+static const tgi_forward *tgi_forward_owner(const tgi_forward *f, const tg_tensor *t, char *path, size_t size)
+{
+    const tgi_forward *owner = NULL;
+    for (; f; f = f->outer) {
+        char text[80] = "";
+        if (!tgi_module_find(tgi_self(), f->m, t, NULL, text, sizeof text)) continue;
+        owner = f;
+        snprintf(path, size, "%s", text);
+    }
+    return owner;
+}
+
+/* The outermost running forward that has t, or a tensor with the same storage, among its inputs, and the number of the
+   input; or that has an input where t is, from which t was computed. */
+static const tgi_forward *tgi_forward_with_input(const tgi_forward *f, const tg_tensor *t, int *input)
+{
+    const tgi_forward *found = NULL;
+    for (; f; f = f->outer) {
+        for (int i = 0; i < f->n; ++i) {
+            const bool made_here = t->link.next && t->scope >= f->scope;
+            if (f->in[i]->storage != t->storage && !(made_here && tgi_same_place(f->in[i], t))) continue;
+            found = f;
+            *input = i;
+            break;
+        }
+    }
+    return found;
+}
+
+/* Writes to text why two operands inside a forward are on different devices, and what to do.  The one that is not where
+   the module was moved to is to blame.  It is
+     (1) registered with the module, which was moved before;
+     (2) registered with a module that is no child of the one that was moved;
+     (3) an input of a forward, or computed from one;
+     (4) made in the forward, or
+     (5) not registered.
+   False if the modules do not tell where the operands should be. */
+static bool tgi_forward_why(const tgi_forward *running, const tg_tensor *a, const tg_tensor *b, char *text, size_t size)
+{
+    char path[80] = "", name[80] = "";
+    const tgi_forward *home = running, *f;
+    int input = 0;
+    while (home && !home->m->placed) home = home->outer;
+    const tg_tensor *at = tgi_forward_owner(running, a, path, sizeof path)   ? a
+                          : tgi_forward_owner(running, b, path, sizeof path) ? b
+                                                                             : NULL;
+    if (!home && !at) return false;
+    const tg_device place = home ? home->m->place : tgi_device_of(at);
+    const tg_tensor *t = tg_device_equal(tgi_device_of(a), place) ? b : a;
+    if (t == a && !tg_device_equal(tgi_device_of(b), place)) return false;
+    const tgi_text to = tgi_device_constant(place);
+    const char *is = tg_device_str(tgi_device_of(t));
+    const tgi_forward *owner = tgi_forward_owner(running, t, path, sizeof path);
+    if (owner && !home) return false; /* both are registered, and no tg_module_to says which is right */
+    if (owner && tgi_module_find(tgi_self(), home->m, t, NULL, name, sizeof name)) {
+        snprintf(text, size,
+                 "'%.60s' of %.40s is on %s: it was added after tg_module_to(.., %s), which moves what is there; "
+                 "call it again",
+                 name, tg_module_name(home->m), is, to.text);
+        return true;
+    }
+    if (owner) {
+        snprintf(text, size,
+                 "the '%.40s' with '%.40s', on %s, is no child of the %.40s that was moved to %s: "
+                 "tg_module_child makes it one",
+                 tg_module_name(owner->m), path, is, tg_module_name(home->m), tg_device_str(place));
+        return true;
+    }
+    if ((f = tgi_forward_with_input(running, t, &input)) != NULL) {
+        tgi_forward_path(f, name, sizeof name);
+        snprintf(text, size, "input %d of %.60s is on %s, the module on %s: move the input, tg_to(input, %s)%s", input,
+                 name, is, tg_device_str(place), to.text, home ? "" : ", or the module, tg_module_to");
+        return true;
+    }
+    tgi_forward_path(running, name, sizeof name);
+    const tgi_forward *outermost = home ? home : running;
+    if (t->link.next && t->owner == tgi_self()->id && t->scope >= outermost->scope) {
+        snprintf(text, size,
+                 "it was made in the forward of %.60s, on %s: make it where the module is, with a function "
+                 "that ends in _like, or in _on with tg_device_of(x)",
+                 name, is);
+        return true;
+    }
+    snprintf(text, size,
+             "it is no parameter or buffer of %.60s, so tg_module_to does not move it: tg_module_buffer(m, "
+             "\"name\", t) registers it",
+             name);
+    return true;
+}
+
+/* Calls the hooks of one kind; out is NULL before the forward. */
+static bool tgi_module_hooks(tgi_thread *S, tg_module *m, bool before, tg_tensor **in, int n, tg_tensor **out,
+                             int n_out)
+{
+    const uint64_t raised = S->raised;
+    for (int i = 0; i < m->hooks; ++i) {
+        const tgi_module_hook hook = m->hook[i];
+        if (hook.number == 0 || hook.before != before) continue;
+        hook.call(m, in, n, out, out ? n_out : 0, hook.user);
+        if (tgi_raised_since(S, raised)) return false;
+    }
+    return true;
+}
+
+/* The forward with its hooks, which may replace inputs: in is then a copy of the caller's list. */
+static bool tgi_forward_call(tgi_thread *S, const char *op, tgi_forward *f, tg_tensor **out, int n_out)
+{
+    tg_module *m = f->m;
+    const uint64_t raised = S->raised;
+    if (m->hooks == 0) {
+        m->forward(m, f->in, f->n, out, n_out);
+        return !tgi_raised_since(S, raised);
+    }
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)f->n;
+    tg_tensor *const *given = f->in, **in = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!in) return tgi_no_memory(S, op, bytes);
+    for (int i = 0; i < f->n; ++i) in[i] = given[i];
+    f->in = in;
+    bool ok = tgi_module_hooks(S, m, true, in, f->n, NULL, 0) &&
+              tgi_argument_list(S, op, "of a hook's inputs", in, f->n, f->n);
+    if (ok) m->forward(m, in, f->n, out, n_out);
+    ok = ok && !tgi_raised_since(S, raised) && tgi_module_hooks(S, m, false, in, f->n, out, n_out);
+    f->in = given;
+    tgi_free(S, in, bytes);
+    return ok;
+}
+
+/* Whether forward has filled in all outputs. */
+static bool tgi_forward_outputs(tgi_thread *S, const char *op, tg_module *m, tg_tensor *const *out, int n_out)
+{
+    for (int i = 0; i < n_out; ++i) {
+        if (!out[i]) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "the forward of '%.100s' did not set out[%d]", tg_module_name(m),
+                            i);
+        }
+        if (!tgi_argument(S, op, "out", out[i])) return false;
+    }
+    return true;
+}
+
+static bool tgi_forward_check(tgi_thread *S, const char *op, const char *argument, tg_module *m, tg_tensor *const *in,
+                              int n, tg_tensor **out, int n_out)
+{
+    if (!tgi_module_argument(S, op, "m", m)) return false;
+    if (n < 0 || n_out < 0) { return tgi_fail(S, TG_ERR_ARGUMENT, op, "%d inputs and %d outputs cannot be", n, n_out); }
+    if ((!in && n > 0) || (!out && n_out > 0)) return tgi_null_argument(S, op, !in && n > 0 ? "in" : "out");
+    if (!tgi_argument_list(S, op, argument, in, n, n)) return false;
+    if (!m->forward) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' has no forward: it only holds other modules",
+                        tg_module_name(m));
+    }
+    if (S->forward && S->forward->depth == TGI_FORWARDS) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "%d forwards run one inside the other: a module may call itself",
+                        TGI_FORWARDS);
+    }
+    return true;
+}
+
+/* Drops the hooks that were removed; no forward of m is running. */
+static void tgi_forget_hooks(tg_module *m)
+{
+    int n = 0;
+    for (int i = 0; i < m->hooks; ++i) {
+        if (m->hook[i].number) m->hook[n++] = m->hook[i];
+    }
+    m->hooks = n;
+}
+
+static bool tgi_forward_run(const char *op, const char *argument, tg_module *m, tg_tensor *const *in, int n,
+                            tg_tensor **out, int n_out)
+{
+    tgi_thread *S = tgi_self();
+    tgi_forward f;
+    tgi_guard guard;
+    for (int i = 0; out && i < n_out; ++i) out[i] = NULL;
+    if (!tgi_forward_check(S, op, argument, m, in, n, out, n_out)) return false;
+    const tg_rng rng = S->rng;
+    f.scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!f.scope) return false;
+    f.outer = S->forward;
+    f.depth = f.outer ? f.outer->depth + 1 : 1;
+    f.m = m;
+    f.in = in;
+    f.n = n;
+    f.path = tgi_forward_path;
+    f.why = tgi_forward_why;
+    S->forward = &f;
+    m->running++; /* it may be freed meanwhile */
+    tgi_ref_all(in, n);
+    tgi_guard_open(&guard, S, "the forward of a module");
+    bool ok = tgi_forward_call(S, op, &f, out, n_out);
+    ok = tgi_guard_close(&guard) && ok && tgi_forward_outputs(S, op, m, out, n_out);
+    S->forward = f.outer;
+    for (int i = 0; i < n_out; ++i) {
+        if (ok)
+            tg_keep(out[i]);
+        else
+            out[i] = NULL;
+    }
+    tgi_unref_all(S, in, n);
+    if (!ok) S->rng = rng; /* a call that fails consumes no random numbers */
+    if (--m->running == 0 && m->hooks) tgi_forget_hooks(m);
+    tgi_module_unref(S, m);
+    tgi_frame_close(S, f.scope);
+    return ok;
+}
+
+tg_tensor *tg_forward(tg_module *m, tg_tensor *x)
+{
+    tg_tensor *y;
+    return tgi_forward_run("forward", "x", m, &x, 1, &y, 1) ? y : NULL;
+}
+
+tg_status tg_forward_n(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    return tgi_forward_run("forward_n", "in", m, in, n, out, n_out) ? TG_OK : tgi_failed(tgi_self());
+}
+
+static int tgi_module_hook_add(const char *op, tg_module *m, bool before, tg_module_hook_fn call, void *user)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, op, "m", m)) return 0;
+    if (!call) return tgi_null_argument(S, op, "hook"), 0;
+    void *array = tgi_grow(S, op, m->hook, m->hooks, &m->hook_room, sizeof *m->hook);
+    if (!array) return 0;
+    m->hook = (tgi_module_hook *)array;
+    tgi_module_hook *hook = &m->hook[m->hooks++];
+    hook->number = ++S->hooks_ever;
+    hook->before = before;
+    hook->call = call;
+    hook->user = user;
+    return hook->number;
+}
+
+int tg_module_hook(tg_module *m, tg_module_hook_fn hook, void *user)
+{
+    return tgi_module_hook_add("module_hook", m, false, hook, user);
+}
+
+int tg_module_pre_hook(tg_module *m, tg_module_hook_fn hook, void *user)
+{
+    return tgi_module_hook_add("module_pre_hook", m, true, hook, user);
+}
+
+tg_status tg_module_unhook(tg_module *m, int hook)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, "module_unhook", "m", m)) return tgi_failed(S);
+    for (int i = 0; i < m->hooks; ++i) {
+        if (hook == 0 || m->hook[i].number != hook) continue;
+        m->hook[i].number = 0;
+        if (m->running == 0) tgi_forget_hooks(m);
+        return TG_OK;
+    }
+    tgi_fail(S, TG_ERR_ARGUMENT, "module_unhook", "'%.100s' has no hook %d", tg_module_name(m), hook);
+    return TG_ERR_ARGUMENT;
+}
+
+/* ---- printing ---- */
+
+static void tgi_print_member_tensor(FILE *file, const tg_tensor *t)
+{
+    fprintf(file, "%s %s %s", tgi_dims_text(t->ndim, t->dim).text, tg_dtype_name((tg_dtype)t->dtype),
+            tg_device_str(tgi_device_of(t)));
+}
+
+/* A module without children on one line, "Linear(in_features=2, out_features=1, bias=True)  weight [1, 2] f32 cpu";
+   else one line for each member. */
+static void tgi_print_module(FILE *file, tg_module *m, int depth)
+{
+    const int children = m->members && m->member[m->members - 1].kind == TGI_CHILD;
+    const char *extra = m->extra ? m->extra : "";
+    fprintf(file, "%s(", tg_module_name(m));
+    if (!children)
+        fprintf(file, "%s)", extra);
+    else if (*extra)
+        fprintf(file, "\n%*s%s", 2 * depth + 2, "", extra);
+    for (int i = 0; i < m->members; ++i) {
+        const tgi_member *e = &m->member[i];
+        if (!children)
+            fprintf(file, "  %s ", e->name);
+        else
+            fprintf(file, "\n%*s(%s): ", 2 * depth + 2, "", e->name);
+        if (e->t)
+            tgi_print_member_tensor(file, e->t);
+        else if (depth + 1 < TGI_NESTING)
+            tgi_print_module(file, e->child, depth + 1);
+        else
+            fprintf(file, "...");
+    }
+    if (children) fprintf(file, "\n%*s)", 2 * depth, "");
+}
+
+tg_status tg_module_print(FILE *file, tg_module *m)
+{
+    tgi_thread *S = tgi_self();
+    if (!file) return tgi_null_argument(S, "module_print", "file"), tgi_failed(S);
+    const int n = tgi_module_params(S, "module_print", m);
+    if (n < 0) return tgi_failed(S);
+    tgi_print_module(file, m, 0);
+    fprintf(file, "\n%lld parameters in %d tensors\n", (long long)tg_module_numel(m), n);
+    return tgi_flush(S, "module_print", file) ? TG_OK : TG_ERR_IO;
+}
+
+/* ======== @@LAYERS ================================================================================================ */
+
+/* ---- how a layer is made ----
+
+       tgi_layer l;
+       tgi_affine *self = (tgi_affine *)tgi_layer_begin(&l, "nn_linear", "Linear", tgi_linear_forward, sizeof *self);
+       if (!self) return NULL;
+       self->weight = tgi_layer_uniform(&l, "weight", TG_SHAPE(out, in), bound);
+       return tgi_layer_end(&l, "in_features=%lld", (long long)in);
+
+   What fails in between is noted, and tgi_layer_end then frees the module and returns NULL.  A layer is one screen:
+   what it keeps (its self), its forward, its constructor.  Its declaration stands above, its row in tests/layers.h. */
+
+typedef struct {
+    tgi_composite c;
+    tg_module *m;
+    uint64_t raised;
+    bool failed;
+} tgi_layer;
+
+static void *tgi_layer_begin(tgi_layer *l, const char *op, const char *kind, tg_forward_fn forward, size_t self_bytes)
+{
+    l->m = NULL;
+    l->raised = tgi_self()->raised;
+    l->failed = false;
+    if (!tgi_composite_begin(&l->c, op)) return NULL;
+    l->m = tg_module_new(kind, forward, self_bytes);
+    if (!l->m) tgi_composite_end(&l->c, NULL);
+    return l->m ? tg_module_self(l->m) : NULL;
+}
+
+/* Registers t, which may be NULL after an error. */
+static tg_tensor *tgi_layer_param(tgi_layer *l, const char *name, tg_tensor *t)
+{
+    if (t) t = tg_module_param(l->m, name, t);
+    if (!t) l->failed = true;
+    return t;
+}
+
+/* A parameter of random numbers in [-bound, bound). */
+static tg_tensor *tgi_layer_uniform(tgi_layer *l, const char *name, tg_shape shape, double bound)
+{
+    tg_tensor *t = tg_empty(shape);
+    return tgi_layer_param(l, name, t ? tg_uniform_(t, -bound, bound) : NULL);
+}
+
+static tg_tensor *tgi_layer_buffer(tgi_layer *l, const char *name, tg_tensor *t)
+{
+    if (t) t = tg_module_buffer(l->m, name, t);
+    if (!t) l->failed = true;
+    return t;
+}
+
+/* Takes the child over; NULL after an error. */
+static tg_module *tgi_layer_child(tgi_layer *l, const char *name, tg_module *child)
+{
+    if (child) child = tg_module_child(l->m, name, child);
+    if (!child) l->failed = true;
+    return child;
+}
+
+/* Whether the size that is called name is one. */
+static bool tgi_layer_size(tgi_layer *l, const char *name, int64_t size)
+{
+    if (size >= 0) return true;
+    l->failed = true;
+    return tgi_fail(l->c.S, TG_ERR_ARGUMENT, "nn", "%s is %lld: a size cannot be negative", name, (long long)size);
+}
+
+/* The module, with the text that a print shows in parentheses; NULL if anything failed. */
+static tg_module *tgi_layer_end(tgi_layer *l, const char *format, ...) TGI_PRINTF(2, 3);
+static tg_module *tgi_layer_end(tgi_layer *l, const char *format, ...)
+{
+    char extra[256];
+    tgi_thread *S = l->c.S;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(extra, sizeof extra, format, args);
+    va_end(args);
+    const bool ok = !l->failed && !tgi_raised_since(S, l->raised) && tg_module_set_extra(l->m, extra) == TG_OK;
+    if (ok)
+        l->c.rng = S->rng; /* the random numbers of the parameters are used up */
+    else
+        tg_module_free(l->m);
+    tgi_composite_end(&l->c, NULL);
+    return ok ? l->m : NULL;
+}
+
+/* Whether a layer that takes `least` to `most` inputs was given n, and is asked for up to `outputs`. */
+static bool tgi_layer_takes(tg_module *m, int n, int least, int most, int n_out, int outputs)
+{
+    tgi_thread *S = tgi_self();
+    if (n < least || n > most) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "forward", "'%.100s' takes %d to %d inputs, not %d", tg_module_name(m),
+                        least, most, n);
+    }
+    if (n_out > 0 && n_out <= outputs) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, "forward", "'%.100s' gives 1 to %d outputs, not %d", tg_module_name(m), outputs,
+                    n_out);
+}
+
+/* ---- how Python writes values: the text in a printed layer is PyTorch's ---- */
+
+static const char *tgi_bool_text(bool b) { return b ? "True" : "False"; }
+
+/* "(2, 3)", "(2,)" */
+static tgi_text tgi_tuple_text(int ndim, const int64_t *dims)
+{
+    tgi_text s = tgi_dims_text(ndim, dims);
+    const size_t end = strlen(s.text) - 1;
+    s.text[0] = '(';
+    strcpy(s.text + end, ndim == 1 ? ",)" : ")");
+    return s;
+}
+
+/* "2.0", "0.1", "1e-05" */
+static tgi_text tgi_float_text(double x)
+{
+    tgi_text s;
+    snprintf(s.text, sizeof s.text, "%.12g", x);
+    if (!strpbrk(s.text, ".en")) strcat(s.text, ".0");
+    return s;
+}
+
+/* ---- linear and bilinear ---- */
+
+typedef struct {
+    tg_tensor *weight, *bias;
+} tgi_affine; /* the self of layers with these two; either may be NULL */
+
+static void tgi_linear_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
+    if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = tg_linear(in[0], self->weight, self->bias);
+}
+
+tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias)
+{
+    tgi_layer l;
+    tgi_affine *self = (tgi_affine *)tgi_layer_begin(&l, "nn_linear", "Linear", tgi_linear_forward, sizeof *self);
+    if (!self) return NULL;
+    if (tgi_layer_size(&l, "in", in) && tgi_layer_size(&l, "out", out)) {
+        const double bound = in > 0 ? 1 / sqrt((double)in) : 0;
+        self->weight = tgi_layer_uniform(&l, "weight", TG_SHAPE(out, in), bound);
+        if (bias) self->bias = tgi_layer_uniform(&l, "bias", TG_SHAPE(out), bound);
+    }
+    return tgi_layer_end(&l, "in_features=%lld, out_features=%lld, bias=%s", (long long)in, (long long)out,
+                         tgi_bool_text(bias));
+}
+
+/* y[.., o] = sum over i, j of x1[.., i] W[o, i, j] x2[.., j] + b[o] */
+static tg_tensor *tgi_bilinear(tg_tensor *x1, tg_tensor *x2, tg_tensor *weight, tg_tensor *bias)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "nn_bilinear", "x1,x2,weight,bias?", x1, x2, weight, bias)) return NULL;
+    tg_shape shape = tg_shape_of(x1);
+    bool fits = x1->ndim == x2->ndim && x1->ndim > 0 && x1->dim[x1->ndim - 1] == weight->dim[1] &&
+                x2->dim[x2->ndim - 1] == weight->dim[2];
+    for (int i = 0; fits && i < x1->ndim - 1; ++i) fits = x1->dim[i] == x2->dim[i];
+    if (!fits) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "nn_bilinear",
+                 "inputs %s and %s do not fit weight %s: they differ in the last dim alone", tgi_shape_text(x1).text,
+                 tgi_shape_text(x2).text, tgi_shape_text(weight).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *operands[3];
+    operands[0] = tg_reshape(x1, TG_SHAPE(-1, weight->dim[1]));
+    operands[1] = weight;
+    operands[2] = tg_reshape(x2, TG_SHAPE(-1, weight->dim[2]));
+    shape.dim[shape.ndim - 1] = weight->dim[0];
+    tg_tensor *y = tg_reshape(tg_einsum("ni,oij,nj->no", operands, 3), shape);
+    return tgi_composite_end(&c, bias ? tg_add(y, bias) : y);
+}
+
+static void tgi_bilinear_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
+    if (tgi_layer_takes(m, n, 2, 2, n_out, 1)) out[0] = tgi_bilinear(in[0], in[1], self->weight, self->bias);
+}
+
+tg_module *tg_nn_bilinear(int64_t in1, int64_t in2, int64_t out, bool bias)
+{
+    tgi_layer l;
+    tgi_affine *self = (tgi_affine *)tgi_layer_begin(&l, "nn_bilinear", "Bilinear", tgi_bilinear_forward, sizeof *self);
+    if (!self) return NULL;
+    if (tgi_layer_size(&l, "in1", in1) && tgi_layer_size(&l, "in2", in2) && tgi_layer_size(&l, "out", out)) {
+        const double bound = in1 > 0 ? 1 / sqrt((double)in1) : 0;
+        self->weight = tgi_layer_uniform(&l, "weight", TG_SHAPE(out, in1, in2), bound);
+        if (bias) self->bias = tgi_layer_uniform(&l, "bias", TG_SHAPE(out), bound);
+    }
+    return tgi_layer_end(&l, "in1_features=%lld, in2_features=%lld, out_features=%lld, bias=%s", (long long)in1,
+                         (long long)in2, (long long)out, tgi_bool_text(bias));
+}
+
+/* ---- embedding ---- */
+
+typedef struct {
+    tg_tensor *weight;
+    int64_t padding_idx;
+} tgi_embedding_layer; /* padding_idx -1: none */
+
+static void tgi_embedding_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_embedding_layer *self = (const tgi_embedding_layer *)tg_module_self(m);
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
+    tg_tensor *y = tg_embedding(self->weight, in[0]);
+    if (self->padding_idx >= 0) { /* the same values, without a gradient where ids is padding_idx */
+        tg_tensor *padding = tg_unsqueeze(tg_eq_scalar(in[0], (double)self->padding_idx), -1);
+        y = tg_where(padding, tg_detach(y), y);
+    }
+    out[0] = y;
+}
+
+static tg_module *tgi_embedding_new(const char *op, int64_t count, int64_t dim, bool padded, int64_t padding_idx)
+{
+    tgi_layer l;
+    char extra[40] = "";
+    tgi_embedding_layer *self =
+        (tgi_embedding_layer *)tgi_layer_begin(&l, op, "Embedding", tgi_embedding_forward, sizeof *self);
+    if (!self) return NULL;
+    self->padding_idx = -1;
+    if (!tgi_layer_size(&l, "count", count) || !tgi_layer_size(&l, "dim", dim)) return tgi_layer_end(&l, "%s", "");
+    if (padded && (padding_idx < -count || padding_idx >= count)) {
+        tgi_fail(l.c.S, TG_ERR_ARGUMENT, op, "padding_idx %lld must be within num_embeddings %lld",
+                 (long long)padding_idx, (long long)count);
+        return tgi_layer_end(&l, "%s", "");
+    }
+    tg_tensor *weight = tg_randn(TG_SHAPE(count, dim));
+    if (padded) {
+        self->padding_idx = padding_idx < 0 ? padding_idx + count : padding_idx;
+        snprintf(extra, sizeof extra, ", padding_idx=%lld", (long long)self->padding_idx);
+        if (!tg_zero_(tg_select(weight, 0, self->padding_idx))) l.failed = true;
+    }
+    self->weight = tgi_layer_param(&l, "weight", weight);
+    return tgi_layer_end(&l, "%lld, %lld%s", (long long)count, (long long)dim, extra);
+}
+
+tg_module *tg_nn_embedding(int64_t count, int64_t dim)
+{
+    return tgi_embedding_new("nn_embedding", count, dim, false, 0);
+}
+
+tg_module *tg_nn_embedding_ex(int64_t count, int64_t dim, int64_t padding_idx)
+{
+    return tgi_embedding_new("nn_embedding_ex", count, dim, true, padding_idx);
+}
+
+/* ---- convolutions ---- */
+
+typedef struct {
+    tg_tensor *weight, *bias;
+    tgi_conv_call call; /* of the function; without the tensors */
+} tgi_conv_layer;
+
+static void tgi_conv_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_conv_layer *self = (const tgi_conv_layer *)tg_module_self(m);
+    const tgi_conv_call *c = &self->call;
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
+    out[0] = tgi_conv(c->op, c->dims, c->transposed, in[0], self->weight, self->bias, c->stride, c->padding,
+                      c->dilation, c->groups, c->output_padding);
+}
+
+/* Makes the weight [rows, columns, kernel..] and the bias; false after recording an error. */
+static bool tgi_conv_make(tgi_layer *l, tgi_conv_layer *self, int64_t in, int64_t out, const int64_t *kernel, bool bias)
+{
+    const tgi_conv_call *c = &self->call;
+    if (!tgi_layer_size(l, "in", in) || !tgi_layer_size(l, "out", out)) return false;
+    if (c->groups <= 0) return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op, "groups must be a positive integer");
+    if (in % c->groups || out % c->groups) {
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->op, "%s_channels must be divisible by groups, but got %lld and %lld",
+                        in % c->groups ? "in" : "out", (long long)(in % c->groups ? in : out), (long long)c->groups);
+    }
+    int64_t shape[5] = {c->transposed ? in : out, (c->transposed ? out : in) / c->groups, 0, 0, 0};
+    double fan_in = (double)shape[1];
+    for (int d = 0; d < c->dims; ++d) {
+        shape[2 + d] = kernel[d];
+        fan_in *= (double)kernel[d];
+    }
+    const double bound = fan_in > 0 ? 1 / sqrt(fan_in) : 0;
+    self->weight = tgi_layer_uniform(l, "weight", tg_make_shape(2 + c->dims, shape), bound);
+    if (bias) self->bias = tgi_layer_uniform(l, "bias", TG_SHAPE(out), bound);
+    return true;
+}
+
+/* Appends ", name=(1, 2)" to text [size], unless all numbers are `usual`. */
+static void tgi_conv_print(char *text, size_t size, const char *name, int dims, const int64_t *number, int64_t usual)
+{
+    const size_t used = strlen(text);
+    for (int d = 0; d < dims; ++d) {
+        if (number[d] == usual) continue;
+        snprintf(text + used, size - used, ", %s=%s", name, tgi_tuple_text(dims, number).text);
+        return;
+    }
+}
+
+static tg_module *tgi_conv_new(const char *op, const char *kind, tgi_conv_call call, int64_t in, int64_t out,
+                               tg_shape kernel, bool bias)
+{
+    const int lead = 3 - call.dims;
+    int64_t taps[3], extra[3] = {0, 0, 0};
+    tgi_conv_geometry geometry;
+    char text[320] = "";
+    bool same;
+    tgi_layer l;
+    tgi_conv_layer *self = (tgi_conv_layer *)tgi_layer_begin(&l, op, kind, tgi_conv_forward, sizeof *self);
+    if (!self) return NULL;
+    self->call = call;
+    if (tgi_conv_numbers(&call, "kernel_size", &kernel, 1, taps) && tgi_conv_geometry_of(&call, &geometry, &same) &&
+        (!call.transposed || tgi_conv_numbers(&call, "output_padding", &call.output_padding, 0, extra)) &&
+        tgi_conv_make(&l, self, in, out, taps + lead, bias)) {
+        tgi_conv_print(text, sizeof text, "kernel_size", call.dims, taps + lead, -1);
+        tgi_conv_print(text, sizeof text, "stride", call.dims, geometry.stride + lead, -1);
+        if (same) strcat(text, ", padding=same");
+        tgi_conv_print(text, sizeof text, "padding", call.dims, geometry.before + lead, 0);
+        tgi_conv_print(text, sizeof text, "dilation", call.dims, geometry.dilation + lead, 1);
+        tgi_conv_print(text, sizeof text, "output_padding", call.dims, extra + lead, 0);
+        const size_t used = strlen(text);
+        if (call.groups != 1) snprintf(text + used, sizeof text - used, ", groups=%lld", (long long)call.groups);
+    }
+    return tgi_layer_end(&l, "%lld, %lld%s%s", (long long)in, (long long)out, text, bias ? "" : ", bias=False");
+}
+
+tg_module *tg_nn_conv1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                        int64_t groups, bool bias)
+{
+    const tgi_conv_call call = {tgi_self(), "conv1d", 1,       false,    NULL,      NULL,
+                                NULL,       stride,   padding, dilation, TG_SCALAR, groups};
+    return tgi_conv_new("nn_conv1d", "Conv1d", call, in, out, kernel, bias);
+}
+
+tg_module *tg_nn_conv2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                        int64_t groups, bool bias)
+{
+    const tgi_conv_call call = {tgi_self(), "conv2d", 2,       false,    NULL,      NULL,
+                                NULL,       stride,   padding, dilation, TG_SCALAR, groups};
+    return tgi_conv_new("nn_conv2d", "Conv2d", call, in, out, kernel, bias);
+}
+
+tg_module *tg_nn_conv3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                        int64_t groups, bool bias)
+{
+    const tgi_conv_call call = {tgi_self(), "conv3d", 3,       false,    NULL,      NULL,
+                                NULL,       stride,   padding, dilation, TG_SCALAR, groups};
+    return tgi_conv_new("nn_conv3d", "Conv3d", call, in, out, kernel, bias);
+}
+
+tg_module *tg_nn_conv_transpose1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                  tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
+{
+    const tgi_conv_call call = {tgi_self(), "conv_transpose1d", 1,     true, NULL, NULL, NULL, stride, padding,
+                                dilation,   output_padding,     groups};
+    return tgi_conv_new("nn_conv_transpose1d", "ConvTranspose1d", call, in, out, kernel, bias);
+}
+
+tg_module *tg_nn_conv_transpose2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                  tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
+{
+    const tgi_conv_call call = {tgi_self(), "conv_transpose2d", 2,     true, NULL, NULL, NULL, stride, padding,
+                                dilation,   output_padding,     groups};
+    return tgi_conv_new("nn_conv_transpose2d", "ConvTranspose2d", call, in, out, kernel, bias);
+}
+
+tg_module *tg_nn_conv_transpose3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                  tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
+{
+    const tgi_conv_call call = {tgi_self(), "conv_transpose3d", 3,     true, NULL, NULL, NULL, stride, padding,
+                                dilation,   output_padding,     groups};
+    return tgi_conv_new("nn_conv_transpose3d", "ConvTranspose3d", call, in, out, kernel, bias);
+}
+
+/* ---- layer_norm and rms_norm ---- */
+
+typedef struct {
+    tg_tensor *weight, *bias; /* or NULL */
+    tg_shape shape;
+    double eps;
+} tgi_layer_norm_layer;
+
+/* Whether the last dims of x are shape; where there is no weight the op cannot check it. */
+static bool tgi_normalized_shape(const tg_tensor *x, const tg_shape *shape)
+{
+    const size_t bytes = sizeof *shape->dim * (size_t)shape->ndim;
+    if (x->ndim >= shape->ndim && memcmp(shape->dim, x->dim + x->ndim - shape->ndim, bytes) == 0) return true;
+    return tgi_fail(tgi_self(), TG_ERR_SHAPE, "forward",
+                    "Given normalized_shape=%s, expected input with shape [*, %s, but got input of size %s",
+                    tgi_dims_text(shape->ndim, shape->dim).text, tgi_dims_text(shape->ndim, shape->dim).text + 1,
+                    tgi_shape_text(x).text);
+}
+
+static void tgi_layer_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_layer_norm_layer *self = (const tgi_layer_norm_layer *)tg_module_self(m);
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1) || !tgi_normalized_shape(in[0], &self->shape)) return;
+    out[0] = tg_layer_norm(in[0], self->shape.ndim, self->weight, self->bias, self->eps);
+}
+
+static void tgi_rms_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_layer_norm_layer *self = (const tgi_layer_norm_layer *)tg_module_self(m);
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1) || !tgi_normalized_shape(in[0], &self->shape)) return;
+    out[0] = tg_rms_norm(in[0], self->shape.ndim, self->weight, self->eps);
+}
+
+static tg_module *tgi_layer_norm_new(const char *op, const char *kind, tg_forward_fn forward, tg_shape shape,
+                                     double eps, bool weight, bool has_bias, bool bias)
+{
+    tgi_layer l;
+    char extra[16] = "";
+    if (has_bias) snprintf(extra, sizeof extra, ", bias=%s", tgi_bool_text(bias));
+    tgi_layer_norm_layer *self = (tgi_layer_norm_layer *)tgi_layer_begin(&l, op, kind, forward, sizeof *self);
+    if (!self) return NULL;
+    if (shape.ndim == 0)
+        tgi_fail(l.c.S, TG_ERR_SHAPE, op, "shape must have at least one dim");
+    else if (tgi_shape_argument(l.c.S, op, "shape", &shape)) {
+        self->shape = shape;
+        self->eps = eps;
+        if (weight) self->weight = tgi_layer_param(&l, "weight", tg_ones(shape));
+        if (bias) self->bias = tgi_layer_param(&l, "bias", tg_zeros(shape));
+    }
+    return tgi_layer_end(&l, "%s, eps=%s, elementwise_affine=%s%s", tgi_tuple_text(shape.ndim, shape.dim).text,
+                         tgi_float_text(eps).text, tgi_bool_text(weight), extra);
+}
+
+tg_module *tg_nn_layer_norm(tg_shape shape, double eps, bool affine)
+{
+    return tgi_layer_norm_new("nn_layer_norm", "LayerNorm", tgi_layer_norm_forward, shape, eps, affine, true, affine);
+}
+
+tg_module *tg_nn_rms_norm(tg_shape shape, double eps, bool affine)
+{
+    return tgi_layer_norm_new("nn_rms_norm", "RMSNorm", tgi_rms_norm_forward, shape, eps, affine, false,
+                              false);
+}
+
+/* ---- batch_norm, instance_norm and group_norm ---- */
+
+/* What is absent is NULL.  groups: of group_norm, which has the first two alone. */
+typedef struct {
+    tg_tensor *weight, *bias, *running_mean, *running_var, *batches;
+    double eps, momentum;
+    int64_t groups;
+} tgi_channel_norm_layer;
+
+static void tgi_batch_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_channel_norm_layer *self = (const tgi_channel_norm_layer *)tg_module_self(m);
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
+    const bool training = tg_module_is_training(m), tracks = training && self->running_mean;
+    double momentum = self->momentum;
+    if (tracks && !(momentum >= 0)) momentum = 1 / ((double)tg_item_i64(self->batches) + 1);
+    out[0] = tg_batch_norm(in[0], self->running_mean, self->running_var, self->weight, self->bias,
+                           training || !self->running_mean, momentum, self->eps);
+    if (out[0] && tracks && !tg_add_scalar_(self->batches, 1)) out[0] = NULL;
+}
+
+static void tgi_instance_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_channel_norm_layer *self = (const tgi_channel_norm_layer *)tg_module_self(m);
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
+    out[0] = tg_instance_norm(in[0], self->running_mean, self->running_var, self->weight, self->bias,
+                              tg_module_is_training(m) || !self->running_mean, self->momentum >= 0 ? self->momentum : 0,
+                              self->eps);
+}
+
+static void tgi_group_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_channel_norm_layer *self = (const tgi_channel_norm_layer *)tg_module_self(m);
+    if (tgi_layer_takes(m, n, 1, 1, n_out, 1))
+        out[0] = tg_group_norm(in[0], self->groups, self->weight, self->bias, self->eps);
+}
+
+static void tgi_layer_affine(tgi_layer *l, tgi_channel_norm_layer *self, int64_t channels)
+{
+    self->weight = tgi_layer_param(l, "weight", tg_ones(TG_SHAPE(channels)));
+    self->bias = tgi_layer_param(l, "bias", tg_zeros(TG_SHAPE(channels)));
+}
+
+static tg_module *tgi_channel_norm_new(const char *op, const char *kind, tg_forward_fn forward, int64_t features,
+                                       double eps, double momentum, bool affine, bool tracks)
+{
+    tgi_layer l;
+    tgi_channel_norm_layer *self = (tgi_channel_norm_layer *)tgi_layer_begin(&l, op, kind, forward, sizeof *self);
+    if (!self) return NULL;
+    self->eps = eps;
+    self->momentum = momentum;
+    const bool fits = tgi_layer_size(&l, "features", features);
+    if (fits && affine) tgi_layer_affine(&l, self, features);
+    if (fits && tracks) {
+        self->running_mean = tgi_layer_buffer(&l, "running_mean", tg_zeros(TG_SHAPE(features)));
+        self->running_var = tgi_layer_buffer(&l, "running_var", tg_ones(TG_SHAPE(features)));
+        tg_tensor *batches = tg_zeros_on(TG_SCALAR, TG_I64, l.c.S->default_device);
+        self->batches = tgi_layer_buffer(&l, "num_batches_tracked", batches);
+    }
+    return tgi_layer_end(&l, "%lld, eps=%s, momentum=%s, affine=%s, bias=%s, track_running_stats=%s",
+                         (long long)features, tgi_float_text(eps).text,
+                         momentum >= 0 ? tgi_float_text(momentum).text : "None", tgi_bool_text(affine),
+                         tgi_bool_text(affine), tgi_bool_text(tracks));
+}
+
+tg_module *tg_nn_batch_norm(int64_t features, double eps, double momentum)
+{
+    return tgi_channel_norm_new("nn_batch_norm", "BatchNorm", tgi_batch_norm_forward, features, eps, momentum, true,
+                                true);
+}
+
+tg_module *tg_nn_batch_norm_ex(int64_t features, double eps, double momentum, bool affine, bool track_running_stats)
+{
+    return tgi_channel_norm_new("nn_batch_norm_ex", "BatchNorm", tgi_batch_norm_forward, features, eps, momentum,
+                                affine, track_running_stats);
+}
+
+tg_module *tg_nn_instance_norm(int64_t features, double eps)
+{
+    return tgi_channel_norm_new("nn_instance_norm", "InstanceNorm", tgi_instance_norm_forward, features, eps, 0.1,
+                                false, false);
+}
+
+tg_module *tg_nn_instance_norm_ex(int64_t features, double eps, double momentum, bool affine, bool track_running_stats)
+{
+    return tgi_channel_norm_new("nn_instance_norm_ex", "InstanceNorm", tgi_instance_norm_forward, features, eps,
+                                momentum, affine, track_running_stats);
+}
+
+static tg_module *tgi_group_norm_new(const char *op, int64_t groups, int64_t channels, double eps, bool affine)
+{
+    tgi_layer l;
+    tgi_channel_norm_layer *self =
+        (tgi_channel_norm_layer *)tgi_layer_begin(&l, op, "GroupNorm", tgi_group_norm_forward, sizeof *self);
+    if (!self) return NULL;
+    self->eps = eps;
+    self->groups = groups;
+    if (groups <= 0 || channels % groups != 0)
+        tgi_fail(l.c.S, TG_ERR_ARGUMENT, op, "num_channels (%lld) must be divisible by num_groups (%lld)",
+                 (long long)channels, (long long)groups);
+    else if (tgi_layer_size(&l, "channels", channels) && affine)
+        tgi_layer_affine(&l, self, channels);
+    return tgi_layer_end(&l, "%lld, %lld, eps=%s, affine=%s, bias=%s", (long long)groups, (long long)channels,
+                         tgi_float_text(eps).text, tgi_bool_text(affine), tgi_bool_text(affine));
+}
+
+tg_module *tg_nn_group_norm(int64_t groups, int64_t channels, double eps)
+{
+    return tgi_group_norm_new("nn_group_norm", groups, channels, eps, true);
+}
+
+tg_module *tg_nn_group_norm_ex(int64_t groups, int64_t channels, double eps, bool affine)
+{
+    return tgi_group_norm_new("nn_group_norm_ex", groups, channels, eps, affine);
+}
+
+/* "3", "(3, 2)" */
+static tgi_text tgi_sizes_text(tg_shape sizes)
+{
+    tgi_text s;
+    if (sizes.ndim != 1) return tgi_tuple_text(sizes.ndim, sizes.dim);
+    snprintf(s.text, sizeof s.text, "%lld", (long long)sizes.dim[0]);
+    return s;
+}
+
+/* ---- functions as layers: without parameters, one call of an op each ---- */
+
+/* The numbers of such a layer; each uses those that it needs. */
+typedef struct {
+    double a, b;
+    int dim, last;
+    bool flag;
+    tg_shape shape, stride, padding; /* shape: sizes, or a kernel */
+} tgi_function_layer;
+
+static tg_tensor *tgi_unflatten(tg_tensor *x, int dim, const tg_shape *sizes)
+{
+    tgi_thread *S = tgi_self();
+    tg_shape shape;
+    if (!tgi_wrap_dim(S, "forward", x->ndim, &dim)) return NULL;
+    if (x->ndim - 1 + sizes->ndim > TG_MAX_DIMS) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "forward", "a tensor has at most %d dims, not %d", TG_MAX_DIMS,
+                                      x->ndim - 1 + sizes->ndim));
+    }
+    shape.ndim = 0;
+    for (int i = 0; i < x->ndim; ++i) {
+        if (i != dim) shape.dim[shape.ndim++] = x->dim[i];
+        for (int k = 0; i == dim && k < sizes->ndim; ++k) shape.dim[shape.ndim++] = sizes->dim[k];
+    }
+    return tg_reshape(x, shape);
+}
+
+/* Dropout of whole channels, of which each has `spatial` dims: x [N, C, ..] or [C, ..]. */
+static tg_tensor *tgi_dropout_channels(tg_tensor *x, double p, int spatial, bool training)
+{
+    if (x->ndim != spatial + 1 && x->ndim != spatial + 2) {
+        return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_SHAPE, "forward",
+                                      "dropout of channels: expected %d or %d dims, but got input of size %s",
+                                      spatial + 1, spatial + 2, tgi_shape_text(x).text));
+    }
+    if (!training) return x;
+    tg_shape shape = tg_shape_of(x);
+    for (int i = shape.ndim - spatial; i < shape.ndim; ++i) shape.dim[i] = 1;
+    return tg_mul(x, tg_dropout(tg_ones_on(shape, tg_dtype_of(x), tg_device_of(x)), p, true));
+}
+
+static const char *const tgi_upsample_modes[] = {"nearest", "linear", "bilinear"};
+
+/* x in the size f->shape or f->a times as large. */
+static tg_tensor *tgi_upsample(tg_tensor *x, const tgi_function_layer *f)
+{
+    tg_shape size = f->shape;
+    for (int i = 2; f->shape.ndim == 0 && i < x->ndim; ++i) {
+        const double larger = f->a * (double)x->dim[i];
+        size.dim[size.ndim++] = larger < 1e18 ? (int64_t)larger : INT64_MAX; /* which fails as too large */
+    }
+    return tg_interpolate(x, size, tgi_upsample_modes[f->dim]);
+}
+
+/* The function tgi_NAME_forward, which computes the formula of x and the layer's numbers, f. */
+#define TGI_FUNCTION_LAYER(name, formula)                                                                   \
+    static void tgi_##name##_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out) \
+    {                                                                                                       \
+        const tgi_function_layer *f = (const tgi_function_layer *)tg_module_self(m);                        \
+        tg_tensor *x = n > 0 ? in[0] : NULL;                                                                \
+        (void)f;                                                                                            \
+        if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = (formula);                                      \
+    }
+TGI_FUNCTION_LAYER(identity, x)
+TGI_FUNCTION_LAYER(relu, tg_relu(x))
+TGI_FUNCTION_LAYER(leaky_relu, tg_leaky_relu(x, f->a))
+TGI_FUNCTION_LAYER(elu, tg_elu(x, f->a))
+TGI_FUNCTION_LAYER(gelu, tg_gelu(x, f->flag))
+TGI_FUNCTION_LAYER(silu, tg_silu(x))
+TGI_FUNCTION_LAYER(tanh, tg_tanh(x))
+TGI_FUNCTION_LAYER(sigmoid, tg_sigmoid(x))
+TGI_FUNCTION_LAYER(logsigmoid, tg_logsigmoid(x))
+TGI_FUNCTION_LAYER(mish, tg_mish(x))
+TGI_FUNCTION_LAYER(selu, tg_selu(x))
+TGI_FUNCTION_LAYER(celu, tg_celu(x, f->a))
+TGI_FUNCTION_LAYER(softsign, tg_softsign(x))
+TGI_FUNCTION_LAYER(relu6, tg_relu6(x))
+TGI_FUNCTION_LAYER(hardtanh, tg_hardtanh(x, f->a, f->b))
+TGI_FUNCTION_LAYER(hardsigmoid, tg_hardsigmoid(x))
+TGI_FUNCTION_LAYER(hardswish, tg_hardswish(x))
+TGI_FUNCTION_LAYER(glu, tg_glu(x, f->dim))
+TGI_FUNCTION_LAYER(softplus, tg_softplus(x, f->a, f->b))
+TGI_FUNCTION_LAYER(softmax, tg_softmax(x, f->dim))
+TGI_FUNCTION_LAYER(log_softmax, tg_log_softmax(x, f->dim))
+TGI_FUNCTION_LAYER(max_pool1d, tg_max_pool1d(x, f->shape, f->stride, f->padding))
+TGI_FUNCTION_LAYER(max_pool2d, tg_max_pool2d(x, f->shape, f->stride, f->padding))
+TGI_FUNCTION_LAYER(avg_pool1d, tg_avg_pool1d(x, f->shape, f->stride, f->padding))
+TGI_FUNCTION_LAYER(avg_pool2d, tg_avg_pool2d(x, f->shape, f->stride, f->padding))
+TGI_FUNCTION_LAYER(adaptive_avg_pool1d, tg_adaptive_avg_pool1d(x, f->shape))
+TGI_FUNCTION_LAYER(adaptive_avg_pool2d, tg_adaptive_avg_pool2d(x, f->shape))
+TGI_FUNCTION_LAYER(adaptive_max_pool1d, tg_adaptive_max_pool1d(x, f->shape))
+TGI_FUNCTION_LAYER(adaptive_max_pool2d, tg_adaptive_max_pool2d(x, f->shape))
+TGI_FUNCTION_LAYER(upsample, tgi_upsample(x, f))
+TGI_FUNCTION_LAYER(flatten, tg_flatten(x, f->dim, f->last))
+TGI_FUNCTION_LAYER(unflatten, tgi_unflatten(x, f->dim, &f->shape))
+TGI_FUNCTION_LAYER(dropout, tg_dropout(x, f->a, tg_module_is_training(m)))
+TGI_FUNCTION_LAYER(dropout_channels, tgi_dropout_channels(x, f->a, f->dim, tg_module_is_training(m)))
+#undef TGI_FUNCTION_LAYER
+
+/* Makes one; `numbers` is copied. */
+static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_fn forward,
+                                   const tgi_function_layer *numbers, const char *format, ...) TGI_PRINTF(5, 6);
+static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_fn forward,
+                                   const tgi_function_layer *numbers, const char *format, ...)
+{
+    tgi_layer l;
+    char extra[224];
+    va_list args;
+    tgi_function_layer *self = (tgi_function_layer *)tgi_layer_begin(&l, op, kind, forward, sizeof *self);
+    if (!self) return NULL;
+    if (numbers) *self = *numbers;
+    va_start(args, format);
+    vsnprintf(extra, sizeof extra, format, args);
+    va_end(args);
+    return tgi_layer_end(&l, "%s", extra);
+}
+
+/* The public functions of those without numbers. */
+#define TGI_PLAIN_LAYER(name, kind)                                                         \
+    tg_module *tg_nn_##name(void)                                                           \
+    {                                                                                       \
+        return tgi_function_new("nn_" #name, kind, tgi_##name##_forward, NULL, "%s", ""); \
+    }
+TGI_PLAIN_LAYER(identity, "Identity")
+TGI_PLAIN_LAYER(relu, "ReLU")
+TGI_PLAIN_LAYER(silu, "SiLU")
+TGI_PLAIN_LAYER(tanh, "Tanh")
+TGI_PLAIN_LAYER(sigmoid, "Sigmoid")
+TGI_PLAIN_LAYER(logsigmoid, "LogSigmoid")
+TGI_PLAIN_LAYER(mish, "Mish")
+TGI_PLAIN_LAYER(selu, "SELU")
+TGI_PLAIN_LAYER(softsign, "Softsign")
+TGI_PLAIN_LAYER(relu6, "ReLU6")
+TGI_PLAIN_LAYER(hardsigmoid, "Hardsigmoid")
+TGI_PLAIN_LAYER(hardswish, "Hardswish")
+#undef TGI_PLAIN_LAYER
+
+tg_module *tg_nn_leaky_relu(double negative_slope)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = negative_slope;
+    return tgi_function_new("nn_leaky_relu", "LeakyReLU", tgi_leaky_relu_forward, &f, "negative_slope=%g",
+                            negative_slope);
+}
+
+tg_module *tg_nn_elu(double alpha)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = alpha;
+    return tgi_function_new("nn_elu", "ELU", tgi_elu_forward, &f, "alpha=%s", tgi_float_text(alpha).text);
+}
+
+tg_module *tg_nn_celu(double alpha)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = alpha;
+    return tgi_function_new("nn_celu", "CELU", tgi_celu_forward, &f, "alpha=%s", tgi_float_text(alpha).text);
+}
+
+tg_module *tg_nn_hardtanh(double lo, double hi)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = lo;
+    f.b = hi;
+    return tgi_function_new("nn_hardtanh", "Hardtanh", tgi_hardtanh_forward, &f, "min_val=%s, max_val=%s",
+                            tgi_float_text(lo).text, tgi_float_text(hi).text);
+}
+
+tg_module *tg_nn_glu(int dim)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.dim = dim;
+    return tgi_function_new("nn_glu", "GLU", tgi_glu_forward, &f, "dim=%d", dim);
+}
+
+static void tgi_prelu_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
+    if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = tg_prelu(in[0], self->weight);
+}
+
+tg_module *tg_nn_prelu(int64_t count, double init)
+{
+    tgi_layer l;
+    tgi_affine *self = (tgi_affine *)tgi_layer_begin(&l, "nn_prelu", "PReLU", tgi_prelu_forward, sizeof *self);
+    if (!self) return NULL;
+    if (tgi_layer_size(&l, "count", count))
+        self->weight = tgi_layer_param(&l, "weight", tg_full(TG_SHAPE(count), init));
+    return tgi_layer_end(&l, "num_parameters=%lld", (long long)count);
+}
+
+tg_module *tg_nn_gelu(bool tanh_approx)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.flag = tanh_approx;
+    return tgi_function_new("nn_gelu", "GELU", tgi_gelu_forward, &f, "approximate='%s'", tanh_approx ? "tanh" : "none");
+}
+
+tg_module *tg_nn_softplus(double beta, double threshold)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = beta;
+    f.b = threshold;
+    return tgi_function_new("nn_softplus", "Softplus", tgi_softplus_forward, &f, "beta=%s, threshold=%s",
+                            tgi_float_text(beta).text, tgi_float_text(threshold).text);
+}
+
+tg_module *tg_nn_softmax(int dim)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.dim = dim;
+    return tgi_function_new("nn_softmax", "Softmax", tgi_softmax_forward, &f, "dim=%d", dim);
+}
+
+tg_module *tg_nn_log_softmax(int dim)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.dim = dim;
+    return tgi_function_new("nn_log_softmax", "LogSoftmax", tgi_log_softmax_forward, &f, "dim=%d", dim);
+}
+
+tg_module *tg_nn_flatten(int start_dim, int end_dim)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.dim = start_dim;
+    f.last = end_dim;
+    return tgi_function_new("nn_flatten", "Flatten", tgi_flatten_forward, &f, "start_dim=%d, end_dim=%d", start_dim,
+                            end_dim);
+}
+
+tg_module *tg_nn_unflatten(int dim, tg_shape sizes)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    if (!tgi_shape_argument(tgi_self(), "nn_unflatten", "sizes", &sizes)) return NULL;
+    f.dim = dim;
+    f.shape = sizes;
+    return tgi_function_new("nn_unflatten", "Unflatten", tgi_unflatten_forward, &f, "dim=%d, unflattened_size=%s", dim,
+                            tgi_tuple_text(sizes.ndim, sizes.dim).text);
+}
+
+static tg_module *tgi_dropout_new(const char *op, const char *kind, tg_forward_fn forward, double p, int spatial)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = p;
+    f.dim = spatial;
+    if (p >= 0 && p <= 1) {
+        return tgi_function_new(op, kind, forward, &f, "p=%s, inplace=False", tgi_float_text(p).text);
+    }
+    tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "dropout probability has to be between 0 and 1, but got %g", p);
+    return NULL;
+}
+
+tg_module *tg_nn_dropout(double p) { return tgi_dropout_new("nn_dropout", "Dropout", tgi_dropout_forward, p, 0); }
+
+tg_module *tg_nn_dropout1d(double p)
+{
+    return tgi_dropout_new("nn_dropout1d", "Dropout1d", tgi_dropout_channels_forward, p, 1);
+}
+
+tg_module *tg_nn_dropout2d(double p)
+{
+    return tgi_dropout_new("nn_dropout2d", "Dropout2d", tgi_dropout_channels_forward, p, 2);
+}
+
+/* Whether a pool of n dims can have these; as_tuples: PyTorch prints tuples, also of one number.  more: the end of what
+   it prints. */
+static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n, tg_shape kernel,
+                               tg_shape stride, tg_shape padding, bool as_tuples, const char *more)
+{
+    static const int64_t none[2] = {0, 0};
+    tgi_thread *S = tgi_self();
+    int64_t number[2];
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    if (!tgi_pool_numbers(S, op, "kernel_size", n, kernel, NULL, number) ||
+        !tgi_pool_numbers(S, op, "stride", n, stride, none, number) ||
+        !tgi_pool_numbers(S, op, "padding", n, padding, none, number)) {
+        return NULL;
+    }
+    f.shape = kernel;
+    f.stride = stride.ndim ? stride : kernel;
+    f.padding = padding.ndim ? padding : TG_SHAPE(0);
+    tgi_text text[3];
+    const tg_shape *const shape[3] = {&f.shape, &f.stride, &f.padding};
+    for (int k = 0; k < 3; ++k)
+        text[k] = as_tuples ? tgi_tuple_text(shape[k]->ndim, shape[k]->dim) : tgi_sizes_text(*shape[k]);
+    return tgi_function_new(op, kind, forward, &f, "kernel_size=%.60s, stride=%.60s, padding=%.60s%s", text[0].text,
+                            text[1].text, text[2].text, more);
+}
+
+tg_module *tg_nn_max_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_pool_new("nn_max_pool1d", "MaxPool1d", tgi_max_pool1d_forward, 1, kernel, stride, padding, false,
+                        ", dilation=1, ceil_mode=False");
+}
+
+tg_module *tg_nn_max_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_pool_new("nn_max_pool2d", "MaxPool2d", tgi_max_pool2d_forward, 2, kernel, stride, padding, false,
+                        ", dilation=1, ceil_mode=False");
+}
+
+tg_module *tg_nn_avg_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_pool_new("nn_avg_pool1d", "AvgPool1d", tgi_avg_pool1d_forward, 1, kernel, stride, padding, true, "");
+}
+
+tg_module *tg_nn_avg_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding)
+{
+    return tgi_pool_new("nn_avg_pool2d", "AvgPool2d", tgi_avg_pool2d_forward, 2, kernel, stride, padding, false, "");
+}
+
+static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n, tg_shape output)
+{
+    int64_t number[2];
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.shape = output;
+    if (!tgi_pool_numbers(tgi_self(), op, "output_size", n, output, NULL, number)) return NULL;
+    return tgi_function_new(op, kind, forward, &f, "output_size=%s", tgi_sizes_text(output).text);
+}
+
+tg_module *tg_nn_adaptive_avg_pool1d(tg_shape output)
+{
+    return tgi_adaptive_pool_new("nn_adaptive_avg_pool1d", "AdaptiveAvgPool1d", tgi_adaptive_avg_pool1d_forward, 1,
+                                 output);
+}
+
+tg_module *tg_nn_adaptive_avg_pool2d(tg_shape output)
+{
+    return tgi_adaptive_pool_new("nn_adaptive_avg_pool2d", "AdaptiveAvgPool2d", tgi_adaptive_avg_pool2d_forward, 2,
+                                 output);
+}
+
+tg_module *tg_nn_adaptive_max_pool1d(tg_shape output)
+{
+    return tgi_adaptive_pool_new("nn_adaptive_max_pool1d", "AdaptiveMaxPool1d", tgi_adaptive_max_pool1d_forward, 1,
+                                 output);
+}
+
+tg_module *tg_nn_adaptive_max_pool2d(tg_shape output)
+{
+    return tgi_adaptive_pool_new("nn_adaptive_max_pool2d", "AdaptiveMaxPool2d", tgi_adaptive_max_pool2d_forward, 2,
+                                 output);
+}
+
+tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode)
+{
+    static const char *const op = "nn_upsample";
+    tgi_thread *S = tgi_self();
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    const int modes = (int)(sizeof tgi_upsample_modes / sizeof *tgi_upsample_modes);
+    bool ok = mode || tgi_null_argument(S, op, "mode");
+    ok = ok && tgi_shape_argument(S, op, "size", &size);
+    while (ok && f.dim < modes && strcmp(mode, tgi_upsample_modes[f.dim]) != 0) f.dim++;
+    if (ok && f.dim == modes)
+        ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "mode is '%.40s', not nearest, linear or bilinear", mode);
+    if (ok && (size.ndim > 0) == (scale > 0))
+        ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "only one of size or scale_factor should be defined");
+    if (!ok) return NULL;
+    f.shape = size;
+    f.a = (double)scale;
+    if (size.ndim == 0)
+        return tgi_function_new(op, "Upsample", tgi_upsample_forward, &f, "scale_factor=%s, mode='%s'",
+                                tgi_float_text(f.a).text, mode);
+    return tgi_function_new(op, "Upsample", tgi_upsample_forward, &f, "size=%s, mode='%s'", tgi_sizes_text(size).text,
+                            mode);
+}
+
+/* ---- modules of modules ---- */
+
+static void tgi_sequential_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
+    tg_tensor *x = in[0];
+    const int children = tg_module_child_count(m);
+    for (int i = 0; x && i < children; ++i) x = tg_forward(tg_module_child_at(m, i), x);
+    out[0] = x;
+}
+
+/* A module with these children, whose names are names[i] if `named`, else i. */
+static tg_module *tgi_container_new(const char *op, const char *kind, tg_forward_fn forward, bool named,
+                                    const char *const *names, tg_module *const *modules, int n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_layer l;
+    int taken = 0;
+    bool ok = tgi_layer_begin(&l, op, kind, forward, 0) != NULL;
+    if (ok && n < 0) ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "%d modules cannot be", n);
+    if (ok && n > 0 && (!modules || (named && !names))) ok = tgi_null_argument(S, op, modules ? "names" : "modules");
+    for (; ok && taken < n; ++taken) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", taken);
+        if (!modules[taken]) {
+            char which[32];
+            snprintf(which, sizeof which, "modules[%d]", taken);
+            ok = tgi_null_argument(S, op, which);
+            break;
+        }
+        ok = tgi_layer_child(&l, named ? names[taken] : number, modules[taken]) != NULL;
+    }
+    for (int i = taken; !ok && modules && i < n; ++i) tg_module_free(modules[i]);
+    if (!l.m) return NULL;
+    if (!ok) l.failed = true;
+    return tgi_layer_end(&l, "%s", "");
+}
+
+tg_module *tg_nn_sequential(tg_module *const *modules, int n)
+{
+    return tgi_container_new("nn_sequential", "Sequential", tgi_sequential_forward, false, NULL, modules, n);
+}
+
+tg_module *tg_nn_list(tg_module *const *modules, int n)
+{
+    return tgi_container_new("nn_list", "ModuleList", NULL, false, NULL, modules, n);
+}
+
+tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n)
+{
+    return tgi_container_new("nn_dict", "ModuleDict", NULL, true, names, modules, n);
+}
+
+/* ---- recurrent layers ---- */
+
+typedef enum { TGI_RNN_TANH, TGI_RNN_RELU, TGI_LSTM, TGI_GRU } tgi_rnn_kind;
+
+/* Name, gates and states of each kind. */
+static const struct {
+    const char *layer, *cell;
+    int gates, states;
+} tgi_rnn_kinds[] = {
+    {"RNN", "RNNCell", 1, 1}, {"RNN", "RNNCell", 1, 1}, {"LSTM", "LSTMCell", 4, 2}, {"GRU", "GRUCell", 3, 1}};
+
+/* Of one layer in one direction, with G gates of H numbers: weight_ih [G H, in], weight_hh [G H, H], biases [G H] or
+   NULL. */
+typedef struct {
+    tg_tensor *weight_ih, *weight_hh, *bias_ih, *bias_hh;
+} tgi_rnn_weights;
+
+/* The self of a recurrent layer; its weights [layers * directions] follow it.  A cell is one of a single layer. */
+typedef struct {
+    tgi_rnn_kind kind;
+    int64_t input, hidden;
+    int layers, directions;
+    bool bias, batch_first;
+    double dropout;
+    tgi_rnn_weights *weights;
+} tgi_rnn;
+
+/* h, c [N, H]; only an LSTM has c. */
+typedef struct {
+    tg_tensor *h, *c;
+} tgi_rnn_state;
+
+/* gates [N, 4 H]: i f g o.  Replaces *c and returns h. */
+static tg_tensor *tgi_lstm_step(tg_tensor *gates, tg_tensor **c)
+{
+    tg_tensor *gate[4];
+    if (tg_chunk(gates, 4, 1, gate, 4) != 4) return NULL;
+    tg_tensor *kept = tg_mul(tg_sigmoid(gate[1]), *c);
+    *c = tg_add(kept, tg_mul(tg_sigmoid(gate[0]), tg_tanh(gate[2])));
+    return tg_mul(tg_sigmoid(gate[3]), tg_tanh(*c));
+}
+
+/* from_x, from_h [N, 3 H]: what the input and the state h add to the gates r z n. */
+static tg_tensor *tgi_gru_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor *h)
+{
+    tg_tensor *x[3], *s[3];
+    if (tg_chunk(from_x, 3, 1, x, 3) != 3 || tg_chunk(from_h, 3, 1, s, 3) != 3) return NULL;
+    tg_tensor *reset = tg_sigmoid(tg_add(x[0], s[0])), *update = tg_sigmoid(tg_add(x[1], s[1]));
+    return tg_lerp(tg_tanh(tg_add(x[2], tg_mul(reset, s[2]))), h, update);
+}
+
+/* x [.., in] -> [.., G H]: what the input adds to the gates, with both biases.  That of a GRU's state is multiplied by
+   a gate, so it is added elsewhere. */
+static tg_tensor *tgi_rnn_from_input(const tgi_rnn *r, const tgi_rnn_weights *w, tg_tensor *x)
+{
+    const bool both = w->bias_ih && r->kind != TGI_GRU;
+    return tg_linear(x, w->weight_ih, both ? tg_add(w->bias_ih, w->bias_hh) : w->bias_ih);
+}
+
+/* One step, which replaces the state; turned is weight_hh transposed, [H, G H]. */
+static bool tgi_rnn_step(const tgi_rnn *r, const tgi_rnn_weights *w, tg_tensor *from_x, tg_tensor *turned,
+                         tgi_rnn_state *state)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin(&c, "forward")) return false;
+    tg_tensor *from_h = tg_matmul(state->h, turned), *h = NULL, *cell = state->c;
+    switch (r->kind) {
+    case TGI_RNN_TANH: h = tg_tanh(tg_add(from_x, from_h)); break;
+    case TGI_RNN_RELU: h = tg_relu(tg_add(from_x, from_h)); break;
+    case TGI_LSTM: h = tgi_lstm_step(tg_add(from_x, from_h), &cell); break;
+    case TGI_GRU: h = tgi_gru_step(from_x, w->bias_hh ? tg_add(from_h, w->bias_hh) : from_h, state->h); break;
+    }
+    if (h && cell) state->c = tg_keep(cell);
+    state->h = tgi_composite_end(&c, h);
+    return state->h != NULL;
+}
+
+/* x [T, N, in] -> y [T, N, H], through one layer in one direction; list [T] is for the steps. */
+static tg_tensor *tgi_rnn_direction(const tgi_rnn *r, const tgi_rnn_weights *w, tg_tensor *x, tgi_rnn_state *state,
+                                    bool reverse, tg_tensor **list)
+{
+    const int steps = (int)x->dim[0];
+    tg_tensor *turned = tg_t(w->weight_hh);
+    if (tg_unbind(tgi_rnn_from_input(r, w, x), 0, list, steps) != steps) return NULL;
+    for (int k = 0; k < steps; ++k) {
+        const int t = reverse ? steps - 1 - k : k;
+        if (!tgi_rnn_step(r, w, list[t], turned, state)) return NULL;
+        list[t] = state->h;
+    }
+    return tg_stack(list, steps, 0);
+}
+
+/* x [T, N, in] through all layers.  first: the states [layers * directions, N, H] before.  list has room for T steps
+   and for the last states of each layer and direction. */
+static void tgi_rnn_layers(tg_module *m, tg_tensor *x, tgi_rnn_state first, tg_tensor **list, tg_tensor **out,
+                           int n_out)
+{
+    const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
+    const int count = r->layers * r->directions;
+    tg_tensor **last_h = list + x->dim[0], **last_c = last_h + count;
+    for (int k = 0; k < count;) {
+        tg_tensor *y[2];
+        if (k > 0 && r->dropout > 0) x = tg_dropout(x, r->dropout, tg_module_is_training(m));
+        for (int d = 0; d < r->directions; ++d, ++k) {
+            tgi_rnn_state state = {tg_select(first.h, 0, k), first.c ? tg_select(first.c, 0, k) : NULL};
+            y[d] = x ? tgi_rnn_direction(r, &r->weights[k], x, &state, d == 1, list) : NULL;
+            if (!y[d]) return;
+            last_h[k] = state.h, last_c[k] = state.c;
+        }
+        x = r->directions == 2 ? tg_cat(y, 2, 2) : y[0];
+    }
+    out[0] = x;
+    if (n_out > 1) out[1] = tg_stack(last_h, count, 0);
+    if (n_out > 2) out[2] = tg_stack(last_c, count, 0);
+}
+
+/* Whether x, of `dims` dims or one less without N, and the states after it, of the shape `want`, fit. */
+static bool tgi_rnn_check(tg_module *m, const tgi_rnn *r, int dims, tg_tensor *const *in, int n, tg_shape want)
+{
+    tgi_thread *S = tgi_self();
+    const tg_tensor *x = in[0];
+    const char *name = tg_module_name(m);
+    if (x->ndim != dims && x->ndim != dims - 1) {
+        return tgi_fail(S, TG_ERR_SHAPE, "forward", "%s: Expected input to be %dD or %dD, got %dD instead", name,
+                        dims - 1, dims, x->ndim);
+    }
+    if (x->dim[x->ndim - 1] != r->input) {
+        return tgi_fail(S, TG_ERR_SHAPE, "forward",
+                        "%s: input.size(-1) must be equal to input_size. Expected %lld, got %lld", name,
+                        (long long)r->input, (long long)x->dim[x->ndim - 1]);
+    }
+    for (int i = 1; i < n; ++i) {
+        if (tgi_same_shape(in[i], want.ndim, want.dim)) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, "forward", "%s: Expected hidden size %s, got %s", name,
+                        tgi_dims_text(want.ndim, want.dim).text, tgi_shape_text(in[i]).text);
+    }
+    return true;
+}
+
+/* The states that the caller gave, with N = 1 as dim 1 or 0 (of a cell) if it is `alone`; or zeros. */
+static tgi_rnn_state tgi_rnn_first(const tgi_rnn *r, tg_tensor *const *in, int n, tg_shape shape, bool alone, int dim)
+{
+    tg_tensor *state[2] = {NULL, NULL};
+    for (int i = 0; i < tgi_rnn_kinds[r->kind].states; ++i) {
+        if (i + 1 < n)
+            state[i] = in[i + 1];
+        else
+            state[i] = tg_zeros_on(shape, (tg_dtype)in[0]->dtype, tgi_device_of(in[0]));
+        if (alone) state[i] = tg_unsqueeze(state[i], dim);
+    }
+    const tgi_rnn_state first = {state[0], state[1]};
+    return first;
+}
+
+static void tgi_rnn_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
+    const int states = tgi_rnn_kinds[r->kind].states, count = r->layers * r->directions;
+    if (!tgi_layer_takes(m, n, 1, 1 + states, n_out, 1 + states)) return;
+    const bool alone = in[0]->ndim == 2, turned = r->batch_first && !alone;
+    const tg_shape shape = alone ? TG_SHAPE(count, r->hidden) : TG_SHAPE(count, in[0]->dim[!turned], r->hidden);
+    if (!tgi_rnn_check(m, r, 3, in, n, shape)) return;
+    tg_tensor *x = alone ? tg_unsqueeze(in[0], 1) : turned ? tg_transpose(in[0], 0, 1) : in[0];
+    if (!x) return;
+    if (x->dim[0] == 0 || x->dim[0] > INT_MAX) {
+        tgi_fail(S, TG_ERR_SHAPE, "forward", "%s: Expected sequence length to be larger than 0 in RNN",
+                 tg_module_name(m));
+        return;
+    }
+    const tgi_rnn_state first = tgi_rnn_first(r, in, n, shape, alone, 1);
+    const size_t bytes = sizeof(tg_tensor *) * ((size_t)x->dim[0] + 2 * (size_t)count);
+    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!list) {
+        tgi_no_memory(S, "forward", bytes);
+        return;
+    }
+    tgi_rnn_layers(m, x, first, list, out, n_out);
+    tgi_free(S, list, bytes);
+    for (int i = 0; alone && i < n_out && out[i]; ++i) out[i] = tg_squeeze(out[i], 1);
+    if (turned && out[0]) out[0] = tg_transpose(out[0], 0, 1);
+}
+
+static void tgi_rnn_cell_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
+    const int states = tgi_rnn_kinds[r->kind].states;
+    if (!tgi_layer_takes(m, n, 1, 1 + states, n_out, states)) return;
+    const bool alone = in[0]->ndim == 1;
+    const tg_shape shape = alone ? TG_SHAPE(r->hidden) : TG_SHAPE(in[0]->dim[0], r->hidden);
+    if (!tgi_rnn_check(m, r, 2, in, n, shape)) return;
+    tgi_rnn_state state = tgi_rnn_first(r, in, n, shape, alone, 0);
+    tg_tensor *x = alone ? tg_unsqueeze(in[0], 0) : in[0], *from_x = tgi_rnn_from_input(r, r->weights, x);
+    if (!tgi_rnn_step(r, r->weights, from_x, tg_t(r->weights->weight_hh), &state)) return;
+    out[0] = alone ? tg_squeeze(state.h, 0) : state.h;
+    if (n_out > 1) out[1] = alone ? tg_squeeze(state.c, 0) : state.c;
+}
+
+/* Makes the weights of layer and direction k; their names end in "_l0" and so on, unless it is a cell. */
+static void tgi_rnn_make_weights(tgi_layer *l, const tgi_rnn *r, bool is_cell, int k)
+{
+    const int layer = k / r->directions, gates = tgi_rnn_kinds[r->kind].gates;
+    const int64_t rows = r->hidden <= INT64_MAX / gates ? gates * r->hidden : INT64_MAX;
+    const int64_t in = layer ? r->hidden * r->directions : r->input;
+    const double bound = 1 / sqrt((double)r->hidden);
+    static const char *const name[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
+    tg_tensor *made[4] = {NULL, NULL, NULL, NULL};
+    for (int i = 0; i < (r->bias ? 4 : 2) && !l->failed; ++i) {
+        const tg_shape shape = i == 0 ? TG_SHAPE(rows, in) : i == 1 ? TG_SHAPE(rows, r->hidden) : TG_SHAPE(rows);
+        char text[48], suffix[24] = "";
+        if (!is_cell) snprintf(suffix, sizeof suffix, "_l%d%s", layer, k % r->directions ? "_reverse" : "");
+        snprintf(text, sizeof text, "%s%s", name[i], suffix);
+        made[i] = tgi_layer_uniform(l, text, shape, bound);
+    }
+    const tgi_rnn_weights w = {made[0], made[1], made[2], made[3]};
+    r->weights[k] = w;
+}
+
+enum { TGI_MOST_LAYERS = 1000 };
+
+/* Whether the sizes and options can be. */
+static bool tgi_rnn_options(tgi_layer *l, const char *op, const tgi_rnn *r)
+{
+    const tg_status code = TG_ERR_ARGUMENT;
+    tgi_thread *S = l->c.S;
+    if (r->input <= 0) return tgi_fail(S, code, op, "input_size must be greater than zero");
+    if (r->hidden <= 0) return tgi_fail(S, code, op, "hidden_size must be greater than zero");
+    if (r->layers <= 0) return tgi_fail(S, code, op, "num_layers must be greater than zero");
+    if (r->layers > TGI_MOST_LAYERS) return tgi_fail(S, code, op, "%d layers are too many", r->layers);
+    return (r->dropout >= 0 && r->dropout <= 1) ||
+           tgi_fail(S, code, op,
+                    "dropout should be a number in range [0, 1] representing the probability of an element "
+                    "being zeroed, but got %g",
+                    r->dropout);
+}
+
+/* `what` has the sizes and options, and no weights yet. */
+static tg_module *tgi_rnn_new(const char *op, bool is_cell, tgi_rnn what)
+{
+    tgi_layer l;
+    char layers[32] = "", dropout[32] = "";
+    const int count = what.layers > 0 && what.layers <= TGI_MOST_LAYERS ? what.layers * what.directions : 0;
+    tgi_rnn *r = (tgi_rnn *)tgi_layer_begin(
+        &l, op, is_cell ? tgi_rnn_kinds[what.kind].cell : tgi_rnn_kinds[what.kind].layer,
+        is_cell ? tgi_rnn_cell_forward : tgi_rnn_forward, sizeof *r + (size_t)count * sizeof *r->weights);
+    if (!r) return NULL;
+    *r = what;
+    r->weights = (tgi_rnn_weights *)(void *)(r + 1);
+    l.failed = !tgi_rnn_options(&l, op, r);
+    for (int k = 0; k < count && !l.failed; ++k) tgi_rnn_make_weights(&l, r, is_cell, k);
+    if (what.layers != 1) snprintf(layers, sizeof layers, ", num_layers=%d", what.layers);
+    if (what.dropout != 0) snprintf(dropout, sizeof dropout, ", dropout=%g", what.dropout);
+    return tgi_layer_end(&l, "%lld, %lld%s%s%s%s%s%s", (long long)what.input, (long long)what.hidden, layers,
+                         what.bias ? "" : ", bias=False", what.batch_first ? ", batch_first=True" : "", dropout,
+                         what.directions == 2 ? ", bidirectional=True" : "",
+                         is_cell && what.kind == TGI_RNN_RELU ? ", nonlinearity=relu" : "");
+}
+
+static tg_module *tgi_rnn_layer(const char *op, tgi_rnn_kind kind, int64_t input, int64_t hidden, int layers, bool bias,
+                                bool batch_first, double dropout, bool bidirectional)
+{
+    const tgi_rnn what = {kind, input, hidden, layers, bidirectional ? 2 : 1, bias, batch_first, dropout, NULL};
+    return tgi_rnn_new(op, false, what);
+}
+
+static tg_module *tgi_rnn_cell(const char *op, tgi_rnn_kind kind, int64_t input, int64_t hidden, bool bias)
+{
+    const tgi_rnn what = {kind, input, hidden, 1, 1, bias, false, 0, NULL};
+    return tgi_rnn_new(op, true, what);
+}
+
+static bool tgi_rnn_nonlinearity(const char *op, const char *nonlinearity, tgi_rnn_kind *kind)
+{
+    if (!nonlinearity) return tgi_null_argument(tgi_self(), op, "nonlinearity");
+    *kind = strcmp(nonlinearity, "relu") == 0 ? TGI_RNN_RELU : TGI_RNN_TANH;
+    return *kind == TGI_RNN_RELU || strcmp(nonlinearity, "tanh") == 0 ||
+           tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "Unknown nonlinearity '%.60s'. Select from 'tanh' or 'relu'.",
+                    nonlinearity);
+}
+
+tg_module *tg_nn_rnn(int64_t input, int64_t hidden, int layers)
+{
+    return tgi_rnn_layer("nn_rnn", TGI_RNN_TANH, input, hidden, layers, true, false, 0, false);
+}
+
+tg_module *tg_nn_rnn_ex(int64_t input, int64_t hidden, int layers, const char *nonlinearity, bool bias,
+                        bool batch_first, double dropout, bool bidirectional)
+{
+    const char *op = "nn_rnn_ex";
+    tgi_rnn_kind kind;
+    if (!tgi_rnn_nonlinearity(op, nonlinearity, &kind)) return NULL;
+    return tgi_rnn_layer(op, kind, input, hidden, layers, bias, batch_first, dropout, bidirectional);
+}
+
+tg_module *tg_nn_lstm(int64_t input, int64_t hidden, int layers)
+{
+    return tgi_rnn_layer("nn_lstm", TGI_LSTM, input, hidden, layers, true, false, 0, false);
+}
+
+tg_module *tg_nn_lstm_ex(int64_t input, int64_t hidden, int layers, bool bias, bool batch_first, double dropout,
+                         bool bidirectional)
+{
+    return tgi_rnn_layer("nn_lstm_ex", TGI_LSTM, input, hidden, layers, bias, batch_first, dropout, bidirectional);
+}
+
+tg_module *tg_nn_gru(int64_t input, int64_t hidden, int layers)
+{
+    return tgi_rnn_layer("nn_gru", TGI_GRU, input, hidden, layers, true, false, 0, false);
+}
+
+tg_module *tg_nn_gru_ex(int64_t input, int64_t hidden, int layers, bool bias, bool batch_first, double dropout,
+                        bool bidirectional)
+{
+    return tgi_rnn_layer("nn_gru_ex", TGI_GRU, input, hidden, layers, bias, batch_first, dropout, bidirectional);
+}
+
+tg_module *tg_nn_rnn_cell(int64_t input, int64_t hidden, bool bias, const char *nonlinearity)
+{
+    const char *op = "nn_rnn_cell";
+    tgi_rnn_kind kind;
+    return tgi_rnn_nonlinearity(op, nonlinearity, &kind) ? tgi_rnn_cell(op, kind, input, hidden, bias) : NULL;
+}
+
+tg_module *tg_nn_lstm_cell(int64_t input, int64_t hidden, bool bias)
+{
+    return tgi_rnn_cell("nn_lstm_cell", TGI_LSTM, input, hidden, bias);
+}
+
+tg_module *tg_nn_gru_cell(int64_t input, int64_t hidden, bool bias)
+{
+    return tgi_rnn_cell("nn_gru_cell", TGI_GRU, input, hidden, bias);
+}
+
+/* ---- attention with several heads ---- */
+
+/* weight[0] is in_proj_weight, the three weights below each other, if `packed`; else there are three.  bias: that of
+   all three, or NULL. */
+typedef struct {
+    int64_t embed, heads, kdim, vdim;
+    double dropout;
+    bool packed;
+    tg_tensor *weight[3], *bias;
+    tg_module *out_proj;
+} tgi_mha;
+
+static bool tgi_mha_check(const tgi_mha *a, tg_tensor *const *in)
+{
+    tgi_thread *S = tgi_self();
+    const tg_tensor *q = in[0], *k = in[1], *v = in[2];
+    const int64_t want[3] = {a->embed, a->kdim, a->vdim};
+    if (q->ndim != 2 && q->ndim != 3) {
+        return tgi_fail(S, TG_ERR_SHAPE, "forward",
+                        "query should be unbatched 2D or batched 3D tensor but received %d-D query tensor", q->ndim);
+    }
+    if (k->ndim != q->ndim || v->ndim != q->ndim || memcmp(k->dim, v->dim, sizeof *k->dim * (size_t)(k->ndim - 1)) ||
+        (q->ndim == 3 && k->dim[0] != q->dim[0])) {
+        return tgi_fail(S, TG_ERR_SHAPE, "forward",
+                        "query %s, key %s and value %s do not fit\n"
+                        "[N, L, embed], [N, S, embed] and [N, S, embed] are needed, or all three without N",
+                        tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text);
+    }
+    for (int i = 0; i < 3; ++i) {
+        if (in[i]->dim[q->ndim - 1] == want[i]) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, "forward", "input %d: was expecting embedding dimension of %lld, but got %lld",
+                        i, (long long)want[i], (long long)in[i]->dim[q->ndim - 1]);
+    }
+    return true;
+}
+
+/* x [.., L, in] -> part [3], each [N, heads, L, embed / heads]. */
+static bool tgi_mha_project(const tgi_mha *a, tg_tensor *const *in, tg_tensor **part)
+{
+    tg_tensor *weight[3], *bias[3] = {NULL, NULL, NULL};
+    if (a->packed && in[0] == in[1] && in[1] == in[2]) {
+        if (tg_chunk(tg_linear(in[0], a->weight[0], a->bias), 3, -1, part, 3) != 3) return false;
+    } else {
+        memcpy(weight, a->weight, sizeof weight);
+        if (a->packed && tg_chunk(a->weight[0], 3, 0, weight, 3) != 3) return false;
+        if (a->bias && tg_chunk(a->bias, 3, 0, bias, 3) != 3) return false;
+        for (int i = 0; i < 3; ++i) part[i] = tg_linear(in[i], weight[i], bias[i]);
+    }
+    for (int i = 0; i < 3; ++i) {
+        tg_tensor *x = part[i];
+        if (!x) return false;
+        const int64_t batch = x->ndim == 3 ? x->dim[0] : 1, length = x->dim[x->ndim - 2];
+        x = tg_reshape(x, TG_SHAPE(batch, length, a->heads, a->embed / a->heads));
+        part[i] = tg_transpose(x, 1, 2);
+    }
+    return part[0] && part[1] && part[2];
+}
+
+/* The mask as tg_scaled_dot_product_attention takes it; NULL after an error.  scores: [N, heads, L, S]. */
+static tg_tensor *tgi_mha_mask(tg_tensor *mask, tg_dtype dtype, tg_shape scores)
+{
+    tgi_thread *S = tgi_self();
+    bool fits = mask->ndim >= 2 && mask->ndim <= 4;
+    if (mask->dtype != TG_BOOL && !tgi_dtypes[mask->dtype].floating) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "forward",
+                                      "only bool and floating types of attn_mask are supported, not %s",
+                                      tg_dtype_name((tg_dtype)mask->dtype)));
+    }
+    for (int i = 0; i < mask->ndim && fits; ++i) {
+        int64_t want = scores.dim[4 - mask->ndim + i];
+        if (mask->ndim == 3 && i == 0) want *= scores.dim[0];
+        fits = mask->dim[i] == want || (mask->ndim == 4 && mask->dim[i] == 1);
+    }
+    if (!fits) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "forward",
+                                      "the attn_mask is %s; for scores of %s it should be "
+                                      "[L, S], [N * heads, L, S] or one that broadcasts",
+                                      tgi_shape_text(mask).text, tgi_dims_text(4, scores.dim).text));
+    }
+    if (mask->ndim == 3) mask = tg_reshape(mask, scores);
+    return mask && mask->dtype == TG_BOOL ? tg_logical_not(mask) : tg_to_dtype(mask, dtype);
+}
+
+/* in: query, key, value, mask */
+static void tgi_mha_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_mha *a = (const tgi_mha *)tg_module_self(m);
+    tg_tensor *part[3], *mask = NULL, *weights = NULL, *y;
+    if (!tgi_layer_takes(m, n, 3, 4, n_out, 2) || !tgi_mha_check(a, in) || !tgi_mha_project(a, in, part)) return;
+    tg_tensor *q = part[0], *k = part[1], *v = part[2];
+    const tg_shape scores = TG_SHAPE(q->dim[0], q->dim[1], q->dim[2], k->dim[2]);
+    if (n > 3 && !(mask = tgi_mha_mask(in[3], (tg_dtype)q->dtype, scores))) return;
+    const double dropout = tg_module_is_training(m) ? a->dropout : 0;
+    if (n_out == 1) {
+        y = tg_scaled_dot_product_attention(q, k, v, mask, dropout, false, 0);
+    } else {
+        weights = tgi_attention_weights(q, k, mask, dropout, false, sqrt((double)a->heads / (double)a->embed));
+        y = tg_matmul(weights, v);
+    }
+    tg_shape shape = tgi_shape_of(in[0]);
+    y = y ? tg_forward(a->out_proj, tg_reshape(tg_transpose(y, 1, 2), shape)) : NULL;
+    const bool alone = shape.ndim == 2;
+    if (y && weights) out[1] = alone ? tg_mean_dims(weights, TG_DIMS(0, 1), false) : tg_mean_dim(weights, 1, false);
+    out[0] = y;
+}
+
+/* A weight [rows, columns] of a projection. */
+static tg_tensor *tgi_mha_weight(tgi_layer *l, const char *name, int64_t rows, int64_t columns)
+{
+    tg_tensor *t = tg_empty(TG_SHAPE(rows, columns));
+    return tgi_layer_param(l, name, t ? tg_xavier_uniform_(t, 1) : NULL);
+}
+
+static void tgi_mha_make(tgi_layer *l, tgi_mha *a, bool bias)
+{
+    if (a->packed) {
+        a->weight[0] = tgi_mha_weight(l, "in_proj_weight", 3 * a->embed, a->embed);
+    } else {
+        a->weight[0] = tgi_mha_weight(l, "q_proj_weight", a->embed, a->embed);
+        a->weight[1] = tgi_mha_weight(l, "k_proj_weight", a->embed, a->kdim);
+        a->weight[2] = tgi_mha_weight(l, "v_proj_weight", a->embed, a->vdim);
+    }
+    if (bias) a->bias = tgi_layer_param(l, "in_proj_bias", tg_zeros(TG_SHAPE(3 * a->embed)));
+    a->out_proj = tgi_layer_child(l, "out_proj", tg_nn_linear(a->embed, a->embed, bias));
+    if (a->out_proj && bias) tg_constant_(tg_module_get(a->out_proj, "bias"), 0);
+}
+
+static tg_module *tgi_mha_new(const char *op, int64_t embed, int64_t heads, double dropout, bool bias, int64_t kdim,
+                              int64_t vdim)
+{
+    tgi_layer l;
+    const bool packed = kdim == embed && vdim == embed;
+    const tgi_mha what = {embed, heads, kdim, vdim, dropout, packed, {NULL, NULL, NULL}, NULL, NULL};
+    tgi_mha *a = (tgi_mha *)tgi_layer_begin(&l, op, "MultiheadAttention", tgi_mha_forward, sizeof *a);
+    if (!a) return NULL;
+    *a = what;
+    if (embed <= 0 || heads <= 0 || embed % heads != 0 || embed > INT64_MAX / 4) {
+        tgi_fail(l.c.S, TG_ERR_ARGUMENT, op,
+                 "embed_dim must be divisible by num_heads, and both greater than 0, but got embed_dim=%lld and "
+                 "num_heads=%lld",
+                 (long long)embed, (long long)heads);
+    } else if (!(dropout >= 0 && dropout <= 1)) {
+        tgi_fail(l.c.S, TG_ERR_ARGUMENT, op, "dropout probability has to be between 0 and 1, but got %g", dropout);
+    } else {
+        tgi_mha_make(&l, a, bias);
+    }
+    return tgi_layer_end(&l, "%s", "");
+}
+
+tg_module *tg_nn_multihead_attention(int64_t embed, int64_t heads, bool bias)
+{
+    return tgi_mha_new("nn_multihead_attention", embed, heads, 0, bias, embed, embed);
+}
+
+tg_module *tg_nn_multihead_attention_ex(int64_t embed, int64_t heads, double dropout, bool bias, int64_t kdim,
+                                        int64_t vdim)
+{
+    return tgi_mha_new("nn_multihead_attention_ex", embed, heads, dropout, bias, kdim, vdim);
+}
+
+/* ---- layers of a transformer ---- */
+
+/* An encoder layer has two parts, self_attn and the feed-forward one; a decoder layer has multihead_attn between them.
+   norm and dropout: those of each part. */
+typedef struct {
+    int parts;
+    bool gelu, norm_first;
+    tg_module *attention[2], *linear1, *linear2, *hidden_dropout, *norm[3], *dropout[3];
+} tgi_transformer;
+
+static tg_tensor *tgi_transformer_attend(tg_module *attention, tg_tensor *x, tg_tensor *memory, tg_tensor *mask)
+{
+    tg_tensor *const in[4] = {x, memory, memory, mask};
+    tg_tensor *y;
+    return x && tg_forward_n(attention, in, mask ? 4 : 3, &y, 1) == TG_OK ? y : NULL;
+}
+
+static tg_tensor *tgi_transformer_feed_forward(const tgi_transformer *t, tg_tensor *x)
+{
+    x = x ? tg_forward(t->linear1, x) : NULL;
+    if (x) x = t->gelu ? tg_gelu(x, false) : tg_relu(x);
+    if (x) x = tg_forward(t->hidden_dropout, x);
+    return x ? tg_forward(t->linear2, x) : NULL;
+}
+
+/* in: x and its mask; or x, memory and a mask for each. */
+static void tgi_transformer_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_transformer *t = (const tgi_transformer *)tg_module_self(m);
+    const int given = t->parts - 1; /* inputs that are not masks */
+    if (!tgi_layer_takes(m, n, given, 2 * given, n_out, 1)) return;
+    tg_tensor *x = in[0];
+    for (int k = 0; k < t->parts && x; ++k) {
+        tg_tensor *y = t->norm_first ? tg_forward(t->norm[k], x) : x;
+        if (k == t->parts - 1)
+            y = tgi_transformer_feed_forward(t, y);
+        else
+            y = tgi_transformer_attend(t->attention[k], y, k ? in[1] : y, given + k < n ? in[given + k] : NULL);
+        x = y ? tg_add(x, tg_forward(t->dropout[k], y)) : NULL;
+        if (x && !t->norm_first) x = tg_forward(t->norm[k], x);
+    }
+    out[0] = x;
+}
+
+static tg_module *tgi_transformer_new(const char *op, const char *kind, int parts, int64_t embed, int64_t heads,
+                                      int64_t feedforward, double dropout, bool gelu, bool norm_first)
+{
+    static const char *const attentions[] = {"self_attn", "multihead_attn"};
+    static const char *const norms[] = {"norm1", "norm2", "norm3"};
+    static const char *const dropouts[] = {"dropout1", "dropout2", "dropout3"};
+    tgi_layer l;
+    tgi_transformer *t = (tgi_transformer *)tgi_layer_begin(&l, op, kind, tgi_transformer_forward, sizeof *t);
+    if (!t) return NULL;
+    t->parts = parts, t->gelu = gelu, t->norm_first = norm_first;
+    for (int k = 0; k < parts - 1 && !l.failed; ++k) {
+        tg_module *attention = tg_nn_multihead_attention_ex(embed, heads, dropout, true, embed, embed);
+        t->attention[k] = tgi_layer_child(&l, attentions[k], attention);
+    }
+    if (!l.failed) t->linear1 = tgi_layer_child(&l, "linear1", tg_nn_linear(embed, feedforward, true));
+    if (!l.failed) t->hidden_dropout = tgi_layer_child(&l, "dropout", tg_nn_dropout(dropout));
+    if (!l.failed) t->linear2 = tgi_layer_child(&l, "linear2", tg_nn_linear(feedforward, embed, true));
+    for (int k = 0; k < parts && !l.failed; ++k)
+        t->norm[k] = tgi_layer_child(&l, norms[k], tg_nn_layer_norm(TG_SHAPE(embed), 1e-5, true));
+    for (int k = 0; k < parts && !l.failed; ++k)
+        t->dropout[k] = tgi_layer_child(&l, dropouts[k], tg_nn_dropout(dropout));
+    return tgi_layer_end(&l, "%s", "");
+}
+
+tg_module *tg_nn_transformer_encoder_layer(int64_t embed, int64_t heads, int64_t feedforward, double dropout, bool gelu,
+                                           bool norm_first)
+{
+    return tgi_transformer_new("nn_transformer_encoder_layer", "TransformerEncoderLayer", 2, embed, heads, feedforward,
+                               dropout, gelu, norm_first);
+}
+
+tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t feedforward, double dropout, bool gelu,
+                                           bool norm_first)
+{
+    return tgi_transformer_new("nn_transformer_decoder_layer", "TransformerDecoderLayer", 3, embed, heads, feedforward,
+                               dropout, gelu, norm_first);
+}
+
+/* ======== @@SAVE ================================================================================================== */
+
+/* ---- the state of a module as a dict ---- */
+
+enum { TGI_STATE_PATH = TGI_PATH + 16 }; /* bytes of a path with a prefix */
+
+/* Its names begin with a prefix. */
+static tg_dict *tgi_module_state(tgi_thread *S, const char *op, tg_module *m, const char *prefix)
+{
+    tgi_walk w;
+    w.failed = false;
+    tg_dict *d = tgi_module_argument(S, op, "m", m) ? tgi_dict_new(S, op) : NULL;
+    char *path = d ? (char *)tgi_alloc(S, TGI_STATE_PATH) : NULL;
+    bool ok = path || (d && tgi_no_memory(S, op, TGI_STATE_PATH));
+    if (ok) tgi_walk_begin(&w, S, op, m, true);
+    for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;) {
+        if (!e->t) continue;
+        strcpy(path, prefix);
+        tgi_walk_path(&w, path, TGI_STATE_PATH);
+        ok = tgi_dict_put(S, op, d, path, e->t, NULL);
+    }
+    ok = ok && !w.failed;
+    tgi_free(S, path, TGI_STATE_PATH);
+    if (!ok) tgi_dict_free(S, d);
+    return ok ? d : NULL;
+}
+
+tg_dict *tg_module_state(tg_module *m) { return tgi_module_state(tgi_self(), "module_state", m, ""); }
+
+/* What does not fit, as text: "missing a, b and 3 more" */
+typedef struct {
+    char text[300];
+    int n, more;
+} tgi_name_list;
+
+static void tgi_list_name(tgi_name_list *list, const char *before, const char *format, ...) TGI_PRINTF(3, 4);
+static void tgi_list_name(tgi_name_list *list, const char *before, const char *format, ...)
+{
+    const size_t used = list->n ? strlen(list->text) : 0;
+    va_list args;
+    if (used > sizeof list->text - 120) {
+        list->more++;
+        return;
+    }
+    const size_t start =
+        used + (size_t)snprintf(list->text + used, sizeof list->text - used, "%s", list->n++ ? ", " : before);
+    va_start(args, format);
+    vsnprintf(list->text + start, sizeof list->text - start, format, args);
+    va_end(args);
+}
+
+static void tgi_end_names(tgi_name_list *list)
+{
+    const size_t used = strlen(list->text);
+    if (list->more) snprintf(list->text + used, sizeof list->text - used, " and %d more", list->more);
+}
+
+/* The tensors of one list that go to those of another: from[i] to item i, NULL if none does. */
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    tgi_named_list to, source;
+    tg_tensor **from; /* [to.count] */
+    bool *used;       /* [source.count] */
+} tgi_state_copy;
+
+static const tgi_named *tgi_find_named(const tgi_named_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; ++i) {
+        if (strcmp(list->item[i].name, name) == 0) return &list->item[i];
+    }
+    return NULL;
+}
+
+/* Whether a tied tensor gets its elements under another of its paths. */
+static bool tgi_is_tied(const tgi_state_copy *c, const tg_tensor *t)
+{
+    for (size_t i = 0; i < c->to.count; ++i) {
+        if (c->to.item[i].t == t && c->from[i]) return true;
+    }
+    return false;
+}
+
+/* Finds the source of each tensor; an error lists all that are missing, unexpected or of another shape. */
+static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, bool strict)
+{
+    tgi_name_list missing = {"", 0, 0}, unexpected = {"", 0, 0}, shapes = {"", 0, 0};
+    for (size_t i = 0; i < c->to.count; ++i) {
+        const tgi_named *source = tgi_find_named(&c->source, c->to.item[i].name);
+        c->from[i] = source ? source->t : NULL;
+        if (source) c->used[source - c->source.item] = true;
+    }
+    for (size_t i = 0; i < c->to.count; ++i) {
+        const tg_tensor *t = c->to.item[i].t, *from = c->from[i];
+        const char *name = c->to.item[i].name;
+        if (!from && strict && !tgi_is_tied(c, t)) tgi_list_name(&missing, "; missing: ", "%.80s", name);
+        if (!from || tgi_same_shape(from, t->ndim, t->dim)) continue;
+        tgi_list_name(&shapes, ": ", "%.60s is %s, not %s", name, tgi_dims_text(from->ndim, from->dim).text,
+                      tgi_dims_text(t->ndim, t->dim).text);
+    }
+    for (size_t i = 0; i < c->source.count && strict; ++i) {
+        if (!c->used[i]) tgi_list_name(&unexpected, "; unexpected: ", "%.80s", c->source.item[i].name);
+    }
+    if (!missing.n && !unexpected.n && !shapes.n) return true;
+    tgi_end_names(&missing);
+    tgi_end_names(&unexpected);
+    tgi_end_names(&shapes);
+    return tgi_fail(c->S, TG_ERR_SHAPE, c->op, "these tensors do not fit '%.60s'%s%s%s", m->name ? m->name : "",
+                    shapes.text, missing.text, unexpected.text);
+}
+
+/* Copies the elements: first each tensor is brought to the device and dtype of its target, which may fail, and then all
+   are written. */
+static bool tgi_copy_state(tgi_state_copy *c)
+{
+    tgi_thread *S = c->S;
+    for (size_t i = 0; i < c->to.count; ++i) {
+        const tg_tensor *t = c->to.item[i].t;
+        if (!c->from[i] || c->from[i] == t) continue;
+        c->from[i] = tg_to_ex(c->from[i], tgi_device_of(t), (tg_dtype)t->dtype, 0);
+        if (!c->from[i]) return false;
+    }
+    for (size_t i = 0; i < c->to.count; ++i) {
+        tg_tensor *t = c->to.item[i].t;
+        if (!c->from[i] || c->from[i] == t) continue;
+        if (!tgi_copy_elements(S, t, c->from[i])) return false;
+        tgi_bump_version(S, t->storage, c->op);
+    }
+    return true;
+}
+
+/* Copies state to m's tensors.  The composite of the caller is open. */
+static bool tgi_load_state(tgi_thread *S, const char *op, tg_module *m, const tg_dict *state, bool strict)
+{
+    tgi_state_copy c;
+    bool ok = false;
+    memset(&c, 0, sizeof c);
+    c.S = S;
+    c.op = op;
+    tg_dict *own = tgi_module_state(S, op, m, "");
+    if (own && tgi_list_tensors(S, op, own, &c.to)) {
+        if (tgi_list_tensors(S, op, state, &c.source)) {
+            const size_t bytes = (sizeof *c.from + 1) * (c.to.count + c.source.count) + 1;
+            void *memory = tgi_alloc(S, bytes);
+            if (memory) memset(memory, 0, bytes);
+            c.from = (tg_tensor **)memory;
+            c.used = memory ? (bool *)(c.from + c.to.count + c.source.count) : NULL;
+            ok = memory ? tgi_match_state(&c, m, strict) && tgi_copy_state(&c) : tgi_no_memory(S, op, bytes);
+            tgi_free(S, memory, bytes);
+            tgi_free_named(S, &c.source);
+        }
+        tgi_free_named(S, &c.to);
+    }
+    tgi_dict_free(S, own);
+    return ok;
+}
+
+/* The end of the functions below: frees the state that they made, and closes their composite. */
+static tg_status tgi_state_end(tgi_composite *c, tg_dict *state, bool ok)
+{
+    tgi_dict_free(c->S, state);
+    tgi_composite_end(c, NULL);
+    return ok ? TG_OK : tgi_failed(c->S);
+}
+
+/* Their begin: nothing is recorded. */
+static bool tgi_state_begin(tgi_composite *c, const char *op, const char *argument, const tg_module *m)
+{
+    if (!tgi_module_argument(tgi_self(), op, argument, m) || !tgi_composite_begin(c, op)) return false;
+    c->S->grad_off = true; /* closing the composite restores it */
+    return true;
+}
+
+tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict)
+{
+    tgi_composite c;
+    const char *op = "module_load_state";
+    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
+    const bool ok = dict ? tgi_load_state(c.S, op, m, dict, strict) : tgi_null_argument(c.S, op, "dict");
+    return tgi_state_end(&c, NULL, ok);
+}
+
+tg_status tg_module_copy_(tg_module *dst, tg_module *src)
+{
+    tgi_composite c;
+    const char *op = "module_copy_";
+    if (!tgi_state_begin(&c, op, "dst", dst)) return tgi_failed(tgi_self());
+    tg_dict *state = tgi_module_argument(c.S, op, "src", src) ? tgi_module_state(c.S, op, src, "") : NULL;
+    return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, dst, state, true));
+}
+
+tg_status tg_module_save(tg_module *m, const char *path)
+{
+    tgi_composite c;
+    const char *op = "module_save";
+    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
+    tg_dict *state = tgi_module_state(c.S, op, m, "");
+    return tgi_state_end(&c, state, state && tg_safetensors_save(path, state) == TG_OK);
+}
+
+tg_status tg_module_load(tg_module *m, const char *path)
+{
+    tgi_composite c;
+    const char *op = "module_load";
+    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
+    tg_dict *state = tg_safetensors_load(path);
+    return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, m, state, true));
+}
+
+/* ---- checkpoints: one dict with the names
+       module.PATH      of each parameter and buffer
+       optim.NAME       of all that tgi_optim_save gives
+       rng              i64 [2]: seed and offset
+       step             i64 []
+   ---- */
+
+static const char tgi_checkpoint_module[] = "module.", tgi_checkpoint_optim[] = "optim.";
+
+/* user: the dict */
+static bool tgi_checkpoint_put(void *user, const char *name, tg_tensor *t)
+{
+    char path[sizeof(tgi_text) + 16];
+    snprintf(path, sizeof path, "%s%s", tgi_checkpoint_optim, name);
+    return tgi_dict_put(tgi_self(), "checkpoint_save", (tg_dict *)user, path, t, NULL);
+}
+
+static tg_tensor *tgi_checkpoint_get(void *user, const char *name)
+{
+    char path[sizeof(tgi_text) + 16];
+    snprintf(path, sizeof path, "%s%s", tgi_checkpoint_optim, name);
+    return tg_dict_get((tg_dict *)user, path);
+}
+
+static bool tgi_checkpoint_put_numbers(tgi_thread *S, const char *op, tg_dict *d, const char *name, tg_shape shape,
+                                       const int64_t *numbers)
+{
+    tg_tensor *t = tg_from_on(numbers, shape, TG_I64, TG_CPU);
+    return t && tgi_dict_put(S, op, d, name, t, NULL);
+}
+
+/* Reads n whole numbers; an error if they are not there. */
+static bool tgi_checkpoint_get_numbers(tgi_thread *S, const char *op, tg_dict *d, const char *name, int n,
+                                       int64_t *numbers)
+{
+    tg_tensor *t = tg_dict_get(d, name);
+    if (t && t->dtype == TG_I64 && tgi_numel(t) == n)
+        return tg_copy_out(t, numbers, sizeof *numbers * (size_t)n) == TG_OK;
+    return tgi_fail(S, TG_ERR_FORMAT, op, "this file is no checkpoint: it has no '%s' of %d i64", name, n);
+}
+
+tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *opt, int64_t step)
+{
+    tgi_composite c;
+    const char *op = "checkpoint_save";
+    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
+    int64_t rng[2];
+    memcpy(rng, &c.S->rng.seed, sizeof rng[0]);
+    memcpy(rng + 1, &c.S->rng.offset, sizeof rng[1]);
+    tg_dict *d = tgi_module_state(c.S, op, m, tgi_checkpoint_module);
+    const bool ok = d && (!opt || tgi_optim_save(c.S, op, opt, tgi_checkpoint_put, d)) &&
+                    tgi_checkpoint_put_numbers(c.S, op, d, "rng", TG_SHAPE(2), rng) &&
+                    tgi_checkpoint_put_numbers(c.S, op, d, "step", TG_SCALAR, &step);
+    return tgi_state_end(&c, d, ok && tg_safetensors_save(path, d) == TG_OK);
+}
+
+/* A new dict of the module's tensors in a checkpoint, under their paths. */
+static tg_dict *tgi_checkpoint_state(tgi_thread *S, const char *op, const tg_dict *d)
+{
+    const size_t length = strlen(tgi_checkpoint_module);
+    tg_dict *state = tgi_dict_new(S, op);
+    for (int i = 0; state && i < d->count; ++i) {
+        const tgi_dict_entry *e = &d->entry[i];
+        if (!e->t || strncmp(e->name, tgi_checkpoint_module, length) != 0) continue;
+        if (tgi_dict_put(S, op, state, e->name + length, e->t, NULL)) continue;
+        tgi_dict_free(S, state);
+        state = NULL;
+    }
+    return state;
+}
+
+tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int64_t *step)
+{
+    tgi_composite c;
+    const char *op = "checkpoint_load";
+    int64_t rng[2], steps;
+    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
+    tg_dict *d = tg_safetensors_load(path);
+    tg_dict *state = d ? tgi_checkpoint_state(c.S, op, d) : NULL;
+    tg_optim *draft = NULL;
+    bool ok = state && tgi_checkpoint_get_numbers(c.S, op, d, "rng", 2, rng) &&
+              tgi_checkpoint_get_numbers(c.S, op, d, "step", 1, &steps);
+    if (ok && opt) ok = (draft = tgi_optim_load(c.S, op, opt, tgi_checkpoint_get, d)) != NULL;
+    ok = ok && tgi_load_state(c.S, op, m, state, true);
+    if (ok && opt) tgi_optim_adopt(opt, draft);
+    else tg_optim_free(draft);
+    if (ok) {
+        memcpy(&c.rng.seed, rng, sizeof rng[0]); /* what the end of the composite restores */
+        memcpy(&c.rng.offset, rng + 1, sizeof rng[1]);
+        if (step) *step = steps;
+    }
+    tgi_dict_free(c.S, state);
+    return tgi_state_end(&c, d, ok);
+}
+
+/* ======== @@SHOW ================================================================================================== */
 
 /* ---- tensors, as PyTorch prints them (torch/_tensor_str.py) ---- */
 
@@ -14930,14 +24331,6 @@ typedef struct {
 } tgi_tape;
 
 enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that root reaches, while a tape is collected */
-
-static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
-{
-    m->size = tgi_map_size(entries);
-    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
-    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
-    return m->slot != NULL;
-}
 
 static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
 

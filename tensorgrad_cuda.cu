@@ -11,7 +11,9 @@
        Reductions               sum, prod, amax, amin, any, all
        Rows                     argmax, cumsum, sort, softmax, layer_norm and their backward kernels
        Indexing                 the check of indices, gather, scatter, nonzero
+       Pools                    max_pool and its backward kernel, window_sum
        Matrix products          cuBLAS, and a plain kernel for integers
+       Convolution              im2col and col2im
        Random numbers           Philox, with the CPU's formulas
        Optimizers               steps over many parameters in one launch
        (at the end)             the table of all these functions, struct tgi_backend in tensorgrad.h
@@ -338,22 +340,27 @@ static cudaError_t tgi_device_free(tgi_cuda_device *d, void *data)
 #endif
 }
 
+/* Makes the pool give what it keeps for reuse back to the driver, when the work on the stream is done. */
+static bool tgi_cuda_trim(tgi_thread *S, int index)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, index);
+    cudaMemPool_t pool;
+    return d && TGI_CUDA(cudaStreamSynchronize(d->stream)) && TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) &&
+           TGI_CUDA(cudaMemPoolTrimTo(pool, 0));
+}
+
 /* Returns NULL without recording an error if the device has no memory left, even after the pool has released what it
    kept for reuse. */
 static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
     void *data = NULL;
-    cudaMemPool_t pool;
     if (!d) return NULL;
     const cudaStream_t stream = for_copy_stream ? d->copies : d->stream;
     cudaError_t status = tgi_device_malloc(stream, &data, bytes);
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
-        if (!TGI_CUDA(cudaStreamSynchronize(d->stream)) || !TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) ||
-            !TGI_CUDA(cudaMemPoolTrimTo(pool, 0))) {
-            return NULL;
-        }
+        if (!tgi_cuda_trim(S, index)) return NULL;
         status = tgi_device_malloc(stream, &data, bytes);
         if (status == cudaErrorMemoryAllocation) {
             cudaGetLastError();
@@ -749,6 +756,20 @@ static int64_t tgi_packs_of(const tgi_iter *iter, int operands, int64_t width)
 
 /* ---- addresses ---- */
 
+/* The index of element number *element in the last dim, of this size; *element becomes its number in the other dims. */
+__device__ inline int64_t tgi_pop_index(int64_t *element, int64_t size)
+{
+    if ((uint64_t)(*element | size) >> 32 == 0) { /* usual; 64-bit division is much slower */
+        const uint32_t quotient = (uint32_t)*element / (uint32_t)size;
+        const int64_t index = (uint32_t)*element - quotient * (uint32_t)size;
+        *element = quotient;
+        return index;
+    }
+    const int64_t index = *element % size;
+    *element /= size;
+    return index;
+}
+
 /* The addresses of element number `element` in the iterator's first N operands: divides the number into one index per
    dim, the last dim first.  The loop over dims has a constant length and is unrolled, because arrays that are indexed
    by a variable would be copied from the kernel's parameters to local memory. */
@@ -759,15 +780,7 @@ template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &it
 #pragma unroll
     for (int d = TG_MAX_DIMS - 1; d >= 0; --d) {
         if (d >= iter.ndim) continue;
-        int64_t index = element;
-        if (d > 0 && (uint64_t)(element | iter.dim[d]) >> 32 == 0) { /* usual; 64-bit division is much slower */
-            const uint32_t quotient = (uint32_t)element / (uint32_t)iter.dim[d];
-            index = (uint32_t)element - quotient * (uint32_t)iter.dim[d];
-            element = quotient;
-        } else if (d > 0) {
-            index = element % iter.dim[d];
-            element /= iter.dim[d];
-        }
+        const int64_t index = d > 0 ? tgi_pop_index(&element, iter.dim[d]) : element;
 #pragma unroll
         for (int k = 0; k < N; ++k) at[k] += index * iter.stride[k][d];
     }
@@ -2110,6 +2123,108 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
     return ok;
 }
 
+/* ======== Pools =================================================================================================== */
+
+/* One thread per element of the result, which adds up in a fixed order. */
+
+/* y, index, x: see max_pool in tgi_backend. */
+static __global__ void tgi_max_pool_windows(tgi_pool pool)
+{
+    const tgi_windows &h = pool.dim[0], &w = pool.dim[1];
+    const tg_dtype dtype = pool.arg[2].dtype;
+    const int64_t size = tgi_size_of(dtype), n = pool.planes * h.out * w.out;
+    for (int64_t e = tgi_grid_thread(); e < n; e += tgi_grid_size()) {
+        int64_t plane = e;
+        const tgi_window columns = tgi_window_at(&w, tgi_pop_index(&plane, w.out));
+        const tgi_window rows = tgi_window_at(&h, tgi_pop_index(&plane, h.out));
+        const char *x = (const char *)pool.arg[2].data + plane * h.in * w.in * size;
+        int64_t found = rows.first * w.in + columns.first;
+        double most = -HUGE_VAL;
+        for (int64_t i = rows.first; i < rows.end; i += h.dilation) {
+            for (int64_t j = columns.first; j < columns.end; j += w.dilation) {
+                const double value = tgi_load_as<double>(dtype, x + (i * w.in + j) * size);
+                if (!(value > most || value != value)) continue;
+                most = value;
+                found = i * w.in + j;
+            }
+        }
+        tgi_copy_element((char *)pool.arg[0].data + e * size, x + found * size, size);
+        if (pool.arg[1].data) ((int64_t *)pool.arg[1].data)[e] = found;
+    }
+}
+
+static bool tgi_cuda_max_pool(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, pool->arg[2].index);
+    const int64_t n = pool->planes * pool->dim[0].out * pool->dim[1].out;
+    return d && (n == 0 || tgi_launch_each(S, d, tgi_max_pool_windows, n, *pool));
+}
+
+/* dx, g, index: dx = the sum of g over the windows that found this element. */
+static __global__ void tgi_max_pool_found(tgi_pool pool)
+{
+    const tgi_windows &h = pool.dim[0], &w = pool.dim[1];
+    const tg_dtype dtype = pool.arg[1].dtype;
+    const int64_t size = tgi_size_of(dtype), n = pool.planes * h.in * w.in;
+    for (int64_t e = tgi_grid_thread(); e < n; e += tgi_grid_size()) {
+        int64_t plane = e;
+        const int64_t column = tgi_pop_index(&plane, w.in), row = tgi_pop_index(&plane, h.in);
+        const tgi_span rows = tgi_span_of(&h, true, row), columns = tgi_span_of(&w, true, column);
+        const char *g = (const char *)pool.arg[1].data + plane * h.out * w.out * size;
+        const int64_t *index = (const int64_t *)pool.arg[2].data + plane * h.out * w.out;
+        double sum = 0;
+        for (int64_t i = rows.first; i < rows.end; ++i) {
+            for (int64_t j = columns.first; j < columns.end; ++j) {
+                if (index[i * w.out + j] != row * w.in + column) continue;
+                sum += tgi_load_as<double>(dtype, g + (i * w.out + j) * size);
+            }
+        }
+        tgi_store_as(dtype, (char *)pool.arg[0].data + e * size, sum);
+    }
+}
+
+static bool tgi_cuda_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, pool->arg[1].index);
+    const int64_t n = pool->planes * pool->dim[0].in * pool->dim[1].in;
+    return d && (n == 0 || tgi_launch_each(S, d, tgi_max_pool_found, n, *pool));
+}
+
+/* y, x: see window_sum in tgi_backend. */
+template <bool transposed> __global__ void tgi_window_sums(tgi_pool pool)
+{
+    const tgi_windows &h = pool.dim[0], &w = pool.dim[1];
+    const tg_dtype dtype = pool.arg[1].dtype;
+    const int64_t size = tgi_size_of(dtype);
+    const int64_t y_rows = transposed ? h.in : h.out, y_columns = transposed ? w.in : w.out;
+    const int64_t x_rows = transposed ? h.out : h.in, x_columns = transposed ? w.out : w.in;
+    for (int64_t e = tgi_grid_thread(); e < pool.planes * y_rows * y_columns; e += tgi_grid_size()) {
+        int64_t plane = e;
+        const int64_t column = tgi_pop_index(&plane, y_columns), row = tgi_pop_index(&plane, y_rows);
+        const tgi_span rows = tgi_span_of(&h, transposed, row), columns = tgi_span_of(&w, transposed, column);
+        const char *x = (const char *)pool.arg[1].data + plane * x_rows * x_columns * size;
+        double sum = 0;
+        for (int64_t i = rows.first; i < rows.end; ++i) {
+            double of_row = 0;
+            for (int64_t j = columns.first; j < columns.end; ++j) {
+                const double value = tgi_load_as<double>(dtype, x + (i * x_columns + j) * size);
+                of_row += value * tgi_span_weight(&w, transposed, column, j);
+            }
+            sum += of_row * tgi_span_weight(&h, transposed, row, i);
+        }
+        tgi_store_as(dtype, (char *)pool.arg[0].data + e * size, sum);
+    }
+}
+
+static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, pool->arg[1].index);
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t n = pool->planes * (pool->transposed ? h->in * w->in : h->out * w->out);
+    return d && (n == 0 ||
+                 tgi_launch_each(S, d, pool->transposed ? tgi_window_sums<true> : tgi_window_sums<false>, n, *pool));
+}
+
 /* ======== Matrix products ========================================================================================= */
 
 /* out [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] in integers, which wrap.  One thread per element of
@@ -2307,11 +2422,88 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
     return ok;
 }
 
+/* ======== Convolution ============================================================================================= */
+
+/* columns [channels, kernel.., images, windows..]: one thread per channel, image and window, for all taps.
+   Neighbouring threads have neighbouring windows, and so do the elements that they write. */
+static __global__ void tgi_im2col_windows(tgi_im2col m)
+{
+    const int64_t size = tgi_size_of(m.image.dtype);
+    const int64_t row = m.images * m.windows[0] * m.windows[1] * m.windows[2]; /* of columns, for one tap */
+    const int64_t taps = m.kernel[0] * m.kernel[1] * m.kernel[2];
+    for (int64_t i = tgi_grid_thread(); i < m.channels * row; i += tgi_grid_size()) {
+        int64_t rest = i;
+        const int64_t x2 = tgi_pop_index(&rest, m.windows[2]) * m.stride[2] - m.before[2];
+        const int64_t x1 = tgi_pop_index(&rest, m.windows[1]) * m.stride[1] - m.before[1];
+        const int64_t x0 = tgi_pop_index(&rest, m.windows[0]) * m.stride[0] - m.before[0];
+        const int64_t n = tgi_pop_index(&rest, m.images), channel = rest;
+        const int64_t image = n * m.image.stride[0] + channel * m.image.stride[1];
+        int64_t to = channel * taps * row + i - channel * row;
+        for (int64_t k0 = 0, y0 = x0; k0 < m.kernel[0]; ++k0, y0 += m.dilation[0]) {
+            for (int64_t k1 = 0, y1 = x1; k1 < m.kernel[1]; ++k1, y1 += m.dilation[1]) {
+                const bool outside = y0 < 0 || y0 >= m.size[0] || y1 < 0 || y1 >= m.size[1];
+                const int64_t line = image + y0 * m.image.stride[2] + y1 * m.image.stride[3];
+                for (int64_t k2 = 0, y2 = x2; k2 < m.kernel[2]; ++k2, y2 += m.dilation[2], to += row) {
+                    char *const y = (char *)m.columns.data + to * size;
+                    if (outside || y2 < 0 || y2 >= m.size[2])
+                        tgi_store_as(m.columns.dtype, y, 0.0);
+                    else
+                        tgi_copy_element(y, (const char *)m.image.data + (line + y2 * m.image.stride[4]) * size, size);
+                }
+            }
+        }
+    }
+}
+
+static bool tgi_cuda_im2col(tgi_thread *S, const tgi_im2col *m)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
+    const int64_t windows = m->windows[0] * m->windows[1] * m->windows[2];
+    return d && tgi_launch_each(S, d, tgi_im2col_windows, m->channels * m->images * windows, *m);
+}
+
+/* image [images, channels, size..]: one thread per element, which sums what columns have for it, tap by tap. */
+template <class real> __global__ void tgi_col2im_elements(tgi_im2col m)
+{
+    const int64_t size = tgi_size_of(m.image.dtype), numel = m.size[0] * m.size[1] * m.size[2] * m.channels * m.images;
+    for (int64_t i = tgi_grid_thread(); i < numel; i += tgi_grid_size()) {
+        int64_t rest = i;
+        const int64_t x2 = tgi_pop_index(&rest, m.size[2]), x1 = tgi_pop_index(&rest, m.size[1]);
+        const int64_t x0 = tgi_pop_index(&rest, m.size[0]), channel = tgi_pop_index(&rest, m.channels), n = rest;
+        real sum = 0;
+        for (int64_t k0 = 0; k0 < m.kernel[0]; ++k0) {
+            const int64_t w0 = tgi_window_of(&m, 0, x0, k0);
+            for (int64_t k1 = 0; w0 >= 0 && k1 < m.kernel[1]; ++k1) {
+                const int64_t w1 = tgi_window_of(&m, 1, x1, k1);
+                for (int64_t k2 = 0; w1 >= 0 && k2 < m.kernel[2]; ++k2) {
+                    const int64_t w2 = tgi_window_of(&m, 2, x2, k2);
+                    if (w2 < 0) continue;
+                    int64_t at = ((channel * m.kernel[0] + k0) * m.kernel[1] + k1) * m.kernel[2] + k2;
+                    at = (((at * m.images + n) * m.windows[0] + w0) * m.windows[1] + w1) * m.windows[2] + w2;
+                    const real x = tgi_load_as<real>(m.columns.dtype, (const char *)m.columns.data + at * size);
+                    sum = tgi_formula<TGI_OP_add, real>::of(sum, x, 0, 0, 0);
+                }
+            }
+        }
+        const int64_t to = n * m.image.stride[0] + channel * m.image.stride[1] + x0 * m.image.stride[2] +
+                           x1 * m.image.stride[3] + x2 * m.image.stride[4];
+        tgi_store_as(m.image.dtype, (char *)m.image.data + to * size, sum);
+    }
+}
+
+static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
+    void (*const kernels[])(tgi_im2col) = {tgi_col2im_elements<float>, tgi_col2im_elements<double>,
+                                           tgi_col2im_elements<int64_t>};
+    const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
+    return d && tgi_launch_each(S, d, kernels[tgi_compute_index(tgi_compute_dtype(m->image.dtype))], numel, *m);
+}
+
 /* ======== Random numbers ========================================================================================== */
 
 /* out [n], contiguous.  One thread per counter of Philox, whose four words make `per` elements: the same words and
-   formulas as on the CPU.  lo, hi: the bounds of a uniform distribution or of integers; mean and standard deviation of
-   a normal one; lo is the probability of a Bernoulli distribution. */
+   formulas as on the CPU.  lo, hi: see tgi_random. */
 static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
                                            tg_rng rng)
 {
@@ -2336,6 +2528,9 @@ static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int
                 break;
             case TGI_NORMAL: tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi, tgi_random_normal(out.dtype, w), lo)); break;
             case TGI_BERNOULLI: tgi_store_as(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
+            case TGI_NORMAL_BETWEEN:
+                tgi_store_as(out.dtype, at, tgi_random_normal_between(out.dtype, w, lo, hi));
+                break;
             case TGI_RANDINT:
                 tgi_store_as(out.dtype, at,
                              tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w))));

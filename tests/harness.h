@@ -44,7 +44,7 @@ static struct {
     int passed, failed, part, parts, turn;
     bool uses_ended; /* tests use tensors that have ended, on purpose: their handles must stay in memory */
     tg_device device;
-    const char *only, *test, *row, *sample; /* sample: what a table-driven test is at, or NULL */
+    const char *program, *only, *test, *row, *sample; /* sample: what a table-driven test is at, or NULL */
     int row_count;
     struct { const char *row, *test; } rows[HARNESS_ROWS]; /* the rows that ran, each with its test */
 } harness;
@@ -160,10 +160,12 @@ static inline void harness_run(const char *name, void (*test)(void))
     after = tg_stats();
     CHECK(after.tensors == before.tensors && after.nodes == before.nodes);
     CHECK(after.bytes == before.bytes && after.saved == before.saved);
+    CHECK(after.modules == before.modules);
 }
 
 static inline void harness_begin(int argc, char **argv)
 {
+    harness.program = argc > 0 ? argv[0] : "test";
     harness.test = "";
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash is seen */
     tg_set_error_handler(NULL, NULL); /* tests provoke errors: keep stderr quiet */

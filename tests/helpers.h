@@ -183,12 +183,12 @@ static inline tg_status backward_with(tg_tensor *y, tg_tensor *g, int flags)
 
 /* ---- what is alive ---- */
 
-/* Whether tensors, nodes, bytes or saved tensors have become more or fewer. */
+/* Whether tensors, nodes, bytes, saved tensors or modules have become more or fewer. */
 static inline bool alive_changed(const tg_stats_info *before)
 {
     const tg_stats_info now = tg_stats();
     return now.tensors != before->tensors || now.nodes != before->nodes || now.bytes != before->bytes ||
-           now.saved != before->saved;
+           now.saved != before->saved || now.modules != before->modules;
 }
 
 /* ---- warnings ---- */
@@ -222,6 +222,19 @@ static inline bool prints(FILE *file, const char *wanted)
     const bool same = strcmp(text_of(file), wanted) == 0;
     if (!same) printf("---- wanted ----\n%s---- printed ----\n%s----\n", wanted, printed);
     return same;
+}
+
+/* ---- files ---- */
+
+/* The name of a file beside the program: several programs may run at a time in one folder.  The text stays until the
+   fourth call from now. */
+static inline const char *beside(const char *name)
+{
+    static char path[4][1000];
+    static int turn;
+    char *p = path[turn = (turn + 1) % 4];
+    snprintf(p, sizeof path[0], "%s.%s", harness.program, name);
+    return p;
 }
 
 /* ---- allocations that fail ---- */
@@ -261,7 +274,7 @@ static inline void out_of_memory(bool (*scenario)(void))
             tg_clear_error();
             tg_scope_end(mark);
             const tg_stats_info after = tg_stats();
-            CHECK(after.tensors == 0 && after.nodes == 0 && after.bytes == 0 && after.saved == 0);
+            CHECK(after.tensors == 0 && after.nodes == 0 && after.bytes == 0 && after.saved == 0 && after.modules == 0);
         }
         CHECK(done);
         tg_clear_error();

@@ -79,7 +79,7 @@ run_chargpt()
         tail -n 1 "$dir.txt" | cat "$dir/log.csv" - >"$dir/result.txt"
     done
     check 04_chargpt "$BUILD/check_output" examples/expected/04_chargpt.txt "$log/chargpt1/result.txt"
-    for file in result.txt loss.svg sample.txt; do
+    for file in result.txt loss.svg sample.txt model.safetensors; do
         check "04_chargpt-threads-$file" cmp "$log/chargpt1/$file" "$log/chargpt2/$file"
     done
     check 04_chargpt-complete test ! -e "$log/chargpt2/log.csv.part" -a -s "$log/chargpt2/log.csv"

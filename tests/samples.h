@@ -180,6 +180,12 @@ static tg_tensor *unbind_call(tg_tensor *t, int d)
     return tg_stack(pieces, n, d);
 }
 
+static tg_tensor *meshgrid_call(tg_tensor *const *in_, int n)
+{
+    tg_tensor *grid[MAX_INPUTS];
+    return tg_meshgrid(in_, n, grid) == TG_OK ? tg_stack(grid, n, 0) : NULL;
+}
+
 /* The n indices given, with a NULL before those whose bit of whole is set; returns how many there are, 0 when one that
    was given is missing. */
 static int with_whole_dims(tg_tensor *const *given, int n, int64_t whole, tg_tensor **indices)
@@ -237,6 +243,34 @@ static tg_tensor *overlap_call(tg_tensor *a)
     return tg_mul(windows, windows);
 }
 
+/* stride dims, padding dims2 (or, with flag, the same size), dilation count, groups count2 */
+typedef tg_tensor *(*convolution)(tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, int64_t);
+typedef tg_tensor *(*transposed_convolution)(tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape,
+                                             int64_t, tg_shape);
+static tg_tensor *conv_call(convolution f, tg_tensor *x, tg_tensor *w, tg_tensor *bias, const numbers *p)
+{
+    return f(x, w, bias, p->dims.ndim ? p->dims : TG_SHAPE(1),
+             p->flag         ? TG_SAME
+             : p->dims2.ndim ? p->dims2
+                             : TG_VALID,
+             TG_SHAPE(p->count ? p->count : 1), p->count2 ? p->count2 : 1);
+}
+/* The same, and output_padding dim. */
+static tg_tensor *conv_transpose_call(transposed_convolution f, tg_tensor *x, tg_tensor *w, tg_tensor *bias,
+                                      const numbers *p)
+{
+    return f(x, w, bias, p->dims.ndim ? p->dims : TG_SHAPE(1), p->dims2.ndim ? p->dims2 : TG_SHAPE(0), TG_SHAPE(p->dim),
+             p->count2 ? p->count2 : 1, TG_SHAPE(p->count ? p->count : 1));
+}
+/* The op that computes the gradient of a weight [dims] from x and that of the output; stride dim, padding dim2 */
+static tg_tensor *conv_weight_call(tg_tensor *x, tg_tensor *g, const numbers *p)
+{
+    tgi_conv_geometry geometry = {p->count2, {1, 1, p->dim}, {1, 1, 1}, {0, 0, p->dim2}};
+    tg_tensor *t[3];
+    t[TGI_CONV_X] = x, t[TGI_CONV_W] = NULL, t[TGI_CONV_Y] = g;
+    return tgi_conv_op(TGI_CONV_W, t, &geometry, p->dims);
+}
+
 static tg_tensor *square_then_sum(tg_tensor *const *in_, int n, void *user)
 {
     (void)n, (void)user;
@@ -273,41 +307,46 @@ enum {
     SEVERAL = 64            /* several ops: 16-bit results are rounded several times */
 };
 
-#define UNARY_ROWS(OP, TWIN)                                         \
-    TWIN(neg, tg_neg(a), POINTWISE, tg_neg_(a))                      \
-    TWIN(abs, tg_abs(a), POINTWISE, tg_abs_(a))                      \
-    TWIN(sign, tg_sign(a), POINTWISE | QUIET, tg_sign_(a))           \
-    TWIN(square, tg_square(a), POINTWISE, tg_square_(a))             \
-    TWIN(exp, tg_exp(a), POINTWISE, tg_exp_(a))                      \
-    TWIN(expm1, tg_expm1(a), POINTWISE, tg_expm1_(a))                \
-    TWIN(log, tg_log(a), POINTWISE, tg_log_(a))                      \
-    TWIN(log2, tg_log2(a), POINTWISE, tg_log2_(a))                   \
-    TWIN(log10, tg_log10(a), POINTWISE, tg_log10_(a))                \
-    TWIN(log1p, tg_log1p(a), POINTWISE, tg_log1p_(a))                \
-    TWIN(sqrt, tg_sqrt(a), POINTWISE, tg_sqrt_(a))                   \
-    TWIN(rsqrt, tg_rsqrt(a), POINTWISE, tg_rsqrt_(a))                \
-    TWIN(reciprocal, tg_reciprocal(a), POINTWISE, tg_reciprocal_(a)) \
-    TWIN(sin, tg_sin(a), POINTWISE, tg_sin_(a))                      \
-    TWIN(cos, tg_cos(a), POINTWISE, tg_cos_(a))                      \
-    TWIN(tan, tg_tan(a), POINTWISE, tg_tan_(a))                      \
-    TWIN(asin, tg_asin(a), POINTWISE, tg_asin_(a))                   \
-    TWIN(acos, tg_acos(a), POINTWISE, tg_acos_(a))                   \
-    TWIN(atan, tg_atan(a), POINTWISE, tg_atan_(a))                   \
-    TWIN(sinh, tg_sinh(a), POINTWISE, tg_sinh_(a))                   \
-    TWIN(cosh, tg_cosh(a), POINTWISE, tg_cosh_(a))                   \
-    TWIN(tanh, tg_tanh(a), POINTWISE, tg_tanh_(a))                   \
-    TWIN(sigmoid, tg_sigmoid(a), POINTWISE, tg_sigmoid_(a))          \
-    TWIN(erf, tg_erf(a), POINTWISE, tg_erf_(a))                      \
-    TWIN(floor, tg_floor(a), POINTWISE, tg_floor_(a))                \
-    TWIN(ceil, tg_ceil(a), POINTWISE, tg_ceil_(a))                   \
-    TWIN(round, tg_round(a), POINTWISE, tg_round_(a))                \
-    TWIN(trunc, tg_trunc(a), POINTWISE, tg_trunc_(a))                \
-    TWIN(relu, tg_relu(a), POINTWISE, tg_relu_(a))                   \
-    TWIN(silu, tg_silu(a), POINTWISE, tg_silu_(a))                   \
-    TWIN(logsigmoid, tg_logsigmoid(a), POINTWISE, tg_logsigmoid_(a)) \
-    OP(isnan, tg_isnan(a), POINTWISE | TESTS)                        \
-    OP(isinf, tg_isinf(a), POINTWISE | TESTS)                        \
-    OP(isfinite, tg_isfinite(a), POINTWISE | TESTS)                  \
+#define UNARY_ROWS(OP, TWIN)                                            \
+    TWIN(neg, tg_neg(a), POINTWISE, tg_neg_(a))                         \
+    TWIN(abs, tg_abs(a), POINTWISE, tg_abs_(a))                         \
+    TWIN(sign, tg_sign(a), POINTWISE | QUIET, tg_sign_(a))              \
+    TWIN(square, tg_square(a), POINTWISE, tg_square_(a))                \
+    TWIN(exp, tg_exp(a), POINTWISE, tg_exp_(a))                         \
+    TWIN(expm1, tg_expm1(a), POINTWISE, tg_expm1_(a))                   \
+    TWIN(log, tg_log(a), POINTWISE, tg_log_(a))                         \
+    TWIN(log2, tg_log2(a), POINTWISE, tg_log2_(a))                      \
+    TWIN(log10, tg_log10(a), POINTWISE, tg_log10_(a))                   \
+    TWIN(log1p, tg_log1p(a), POINTWISE, tg_log1p_(a))                   \
+    TWIN(sqrt, tg_sqrt(a), POINTWISE, tg_sqrt_(a))                      \
+    TWIN(rsqrt, tg_rsqrt(a), POINTWISE, tg_rsqrt_(a))                   \
+    TWIN(reciprocal, tg_reciprocal(a), POINTWISE, tg_reciprocal_(a))    \
+    TWIN(sin, tg_sin(a), POINTWISE, tg_sin_(a))                         \
+    TWIN(cos, tg_cos(a), POINTWISE, tg_cos_(a))                         \
+    TWIN(tan, tg_tan(a), POINTWISE, tg_tan_(a))                         \
+    TWIN(asin, tg_asin(a), POINTWISE, tg_asin_(a))                      \
+    TWIN(acos, tg_acos(a), POINTWISE, tg_acos_(a))                      \
+    TWIN(atan, tg_atan(a), POINTWISE, tg_atan_(a))                      \
+    TWIN(sinh, tg_sinh(a), POINTWISE, tg_sinh_(a))                      \
+    TWIN(cosh, tg_cosh(a), POINTWISE, tg_cosh_(a))                      \
+    TWIN(tanh, tg_tanh(a), POINTWISE, tg_tanh_(a))                      \
+    TWIN(sigmoid, tg_sigmoid(a), POINTWISE, tg_sigmoid_(a))             \
+    TWIN(erf, tg_erf(a), POINTWISE, tg_erf_(a))                         \
+    TWIN(floor, tg_floor(a), POINTWISE, tg_floor_(a))                   \
+    TWIN(ceil, tg_ceil(a), POINTWISE, tg_ceil_(a))                      \
+    TWIN(round, tg_round(a), POINTWISE, tg_round_(a))                   \
+    TWIN(trunc, tg_trunc(a), POINTWISE, tg_trunc_(a))                   \
+    TWIN(relu, tg_relu(a), POINTWISE, tg_relu_(a))                      \
+    TWIN(silu, tg_silu(a), POINTWISE, tg_silu_(a))                      \
+    TWIN(logsigmoid, tg_logsigmoid(a), POINTWISE, tg_logsigmoid_(a))    \
+    TWIN(mish, tg_mish(a), POINTWISE, tg_mish_(a))                      \
+    TWIN(selu, tg_selu(a), POINTWISE, tg_selu_(a))                      \
+    TWIN(softsign, tg_softsign(a), POINTWISE, tg_softsign_(a))          \
+    TWIN(hardsigmoid, tg_hardsigmoid(a), POINTWISE, tg_hardsigmoid_(a)) \
+    TWIN(hardswish, tg_hardswish(a), POINTWISE, tg_hardswish_(a))       \
+    OP(isnan, tg_isnan(a), POINTWISE | TESTS)                           \
+    OP(isinf, tg_isinf(a), POINTWISE | TESTS)                           \
+    OP(isfinite, tg_isfinite(a), POINTWISE | TESTS)                     \
     OP(logical_not, tg_logical_not(a), POINTWISE | TESTS)
 
 #define ELEMENTWISE_ROWS(OP, TWIN)                                                            \
@@ -322,6 +361,9 @@ enum {
     OP(clamp_max, tg_clamp_max(a, p->num), POINTWISE)                                         \
     OP(leaky_relu, tg_leaky_relu(a, p->num), POINTWISE)                                       \
     OP(elu, tg_elu(a, p->num), POINTWISE)                                                     \
+    OP(celu, tg_celu(a, p->num), POINTWISE)                                                   \
+    OP(hardtanh, tg_hardtanh(a, p->num, p->num2), POINTWISE)                                  \
+    OP(relu6, tg_relu6(a), POINTWISE)                                                         \
     OP(softplus, tg_softplus(a, p->num, p->num2), POINTWISE)                                  \
     OP(gelu, tg_gelu(a, p->flag != 0), POINTWISE)                                             \
     OP(eq_scalar, tg_eq_scalar(a, p->num), POINTWISE | TESTS)                                 \
@@ -348,8 +390,11 @@ enum {
     OP(logical_or, tg_logical_or(a, b), POINTWISE | TESTS)                                    \
     OP(logical_xor, tg_logical_xor(a, b), POINTWISE | TESTS)                                  \
     OP(where, tg_where(c, a, b), POINTWISE)                                                   \
-    OP(lerp, tg_lerp(a, b, c), POINTWISE)                                                     \
-    OP(lerp_scalar, tg_lerp_scalar(a, b, p->num), EXACT)                                      \
+    TWIN(add_alpha, tg_add_alpha(a, b, p->num), POINTWISE, tg_add_alpha_(a, b, p->num))       \
+    TWIN(addcmul, tg_addcmul(a, b, c, p->num), POINTWISE, tg_addcmul_(a, b, c, p->num))       \
+    TWIN(addcdiv, tg_addcdiv(a, b, c, p->num), POINTWISE, tg_addcdiv_(a, b, c, p->num))       \
+    TWIN(lerp, tg_lerp(a, b, c), POINTWISE, tg_lerp_(a, b, c))                                \
+    TWIN(lerp_scalar, tg_lerp_scalar(a, b, p->num), POINTWISE, tg_lerp_scalar_(a, b, p->num)) \
     TWIN(masked_fill, tg_masked_fill(a, b, p->num), POINTWISE, tg_masked_fill_(a, b, p->num))
 
 #define MOVING_ROWS(OP)                                                                           \
@@ -384,6 +429,8 @@ enum {
     OP(stack, tg_stack(in_, n, p->dim), EXACT)                                                    \
     OP(repeat, tg_repeat(a, p->dims), EXACT)                                                      \
     OP(roll, tg_roll(a, p->dims, p->dims2), EXACT)                                                \
+    OP(repeat_interleave, tg_repeat_interleave(a, p->count, p->dim), EXACT)                       \
+    OP(meshgrid, meshgrid_call(in_, n), EXACT)                                                    \
     OP(flip, tg_flip(a, p->dims), EXACT)                                                          \
     OP(tril, tg_tril(a, p->count), EXACT | QUIET)                                                 \
     OP(triu, tg_triu(a, p->count), EXACT | QUIET)                                                 \
@@ -393,6 +440,7 @@ enum {
     OP(take_along_dim, tg_take_along_dim(a, b, p->dim), EXACT)                                    \
     OP(embedding, tg_embedding(a, b), EXACT)                                                      \
     OP(scatter, tg_scatter(a, p->dim, b, c), EXACT)                                               \
+    OP(scatter_, tg_scatter_(tg_clone(a), p->dim, b, c), EXACT)                                   \
     OP(index, index_call(a, in_ + 1, n - 1, p->count), EXACT)                                     \
     OP(index_put, index_put_call(a, b, in_ + 2, n - 2, p), SEVERAL)                               \
     OP(index_put_, index_put_in_place(a, b, in_ + 2, n - 2, p), SEVERAL)                          \
@@ -402,6 +450,7 @@ enum {
     OP(sort, tg_sort(a, p->dim, p->flag != 0, NULL), EXACT | TIES)                                \
     OP(topk, tg_topk(a, p->count, p->dim, p->flag != 0, NULL), EXACT | TIES)                      \
     OP(dropout, tg_dropout(a, p->num, p->flag != 0), EXACT | QUIET)                               \
+    OP(multinomial, tg_multinomial(a, p->count, p->flag != 0), EXACT | TESTS | GUARDED)           \
     OP(checkpoint, tg_checkpoint(square_then_sum, in_, n, NULL), 0)                               \
     OP(custom, custom_call(a), EXACT)
 
@@ -447,25 +496,72 @@ enum {
     OP(argmax, tg_argmax(a, p->dim, p->flag != 0), TESTS)                       \
     OP(argmin, tg_argmin(a, p->dim, p->flag != 0), TESTS)                       \
     OP(cumsum, tg_cumsum(a, p->dim), 0)                                         \
+    OP(trace, tg_trace(a), QUIET)                                               \
+    OP(scatter_add_, tg_scatter_add_(tg_clone(a), p->dim, b, c), 0)             \
+    OP(index_add_, tg_index_add_(tg_clone(a), p->dim, b, c), 0)                 \
+    OP(bincount, tg_bincount(a, b, p->count), 0)                                \
     OP(scatter_add, tg_scatter_add(a, p->dim, b, c), 0)                         \
     OP(index_add, tg_index_add(a, p->dim, b, c), 0)                             \
     OP(softmax, tg_softmax(a, p->dim), 0)                                       \
-    OP(log_softmax, tg_log_softmax(a, p->dim), 0)
+    OP(log_softmax, tg_log_softmax(a, p->dim), 0)                               \
+    OP(glu, tg_glu(a, p->dim), EXACT | SEVERAL)                                 \
+    OP(prelu, tg_prelu(a, b), EXACT)
 
-#define PRODUCT_ROWS(OP)                                                  \
-    OP(matmul, tg_matmul(a, b), 0)                                        \
-    OP(mm, tg_mm(a, b), 0)                                                \
-    OP(bmm, tg_bmm(a, b), 0)                                              \
-    OP(mv, tg_mv(a, b), 0)                                                \
-    OP(dot, tg_dot(a, b), 0)                                              \
-    OP(outer, tg_outer(a, b), 0)                                          \
-    OP(linear, tg_linear(a, b, c), 0)                                     \
-    OP(addmm, tg_addmm(a, b, c, p->num, p->num2), 0)                      \
-    OP(einsum, tg_einsum(p->text, in_, n), 0)                             \
-    OP(normalize, tg_layer_norm(a, (int)p->count, NULL, NULL, p->num), 0) \
-    OP(layer_norm, tg_layer_norm(a, (int)p->count, b, c, p->num), 0)      \
-    OP(rms_norm, tg_rms_norm(a, (int)p->count, b, p->num), 0)             \
+#define PRODUCT_ROWS(OP)                                                                             \
+    OP(matmul, tg_matmul(a, b), 0)                                                                   \
+    OP(mm, tg_mm(a, b), 0)                                                                           \
+    OP(bmm, tg_bmm(a, b), 0)                                                                         \
+    OP(mv, tg_mv(a, b), 0)                                                                           \
+    OP(dot, tg_dot(a, b), 0)                                                                         \
+    OP(outer, tg_outer(a, b), 0)                                                                     \
+    OP(linear, tg_linear(a, b, c), 0)                                                                \
+    OP(addmm, tg_addmm(a, b, c, p->num, p->num2), 0)                                                 \
+    OP(einsum, tg_einsum(p->text, in_, n), 0)                                                        \
+    OP(normalize, tg_layer_norm(a, (int)p->count, NULL, NULL, p->num), 0)                            \
+    OP(layer_norm, tg_layer_norm(a, (int)p->count, b, c, p->num), 0)                                 \
+    OP(rms_norm, tg_rms_norm(a, (int)p->count, b, p->num), 0)                                        \
+    OP(batch_norm, tg_batch_norm(a, NULL, NULL, b, c, true, 0.1, p->num), 0)                         \
+    OP(batch_norm_by_running, tg_batch_norm(a, b, c, d, n > 4 ? in_[4] : NULL, false, 0, p->num), 0) \
+    OP(instance_norm, tg_instance_norm(a, NULL, NULL, b, c, true, 0.1, p->num), 0)                   \
+    OP(group_norm, tg_group_norm(a, p->count, b, c, p->num), 0)                                      \
+    OP(unit_length, tg_normalize(a, p->num, p->dim, p->num2), 0)                                     \
+    OP(cosine_similarity, tg_cosine_similarity(a, b, p->dim, p->num), 0)                             \
+    OP(cdist, tg_cdist(a, b, p->num), 0)                                                             \
     OP(scaled_dot_product_attention, tg_scaled_dot_product_attention(a, b, c, d, 0, p->flag != 0, p->num), 0)
+
+#define CONVOLUTION_ROWS(OP)                                                            \
+    OP(conv, conv_call(tg_conv1d, a, b, c, p), 0)                                       \
+    OP(conv1d, conv_call(tg_conv1d, a, b, c, p), 0)                                     \
+    OP(conv2d, conv_call(tg_conv2d, a, b, c, p), 0)                                     \
+    OP(conv3d, conv_call(tg_conv3d, a, b, c, p), 0)                                     \
+    OP(conv_transpose, conv_transpose_call(tg_conv_transpose1d, a, b, c, p), SEVERAL)   \
+    OP(conv_transpose1d, conv_transpose_call(tg_conv_transpose1d, a, b, c, p), SEVERAL) \
+    OP(conv_transpose2d, conv_transpose_call(tg_conv_transpose2d, a, b, c, p), SEVERAL) \
+    OP(conv_transpose3d, conv_transpose_call(tg_conv_transpose3d, a, b, c, p), SEVERAL) \
+    OP(conv_weight, conv_weight_call(a, b, p), 0)
+
+#define POOL_ROWS(OP)                                                                                       \
+    OP(max_pool, tg_max_pool2d(a, p->dims, p->dims2, TG_SHAPE(p->count)), EXACT | TIES)                     \
+    OP(max_pool1d, tg_max_pool1d(a, p->dims, p->dims2, TG_SHAPE(p->count)), EXACT | TIES)                   \
+    OP(max_pool2d, tg_max_pool2d(a, p->dims, p->dims2, TG_SCALAR), EXACT | TIES)                            \
+    OP(max_pool1d_ex,                                                                                       \
+       tg_max_pool1d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), TG_SHAPE(p->count2), p->flag != 0, NULL), \
+       EXACT | TIES)                                                                                        \
+    OP(max_pool2d_ex,                                                                                       \
+       tg_max_pool2d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), TG_SHAPE(p->count2), p->flag != 0, NULL), \
+       EXACT | TIES)                                                                                        \
+    OP(adaptive_max_pool1d, tg_adaptive_max_pool1d(a, p->dims), EXACT | TIES)                               \
+    OP(adaptive_max_pool2d, tg_adaptive_max_pool2d(a, p->dims), EXACT | TIES)                               \
+    OP(adaptive_max_pool1d_ex, tg_adaptive_max_pool1d_ex(a, p->dims, NULL), EXACT | TIES)                   \
+    OP(adaptive_max_pool2d_ex, tg_adaptive_max_pool2d_ex(a, p->dims, NULL), EXACT | TIES)                   \
+    OP(window_sum, tg_avg_pool2d(a, p->dims, p->dims2, TG_SHAPE(p->count)), 0)                              \
+    OP(avg_pool1d, tg_avg_pool1d(a, p->dims, p->dims2, TG_SHAPE(p->count)), 0)                              \
+    OP(avg_pool2d, tg_avg_pool2d(a, p->dims, p->dims2, TG_SCALAR), 0)                                       \
+    OP(avg_pool1d_ex, tg_avg_pool1d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), true, p->flag != 0), 0)    \
+    OP(avg_pool2d_ex, tg_avg_pool2d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), true, p->flag != 0), 0)    \
+    OP(adaptive_avg_pool1d, tg_adaptive_avg_pool1d(a, p->dims), 0)                                          \
+    OP(adaptive_avg_pool2d, tg_adaptive_avg_pool2d(a, p->dims), 0)                                          \
+    OP(interpolate, tg_interpolate(a, p->dims, p->text), 0)
 
 #define LOSS_ROWS(OP)                                                                                 \
     OP(mse_loss, tg_mse_loss(a, b, p->flag), 0)                                                       \
@@ -480,7 +576,9 @@ enum {
     OP(kl_div, tg_kl_div(a, b, p->flag, p->count != 0), 0)
 
 #define ALL_ROWS(OP, TWIN) \
-    UNARY_ROWS(OP, TWIN) ELEMENTWISE_ROWS(OP, TWIN) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) LOSS_ROWS(OP)
+    UNARY_ROWS(OP, TWIN)   \
+    ELEMENTWISE_ROWS(OP, TWIN) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) CONVOLUTION_ROWS(OP) POOL_ROWS(OP) \
+    LOSS_ROWS(OP)
 
 #define DEFINE_CALL(name, expression, ...)                                                            \
     static tg_tensor *call_##name(tg_tensor *const *in_, int n, void *user)                           \
@@ -643,6 +741,47 @@ SAMPLES(logsigmoid)
     edge(in("[-1000, 1000]"), gives("[-1000, 0]"), grads("[1, 0]")); /* 2.79 */
 }
 
+SAMPLES(mish)
+{
+    everywhere(-2, 2);
+    edge(in(LINE), gives("[-0.298099742167, -0.129926963679, 0.375245211305, 1.94395895953]"),
+         grads("[-0.0640978158923, 0.439815601722, 0.886424375358, 1.06931793428]"));
+    edge(in(EDGES), gives("[0, -0., inf, nan, nan]"), grads("[0.6, 0.6, nan, nan, nan]"));
+    edge(in("[800, -800]"), gives("[800, -0.]"), grads("[1, 0]"));
+}
+SAMPLES(selu)
+{
+    everywhere(-2, 2);
+    sample(range(690, 800), S(3)); /* where exp overflows */
+    edge(in(LINE), gives("[-1.36581435337, -0.388890197478, 0.525350493678, 2.10140197471]"),
+         grads("[0.39228498748, 1.36920914337, 1.05070098736, 1.05070098736]"));
+    edge(in(EDGES), gives("[0, -0., inf, -1.75809934085, nan]"),
+         grads("[1.75809934085, 1.75809934085, 1.05070098736, 0, nan]")); /* 2.63 */
+}
+SAMPLES(softsign)
+{
+    everywhere(-2, 2);
+    edge(in(LINE), gives("[-0.6, -0.2, 0.333333333333, 0.666666666667]"),
+         grads("[0.16, 0.64, 0.444444444444, 0.111111111111]"));
+    edge(in(EDGES), gives("[0, -0., nan, nan, nan]"), grads("[1, 1, 0, 0, nan]")); /* PyTorch has NaN at infinity */
+}
+SAMPLES(hardsigmoid)
+{
+    everywhere(-2, 2);
+    sample(range(-6, 6), S(4));
+    edge(in("[-4, -3, -1.5, 0.5, 3, 7]"), gives("[0, 0, 0.25, 0.583333333333, 1, 1]"),
+         grads("[0, 0, 0.166666666667, 0.166666666667, 0, 0]")); /* 2.63 */
+    edge(in(EDGES), gives("[0.5, 0.5, 1, 0, nan]"), grads("[0.166666666667, 0.166666666667, 0, 0, 0]"));
+}
+SAMPLES(hardswish)
+{
+    everywhere(-2, 2);
+    sample(range(-6, 6), S(4));
+    edge(in("[-4, -3, -1, 1, 3, 7]"), gives("[-0., -0., -0.333333333333, 0.666666666667, 3, 7]"),
+         grads("[0, 0, 0.166666666667, 0.833333333333, 1, 1]"));
+    edge(in(EDGES), gives("[0, -0., inf, nan, nan]"), grads("[0.5, 0.5, 1, 0, nan]")); /* PyTorch has 1 at NaN */
+}
+
 SAMPLES(isnan)
 {
     everywhere(-2, 2);
@@ -775,6 +914,29 @@ SAMPLES(elu)
     everywhere_by(1.5, 0, -2, 2);
     edge(in("[-2, 0, 3, nan]"), num(1.5), gives("[-1.29699707515, 0, 3, nan]"),
          grads("[0.203002924855, 1.5, 1, nan]")); /* 2.63; PyTorch's scalar loop has 1 at NaN, its vectors NaN */
+    sample(range(690, 800), S(3), num(1.5));      /* where exp overflows */
+}
+SAMPLES(celu)
+{
+    everywhere_by(1.5, 0, -2, 2);
+    sample(range(690, 800), S(3), num(0.5));
+    edge(in("[-1.5, -0.25, 0, 2, nan, -inf]"), num(1), gives("[-0.776869839852, -0.221199216929, 0, 2, nan, -1]"),
+         grads("[0.223130160148, 0.778800783071, 1, 1, nan, 0]"));
+    edge(in("[-1.5, 3]"), num(0.5), gives("[-0.475106465816, 3]"), grads("[0.0497870683679, 1]"));
+}
+SAMPLES(hardtanh)
+{
+    everywhere_by(-0.7, 0.9, -2, 2);
+    edge(in("[-2, -1, 0.5, 1, 2, nan]"), num(-1), num2(1), gives("[-1, -1, 0.5, 1, 1, nan]"),
+         grads("[0, 0, 1, 0, 0, 0]")); /* 2.63; PyTorch has 1 at NaN */
+    refuse(tg_hardtanh(ones(2), 2, 1), "tg_hardtanh: min_val cannot be greater than max_val");
+}
+SAMPLES(relu6)
+{
+    everywhere(-2, 2);
+    sample(range(-3, 9), S(4));
+    edge(in("[-4, 0, 1, 6, 7, nan]"), gives("[0, 0, 1, 6, 6, nan]"), grads("[0, 0, 1, 0, 0, 0]")); /* 2.63 */
+    expect(tg_relu6(i64("[-9, 3, 9]")), "[0, 3, 6]");
 }
 SAMPLES(softplus)
 {
@@ -948,6 +1110,40 @@ SAMPLES(where)
     expect(tg_where(boolean("[1, 0]"), i64("[9007199254740993, 1]"), i64("0")), "[9007199254740993, 0]");
     refuse(tg_where(ones(2), ones(2), ones(2)), "bool");
 }
+SAMPLES(add_alpha)
+{
+    sample(S(2, 3), S(2, 3), num(-2.5));
+    sample(S(2, 3), S(3), num(0.5));
+    sample(S(0), S(1), num(2));
+    edge(in("[1, 2, -3]"), in("[0.5, -1, 4]"), num(-2.5), gives("[-0.25, 4.5, -13]"), grads("[1, 1, 1]"),
+         grads("[-2.5, -2.5, -2.5]"));
+    expect(tg_add_alpha(i64("[1, 2]"), i64("[3, 4]"), 2), "[7, 10]");
+    expect(tg_add_alpha(boolean("[1, 0]"), boolean("[1, 1]"), -1), "[1, 1]");
+    refuse(tg_add_alpha(i64("[1]"), i64("[2]"), 2.5), "2.5");
+    refuse(tg_add_alpha_(ones(2), ones(1, 2), 2), "output with shape [2] doesn't match the broadcast shape [1, 2]");
+}
+SAMPLES(addcmul)
+{
+    sample(S(2, 3), S(2, 3), S(2, 3), num(1));
+    sample(S(2, 3), S(3), S(2, 1), num(-0.5));
+    sample(S(1), S(0), S(1), num(2));
+    edge(in("[1, 2, -3]"), in("[0.5, -1, 4]"), in("[2, 3, -1]"), num(1.5), gives("[2.5, -2.5, -9]"),
+         grads("[1, 1, 1]"), grads("[3, 4.5, -1.5]"), grads("[0.75, -1.5, 6]"));
+    expect(tg_addcmul(i64("[1, 2]"), i64("[3, 4]"), i64("[2, 2]"), 2), "[13, 18]");
+    refuse(tg_addcmul(i64("[1]"), i64("[2]"), i64("[2]"), 2.5), "2.5");
+    refuse(tg_addcmul(boolean("[1]"), boolean("[0]"), boolean("[1]"), 1), "\"addcmul\" not implemented for 'bool'");
+    refuse(tg_addcmul(ones(2), ones(3), ones(3), 1), "must match the size of tensor b");
+}
+SAMPLES(addcdiv)
+{
+    sample(S(2, 3), S(2, 3), range(0.5, 2), S(2, 3), num(1));
+    sample(S(2, 3), S(3), range(0.5, 2), S(2, 1), num(-0.5));
+    sample(S(1), S(0), S(1), num(2));
+    edge(in("[1, 2, -3]"), in("[0.5, -1, 4]"), in("[2, 3, -1]"), num(1.5), gives("[1.375, 1.5, -9]"),
+         grads("[1, 1, 1]"), grads("[0.75, 0.5, -1.5]"), grads("[-0.1875, 0.166666666667, -6]"));
+    edge(in("[1]"), in("[0]"), in("[0]"), num(1), gives("[nan]"), grads("[1]"), grads("[inf]"), grads("[nan]"));
+    refuse(tg_addcdiv(i64("[1]"), i64("[2]"), i64("[2]"), 1), "\"addcdiv\" not implemented for 'i64'");
+}
 SAMPLES(lerp)
 {
     sample(S(2, 3), S(2, 3), S(2, 3));
@@ -956,6 +1152,7 @@ SAMPLES(lerp)
     edge(in("[1, 2, 3]"), in("[5, -2, 3]"), in("[0.25, 0.75, 1]"), gives("[2, -1, 3]"), grads("[0.75, 0.25, 0]"),
          grads("[0.25, 0.75, 1]"), grads("[4, -4, 0]"));
     refuse(tg_lerp(i64("[1]"), i64("[2]"), i64("[0]")), "\"lerp\" not implemented for 'i64'");
+    refuse(tg_lerp_(i64("[1]"), i64("[2]"), i64("[0]")), "\"lerp_\" not implemented for 'i64'");
     refuse(tg_lerp(boolean("[1]"), boolean("[0]"), boolean("[1]")), "\"lerp\" not implemented for 'bool'");
 }
 SAMPLES(lerp_scalar)
@@ -1354,6 +1551,43 @@ SAMPLES(roll)
     refuse(tg_roll(ones(2), TG_DIMS(0), TG_DIMS(2)),
            "Dimension out of range (expected to be in range of [-1, 0], but got 2)");
 }
+SAMPLES(repeat_interleave)
+{
+    sample(S(2, 3), count(2), dim(1));
+    sample(S(2, 3, 2), count(3), dim(-3));
+    sample(S0, count(2), dim(0));
+    sample(S(2, 0), count(2), dim(0));
+    sample(S(2, 3), count(1), dim(0));
+    edge(in("[[1, 2], [3, 4]]"), count(2), dim(0), gives("[[1, 2], [1, 2], [3, 4], [3, 4]]"),
+         grads("[[2, 2], [2, 2]]"));
+    expect(tg_repeat_interleave(i64("[1, 2]"), 3, 0), "[1, 1, 1, 2, 2, 2]");
+    expect(tg_repeat_interleave(i64("[1, 2]"), 0, 0), "[]");
+    refuse(tg_repeat_interleave(ones(2), -1, 0), "Repeats must be non-negative");
+    refuse(tg_repeat_interleave(ones(2), 2, 1), "Dimension out of range");
+    refuse(tg_repeat_interleave(tg_zeros(TG_SHAPE(0, 3)), INT64_MAX / 2, 1), "are too many");
+}
+SAMPLES(meshgrid)
+{
+    tg_tensor *in_[9], *grid[9];
+    int i;
+    sample(S(2), S(3));
+    sample(S(2), S0, S(3), S(1));
+    sample(S(0), S(2));
+    for (i = 0; i < 9; ++i) in_[i] = grid[i] = ones(2);
+    in_[0] = f64("[1, 2]"), in_[1] = i64("[3, 4, 5]");
+    CHECK(tg_meshgrid(in_, 2, grid) == TG_OK && grid[2] != NULL);
+    HAS(grid[0], "[[1, 1, 1], [2, 2, 2]]");
+    HAS(grid[1], "[[3, 4, 5], [3, 4, 5]]");
+    CHECK(tg_data(grid[0]) == tg_data(in_[0]) && tg_dtype_of(grid[1]) == TG_I64);
+    in_[1] = ones(2, 2);
+    refuse(tg_meshgrid(in_, 3, grid) == TG_OK, "Expected 0D or 1D tensor in the tensor list but got: tensors[1]");
+    CHECK(grid[0] == NULL && grid[2] == NULL && grid[3] != NULL);
+    refuse(tg_meshgrid(in_, 9, grid) == TG_OK, "a grid has 1 to 8 dims, not 9");
+    refuse(tg_meshgrid(in_, 0, grid) == TG_OK, "a grid has 1 to 8 dims, not 0");
+    refuse(tg_meshgrid(NULL, 5, grid) == TG_OK, "argument tensors is NULL");
+    CHECK(grid[4] == NULL);
+    refuse(tg_meshgrid(in_, 1, NULL) == TG_OK, "argument out is NULL");
+}
 SAMPLES(flip)
 {
     sample(S(2, 3), dims(0));
@@ -1575,6 +1809,57 @@ SAMPLES(scatter)
            "and to be no larger size than src [1]");
     sample(S(2, 1, 2, 1, 3), ids("[[[[[2]]]]]"), S(1, 1, 2, 1, 2), dim(4)); /* src is larger than index, in many dims */
     refuse(tg_scatter(ones(3), 0, i64("[0]"), f32("[1]")), "scatter(): Expected self.dtype to be equal to src.dtype");
+}
+SAMPLES(scatter_)
+{
+    tg_tensor *t = f64("[[1, 2], [3, 4]]");
+    sample(S(3, 2), ids("[[0, 2], [1, 0]]"), S(2, 2), dim(0));
+    CHECK(tg_scatter_(t, 1, i64("[[1], [0]]"), f64("[[5], [6]]")) == t);
+    HAS(t, "[[1, 5], [6, 4]]");
+    refuse(tg_scatter_(t, 1, i64("[[2]]"), f64("[[5]]")), "index 2 is out of bounds for dimension 1 with size 2");
+    refuse(tg_scatter_(leaf("[1, 2]"), 0, i64("[1]"), f64("[5]")), "a leaf Variable that requires grad");
+}
+SAMPLES(scatter_add_)
+{
+    tg_tensor *t = f64("[1, 2, 3]");
+    sample(S(3, 2), ids("[[0, 2], [0, 0]]"), S(2, 2), dim(0));
+    CHECK(tg_scatter_add_(t, 0, i64("[1, 1, 0]"), f64("[5, 6, 7]")) == t);
+    HAS(t, "[8, 13, 3]");
+    refuse(tg_scatter_add_(t, 0, i64("[0]"), i64("[1]")), "tg_scatter_add_: ");
+}
+SAMPLES(index_add_)
+{
+    tg_tensor *t = f64("[[1, 2], [3, 4]]");
+    sample(S(3, 2), ids("[2, 0, 2]"), S(3, 2), dim(0));
+    sample(S(3, 4), ids("[3, 3]"), S(3, 2), dim(-1));
+    CHECK(tg_index_add_(t, 0, i64("[1, 1]"), f64("[[5, 6], [7, 8]]")) == t);
+    HAS(t, "[[1, 2], [15, 18]]");
+    refuse(tg_index_add_(leaf("[1, 2]"), 0, i64("[1]"), f64("[5]")), "tg_index_add_: a leaf Variable");
+}
+SAMPLES(bincount)
+{
+    tg_tensor *weights = leaf("[0.5, 2, 1]");
+    edge(ids("[1, 3, 1]"), in("[0.5, 2, 1]"), count(6), gives("[0, 1.5, 0, 2, 0, 0]"), grads("[1, 1, 1]"));
+    expect(tg_bincount(i64("[1, 3, 1]"), NULL, 0), "[0, 2, 0, 1]");
+    expect(tg_bincount(of(TG_U8, "[1, 3, 1]"), NULL, 6), "[0, 2, 0, 1, 0, 0]");
+    expect(tg_bincount(i64("[1, 3, 1]"), weights, 0), "[0, 1.5, 0, 2]");
+    expect(tg_bincount(i64("[1, 3, 1]"), i64("[5, 2, 1]"), 0), "[0, 6, 0, 2]");
+    expect(tg_bincount(tg_zeros_on(TG_SHAPE(0), TG_I64, HERE), NULL, 2), "[0, 0]");
+    CHECK(tg_dtype_of(tg_bincount(i64("[1]"), NULL, 0)) == TG_I64);
+    CHECK(tg_dtype_of(tg_bincount(i64("[1]"), i64("[1]"), 0)) == TG_F64);
+    refuse(tg_bincount(i64("[1, -2]"), NULL, 0), "only supports 1-d non-negative integral inputs");
+    refuse(tg_bincount(i64("[[1]]"), NULL, 0), "only supports 1-d non-negative integral inputs");
+    refuse(tg_bincount(f64("[1]"), NULL, 0), "ids is f64 [1]");
+    refuse(tg_bincount(i64("[1, 2]"), f64("[1]"), 0), "weights should be 1-d and have the same length as input");
+    refuse(tg_bincount(i64("[1]"), NULL, -1), "minlength should be >= 0");
+}
+SAMPLES(trace)
+{
+    sample(S(3, 3));
+    sample(S(2, 4));
+    sample(S(0, 2));
+    expect(tg_trace(i64("[[1, 2, 3], [4, 5, 6]]")), "6");
+    refuse(tg_trace(ones(2, 2, 2)), "trace: expected a matrix, but got tensor with dim 3");
 }
 SAMPLES(scatter_add)
 {
@@ -2083,7 +2368,7 @@ SAMPLES(matmul)
     refuse(tg_matmul(boolean("[[1]]"), boolean("[[1]]")), "bool tensors cannot be multiplied");
     refuse(tg_matmul(ones(2), tg_zeros_on(TG_SHAPE(2), TG_F32, HERE)),
            "expected m1 and m2 to have the same dtype, but got: f64 != f32\n"
-           "  hint: a [2] is f64 and b [2] is f32: tg_to_dtype(b, tg_dtype_of(a))");
+           "  hint: a [2] is f64 and b [2] is f32: tg_to_dtype(b, TG_F64)");
 }
 SAMPLES(mm)
 {
@@ -2138,7 +2423,8 @@ SAMPLES(linear)
     refuse(tg_linear(ones(2, 3), ones(4, 3), ones(3)), "");
     refuse(tg_linear(ones(2, 3), tg_zeros_on(TG_SHAPE(4, 3), TG_F32, HERE), NULL),
            "tg_linear: expected m1 and m2 to have the same dtype, but got: f64 != f32\n"
-           "  hint: x [2, 3] is f64 and weight [4, 3] is f32: tg_to_dtype(weight, tg_dtype_of(x))");
+           "  hint: x [2, 3] is f64 and weight [4, 3] is f32: tg_to_dtype(x, TG_F32)");
+    refuse(tg_linear(ones(2, 3), tg_zeros_on(TG_SHAPE(4, 3), TG_I32, HERE), NULL), ": tg_to_dtype(weight, TG_F64)");
     sample(S(2, 3), S(3)); /* a weight without an out dim */
     refuse(tg_linear(f64("1"), ones(2, 3), NULL), "are needed, but their shapes are [] and [2, 3]");
 }
@@ -2247,6 +2533,345 @@ SAMPLES(rms_norm)
          grads("[-0.169758029335, 0.755928892024, 3.15502521009]"));
     refuse(tg_rms_norm(ones(2, 3), 1, ones(2), 1e-5), "");
 }
+/* The running statistics [1, -1] and [2, 0.5] after x. */
+static tg_tensor *running_after(tg_tensor *x, bool batch, double momentum)
+{
+    tg_tensor *mean = f64("[1, -1]"), *var = f64("[2, 0.5]"), *y;
+    if (batch)
+        y = tg_batch_norm(x, mean, var, NULL, NULL, true, momentum, 1e-5);
+    else
+        y = tg_instance_norm(x, mean, var, NULL, NULL, true, momentum, 1e-5);
+    return y ? tg_stack(TG_LIST(mean, var), 0) : NULL;
+}
+#define CHANNELS "[[[1, 2, 4], [-1, 0, 3]], [[0.5, -2, 1], [2, 2, -1]]]"
+SAMPLES(batch_norm)
+{
+    tg_tensor *x = f64(CHANNELS), *w = f64("[1.5, -2]"), *b = f64("[0.5, 1]"), *required = leaf("[1, 2]");
+    sample(S(4, 3), S(3), S(3), num(1e-5));
+    sample(S(2, 3, 2), S(3), S(3), num(1e-2));
+    sample(S(3, 2, 2, 2), S(2), num(1e-5));
+    sample(S(1, 2, 3), num(1e-3));
+    expect(tg_batch_norm(f64("[[1, 2], [4, -1], [0, 3]]"), NULL, NULL, w, b, true, 0.1, 1e-5),
+           "[[-0.0883473871219, 0.215536817171], [2.55921585493, 3.7456211399], [-0.970868467805, -0.961157957073]]");
+    expect(tg_square(tg_batch_norm(x, NULL, NULL, w, b, true, 0.1, 1e-5)),
+           "[[[0.185018823084, 1.60904256056, 8.6739966031], [11.1021614893, 4.24358243315, 3.08349706648]], "
+           "[[0.000120275293155, 4.34676074581, 0.185018823084], [0.23425022173, 0.23425022173, 11.1021614893]]]");
+    expect(running_after(x, true, 0.1), "[[1.00833333333, -0.816666666667], [2.18416666667, 0.746666666667]]");
+    expect(running_after(x, true, 0.75), "[[1.0625, 0.375], [3.38125, 2.35]]");
+    expect(running_after(x, true, 0), "[[1, -1], [2, 0.5]]");
+    expect(running_after(x, true, 1), "[[1.08333333333, 0.833333333333], [3.84166666667, 2.96666666667]]");
+    expect(running_after(tg_zeros_on(TG_SHAPE(0, 2), TG_F64, HERE), true, 1), "[[1, -1], [2, 0.5]]");
+    expect(tg_round(tg_mul_scalar(running_after(tg_to_dtype(x, TG_BF16), true, 0.5), 1e4)),
+           "[[10417, -833], [29208, 17333]]"); /* the statistics of a half are computed in f32 */
+    w = f64("[1, 1]"), b = f64("[1, 1]");
+    CHECK(tg_batch_norm(leaf("[[1, 2], [3, 5]]"), w, b, NULL, NULL, true, 0.1, 1e-5) && tg_version_of(w) == 1);
+    CHECK(!tg_requires_grad(w) && !tg_requires_grad(b));
+    refuse(tg_batch_norm(ones(1, 3), NULL, NULL, NULL, NULL, true, 0.1, 1e-5),
+           "Expected more than 1 value per channel when training, got input size [1, 3]");
+    refuse(tg_batch_norm(ones(1, 3, 1), NULL, NULL, NULL, NULL, true, 0.1, 1e-5), "got input size [1, 3, 1]");
+    refuse(tg_batch_norm(ones(3), NULL, NULL, NULL, NULL, true, 0.1, 1e-5), "Expected at least 2 dimensions");
+    refuse(tg_batch_norm(ones(2, 3), w, b, NULL, NULL, true, 0.1, 1e-5),
+           "running_mean should contain 3 elements not 2");
+    refuse(tg_batch_norm(ones(2, 2), w, ones(3), NULL, NULL, true, 0.1, 1e-5),
+           "running_var should contain 2 elements not 3");
+    refuse(tg_batch_norm(ones(2, 3), NULL, NULL, ones(2), NULL, true, 0.1, 1e-5),
+           "weight should contain 3 elements not 2");
+    refuse(tg_batch_norm(ones(2, 3), NULL, NULL, NULL, ones(1, 3), true, 0.1, 1e-5),
+           "bias [1, 3] must be [3] for x [2, 3]");
+    refuse(tg_batch_norm(ones(2, 2), w, NULL, NULL, NULL, true, 0.1, 1e-5), "must either both be None or neither");
+    refuse(tg_batch_norm(ones(2, 2), required, b, NULL, NULL, true, 0.1, 1e-5), "argument 'running_mean'");
+    refuse(tg_batch_norm(ones(2, 2), w, required, NULL, NULL, false, 0.1, 1e-5), "argument 'running_var'");
+    refuse(tg_batch_norm(ones(2, 2), w, b, NULL, NULL, true, 0.1, 0),
+           "eps must be positive during training, but got 0");
+    refuse(tg_batch_norm(ones(2, 2), w, b, NULL, NULL, false, 0.1, -1), "eps must be non-negative, but got -1");
+    refuse(tg_batch_norm(i64("[[1], [2]]"), NULL, NULL, NULL, NULL, true, 0.1, 1e-5), "Got: i64");
+    CHECK(tg_version_of(w) == 1 && tg_version_of(b) == 1); /* what was refused has written nothing */
+}
+SAMPLES(batch_norm_by_running)
+{
+    sample(S(4, 3), constant("[1, 0, -2]"), constant("[2, 1, 0.5]"), S(3), S(3), num(1e-5));
+    sample(S(1, 2, 1), constant("[1, 0]"), constant("[2, 1]"), S(2), num(0));
+    sample(S(2, 2, 2, 2), constant("[1, 0]"), constant("[2, 1]"), num(1e-2));
+    edge(in(CHANNELS), constant("[1, -1]"), constant("[2, 0.5]"), in("[1.5, -2]"), in("[0.5, 1]"), num(1e-5),
+         gives("[[[0.5, 1.56065752014, 3.68197256042], [1, -1.82839884089, -10.3135953636]], "
+               "[[-0.0303287600697, -2.68197256042, 0.5], [-7.4851965227, -7.4851965227, 1]]]"),
+         grads("[[[1.06065752014, 1.06065752014, 1.06065752014], [-2.8283988409, -2.8283988409, -2.8283988409]], "
+               "[[1.06065752014, 1.06065752014, 1.06065752014], [-2.8283988409, -2.8283988409, -2.8283988409]]]"),
+         grads("[0.353552506713, 15.5561936249]"), grads("[6, 6]"));
+    refuse(tg_batch_norm(ones(2, 3), NULL, NULL, NULL, NULL, false, 0.1, 1e-5),
+           "running_mean must be defined in evaluation mode");
+    refuse(tg_batch_norm(ones(2, 3), ones(3), NULL, NULL, NULL, false, 0.1, 1e-5),
+           "running_var must be defined in evaluation mode");
+}
+SAMPLES(instance_norm)
+{
+    tg_tensor *x = f64(CHANNELS), *w = f64("[1.5, -2]"), *b = f64("[0.5, 1]");
+    sample(S(2, 3, 3), S(3), S(3), num(1e-5));
+    sample(S(2, 2, 2, 3), S(2), num(1e-2));
+    expect(tg_square(tg_instance_norm(x, NULL, NULL, w, b, true, 0.1, 1e-5)),
+           "[[[1.21784974375, 0.0098226782638, 6.27228418541], [8.76845644673, 3.18430885087, 3.04719316407]], "
+           "[[1.59264033957, 2.54560752371, 3.36171294339], [0.171569946345, 0.171569946345, 14.6568001076]]]");
+    expect(running_after(x, false, 0.1), "[[1.00833333333, -0.816666666667], [2.04583333333, 0.816666666667]]");
+    expect(running_after(x, false, 0.75), "[[1.0625, 0.375], [2.34375, 2.875]]");
+    expect(running_after(tg_zeros_on(TG_SHAPE(2, 2, 0), TG_F64, HERE), false, 1), "[[1, -1], [2, 0.5]]");
+    CHECK(tg_equal(tg_instance_norm(x, b, tg_square(w), w, b, false, 0.1, 1e-5),
+                   tg_batch_norm(x, b, tg_square(w), w, b, false, 0.1, 1e-5)));
+    refuse(tg_instance_norm(ones(2, 3), NULL, NULL, NULL, NULL, true, 0.1, 1e-5),
+           "Expected more than 1 spatial element when training, got input size [2, 3]");
+    refuse(tg_instance_norm(x, NULL, NULL, NULL, NULL, false, 0.1, 1e-5), "must be defined in evaluation mode");
+    refuse(tg_instance_norm(x, NULL, NULL, ones(3), NULL, true, 0.1, 1e-5), "weight should contain 2 elements not 3");
+}
+SAMPLES(group_norm)
+{
+    tg_tensor *x = f64(CHANNELS), *w = f64("[1.5, -2]"), *b = f64("[0.5, 1]");
+    sample(S(2, 4), S(4), S(4), count(2), num(1e-5));
+    sample(S(2, 4, 3), S(4), count(1), num(1e-2));
+    sample(S(2, 2, 2, 2), count(2), num(1e-5));
+    expect(tg_square(tg_group_norm(x, 1, w, b, 1e-5)),
+           "[[[0.00370220164334, 0.882010761626, 7.26718344083], [15.4267895837, 7.59893794609, 0.572469466226]], "
+           "[[0.341345961649, 3.77601792583, 1.18752763289], [1.28660878228, 1.28660878228, 8.46592296006]]]");
+    CHECK(tg_numel(tg_group_norm(ones(0, 2, 3), 1, w, b, 1e-5)) == 0 && tg_ok());
+    refuse(tg_group_norm(ones(2, 2, 0), 1, w, b, 1e-5), "Expected HxW to be greater than 0, got 0");
+    refuse(tg_group_norm(ones(2, 0, 3), 1, NULL, NULL, 1e-5), "Expected number of channels to be greater than 0, got 0");
+    refuse(tg_group_norm(ones(1, 4, 1), 4, NULL, NULL, 1e-5),
+           "Expected more than 1 value per channel when training, got input size [1, 4, 1]");
+    refuse(tg_group_norm(ones(2, 3), 2, NULL, NULL, 1e-5),
+           "divisible by num_groups, but got input of shape [2, 3] and num_groups=2");
+    refuse(tg_group_norm(ones(2, 3), 0, NULL, NULL, 1e-5), "Expected num groups to be greater than 0, got 0");
+    refuse(tg_group_norm(ones(3), 1, NULL, NULL, 1e-5),
+           "Expected at least 2 dimensions for input tensor but received 1");
+    refuse(
+        tg_group_norm(ones(2, 4), 2, ones(3), NULL, 1e-5),
+        "Expected weight to be a vector of size equal to the number of channels in input, but got weight of shape [3] "
+        "and input of shape [2, 4]");
+    refuse(tg_group_norm(ones(2, 4), 2, NULL, ones(3), 1e-5), "got bias of shape [3]");
+}
+SAMPLES(unit_length)
+{
+    sample(S(2, 3), num(2), dim(1), num2(1e-12));
+    sample(S(2, 3), num(1), dim(0), num2(1e-12));
+    sample(S(4), num(3), dim(-1), num2(1e-12));
+    edge(in("[[3, 4], [0, 0], [-1, 1]]"), num(2), dim(1), num2(1e-12),
+         gives("[[0.6, 0.8], [0, 0], [-0.7071067811865, 0.7071067811865]]"),
+         grads("[[0.032, -0.024], [1e12, 1e12], [0.7071067811865, 0.7071067811865]]")); /* 2.71 */
+    expect(tg_normalize(f64("[[3, 4], [0, 0], [-1, 1]]"), 1, 0, 1e-12), "[[0.75, 0.8], [0, 0], [-0.25, 0.2]]");
+    refuse(tg_normalize(i64("[1, 2]"), 2, 0, 1e-12), "tg_normalize: ");
+    refuse(tg_normalize(ones(2), 2, 1, 1e-12), "Dimension out of range");
+}
+SAMPLES(cosine_similarity)
+{
+    sample(S(2, 3), S(2, 3), dim(1), num(1e-8));
+    sample(S(3), S(2, 3), dim(-1), num(1e-8));
+    sample(S(2, 3), S(2, 1), dim(0), num(1e-8));
+    expect(tg_cosine_similarity(f64("[[3, 4], [1, 2], [-1, 1], [0, 0]]"), f64("[[1, 2], [2, 4], [1, 1], [1, 1]]"), 1,
+                                1e-8),
+           "[0.983869910099907, 1, 0, 0]");
+    refuse(tg_cosine_similarity(i64("[1]"), ones(1), 0, 1e-8), "Got: i64");
+    refuse(tg_cosine_similarity(ones(2), ones(3), 0, 1e-8), "must match the size of tensor b");
+}
+SAMPLES(cdist)
+{
+    sample(S(2, 3), S(4, 3), num(2));
+    sample(S(2, 1, 3), S(2, 3), num(1.5));
+    sample(S(0, 3), S(2, 3), num(2));
+    edge(in("[[3, 4], [1, 2]]"), in("[[1, 2], [2, 4], [1, 1]]"), num(2),
+         gives("[[2.8284271247462, 1, 3.6055512754640], [0, 2.2360679774998, 1]]"),
+         grads("[[2.2618069774118, 1.5391570755254], [-0.447213595499958, 0.10557280900008]]"),
+         grads("[[-0.70710678118655, -0.70710678118655], [-0.55278640450004, 0.89442719099992], "
+               "[-0.55470019622523, -1.83205029433784]]")); /* 2.71: 0 from points that coincide */
+    expect(tg_cdist(f64("[[3, 4], [1, 2]]"), f64("[[1, 2], [2, 4], [1, 1]]"), 1), "[[4, 1, 5], [0, 3, 1]]");
+    refuse(tg_cdist(ones(2, 3), ones(2, 4), 2), "a and b must have the same number of columns. a: 3 b: 4");
+    refuse(tg_cdist(ones(3), ones(2, 3), 2), "cdist only supports at least 2D tensors, a got: 1D");
+    refuse(tg_cdist(ones(2, 3), ones(3), 2), "cdist only supports at least 2D tensors, b got: 1D");
+    refuse(tg_cdist(ones(2, 3), ones(2, 3), -1), "cdist only supports non-negative p values");
+    refuse(tg_cdist(i64("[[1]]"), i64("[[1]]"), 2), "tg_cdist: ");
+}
+SAMPLES(glu)
+{
+    sample(S(2, 4), dim(1));
+    sample(S(4, 3), dim(-2));
+    sample(S(0, 2), dim(1));
+    edge(in("[[-1, 0, 2, 0.5], [3, -2, -0.5, 1]]"), dim(1),
+         gives("[[-0.880797077978, 0], [1.132622006394, -1.462117157260]]"),
+         grads("[[0.880797077978, 0.622459331202, -0.104993585404, 0], "
+               "[0.377540668798, 0.731058578630, 0.705011136605, -0.393223866483]]"));
+    refuse(tg_glu(ones(2, 3), 1), "Halving dimension must be even, but dimension 1 is size 3");
+    refuse(tg_glu(f64("1"), 0), "Halving dimension must be even, but dimension 0 is size 1");
+    refuse(tg_glu(ones(2, 2), 2), "Dimension out of range");
+    refuse(tg_glu(i64("[1, 2]"), 0), "Got: i64");
+}
+SAMPLES(prelu)
+{
+    sample(S(2, 3), S(3));
+    sample(S(2, 3, 2), S(3));
+    sample(S(5), S(1));
+    sample(S0, S0);
+    sample(S(0, 2), S(2));
+    edge(in("[[-1, 0, 2], [3, -2, -0.5]]"), in("[0.5, 0.25, -1]"), gives("[[-0.5, 0, 2], [3, -0.5, 0.5]]"),
+         grads("[[0.5, 0.25, 1], [1, 0.25, -1]]"), grads("[-1, -2, -0.5]"));
+    refuse(tg_prelu(ones(2, 3), ones(2)), "Found parameter numbers = 2 and channel size = 3.");
+    refuse(tg_prelu(ones(3), ones(3)), "Found parameter numbers = 3 and channel size = 1.");
+    refuse(tg_prelu(ones(2, 3), ones(1, 3)), "to be a scalar or 1D tensor, but got: ndim = 2");
+}
+/* ---- convolutions: x, weight, bias; stride dims, padding dims2 or flag (the same size), dilation count, groups
+   count2, output_padding dim ---- */
+
+SAMPLES(conv)
+{
+    sample(S(1, 1, 4), S(1, 1, 3));
+    edge(in("[[[1, 2, 3, 4]]]"), in("[[[1, -1, 2]]]"), gives("[[[5, 7]]]"), grads("[[[1, 0, 1, 2]]]"),
+         grads("[[[3, 5, 7]]]"));
+}
+SAMPLES(conv1d)
+{
+    sample(S(2, 3, 5), S(2, 3, 3), S(2), dims(2), dims2(1));
+    sample(S(3, 7), S(4, 3, 2), count(3));                       /* one image */
+    sample(S(1, 4, 5), S(2, 2, 4), dims2(3), count2(2));         /* windows of padding alone */
+    sample(S(2, 2, 4), S(4, 1, 2), S(4), flag(true), count2(2)); /* depthwise, two maps for each channel */
+    sample(S(0, 2, 4), S(3, 2, 2), S(3));
+    sample(S(2, 0, 4), S(3, 0, 2), S(3));
+    sample(S(2, 1, 3), S(1, 1, 1), dims(2));
+    edge(in("[[[1, 2, 3, 4]]]"), in("[[[1, -1, 2]]]"), in("[10]"), gives("[[[15, 17]]]"), grads("[[[1, 0, 1, 2]]]"),
+         grads("[[[3, 5, 7]]]"), grads("[2]"));
+    edge(in("[[1, 2, 3, 4, 5]]"), in("[[[1, 2]]]"), flag(true), gives("[[5, 8, 11, 14, 5]]"),
+         grads("[[1, 3, 3, 3, 3]]"), grads("[[[15, 14]]]"));
+    edge(in("[[1, 2, 3, 4, 5]]"), in("[[[1, -2, 3]]]"), dims(2), dims2(1), gives("[[4, 8, -6]]"),
+         grads("[[-2, 4, -2, 4, -2]]"), grads("[[[6, 9, 6]]]"));
+    expect(tg_conv1d(i64("[[9007199254740993, 1]]"), i64("[[[3, 1]]]"), NULL, TG_SHAPE(1), TG_VALID, TG_SHAPE(1), 1),
+           "[[27021597764222980]]");
+    refuse(tg_conv1d(ones(5), ones(4, 3, 3), NULL, TG_SHAPE(1), TG_VALID, TG_SHAPE(1), 1),
+           "Expected 2D (unbatched) or 3D (batched) input to conv1d, but got input of size: [5]");
+    refuse(tg_conv1d(ones(1, 3, 5), ones(4, 3, 7), NULL, TG_SHAPE(1), TG_VALID, TG_SHAPE(1), 1),
+           "Calculated padded input size per channel: (5). Kernel size: (7). Kernel size can't be greater than actual "
+           "input size");
+    refuse(tg_conv1d(ones(1, 3, 5), ones(4, 3, 3), NULL, TG_SHAPE(INT64_MAX), TG_VALID, TG_SHAPE(1), 1), "2147483647");
+    refuse(tg_conv1d(tg_expand(ones(1), TG_SHAPE(1, 1, (int64_t)1 << 40)), tg_expand(ones(1), TG_SHAPE(1, 1, 1 << 30)),
+                     NULL, TG_SHAPE(1), TG_SAME, TG_SHAPE(INT32_MAX), 1),
+           "the size of the result overflows");
+    refuse(tg_conv1d(ones(1, 3, 5), ones(4, 3, 0), NULL, TG_SHAPE(1), TG_VALID, TG_SHAPE(1), 1), "[4, 3, 0]");
+}
+SAMPLES(conv2d)
+{
+    tg_tensor *x = ones(1, 3, 5, 5), *w = ones(4, 3, 3, 3);
+    tg_shape one = TG_SHAPE(1), three = TG_SHAPE(1, 2, 3);
+    sample(S(2, 2, 4, 3), S(3, 2, 2, 3), S(3), dims(2, 1), dims2(1, 2));
+    sample(S(2, 3, 4), S(4, 1, 2, 2), flag(true), count2(2)); /* one image */
+    edge(in("[[[[1, 2, 3], [4, 5, 6], [7, 8, 9]]]]"), in("[[[[1, 2], [3, 4]]]]"), in("[0.5]"), dims(2), dims2(1),
+         gives("[[[[4.5, 18.5], [36.5, 77.5]]]]"), grads("[[[[4, 3, 4], [2, 1, 2], [4, 3, 4]]]]"),
+         grads("[[[[5, 10], [10, 20]]]]"), grads("[4]"));
+    edge(in("[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]"), in("[[[[1, 2], [3, 4]]], [[[-1, 0], [0, 1]]]]"), flag(true),
+         count2(2), gives("[[[30, 14], [11, 4]], [[3, -6], [-7, -8]]]"),
+         grads("[[[1, 3], [4, 10]], [[-1, -1], [-1, 0]]]"), grads("[[[[10, 6], [7, 4]]], [[[26, 14], [15, 8]]]]"));
+    refuse(tg_conv2d(x, ones(4, 2, 3, 3), NULL, one, TG_VALID, one, 1),
+           "Given groups=1, weight of size [4, 2, 3, 3], expected input[1, 3, 5, 5] to have 2 channels, but got 3 "
+           "channels instead");
+    refuse(tg_conv2d(x, w, ones(3), one, TG_VALID, one, 1),
+           "Given weight of size [4, 3, 3, 3], expected bias to be 1-dimensional with 4 elements, but got bias of size "
+           "[3] instead");
+    refuse(tg_conv2d(x, w, ones(4, 1), one, TG_VALID, one, 1), "but got bias of size [4, 1] instead");
+    refuse(tg_conv2d(x, ones(4, 3, 7, 7), NULL, one, TG_VALID, TG_SHAPE(2), 1),
+           "Calculated padded input size per channel: (5 x 5). Kernel size: (13 x 13). Kernel size can't be greater "
+           "than actual input size");
+    refuse(tg_conv2d(x, w, NULL, TG_SHAPE(0), TG_VALID, one, 1), "non-positive stride is not supported");
+    refuse(tg_conv2d(x, w, NULL, one, TG_VALID, TG_SHAPE(0), 1), "dilation should be greater than zero, but got [0]");
+    refuse(tg_conv2d(x, w, NULL, one, TG_SHAPE(-1), one, 1), "negative padding is not supported");
+    refuse(tg_conv2d(x, w, NULL, three, TG_VALID, one, 1),
+           "expected stride to be a single integer value or a list of 2 values to match the convolution dimensions, "
+           "but got stride=[1, 2, 3]");
+    refuse(tg_conv2d(x, w, NULL, one, three, one, 1), "but got padding=[1, 2, 3]");
+    refuse(tg_conv2d(x, w, NULL, one, TG_VALID, three, 1), "but got dilation=[1, 2, 3]");
+    refuse(tg_conv2d(x, w, NULL, one, tg_make_shape(9, NULL), one, 1), "at most 8 dims");
+    refuse(tg_conv2d(x, w, NULL, TG_SHAPE(2), TG_SAME, one, 1),
+           "padding='same' is not supported for strided convolutions");
+    refuse(tg_conv2d(x, w, NULL, one, TG_VALID, one, 0), "non-positive groups is not supported");
+    refuse(tg_conv2d(ones(1, 4, 5, 5), ones(3, 2, 3, 3), NULL, one, TG_VALID, one, 2),
+           "Given groups=2, expected weight to be divisible by 2 at dimension 0, but got weight of size [3, 2, 3, 3] "
+           "instead");
+    refuse(tg_conv2d(x, ones(0, 3, 3, 3), NULL, one, TG_VALID, one, 1),
+           "expected weight to be at least 1 at dimension 0");
+    refuse(tg_conv2d(x, ones(4, 3, 3), NULL, one, TG_VALID, one, 1), "Expected a 4D weight");
+    refuse(tg_conv2d(ones(5, 5), w, NULL, one, TG_VALID, one, 1),
+           "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: [5, 5]");
+    refuse(tg_conv2d(ones(2, 3, 0, 5), w, NULL, one, TG_SHAPE(2), one, 1),
+           "Only zero batch or zero channel inputs are supported, but got input shape: [2, 3, 0, 5]");
+    refuse(tg_conv2d(x, tg_to_dtype(w, TG_F32), NULL, one, TG_VALID, one, 1),
+           "Input type (f64) and weight type (f32) should be the same\n"
+           "  hint: x [1, 3, 5, 5] is f64 and weight [4, 3, 3, 3] is f32: tg_to_dtype(x, TG_F32)");
+    refuse(tg_conv2d(x, w, tg_to_dtype(ones(4), TG_F32), one, TG_VALID, one, 1),
+           "Input type (f64) and bias type (f32) should be the same");
+    refuse(tg_conv2d(tg_to_dtype(x, TG_BOOL), tg_to_dtype(w, TG_BOOL), NULL, one, TG_VALID, one, 1), "'bool'");
+}
+SAMPLES(conv3d)
+{
+    sample(S(1, 2, 2, 3, 3), S(2, 1, 2, 2, 2), S(2), dims2(1, 0, 1), dims(2, 1, 2), count2(2));
+    edge(in("[[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]]"), in("[[[[[1, 2]], [[0, -1]]]]]"), in("[1]"),
+         gives("[[[[0], [4]]]]"), grads("[[[[1, 2], [1, 2]], [[0, -1], [0, -1]]]]"),
+         grads("[[[[[4, 6]], [[12, 14]]]]]"), grads("[2]"));
+    refuse(tg_conv3d(ones(1, 1, 2, 2, 2), ones(1, 1, 1, 1, 3), NULL, TG_SHAPE(1), TG_VALID, TG_SHAPE(1), 1),
+           "(2 x 2 x 2). Kernel size: (1 x 1 x 3)");
+}
+SAMPLES(conv_transpose)
+{
+    sample(S(1, 1, 3), S(1, 1, 2));
+    edge(in("[[[1, 2, 3]]]"), in("[[[1, 10, 100]]]"), gives("[[[1, 12, 123, 230, 300]]]"), grads("[[[111, 111, 111]]]"),
+         grads("[[[6, 6, 6]]]"));
+}
+SAMPLES(conv_transpose1d)
+{
+    sample(S(2, 2, 3), S(2, 3, 2), S(3), dims(2), dims2(1), dim(1));
+    sample(S(4, 3), S(4, 1, 3), count(2), count2(2), dim(1)); /* one image */
+    sample(S(0, 2, 3), S(2, 2, 2), S(2));
+    sample(S(1, 1, 3), S(1, 1, 1), dims(2)); /* elements that nothing is added to */
+    edge(in("[[[1, 2, 3]]]"), in("[[[1, 10, 100]]]"), in("[0.5]"), dims(2), dims2(1), dim(1),
+         gives("[[[10.5, 102.5, 20.5, 203.5, 30.5, 300.5]]]"), grads("[[[110, 111, 111]]]"), grads("[[[5, 6, 6]]]"),
+         grads("[6]"));
+    expect(tg_conv_transpose1d(i64("[[9007199254740993]]"), i64("[[[3, 1]]]"), NULL, TG_SHAPE(1), TG_SHAPE(0),
+                               TG_SHAPE(0), 1, TG_SHAPE(1)),
+           "[[27021597764222979, 9007199254740993]]");
+}
+SAMPLES(conv_transpose2d)
+{
+    tg_tensor *x = ones(1, 4, 5, 5), *w = ones(4, 2, 3, 3);
+    tg_shape zero = TG_SHAPE(0), one = TG_SHAPE(1), two = TG_SHAPE(2);
+    sample(S(2, 2, 2, 3), S(2, 1, 3, 2), S(2), dims(2, 1), dims2(1, 0), count2(2));
+    edge(in("[[[1, 2], [3, 4]]]"), in("[[[[1, 2], [3, 4]]]]"), dims(2),
+         gives("[[[1, 2, 2, 4], [3, 4, 6, 8], [3, 6, 4, 8], [9, 12, 12, 16]]]"), grads("[[[10, 10], [10, 10]]]"),
+         grads("[[[[10, 10], [10, 10]]]]"));
+    refuse(tg_conv_transpose2d(ones(1, 3, 5, 5), w, NULL, one, zero, zero, 1, one),
+           "Given transposed=1, weight of size [4, 2, 3, 3], expected input[1, 3, 5, 5] to have 4 channels, but got 3 "
+           "channels instead");
+    refuse(tg_conv_transpose2d(x, w, ones(3), one, zero, zero, 1, one),
+           "Given transposed=1, weight of size [4, 2, 3, 3], expected bias to be 1-dimensional with 2 elements");
+    refuse(tg_conv_transpose2d(x, w, NULL, two, zero, two, 1, one),
+           "output padding must be smaller than either stride or dilation");
+    refuse(tg_conv_transpose2d(x, w, NULL, one, zero, TG_SHAPE(-1), 1, one),
+           "negative output_padding is not supported");
+    refuse(tg_conv_transpose2d(x, w, NULL, one, TG_SHAPE(9), zero, 1, one),
+           "Given input size per channel: (5 x 5). Calculated output size per channel: (-11 x -11). Output size is too "
+           "small");
+    refuse(tg_conv_transpose2d(x, w, NULL, one, zero, zero, 3, one), "divisible by 3 at dimension 0");
+    refuse(tg_conv_transpose2d(x, w, NULL, one, TG_SAME, zero, 1, one),
+           "padding='same' is not supported for transposed convolutions");
+    refuse(tg_conv_transpose2d(x, w, NULL, one, zero, TG_SHAPE(1, 1, 1), 1, one), "but got output_padding=[1, 1, 1]");
+    refuse(tg_conv_transpose2d(ones(5, 5), w, NULL, one, zero, zero, 1, one), "input to conv_transpose2d");
+}
+SAMPLES(conv_transpose3d)
+{
+    sample(S(1, 2, 1, 2, 2), S(2, 1, 2, 2, 1), S(1), dims(1, 2, 1), dims2(0, 1, 0));
+    edge(in("[[[[1, 2]]]]"), in("[[[[[1, 10]]]]]"), gives("[[[[1, 12, 20]]]]"), grads("[[[[11, 11]]]]"),
+         grads("[[[[[3, 3]]]]]"));
+    refuse(tg_conv_transpose3d(ones(1, 1, 1, 1, 1), ones(1, 1, 1, 1, 1), NULL, TG_SHAPE(1), TG_SHAPE(1), TG_SHAPE(0), 1,
+                               TG_SHAPE(1)),
+           "(-1 x -1 x -1)");
+}
+SAMPLES(conv_weight)
+{
+    sample(S(2, 2, 4), S(2, 3, 3), dims(3, 2, 2), dim(1), count2(1));
+    sample(S(1, 2, 5), S(1, 4, 3), dims(4, 1, 3), dim(2), dim2(1), count2(2));
+    sample(S(0, 2, 4), S(0, 3, 3), dims(3, 2, 2), dim(1), count2(1));
+    edge(in("[[[1, 2, 3]]]"), in("[[[1, 10]]]"), dims(1, 1, 2), dim(1), count2(1), gives("[[[21, 32]]]"),
+         grads("[[[1, 11, 10]]]"), grads("[[[3, 5]]]"));
+}
 SAMPLES(scaled_dot_product_attention)
 {
     tg_tensor *q = tg_reshape(tg_div_scalar(f64("[0, 1, 2, 3, 4, 5]"), 6), TG_SHAPE(1, 3, 2));
@@ -2268,7 +2893,12 @@ SAMPLES(scaled_dot_product_attention)
     expect(tg_scaled_dot_product_attention(q, k, v, NULL, 0, false, 0.5),
            "[[[1.95556378403, 2.95556378403], [1.77880043097, 2.77880043097], [1.60588532459, 2.60588532459]]]");
     expect(tg_scaled_dot_product_attention(q, k, v, boolean("[[1, 0, 1], [1, 1, 0], [0, 0, 0]]"), 0, false, 0),
-           "[[[1.90578887153, 2.90578887153], [0.882691462681, 1.88269146268], [nan, nan]]]");
+           "[[[1.90578887153, 2.90578887153], [0.882691462681, 1.88269146268], [0, 0]]]");
+    expect(
+        tg_scaled_dot_product_attention(q, k, v, f64("[[0, -inf, 0], [0, 0, -inf], [-inf, -inf, -inf]]"), 0, false, 0),
+        "[[[1.90578887153, 2.90578887153], [0.882691462681, 1.88269146268], [0, 0]]]");
+    expect(tg_scaled_dot_product_attention(q, k, v, boolean("0"), 0, false, 0), "[[[0, 0], [0, 0], [0, 0]]]");
+    sample(S(2, 3, 2), S(2, 3, 2), S(2, 3, 2), mask("[[1, 0, 1], [0, 0, 0], [0, 0, 1]]"));
     refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 4), ones(2, 4), NULL, 0, false, 0),
            "tg_scaled_dot_product_attention: q [2, 3], k [2, 4] and v [2, 4] do not fit");
     refuse(tg_scaled_dot_product_attention(ones(2, 3), ones(2, 3), ones(3, 4), NULL, 0, false, 0),
@@ -2285,6 +2915,45 @@ SAMPLES(scaled_dot_product_attention)
     CHECK(tg_equal(q, tg_scaled_dot_product_attention(k, k, v, NULL, 0.5, false, 0)));
     refuse(tg_scaled_dot_product_attention(k, k, v, NULL, 1.5, false, 0),
            "dropout probability has to be between 0 and 1");
+}
+/* How often each of four categories comes when n are drawn from each of many rows of p; from one row if many is 1. */
+static tg_tensor *frequencies(tg_tensor *p, int64_t many, int64_t n, bool replacement)
+{
+    tg_tensor *rows = many > 1 ? tg_expand(p, TG_SHAPE(many, 4)) : p;
+    return tg_mean_dims(tg_to_dtype(tg_one_hot(tg_multinomial(rows, n, replacement), 4), TG_F64), TG_DIMS(0, 1), false);
+}
+SAMPLES(multinomial)
+{
+    tg_tensor *p = f64("[1, 0, 2, 5]"), *drawn, *again;
+    sample(range(0.1, 2), S(6), count(3));
+    sample(range(0.1, 2), S(2, 5), count(7), flag(true));
+    sample(range(0.1, 2), S(3, 4), count(1));
+    expect(tg_multinomial(f64("[[0, 3, 0], [0, 0, 0.1]]"), 1, false), "[[1], [2]]");
+    expect(tg_multinomial(f64("[[0, 3, 0], [0, 0, 0.1]]"), 4, true), "[[1, 1, 1, 1], [2, 2, 2, 2]]");
+    expect(tg_sort(tg_multinomial(f64("[1, 2, 3]"), 3, false), 0, false, NULL), "[0, 1, 2]");
+    expect(tg_select(tg_multinomial(f64("[0, 0, 2]"), 2, false), 0, 0), "2"); /* the one of weight 0 is the last */
+    CHECK(tg_dim(tg_multinomial(ones(0, 3), 2, false), 0) == 0 && tg_dim(tg_multinomial(ones(0, 3), 2, true), 1) == 2);
+    tg_seed(4);
+    drawn = tg_multinomial(p, 1000, true);
+    tg_seed(4);
+    again = tg_multinomial(tg_mul_scalar(p, 4), 1000, true); /* weights count by their ratios */
+    CHECK(tg_equal(drawn, again) && !tg_equal(drawn, tg_multinomial(p, 1000, true)));
+    CHECK(tg_allclose(frequencies(p, 1000, 20, true), f64("[0.125, 0, 0.25, 0.625]"), 0, 0.02));
+    CHECK(tg_allclose(frequencies(p, 20000, 1, true), f64("[0.125, 0, 0.25, 0.625]"), 0, 0.02));
+    /* the first of two by weight, the second by the weights that are left: 1/8 + 2/8 * 1/6 + 5/8 * 1/3, and so on */
+    CHECK(
+        tg_allclose(tg_mul_scalar(frequencies(p, 20000, 2, false), 2), f64("[0.375, 0, 0.702381, 0.922619]"), 0, 0.02));
+    refuse(tg_multinomial(ones(2, 2, 2), 1, true), "prob_dist must be 1 or 2 dim");
+    refuse(tg_multinomial(i64("[1, 2]"), 1, true), "only supports floating-point dtypes for input, got: i64");
+    refuse(tg_multinomial(ones(2), 0, true), "cannot sample n_sample <= 0 samples");
+    refuse(tg_multinomial(ones(2), 3, false),
+           "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+    refuse(tg_multinomial(tg_expand(ones(1), TG_SHAPE((1 << 24) + 1)), 1, false), "cannot exceed 2^24");
+    refuse(tg_multinomial(ones(2, 0), 1, true), "invalid multinomial distribution (sum of probabilities <= 0)");
+    refuse(tg_multinomial(f64("[1, -1]"), 1, true), "contains either `inf`, `nan` or element < 0");
+    refuse(tg_multinomial(f64("[1, inf]"), 1, true), "contains either `inf`, `nan` or element < 0");
+    refuse(tg_multinomial(f64("[1, nan]"), 1, true), "contains either `inf`, `nan` or element < 0");
+    refuse(tg_multinomial(f64("[[1, 1], [0, 0]]"), 2, true), "(sum of probabilities <= 0)");
 }
 SAMPLES(dropout)
 {
@@ -2315,6 +2984,239 @@ SAMPLES(custom)
 {
     sample(S(2, 3));
     edge(in("[1, 2]"), gives("[2, 4]"), grads("[2, 2]"));
+}
+
+/* ---- pools ---- */
+
+#define PLANE "[[[1, 5, 2, 0], [4, 3, 5, 1], [0, 2, 7, 6]]]"
+#define LINE_OF_5 "[[1, 4, 2, 8, 3]]"
+
+/* What all pools refuse, by the name of a function with the arguments (x, kernel, stride, padding). */
+typedef tg_tensor *(*pool_function)(tg_tensor *, tg_shape, tg_shape, tg_shape);
+static void pool_refusals(pool_function pool, int pooled)
+{
+    tg_tensor *x = pooled == 1 ? ones(3, 5) : ones(3, 1, 5);
+    const tg_shape one = TG_SHAPE(1), three = pooled == 1 ? TG_SHAPE(3) : TG_SHAPE(1, 3);
+    refuse(pool(x, TG_SHAPE(1, 1, 1), one, one), "kernel_size must");
+    refuse(pool(x, TG_SCALAR, one, one), "but got 0 numbers");
+    refuse(pool(x, one, TG_SHAPE(1, 1, 1), one), "stride must");
+    refuse(pool(x, one, one, TG_SHAPE(1, 1, 1)), "padding must");
+    refuse(pool(x, TG_SHAPE(0), one, one), "kernel size should be greater than zero, but got kH: ");
+    refuse(pool(x, TG_SHAPE((int64_t)1 << 40), one, one), "kernel_size: 1099511627776 is out of range");
+    refuse(pool(x, one, TG_SHAPE(0), one), "stride should be greater than zero, but got dH: ");
+    refuse(pool(x, three, one, TG_SHAPE(-1)), "pad must be non-negative, but got pad: -1");
+    refuse(pool(pooled == 1 ? ones(3, 5) : ones(3, 5, 5), TG_SHAPE(3), one, TG_SHAPE(2)),
+           "pad should be at most half of effective kernel size, but got pad=2, kernel_size=3 and dilation=1");
+    refuse(pool(pooled == 1 ? ones(3, 2) : ones(3, 1, 2), three, one, TG_SCALAR),
+           "Given input size: (3x1x2). Calculated output size: (3x1x0). Output size is too small");
+    refuse(pool(ones(5), one, one, TG_SCALAR), "tensor with optional 0 dim batch size for input, but got:[5]");
+    refuse(pool(ones(1, 1, 1, 1, 5), one, one, TG_SCALAR), "batch size for input, but got:[1, 1, 1, 1, 5]");
+    refuse(pool(pooled == 1 ? ones(2, 0, 5) : ones(2, 0, 5, 5), one, one, TG_SCALAR), "but got:[2, 0, 5");
+    refuse(pool(pooled == 1 ? ones(2, 3, 0) : ones(2, 3, 5, 0), one, one, TG_SCALAR), "but got:[2, 3, ");
+    refuse(pool(i64("[[[[1]]]]"), one, one, TG_SCALAR), pooled == 1 ? "3D (batch mode)" : "Got: i64");
+}
+
+SAMPLES(max_pool)
+{
+    sample(S(2, 3, 5, 7), dims(2, 3), dims2(1, 2), count(1));
+    sample(S(2, 6, 5), dims(3), dims2(2), count(1));
+    sample(S(1, 4, 4), dims(1), dims2(3), count(0)); /* elements that no window has */
+    sample(S(1, 37, 2), dims(3, 2), dims2(2, 1), count(1)); /* backward takes 16 rows at a time */
+    sample(S(0, 2, 4, 4), dims(2), count(1));
+    edge(in(PLANE), dims(2), dims2(1), gives("[[[5, 5, 5], [4, 7, 7]]]"),
+         grads("[[[0, 2, 0, 0], [1, 0, 1, 0], [0, 0, 2, 0]]]"));
+    edge(in(PLANE), dims(3), dims2(2), count(1), gives("[[[5, 5], [4, 7]]]"),
+         grads("[[[0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]]]"));
+    edge(in("[[[-inf, -inf], [-inf, -inf]]]"), dims(2), gives("[[[-inf]]]"), grads("[[[1, 0], [0, 0]]]"));
+    edge(in("[[[1, nan], [nan, 3]]]"), dims(2), gives("[[[nan]]]"), grads("[[[0, 0], [1, 0]]]"));
+    pool_refusals(tg_max_pool2d, 2);
+}
+SAMPLES(max_pool1d)
+{
+    sample(S(2, 3, 7), dims(3), dims2(2), count(1));
+    sample(S(3, 7), dims(2), dims2(1), count(1));
+    edge(in(LINE_OF_5), dims(3), dims2(2), count(1), gives("[[4, 8, 8]]"), grads("[[0, 1, 0, 2, 0]]"));
+    pool_refusals(tg_max_pool1d, 1);
+}
+SAMPLES(max_pool2d)
+{
+    sample(S(1, 2, 5, 4), dims(2));
+    edge(in(PLANE), dims(3, 2), gives("[[[5, 7]]]"), grads("[[[0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0]]]"));
+}
+SAMPLES(max_pool1d_ex)
+{
+    tg_tensor *index = NULL, *x = f64(LINE_OF_5);
+    sample(S(2, 3, 7), dims(2), dims2(2), count(1), count2(2));
+    edge(in(LINE_OF_5), dims(2), dims2(2), count2(2), flag(true), gives("[[2, 3]]"), grads("[[0, 0, 1, 0, 1]]"));
+    expect((tg_max_pool1d_ex(x, TG_SHAPE(2), TG_SHAPE(2), TG_SCALAR, TG_SHAPE(2), true, &index), index), "[[2, 4]]");
+    CHECK(tg_dtype_of(index) == TG_I64 && !tg_requires_grad(index));
+    refuse(tg_max_pool1d_ex(x, TG_SHAPE(2), TG_SCALAR, TG_SCALAR, TG_SHAPE(1, 1), false, &index), "dilation must be");
+    CHECK(index == NULL);
+}
+SAMPLES(max_pool2d_ex)
+{
+    tg_tensor *index = NULL, *x = f64(PLANE);
+    const tg_shape one = TG_SHAPE(1), two = TG_SHAPE(2), three = TG_SHAPE(3);
+    sample(S(2, 6, 7), dims(2, 3), dims2(2, 1), count(1), count2(2), flag(true));
+    sample(S(2, 4, 4), dims(2), dims2(3), count2(1), flag(true));
+    sample(S(2, 9, 8), dims(3), dims2(1), count(1), count2(3));
+    edge(in(PLANE), dims(2, 3), dims2(1, 2), count2(1), flag(true), gives("[[[5, 5], [7, 7]]]"),
+         grads("[[[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 2, 0]]]"));
+    edge(in(PLANE), dims(2), dims2(1), count(1), count2(2), gives("[[[3, 5, 3, 5], [5, 7, 6, 7], [3, 5, 3, 5]]]"),
+         grads("[[[0, 1, 0, 0], [0, 4, 4, 0], [0, 0, 2, 1]]]"));
+    expect((tg_max_pool2d_ex(x, two, one, one, two, false, &index), index),
+           "[[[5, 6, 5, 6], [1, 10, 11, 10], [5, 6, 5, 6]]]");
+    refuse(tg_max_pool2d_ex(x, two, one, one, TG_SHAPE(0), false, NULL),
+           "dilation should be greater than zero, but got dilationH: 0 dilationW: 0");
+    refuse(tg_max_pool2d_ex(x, three, one, two, two, false, NULL),
+           "pad should be at most half of kernel size, but got pad=2, kernel_size=3 and dilation=2");
+    refuse(tg_max_pool2d_ex(x, three, one, TG_SCALAR, three, false, NULL),
+           "Given input size: (1x3x4). Calculated output size: (1x0x0). Output size is too small");
+    refuse(tg_max_pool2d_ex(ones(1, 2, 6), two, one, one, three, false, NULL),
+           "a window has padding alone: dilation=3 of size 2");
+}
+SAMPLES(adaptive_max_pool1d)
+{
+    sample(S(2, 3, 7), dims(3));
+    sample(S(3, 4), dims(6));
+    edge(in(LINE_OF_5), dims(3), gives("[[4, 8, 8]]"), grads("[[0, 1, 0, 2, 0]]"));
+    refuse(tg_adaptive_max_pool1d(ones(2, 0, 3), TG_SHAPE(1)),
+           "Expected input to have non-zero size for non-batch dimensions, but input has sizes [2, 0, 3] with "
+           "dimension 1 being empty");
+    refuse(tg_adaptive_max_pool1d(ones(3), TG_SHAPE(1)), "Expected 2D or 3D tensor, but got: [3]");
+}
+SAMPLES(adaptive_max_pool2d)
+{
+    sample(S(2, 5, 7), dims(3, 2));
+    sample(S(0, 2, 3, 3), dims(2));
+    sample(S(2, 3, 3), dims(0, 2));
+    edge(in("[[[1, 2], [3, 4]]]"), dims(2, 0), gives("[[[], []]]"), grads("[[[0, 0], [0, 0]]]"));
+    edge(in(PLANE), dims(2, 3), gives("[[[5, 5, 5], [4, 7, 7]]]"),
+         grads("[[[0, 2, 0, 0], [1, 0, 1, 0], [0, 0, 2, 0]]]"));
+}
+SAMPLES(adaptive_max_pool1d_ex)
+{
+    tg_tensor *index = NULL;
+    sample(S(2, 5), dims(2));
+    expect((tg_adaptive_max_pool1d_ex(f64(LINE_OF_5), TG_SHAPE(3), &index), index), "[[1, 3, 3]]");
+}
+SAMPLES(adaptive_max_pool2d_ex)
+{
+    tg_tensor *index = NULL;
+    sample(S(2, 3, 5), dims(2));
+    expect((tg_adaptive_max_pool2d_ex(f64(PLANE), TG_SHAPE(2, 3), &index), index), "[[[1, 1, 6], [4, 10, 10]]]");
+    refuse(tg_adaptive_max_pool2d_ex(ones(2, 2), TG_SHAPE(1), &index), "Expected 3D or 4D tensor, but got: [2, 2]");
+    CHECK(index == NULL);
+}
+SAMPLES(window_sum)
+{
+    sample(S(2, 3, 5, 7), dims(2, 3), dims2(1, 2), count(1));
+    sample(S(2, 6, 5), dims(3), dims2(2), count(1));
+    sample(S(1, 4, 4), dims(1), dims2(3), count(0));
+    sample(S(0, 2, 4, 4), dims(2), count(1));
+    edge(in(PLANE), dims(2), dims2(1), gives("[[[3.25, 3.75, 2], [2.25, 4.25, 4.75]]]"),
+         grads("[[[0.25, 0.5, 0.5, 0.25], [0.5, 1, 1, 0.5], [0.25, 0.5, 0.5, 0.25]]]"));
+    edge(in(PLANE), dims(3), dims2(2), count(1), gives("[[[1.44444444444, 1.77777777778], [1, 2.66666666667]]]"),
+         grads("[[[0.111111111111, 0.222222222222, 0.111111111111, 0.111111111111], [0.222222222222, 0.444444444444, "
+               "0.222222222222, 0.222222222222], [0.111111111111, 0.222222222222, 0.111111111111, 0.111111111111]]]"));
+    pool_refusals(tg_avg_pool2d, 2);
+}
+SAMPLES(avg_pool1d)
+{
+    sample(S(2, 3, 7), dims(3), dims2(2), count(1));
+    edge(in(LINE_OF_5), dims(3), dims2(2), count(1), gives("[[1.66666666667, 4.66666666667, 3.66666666667]]"),
+         grads("[[0.333333333333, 0.666666666667, 0.333333333333, 0.666666666667, 0.333333333333]]"));
+    pool_refusals(tg_avg_pool1d, 1);
+}
+SAMPLES(avg_pool2d)
+{
+    sample(S(1, 2, 5, 4), dims(2));
+    edge(in(PLANE), dims(3, 2), gives("[[[2.5, 3.5]]]"),
+         grads("[[[0.166666666667, 0.166666666667, 0.166666666667, 0.166666666667], [0.166666666667, 0.166666666667, "
+               "0.166666666667, 0.166666666667], [0.166666666667, 0.166666666667, 0.166666666667, 0.166666666667]]]"));
+}
+SAMPLES(avg_pool1d_ex)
+{
+    sample(S(2, 3, 6), dims(2), dims2(2), count(1), flag(true));
+    edge(in("[[1, 4, 2, 8]]"), dims(2), dims2(2), count(1), gives("[[1, 3, 8]]"), grads("[[1, 0.5, 0.5, 1]]"));
+}
+SAMPLES(avg_pool2d_ex)
+{
+    sample(S(2, 3, 4), dims(3), dims2(2), count(1), flag(true));
+    sample(S(2, 3, 4), dims(3, 2), dims2(2), count(1), flag(false));
+    edge(in("[[[1, 5, 2, 0], [4, 3, 5, 1]]]"), dims(3), dims2(2), count(1), flag(true),
+         gives("[[[1.44444444444, 1.77777777778, 0.166666666667], [1.16666666667, 1.5, 0.25]]]"),
+         grads("[[[0.111111111111, 0.222222222222, 0.111111111111, 0.277777777778], [0.277777777778, 0.555555555556, "
+               "0.277777777778, 0.694444444444]]]"));
+    expect(tg_avg_pool2d_ex(f64(PLANE), TG_SHAPE(3, 2), TG_SHAPE(2), TG_SHAPE(1, 0), true, false),
+           "[[[3.25, 2], [2.25, 4.75]]]");
+}
+SAMPLES(adaptive_avg_pool1d)
+{
+    sample(S(2, 3, 7), dims(3));
+    sample(S(3, 4), dims(6));
+    sample(S(2, 0, 4), dims(2));
+    edge(in(LINE_OF_5), dims(3), gives("[[2.5, 4.66666666667, 5.5]]"),
+         grads("[[0.5, 0.833333333333, 0.333333333333, 0.833333333333, 0.5]]"));
+    edge(in(LINE_OF_5), dims(1), gives("[[3.6]]"), grads("[[0.2, 0.2, 0.2, 0.2, 0.2]]"));
+}
+SAMPLES(adaptive_avg_pool2d)
+{
+    sample(S(2, 5, 7), dims(3, 2));
+    sample(S(2, 3, 4), dims(1));
+    sample(S(2, 3, 3), dims(0, 2));
+    edge(in("[[[1, 2], [3, 4]]]"), dims(2, 0), gives("[[[], []]]"), grads("[[[0, 0], [0, 0]]]"));
+    edge(in(PLANE), dims(4, 1), gives("[[[2], [2.625], [3.5], [3.75]]]"),
+         grads("[[[0.375, 0.375, 0.375, 0.375], [0.25, 0.25, 0.25, 0.25], [0.375, 0.375, 0.375, 0.375]]]"));
+    expect(tg_adaptive_avg_pool2d(f64(PLANE), TG_SHAPE(1)), "[[[3]]]");
+    refuse(tg_adaptive_avg_pool2d(ones(2, 3, 3), TG_SHAPE(1, 1, 1)), "output_size must either be a single int, or a");
+    refuse(tg_adaptive_avg_pool2d(ones(2, 3, 3), TG_SHAPE(-1)),
+           "adaptive_avg_pool2d: elements of output_size must be greater than or equal to 0 but received {-1, -1}");
+    refuse(tg_adaptive_avg_pool2d(ones(2, 3, 3, 0), TG_SHAPE(1)),
+           "has sizes [2, 3, 3, 0] with dimension 3 being empty");
+    refuse(tg_adaptive_avg_pool2d(ones(3), TG_SHAPE(1)), "_pool2d(): Expected 3D or 4D tensor, but got: [3]");
+    refuse(tg_adaptive_avg_pool2d(i64("[[[1]]]"), TG_SHAPE(1)), "Got: i64");
+}
+SAMPLES(interpolate)
+{
+    tg_tensor *x = ones(2, 3, 5, 5);
+    sample(S(2, 1, 3, 4), dims(5, 2), text("bilinear"));
+    sample(S(1, 2, 4, 3), dims(2, 7), text("bilinear"));
+    sample(S(2, 2, 3, 4), dims(6, 3), text("nearest"));
+    sample(S(2, 2, 5), dims(3), text("nearest"));
+    sample(S(2, 2, 5), dims(8), text("linear"));
+    sample(S(2, 1, 5), dims(2), text("linear"));
+    sample(S(0, 2, 3, 3), dims(4), text("bilinear"));
+    edge(in("[" PLANE "]"), dims(2, 6), text("nearest"), gives("[[[[1, 1, 5, 2, 2, 0], [4, 4, 3, 5, 5, 1]]]]"),
+         grads("[[[[2, 1, 2, 1], [2, 1, 2, 1], [0, 0, 0, 0]]]]"));
+    edge(in("[" LINE_OF_5 "]"), dims(7), text("nearest"), gives("[[[1, 1, 4, 2, 2, 8, 3]]]"),
+         grads("[[[2, 1, 2, 1, 1]]]"));
+    edge(in("[" LINE_OF_5 "]"), dims(10), text("nearest"), gives("[[[1, 1, 4, 4, 2, 2, 8, 8, 3, 3]]]"),
+         grads("[[[2, 2, 2, 2, 2]]]"));
+    edge(in("[" LINE_OF_5 "]"), dims(8), text("linear"),
+         gives("[[[1, 2.3125, 3.875, 2.625, 3.875, 7.625, 5.1875, 3]]]"),
+         grads("[[[1.5625, 1.6875, 1.5, 1.6875, 1.5625]]]"));
+    edge(in("[" LINE_OF_5 "]"), dims(3), text("linear"), gives("[[[2, 2, 4.66666666667]]]"),
+         grads("[[[0.666666666667, 0.333333333333, 1, 0.333333333333, 0.666666666667]]]"));
+    edge(in("[" PLANE "]"), dims(2, 5), text("bilinear"),
+         gives("[[[[1.75, 3.675, 3.625, 2, 0.25], [1, 1.875, 4.375, 5.975, 4.75]]]]"),
+         grads("[[[[0.975, 0.9, 0.9, 0.975], [0.65, 0.6, 0.6, 0.65], [0.975, 0.9, 0.9, 0.975]]]]"));
+    CHECK(tg_equal(tg_interpolate(x, TG_SHAPE(5), "bilinear"), x));
+    refuse(tg_interpolate(x, TG_SHAPE(2), NULL), "argument mode is NULL");
+    refuse(tg_interpolate(x, TG_SHAPE(2), "foo"), "input Tensors supported (got 4D) for the modes: nearest |");
+    refuse(tg_interpolate(ones(3, 5), TG_SHAPE(2), "nearest"), "supported (got 2D) for the modes");
+    refuse(tg_interpolate(ones(2, 3, 5), TG_SHAPE(2), "bilinear"), "Got 3D input, but bilinear mode needs 4D input");
+    refuse(tg_interpolate(x, TG_SHAPE(2), "linear"), "Got 4D input, but linear mode needs 3D input");
+    refuse(tg_interpolate(x, TG_SHAPE(2, 2, 2), "nearest"),
+           "Input and output must have the same number of spatial dimensions, but got input with spatial dimensions of "
+           "[5, 5] and output size of [2, 2, 2].");
+    refuse(tg_interpolate(x, TG_SCALAR, "nearest"), "output size of [].");
+    refuse(tg_interpolate(x, TG_SHAPE(0, 3), "nearest"),
+           "Input and output sizes should be greater than 0, but got input (H: 5, W: 5) output (H: 0, W: 3)");
+    refuse(tg_interpolate(ones(2, 3, 0), TG_SHAPE(2), "nearest"), "but got input (W: 0) and output (W: 2)");
+    refuse(tg_interpolate(ones(2, 0, 3), TG_SHAPE(2), "linear"),
+           "Non-empty 3D data tensor expected but got a tensor with sizes [2, 0, 3]");
+    refuse(tg_interpolate(i64("[[[1]]]"), TG_SHAPE(2), "nearest"), "Got: i64");
 }
 
 /* ---- losses ---- */

@@ -54,15 +54,54 @@ static const struct {
     {"tg_embedding", "weight=f32:4,3"},
     {"tg_layer_norm", "weight=f32:3 bias=f32:3"},
     {"tg_rms_norm", "weight=f32:3"},
+    {"tg_batch_norm", "running_mean=f32:3 running_var=f32:3 weight=f32:3 bias=f32:3"},
+    {"tg_instance_norm", "x=f32:2,3,4 running_mean=f32:3 running_var=f32:3 weight=f32:3 bias=f32:3"},
+    {"tg_group_norm", "weight=f32:3 bias=f32:3"},
+    {"tg_conv1d", "x=f32:2,3,4 weight=f32:2,3,2 bias=f32:2"},
+    {"tg_conv2d", "x=f32:2,3,4,4 weight=f32:2,3,2,2 bias=f32:2"},
+    {"tg_conv3d", "x=f32:2,3,4,4,4 weight=f32:2,3,2,2,2 bias=f32:2"},
+    {"tg_conv_transpose1d", "x=f32:2,3,4 weight=f32:3,2,2 bias=f32:2"},
+    {"tg_conv_transpose2d", "x=f32:2,3,4,4 weight=f32:3,2,2,2 bias=f32:2"},
+    {"tg_conv_transpose3d", "x=f32:2,3,4,4,4 weight=f32:3,2,2,2,2 bias=f32:2"},
+    {"tg_max_pool1d", "x=f32:2,3,5"},
+    {"tg_max_pool1d_ex", "x=f32:2,3,5"},
+    {"tg_max_pool2d", "x=f32:2,3,5,4"},
+    {"tg_max_pool2d_ex", "x=f32:2,3,5,4"},
+    {"tg_avg_pool1d", "x=f32:2,3,5"},
+    {"tg_avg_pool1d_ex", "x=f32:2,3,5"},
+    {"tg_avg_pool2d", "x=f32:2,3,5,4"},
+    {"tg_avg_pool2d_ex", "x=f32:2,3,5,4"},
+    {"tg_adaptive_avg_pool1d", "x=f32:2,3,5"},
+    {"tg_adaptive_avg_pool2d", "x=f32:2,3,5,4"},
+    {"tg_adaptive_max_pool1d", "x=f32:2,3,5"},
+    {"tg_adaptive_max_pool1d_ex", "x=f32:2,3,5"},
+    {"tg_adaptive_max_pool2d", "x=f32:2,3,5,4"},
+    {"tg_adaptive_max_pool2d_ex", "x=f32:2,3,5,4"},
+    {"tg_interpolate", "x=f32:2,3,5 size=4 mode=linear"},
+    {"tg_nn_upsample", "size=4 scale=0 mode=nearest"},
     {"tg_scaled_dot_product_attention", "k=f32:2,3 mask=bool:2,2 dropout_p=0"},
     {"tg_cross_entropy_ex", "weight=f32:3"},
     {"tg_nll_loss", "weight=f32:3"},
     {"tg_where", "cond=bool:2,3"},
+    {"tg_multinomial", "n=1"},
+    {"tg_index_add_", "index=i64:2"},
+    {"tg_meshgrid", "tensors=f32:2"},
+    {"tg_bincount", "ids=i64:2 weights=f32:2 minlength=0"},
+    {"tg_repeat_interleave", "repeats=2"},
+    {"tg_cdist", "b=f32:4,3"},
+    {"tg_prelu", "weight=f32:3"},
+    {"tg_uniform_", "low=0 high=1"},
+    {"tg_trunc_normal_", "a=-1 b=1"},
+    {"tg_kaiming_uniform_", "mode=fan_in nonlinearity=relu"},
+    {"tg_kaiming_normal_", "mode=fan_out nonlinearity=tanh"},
     {"tg_sgd", "params=!f32:2,3"},
     {"tg_adam", "params=!f32:2,3"},
     {"tg_adamw", "params=!f32:2,3"},
     {"tg_rmsprop", "params=!f32:2,3"},
     {"tg_adagrad", "params=!f32:2,3"},
+    {"tg_adadelta", "params=!f32:2,3"},
+    {"tg_lbfgs", "params=!f32:2,3"},
+    {"tg_optim_add_group", "params=!f32:2,3"},
 };
 static const char usual[] =
     "index=i64:2,3 indices=i64:2 ids=i64:2 targets=i64:2 mask=bool:2,3 roots=!f32: root=!f32: outputs=!f32: "
@@ -70,7 +109,8 @@ static const char usual[] =
     "n=2 m=2 n_in=2 n_out=1 max=4 dim=0 dim0=0 start_dim=0 source=0 k=1 flags=0 reduction=1 "
     "size=1 start=0 length=1 offset=0 diagonal=0 classes=4 low=0 high=4 ignore_index=-100 correction=0 end=2 "
     "p=0.5 label_smoothing=0 eps=0.00001 "
-    "shape=2,3 dims=0 shifts=1 counts=1,2 pads=1,1 training=1 on=1";
+    "shape=2,3 dims=0 shifts=1 counts=1,2 pads=1,1 training=1 on=1 "
+    "kernel=2 stride=1 padding=1 dilation=1 output_padding=0 groups=1 output=2";
 static const char index_shape[] = "0,0"; /* of tg_get and tg_set, whose index is a shape */
 
 /* Parameters that may be NULL, as "function parameter". */
@@ -84,6 +124,19 @@ static const char *const may_be_null[] = {"tg_set_grad g",
                                           "tg_layer_norm weight",
                                           "tg_layer_norm bias",
                                           "tg_rms_norm weight",
+                                          "tg_batch_norm weight",
+                                          "tg_batch_norm bias",
+                                          "tg_instance_norm weight",
+                                          "tg_instance_norm bias",
+                                          "tg_group_norm weight",
+                                          "tg_group_norm bias",
+                                          "tg_bincount weights",
+                                          "tg_conv1d bias",
+                                          "tg_conv2d bias",
+                                          "tg_conv3d bias",
+                                          "tg_conv_transpose1d bias",
+                                          "tg_conv_transpose2d bias",
+                                          "tg_conv_transpose3d bias",
                                           "tg_scaled_dot_product_attention mask",
                                           "tg_cross_entropy_ex weight",
                                           "tg_nll_loss weight",
@@ -91,7 +144,8 @@ static const char *const may_be_null[] = {"tg_set_grad g",
                                           "tg_binary_cross_entropy_with_logits weight",
                                           "tg_binary_cross_entropy_with_logits pos_weight"};
 /* Lists whose entries may be NULL, and the list itself not. */
-static const char *const may_hold_null[] = {"tg_index indices", "tg_index_put indices", "tg_index_put_ indices"};
+static const char *const may_hold_null[] = {"tg_index indices", "tg_index_put indices", "tg_index_put_ indices",
+                                            "tg_release_all list"};
 
 /* Functions that fail with good arguments where there is no GPU. */
 static const char *const wants_a_gpu[] = {"tg_cuda", "tg_pin_memory"};
@@ -117,6 +171,8 @@ static struct {
     int at;   /* the parameter that is drawn next */
     tg_ctx *ctx;
     tg_tensor *out_of_ctx;
+    tg_dict *dict;
+    tg_module *module;
     int hook;         /* of tg_unhook */
     char error[2000]; /* what the call recorded, "" if nothing */
 } now;
@@ -142,6 +198,32 @@ static void check_optim(tg_optim *result)
 {
     check_void();
     tg_optim_free(result);
+}
+
+static void check_dict(tg_dict *result)
+{
+    check_void();
+    tg_dict_free(result);
+}
+
+static tg_optim *an_optimizer; /* that draw_optim made for the call */
+
+static void check_group(tg_optim_group *result)
+{
+    (void)result, check_void();
+    tg_optim_free(an_optimizer);
+}
+
+static void check_loader(tg_loader *result)
+{
+    check_void();
+    tg_loader_free(result);
+}
+
+static void check_module(tg_module *result)
+{
+    check_void();
+    tg_module_free(result);
 }
 
 static void check_run(tg_backward_run *result)
@@ -276,7 +358,7 @@ static tg_tensor *draw_one(const char *name, bool is_wrong)
     }
     if (is("tg_mark_non_differentiable")) return now.out_of_ctx;
     t = make_tensor(recipe);
-    if (is("tg_release")) tg_retain(t);
+    if (is("tg_release") || is("tg_release_all")) tg_retain(t);
     return t;
 }
 
@@ -329,7 +411,25 @@ static uint64_t draw_uint64(const char *name) { return (uint64_t)draw_int64(name
 static size_t draw_size(const char *name) { return (size_t)draw_int64(name); }
 static bool draw_bool(const char *name) { return now.at++, recipe_of(name, "0")[0] == '1'; }
 
-static const char *draw_string(const char *name) { return now.at++, strcmp(name, "equation") == 0 ? "ij,ij->ij" : "x"; }
+/* A string of a recipe, or "x"; of the last few that were drawn. */
+static const char *the_file(void)
+{
+    static char path[1000];
+    snprintf(path, sizeof path, "%s.file", harness.program);
+    return path;
+}
+
+static const char *draw_string(const char *name)
+{
+    static char strings[4][40];
+    static int turn;
+    char *const string = strings[turn++ % 4];
+    const char *value = recipe_of(name, strcmp(name, "equation") == 0 ? "ij,ij->ij" : "x");
+    now.at++;
+    if (strcmp(name, "path") == 0 && strncmp(function->name, "tg_dict_", 8) != 0) return the_file();
+    snprintf(string, sizeof strings[0], "%.*s", (int)strcspn(value, " "), value);
+    return string;
+}
 
 static tg_shape draw_shape(const char *name)
 {
@@ -344,7 +444,14 @@ static tg_device draw_device(const char *name) { return (void)name, now.at++, TG
 static tg_precision draw_precision(const char *name) { return (void)name, now.at++, TG_PRECISION_F32; }
 static tg_rng draw_rng(const char *name) { return (void)name, now.at++, tg_rng_state(); }
 static tg_status draw_status(const char *name) { return (void)name, now.at++, TG_OK; }
-static tg_optim *draw_optim(const char *name) { return (void)name, now.at++, (tg_optim *)NULL; }
+static tg_dict *draw_dict(const char *name) { return (void)name, now.at++, now.dict; }
+static tg_optim *draw_optim(const char *name)
+{
+    tg_tensor *p = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true);
+    return (void)name, now.at++, an_optimizer = is("tg_optim_add_group") ? tg_sgd(&p, 1, 0.1) : NULL;
+}
+static tg_loader *draw_loader(const char *name) { return (void)name, now.at++, (tg_loader *)NULL; }
+static tg_module *draw_module(const char *name) { return (void)name, now.at++, now.module; }
 static tg_ctx *draw_ctx(const char *name) { return (void)name, now.at++, now.ctx; }
 static void *draw_user(const char *name) { return (void)name, now.at++, (void *)NULL; }
 static tg_error_handler draw_handler(const char *name) { return (void)name, now.at++, (tg_error_handler)NULL; }
@@ -382,6 +489,16 @@ static tg_status square_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_ten
     return TG_OK;
 }
 
+static void square_module(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    (void)m, (void)n, (void)n_out;
+    out[0] = tg_mul(in[0], in[0]);
+}
+
+static tg_forward_fn draw_module_forward(const char *name) { return (void)name, now.at++, square_module; }
+static tg_module_hook_fn draw_module_hook(const char *name) { return (void)name, now.at++, (tg_module_hook_fn)NULL; }
+static tg_tensor *a_loss(void *user) { return (void)user, tg_ones(TG_SCALAR); }
+static tg_closure draw_closure(const char *name) { return (void)name, now.at++, a_loss; }
 static tg_function draw_function(const char *name) { return (void)name, now.at++, square; }
 static tg_hook_fn draw_hook(const char *name) { return (void)name, now.at++, return_grad; }
 static tg_post_hook_fn draw_post_hook(const char *name) { return (void)name, now.at++, look_at; }
@@ -428,11 +545,14 @@ static void hand_custom_ex(void)
 static void hand_to_all(void)
 {
     tg_tensor *list[2];
-    bool is_wrong = now.wrong_at == 0;
-    list[0] = draw_one("list", is_wrong);
+    tg_tensor **given = now.wrong_at == 0 && now.what == LIST_IS_NULL ? NULL : list;
+    list[0] = draw_one("list", now.wrong_at == 0);
     list[1] = draw_one("list", false);
     call_starts();
-    check_status(tg_to_all(is_wrong && now.what == LIST_IS_NULL ? NULL : list, 2, TG_CPU));
+    if (is("tg_to_all"))
+        check_status(tg_to_all(given, 2, TG_CPU));
+    else
+        check_status(tg_to_all_ex(given, 2, TG_CPU, TG_SAME_DTYPE, 0));
 }
 
 static void hand_gradcheck_ex(void)
@@ -442,10 +562,19 @@ static void hand_gradcheck_ex(void)
     check_bool((is("tg_gradcheck_ex") ? tg_gradcheck_ex : tg_gradgradcheck_ex)(square, inputs, 2, NULL, NULL));
 }
 
+static void hand_plateau(void)
+{
+    tg_plateau plateau = TG_PLATEAU;
+    double lr = (now.at++, draw_double("lr")), metric = draw_double("metric");
+    call_starts();
+    check_double(tg_lr_plateau(&plateau, lr, metric));
+}
+
 static const struct {
     const char *name;
     void (*call)(void);
 } by_hand[] = {
+    {"tg_lr_plateau", hand_plateau},
     {"tg_from", hand_from},
     {"tg_from_on", hand_from},
     {"tg_from_f32", hand_from},
@@ -455,6 +584,7 @@ static const struct {
     {"tg_copy_out", hand_copy_out},
     {"tg_custom_ex", hand_custom_ex},
     {"tg_to_all", hand_to_all},
+    {"tg_to_all_ex", hand_to_all},
     {"tg_gradcheck_ex", hand_gradcheck_ex},
     {"tg_gradgradcheck_ex", hand_gradcheck_ex},
 };
@@ -486,6 +616,8 @@ static void make_call(int parameter, wrong what, int ndim)
     tg_mark mark = tg_scope_begin();
     now.wrong_at = parameter, now.what = what, now.ndim = ndim, now.at = 0;
     now.error[0] = 0;
+    now.dict = tg_dict_new();
+    now.module = tg_module_new("Any", square_module, 0);
     tg_clear_error();
     if (function->n > 0 && strcmp(function->parameter[0].kind, "ctx") == 0) {
         tg_tensor *in[1], *out[1];
@@ -495,6 +627,8 @@ static void make_call(int parameter, wrong what, int ndim)
         harness.failed++;
         printf("%s: there is no call by hand\n", function->name);
     }
+    tg_dict_free(now.dict);
+    tg_module_free(now.module);
     tg_scope_end(mark);
     tg_clear_error();
 }
@@ -592,6 +726,7 @@ int main(int argc, char **argv)
     harness.test = "arguments";
     test_arguments();
     other_end();
+    remove(the_file());
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

@@ -708,9 +708,14 @@ TEST(backward_twice_with_and_without_zero_grad)
         CHECK_NEAR(tg_item(tg_grad(x)), 12.0 * i, 1e-12);
     }
     for (i = 1; i <= 3; ++i) {
-        tg_set_grad(x, NULL);
+        tg_tensor *unused = leaf("[1]"), *both[2];
+        both[0] = unused, both[1] = x; /* one without gradient is no error */
+        CHECK(tg_zero_grad(both, 2) == TG_OK && tg_grad(x) == NULL);
         CHECK(tg_backward_ex(&y, 1, NULL, TG_RETAIN_GRAPH) == TG_OK);
         CHECK_NEAR(tg_item(tg_grad(x)), 12, 1e-12);
+        both[0] = NULL;
+        CHECK_FAILS(tg_zero_grad(both, 2), "argument params[0] is NULL");
+        CHECK(tg_grad(x) != NULL);
     }
 }
 

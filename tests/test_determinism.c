@@ -7,7 +7,19 @@
 #include "tensorgrad.h"
 #include "harness.h"
 
-enum { ROWS = 600, COLS = 700, OPS = 22 };
+enum { ROWS = 600, COLS = 700, OPS = 28 };
+
+/* Both gradients of a convolution of x [60, 10, 28, 25], one after the other. */
+static tg_tensor *convolution_gradients(tg_tensor *x)
+{
+    tg_tensor *in[2], *grad[2], *y;
+    in[0] = tg_set_requires_grad(x, true), in[1] = tg_set_requires_grad(tg_randn(TG_SHAPE(4, 10, 3, 3)), true);
+    y = tg_square(tg_conv2d(x, in[1], NULL, TG_SHAPE(1), TG_SAME, TG_SHAPE(1), 1));
+    y = tg_sum(y);
+    if (tg_gradients(&y, 1, NULL, in, 2, grad, 0) != TG_OK) return NULL;
+    for (int i = 0; i < 2; ++i) grad[i] = tg_flatten(grad[i], 0, -1);
+    return tg_cat(grad, 2, 0);
+}
 
 /* Result number k of a fixed list, from fixed random numbers. */
 static tg_tensor *result(int k)
@@ -37,6 +49,20 @@ static tg_tensor *result(int k)
     case 18: return tg_prod_dim(a, 1, false);
     case 19: return tg_randint(0, 1000, TG_SHAPE(ROWS, COLS));
     case 20: return tg_matmul(a, tg_select(b, 1, 0));
+    case 21: return tg_interpolate(tg_reshape(a, TG_SHAPE(1, 10, 60, COLS)), TG_SHAPE(90, 300), "bilinear");
+    case 22: /* their gradients */
+    case 23:
+        x = tg_set_requires_grad(tg_reshape(a, TG_SHAPE(10, 60, COLS)), true);
+        y = (k == 22 ? tg_max_pool2d : tg_avg_pool2d)(x, TG_SHAPE(5), TG_SHAPE(2), TG_SHAPE(1));
+        y = tg_sum(tg_square(y));
+        return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
+    case 24: return convolution_gradients(tg_reshape(a, TG_SHAPE(60, 10, 28, 25)));
+    case 25: /* a batch norm in training, and its gradient */
+        x = tg_set_requires_grad(tg_reshape(a, TG_SHAPE(60, 10, COLS)), true);
+        y = tg_batch_norm(x, NULL, NULL, tg_ones(TG_SHAPE(10)), NULL, true, 0.1, 1e-5);
+        y = tg_sum(tg_square(tg_square(y)));
+        return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
+    case 26: return tg_multinomial(tg_exp(a), 40, true);
     default: /* a gradient through most of them */
         x = tg_set_requires_grad(a, true);
         y = tg_gelu(tg_layer_norm(tg_matmul(tg_softmax(x, 1), b), 1, NULL, NULL, 1e-5), true);

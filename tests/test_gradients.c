@@ -82,6 +82,7 @@ TEST(shapes_of_gradients)
 
 static tg_tensor *leaky_tenth(tg_tensor *x) { return tg_leaky_relu(x, 0.1); }
 static tg_tensor *elu_one(tg_tensor *x) { return tg_elu(x, 1); }
+static tg_tensor *hardtanh_one(tg_tensor *x) { return tg_hardtanh(x, -1, 1); }
 static tg_tensor *softplus_one(tg_tensor *x) { return tg_softplus(x, 1, 20); }
 static tg_tensor *clamp_one(tg_tensor *x) { return tg_clamp(x, -1, 1); }
 static tg_tensor *clamp_crossed(tg_tensor *x) { return tg_clamp(x, 1, -1); }
@@ -110,10 +111,15 @@ TEST(gradients_at_kinks)
         SLOPE(tg_relu, "[0, -0, nan, 1, -1]", "[0, 0, nan, 1, 0]", "[0, 0, 1, 1, 0]");
         CHECK(signbit(tg_item(tg_relu(scalar(-0.0)))) != 0);
     }
-    ROW(2.63) { /* the other activations come with the wider set of ops */
+    ROW(2.63) {
         SLOPE(leaky_tenth, "[0, -1, 1]", "[0, -0.1, 1]", "[0.1, 0.1, 1]");
         SLOPE(elu_one, "[0, -1, 1]", "[0, -0.6321205588285577, 1]", "[1, 0.36787944117144233, 1]");
+        SLOPE(tg_selu, "[0, 1]", "[0, 1.0507009873554805]", "[1.7580993408473766, 1.0507009873554805]");
+        SLOPE(tg_relu6, "[0, 6, 3]", "[0, 6, 3]", "[0, 0, 1]");
+        SLOPE(hardtanh_one, "[-1, 1, 0.5]", "[-1, 1, 0.5]", "[0, 0, 1]");
+        SLOPE(tg_hardsigmoid, "[-3, 3, 0]", "[0, 1, 0.5]", "[0, 0, 0.16666666666666666]");
     }
+    ROW(2.64) SLOPE(tg_hardswish, "[-3, 3, 0, -4, 4]", "[0, 3, 0, 0, 4]", "[0, 1, 0.5, 0, 1]");
     ROW(2.65) {
         SLOPE(tg_abs, "[0, -2, 2, nan]", "[0, 2, 2, nan]", "[0, -1, 1, 0]");
         SLOPE(tg_sign, "[0, -2, 2, nan]", "[0, -1, 1, 0]", "[0, 0, 0, 0]");

@@ -387,6 +387,20 @@ TEST(retain_and_release)
     tg_release(p);
 }
 
+TEST(release_of_a_list)
+{
+    tg_stats_info before = tg_stats();
+    tg_tensor *weights[4] = {NULL, NULL, NULL, NULL};
+    weights[0] = tg_param(f64("[1]")), weights[2] = tg_param(f64("[2, 3]")), weights[3] = f64("[4]");
+    CHECK(tg_stats().tensors == before.tensors + 3);
+    CHECK_FAILS((tg_release_all(weights, 4), false), "tg_release: released more often than retained: tensor [1]");
+    HAS(weights[3], "[4]"); /* belongs to a scope; the others have ended */
+    CHECK(tg_stats().tensors == before.tensors + 1);
+    CHECK_FAILS((tg_release_all(NULL, 1), false), "tg_release_all: argument list is NULL");
+    tg_release_all(NULL, 0);
+    CHECK(tg_ok());
+}
+
 TEST(gradient_of_a_parameter_outlives_scopes)
 {
     tg_stats_info before = tg_stats();
@@ -475,6 +489,7 @@ int main(int argc, char **argv)
     RUN(scopes_keep_and_drop);
     RUN(scopes_left_open_and_stale_marks);
     RUN(retain_and_release);
+    RUN(release_of_a_list);
     RUN(gradient_of_a_parameter_outlives_scopes);
     if (!harness.only) {
         tensors_in_no_scope();

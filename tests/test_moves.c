@@ -875,6 +875,9 @@ TEST(mixed_devices)
         CHECK_FAILS(tg_matmul(here, w), "  hint: move a: tg_to(a, TG_CUDA(0))");
         CHECK_FAILS(tg_matmul(w, here), "  hint: move b: tg_to(b, TG_CUDA(0))");
         CHECK_FAILS(tg_matmul(there("[[1, 2], [3, 4]]"), late), "  hint: move a: tg_to(a, TG_CPU)");
+        tg_set_name(late, "fc.weight"); /* so does a view, with the name of what it is a view of */
+        CHECK_FAILS(tg_matmul(there("[[1, 2], [3, 4]]"), tg_t(late)), "but got b 'fc.weight' is on cpu, different from "
+                    "other tensors on cuda:0\n  hint: move a: tg_to(a, TG_CPU)");
         CHECK_FAILS(tg_layer_norm(here, 1, there("[1, 2]"), NULL, 1e-5), "  hint: move x: tg_to(x, TG_CUDA(0))");
         CHECK_FAILS(tg_embedding(w, of(TG_I64, "[1]")), "  hint: move ids: tg_to(ids, TG_CUDA(0))");
         if (devices > 1) CHECK_FAILS(tg_linear(tg_to(here, second), w, NULL), "  hint: move x: tg_to(x, TG_CUDA(0))");
@@ -1322,7 +1325,472 @@ TEST(from_device_to_device)
     }
 }
 
+/* ---- moves in place ---- */
+
+/* Somewhere else than HERE: another device if there is one, else nowhere; and another dtype. */
+static tg_device elsewhere(void) { return devices ? (tg_device_equal(HERE, first) ? TG_CPU : first) : TG_CPU; }
+
+static void leaf_stays_itself(void)
+{
+    tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *g, *other;
+    double seen = 0;
+    CHECK(tg_set_name(x, "x") == TG_OK && tg_hook(x, hook_see, &seen) && backward_sum(tg_mul(x, x)) == TG_OK);
+    g = tg_grad(x);
+    CHECK(tg_set_name(g, "g") == TG_OK);
+    CHECK(tg_to_(x, elsewhere()) == x && is_on(x, elsewhere()) && tg_to_dtype_(x, TG_F32) == x);
+    CHECK(tg_dtype_of(x) == TG_F32 && is_on(x, elsewhere()) && tg_is_leaf(x) && tg_requires_grad(x));
+    CHECK(tg_grad(x) == g && tg_dtype_of(g) == TG_F32 && is_on(g, elsewhere()) && !strcmp(tg_name(g), "g"));
+    CHECK(!strcmp(tg_name(x), "x"));
+    HAS(x, "[[1, 2], [3, 4]]");
+    HAS(g, "[[2, 4], [6, 8]]");
+    CHECK(backward_sum(tg_mul(x, x)) == TG_OK && tg_grad(x) == g && seen == 20); /* adds to it; the hook is there */
+    HAS(g, "[[4, 8], [12, 16]]");
+    CHECK(tg_to_(x, HERE) == x && tg_to_dtype_(x, TG_F64) == x && is_on(x, HERE));
+    other = tg_t(f64("[[1, 2], [3, 4]]")); /* the layout stays, as that of tg_to */
+    CHECK(tg_to_dtype_(other, TG_F32) == other && strides(other, TG_SHAPE(1, 2)));
+    HAS(other, "[[1, 3], [2, 4]]");
+    other = i64("[1, 2]"); /* without requires_grad any tensor is a leaf, and any dtype will do */
+    CHECK(tg_to_dtype_(other, TG_F32) == other && tg_to_dtype_(other, TG_BOOL) == other);
+    HAS(other, "[1, 1]");
+}
+
+/* What shared the memory before keeps the old elements, and shares no longer. */
+static void views_keep_the_old_bytes(void)
+{
+    tg_tensor *x = f64("[1, 2, 3]"), *v = tg_narrow(x, 0, 1, 2), *d = tg_detach(x), *w, *y;
+    void *data = tg_data(v);
+    int64_t alive;
+    CHECK(tg_to_dtype_(x, TG_F32) == x && tg_dtype_of(v) == TG_F64 && tg_data(v) == data && is_on(v, HERE));
+    tg_fill_(x, 7);
+    HAS(v, "[2, 3]");
+    HAS(d, "[1, 2, 3]");
+    tg_fill_(v, 5); /* v and d still share */
+    HAS(d, "[1, 5, 5]");
+    HAS(x, "[7, 7, 7]");
+    y = tg_mul(tg_set_requires_grad(v, true), v); /* no view any more, so it may become a leaf of its own */
+    CHECK(tg_is_leaf(v) && backward_sum(y) == TG_OK);
+    HAS(tg_grad(v), "[10, 10]");
+    x = f64("[1, 2, 3]"), v = tg_narrow(x, 0, 0, 2), w = tg_narrow(x, 0, 1, 2); /* the view itself moves */
+    CHECK(tg_to_dtype_(v, TG_F32) == v);
+    tg_fill_(x, 9);
+    HAS(v, "[1, 2]");
+    HAS(w, "[9, 9]");
+    x = f64("[[1, 2, 3], [4, 5, 6]]"), v = tg_narrow(x, 1, 1, 2); /* with gaps, which it leaves behind */
+    CHECK(tg_to_dtype_(v, TG_F32) == v && tg_is_contiguous(v));
+    HAS(v, "[[2, 3], [5, 6]]");
+    x = f64("[1, 2]"), v = tg_view(x, TG_SHAPE(2)); /* a recorded write to one is none to the other */
+    CHECK(tg_to_dtype_(x, TG_F32) == x && tg_mul_(v, leaf("[3, 3]")) == v && tg_requires_grad(v));
+    CHECK(!tg_requires_grad(x) && backward_sum(v) == TG_OK);
+    x = leaf("[1, 2]"); /* what a view must not do, a tensor of its own may */
+    { TG_NO_GRAD; v = tg_narrow(x, 0, 0, 1), w = tg_narrow(x, 0, 1, 1); }
+    CHECK_FAILS(tg_mul_(v, tg_narrow(x, 0, 0, 1)), "A view was created in no_grad mode");
+    CHECK(tg_to_dtype_(v, TG_F32) == v && tg_to_dtype_(x, TG_F32) == x && tg_mul_(v, tg_narrow(x, 0, 0, 1)) == v);
+    CHECK(tg_mul_(w, tg_narrow(tg_to_dtype(x, TG_F64), 0, 0, 1)) == w);
+    {
+        TG_SCOPE; /* what only the view kept alive ends */
+        v = tg_keep(tg_narrow(f64("[1, 2]"), 0, 0, 1));
+        CHECK(tg_to_dtype_(v, TG_F32) == v);
+        alive = tg_stats().tensors;
+    }
+    CHECK(tg_stats().tensors == alive - 1);
+    x = leaf("[1, 2, 3]"), v = tg_narrow(x, 0, 0, 2); /* a view with a history keeps it */
+    CHECK(tg_to_dtype_(x, TG_F32) == x && !tg_is_leaf(v) && tg_requires_grad(v));
+    CHECK_FAILS(backward_sum(v), "moved");
+    CHECK(tg_grad(x) == NULL);
+}
+
+TEST(moves_in_place)
+{
+    on_each_device(leaf_stays_itself);
+    on_each_device(views_keep_the_old_bytes);
+}
+
+/* Nothing has happened to x, which is f64 on HERE and has the gradient g. */
+static bool unmoved(tg_tensor *x, tg_tensor *g)
+{
+    return tg_dtype_of(x) == TG_F64 && is_on(x, HERE) && tg_grad(x) == g && (!g || tg_dtype_of(g) == TG_F64);
+}
+
+static tg_tensor *move_in_hook(tg_tensor *g, void *user)
+{
+    (void)g;
+    return tg_to_dtype_((tg_tensor *)user, TG_F32), (tg_tensor *)NULL;
+}
+
+static tg_tensor *move_gradient(tg_tensor *g, void *user)
+{
+    (void)user;
+    return tg_to_dtype_(g, TG_F32), (tg_tensor *)NULL;
+}
+
+/* Its own tensors may be moved by a hook. */
+static tg_tensor *move_other(tg_tensor *g, void *user)
+{
+    tg_tensor *own = tg_mul(g, g);
+    return tg_to_dtype_((tg_tensor *)user, TG_F16) && tg_to_dtype_(own, TG_F32) ? tg_to_dtype_(own, TG_F64) : NULL;
+}
+
+static tg_tensor *function_that_moves(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_to_dtype_(in[0], TG_F32), tg_mul(in[0], in[0]);
+}
+
+static tg_tensor *closure_that_moves(void *user)
+{
+    return tg_to_dtype_((tg_tensor *)user, TG_F32), tg_scalar(1);
+}
+
+static void handler_that_moves(tg_status code, const char *message, void *user)
+{
+    (void)code, (void)message;
+    tg_to_dtype_((tg_tensor *)user, TG_F32);
+}
+
+/* What the library uses while a function of the user's runs stays where it is. */
+static void moves_in_callbacks(void)
+{
+    tg_tensor *x = leaf("[1, 2]"), *y = tg_mul(x, x), *g = f64("[1, 1]"), *other = f64("[3]"), *p = tg_param(leaf("[1]"));
+    tg_optim *opt[2];
+    tg_backward_run *run;
+    tg_step_info info;
+    CHECK(tg_hook(y, move_gradient, NULL));
+    CHECK_FAILS(backward_with(y, g, 0), "tg_to_dtype_: a backward is running, and tensor [2] may be needed where it is");
+    CHECK(unmoved(x, NULL) && unmoved(g, NULL));
+    y = tg_mul(x, x);
+    CHECK(tg_hook(y, move_other, other) && backward_with(y, g, 0) == TG_OK && tg_dtype_of(other) == TG_F16);
+    HAS(tg_grad(x), "[2, 4]");
+    y = tg_mul(x, x);
+    run = tg_backward_begin(&y, 1, &g, 0);
+    CHECK_FAILS(tg_to_dtype_(g, TG_F32), "a backward is running");
+    CHECK(tg_backward_step(run, &info) && unmoved(info.grad, NULL) && unmoved(x, tg_grad(x)));
+    CHECK_FAILS(tg_to_dtype_(info.grad, TG_F32), "a backward is running");
+    CHECK(tg_to_dtype_(other, TG_F64) == other && tg_backward_end(run) == TG_OK && tg_to_dtype_(g, TG_F32) == g);
+    CHECK_FAILS(tg_gradcheck(function_that_moves, &x, 1, NULL), "the function is running, and tensor [2]");
+    opt[0] = tg_sgd(&p, 1, 1), opt[1] = tg_lbfgs(&p, 1, 1);
+    CHECK_FAILS(tg_step_closure(opt[0], closure_that_moves, p), "the closure is running, and tensor [1]");
+    CHECK_FAILS(tg_step_closure(opt[1], closure_that_moves, p), "the closure is running, and tensor [1]");
+    CHECK(unmoved(x, tg_grad(x)) && unmoved(p, NULL));
+    tg_set_error_handler(handler_that_moves, other);
+    CHECK(tg_add(x, f64("[1, 2, 3]")) == NULL && tg_error_count() == 2 && unmoved(other, NULL));
+    tg_set_error_handler(NULL, NULL);
+    tg_clear_error();
+    tg_optim_free(opt[0]), tg_optim_free(opt[1]), tg_release(p);
+}
+
+static void refused_moves(void)
+{
+    tg_tensor *x = leaf("[1, 2]"), *z = leaf("[3, 4]"), *y = tg_exp(x), *g, *list[3];
+    CHECK(backward_sum(tg_mul(x, x)) == TG_OK);
+    g = tg_grad(x);
+    CHECK_FAILS(tg_to_(y, HERE), "only a leaf can be moved in place, but tensor [2] was computed by exp from others that "
+                                 "require grad\n  hint: move it by tg_to, which is differentiable");
+    CHECK_FAILS(tg_to_(x, TG_CUDA(9)), devices || !with_cuda ? "cuda:9" : "No CUDA GPUs are available");
+    CHECK_FAILS(tg_to_dtype_(x, TG_I64), "only Tensors of floating point dtype can require gradients");
+    CHECK_FAILS(tg_to_dtype_(x, (tg_dtype)-2), "unknown dtype -2");
+    CHECK_FAILS(tg_to_dtype_(g, TG_F32), "is the gradient of another tensor");
+    CHECK_FAILS(tg_to_(NULL, HERE), "argument leaf is NULL");
+    CHECK_FAILS(tg_to_all_(NULL, 1, HERE), "argument leaves is NULL");
+    CHECK(unmoved(x, g));
+    list[0] = x, list[1] = z, list[2] = y; /* all or none */
+    CHECK_FAILS(tg_to_all_ex_(list, 3, HERE, TG_F32, 0), "only a leaf");
+    CHECK(unmoved(x, g) && unmoved(z, NULL));
+    y = tg_mul(x, z);
+    CHECK(tg_hook(y, move_in_hook, x));
+    CHECK_FAILS(backward_sum(y), "tg_to_dtype_: a backward is running, and tensor [2] may be needed where it is");
+    CHECK(unmoved(x, g));
+    CHECK(backward_flags(tg_mul(x, tg_mul(x, z)), TG_CREATE_GRAPH) == TG_OK);
+    CHECK_FAILS(tg_to_dtype_(x, TG_F32), "the gradient of tensor [2] has a graph of its own");
+    CHECK(unmoved(x, tg_grad(x)) && tg_set_grad(x, NULL) == TG_OK);
+    tg_set_grad(z, NULL);
+    CHECK(tg_share(z) == z);
+    CHECK_FAILS(tg_to_dtype_(z, TG_F32), "was given to other threads by tg_share");
+    CHECK(unmoved(z, NULL));
+    tg_release(z);
+}
+
+static tg_tensor *times_user(tg_tensor *const *in, int n, void *user)
+{
+    (void)n;
+    return tg_mul(in[0], (tg_tensor *)user);
+}
+
+static void move_after_accumulation(tg_tensor *leaf, void *user)
+{
+    (void)user;
+    tg_to_dtype_(leaf, TG_F32);
+}
+
+/* Row 1.51: a graph from before a move ends at what was moved, whatever the move changed.  Nothing gets a gradient. */
+static void graph_from_before_a_move(void)
+{
+    tg_tensor *x = leaf("[1, 2]"), *z = leaf("[3, 4]"), *c = f64("[5, 6]"), *y = tg_mul(tg_mul(x, z), c), *w = tg_mul(x, z);
+    CHECK(tg_to_dtype_(x, TG_F32) == x);
+    CHECK_FAILS(backward_sum(y), "tg_backward: a tensor that the graph depends on was moved in place after it was used "
+                                 "by mul");
+    CHECK(tg_grad(x) == NULL && tg_grad(z) == NULL);
+    CHECK_FAILS(gradient(w, z, 0), "was moved in place");
+    CHECK(tg_to_dtype_(x, TG_F64) == x); /* there and back: still another one than the graph has seen */
+    y = tg_mul(x, z);
+    CHECK(tg_to_dtype_(x, TG_F32) == x && tg_to_dtype_(x, TG_F64) == x);
+    CHECK_FAILS(backward_sum(y), "was moved in place");
+    y = tg_checkpoint(times_user, &z, 1, x); /* a weight that the function finds by itself */
+    CHECK(y && tg_to_dtype_(x, TG_F32) == x && tg_to_dtype_(x, TG_F64) == x);
+    CHECK_FAILS(backward_sum(y), "used by checkpoint");
+    y = tg_mul(z, c); /* a constant that the graph has saved */
+    CHECK(tg_to_dtype_(c, TG_F32) == c && tg_to_dtype_(c, TG_F64) == c);
+    tg_fill_(c, 1);
+    CHECK_FAILS(backward_sum(y), "was moved in place");
+    y = tg_add(z, c); /* but not one that it has not saved */
+    CHECK(tg_to_dtype_(c, TG_F32) == c && backward_sum(y) == TG_OK);
+    HAS(tg_grad(z), "[1, 1]");
+    CHECK(tg_hook_post_accumulate(z, move_after_accumulation, NULL)); /* by then backward does not need it */
+    CHECK(backward_sum(tg_mul(z, z)) == TG_OK && tg_dtype_of(z) == TG_F32 && tg_dtype_of(tg_grad(z)) == TG_F32);
+    HAS(tg_grad(z), "[7, 9]");
+}
+
+/* One gradient of two tensors, gradients of gradients, and tensors that are in a list twice. */
+static void gradients_move_along(void)
+{
+    tg_tensor *x = leaf("[1, 2]"), *z = leaf("[3, 4]"), *g = f64("[5, 6]"), *h = f64("[7, 8]"), *list[4];
+    CHECK(tg_set_grad(x, g) == TG_OK && tg_set_grad(z, g) == TG_OK && tg_set_grad(g, h) == TG_OK);
+    CHECK(tg_set_requires_grad(g, true) && tg_to_dtype_(x, TG_F32) == x && tg_requires_grad(tg_grad(x)));
+    CHECK(tg_to_dtype_(x, TG_F32) == x && tg_dtype_of(tg_grad(x)) == TG_F32 && unmoved(z, g) && unmoved(g, h));
+    HAS(tg_grad(x), "[5, 6]");
+    CHECK(tg_to_dtype_(z, TG_F32) == z && tg_grad(z) == g && tg_dtype_of(g) == TG_F32 && tg_dtype_of(h) == TG_F32);
+    CHECK(tg_grad(g) == h && tg_set_grad(x, g) == TG_OK);
+    list[0] = list[2] = x, list[1] = list[3] = z;
+    CHECK(tg_to_all_ex_(list, 4, elsewhere(), TG_F64, 0) == TG_OK && is_on(x, elsewhere()) && is_on(z, elsewhere()));
+    HAS(tg_grad(x), "[5, 6]");
+    HAS(tg_grad(z), "[5, 6]");
+    CHECK(is_on(tg_grad(x), elsewhere()) && tg_dtype_of(tg_grad(z)) == TG_F64 && tg_dtype_of(g) == TG_F32);
+    CHECK(tg_to_all_(list, 4, HERE) == TG_OK && is_on(x, HERE) && is_on(tg_grad(z), HERE));
+    h = f64("[[1, 2], [3, 4]]"); /* a gradient that is a view leaves its base */
+    CHECK(tg_set_grad(z, tg_select(h, 0, 1)) == TG_OK && tg_to_dtype_(z, TG_F32) == z && tg_dtype_of(h) == TG_F64);
+    tg_fill_(h, 0);
+    HAS(tg_grad(z), "[3, 4]");
+}
+
+TEST(moves_in_place_and_the_graph)
+{
+    on_each_device(refused_moves);
+    on_each_device(moves_in_callbacks);
+    ROW(1.51) on_each_device(graph_from_before_a_move);
+    on_each_device(gradients_move_along);
+}
+
+static void moved_lists(void)
+{
+    tg_tensor *a = f64("[1.5, 2]"), *b = i64("[3]"), *list[2], *kept[2];
+    int64_t before = tg_stats().bytes;
+    void *data;
+    list[0] = a, list[1] = b;
+    CHECK(tg_to_ex(a, HERE, TG_SAME_DTYPE, 0) == a && tg_dtype_of(tg_to_ex(b, elsewhere(), TG_SAME_DTYPE, 0)) == TG_I64);
+    CHECK(tg_to_all_ex(list, 2, elsewhere(), TG_SAME_DTYPE, TG_COPY) == TG_OK && list[0] != a && list[1] != b);
+    CHECK(is_on(list[0], elsewhere()) && tg_dtype_of(list[0]) == TG_F64 && tg_dtype_of(list[1]) == TG_I64);
+    CHECK(tg_to_all_ex(list, 2, HERE, TG_F32, TG_NON_BLOCKING) == TG_OK && tg_dtype_of(list[1]) == TG_F32);
+    HAS(list[0], "[1.5, 2]");
+    memcpy(kept, list, sizeof kept);
+    CHECK_FAILS(tg_to_all_ex(list, 2, HERE, (tg_dtype)-2, 0), "unknown dtype -2");
+    CHECK(memcmp(kept, list, sizeof kept) == 0);
+    list[0] = a, list[1] = b;
+    before = tg_stats().bytes;
+    CHECK(tg_to_all_ex_(list, 2, elsewhere(), TG_SAME_DTYPE, TG_NON_BLOCKING) == TG_OK && is_on(a, elsewhere()));
+    CHECK(tg_to_all_ex_(list, 2, HERE, TG_SAME_DTYPE, 0) == TG_OK && tg_stats().bytes == before);
+    data = tg_data(a);
+    CHECK(tg_to_all_ex_(list, 2, HERE, TG_SAME_DTYPE, 0) == TG_OK && tg_data(a) == data);
+    CHECK(tg_to_all_ex_(list, 2, HERE, TG_SAME_DTYPE, TG_COPY) == TG_OK && tg_data(a) != data);
+    CHECK(tg_stats().bytes == before);
+    HAS(a, "[1.5, 2]");
+    HAS(b, "[3]");
+}
+
+TEST(lists_of_moves)
+{
+    on_each_device(moved_lists);
+    if (devices) { /* the old bytes are given back, unless something else reads them */
+        tg_tensor *x = tg_param(of(TG_F32, "[1, 2]")), *v;
+        int64_t cpu = tg_stats_on(TG_CPU).bytes, gpu = tg_stats_on(first).bytes;
+        CHECK(tg_to_(x, first) == x);
+        CHECK(tg_stats_on(TG_CPU).bytes == cpu - 8 && tg_stats_on(first).bytes == gpu + 8);
+        { TG_NO_GRAD; v = tg_narrow(x, 0, 0, 1); }
+        CHECK(tg_to_(x, TG_CPU) == x && tg_stats_on(first).bytes == gpu + 8 && is_on(v, first));
+        tg_drop(v);
+        CHECK(tg_stats_on(first).bytes == gpu);
+        tg_release(x);
+    }
+}
+
+/* ---- modules ---- */
+
+/* y = block.fc(x) * scale + shift, where shift is no member of the module */
+typedef struct {
+    tg_tensor *scale, *shift;
+    tg_module *fc;
+} net_self;
+
+static void net_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    net_self *self = (net_self *)tg_module_self(m);
+    (void)n, (void)n_out;
+    out[0] = tg_mul(tg_forward(self->fc, in[0]), self->scale);
+    if (self->shift) out[0] = tg_add(out[0], self->shift);
+}
+
+/* Parameters block.fc.weight and block.fc.bias, two levels down, and a buffer; 9 numbers in f32. */
+static tg_module *net_new(void)
+{
+    tg_module *m = tg_module_new("Net", net_forward, sizeof(net_self)), *block = tg_module_new("Block", NULL, 0);
+    net_self *self = (net_self *)tg_module_self(m);
+    self->scale = tg_module_buffer(m, "scale", tg_ones(TG_SHAPE(2)));
+    self->fc = tg_module_child(tg_module_child(m, "block", block), "fc", tg_nn_linear(2, 2, true));
+    tg_module_buffer(block, "mean", tg_zeros(TG_SHAPE(1)));
+    return m;
+}
+
+static tg_tensor *batch_on(tg_device device) { return tg_to(of(TG_F32, "[[1, 2]]"), device); }
+
+/* "The .to of a parent does not reach its children": all of the tree moves, in one call. */
+static void children_move_along(void)
+{
+    tg_module *m = net_new();
+    tg_tensor *w = tg_module_get(m, "block.fc.weight"), *mean = tg_module_get(m, "block.mean");
+    CHECK(tg_module_to(m, elsewhere()) == m && is_on(w, elsewhere()) && is_on(mean, elsewhere()));
+    CHECK(is_on(tg_module_get(m, "block.fc.bias"), elsewhere()) && is_on(tg_module_get(m, "scale"), elsewhere()));
+    CHECK(tg_module_to_dtype(m, TG_F64) == m && tg_dtype_of(w) == TG_F64 && tg_dtype_of(mean) == TG_F64);
+    tg_module_free(m);
+}
+
+/* "A layer moves without its weights, which follow when they are used": the call moves them, and waits for nothing. */
+static void weights_move_at_once(void)
+{
+    tg_module *m = net_new();
+    tg_tensor *w = tg_module_get(m, "block.fc.weight");
+    const int64_t here = tg_stats_on(HERE).bytes, there_before = tg_stats_on(elsewhere()).bytes;
+    CHECK(tg_module_to(m, elsewhere()) == m && is_on(w, elsewhere()));
+    if (devices) { /* 9 numbers are there, and no longer here */
+        CHECK(tg_stats_on(HERE).bytes == here - 9 * 4 && tg_stats_on(elsewhere()).bytes == there_before + 9 * 4);
+    }
+    CHECK(tg_module_get(m, "block.fc.weight") == w && tg_is_leaf(w) && tg_requires_grad(w));
+    CHECK(backward_sum(tg_forward(m, batch_on(elsewhere()))) == TG_OK && is_on(tg_grad(w), elsewhere()));
+    tg_module_free(m);
+}
+
+/* "To move whole models is too dear, so that parts move by choice": each number moves once, and what is there already
+   does not move; a part is moved by moving the child. */
+static void whole_moves_are_cheap(void)
+{
+    tg_module *m = net_new(), *fc = tg_module_get_child(m, "block.fc");
+    tg_module_param(m, "tied", tg_module_get(m, "block.fc.weight"));
+    const int64_t before = tg_stats_on(elsewhere()).received;
+    CHECK(tg_module_to(fc, elsewhere()) == fc && is_on(tg_module_get(m, "tied"), elsewhere()));
+    CHECK(is_on(tg_module_get(m, "scale"), HERE));
+    CHECK(tg_module_to(m, elsewhere()) == m && is_on(tg_module_get(m, "scale"), elsewhere()));
+    CHECK(tg_module_to(m, elsewhere()) == m);
+    CHECK(tg_stats_on(elsewhere()).received == before + (devices ? 9 * 4 : 0));
+    tg_module_free(m);
+}
+
+/* "A layer made in the forward inherits the device of the input": it is made on the default device. */
+static void late_layers_stay(void)
+{
+    tg_module *m = net_new();
+    net_self *self = (net_self *)tg_module_self(m);
+    CHECK(tg_module_to(m, elsewhere()) == m);
+    self->fc = tg_module_child(m, "late", tg_nn_linear(2, 2, true));
+    CHECK(is_on(tg_module_get(m, "late.weight"), HERE));
+    if (devices) CHECK_FAILS(tg_forward(m, batch_on(elsewhere())), "'late.weight' of Net");
+    CHECK(tg_module_to(m, elsewhere()) == m && tg_forward(m, batch_on(elsewhere())) != NULL);
+    tg_module_free(m);
+}
+
+/* "All tensors that are members of a class object must be moved by hand": only what was not registered. */
+static void members_move_plain_tensors_do_not(void)
+{
+    tg_module *m = net_new();
+    net_self *self = (net_self *)tg_module_self(m);
+    self->shift = of(TG_F32, "[1, 1]");
+    CHECK(tg_module_to(m, elsewhere()) == m && is_on(self->scale, elsewhere()) && is_on(self->shift, HERE));
+    if (devices) CHECK_FAILS(tg_forward(m, batch_on(elsewhere())), "tg_module_buffer");
+    CHECK(tg_module_buffer(m, "shift", self->shift) == self->shift && tg_module_to(m, elsewhere()) == m);
+    CHECK(is_on(self->shift, elsewhere()) && tg_forward(m, batch_on(elsewhere())) != NULL);
+    tg_module_free(m);
+}
+
+TEST(modules_move_whole)
+{
+    BELIEF("002:10") on_each_device(children_move_along);
+    BELIEF("003:8") on_each_device(weights_move_at_once);
+    BELIEF("003:10") on_each_device(whole_moves_are_cheap);
+    BELIEF("003:44") on_each_device(late_layers_stay);
+    BELIEF("003:111") on_each_device(members_move_plain_tensors_do_not);
+}
+
 /* ---- 1.12: optimizers; threads ---- */
+
+enum { OPTIMIZERS = 10, NEVER = -2, BEFORE_OPTIMIZER = -1, STEPS = 7 };
+static tg_optim *optimizer(int kind, tg_tensor **p)
+{
+    tg_optim *o = kind < 3   ? tg_sgd(p, 1, 0.1)
+                  : kind < 5 ? tg_adam(p, 1, 0.1)
+                  : kind < 6 ? tg_adamw(p, 1, 0.1)
+                  : kind < 8 ? tg_rmsprop(p, 1, 0.1)
+                  : kind < 9 ? tg_adagrad(p, 1, 0.1)
+                             : tg_adadelta(p, 1, 1);
+    o->momentum = kind == 1 || kind == 2 || kind == 7 ? 0.9 : 0;
+    o->nesterov = kind == 2;
+    o->amsgrad = kind == 4;
+    o->centered = kind == 7;
+    o->initial_accumulator_value = 0.5;
+    return o;
+}
+
+/* A parameter on `from`, after some steps; it moves to `to` in step `when`, or as the constants say. */
+static tg_tensor *trained_and_moved(int kind, int when, tg_device from, tg_device to, tg_dtype dtype)
+{
+    tg_tensor *p = tg_param(tg_to(f64("[[1, -2, 0.5], [3, 4, -1]]"), from));
+    tg_tensor *const leaf = p;
+    tg_optim *opt;
+    int step;
+    if (when == BEFORE_OPTIMIZER) CHECK(tg_to_all_ex_(&p, 1, to, dtype, 0) == TG_OK);
+    opt = optimizer(kind, &p);
+    for (step = 0; step < STEPS; ++step) {
+        TG_SCOPE;
+        if (step == when) CHECK(tg_to_all_ex_(&p, 1, to, dtype, 0) == TG_OK);
+        if (step != 3) tg_optim_zero_grad(opt); /* in step 3 gradients add up over the move */
+        CHECK(backward_sum(tg_mul(tg_cos(p), p)) == TG_OK && tg_step(opt) == TG_OK && p == leaf);
+    }
+    tg_tensor *y = tg_clone(tg_cpu(tg_detach(p)));
+    tg_optim_free(opt), tg_release(p);
+    return y;
+}
+
+TEST(optimizers_follow)
+{
+    for (int kind = 0; kind < OPTIMIZERS; ++kind) {
+        tg_tensor *never = trained_and_moved(kind, NEVER, TG_CPU, TG_CPU, TG_F64), *y;
+        ROW(1.122) { /* made before the move */
+            y = trained_and_moved(kind, BEFORE_OPTIMIZER, TG_CPU, TG_CPU, TG_F32);
+            CHECK(tg_equal(y, trained_and_moved(kind, 0, TG_CPU, TG_CPU, TG_F32)) && tg_dtype_of(y) == TG_F32);
+        }
+        ROW(1.123) { /* with state, which PyTorch leaves behind */
+            y = trained_and_moved(kind, 3, TG_CPU, TG_CPU, TG_F32);
+            CHECK(tg_dtype_of(y) == TG_F32 && tg_allclose(tg_to_dtype(y, TG_F64), never, 1e-4, 1e-5));
+        }
+        ON(1, 1.122) {
+            y = trained_and_moved(kind, BEFORE_OPTIMIZER, TG_CPU, first, TG_F64);
+            CHECK(tg_equal(y, trained_and_moved(kind, 0, TG_CPU, first, TG_F64)));
+        }
+        ON(1, 1.123) {
+            CHECK(tg_allclose(trained_and_moved(kind, 3, TG_CPU, first, TG_F64), never, 1e-12, 1e-12));
+            CHECK(tg_allclose(trained_and_moved(kind, 3, first, TG_CPU, TG_F64), never, 1e-12, 1e-12));
+        }
+        ON(2, 1.123) { /* from device to device not a bit changes */
+            y = trained_and_moved(kind, NEVER, first, first, TG_F64);
+            CHECK(tg_equal(y, trained_and_moved(kind, 3, first, second, TG_F64)));
+        }
+    }
+}
 
 /* Three steps of AdamW with clipped gradients over w on a and v on b; returns both, joined. */
 static tg_tensor *trained(tg_device a, tg_device b)
@@ -1432,6 +1900,11 @@ int main(int argc, char **argv)
     RUN(pinned_memory);
     RUN(moves_and_waiting);
     RUN(from_device_to_device);
+    RUN(moves_in_place);
+    RUN(moves_in_place_and_the_graph);
+    RUN(lists_of_moves);
+    RUN(modules_move_whole);
+    RUN(optimizers_follow);
     RUN(training_over_devices);
     RUN(threads_on_one_device);
     check_rows("test_moves");

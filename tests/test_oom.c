@@ -83,6 +83,7 @@ struct state {
     tg_tensor *w;          /* a tensor with history that calls write to: tracked */
     tg_optim *opt;
     tg_backward_run *run;
+    tg_loader *loader;
     tg_tensor *large;
     operation op;
 };
@@ -92,7 +93,8 @@ typedef bool (*call)(state *s);
 enum {
     UNREPEATABLE = 1, /* a backward without retain: when it failed half-way its error says that it cannot be repeated */
     PREPARES = 2,     /* what it made before it failed stays, for the next time */
-    SEVERAL = 4       /* made of several calls: what the first ones made stays in the scope when a later one fails */
+    SEVERAL = 4,      /* made of several calls: what the first ones made stays in the scope when a later one fails */
+    DOES_WITHOUT = 8  /* may succeed: page-locked memory that cannot be kept for reuse is freed */
 };
 typedef struct {
     call run;
@@ -154,12 +156,15 @@ typedef struct {
 static snapshot take_snapshot(const state *s)
 {
     snapshot now;
+    tg_device device;
     int64_t version;
     int k;
     memory.armed = false;
     now.tracked = HARNESS_HASH;
     for (k = 0; k < INPUTS; ++k) {
         version = tg_version_of(s->t[k]);
+        device = tg_device_of(s->t[k]);
+        now.tracked = harness_mix(now.tracked, &device, sizeof device);
         now.tracked = harness_mix(mix_tensor(now.tracked, s->t[k]), &version, sizeof version);
         now.tracked = mix_tensor(now.tracked, tg_grad(s->t[k]));
     }
@@ -190,6 +195,10 @@ static void check_failed_call(const state *s, const step *made, bool ok, const s
 {
     snapshot after = take_snapshot(s);
     memory.armed = false;
+    if (ok && (made->flags & DOES_WITHOUT)) {
+        CHECK(tg_ok());
+        return;
+    }
     CHECK(!ok && !tg_ok() && tg_error_code() == TG_ERR_MEMORY);
     CHECK(tg_ok() || strstr(tg_error_message(), "memory") != NULL);
     CHECK(after.tracked == before->tracked && after.grad_mode == before->grad_mode);
@@ -237,6 +246,10 @@ static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t 
     if (!ended) *hash = outcome(&s);
     if (what->finish) what->finish(&s);
     tg_scope_end(mark);
+    if (s.loader) { /* page-locked memory is kept until the thread ends */
+        CHECK(tg_shutdown() == TG_OK && tg_set_default_device(HERE) == TG_OK);
+        tg_set_cache_limit(0);
+    }
     CHECK(tg_stats().tensors == 0 && tg_stats().nodes == 0 && tg_stats().bytes == 0 && tg_stats().saved == 0);
     CHECK(memory.live == 0 && memory.wrong_sizes == 0 && tg_ok());
     memory.wrong_sizes = 0;
@@ -338,6 +351,7 @@ static bool write_target(state *s)
     OP(clamp, tg_clamp(a, 0.2, 0.7))                                                    \
     OP(masked_fill, tg_masked_fill(a, m, 0.5))                                          \
     OP(lerp, tg_lerp(a, b, v))                                                          \
+    OP(addcmul, tg_addcmul(a, b, v, 0.5))                                               \
     OP(to_dtype, tg_to_dtype(a, TG_BF16))                                               \
     OP(copy, tg_to_ex(a, TG_CPU, TG_F64, TG_COPY))                                      \
     OP(clone, tg_clone(a))                                                              \
@@ -377,6 +391,9 @@ static bool write_target(state *s)
     OP(dot, tg_dot(v, v))                                                               \
     OP(linear, tg_linear(a, q, v))                                                      \
     OP(addmm, tg_addmm(b, a, q, 0.5, 2))                                                \
+    OP(conv1d, convolved(q, a, NULL, false))                                            \
+    OP(conv_transpose1d, convolved(q, a, NULL, true))                                   \
+    OP(conv1d_in_parts, convolved(q, a, v, false))                                      \
     OP(gather, tg_gather(a, 0, i))                                                      \
     OP(index_select, tg_index_select(a, 0, c))                                          \
     OP(scatter_add, tg_scatter_add(a, 0, i, b))                                         \
@@ -392,6 +409,23 @@ static bool write_target(state *s)
     OP(log_softmax, tg_log_softmax(a, 0))                                               \
     OP(layer_norm, tg_layer_norm(a, 1, v, v, 1e-5))                                     \
     OP(rms_norm, tg_rms_norm(a, 1, v, 1e-5))                                            \
+    OP(batch_norm, normed(a, v, true))                                                  \
+    OP(batch_norm_by_running, normed(a, v, false))                                      \
+    OP(group_norm, tg_group_norm(a, 4, v, v, 1e-5))                                     \
+    OP(cosine_similarity, tg_cosine_similarity(a, b, 1, 1e-8))                          \
+    OP(cdist, tg_cdist(a, b, 2))                                                        \
+    OP(prelu, tg_prelu(a, v))                                                           \
+    OP(glu, tg_glu(a, 1))                                                               \
+    OP(multinomial, tg_multinomial(a, 3, false))                                        \
+    OP(multinomial_again, tg_multinomial(a, 3, true))                                   \
+    OP(bincount, tg_bincount(c, NULL, 0))                                               \
+    OP(repeat_interleave, tg_repeat_interleave(a, 2, 0))                                \
+    OP(meshgrid, grid_of(v))                                                            \
+    OP(trace, tg_trace(q))                                                              \
+    OP(max_pool, tg_max_pool1d(a, TG_SHAPE(3), TG_SHAPE(2), TG_SHAPE(1)))               \
+    OP(avg_pool, tg_avg_pool1d(a, TG_SHAPE(3), TG_SHAPE(2), TG_SHAPE(1)))               \
+    OP(adaptive_avg_pool, tg_adaptive_avg_pool1d(a, TG_SHAPE(1100)))                    \
+    OP(adaptive_max_pool, tg_adaptive_max_pool1d(a, TG_SHAPE(600)))                     \
     OP(dropout, tg_dropout(a, 0.5, true))                                               \
     OP(attention, tg_scaled_dot_product_attention(a, b, b, NULL, 0, false, 0))          \
     OP(attention_causal, tg_scaled_dot_product_attention(a, a, b, NULL, 0.25, true, 0)) \
@@ -438,6 +472,10 @@ static bool write_target(state *s)
     OP(fill_, tg_fill_(w, 3))                        \
     OP(zero_, tg_zero_(w))                           \
     OP(index_put_, tg_index_put_(w, &i, 1, v, true)) \
+    OP(scatter_, tg_scatter_(w, 1, i, b))            \
+    OP(index_add_, tg_index_add_(w, 0, c, b))        \
+    OP(addcmul_, tg_addcmul_(w, b, v, 0.5))          \
+    OP(lerp_scalar_, tg_lerp_scalar_(w, b, 0.5))     \
     OP(copy_, tg_copy_(w, b))                        \
     OP(copy_broadcast_, tg_copy_(w, v))              \
     OP(set, tg_set(w, TG_INDEX(1, 2), 5) == TG_OK ? w : NULL)
@@ -447,6 +485,48 @@ static tg_tensor *joined(tg_tensor *a, tg_tensor *b, bool stack)
     tg_tensor *pair[2];
     pair[0] = a, pair[1] = b;
     return stack ? tg_stack(pair, 2, 1) : tg_cat(pair, 2, 0);
+}
+
+/* One image of 16 channels with the weight a [5, 16] or its transpose, of 1 tap; or, with v, two images that are too
+   large for their columns to be made at once. */
+static tg_tensor *convolved(tg_tensor *q, tg_tensor *a, tg_tensor *v, bool transposed)
+{
+    const tg_shape zero = TG_SHAPE(0), one = TG_SHAPE(1);
+    const int64_t length = 140000; /* 1 MB of f64 */
+    const tg_mark mark = tg_scope_begin();
+    tg_tensor *y;
+    if (!mark.serial) return NULL;
+    if (v) {
+        q = tg_expand(tg_reshape(tg_narrow(v, 0, 0, 2), TG_SHAPE(2, 1, 1)), TG_SHAPE(2, 1, length));
+        y = tg_sum(tg_conv1d(q, tg_reshape(tg_narrow(v, 0, 2, 3), TG_SHAPE(3, 1, 1)), NULL, one, zero, one, 1));
+    } else {
+        y = transposed ? tg_conv_transpose1d(q, tg_unsqueeze(tg_t(a), 2), NULL, one, zero, zero, 1, one)
+                       : tg_conv1d(q, tg_unsqueeze(a, 2), NULL, one, zero, one, 1);
+    }
+    if (y) tg_keep(y);
+    tg_scope_end(mark);
+    return y;
+}
+
+/* A batch norm: in training it writes its statistics if and only if it succeeds. */
+static tg_tensor *normed(tg_tensor *a, tg_tensor *v, bool training)
+{
+    const tg_mark mark = tg_scope_begin();
+    if (!mark.serial) return NULL;
+    tg_tensor *mean = tg_zeros_like(v), *var = tg_ones_like(v);
+    tg_tensor *y = mean && var ? tg_batch_norm(a, mean, var, v, v, training, 0.1, 1e-5) : NULL;
+    const int64_t writes = y && training;
+    if (mean && var) CHECK(tg_version_of(mean) == writes && tg_version_of(var) == writes);
+    if (y) tg_keep(y);
+    tg_scope_end(mark);
+    return y;
+}
+
+static tg_tensor *grid_of(tg_tensor *v)
+{
+    tg_tensor *pair[2], *grid[2];
+    pair[0] = pair[1] = v;
+    return tg_meshgrid(pair, 2, grid) == TG_OK ? grid[1] : NULL;
 }
 
 static tg_tensor *contracted(tg_tensor *a, tg_tensor *b)
@@ -559,6 +639,16 @@ static bool new_rmsprop(state *s)
     return true;
 }
 static bool new_adagrad(state *s) { return (s->opt = tg_adagrad(s->t, 4, 0.1)) != NULL; }
+static bool new_adadelta(state *s) { return (s->opt = tg_adadelta(s->t, 4, 0.1)) != NULL; }
+static bool new_groups(state *s)
+{
+    tg_optim_group *group;
+    if (!s->opt && (s->opt = tg_adamw(s->t, 2, 0.1)) == NULL) return false;
+    group = tg_optim_add_group(s->opt, s->t + 2, 2);
+    if (!group) return CHECK(s->opt->count == 2), false;
+    group->lr_scale = 0.5, group->weight_decay = 0;
+    return true;
+}
 static void free_optimizer(state *s) { tg_optim_free(s->opt); }
 
 static bool zero_grad(state *s) { return tg_optim_zero_grad(s->opt) == TG_OK; }
@@ -656,6 +746,19 @@ static bool assign_grad(state *s)
 {
     return (s->y[1] = tg_ones_like(s->t[0])) != NULL && tg_set_grad(s->t[0], s->y[1]) == TG_OK;
 }
+static bool share_grad(state *s) { return tg_set_grad(s->t[1], tg_grad(s->t[0])) == TG_OK; }
+static bool view_leaf(state *s)
+{
+    TG_NO_GRAD;
+    if (tg_is_grad_enabled()) return false;
+    return (s->y[2] = tg_select(s->t[0], 0, 1)) != NULL;
+}
+static bool move_all(state *s) { return tg_to_all_ex_(s->t, 4, TG_CPU, TG_F32, 0) == TG_OK; }
+static bool move_back(state *s) { return tg_to_all_(s->t, 6, HERE) == TG_OK; }
+static bool move_dtype(state *s) { return tg_to_dtype_(s->t[0], TG_F64) == s->t[0]; }
+static bool move_view(state *s) { return tg_to_(s->y[2], TG_CPU) && tg_to_dtype_(s->y[2], TG_F16) == s->y[2]; }
+static bool use_old_view(state *s) { return (s->y[4] = tg_exp(s->y[2])) != NULL; }
+static bool use_moved(state *s) { return (s->y[3] = tg_mul(s->t[1], s->t[2])) != NULL; }
 static bool copy_transposed(state *s)
 {
     static double host[80];
@@ -678,6 +781,22 @@ static bool check_cube(state *s)
     (void)s;
     return small && tg_gradcheck(cube, &small, 1, NULL) && tg_gradgradcheck(cube, &small, 1, NULL);
 }
+/* The data moves to HERE, so that a batch is fetched ahead. */
+static bool new_loader(state *s)
+{
+    tg_tensor *data[2];
+    if (!s->y[0] && !(s->y[0] = tg_from_on("abcdefghijkl", TG_SHAPE(6, 2), TG_U8, TG_CPU))) return false;
+    data[0] = s->y[0], data[1] = tg_from_on("ABCDEF", TG_SHAPE(6), TG_U8, TG_CPU);
+    s->loader = data[1] ? tg_loader_new(data, 2, 2, TG_SHUFFLE, HERE) : NULL;
+    return s->loader != NULL;
+}
+static bool first_batch(state *s) { return tg_loader_next(s->loader, &s->y[1]); }
+static bool second_batch(state *s) { return tg_loader_next(s->loader, &s->y[3]); }
+static bool seek_last(state *s) { return tg_loader_seek(s->loader, 5) == TG_OK; }
+static bool last_batch(state *s) { return tg_loader_next(s->loader, &s->y[5]); }
+static bool no_batch(state *s) { return !tg_loader_next(s->loader, &s->y[7]) && tg_ok(); }
+static void free_loader(state *s) { tg_loader_free(s->loader); }
+
 /* Rows that a kernel needs memory of its own for. */
 static bool make_large(state *s) { return (s->large = tg_linspace(1, 0, 8000)) != NULL; }
 static bool sum_large(state *s) { return (s->y[2] = tg_sum(s->large)) != NULL; }
@@ -713,7 +832,7 @@ static const scenario scenarios[] = {
     OPERATIONS(OPERATION_ROW)
     WRITES(WRITE_ROW)
     TRAINING_ROW(sgd) TRAINING_ROW(momentum) TRAINING_ROW(adam) TRAINING_ROW(adamw) TRAINING_ROW(rmsprop)
-    TRAINING_ROW(adagrad)
+    TRAINING_ROW(adagrad) TRAINING_ROW(adadelta) TRAINING_ROW(groups)
     {"hooks", NULL, NULL,
      {{product, 0}, {hook_product, 0}, {retain_product, 0}, {hook_leaf, 0}, {hook_after, 0}, {sum_up, 0},
       {backward_retain, 0}, {backward_retain, 0}, {read_retained, 0}}},
@@ -726,10 +845,17 @@ static const scenario scenarios[] = {
     {"scopes", NULL, NULL, {{scoped, 0}, {unrecorded, 0}, {split_up, 0}, {unbind_all, 0}, {name_it, 0}}},
     {"parameters", NULL, release_param,
      {{make_param, SEVERAL}, {assign_grad, SEVERAL}, {copy_transposed, SEVERAL}, {compare, 0}}},
+    {"moves_in_place", NULL, free_optimizer,
+     {{product, 0}, {sum_up, 0}, {backward_retain, 0}, {new_adam, 0}, {optimize, PREPARES}, {share_grad, 0},
+      {view_leaf, 0}, {move_all, 0}, {use_old_view, 0}, {optimize, PREPARES}, {move_back, 0}, {move_dtype, 0},
+      {move_view, SEVERAL}, {use_moved, 0}}},
     {"wrap", NULL, NULL, {{wrap_it, 0}}},
     {"large", NULL, NULL,
      {{make_large, 0}, {sum_large, 0}, {deviation_of_large, 0}, {sort_large, 0}, {convert_large, 0}, {sum_halves, 0},
       {columns_of_large, 0}, {sum_columns, 0}}},
+    {"loader", NULL, free_loader,
+     {{new_loader, SEVERAL}, {first_batch, PREPARES | DOES_WITHOUT}, {second_batch, PREPARES | DOES_WITHOUT},
+      {seek_last, 0}, {last_batch, PREPARES | DOES_WITHOUT}, {no_batch, 0}}},
     {"gradcheck", NULL, NULL, {{check_cube, SEVERAL}}},
     {"show", NULL, NULL, {{product, 0}, {sum_up, 0}, {show, 0}}},
 };

@@ -466,6 +466,17 @@ static void check_null(void)
     } optional[] = {{"linear", 2},
                     {"layer_norm", 1},
                     {"rms_norm", 1},
+                    {"batch_norm", 1},
+                    {"batch_norm_by_running", 3},
+                    {"instance_norm", 1},
+                    {"group_norm", 1},
+                    {"bincount", 1},
+                    {"conv1d", 2},
+                    {"conv2d", 2},
+                    {"conv3d", 2},
+                    {"conv_transpose1d", 2},
+                    {"conv_transpose2d", 2},
+                    {"conv_transpose3d", 2},
                     {"scaled_dot_product_attention", 3},
                     {"cross_entropy_ex", 2},
                     {"nll_loss", 2},
@@ -518,8 +529,9 @@ static tg_tensor *twin_result(tg_tensor *target, tg_tensor *written, tg_tensor *
     {                                                                                 \
         const numbers *p = (const numbers *)user;                                     \
         tg_tensor *base, *a = twin_target(in_[0], &base), *b = n > 1 ? in_[1] : NULL; \
+        tg_tensor *c = n > 2 ? in_[2] : NULL;                                         \
         int64_t version = tg_version_of(a);                                           \
-        (void)p, (void)b;                                                             \
+        (void)p, (void)b, (void)c;                                                    \
         return twin_result(a, expression, base, version);                             \
     }
 UNARY_ROWS(NO_TWIN, DEFINE_TWIN)
@@ -1259,6 +1271,33 @@ static double element(const tg_tensor *t, const double *data, int64_t i, int64_t
     return data[i * tg_stride(t, 0) + k * tg_stride(t, 1)];
 }
 
+/* Seven images, whose columns are made four at a time, against one after the other. */
+TEST(convolutions_in_parts)
+{
+    enum { IMAGES = 7 };
+    tg_tensor *x, *w, *in_[2], *whole[2], *grad[2], *y, *one[IMAGES], *one_x[IMAGES], *sum = NULL;
+    int i;
+    tg_seed(3);
+    in_[0] = x = tg_set_requires_grad(tg_randn_on(TG_SHAPE(IMAGES, 2, 40, 40), TG_F64, HERE), true);
+    in_[1] = w = tg_set_requires_grad(tg_randn_on(TG_SHAPE(3, 2, 3, 3), TG_F64, HERE), true);
+    y = tg_conv2d(x, w, NULL, TG_SHAPE(1), TG_SAME, TG_SHAPE(1), 1);
+    CHECK(tg_gradients(&y, 1, &y, in_, 2, whole, 0) == TG_OK);
+    for (i = 0; i < IMAGES; ++i) {
+        in_[0] = tg_set_requires_grad(tg_detach(tg_select(x, 0, i)), true);
+        one[i] = tg_conv2d(in_[0], w, NULL, TG_SHAPE(1), TG_SAME, TG_SHAPE(1), 1);
+        CHECK(tg_gradients(&one[i], 1, &one[i], in_, 2, grad, 0) == TG_OK);
+        one_x[i] = grad[0], sum = sum ? tg_add(sum, grad[1]) : grad[1];
+    }
+    CHECK(tg_allclose(y, tg_stack(one, IMAGES, 0), 1e-12, 1e-12));
+    CHECK(tg_allclose(whole[0], tg_stack(one_x, IMAGES, 0), 1e-12, 1e-12));
+    CHECK(tg_allclose(whole[1], sum, 1e-12, 1e-9));
+    y = tg_to_dtype(x, TG_BF16), w = tg_to_dtype(w, TG_BF16); /* the parts of the weight's gradient are summed in f32 */
+    y = tg_conv2d(y, w, NULL, TG_SHAPE(1), TG_SAME, TG_SHAPE(1), 1);
+    in_[0] = x, in_[1] = w;
+    CHECK(tg_gradients(&y, 1, &y, in_, 2, grad, 0) == TG_OK);
+    CHECK(tg_allclose(tg_to_dtype(grad[1], TG_F64), sum, 0, 0.02 * tg_item(tg_amax(tg_abs(sum)))));
+}
+
 TEST(large_products)
 {
     static const int sizes[][3] = {{1, 300, 1},     {7, 65, 9},   {33, 129, 70},
@@ -1382,6 +1421,16 @@ TEST(large_rows)
                       1e-11, 1e-12));
 }
 
+static bool takes_three(const char *name)
+{
+    static const char *const names[] = {"where", "lerp", "addcmul", "addcdiv"};
+    int i;
+    for (i = 0; i < (int)(sizeof names / sizeof *names); ++i) {
+        if (strcmp(name, names[i]) == 0) return true;
+    }
+    return false;
+}
+
 /* Every op that works element by element gives the same bits on long rows, on columns and on every other element. */
 TEST(long_inputs)
 {
@@ -1400,7 +1449,7 @@ TEST(long_inputs)
             harness.sample = op_rows[i].name;
             tg_seed((uint64_t)i);
             for (n = 0; n < 3; ++n) inputs[n] = tg_rand_on(TG_SHAPE(41, 53), dtype, HERE);
-            n = strcmp(op_rows[i].name, "where") == 0 || strcmp(op_rows[i].name, "lerp") == 0 ? 3 : 2;
+            n = takes_three(op_rows[i].name) ? 3 : 2;
             if (strcmp(op_rows[i].name, "where") == 0) inputs[2] = tg_gt_scalar(inputs[2], 0.5);
             if (strcmp(op_rows[i].name, "masked_fill") == 0) inputs[1] = tg_gt_scalar(inputs[1], 0.5);
             memset(&how, 0, sizeof how);
@@ -1507,11 +1556,12 @@ TEST(rows_of_nothing)
 
 /* ---- completeness ---- */
 
-/* Public functions of @@OPS that have a test of their own instead of a row. */
-static const char *const tested_elsewhere[] = {"set",        "equal",      "allclose",  "rand",       "randn",
-                                               "randint",    "randperm",  "rand_on",    "randn_on",
-                                               "randint_on", "rand_like", "randn_like", "bernoulli_on",
-                                               "set_matmul_precision", "matmul_precision"};
+/* Public functions of @@OPS that have a test of their own instead of a row; the last ones in test_init.c. */
+static const char *const tested_elsewhere[] = {
+    "set", "equal", "allclose", "rand", "randn", "randint", "randperm", "rand_on", "randn_on", "randint_on",
+    "rand_like", "randn_like", "bernoulli_on", "set_matmul_precision", "matmul_precision",
+    "constant_", "uniform_", "normal_", "bernoulli_", "random_", "trunc_normal_", "xavier_uniform_",
+    "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "calculate_gain"};
 
 static bool has_samples(const char *name)
 {
@@ -1608,6 +1658,7 @@ static void run_tests(void)
     RUN(dims_out_of_range);
     RUN(random);
     RUN(comparing);
+    RUN(convolutions_in_parts);
     RUN(large_products);
     RUN(large_reductions);
     RUN(large_rows);

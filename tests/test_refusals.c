@@ -110,6 +110,7 @@ TEST(null_in_the_tape)
     NULLS(sgd, "params", (NULL, 1, 0.1));
     NULLS(step, "opt", (NULL));
     NULLS(optim_zero_grad, "opt", (NULL));
+    NULLS(zero_grad, "params", (NULL, 1));
     NULLS(clip_grad_norm, "params", (&none, 1, 1));
     NULLS(clip_grad_value, "params", (&none, 1, 1));
     NULLS(clip_grad_norm, "params", (NULL, 1, 1));
@@ -414,6 +415,11 @@ TEST(names_in_messages)
     tg_set_name(w, "fc.weight"), tg_set_name(x, "input"), tg_set_name(p, "p");
     CHECK_FAILS(tg_add(w, x), "shapes [2, 3] 'fc.weight' and [4] 'input' do not broadcast");
     CHECK_FAILS(tg_add(tg_t(w), x), "shapes [3, 2] 'fc.weight' and"); /* through a view */
+    CHECK_FAILS(tg_matmul(tg_zeros_on(TG_SHAPE(2, 3), TG_F64, TG_CPU), tg_t(w)),
+                "hint: a [2, 3] is f64 and b [3, 2] 'fc.weight' is f32: tg_to_dtype(b, TG_F64)");
+    CHECK_FAILS(tg_matmul(tg_to_dtype(x, TG_I64), tg_reshape(w, TG_SHAPE(6))), "tg_to_dtype(a, TG_F32)");
+    CHECK_FAILS(tg_linear(ones(2, 3), tg_narrow(tg_to_dtype_(w, TG_F16), 0, 0, 1), NULL),
+                "hint: x [2, 3] is f32 and weight [1, 3] 'fc.weight' is f16: tg_to_dtype(x, TG_F16)");
     CHECK_FAILS(tg_mul_scalar_(p, 2), "in-place operation. (shape [2] 'p')");
     CHECK_FAILS(tg_exp_(tg_to_dtype(x, TG_I64)), "tg_exp_: ");
     CHECK_FAILS(tg_add_(x, w), "tg_add_: ");

@@ -105,6 +105,8 @@ TEST(copies_of_every_size)
     }
     CHECK(tg_stats_on(first).cached_bytes >= 0 && tg_stats_on(TG_CPU).received > 0);
     CHECK_FAILS(tg_stats_on(TG_CUDA(15)), "ordinal");
+    CHECK(tg_empty_cache(first) == TG_OK);
+    CHECK_FAILS(tg_empty_cache(TG_CUDA(15)), "ordinal");
 }
 
 TEST(checks_that_wait)

@@ -91,6 +91,7 @@ TEST(out_of_memory_names_device_and_figures)
     CHECK(tg_error_code() == TG_OK && tg_numel(kept) == 300000);
     dropped = tg_empty(TG_SHAPE(2048));
     tg_drop(dropped);
+    CHECK(tg_empty_cache(TG_CPU) == TG_OK && tg_stats().cached_bytes < 2048);
     CHECK_FAILS(tg_empty_on(TG_SHAPE((int64_t)1 << 58), TG_F64, TG_CPU), /* the allocator is not called */
                 "tried to allocate 2097152.00 TiB, 1.14 MiB in use, ");
     CHECK(strstr(tgi_text_of_size(1023).text, "1023 bytes") && strstr(tgi_text_of_size(1536).text, "1.50 KiB"));

@@ -217,6 +217,15 @@ static tg_tensor *ended[64], *foreign[6];
 static int ended_count, foreign_count;
 static tg_optim *optims[4];
 static int optim_count;
+static tg_dict *dicts[4]; /* none is inside another */
+static int dict_count;
+static struct {
+    tg_loader *loader;
+    int count; /* of its tensors */
+} loaders[4];
+static int loader_count;
+static tg_module *modules[4]; /* none is a child of another */
+static int module_count;
 static tg_backward_run *runs[2];
 static int run_count;
 static tgi_scope_guard holds[8];
@@ -633,9 +642,61 @@ static const char *any_string(void)
     return drawn;
 }
 
+static const char *any_path(void)
+{
+    static const char *const paths[] = {"x", "y", "0", "list", "list.0", "list.1", "list.list", "list.list.x", "list."};
+    return percent(90) ? ANY(paths) : any_string();
+}
+
+/* Files are written and read in a folder of the fuzzer's own. */
+static char folder[] = "/tmp/fuzz_api.XXXXXX";
+static const char *const file_names[] = {"a", "b", "c", "d"};
+
+static const char *file_of(const char *name)
+{
+    static char path[100];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void remove_files(void)
+{
+    int i;
+    for (i = 0; i < COUNT(file_names); ++i) remove(file_of(file_names[i]));
+}
+
+/* A file, which may be missing or damaged. */
+static const char *any_file(void)
+{
+    const char *path = file_of(ANY(file_names));
+    FILE *file;
+    if (percent(5)) return percent(50) ? NULL : file_of(percent(50) ? "" : "no/such/folder");
+    if (percent(50)) return path;
+    if (percent(20) && (file = fopen(path, "wb")) != NULL) { /* formats that are only read: IDX, CSV */
+        fwrite(percent(50) ? "\0\0\10\1\0\0\0\4\1\2\3\4" : "1,2,3\n4,5,6\n", 1, 12, file);
+        fclose(file);
+    }
+    file = fopen(path, "r+b");
+    if (!file) return path;
+    if (fseek(file, pick(300), SEEK_SET) == 0) fputc(pick(256), file);
+    fclose(file);
+    return path;
+}
+
+/* A text that a parameter of this name may well accept, or NULL. */
+static const char *fitting_string(const char *name)
+{
+    static const char *const modes[] = {"fan_in", "fan_out", "nearest", "linear", "bilinear"};
+    static const char *const nonlinearities[] = {"relu", "tanh", "leaky_relu", "selu"};
+    if (percent(30)) return NULL;
+    return strcmp(name, "mode") == 0 ? ANY(modes) : strcmp(name, "nonlinearity") == 0 ? ANY(nonlinearities) : NULL;
+}
+
 static const char *draw_string(const char *name)
 {
-    const char *text = any_string();
+    const bool is_path = strcmp(name, "path") == 0, in_dict = strncmp(now->f->name, "tg_dict_", 8) == 0;
+    const char *fitting = fitting_string(name);
+    const char *text = fitting ? fitting : !is_path ? any_string() : in_dict ? any_path() : any_file();
     if (text)
         say(now, "%s=\"%.24s%s\" ", name, text, strlen(text) > 24 ? "\"..." : "");
     else
@@ -650,7 +711,10 @@ static tg_shape draw_shape(const char *name)
     bool is_shape = strstr(name, "shape") != NULL;
     int i, chance = pick(100);
     for (i = 0; i < shape.ndim && !is_shape; ++i) shape.dim[i] = pick(5) - 2;
-    if (chance < 35 && now->n > 0 && entry_of(now->tensor[0]))
+    if (chance < 85 && strstr(" kernel stride padding dilation output ", name)) { /* of windows */
+        shape.ndim = 1 + pick(2);
+        for (i = 0; i < 2; ++i) shape.dim[i] = strcmp(name, "padding") == 0 ? pick(2) : 1 + pick(3);
+    } else if (chance < 35 && now->n > 0 && entry_of(now->tensor[0]))
         shape = tg_shape_of(now->tensor[0]);
     else if (chance < 50 && pool_count)
         shape = tg_shape_of(pool[pick(pool_count)].t);
@@ -711,12 +775,25 @@ static tg_optim *draw_optim(const char *name)
     if (opt && percent(20)) {
         double *number[] = {
             &opt->lr,    &opt->weight_decay, &opt->momentum, &opt->dampening, &opt->beta1,
-            &opt->beta2, &opt->eps,          &opt->alpha,    &opt->lr_decay,  &opt->initial_accumulator_value};
-        bool *flag[] = {&opt->nesterov, &opt->amsgrad, &opt->centered};
+            &opt->beta2, &opt->eps,          &opt->alpha,    &opt->lr_decay,  &opt->initial_accumulator_value,
+            &opt->rho};
+        bool *flag[] = {&opt->nesterov, &opt->amsgrad, &opt->centered, &opt->strong_wolfe};
+        opt->max_iter = pick(5), opt->max_eval = pick(6) - 1, opt->history_size = pick(4);
+        if (opt->group && percent(50)) number[0] = &opt->group->lr_scale, number[1] = &opt->group->weight_decay;
         *ANY(number) = draw_double("field");
         *ANY(flag) = draw_bool("flag");
     }
     return opt;
+}
+
+/* now->count is then how many tensors it stores. */
+static tg_loader *draw_loader(const char *name)
+{
+    const int i = pick(COUNT(loaders));
+    tg_loader *loader = i < loader_count ? loaders[i].loader : NULL;
+    now->count = loader ? loaders[i].count : 0;
+    say(now, "%s=%s ", name, loader ? "loader" : "NULL");
+    return loader;
 }
 
 static tg_ctx *draw_ctx(const char *name)
@@ -804,9 +881,15 @@ static void run_function(const api_function *f)
 /* ---- checking what came back ---- */
 
 /* Functions that return NULL without an error, that return 0 only with one, and whose result belongs to another. */
-static const char *const null_is_no_error[] = {"tg_grad", "tg_data", "tg_data_f32", "tg_data_f64", "tg_data_i64"};
+static const char *const null_is_no_error[] = {"tg_grad",     "tg_data",          "tg_data_f32",         "tg_data_f64",
+                                               "tg_data_i64", "tg_dict_get",      "tg_dict_get_dict",
+                                               "tg_dict_metadata", "tg_dict_metadata_key",
+                                               "tg_module_get", "tg_module_params"};
 static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_hook", "tg_hook_post_accumulate"};
-static const char *const borrows[] = {"tg_grad", "tg_saved"};
+static const char *const borrows[] = {"tg_grad", "tg_saved", "tg_dict_get", "tg_module_get"};
+/* Functions that return their module, or one inside it. */
+static const char *const returns_module[] = {"tg_module_to",     "tg_module_to_dtype",  "tg_module_requires_grad_",
+                                             "tg_module_train",  "tg_module_get_child", "tg_module_child_at"};
 
 /* Contract (1) to (3).  has_failed: the result says that the call failed; may_have_failed: it may say so. */
 static void check_record(bool has_failed, bool may_have_failed)
@@ -883,7 +966,7 @@ static void check_double(double result) { check_record(false, result == 0 || isn
 static void check_string(const char *result)
 {
     if (!result)
-        fail("returned NULL for a text");
+        check_record(!IS_ONE_OF(null_is_no_error), true);
     else
         check_record(false, strlen(result) < 10);
 }
@@ -900,6 +983,35 @@ static void check_optim(tg_optim *result)
     if (!result) return;
     if (optim_count == COUNT(optims)) tg_optim_free(optims[--optim_count]);
     optims[optim_count++] = result;
+}
+
+/* What tg_dict_get_dict returns is inside another. */
+static void check_dict(tg_dict *result)
+{
+    const bool is_inner = is("tg_dict_get_dict");
+    check_record(!result && !is_inner, !result);
+    if (!result || is_inner) return;
+    if (dict_count == COUNT(dicts)) tg_dict_free(dicts[--dict_count]);
+    dicts[dict_count++] = result;
+}
+
+static void check_group(tg_optim_group *result) { check_record(!result, !result); }
+
+static void check_loader(tg_loader *result)
+{
+    check_record(!result, !result);
+    if (!result) return;
+    if (loader_count == COUNT(loaders)) tg_loader_free(loaders[--loader_count].loader);
+    loaders[loader_count].loader = result;
+    loaders[loader_count++].count = now->count;
+}
+
+static void check_module(tg_module *result)
+{
+    check_record(!result && !is("tg_module_get_child"), !result);
+    if (!result || IS_ONE_OF(returns_module)) return;
+    if (module_count == COUNT(modules)) tg_module_free(modules[--module_count]);
+    modules[module_count++] = result;
 }
 
 static void check_run(tg_backward_run *result)
@@ -1091,6 +1203,25 @@ static void any_handler(tg_status code, const char *message, void *user)
     callback_ends(o);
 }
 
+static void any_module_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    outside o = callback_begins();
+    int i;
+    (void)m;
+    for (i = 0; i < n_out; ++i) out[i] = any_answer_of_callback(n > 0 ? in[pick(n)] : NULL);
+    callback_ends(o);
+}
+
+static void any_module_hook(tg_module *m, tg_tensor **in, int n, tg_tensor **out, int n_out, void *user)
+{
+    tg_tensor **list = out ? out : in;
+    int count = out ? n_out : n;
+    outside o = callback_begins();
+    (void)m, (void)user;
+    if (count > 0 && percent(50)) list[pick(count)] = any_answer_of_callback(n > 0 ? in[pick(n)] : NULL);
+    callback_ends(o);
+}
+
 /* The user pointer of a custom function: how many inputs and outputs it has, and how often it was freed. */
 typedef struct {
     int n_in, n_out, frees, wanted_frees;
@@ -1135,10 +1266,41 @@ static tg_status any_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor
     return any_custom(ctx, grad_out, user->n_out, grad_in, user->n_in);
 }
 
+/* Mostly a loss of one element, sometimes after a backward. */
+static tg_tensor *any_closure(void *user)
+{
+    outside o = callback_begins();
+    tg_tensor *answer;
+    (void)user;
+    answer = any_answer_of_callback(pool_count > 0 ? pool[pick(pool_count)].t : NULL);
+    if (answer && percent(80)) answer = tg_sum(answer);
+    if (answer && percent(50)) tg_backward(answer);
+    callback_ends(o);
+    return answer;
+}
+
+static tg_closure draw_closure(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_closure)NULL : any_closure;
+}
+
 static tg_function draw_function(const char *name)
 {
     (void)name;
     return percent(3) ? (tg_function)NULL : any_function;
+}
+
+static tg_forward_fn draw_module_forward(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_forward_fn)NULL : any_module_forward;
+}
+
+static tg_module_hook_fn draw_module_hook(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_module_hook_fn)NULL : any_module_hook;
 }
 
 static tg_hook_fn draw_hook(const char *name)
@@ -1248,13 +1410,15 @@ static void hand_retain(void)
 }
 
 /* A tensor that another thread made and shared is released by that thread. */
-static void hand_release(void)
+static void release_in_a_way(bool in_list)
 {
-    tg_tensor *t = draw_tensor("t");
-    entry *e = entry_of(t);
+    tg_tensor *t = draw_tensor("t"), *list[2];
+    entry *e;
     if (is_foreign(t) && t != foreign[0]) return;
+    list[0] = NULL, list[1] = t;
     call_starts();
-    tg_release(t);
+    if (in_list) tg_release_all(list, 2);
+    else tg_release(t);
     check_void();
     e = entry_of(t);
     if (!e || !was_done()) return;
@@ -1264,6 +1428,9 @@ static void hand_release(void)
         e->home = NOWHERE;
     if (e->retains == 0 && e->home == NOWHERE) pool_remove(e, true);
 }
+
+static void hand_release(void) { release_in_a_way(false); }
+static void hand_release_all(void) { release_in_a_way(true); }
 
 static void hand_drop(void)
 {
@@ -1359,6 +1526,150 @@ static void hand_optim_free(void)
     call_starts();
     tg_optim_free(opt);
     check_void();
+}
+
+static tg_dict *draw_dict(const char *name)
+{
+    tg_dict *dict = dict_count && !percent(5) ? dicts[pick(dict_count)] : NULL;
+    say(now, "%s=%s ", name, dict ? "dict" : "NULL");
+    return dict;
+}
+
+/* Not within a callback, which may have been called by a function that uses the dictionary. */
+static void hand_dict_free(void)
+{
+    int i = pick(COUNT(dicts));
+    tg_dict *dict = i < dict_count ? dicts[i] : NULL;
+    if (now->outer) return;
+    if (dict) dicts[i] = dicts[--dict_count];
+    call_starts();
+    tg_dict_free(dict);
+    check_void();
+}
+
+/* The inner dictionary is taken over even when the call fails, except where it contains the outer one. */
+static void hand_dict_set_dict(void)
+{
+    tg_dict *dict = draw_dict("dict");
+    const char *path = draw_string("path");
+    int i = pick(COUNT(dicts));
+    tg_dict *inner = i < dict_count && !now->outer ? dicts[i] : NULL;
+    if (inner && inner != dict) dicts[i] = dicts[--dict_count];
+    say(now, "inner=%d ", inner ? i : -1);
+    call_starts();
+    check_status(tg_dict_set_dict(dict, path, inner));
+}
+
+/* False at the end of an epoch, and after an error. */
+static void hand_loader_next(void)
+{
+    tg_loader *loader = draw_loader("loader");
+    tg_tensor **out = draw_out_tensors("out");
+    bool result;
+    call_starts();
+    result = tg_loader_next(loader, out);
+    check_record(!result && !tg_ok(), !result);
+    if (result) take_results();
+}
+
+/* Not within a callback: it may have been called by tg_loader_next. */
+static void hand_loader_free(void)
+{
+    tg_loader *loader = NULL;
+    if (now->outer) return;
+    if (loader_count > 0 && percent(90)) loader = loaders[--loader_count].loader;
+    call_starts();
+    tg_loader_free(loader);
+    check_void();
+}
+
+static tg_module *draw_module(const char *name)
+{
+    tg_module *m = module_count && !percent(5) ? modules[pick(module_count)] : NULL;
+    say(now, "%s=%s ", name, m ? tg_module_name(m) : "NULL");
+    return m;
+}
+
+/* One that the call takes over. */
+static tg_module *draw_given_module(void)
+{
+    int i = pick(COUNT(modules));
+    tg_module *m = i < module_count ? modules[i] : NULL;
+    if (m) modules[i] = modules[--module_count];
+    return m;
+}
+
+/* Not within a callback, which may have been called by a function that uses the module. */
+static void hand_module_free(void)
+{
+    if (now->outer) return;
+    tg_module *m = draw_given_module();
+    call_starts();
+    tg_module_free(m);
+    check_void();
+}
+
+static void hand_module_retain(void)
+{
+    tg_module *m = draw_module("m");
+    call_starts();
+    if (tg_module_retain(m)) tg_module_free(m);
+    check_record(!m, true);
+}
+
+/* The child is taken over even when the call fails. */
+static void hand_module_child(void)
+{
+    tg_module *m = draw_module("m"), *child = now->outer ? NULL : draw_given_module();
+    const char *name = draw_string("name");
+    call_starts();
+    if (m == child && m) tg_module_retain(m), modules[module_count++] = m; /* its own child: refused */
+    check_record(!tg_module_child(m, name, child), true);
+}
+
+static void hand_module_tensor(void)
+{
+    tg_module *m = draw_module("m");
+    const char *name = draw_string("name");
+    tg_tensor *t = draw_tensor("t"), *result;
+    call_starts();
+    result = is("tg_module_param") ? tg_module_param(m, name, t) : tg_module_buffer(m, name, t);
+    check_tensor(result);
+    if (result && !is_foreign(result)) tg_retain(result), taken_out(result, true);
+}
+
+static void hand_module_device(void)
+{
+    tg_module *m = draw_module("m");
+    tg_device device;
+    call_starts();
+    check_status(tg_module_device(m, percent(4) ? (tg_device *)NULL : &device));
+}
+
+static void hand_checkpoint_load(void)
+{
+    const char *path = draw_string("path");
+    tg_module *m = draw_module("m");
+    tg_optim *opt = percent(50) ? NULL : draw_optim("opt");
+    int64_t step;
+    call_starts();
+    check_status(tg_checkpoint_load(path, m, opt, percent(30) ? NULL : &step));
+}
+
+static void hand_container(void)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    tg_module *list[3];
+    int i, n = pick(4);
+    if (now->outer) return;
+    for (i = 0; i < n; ++i) list[i] = percent(80) ? tg_nn_relu() : draw_given_module();
+    call_starts();
+    if (is("tg_nn_sequential"))
+        check_module(tg_nn_sequential(list, n));
+    else if (is("tg_nn_list"))
+        check_module(tg_nn_list(list, n));
+    else
+        check_module(tg_nn_dict(names, list, n));
 }
 
 /* ---- by hand: memory of the user ---- */
@@ -1515,12 +1826,14 @@ static void hand_to_all(void)
     tg_tensor **list = (tg_tensor **)(size_t)(const void *)draw_tensors("list");
     int i, n = draw_count("n");
     tg_device device = draw_device("device");
+    tg_dtype dtype = percent(50) ? TG_SAME_DTYPE : draw_dtype("dtype");
     tg_tensor *before[LIST];
     bool has_changed = false;
     tg_status status;
+    int flags = draw_int("flags");
     if (list) memcpy(before, list, sizeof before);
     call_starts();
-    status = tg_to_all(list, n, device);
+    status = is("tg_to_all") ? tg_to_all(list, n, device) : tg_to_all_ex(list, n, device, dtype, flags);
     check_status(status);
     for (i = 0; list && i < LIST; ++i) {
         if (list[i] == before[i]) continue;
@@ -1550,16 +1863,28 @@ static void hand_gradcheck_ex(void)
         check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
 }
 
+static void hand_plateau(void)
+{
+    tg_plateau plateau = TG_PLATEAU;
+    double lr = draw_double("lr"), metric = draw_double("metric");
+    plateau.patience = draw_int("patience");
+    plateau.maximize = draw_bool("maximize");
+    call_starts();
+    check_double(tg_lr_plateau(percent(5) ? NULL : &plateau, lr, metric));
+}
+
 static const struct {
     const char *name;
     any_call call;
 } by_hand_calls[] = {
+    {"tg_lr_plateau", hand_plateau},
     {"tg_scope_end", hand_scope_end},
     {"tgi_scope_guard_open", hand_hold_open},
     {"tgi_scope_guard_close", hand_hold_close},
     {"tg_keep", hand_keep},
     {"tg_retain", hand_retain},
     {"tg_release", hand_release},
+    {"tg_release_all", hand_release_all},
     {"tg_drop", hand_drop},
     {"tg_param", hand_param},
     {"tg_share", hand_share},
@@ -1570,6 +1895,20 @@ static const struct {
     {"tg_set_grad", hand_set_grad},
     {"tg_unhook", hand_unhook},
     {"tg_optim_free", hand_optim_free},
+    {"tg_dict_free", hand_dict_free},
+    {"tg_dict_set_dict", hand_dict_set_dict},
+    {"tg_loader_next", hand_loader_next},
+    {"tg_loader_free", hand_loader_free},
+    {"tg_module_free", hand_module_free},
+    {"tg_module_retain", hand_module_retain},
+    {"tg_module_child", hand_module_child},
+    {"tg_module_param", hand_module_tensor},
+    {"tg_module_buffer", hand_module_tensor},
+    {"tg_module_device", hand_module_device},
+    {"tg_checkpoint_load", hand_checkpoint_load},
+    {"tg_nn_sequential", hand_container},
+    {"tg_nn_list", hand_container},
+    {"tg_nn_dict", hand_container},
     {"tg_from", hand_from},
     {"tg_from_on", hand_from},
     {"tg_from_f32", hand_from},
@@ -1584,6 +1923,7 @@ static const struct {
     {"tg_custom", hand_custom},
     {"tg_custom_ex", hand_custom},
     {"tg_to_all", hand_to_all},
+    {"tg_to_all_ex", hand_to_all},
     {"tg_gradcheck_ex", hand_gradcheck_ex},
     {"tg_gradgradcheck_ex", hand_gradcheck_ex},
 };
@@ -1615,10 +1955,12 @@ static void check_table(void)
 
 static void epoch_begins(void)
 {
+    remove_files();
     random_state = fuzz.seed * 1000003 + (uint64_t)fuzz.epoch;
     random_state = random_bits();
     fuzz.calls = 0;
-    pool_count = frame_count = optim_count = run_count = ended_count = custom_user_count = 0;
+    pool_count = frame_count = optim_count = dict_count = loader_count = module_count = run_count = 0;
+    ended_count = custom_user_count = 0;
     context = NULL;
     memset(holds, 0, sizeof holds);
     memset(host_memory, 0, sizeof host_memory);
@@ -1642,10 +1984,11 @@ static void check_all_gone(void)
     tg_stats_info s = tg_stats();
     long long tensors = s.tensors - left.stats.tensors, nodes = s.nodes - left.stats.nodes;
     long long bytes = s.bytes - left.stats.bytes, saved = s.saved - left.stats.saved;
+    long long live_modules = s.modules - left.stats.modules;
     int i;
-    if (tensors || nodes || bytes || saved) {
-        fail("at the end of the epoch: %lld tensors, %lld nodes, %lld bytes and %lld saved tensors", tensors, nodes,
-             bytes, saved);
+    if (tensors || nodes || bytes || saved || live_modules) {
+        fail("at the end of the epoch: %lld tensors, %lld nodes, %lld bytes, %lld saved tensors and %lld modules",
+             tensors, nodes, bytes, saved, live_modules);
     }
     if (memory.bytes != left.bytes) {
         fail("at the end of the epoch: %zu bytes were not given back to the allocator", memory.bytes - left.bytes);
@@ -1668,6 +2011,9 @@ static void epoch_ends(void)
     tg_set_error_handler(NULL, NULL);
     while (run_count > 0) tg_backward_end(runs[--run_count]);
     while (optim_count > 0) tg_optim_free(optims[--optim_count]);
+    while (dict_count > 0) tg_dict_free(dicts[--dict_count]);
+    while (loader_count > 0) tg_loader_free(loaders[--loader_count].loader);
+    while (module_count > 0) tg_module_free(modules[--module_count]);
     for (i = 0; i < pool_count; ++i) tg_set_grad(pool[i].t, NULL);
     while (pool_count > 0) pool_evict(&pool[pool_count - 1]);
     other_end();
@@ -1758,6 +2104,7 @@ int main(int argc, char **argv)
     fuzz.good = fopen("/dev/null", "w");
     fuzz.bad = fopen("/dev/null", "r");
     if (!fuzz.report || null_file < 0 || !fuzz.good || !fuzz.bad) return usage("no /dev/null");
+    if (!mkdtemp(folder)) return usage("no folder in /tmp");
     pthread_mutex_init(&other.lock, NULL);
     pthread_cond_init(&other.changed, NULL);
     if (fuzz.ended) setenv("TG_DEBUG", "1", 1);
@@ -1774,6 +2121,8 @@ int main(int argc, char **argv)
         fuzz.epoch++;
     }
     summary();
+    remove_files();
+    remove(folder);
     fclose(fuzz.report);
     return fuzz.failed != 0 || fuzz.passed == 0;
 }

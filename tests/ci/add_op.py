@@ -2,7 +2,7 @@
 """add_op.py FOLDER: adds two ops to a copy of the library in FOLDER, in as many places as @@TABLE says that it takes, and
 holds that the copy passes its tests; ends in "N passed, N failed".
 
-softsign is elementwise: 5 places.  rcumsum, the running sum from the end, has kernels of its own: 8 places in three files.
+tanhshrink is elementwise: 5 places.  rcumsum, the running sum from the end, has kernels of its own: 8 places in three files.
 A place is one insertion.  tests/test_ops.c then checks values, gradients, gradients of gradients, layouts, dtypes and leaks
 of both, on the CPU and, where there is a C++ compiler, with the CUDA kernels on a pretend device."""
 import os
@@ -16,18 +16,19 @@ from checks import check, summary
 HEADER, CUDA, SAMPLES = "tensorgrad.h", "tensorgrad_cuda.cu", "tests/samples.h"
 
 # (file, text in front of which the insertion goes, insertion)
-SOFTSIGN = [
+TANHSHRINK = [
     (HEADER, "    OP(logsigmoid, FLOATS, (x < 0",
-     "    OP(softsign, FLOATS, x / (1 + tgi_fabs(x)), x, A, tg_div(g, tg_square(tg_add_scalar(tg_abs(x), 1))), \"g / (1 + |x|)^2\") \\\n"),
+     "    OP(tanhshrink, FLOATS, x - tgi_tanh(x), x, A, tg_mul(g, tg_square(tg_tanh(x))), \"g * tanh(x)^2\") \\\n"),
     (HEADER, "TG_API tg_tensor *tg_logsigmoid(",
-     "TG_API tg_tensor *tg_softsign(tg_tensor *x); /* x / (1 + |x|) */\n"),
+     "TG_API tg_tensor *tg_tanhshrink(tg_tensor *x); /* x - tanh(x) */\n"),
     (HEADER, "TG_API tg_tensor *tg_logsigmoid_(",
-     "TG_API tg_tensor *tg_softsign_(tg_tensor *x); /* x = tg_softsign(x) */\n"),
+     "TG_API tg_tensor *tg_tanhshrink_(tg_tensor *x); /* x = tg_tanhshrink(x) */\n"),
     (SAMPLES, "    TWIN(logsigmoid, ",
-     "    TWIN(softsign, tg_softsign(a), POINTWISE, tg_softsign_(a)) \\\n"),
+     "    TWIN(tanhshrink, tg_tanhshrink(a), POINTWISE, tg_tanhshrink_(a)) \\\n"),
     (SAMPLES, "    OP(expm1, -2, 2, LINE,",
-     "    OP(softsign, -2, 2, LINE, \"[-0.6, -0.2, 0.333333333333, 0.666666666667]\", \\\n"
-     "       \"[0.16, 0.64, 0.444444444444, 0.111111111111]\", \"[0, -0., nan, nan, nan]\", \"[1, 1, 0, 0, nan]\") \\\n"),
+     "    OP(tanhshrink, -2, 2, LINE, \"[-0.594851746355, -0.005081337596, 0.03788284274, 1.035972419924]\", \\\n"
+     "       \"[0.819293361076, 0.059985151194, 0.213552267034, 0.929349175147]\", \"[0, 0, inf, -inf, nan]\", \\\n"
+     "       \"[0, 0, 1, 1, nan]\") \\\n"),
 ]
 
 RCUMSUM = [
@@ -146,9 +147,9 @@ def main():
     for name in subprocess.check_output(["git", "ls-files"], text=True).split():
         os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         shutil.copy(name, os.path.join(folder, name))
-    check(len(SOFTSIGN) <= 5, "an elementwise op takes more than 5 places")
+    check(len(TANHSHRINK) <= 5, "an elementwise op takes more than 5 places")
     check(len(RCUMSUM) <= 8 and len({name for name, _, _ in RCUMSUM}) <= 3, "an op with kernels takes more than 8 places")
-    insert(folder, SOFTSIGN + RCUMSUM)
+    insert(folder, TANHSHRINK + RCUMSUM)
     programs = [("make", "OPENMP=", "CFLAGS=-O1", "build/test_ops"), ("build/test_ops", {})]
     if shutil.which("c++"):
         programs += [("make", "-s", "sim", "MAIN=tests/test_ops.c", "OUT=build/sim", "CFLAGS=-O1"),
@@ -157,7 +158,7 @@ def main():
         if program[0] == "make":
             run(folder, list(program))
             continue
-        for op in ("softsign", "rcumsum"):
+        for op in ("tanhshrink", "rcumsum"):
             output = run(folder, [program[0], op], SMALL="1", **program[1])
             count = re.search(r"^(\d+) passed, 0 failed$", output, re.M)
             check(count and int(count[1]) > 100, "the samples of %s" % op, output)

@@ -21,7 +21,8 @@ def run(name, program, wanted):
         built = subprocess.run([compiler, standard] + FLAGS + [path, "-o", path + ".out", "-lm"], capture_output=True, text=True)
         check(built.returncode == 0, "%s does not compile as %s" % (name, standard), built.stderr[:2000])
         if built.returncode == 0:
-            said = subprocess.run([os.path.abspath(path + ".out")], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            said = subprocess.run([os.path.abspath(path + ".out")], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                                  cwd=FOLDER)
             check(said.returncode == 0, "%s ends with %d" % (name, said.returncode), said.stderr)
             check(said.stdout.strip() == wanted.strip(), name, "prints:\n%s\nwanted:\n%s" % (said.stdout, wanted))
 

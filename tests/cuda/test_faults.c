@@ -15,6 +15,7 @@ static const struct { const char *call; int error; bool frees; } faults[] = {
     {"cudaDeviceGetDefaultMemPool", 999, false},
     {"cudaMemPoolSetAttribute", 999, false},
     {"cudaMemPoolGetAttribute", 999, false},
+    {"cudaMemPoolTrimTo", 999, false},
     {"cudaStreamCreateWithFlags", 999, false},
     {"cudaEventCreateWithFlags", OUT_OF_MEMORY, false},
     {"cudaMalloc", OUT_OF_MEMORY, false},
@@ -44,16 +45,19 @@ static const struct { const char *call; int error; bool frees; } faults[] = {
 /* The loss of a step that uses everything the runtime part of the backend has; NaN after an error. */
 static double step(void)
 {
-    static const float data[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    static const float numbers[24] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     static const int64_t rows[3] = {2, 0, 2};
     tg_device first = TG_CUDA(0), last = TG_CUDA(tg_cuda_device_count() - 1);
     tg_tensor *w = tg_param(tg_ones_on(TG_SHAPE(4, 2), TG_F32, first));
-    tg_tensor *x, *ids, *h, *mask, *loss, *shared;
+    tg_tensor *data, *x, *ids, *h, *mask, *loss, *shared;
+    tg_loader *loader = NULL;
     tg_optim *opt = w ? tg_adamw(&w, 1, 0.1) : NULL;
     double value = NAN;
     if (opt) {
         TG_SCOPE;
-        x = tg_to_ex(tg_pin_memory(tg_from_f32(data, TG_SHAPE(3, 4))), first, TG_F32, TG_NON_BLOCKING);
+        data = tg_from_f32(numbers, TG_SHAPE(6, 4));
+        loader = data ? tg_loader_new(&data, 1, 3, 0, first) : NULL;
+        if (!loader || !tg_loader_next(loader, &x)) x = NULL; /* and begins to fetch the other batch */
         ids = tg_from_on(rows, TG_SHAPE(3), TG_I64, first);
         h = tg_tanh(tg_to(tg_matmul(tg_index_select(x, 0, ids), w), last));
         ids = tg_from_i64(rows, TG_SHAPE(3)); /* on the CPU, and so is the number */
@@ -66,10 +70,12 @@ static double step(void)
         tg_stats_on(first);
         loss = tg_cpu(tg_sum(tg_mul(h, shared ? shared : h)));
         h = tg_to_ex(tg_detach(h), TG_CPU, TG_F32, TG_NON_BLOCKING);
-        if (loss && tg_backward(loss) == TG_OK && tg_step(opt) == TG_OK)
+        if (loss && tg_backward(loss) == TG_OK && tg_step(opt) == TG_OK && tg_to_(w, last) && tg_to_(w, first) &&
+            tg_empty_cache(first) == TG_OK)
             value = tg_item(loss) + tg_item(tg_sum(w)) + tg_item(tg_sum(h));
         if (shared) tg_release(shared);
     }
+    tg_loader_free(loader);
     if (opt) tg_optim_free(opt);
     if (w) tg_release(w);
     tg_shutdown();

@@ -315,6 +315,8 @@ struct row {
     tg_tensor *(*triangle)(tg_tensor *, int64_t);
     tg_tensor *(*join)(tg_tensor *const *, int, int);
     tg_tensor *(*scatter)(tg_tensor *, int, tg_tensor *, tg_tensor *);
+    tg_tensor *(*max_pool)(tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape, bool, tg_tensor **);
+    tg_tensor *(*avg_pool)(tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool);
 };
 
 /* An adapter that is one expression: what it gives is the op's output. */
@@ -337,7 +339,8 @@ static void scaled(call *c)
         tg_tensor *swap = a;
         a = b, b = swap;
     }
-    give(c, c->row->two(a, alpha == 1 ? b : tg_mul_scalar(b, alpha)));
+    if (!strcmp(c->row->op, "add")) give(c, tg_add_alpha(a, b, alpha));
+    else give(c, c->row->two(a, alpha == 1 ? b : tg_mul_scalar(b, alpha)));
 }
 
 CALL(quotient, (need(c, !given(c, 2, "rounding_mode"), "rounding_mode"), tg_div(first(c), second(c))))
@@ -433,6 +436,13 @@ static void masked_fill(call *c)
 CALL(lerp, is_kind(c, 2, "weight", "t") ? tg_lerp(first(c), second(c), tensor(c, 2, "weight"))
                                         : tg_lerp_scalar(first(c), second(c), number(c, 2, "weight", 0)))
 
+CALL(addcmul, tg_addcmul(first(c), tensor(c, 1, "tensor1"), tensor(c, 2, "tensor2"), number(c, 3, "value", 1)))
+CALL(addcdiv, tg_addcdiv(first(c), tensor(c, 1, "tensor1"), tensor(c, 2, "tensor2"), number(c, 3, "value", 1)))
+
+CALL(celu, tg_celu(first(c), number(c, 1, "alpha", 1)))
+CALL(hardtanh, tg_hardtanh(first(c), number(c, 1, "min_val", -1), number(c, 2, "max_val", 1)))
+CALL(prelu, tg_prelu(first(c), tensor(c, 1, "weight")))
+CALL(glu, tg_glu(first(c), whole(c, 1, "dim", -1)))
 CALL(leaky_relu, tg_leaky_relu(first(c), number(c, 1, "negative_slope", 0.01)))
 CALL(elu, tg_elu(first(c), number(c, 1, "alpha", 1)))
 CALL(softplus, tg_softplus(first(c), number(c, 1, "beta", 1), number(c, 2, "threshold", 20)))
@@ -586,6 +596,61 @@ CALL(layer_norm, tg_layer_norm(first(c), normalized(c, first(c)), maybe_tensor(c
 CALL(rms_norm, tg_rms_norm(first(c), normalized(c, first(c)), maybe_tensor(c, 2, "weight"),
                            number(c, 3, "eps", 2.220446049250313e-16)))
 
+CALL(group_norm, tg_group_norm(first(c), integer(c, 1, "num_groups", 1), maybe_tensor(c, 2, "weight"),
+                               maybe_tensor(c, 3, "bias"), number(c, 4, "eps", 1e-5)))
+
+/* batch_norm and instance_norm; these write the running statistics, which are copied for it */
+static void norm_of_channels(call *c)
+{
+    const bool batch = strstr(c->row->op, "batch_norm") != NULL;
+    tg_tensor *mean = maybe_tensor(c, 1, "running_mean"), *var = maybe_tensor(c, 2, "running_var");
+    const bool training = flag(c, 5, batch ? "training" : "use_input_stats", !batch);
+    need(c, tg_ndim(first(c)) > 1, "one dim without elements");
+    give(c, (batch ? tg_batch_norm : tg_instance_norm)(first(c), mean ? tg_clone(tg_detach(mean)) : NULL,
+                                                      var ? tg_clone(tg_detach(var)) : NULL,
+                                                      maybe_tensor(c, 3, "weight"), maybe_tensor(c, 4, "bias"), training,
+                                                      number(c, 6, "momentum", 0.1), number(c, 7, "eps", 1e-5)));
+}
+
+CALL(normalize, tg_normalize(first(c), number(c, 1, "p", 2), whole(c, 2, "dim", 1), number(c, 3, "eps", 1e-12)))
+CALL(cosine_similarity, tg_cosine_similarity(tensor(c, 0, "x1"), tensor(c, 1, "x2"), whole(c, 2, "dim", 1),
+                                             number(c, 3, "eps", 1e-8)))
+CALL(cdist, (find(c, 3, "compute_mode"), tg_cdist(tensor(c, 0, "x1"), tensor(c, 1, "x2"), number(c, 2, "p", 2))))
+
+/* Sizes, or none. */
+static tg_shape maybe_sizes(call *c, int position, const char *key)
+{
+    return given(c, position, key) ? sizes(c, position, key) : TG_SCALAR;
+}
+
+static void max_pool(call *c)
+{
+    tg_tensor *indices = NULL;
+    bool with_indices = flag(c, 6, "return_indices", false);
+    give(c, c->row->max_pool(first(c), sizes(c, 1, "kernel_size"), maybe_sizes(c, 2, "stride"),
+                             maybe_sizes(c, 3, "padding"), maybe_sizes(c, 4, "dilation"), flag(c, 5, "ceil_mode", false),
+                             with_indices ? &indices : NULL));
+    if (with_indices) give(c, indices);
+}
+
+CALL(avg_pool, (need(c, !given(c, 6, "divisor_override"), "divisor_override"),
+                c->row->avg_pool(first(c), sizes(c, 1, "kernel_size"), maybe_sizes(c, 2, "stride"),
+                                 maybe_sizes(c, 3, "padding"), flag(c, 4, "ceil_mode", false),
+                                 flag(c, 5, "count_include_pad", true))))
+
+CALL(adaptive_pool, c->row->sized(first(c), sizes(c, 1, "output_size")))
+
+static void interpolate(call *c)
+{
+    const char *mode = word(c, 3, "mode", "nearest");
+    tg_tensor *x = first(c);
+    need(c, given(c, 1, "size"), "scale_factor");
+    need(c, !flag(c, 4, "align_corners", false), "align_corners");
+    need(c, tg_ndim(x) != 5, "interpolate in 3 dims");
+    need(c, !strcmp(mode, "nearest") || !strcmp(mode, "linear") || !strcmp(mode, "bilinear"), "other modes");
+    give(c, tg_interpolate(x, maybe_sizes(c, 1, "size"), mode));
+}
+
 static void scaled_dot_product_attention(call *c)
 {
     tg_tensor *q = first(c), *k = tensor(c, 1, "key"), *v = tensor(c, 2, "value"),
@@ -631,6 +696,24 @@ static void arange(call *c)
     give(c, tg_arange_on(start, end, number(c, 2, "step", 1), integers ? TG_I64 : tg_default_dtype(), TG_CPU));
 }
 
+CALL(repeat_interleave, (need(c, is_kind(c, 1, "repeats", "i"), "a list of repeats"),
+                         tg_repeat_interleave(given(c, 2, "dim") ? first(c) : tg_flatten(first(c), 0, -1),
+                                              integer(c, 1, "repeats", 1), whole(c, 2, "dim", 0))))
+
+static void meshgrid(call *c)
+{
+    tg_tensor *grid[TG_MAX_DIMS], *one_by_one[TG_MAX_DIMS], **list = one_by_one;
+    int n = 0;
+    if (is_kind(c, 0, "tensors", "t")) {
+        for (; n < TG_MAX_DIMS && is_kind(c, n, "tensors", "t"); ++n) one_by_one[n] = tensor(c, n, "tensors");
+    } else {
+        list = tensor_list(c, 0, "tensors", &n);
+    }
+    need(c, !strcmp(word(c, -1, "indexing", "ij"), "ij"), "indexing xy");
+    if (tg_meshgrid(list, n, grid) != TG_OK) return;
+    for (int i = 0; i < n; ++i) give(c, grid[i]);
+}
+
 CALL(linspace, (need(c, given(c, -1, "dtype") || integer(c, 2, "steps", 0) < 0, "the default dtype f32"),
                 tg_linspace(number(c, 0, "start", 0), number(c, 1, "end", 0), integer(c, 2, "steps", 0))))
 CALL(eye, (find(c, -1, "dtype"), tg_eye(integer(c, 0, "n", 0))))
@@ -655,7 +738,10 @@ static const row rows[] = {
     UNARY(floor), UNARY(ceil), UNARY(round), UNARY(trunc), UNARY(isnan), UNARY(isinf), UNARY(isfinite),
     UNARY(logical_not), WITH("nn.functional.relu", unary, one, tg_relu),
     WITH("nn.functional.silu", unary, one, tg_silu), WITH("nn.functional.logsigmoid", unary, one, tg_logsigmoid),
-    NN(leaky_relu), NN(elu), NN(softplus), NN(gelu),
+    NN(leaky_relu), NN(elu), NN(softplus), NN(gelu), NN(celu), NN(hardtanh), NN(prelu), NN(glu),
+    WITH("nn.functional.relu6", unary, one, tg_relu6), WITH("nn.functional.selu", unary, one, tg_selu),
+    WITH("nn.functional.mish", unary, one, tg_mish), WITH("nn.functional.hardswish", unary, one, tg_hardswish),
+    WITH("nn.functional.hardsigmoid", unary, one, tg_hardsigmoid), OP(addcmul), OP(addcdiv),
     WITH("add", scaled, two, tg_add), WITH("sub", scaled, two, tg_sub), WITH("rsub", scaled, two, tg_sub),
     WITH("div", quotient, two, tg_div), BINARY(mul), BINARY(pow), BINARY(maximum), BINARY(minimum), BINARY(atan2),
     BINARY(eq), BINARY(ne), BINARY(lt), BINARY(le), BINARY(gt), BINARY(ge), BINARY(logical_and), BINARY(logical_or),
@@ -666,10 +752,19 @@ static const row rows[] = {
     WITH("argmin", arg_extreme, dim, tg_argmin),
     SPREAD(var), SPREAD(std), OP(norm), WITH("linalg.vector_norm", norm, one, tg_norm), OP(cumsum), OP(sort), OP(topk),
     WITH("softmax", dim_op, at, tg_softmax), WITH("log_softmax", dim_op, at, tg_log_softmax),
-    NN(layer_norm), NN(rms_norm),
+    NN(layer_norm), NN(rms_norm), NN(group_norm), WITH("nn.functional.batch_norm", norm_of_channels, one, NULL),
+    WITH("nn.functional.instance_norm", norm_of_channels, one, NULL), NN(normalize), NN(cosine_similarity), OP(cdist),
+    UNARY(trace),
     /* products */
     BINARY(matmul), BINARY(mm), BINARY(bmm), BINARY(mv), BINARY(dot), BINARY(outer), OP(addmm), OP(einsum), NN(linear),
     NN(scaled_dot_product_attention),
+    /* pools */
+    WITH("nn.functional.max_pool1d", max_pool, max_pool, tg_max_pool1d_ex),
+    WITH("nn.functional.max_pool2d", max_pool, max_pool, tg_max_pool2d_ex),
+    WITH("nn.functional.avg_pool1d", avg_pool, avg_pool, tg_avg_pool1d_ex),
+    WITH("nn.functional.avg_pool2d", avg_pool, avg_pool, tg_avg_pool2d_ex),
+    WITH("nn.functional.adaptive_avg_pool1d", adaptive_pool, sized, tg_adaptive_avg_pool1d),
+    WITH("nn.functional.adaptive_avg_pool2d", adaptive_pool, sized, tg_adaptive_avg_pool2d), NN(interpolate),
     /* views and shapes */
     UNARY(clone), UNARY(contiguous), UNARY(t), SIZED(reshape), SIZED(view), SIZED(permute), SIZED(expand),
     SIZED(repeat), SIZED(flip), WITH("broadcast_to", sized_op, sized, tg_expand),
@@ -678,7 +773,7 @@ static const row rows[] = {
     WITH("unsqueeze", dim_op, at, tg_unsqueeze), OP(flatten), OP(narrow), WITH("select", select_one, one, NULL),
     OP(unfold), OP(diagonal), OP(movedim), WITH("split", parts, one, NULL), WITH("chunk", parts, one, NULL),
     WITH("unbind", parts, one, NULL), WITH("cat", joined, join, tg_cat), WITH("stack", joined, join, tg_stack),
-    OP(roll), WITH("tril", triangle, triangle, tg_tril), WITH("triu", triangle, triangle, tg_triu), NN(pad),
+    OP(roll), OP(repeat_interleave), OP(meshgrid), WITH("tril", triangle, triangle, tg_tril), WITH("triu", triangle, triangle, tg_triu), NN(pad),
     WITH("constant_pad_nd", pad, one, NULL),
     /* indices */
     OP(index_select), OP(gather), WITH("scatter", scatter, scatter, tg_scatter),

@@ -1,0 +1,149 @@
+/* 06_mnist.c: a convolutional network learns to read digits of 28 x 28 pixels.
+
+   READ    make_network(), then train(): a loader gives the batches, and a step is what follows TG_SCOPE.
+   CHANGE  the layers, EPOCHS, BATCH; how crooked the digits are that draw() makes.  06_mnist FOLDER reads MNIST's test
+           images instead: the files t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte in that folder.
+   PRINTS  after each epoch the loss, and the part that it reads right of 2000 digits that it does not learn from; then
+           some of these, and what it takes them for.  Uses a GPU if there is one. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "../tensorgrad.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { SIDE = 28, IMAGES = 10000, LEARN = 8000, BATCH = 32, EPOCHS = 3, SHOWN = 4 };
+
+/* The distance of the point (x, y) from the line that joins two others. */
+static double distance(double x, double y, const double *a, const double *b)
+{
+    const double dx = b[0] - a[0], dy = b[1] - a[1], length = dx * dx + dy * dy + 1e-9;
+    const double part = fmax(0, fmin(1, ((x - a[0]) * dx + (y - a[1]) * dy) / length));
+    return hypot(x - a[0] - part * dx, y - a[1] - part * dy);
+}
+
+/* Draws a digit: a stroke from point to point of a grid, abc/def/ghi/jkl/mno from the top.  32 random numbers r say how
+   far each point is off its place, how the grid is scaled, turned and moved, and how thick the stroke is. */
+static void draw(uint8_t *pixel, int64_t digit, const double *r)
+{
+    static const char *const strokes[] = {"bflnjdb", "dbn",     "dbfmo", "dbfhlnj",   "bgihen",
+                                          "caghlnm", "bdjnlhg", "acn",   "bdhlnjhfb", "fbdhfn"};
+    const char *const stroke = strokes[digit];
+    const double c = cos(0.6 * (r[0] - 0.5)), s = sin(0.6 * (r[0] - 0.5));
+    double point[12][2];
+    for (int i = 0; stroke[i]; ++i) {
+        const double x = (4 + 3 * r[1]) * ((stroke[i] - 'a') % 3 - 1 + 0.5 * (r[8 + 2 * i] - 0.5));
+        const double y = (3.2 + 1.8 * r[2]) * ((stroke[i] - 'a') / 3 - 2 + 0.5 * (r[9 + 2 * i] - 0.5));
+        point[i][0] = 10.5 + 6 * r[3] + c * x - s * y;
+        point[i][1] = 10.5 + 6 * r[4] + s * x + c * y;
+    }
+    for (int at = 0; at < SIDE * SIDE; ++at) {
+        double nearest = SIDE;
+        for (int i = 1; stroke[i]; ++i)
+            nearest = fmin(nearest, distance(at % SIDE, at / SIDE, point[i - 1], point[i]));
+        pixel[at] = (uint8_t)(255 * fmax(0, fmin(1, 1.6 + 1.2 * r[5] - nearest)));
+    }
+}
+
+/* labels i64 [IMAGES] -> images u8 [IMAGES, SIDE, SIDE] */
+static tg_tensor *draw_digits(tg_tensor *labels)
+{
+    tg_tensor *images = tg_full_on(TG_SHAPE(IMAGES, SIDE, SIDE), 0, TG_U8, TG_CPU);
+    tg_tensor *random = tg_rand_on(TG_SHAPE(IMAGES, 32), TG_F64, TG_CPU);
+    for (int i = 0; i < IMAGES && tg_ok(); ++i)
+        draw((uint8_t *)tg_data(images) + SIDE * SIDE * i, tg_data_i64(labels)[i], tg_data_f64(random) + 32 * i);
+    return images;
+}
+
+static tg_tensor *read_bytes(const char *folder, const char *name)
+{
+    char path[1000];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return tg_idx_load(path);
+}
+
+/* [N, in, H, W] -> [N, out, H / 2, W / 2] */
+static tg_module *make_block(int in, int out)
+{
+    tg_module *layers[] = {tg_nn_conv2d(in, out, TG_SHAPE(3), TG_SHAPE(1), TG_SHAPE(1), TG_SHAPE(1), 1, true),
+                           tg_nn_relu(), tg_nn_max_pool2d(TG_SHAPE(2), TG_SHAPE(2), TG_SHAPE(0))};
+    return tg_nn_sequential(layers, 3);
+}
+
+static tg_module *make_network(void)
+{
+    tg_module *layers[4]; /* one after the other: each draws its weights */
+    layers[0] = make_block(1, 8);
+    layers[1] = make_block(8, 16);
+    layers[2] = tg_nn_flatten(1, -1);
+    layers[3] = tg_nn_linear(16 * SIDE / 4 * SIDE / 4, 10, true);
+    return tg_nn_sequential(layers, 4);
+}
+
+/* The part of the held-out digits that the network reads right. */
+static double accuracy(tg_module *net, tg_loader *loader)
+{
+    TG_NO_GRAD;
+    double right = 0;
+    for (;;) {
+        TG_SCOPE;
+        tg_tensor *batch[2];
+        if (!tg_loader_next(loader, batch)) break;
+        right += tg_item(tg_sum(tg_eq(tg_argmax(tg_forward(net, batch[0]), 1, false), batch[1])));
+    }
+    return right / (IMAGES - LEARN);
+}
+
+static void train(tg_module *net, tg_loader *learn, tg_loader *held_out)
+{
+    tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 0); /* the rate is set below */
+    for (int epoch = 1; epoch <= EPOCHS && tg_ok(); ++epoch) {
+        double sum = 0;
+        opt->lr = 5e-3 / epoch;
+        for (;;) {
+            TG_SCOPE; /* the batch belongs to the step, too */
+            tg_tensor *batch[2];
+            if (!tg_loader_next(learn, batch)) break;
+            tg_tensor *loss = tg_cross_entropy(tg_forward(net, batch[0]), batch[1]);
+            tg_optim_zero_grad(opt);
+            tg_backward(loss);
+            tg_step(opt);
+            sum += tg_item(loss);
+        }
+        printf("epoch %d  loss %.4f  held out: %.4f right\n", epoch, sum / (double)tg_loader_batches(learn),
+               accuracy(net, held_out));
+    }
+    tg_optim_free(opt);
+}
+
+static void show(tg_module *net, tg_tensor *images, tg_device device)
+{
+    TG_SCOPE;
+    tg_tensor *guess = tg_argmax(tg_forward(net, tg_to(images, device)), 1, false);
+    for (int y = 0; y < SIDE && guess; y += 2) { /* every other line: characters are higher than wide */
+        for (int i = 0; i < SHOWN * SIDE; ++i)
+            putchar(" .:+#"[(int)(4 * tg_get(images, TG_INDEX(i / SIDE, 0, y, i % SIDE)))]);
+        printf("\n");
+    }
+    for (int i = 0; i < SHOWN && guess; ++i) printf("%*.0f", SIDE, tg_get(guess, TG_INDEX(i)));
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    TG_SCOPE;
+    const tg_device device = tg_cuda_is_available() ? TG_CUDA(-1) : TG_CPU;
+    tg_tensor *data[2], *learn[2], *held_out[2];
+    tg_seed(6);
+    data[1] = argc > 1 ? tg_to_dtype(read_bytes(argv[1], "t10k-labels-idx1-ubyte"), TG_I64)
+                       : tg_randint(0, 10, TG_SHAPE(IMAGES));
+    data[0] = argc > 1 ? read_bytes(argv[1], "t10k-images-idx3-ubyte") : draw_digits(data[1]);
+    data[0] = tg_div_scalar(tg_to_dtype(tg_reshape(data[0], TG_SHAPE(IMAGES, 1, SIDE, SIDE)), TG_F32), 255);
+    for (int i = 0; i < 2; ++i)
+        learn[i] = tg_narrow(data[i], 0, 0, LEARN), held_out[i] = tg_narrow(data[i], 0, LEARN, IMAGES - LEARN);
+    tg_module *net = tg_module_to(make_network(), device);
+    tg_loader *learning = tg_loader_new(learn, 2, BATCH, TG_SHUFFLE, device);
+    tg_loader *testing = tg_loader_new(held_out, 2, 250, 0, device);
+    train(net, learning, testing);
+    show(net, tg_narrow(data[0], 0, LEARN, SHOWN), device);
+    tg_loader_free(learning), tg_loader_free(testing), tg_module_free(net);
+    return tg_ok() ? 0 : 1;
+}

@@ -1,0 +1,266 @@
+/* Dictionaries of tensors: paths, nesting, who owns what, moves of all tensors at once, texts. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "helpers.h"
+
+static tg_dict *dict_of(const char *name, tg_tensor *t)
+{
+    tg_dict *d = tg_dict_new();
+    CHECK(tg_dict_set(d, name, t) == TG_OK);
+    return d;
+}
+
+/* {"x": [1, 2], "list": {"0": [3], "1": {"deep": [4]}}, "fc.weight": [5]} */
+static tg_dict *nested(void)
+{
+    tg_dict *d = dict_of("x", f64("[1, 2]")), *list = dict_of("0", f64("[3]"));
+    CHECK(tg_dict_set_dict(d, "list", list) == TG_OK);
+    CHECK(tg_dict_set_dict(d, "list.1", dict_of("deep", f64("[4]"))) == TG_OK);
+    CHECK(tg_dict_set(d, "fc.weight", f64("[5]")) == TG_OK);
+    return d;
+}
+
+TEST(names_and_order)
+{
+    tg_dict *d = tg_dict_new();
+    tg_tensor *a = f64("1"), *b = f64("2"), *c = f64("3");
+    CHECK(tg_dict_count(d) == 0 && tg_dict_get(d, "a") == NULL && tg_ok());
+    CHECK(tg_dict_set(d, "b", b) == TG_OK && tg_dict_set(d, "a", a) == TG_OK && tg_dict_set(d, "a.c", c) == TG_OK);
+    CHECK(tg_dict_count(d) == 3 && strcmp(tg_dict_name(d, 0), "b") == 0 && strcmp(tg_dict_name(d, 1), "a") == 0);
+    CHECK(tg_dict_get(d, "a") == a && tg_dict_get(d, "a.c") == c); /* a tensor "a" does not hide "a.c" */
+    CHECK(tg_dict_set(d, "b", c) == TG_OK && tg_dict_get(d, "b") == c && strcmp(tg_dict_name(d, 0), "b") == 0);
+    CHECK(tg_dict_remove(d, "b") == TG_OK && tg_dict_count(d) == 2 && strcmp(tg_dict_name(d, 0), "a") == 0);
+    CHECK(tg_dict_get(d, "") == NULL && tg_dict_get(d, "a.") == NULL && tg_dict_get_dict(d, "a") == NULL && tg_ok());
+    for (int i = 0; i < 100; ++i) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", i);
+        CHECK(tg_dict_set(d, name, i % 2 ? a : b) == TG_OK);
+    }
+    CHECK(tg_dict_count(d) == 102 && tg_dict_get(d, "98") == b && strcmp(tg_dict_name(d, 101), "99") == 0);
+    CHECK_FAILS(tg_dict_name(d, 102), "there is no entry 102, the dictionary has 102");
+    CHECK_FAILS(tg_dict_name(d, -1), "there is no entry -1");
+    CHECK_FAILS(tg_dict_remove(d, "b"), "there is no entry 'b'");
+    CHECK_FAILS(tg_dict_set(d, "", a), "a name must not be empty");
+    tg_dict_free(d);
+    tg_dict_free(NULL);
+}
+
+TEST(paths_through_inner_dictionaries)
+{
+    tg_dict *d = nested(), *list = tg_dict_get_dict(d, "list");
+    CHECK(tg_dict_count(d) == 3 && tg_dict_count(list) == 2 && tg_dict_get(d, "list") == NULL && tg_ok());
+    HAS(tg_dict_get(d, "list.0"), "[3]");
+    HAS(tg_dict_get(d, "list.1.deep"), "[4]");
+    HAS(tg_dict_get(list, "1.deep"), "[4]");
+    HAS(tg_dict_get(d, "fc.weight"), "[5]");
+    CHECK(tg_dict_get_dict(d, "list.1") == tg_dict_get_dict(list, "1") && tg_dict_get(d, "list.2") == NULL);
+    CHECK(tg_dict_set(d, "list.2", f64("[6]")) == TG_OK && tg_dict_count(list) == 3 && tg_dict_count(d) == 3);
+    CHECK(tg_dict_set(d, "lists", f64("[7]")) == TG_OK && tg_dict_count(d) == 4); /* only begins alike */
+    CHECK_FAILS(tg_dict_set(d, "list.", f64("[6]")), "a name must not be empty");
+    CHECK(tg_dict_remove(d, "list.0") == TG_OK && strcmp(tg_dict_name(list, 0), "1") == 0);
+    CHECK(tg_dict_set(d, "list.1", f64("[8]")) == TG_OK); /* a tensor in place of the inner dictionary */
+    HAS(tg_dict_get(list, "1"), "[8]");
+    CHECK(tg_dict_set_dict(d, "x", tg_dict_new()) == TG_OK && tg_dict_count(tg_dict_get_dict(d, "x")) == 0);
+    CHECK(tg_dict_remove(d, "list") == TG_OK && tg_dict_get(d, "list.2") == NULL);
+    tg_dict_free(d);
+}
+
+TEST(one_path_leads_to_one_entry)
+{
+    tg_dict *d = dict_of("fc.weight", f64("[1]"));
+    CHECK_FAILS(tg_dict_set_dict(d, "fc", tg_dict_new()), "'fc.weight' is an entry beside it");
+    CHECK(tg_dict_set(d, "fc", f64("[2]")) == TG_OK);
+    CHECK_FAILS(tg_dict_set_dict(d, "fc", tg_dict_new()), "'fc' cannot be a dictionary");
+    HAS(tg_dict_get(d, "fc"), "[2]");
+    CHECK(tg_dict_set_dict(d, "a.b", dict_of("c", f64("[3]"))) == TG_OK);
+    CHECK_FAILS(tg_dict_set_dict(d, "a", tg_dict_new()), "'a.b' is an entry beside it");
+    HAS(tg_dict_get(d, "a.b.c"), "[3]");
+    tg_dict_free(d);
+}
+
+TEST(an_inner_dictionary_is_taken_over)
+{
+    tg_dict *d = tg_dict_new(), *inner = dict_of("x", f64("[1]"));
+    CHECK_FAILS(tg_dict_set_dict(d, "", inner), "a name must not be empty"); /* freed: modules are counted */
+    CHECK_FAILS(tg_dict_set_dict(NULL, "x", tg_dict_new()), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_set_dict(d, NULL, tg_dict_new()), "argument path is NULL");
+    CHECK_FAILS(tg_dict_set_dict(d, "x", NULL), "argument inner is NULL");
+    CHECK_FAILS(tg_dict_set_dict(d, "x", d), "a dictionary cannot be inside itself");
+    inner = tg_dict_new();
+    CHECK(tg_dict_set_dict(d, "a", inner) == TG_OK);
+    CHECK_FAILS(tg_dict_set_dict(inner, "b", d), "a dictionary cannot be inside itself");
+    CHECK_FAILS(tg_dict_set_dict(d, "b", inner), "inside a dictionary already");
+    CHECK_FAILS(tg_dict_free(inner), "inside another");
+    CHECK(tg_dict_count(d) == 1 && tg_dict_get_dict(d, "a") == inner);
+    CHECK(tg_stats().modules == 2);
+    tg_dict_free(d);
+    CHECK(tg_stats().modules == 0);
+}
+
+TEST(a_dictionary_holds_its_tensors)
+{
+    tg_dict *d = tg_dict_new();
+    tg_tensor *kept;
+    tg_set_cache_limit(SIZE_MAX); /* the memory of handles must stay, since ended ones are used */
+    {
+        TG_SCOPE;
+        CHECK(tg_dict_set(d, "x", f64("[1, 2]")) == TG_OK && tg_dict_set(d, "y", f64("[3]")) == TG_OK);
+        CHECK(tg_dict_set(d, "again", tg_dict_get(d, "x")) == TG_OK);
+    }
+    HAS(tg_dict_get(d, "x"), "[1, 2]");
+    CHECK(tg_dict_remove(d, "x") == TG_OK);
+    HAS(tg_dict_get(d, "again"), "[1, 2]");
+    kept = tg_retain(tg_dict_get(d, "y"));
+    tg_dict_free(d);
+    HAS(kept, "[3]");
+    tg_release(kept);
+    CHECK_FAILS(tg_add_scalar(kept, 1), "was ended by tg_release");
+    {
+        TG_SCOPE;
+        d = dict_of("x", f64("[1]"));
+        kept = tg_dict_get(d, "x");
+    }
+    tg_dict_free(d);
+    CHECK_FAILS(tg_add_scalar(kept, 1), "ended with the optimizer, module, dictionary, graph or view that held it last");
+}
+
+/* Many inner dictionaries: nothing may recurse. */
+TEST(deeply_nested)
+{
+    tg_dict *d = dict_of("x", f64("[1]")), *moved;
+    for (int i = 0; i < 200000; ++i) {
+        tg_dict *outer = tg_dict_new();
+        tg_dict_set_dict(outer, "d", d);
+        d = outer;
+    }
+    CHECK(tg_dict_get(d, "d.d.d.x") == NULL && tg_dict_get_dict(d, "d.d.d") != NULL);
+    CHECK(tg_dict_to_(d, TG_CPU) == TG_OK);
+    moved = tg_dict_to(d, TG_CPU);
+    CHECK(tg_stats().modules == 400002);
+    tg_dict_free(d);
+    tg_dict_free(moved);
+}
+
+static bool on(tg_tensor *t, tg_device device) { return tg_device_equal(tg_device_of(t), device); }
+
+TEST(moves)
+{
+    tg_dict *d = nested(), *moved;
+    tg_tensor *x = tg_dict_get(d, "x");
+    const tg_device there = tg_cuda_is_available() ? TG_CUDA(tg_cuda_device_count() - 1) : TG_CPU;
+    CHECK(tg_dict_set_metadata(d, "format", "pt") == TG_OK);
+    moved = tg_dict_to(d, there);
+    CHECK(tg_dict_count(moved) == 3 && strcmp(tg_dict_name(moved, 1), "list") == 0 && tg_dict_get(d, "x") == x);
+    CHECK(on(x, HERE) && on(tg_dict_get(moved, "x"), there) && on(tg_dict_get(moved, "list.1.deep"), there));
+    CHECK((tg_dict_get(moved, "x") == x) == tg_device_equal(HERE, there));
+    CHECK(strcmp(tg_dict_metadata(moved, "format"), "pt") == 0);
+    HAS(tg_cpu(tg_dict_get(moved, "list.1.deep")), "[4]");
+    HAS(tg_cpu(tg_dict_get(moved, "fc.weight")), "[5]");
+    tg_dict_free(moved);
+    CHECK(tg_dict_to_(d, there) == TG_OK && on(tg_dict_get(d, "list.0"), there) && on(x, HERE));
+    HAS(tg_cpu(tg_dict_get(d, "list.0")), "[3]");
+    CHECK(tg_dict_to_(d, HERE) == TG_OK && on(tg_dict_get(d, "x"), HERE));
+    tg_dict_free(d);
+}
+
+TEST(moves_that_fail)
+{
+    tg_dict *d = nested();
+    tg_tensor *x = tg_dict_get(d, "x"), *deep = tg_dict_get(d, "list.1.deep");
+    CHECK_FAILS(tg_dict_to(d, TG_CUDA(99)), "tg_dict_to: ");
+    CHECK_FAILS(tg_dict_to_(d, TG_CUDA(99)), "tg_dict_to_: ");
+    CHECK(tg_dict_get(d, "x") == x && tg_dict_get(d, "list.1.deep") == deep);
+    CHECK_FAILS(tg_dict_to(NULL, TG_CPU), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_to_(NULL, TG_CPU), "argument dict is NULL");
+    tg_dict_free(d);
+}
+
+TEST(gradients_come_back_through_a_move)
+{
+    tg_tensor *x = leaf("[1, 2]");
+    const tg_device there = tg_cuda_is_available() ? TG_CUDA(tg_cuda_device_count() - 1) : TG_CPU;
+    tg_dict *d = dict_of("x", x), *moved = tg_dict_to(d, there);
+    CHECK(backward_sum(tg_mul_scalar(tg_dict_get(moved, "x"), 3)) == TG_OK);
+    HAS(tg_grad(x), "[3, 3]");
+    tg_dict_free(d);
+    tg_dict_free(moved);
+}
+
+TEST(texts)
+{
+    tg_dict *d = tg_dict_new();
+    CHECK(tg_dict_metadata(d, "a") == NULL && tg_dict_metadata_key(d, 0) == NULL && tg_ok());
+    CHECK(tg_dict_set_metadata(d, "b", "1") == TG_OK && tg_dict_set_metadata(d, "a", "") == TG_OK);
+    CHECK(tg_dict_set_metadata(d, "", "3") == TG_OK && tg_dict_set_metadata(d, "b", "two") == TG_OK);
+    CHECK(strcmp(tg_dict_metadata(d, "b"), "two") == 0 && strcmp(tg_dict_metadata(d, ""), "3") == 0);
+    CHECK(strcmp(tg_dict_metadata_key(d, 0), "b") == 0 && strcmp(tg_dict_metadata_key(d, 1), "a") == 0);
+    CHECK(tg_dict_set_metadata(d, "b", NULL) == TG_OK && tg_dict_set_metadata(d, "no", NULL) == TG_OK);
+    CHECK(tg_dict_metadata(d, "b") == NULL && strcmp(tg_dict_metadata_key(d, 0), "a") == 0);
+    CHECK(tg_dict_metadata_key(d, 2) == NULL && tg_dict_metadata_key(d, -1) == NULL && tg_dict_count(d) == 0);
+    tg_dict_free(d);
+}
+
+TEST(no_dictionary)
+{
+    tg_dict *d = tg_dict_new();
+    CHECK_FAILS(tg_dict_set(NULL, "x", f64("1")), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_set(d, NULL, f64("1")), "argument path is NULL");
+    CHECK_FAILS(tg_dict_set(d, "x", NULL), "argument t is NULL");
+    CHECK_FAILS(tg_dict_get(NULL, "x"), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_get(d, NULL), "argument path is NULL");
+    CHECK_FAILS(tg_dict_get_dict(NULL, "x"), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_remove(NULL, "x"), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_count(NULL), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_name(NULL, 0), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_metadata(NULL, "x"), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_metadata(d, NULL), "argument key is NULL");
+    CHECK_FAILS(tg_dict_metadata_key(NULL, 0), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_set_metadata(NULL, "x", "y"), "argument dict is NULL");
+    CHECK_FAILS(tg_dict_set_metadata(d, NULL, "y"), "argument key is NULL");
+    tg_dict_free(d);
+}
+
+static bool dictionary_scenario(void)
+{
+    tg_dict *d = tg_dict_new(), *inner = tg_dict_new(), *moved = NULL;
+    tg_tensor *x = tg_ones(TG_SHAPE(20)), *y = NULL;
+    const tg_device there = tg_cuda_is_available() ? TG_CUDA(tg_cuda_device_count() - 1) : TG_CPU;
+    int count = 0;
+    bool ok = inner && tg_dict_set(inner, "0", x) == TG_OK;
+    for (int i = 0; i < 10 && ok; ++i) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", i);
+        ok = tg_dict_set(d, name, x) == TG_OK;
+    }
+    ok = tg_dict_set_dict(d, "list", inner) == TG_OK && ok && tg_dict_set_metadata(d, "a", "b") == TG_OK &&
+         tg_dict_set_metadata(d, "a", "c") == TG_OK;
+    if (d) count = tg_dict_count(d);
+    if (ok) moved = tg_dict_to(d, there);
+    y = ok ? tg_dict_get(d, "list.0") : NULL;
+    ok = ok && tg_dict_to_(d, there) == TG_OK;
+    if (!ok && y) harness_check(tg_dict_get(d, "list.0") == y, "a failed move changes nothing", __FILE__, __LINE__);
+    if (d && count) harness_check(tg_dict_count(d) == count, "the entries stay", __FILE__, __LINE__);
+    tg_dict_free(d);
+    tg_dict_free(moved);
+    return ok && moved;
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    if (!harness.only) out_of_memory(dictionary_scenario);
+    RUN(names_and_order);
+    RUN(paths_through_inner_dictionaries);
+    RUN(one_path_leads_to_one_entry);
+    RUN(an_inner_dictionary_is_taken_over);
+    RUN(a_dictionary_holds_its_tensors);
+    RUN(deeply_nested);
+    RUN(moves);
+    RUN(moves_that_fail);
+    RUN(gradients_come_back_through_a_move);
+    RUN(texts);
+    RUN(no_dictionary);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}

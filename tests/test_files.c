@@ -1,0 +1,935 @@
+/* Files of tensors: what is written can be read, byte by byte as the formats want it, and no file that is damaged or
+ * made to do harm is taken.  tools/check_files.py compares with NumPy and safetensors. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "helpers.h"
+#include <locale.h>
+#include <unistd.h>
+
+static const tg_dtype all_dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL};
+enum { DTYPES = 8 };
+
+/* ---- files as bytes ---- */
+
+static void write_file(const char *path, const void *data, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    CHECK(file && fwrite(data, 1, size, file) == size);
+    if (file) fclose(file);
+}
+
+static void write_text(const char *path, const char *text) { write_file(path, text, strlen(text)); }
+
+/* Whether the file has these bytes. */
+static bool file_is(const char *path, const void *data, size_t size)
+{
+    static char found[4096];
+    FILE *file = fopen(path, "rb");
+    const size_t n = file ? fread(found, 1, sizeof found, file) : 0;
+    if (file) fclose(file);
+    return file && n == size && memcmp(found, data, size) == 0;
+}
+
+static bool exists(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    if (file) fclose(file);
+    return file != NULL;
+}
+
+/* The bytes of a literal, without the zero byte at its end. */
+#define BYTES(literal) (literal), sizeof(literal) - 1
+
+/* {"a": [[1, 2], [3, 4]] f4, "b.c": 7 i8, "e": [] of [0, 3] f2}, {"k": "v"}, as the Python package saves it */
+static const char saved_by_safetensors[] =
+    "\310\000\000\000\000\000\000\000{\"__metadata__\":{\"k\":\"v\"},\"b.c\":{\"dtype\":\"I64\",\"shape\":[],\"data_of"
+    "fsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[8,24]},\"e\":{\"dtype\":\"F16\",\"shape"
+    "\":[0,3],\"data_offsets\":[24,24]}}       \007\000\000\000\000\000\000\000\000\000\200\?\000\000\000@\000\000@@"
+    "\000\000\200@";
+
+/* [[1, 2, 3], [4, 5, 6]] f4, as numpy.save writes it */
+static const char saved_by_numpy[] =
+    "\223NUMPY\001\000v\000{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }                                "
+    "                          \012\000\000\200\?\000\000\000@\000\000@@\000\000\200@\000\000\240@\000\000\300@";
+
+/* x = [1, 2] f4, yz = [True], as numpy.savez writes them */
+static const char stored[] =
+    "PK\003\004-\000\000\000\000\000\000\000!\000\232\312\253\347\377\377\377\377\377\377\377\377\005\000\024\000x.npy"
+    "\001\000\020\000\210\000\000\000\000\000\000\000\210\000\000\000\000\000\000\000\223NUMPY\001\000v\000{'descr': '"
+    "<f4', 'fortran_order': False, 'shape': (2,), }                                                            \012"
+    "\000\000\200\?\000\000\000@PK\003\004-\000\000\000\000\000\000\000!\000\2724.s\377\377\377\377\377\377\377\377"
+    "\006\000\024\000yz.npy\001\000\020\000\201\000\000\000\000\000\000\000\201\000\000\000\000\000\000\000\223NUMPY"
+    "\001\000v\000{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }                                           "
+    "                 \012\001PK\001\002-\003-\000\000\000\000\000\000\000!\000\232\312\253\347\210\000\000\000\210"
+    "\000\000\000\005\000\000\000\000\000\000\000\000\000\000\000\200\001\000\000\000\000x.npyPK\001\002-\003-\000\000"
+    "\000\000\000\000\000!\000\2724.s\201\000\000\000\201\000\000\000\006\000\000\000\000\000\000\000\000\000\000\000"
+    "\200\001\277\000\000\000yz.npyPK\005\006\000\000\000\000\002\000\002\000g\000\000\000x\001\000\000\000\000";
+
+/* f, d and s, of one deflated block each: fixed codes, codes of its own, stored; without ZIP64 */
+static const char deflated[] =
+    "PK\003\004\024\000\000\000\010\000\000\000!\000\373\?+NR\000\000\000\254\001\000\000\005\000\000\000f.npy\233\354"
+    "\027\352\033\020\311\310P\306P\255\236\222Z\234\\\244n\245\240^Sj\250\256\243\240\236\226_TR\224\230\027\237_\224"
+    "\222\012\022wK\314)N\005\212\027g$\026\244\002\371\032\306\006\006:\232:\012\265\012d\003.\006F&f\026V\266\021K"
+    "\221\242\032\000PK\003\004\024\000\000\000\010\000\000\000!\000@g\271\261\376\000\000\000t\002\000\000\005\000"
+    "\000\000d.npy\235Q;N\304P\014\364\270\344\024\351\002R\212\245\240\341\000t \032\012*\024\261A\024\210E\311B\003"
+    "\234\202\013\343\231y\217\003\260)\354g{>\366\376\334\334]\337\336#>\342s\334/\333\343:^\016\343\327\373\3718\015"
+    "\343\323a=\256\363\353\303a\335/\254_\315/\333R\365\355y~[\352}z\261\333Mg\323\360=\374\373w\022\011DF\205D\0042"
+    "\371`\254W\245U\315d\317\037\252\020PW}\245U%\010PF\020C\261\302\014\242,\\\021\021\213\206g\340\224\346\210M\325"
+    "\\u&6\353\310\240]Abz%\315iZ\202MY\226\320\025\211\254\214\0032\022}\237\354.\323\373\372\022\366%J\005\253\007"
+    "\271\004\004\254)+\322\242H\366\025RW\240\244\221\326\346\224\310}h\300Fd\305\336\330n\274\251Ao\242\3659\213v"
+    "\274l\212\021\255\227>+d\345\357\354v\357\241\376\257\265E\220\277PK\003\004\024\000\000\000\010\000\000\000!\000"
+    "\232\312\253\347\215\000\000\000\210\000\000\000\005\000\000\000s.npy\001\210\000w\377\223NUMPY\001\000v\000{'des"
+    "cr': '<f4', 'fortran_order': False, 'shape': (2,), }                                                            "
+    "\012\000\000\200\?\000\000\000@PK\001\002\024\000\024\000\000\000\010\000\000\000!\000\373\?+NR\000\000\000\254"
+    "\001\000\000\005\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000f.npyPK\001\002\024\000\024"
+    "\000\000\000\010\000\000\000!\000@g\271\261\376\000\000\000t\002\000\000\005\000\000\000\000\000\000\000\000\000"
+    "\000\000\000\000u\000\000\000d.npyPK\001\002\024\000\024\000\000\000\010\000\000\000!\000\232\312\253\347\215\000"
+    "\000\000\210\000\000\000\005\000\000\000\000\000\000\000\000\000\000\000\000\000\226\001\000\000s.npyPK\005\006"
+    "\000\000\000\000\003\000\003\000\231\000\000\000F\002\000\000\000\000";
+
+/* ---- what is written can be read ---- */
+
+/* The same dtype, shape and elements, wherever the tensors are. */
+static bool same(tg_tensor *a, tg_tensor *b)
+{
+    return a && b && tg_dtype_of(a) == tg_dtype_of(b) && same_shape(tg_shape_of(a), tg_shape_of(b)) &&
+           tg_equal(tg_cpu(a), tg_cpu(b));
+}
+
+/* [2, 3], [3, 2] not contiguous, [], [0, 4] of each dtype, half of them in an inner dictionary. */
+static tg_dict *many(void)
+{
+    tg_dict *d = tg_dict_new(), *inner = tg_dict_new();
+    for (int k = 0; k < DTYPES; ++k) {
+        const tg_dtype dtype = all_dtypes[k];
+        tg_tensor *t = of(dtype, dtype == TG_BOOL ? "[[1, 0, 1], [0, 0, 1]]" : "[[1, 2, 3], [4, 5, 6]]");
+        char name[40];
+        snprintf(name, sizeof name, "%s.weight", tg_dtype_name(dtype));
+        CHECK(tg_dict_set(d, name, t) == TG_OK);
+        snprintf(name, sizeof name, "%s.t", tg_dtype_name(dtype));
+        CHECK(tg_dict_set(d, name, tg_t(t)) == TG_OK);
+        CHECK(tg_dict_set(inner, tg_dtype_name(dtype), tg_select(tg_select(t, 0, 0), 0, 2)) == TG_OK);
+        snprintf(name, sizeof name, "empty %s", tg_dtype_name(dtype));
+        CHECK(tg_dict_set(inner, name, tg_empty_on(TG_SHAPE(0, 4), dtype, HERE)) == TG_OK);
+    }
+    CHECK(tg_dict_set_dict(d, "inner", inner) == TG_OK);
+    return d;
+}
+
+/* Every tensor of `many` is in d, under its path. */
+static void check_many(tg_dict *d, tg_dict *wanted)
+{
+    tg_dict *inner = tg_dict_get_dict(wanted, "inner");
+    CHECK(d && tg_dict_count(d) == 4 * DTYPES);
+    for (int i = 0; d && i < tg_dict_count(wanted) - 1; ++i) {
+        const char *name = tg_dict_name(wanted, i);
+        CHECK(same(tg_dict_get(d, name), tg_dict_get(wanted, name)));
+    }
+    for (int i = 0; d && i < tg_dict_count(inner); ++i) {
+        char path[80];
+        snprintf(path, sizeof path, "inner.%s", tg_dict_name(inner, i));
+        CHECK(same(tg_dict_get(d, path), tg_dict_get(wanted, path)));
+    }
+}
+
+TEST(safetensors_round_trip)
+{
+    tg_dict *d = many(), *back;
+    const char *path = beside("many.safetensors");
+    CHECK(tg_dict_set_metadata(d, "format", "pt") == TG_OK);
+    CHECK(tg_dict_set_metadata(d, "\n\"\\", "\x01\xc3\xa9") == TG_OK);
+    CHECK(tg_safetensors_save(path, d) == TG_OK);
+    back = tg_safetensors_load(path);
+    check_many(back, d);
+    CHECK(strcmp(tg_dict_metadata(back, "\n\"\\"), "\x01\xc3\xa9") == 0);
+    CHECK(strcmp(tg_dict_metadata(back, "format"), "pt") == 0 && tg_dict_metadata_key(back, 2) == NULL);
+    tg_dict_free(d);
+    tg_dict_free(back);
+    remove(path);
+}
+
+TEST(safetensors_in_the_same_bytes)
+{
+    const char *path = beside("bytes.safetensors");
+    tg_dict *d = tg_dict_new();
+    CHECK(tg_dict_set(d, "e", of(TG_F16, "[]")) == TG_OK && tg_dict_set(d, "a", f32("[[1, 2], [3, 4]]")) == TG_OK);
+    CHECK(tg_dict_set(d, "e", tg_empty_on(TG_SHAPE(0, 3), TG_F16, HERE)) == TG_OK);
+    CHECK(tg_dict_set(d, "b.c", i64("7")) == TG_OK && tg_dict_set_metadata(d, "k", "v") == TG_OK);
+    CHECK(tg_safetensors_save(path, d) == TG_OK && file_is(path, BYTES(saved_by_safetensors)));
+    tg_dict_free(d);
+    d = tg_dict_new();
+    CHECK(tg_safetensors_save(path, d) == TG_OK && file_is(path, BYTES("\10\0\0\0\0\0\0\0{}      ")));
+    tg_dict_free(d);
+    d = tg_safetensors_load(path);
+    CHECK(d && tg_dict_count(d) == 0);
+    tg_dict_free(d);
+    remove(path);
+}
+
+TEST(npy_round_trip)
+{
+    tg_dict *d = many();
+    const char *path = beside("x.npy");
+    for (int i = 0; i < tg_dict_count(d) - 1; ++i) {
+        tg_tensor *t = tg_dict_get(d, tg_dict_name(d, i)), *back;
+        if (tg_dtype_of(t) == TG_BF16) {
+            CHECK_FAILS(tg_npy_save(path, t), "a .npy file cannot hold bf16");
+            CHECK_FAILS(tg_npy_load(path), "the file cannot be opened"); /* nothing was left there */
+            continue;
+        }
+        CHECK(tg_npy_save(path, t) == TG_OK);
+        back = tg_npy_load(path);
+        CHECK(same(back, t) && tg_is_contiguous(back) && tg_device_equal(tg_device_of(back), TG_CPU));
+        remove(path);
+    }
+    CHECK(tg_npy_save(path, f32("[[1, 2, 3], [4, 5, 6]]")) == TG_OK && file_is(path, BYTES(saved_by_numpy)));
+    remove(path);
+    tg_dict_free(d);
+}
+
+/* Headers in other forms, which NumPy or others write. */
+TEST(npy_headers)
+{
+    static const struct { const char *start, *header, *data, *wanted; size_t size; tg_dtype dtype; } files[] = {
+        {"\1", "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "\0\0\200\77\0\0\0\100", "[1, 2]", 8, TG_F32},
+        {"\2", "{\"shape\":(2, 1), \"descr\":\"<i4\", \"fortran_order\":False,}\n", "\1\0\0\0\2\0\0\0", "[[1], [2]]", 8,
+         TG_I32},
+        {"\3", "{'descr': '>i8', 'fortran_order': True, 'shape': (), }", "\0\0\0\0\0\0\1\2", "258", 8, TG_I64},
+        {"\1", "{'descr': '<u1', 'fortran_order': True, 'shape': (2, 3), }", "\1\2\3\4\5\6", "[[1, 3, 5], [2, 4, 6]]",
+         6, TG_U8},
+        {"\1", "{'descr': '>f2', 'fortran_order': False, 'shape': (1,), }", "\74\0", "[1]", 2, TG_F16},
+        {"\1", "{'descr': '|b1', 'fortran_order': False, 'shape': (1, 1), }", "\1", "[[1]]", 1, TG_BOOL},
+    };
+    const char *path = beside("header.npy");
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; ++i) {
+        char bytes[400];
+        const size_t n = strlen(files[i].header), width = files[i].start[0] == 1 ? 2 : 4;
+        memcpy(bytes, "\x93NUMPY", 6);
+        bytes[6] = files[i].start[0], bytes[7] = 0;
+        memset(bytes + 8, 0, width);
+        bytes[8] = (char)n;
+        memcpy(bytes + 8 + width, files[i].header, n);
+        memcpy(bytes + 8 + width + n, files[i].data, files[i].size);
+        write_file(path, bytes, 8 + width + n + files[i].size);
+        tg_tensor *t = tg_npy_load(path);
+        HAS(t, files[i].wanted);
+        CHECK(t && tg_dtype_of(t) == files[i].dtype);
+    }
+    remove(path);
+}
+
+TEST(npz_round_trip)
+{
+    tg_dict *d = many(), *back, *inner = tg_dict_get_dict(d, "inner");
+    const char *path = beside("many.npz");
+    CHECK_FAILS(tg_npz_save(path, d), "a .npy file cannot hold bf16");
+    for (int i = 0; i < 2; ++i) {
+        tg_dict *part = i ? inner : d;
+        for (int k = tg_dict_count(part) - 1; k >= 0; --k) {
+            const char *name = tg_dict_name(part, k);
+            if (strstr(name, "bf16")) CHECK(tg_dict_set(part, name, f32("[[1, 2, 3], [4, 5, 6]]")) == TG_OK);
+        }
+    }
+    CHECK(tg_npz_save(path, d) == TG_OK);
+    back = tg_npz_load(path);
+    check_many(back, d);
+    tg_dict_free(d);
+    tg_dict_free(back);
+    d = tg_dict_new();
+    CHECK(tg_dict_set(d, "d\xc3\xa9j\xc3\xa0", f32("[1]")) == TG_OK && tg_npz_save(path, d) == TG_OK);
+    back = tg_npz_load(path);
+    HAS(tg_dict_get(back, "d\xc3\xa9j\xc3\xa0"), "[1]");
+    tg_dict_free(back);
+    tg_dict_remove(d, "d\xc3\xa9j\xc3\xa0");
+    CHECK(tg_npz_save(path, d) == TG_OK);
+    back = tg_npz_load(path);
+    CHECK(back && tg_dict_count(back) == 0);
+    tg_dict_free(d);
+    tg_dict_free(back);
+    remove(path);
+}
+
+TEST(npz_of_others)
+{
+    const char *path = beside("others.npz");
+    tg_dict *d;
+    char value[600], *to = value;
+    write_file(path, BYTES(stored));
+    d = tg_npz_load(path);
+    HAS(tg_dict_get(d, "x"), "[1, 2]");
+    HAS(tg_dict_get(d, "yz"), "[1]");
+    CHECK(tg_dict_count(d) == 2 && strcmp(tg_dict_name(d, 0), "x") == 0);
+    tg_dict_free(d);
+    write_file(path, BYTES(deflated));
+    d = tg_npz_load(path);
+    HAS(tg_dict_get(d, "s"), "[1, 2]");
+    CHECK(d && tg_copy_out(tg_dict_get(d, "f"), value, 300) == TG_OK);
+    for (int i = 0; d && i < 300; ++i) harness_check(to[i] == (i & 255) % 7, "fixed codes", __FILE__, __LINE__);
+    CHECK(d && tg_copy_out(tg_dict_get(d, "d"), value, 500) == TG_OK);
+    for (uint32_t i = 0; d && i < 500; ++i)
+        harness_check((uint32_t)to[i] == (i * i * i * 2654435761u >> 24) % 3, "codes of its own", __FILE__, __LINE__);
+    tg_dict_free(d);
+    remove(path);
+}
+
+/* What is saved may require grad, be a view, or be on a device; the file is read without any of that. */
+TEST(saving_leaves_no_trace)
+{
+    const char *path = beside("leaf.npy");
+    tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *back;
+    CHECK(tg_npy_save(path, tg_select(x, 1, 1)) == TG_OK && tg_npy_save(path, tg_exp(x)) == TG_OK);
+    CHECK(tg_npy_save(path, x) == TG_OK);
+    back = tg_npy_load(path);
+    CHECK(!tg_requires_grad(back) && tg_is_leaf(back) && tg_requires_grad(x));
+    HAS(back, "[[1, 2], [3, 4]]");
+    remove(path);
+}
+
+/* ---- a file is the old one or the new one ---- */
+
+TEST(a_save_that_fails_leaves_the_old_file)
+{
+    const char *path = beside("old.npz"), *temporary = beside("old.npz.tmp");
+    tg_dict *d = tg_dict_new();
+    write_text(path, "old");
+    CHECK(tg_dict_set(d, "x", f32("[1, 2]")) == TG_OK && tg_dict_set(d, "y", of(TG_BF16, "[1]")) == TG_OK);
+    CHECK_FAILS(tg_npz_save(path, d), "bf16");
+    CHECK(file_is(path, BYTES("old")) && !exists(temporary));
+    CHECK_FAILS(tg_safetensors_save(beside("no/folder"), d), "the file cannot be written: No such file or directory");
+    CHECK(tg_dict_set(d, "__metadata__", f32("[1]")) == TG_OK);
+    CHECK_FAILS(tg_safetensors_save(path, d), "a tensor cannot have the name '__metadata__'");
+    CHECK(tg_dict_remove(d, "__metadata__") == TG_OK && tg_dict_set(d, "\xff", f32("[1]")) == TG_OK);
+    CHECK_FAILS(tg_safetensors_save(path, d), "is not UTF-8");
+    CHECK(tg_dict_remove(d, "y") == TG_OK);
+    CHECK_FAILS(tg_npz_save(path, d), "is not UTF-8");
+    CHECK(file_is(path, BYTES("old")) && !exists(temporary));
+    CHECK(tg_dict_remove(d, "\xff") == TG_OK && tg_npz_save(path, d) == TG_OK && !file_is(path, BYTES("old")));
+    CHECK(!exists(temporary));
+    tg_dict_free(d);
+    remove(path);
+}
+
+/* The device /dev/full takes no byte: what is written under the temporary name goes there. */
+static void full_disk_for(tg_status (*save)(const char *, tg_dict *), const char *path, const char *temporary,
+                          const char *name)
+{
+    tg_dict *d = tg_dict_new();
+    CHECK(tg_dict_set(d, name, f32("[1]")) == TG_OK && symlink("/dev/full", temporary) == 0);
+    CHECK_FAILS(save(path, d), "No space left on device");
+    CHECK(file_is(path, BYTES("old")) && !exists(temporary));
+    tg_dict_free(d);
+}
+
+TEST(a_full_disk)
+{
+    static char long_name[20000]; /* is not only buffered */
+    memset(long_name, 'n', sizeof long_name - 1);
+    const char *path = beside("full.npy"), *temporary = beside("full.npy.tmp");
+    FILE *full = fopen("/dev/full", "wb");
+    if (!full) return;
+    fclose(full);
+    write_text(path, "old");
+    CHECK(symlink("/dev/full", temporary) == 0);
+    CHECK_FAILS(tg_npy_save(path, f32("[1]")), "the file cannot be written: No space left on device");
+    CHECK(file_is(path, BYTES("old")) && !exists(temporary));
+    CHECK(symlink("/dev/full", temporary) == 0);
+    CHECK_FAILS(tg_npy_save(path, tg_zeros_on(TG_SHAPE(1000, 100), TG_F32, HERE)), "No space left on device");
+    CHECK(file_is(path, BYTES("old")) && !exists(temporary));
+    full_disk_for(tg_npz_save, path, temporary, "x");
+    full_disk_for(tg_npz_save, path, temporary, long_name);
+    full_disk_for(tg_safetensors_save, path, temporary, "x");
+    full_disk_for(tg_safetensors_save, path, temporary, long_name);
+    remove(path);
+}
+
+TEST(what_is_no_file)
+{
+    CHECK_FAILS(tg_npy_load(beside("missing")), "missing': the file cannot be opened: No such file or directory");
+    CHECK_FAILS(tg_npy_load("."), "'.': this is not a regular file");
+    CHECK_FAILS(tg_npz_load("/dev/null"), "this is not a regular file");
+    CHECK_FAILS(tg_npy_save("/dev/null", f32("[1]")), "this is not a regular file"); /* which would be replaced */
+    CHECK_FAILS(tg_npy_load(""), "the file cannot be opened");
+    CHECK_FAILS(tg_npy_load(NULL), "argument path is NULL");
+    CHECK_FAILS(tg_npz_load(NULL), "argument path is NULL");
+    CHECK_FAILS(tg_idx_load(NULL), "argument path is NULL");
+    CHECK_FAILS(tg_csv_load(NULL), "argument path is NULL");
+    CHECK_FAILS(tg_safetensors_load(NULL), "argument path is NULL");
+    CHECK_FAILS(tg_npy_save(NULL, f32("[1]")), "argument path is NULL");
+    CHECK_FAILS(tg_npy_save("x", NULL), "argument t is NULL");
+    CHECK_FAILS(tg_npz_save("x", NULL), "argument dict is NULL");
+    CHECK_FAILS(tg_safetensors_save("x", NULL), "argument dict is NULL");
+    CHECK(!exists("x"));
+}
+
+/* ---- hostile files ---- */
+
+typedef enum { SAFETENSORS, NPY, NPZ, IDX, CSV } format;
+
+/* Loads the file; whether anything came back. */
+static bool load(format f, const char *path)
+{
+    tg_dict *d;
+    switch (f) {
+    case NPY: return tg_npy_load(path) != NULL;
+    case IDX: return tg_idx_load(path) != NULL;
+    case CSV: return tg_csv_load(path) != NULL;
+    default: d = f == NPZ ? tg_npz_load(path) : tg_safetensors_load(path);
+    }
+    tg_dict_free(d);
+    return d != NULL;
+}
+
+/* One check: the bytes are refused with this text, the name of the file, and nothing left alive. */
+static void refused(format f, const void *bytes, size_t size, const char *wanted)
+{
+    const char *path = beside("hostile");
+    const tg_stats_info before = tg_stats();
+    char why[700];
+    write_file(path, bytes, size);
+    tg_clear_error();
+    const bool loaded = load(f, path);
+    const tg_status code = tg_error_code();
+    const bool holds = !loaded && (code == TG_ERR_FORMAT || code == TG_ERR_UNSUPPORTED) &&
+                       strstr(tg_error_message(), wanted) && strstr(tg_error_message(), "hostile'");
+    snprintf(why, sizeof why, "wanted \"%s\", not %s: %s", wanted, loaded ? "success" : "this", tg_error_message());
+    tg_clear_error();
+    harness_check(holds && !alive_changed(&before), why, __FILE__, __LINE__);
+    remove(path);
+}
+
+#define ONE "{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}"
+#define AT(shape, begin, end) "{\"dtype\":\"U8\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define LARGE "9223372036854775807"
+
+/* Headers with so many bytes of data behind them. */
+static const struct { const char *header; size_t data; const char *error; } headers[] = {
+    {"", 0, "'{' should stand at its byte 0"},
+    {" {\"x\":" ONE "}", 1, "'{' should stand at its byte 0"},
+    {"[]", 0, "'{' should stand at its byte 0"},
+    {"{", 0, "'\"' should stand at its byte 1"},
+    {"{\"x\":" ONE, 1, "',' should stand"},
+    {"{\"x\":" ONE "}\n", 1, "nothing but spaces should stand"},
+    {"{\"x\":" ONE "}}", 1, "nothing but spaces should stand"},
+    {"{\"x\":" ONE ",}", 1, "'\"' should stand"},
+    {"{,\"x\":" ONE "}", 1, "'\"' should stand"},
+    {"{\"x\":" ONE "\"y\":" ONE "}", 1, "',' should stand"},
+    {"{\"x\" " ONE "}", 1, "':' should stand"},
+    {"{x:" ONE "}", 1, "'\"' should stand"},
+    {"{\"x\":[\"U8\",[1],[0,1]]}", 1, "'{' should stand"},
+    {"{\"x\":null}", 0, "'{' should stand"},
+    {"{\"x\":{}}", 0, "'\"' should stand"},
+    {"{\"x\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "',' should stand"},
+    {"{\"x\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "the field 'dtype' twice"},
+    {"{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"offsets\":[0,1]}}", 1, "the field 'offsets', which means nothing"},
+    {"{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":1}}", 1, "'}' should stand"},
+    {"{\"x\":{\"x\":{\"x\":{\"x\":{}}}}}", 0, "the field 'x', which means nothing"},
+    {"{\"x\":{\"dtype\":\"U9\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "dtype U9 is none of"},
+    {"{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "dtype F8_E4M3 is none of"},
+    {"{\"x\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype f32 is none of"},
+    {"{\"x\":{\"dtype\":8,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "'\"' should stand"},
+    {"{\"x\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "a bool is stored as 7, not as 0 or 1"},
+    {"{\"x\":" AT("1", "0", "1") "}", 1, "'[' should stand"},
+    {"{\"x\":" AT("[-1]", "0", "1") "}", 1, "a whole number should stand"},
+    {"{\"x\":" AT("[1.0]", "0", "1") "}", 1, "a whole number should stand"},
+    {"{\"x\":" AT("[1e0]", "0", "1") "}", 1, "a whole number should stand"},
+    {"{\"x\":" AT("[01]", "0", "1") "}", 1, "a whole number should stand"},
+    {"{\"x\":" AT("[]", "00", "1") "}", 1, "a whole number should stand"},
+    {"{\"x\":" AT("[1,]", "0", "1") "}", 1, "a whole number should stand"},
+    {"{\"x\":" AT("[1 1]", "0", "1") "}", 1, "',' should stand"},
+    {"{\"x\":" AT("[9223372036854775808]", "0", "1") "}", 1, "a number below 2^63 should stand"},
+    {"{\"x\":" AT("[1]", "0", "18446744073709551617") "}", 1, "a number below 2^63 should stand"},
+    {"{\"x\":" AT("[1,1,1,1,1,1,1,1,1]", "0", "1") "}", 1, "more than 8 dims"},
+    {"{\"x\":" AT("[" LARGE "]", "0", LARGE) "}", 1, "is negative or too large"},
+    {"{\"x\":" AT("[4294967296,4294967296]", "0", "0") "}", 0, "is negative or too large"},
+    {"{\"x\":" AT("[0," LARGE "," LARGE "]", "0", "0") "}", 0, "is negative or too large"},
+    {"{\"x\":" AT("[1000000000000]", "0", "1000000000000") "}", 1, "the tensors have 1000000000000 bytes, but 1"},
+    {"{\"x\":" AT("[2]", "0", "1") "}", 1, "tensor 'x' lies at [0, 1), but u8 [2] has 2 bytes"},
+    {"{\"x\":" AT("[1]", "1", "0") "}", 1, "tensor 'x' lies at [1, 0), but u8 [1] has 1 bytes"},
+    {"{\"x\":" AT("[1]", "1", "2") "}", 2, "after a gap that begins at byte 0"},
+    {"{\"x\":" ONE ",\"y\":" AT("[1]", "2", "3") "}", 3, "after a gap that begins at byte 1"},
+    {"{\"x\":" ONE ",\"y\":" ONE "}", 1, "within the one before, which ends at byte 1"},
+    {"{\"x\":" AT("[2]", "0", "2") ",\"y\":" AT("[2]", "1", "3") "}", 3, "within the one before, which ends at byte 2"},
+    {"{\"x\":" ONE "}", 2, "the tensors have 1 bytes, but 2 follow the header"},
+    {"{\"x\":" ONE "}", 0, "the tensors have 1 bytes, but 0 follow the header"},
+    {"{}", 1, "the tensors have 0 bytes, but 1 follow the header"},
+    {"{\"x\":" ONE ",\"x\":" ONE "}", 1, "two tensors have the name 'x'"},
+    {"{\"x\":" ONE ",\"\\u0078\":" AT("[1]", "1", "2") "}", 2, "two tensors have the name 'x'"},
+    {"{\"\":" ONE "}", 1, "a tensor has an empty name"},
+    {"{\"a\\u0000b\":" ONE "}", 1, "a character other than zero should stand"},
+    {"{\"\\ud800\":" ONE "}", 1, "a character other than zero should stand"},
+    {"{\"\\udc00\\ud800\":" ONE "}", 1, "a character other than zero should stand"},
+    {"{\"\\ud800\\u0041\":" ONE "}", 1, "a character other than zero should stand"},
+    {"{\"\\u12g4\":" ONE "}", 1, "an escape of JSON should stand"},
+    {"{\"\\x41\":" ONE "}", 1, "an escape of JSON should stand"},
+    {"{\"\\u00", 0, "an escape of JSON should stand"},
+    {"{\"\\", 0, "an escape of JSON should stand"},
+    {"{\"a\tb\":" ONE "}", 1, "no control character should stand"},
+    {"{\"\xff\":" ONE "}", 1, "a text is not UTF-8"},
+    {"{\"\xc0\xaf\":" ONE "}", 1, "a text is not UTF-8"},
+    {"{\"\xed\xa0\x80\":" ONE "}", 1, "a text is not UTF-8"},
+    {"{\"\xf4\x90\x80\x80\":" ONE "}", 1, "a text is not UTF-8"},
+    {"{\"\xe2\x82\":" ONE "}", 1, "a text is not UTF-8"},
+    {"{\"__metadata__\":null}", 0, "'{' should stand"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, "'\"' should stand"},
+    {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0, "'\"' should stand"},
+    {"{\"__metadata__\":{\"a\":\"1\" \"b\":\"2\"}}", 0, "',' should stand"},
+    {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "has the key 'a' twice"},
+    {"{\"__metadata__\":{\"a\":\"1\"},\"__metadata__\":{}}", 0, "__metadata__ twice"},
+};
+
+TEST(hostile_safetensors)
+{
+    char bytes[1000];
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; ++i) {
+        const size_t n = strlen(headers[i].header);
+        memset(bytes, 7, sizeof bytes);
+        memset(bytes, 0, 8);
+        bytes[0] = (char)n;
+        memcpy(bytes + 8, headers[i].header, n);
+        refused(SAFETENSORS, bytes, 8 + n + headers[i].data, headers[i].error);
+    }
+    refused(SAFETENSORS, BYTES(""), "the file ends too early: 8 bytes should follow byte 0, not 0");
+    refused(SAFETENSORS, BYTES("\2\0\0\0\0\0\0"), "the file ends too early");
+    refused(SAFETENSORS, BYTES("\3\0\0\0\0\0\0\0{}"), "the file ends too early: 3 bytes should follow byte 8, not 2");
+    refused(SAFETENSORS, BYTES("\xff\xff\xff\xff\xff\xff\xff\xff{}"), "a header of 18446744073709551615 bytes");
+    refused(SAFETENSORS, BYTES("\1\xe1\xf5\5\0\0\0\0{}"), "100000001 bytes: there may be 100000000 at most");
+    refused(SAFETENSORS, BYTES("\0\xe1\xf5\5\0\0\0\0{}"), "the file ends too early: 100000000 bytes");
+    refused(SAFETENSORS, BYTES("\3\0\0\0\0\0\0\0{\0}"), "'\"' should stand at its byte 1");
+    refused(SAFETENSORS, BYTES(stored), "a header of");
+}
+
+/* A header with many tensors: names are compared and places are checked in less than quadratic time. */
+TEST(many_tensors_in_one_header)
+{
+    enum { MANY = 20000 };
+    char *bytes = (char *)malloc(8 + 100 * MANY), *to = bytes + 8;
+    const char *path = beside("many.safetensors");
+    uint64_t size;
+    tg_dict *d;
+    for (int i = 0; i < MANY; ++i) {
+        to += sprintf(to, "%c\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i ? ',' : '{', i);
+    }
+    *to++ = '}';
+    size = (uint64_t)(to - bytes - 8);
+    for (int i = 0; i < 8; ++i) bytes[i] = (char)(size >> 8 * i);
+    write_file(path, bytes, (size_t)(to - bytes));
+    d = tg_safetensors_load(path);
+    CHECK(d && tg_dict_count(d) == MANY && strcmp(tg_dict_name(d, MANY - 1), "19999") == 0);
+    tg_dict_free(d);
+    memcpy(strstr(to - 80, "\"19999\""), "\"10000\"", 7);
+    refused(SAFETENSORS, bytes, (size_t)(to - bytes), "two tensors have the name '10000'");
+    remove(path);
+    free(bytes);
+}
+
+TEST(too_many_texts)
+{
+    char *bytes = (char *)malloc(300000), *to = bytes + 8;
+    to += sprintf(to, "{\"__metadata__\":{");
+    for (int i = 0; i < 10001; ++i) to += sprintf(to, "%s\"%d\":\"\"", i ? "," : "", i);
+    to += sprintf(to, "}}");
+    for (int i = 0; i < 8; ++i) bytes[i] = (char)((to - bytes - 8) >> 8 * i);
+    refused(SAFETENSORS, bytes, (size_t)(to - bytes), "__metadata__ has more than 10000 texts");
+    free(bytes);
+}
+
+#define NPY_HEADER "'fortran_order': False, 'shape': (2,)}"
+static const struct { const char *header; size_t data; const char *error; } npy_headers[] = {
+    {"", 0, "'{' should stand at its byte 0"},
+    {"{}", 0, "''' should stand"},
+    {"{'descr': '<f4', " NPY_HEADER, 7, "the file ends too early: 8 bytes should follow"},
+    {"{'descr': '<f4', " NPY_HEADER, 9, "1 bytes follow what should be the end"},
+    {"{'descr': '<f4', " NPY_HEADER " x", 8, "nothing but spaces should stand"},
+    {"{'descr': '<f4' " NPY_HEADER, 8, "',' should stand"},
+    {"{'descr': '<f4', 'descr': '<f4', 'shape': (2,)}", 8, "the field 'descr' twice"},
+    {"{'descr': '<f4', 'order': 'C', " NPY_HEADER, 8, "the field 'order', which means nothing"},
+    {"{'descr': '<f4', 'shape': (2,)}", 8, "',' should stand"},
+    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}", 8, "True or False should stand"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': 2}", 8, "'(' should stand"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2)}", 8, "a comma should stand"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", 8, "a whole number should stand"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2L,)}", 8, "',' should stand"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", 4, "more than 8 dims"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (" LARGE ",)}", 8, "is negative or too large"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, " LARGE ", 3)}", 0, "is negative or too large"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000,)}", 8, "400000000000 bytes should follow"},
+    {"{'descr': '|f4', " NPY_HEADER, 8, "dtype |f4 is none of"},
+    {"{'descr': '=f4', " NPY_HEADER, 8, "dtype =f4 is none of"},
+    {"{'descr': 'f4', " NPY_HEADER, 8, "dtype f4 is none of"},
+    {"{'descr': '', " NPY_HEADER, 8, "dtype  is none of"},
+    {"{'descr': '<i2', " NPY_HEADER, 4, "dtype <i2 is none of"},
+    {"{'descr': '|O', " NPY_HEADER, 8, "dtype |O is none of"},
+    {"{'descr': '<V2', " NPY_HEADER, 4, "dtype <V2 is none of"},
+    {"{'descr': [('a', '<f4')], " NPY_HEADER, 8, "dtype [...] is none of"},
+    {"{'descr': '|b1', " NPY_HEADER, 2, "a bool is stored as 7, not as 0 or 1"},
+    {"{'descr': '<f4, " NPY_HEADER, 8, "dtype <f4,  is none of"},
+    {"{'descr': '<f\\'4', " NPY_HEADER, 8, "a quote should stand"},
+    {"{'descr': '<f4", 8, "a quote should stand"},
+};
+
+TEST(hostile_npy)
+{
+    char bytes[400];
+    for (size_t i = 0; i < sizeof npy_headers / sizeof npy_headers[0]; ++i) {
+        const size_t n = strlen(npy_headers[i].header);
+        memset(bytes, 7, sizeof bytes);
+        memcpy(bytes, "\x93NUMPY\1\0", 8);
+        bytes[8] = (char)n, bytes[9] = 0;
+        memcpy(bytes + 10, npy_headers[i].header, n);
+        refused(NPY, bytes, 10 + n + npy_headers[i].data, npy_headers[i].error);
+    }
+    refused(NPY, BYTES("\x93NUMPX\1\0\0\0"), "this is no .npy file");
+    refused(NPY, BYTES("\x93NUMPY\0\0\0\0"), "version 0.0 of the .npy format is not known");
+    refused(NPY, BYTES("\x93NUMPY\4\0\0\0"), "version 4.0 of the .npy format is not known");
+    refused(NPY, BYTES("\x93NUMPY\1\1\0\0"), "version 1.1 of the .npy format is not known");
+    refused(NPY, BYTES("\x93NUMPY\2\0\xff\xff\xff\xff{}"), "4294967295 bytes should follow byte 12, not 2");
+    refused(NPY, BYTES(stored), "this is no .npy file");
+}
+
+/* Bytes of an archive that are replaced: `at` counts from its end if it is negative. */
+typedef struct { int at; const char *bytes; int count; const char *error; } patch;
+
+static void patched(const char *archive, size_t size, const patch *p, size_t n)
+{
+    char bytes[1000];
+    for (size_t i = 0; i < n; ++i) {
+        memcpy(bytes, archive, size);
+        memcpy(bytes + (p[i].at < 0 ? (int)size + p[i].at : p[i].at), p[i].bytes, (size_t)p[i].count);
+        refused(NPZ, bytes, size, p[i].error);
+    }
+}
+
+/* `stored`: x.npy at 0 (header 30 + 5 + 20, then 136 bytes), yz.npy at 191; the directory at 376: 51 and 52 bytes; the
+   end. */
+TEST(hostile_npz)
+{
+    static const patch stored_patches[] = {
+        {-22, "QK", 2, "its end record is missing"},
+        {-22 + 20, "\1", 1, "its end record is missing"},
+        {-22 + 10, "\1\0", 2, "its directory has more entries than it says"},
+        {-22 + 10, "\3\0", 2, "its directory is not where it should be"},
+        {-22 + 10, "\xff\xff", 2, "its directory is not where it should be"},
+        {-22 + 12, "\x68", 1, "its directory is not where it should be"},
+        {-22 + 16, "\x79", 1, "its directory is not where it should be"},
+        {-22 + 16, "\xff\xff\xff\xff", 4, "its directory is not where it should be"},
+        {376, "PK\1\3", 4, "its directory is damaged"},
+        {376 + 8, "\1", 1, "the archive is encrypted"},
+        {376 + 10, "\14", 1, "compression method 12 is not supported"},
+        {376 + 10, "\10", 1, "the compressed bytes are damaged"},
+        {376 + 16, "\0\0\0\0", 4, "entry 'x': the bytes are damaged: their CRC-32 is another"},
+        {376 + 20, "\x89", 1, "an entry cannot have the size that it claims"},
+        {376 + 24, "\x87", 1, "an entry cannot have the size that it claims"},
+        {376 + 20, "\x87\0\0\0\x87", 5, "the file ends too early"},
+        {376 + 20, "\x89\0\0\0\x89", 5, "two entries overlap"},
+        {376 + 20, "\xff\xff\xff\x7f\xff\xff\xff\x7f", 8, "an entry reaches beyond the directory"},
+        {376 + 20, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, "an entry reaches beyond the directory"},
+        {376 + 28, "\xff\xff", 2, "its directory is damaged"},
+        {376 + 28, "\4", 1, "the name of an entry does not end in .npy"},
+        {376 + 30, "\1", 1, "its directory is damaged"},
+        {376 + 32, "\1", 1, "its directory is damaged"},
+        {376 + 42, "\1", 1, "the header of an entry is not where it should be"},
+        {376 + 42, "\xbf", 1, "the header of an entry is not where it should be"},
+        {376 + 42, "\xff\xff\xff\xff", 4, "it refers to what is outside of it"},
+        {376 + 46, "\0", 1, "the name of an entry does not end in .npy"},
+        {376 + 46, "\xff", 1, "is not UTF-8"},
+        {376 + 46, "x.npx", 5, "the name of an entry does not end in .npy"},
+        {0, "PK\5\6", 4, "the header of an entry is not where it should be"},
+        {26, "\6", 1, "the header of an entry is not where it should be"},
+        {28, "\x15", 1, "two entries overlap"},
+        {28, "\xff\xff", 2, "an entry reaches beyond the directory"},
+        {55, "\0", 1, "entry 'x': this is no .npy file"},
+        {191 - 8, "\1", 1, "their CRC-32 is another"},
+        {376 - 1, "\2", 1, "entry 'yz': a bool is stored as 2, not as 0 or 1"},
+        {376 - 1, "\0", 1, "entry 'yz': the bytes are damaged: their CRC-32 is another"},
+    };
+    patched(BYTES(stored), stored_patches, sizeof stored_patches / sizeof stored_patches[0]);
+    refused(NPZ, BYTES(saved_by_numpy), "this is no .npz archive, or a damaged one");
+    refused(NPZ, BYTES(""), "its end record is missing");
+    refused(NPZ, BYTES("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "its end record is missing");
+    refused(NPZ, BYTES("xPK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "its directory is not where it should be");
+}
+
+/* Every beginning of a file is refused.  A file with a bit changed is refused, or is another good file; nothing else
+   happens, and nothing stays alive. */
+static void damaged(format f, const char *whole, size_t size)
+{
+    static const char bits[] = {1, 16, -128};
+    static char bytes[1000];
+    const char *path = beside("damaged");
+    const tg_stats_info before = tg_stats();
+    size_t bad = 0, refusals = 0;
+    for (size_t n = 0; n < size; ++n) {
+        tg_mark mark = tg_scope_begin();
+        write_file(path, whole, n);
+        tg_clear_error();
+        bad += load(f, path) || tg_error_code() != TG_ERR_FORMAT || !strstr(tg_error_message(), "damaged'");
+        tg_scope_end(mark);
+    }
+    CHECK(bad == 0);
+    for (size_t i = 0; i < 3 * size; ++i) {
+        tg_mark mark = tg_scope_begin();
+        memcpy(bytes, whole, size);
+        bytes[i / 3] = (char)(bytes[i / 3] ^ bits[i % 3]);
+        write_file(path, bytes, size);
+        tg_clear_error();
+        const bool loaded = load(f, path);
+        refusals += !loaded;
+        bad += loaded != tg_ok() || (!loaded && !strstr(tg_error_message(), "damaged'")) ||
+               (!loaded && tg_error_code() != TG_ERR_FORMAT && tg_error_code() != TG_ERR_UNSUPPORTED);
+        tg_scope_end(mark);
+    }
+    tg_clear_error();
+    CHECK(bad == 0 && refusals > size && !alive_changed(&before));
+    remove(path);
+}
+
+/* An archive of ours: x.npy at 0 (header 30 + 5 + 20, then 136 bytes), the directory at 191 (51 bytes and the sizes and
+   the place, 28), the ZIP64 record at 270, its locator at 326, the end at 346. */
+TEST(hostile_zip64)
+{
+    static const patch patches[] = {
+        {326, "QK", 2, "its directory is not where it should be"},
+        {326 + 8, "\1", 1, "its ZIP64 records do not fit together"},
+        {270, "QK", 2, "its ZIP64 records do not fit together"},
+        {270 + 32, "\2", 1, "its directory is not where it should be"},
+        {270 + 40, "\120", 1, "its directory is not where it should be"},
+        {270 + 55, "\377", 1, "its directory is not where it should be"},
+        {191 + 51, "\2", 1, "it refers to what is outside of it"}, /* another kind of field: no place */
+        {191 + 53, "\27", 1, "its directory is damaged"},
+        {191 + 53, "\35", 1, "its directory is damaged"},
+        {191 + 55, "\211", 1, "an entry cannot have the size that it claims"},
+        {191 + 62, "\377", 1, "an entry cannot have the size that it claims"},
+        {191 + 55, "\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377", 16, "reaches beyond"},
+        {191 + 78, "\200", 1, "it refers to what is outside of it"},
+    };
+    char bytes[1000];
+    const char *path = beside("zip64.npz");
+    tg_dict *d = tg_dict_new();
+    FILE *file;
+    CHECK(tg_dict_set(d, "x", f32("[1, 2]")) == TG_OK && tg_npz_save(path, d) == TG_OK);
+    file = fopen(path, "rb");
+    CHECK(file && fread(bytes, 1, sizeof bytes, file) == 368);
+    if (file) fclose(file);
+    patched(bytes, 368, patches, sizeof patches / sizeof patches[0]);
+    damaged(NPZ, bytes, 368);
+    tg_dict_free(d);
+    remove(path);
+}
+
+/* `deflated`: f.npy at 0 (header 30 + 5, then 82 bytes), d.npy at 117 (254 bytes), s.npy at 406 (141 bytes); the
+   directory at 582: 3 times 51 bytes; the end. */
+TEST(hostile_deflated_npz)
+{
+    static const patch patches[] = {
+        {582 + 51 + 46, "f", 1, "two tensors have the name 'f'"},
+        {582 + 24, "\0\0\0\1", 4, "an entry cannot have the size that it claims"}, /* a bomb: 16 MiB of 82 bytes */
+        {582 + 24, "\255", 1, "the compressed bytes are damaged"},                 /* one byte more than there are */
+        {582 + 24, "\253", 1, "the compressed bytes are damaged"},                 /* one less */
+        {582 + 20, "\121", 1, "the compressed bytes are damaged"},
+        {582 + 20, "\123", 1, "two entries overlap"},
+        {582 + 102 + 42, "\0\0", 2, "two entries overlap"},
+        {582 + 102 + 42, "\165\0", 2, "two entries overlap"},
+        {582 + 10, "\0", 1, "an entry cannot have the size that it claims"},
+        {35, "\7", 1, "the compressed bytes are damaged"},                           /* the fourth kind of block */
+        {406 + 35 + 1, "\0", 1, "the compressed bytes are damaged"},                 /* the size of a stored block */
+        {406 + 35 + 3, "\0", 1, "the compressed bytes are damaged"},                 /* and its complement */
+        {117 + 35 + 1, "\377\377\377", 3, "the compressed bytes are damaged"},       /* lengths of codes */
+        {117 + 35 + 1, "\0\0\0\0\0\0\0\0", 8, "the compressed bytes are damaged"},
+    };
+    patched(BYTES(deflated), patches, sizeof patches / sizeof patches[0]);
+}
+
+static const char idx_file[] = "\0\0\14\2\0\0\0\2\0\0\0\3\0\0\0\1\0\0\0\2\377\377\377\375\0\0\0\4\0\0\0\5\0\0\1\6";
+
+TEST(truncated_and_changed_files)
+{
+    damaged(SAFETENSORS, BYTES(saved_by_safetensors));
+    damaged(NPY, BYTES(saved_by_numpy));
+    damaged(NPZ, BYTES(stored));
+    damaged(NPZ, BYTES(deflated));
+}
+
+/* ---- IDX and CSV ---- */
+
+TEST(idx)
+{
+    const char *path = beside("x.idx");
+    write_file(path, BYTES(idx_file));
+    HAS(tg_idx_load(path), "[[1, 2, -3], [4, 5, 262]]");
+    CHECK(tg_dtype_of(tg_idx_load(path)) == TG_I32);
+    write_file(path, BYTES("\0\0\10\1\0\0\0\3\1\2\377"));
+    HAS(tg_idx_load(path), "[1, 2, 255]");
+    write_file(path, BYTES("\0\0\15\1\0\0\0\1\77\200\0\0"));
+    HAS(tg_idx_load(path), "[1]");
+    write_file(path, BYTES("\0\0\16\1\0\0\0\1\277\360\0\0\0\0\0\0"));
+    HAS(tg_idx_load(path), "[-1]");
+    remove(path);
+    refused(IDX, BYTES("\0\0\10\1\0\0\0\3\1\2"), "the file ends too early: 3 bytes should follow byte 8, not 2");
+    refused(IDX, BYTES("\0\0\10\1\0\0\0\3\1\2\3\4"), "1 bytes follow what should be the end");
+    refused(IDX, BYTES("\0\0\10\2\0\0\0\3"), "the file ends too early");
+    refused(IDX, BYTES("\0\0\10"), "the file ends too early");
+    refused(IDX, BYTES("\0\1\10\1\0\0\0\0"), "this is no IDX file");
+    refused(IDX, BYTES("\0\0\12\1\0\0\0\0"), "this is no IDX file");
+    refused(IDX, BYTES("\0\0\17\1\0\0\0\0"), "this is no IDX file");
+    refused(IDX, BYTES("\0\0\11\1\0\0\0\1\1"), "IDX type 0x09 with 1 dims is none of");
+    refused(IDX, BYTES("\0\0\10\11"), "IDX type 0x08 with 9 dims is none of");
+    refused(IDX, BYTES("\0\0\10\4\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377"), "too large");
+    refused(IDX, BYTES("\0\0\10\1\377\377\377\377\1"), "4294967295 bytes should follow");
+    refused(IDX, BYTES("\37\213\10\0\0\0\0\0"), "this is packed by gzip");
+}
+
+/* The table in a text, with the classes. */
+static tg_tensor *table(const char *text, const char *classes)
+{
+    const char *path = beside("table.csv");
+    write_text(path, text);
+    tg_tensor *t = classes ? tg_csv_load_ex(path, classes) : tg_csv_load(path);
+    remove(path);
+    return t;
+}
+
+TEST(csv)
+{
+    HAS(table("1,2,3\n4,5,6\n", NULL), "[[1, 2, 3], [4, 5, 6]]");
+    HAS(table("1,2\r\n3,4", NULL), "[[1, 2], [3, 4]]");
+    HAS(table("1\n\n  \n-2.5e1\n", NULL), "[[1], [-25]]");
+    HAS(table("\n a , b\n 1 , +.5 \n", NULL), "[[1, 0.5]]");
+    HAS(table("a;b\n1;2\n", NULL), "[[1, 2]]");
+    HAS(table("1\t 2\t3\n", NULL), "[[1, 2, 3]]");
+    HAS(table("\"1\",\" 2 \"\n\"3\",4\n", NULL), "[[1, 2], [3, 4]]");
+    HAS(table("\"x;y\",\"a\nb \"\"c\"\"\"\n1,2\n", NULL), "[[1, 2]]");
+    HAS(table("\xEF\xBB\xBFx\n1\n", NULL), "[[1]]");
+    HAS(table("nan,-inf,Infinity,NaN\n", NULL), "[[nan, -inf, inf, nan]]");
+    HAS(table("5.1,setosa\n4.9,virginica\n", "setosa,versicolor,virginica"), "[[5.1, 0], [4.9, 2]]");
+    HAS(table("a,b\n", "a,b"), "[[0, 1]]");
+    HAS(table("\"a\",7\n", "a"), "[[0, 7]]");
+    CHECK(tg_dtype_of(table("1", NULL)) == TG_F32 && tg_set_default_dtype(TG_F64) == TG_OK);
+    HAS(table("0.1", NULL), "[[0.1]]");
+    CHECK(tg_dtype_of(table("1", NULL)) == TG_F64 && tg_set_default_dtype(TG_F32) == TG_OK);
+}
+
+/* In a locale with a comma between the digits, if there is one. */
+TEST(csv_in_another_locale)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !found; ++i) found = setlocale(LC_NUMERIC, names[i]);
+    HAS(table("1.5,2.25\n", NULL), "[[1.5, 2.25]]");
+    setlocale(LC_NUMERIC, "C");
+}
+
+TEST(hostile_csv)
+{
+    static const struct { const char *text, *error; } texts[] = {
+        {"", "there is no row of numbers"},
+        {"a,b\n", "there is no row of numbers"},
+        {"a,b\nc,d\n", "line 2, column 1: 'c' is not a number"},
+        {"1,2\n3\n", "line 2 has 1 cells, the lines before it have 2"},
+        {"1,2\n3,4,5\n", "line 2 has 3 cells, the lines before it have 2"},
+        {"1,2\n\n3,x\n", "line 3, column 2: 'x' is not a number"},
+        {"1,2,\n", "line 1, column 3: '' is not a number"},
+        {"1,,2\n", "line 1, column 2: '' is not a number"},
+        {"1,0x10\n", "line 1, column 2: '0x10' is not a number"},
+        {"1,1e\n", "'1e' is not a number"},
+        {"1,1 2\n", "'1 2' is not a number"},
+        {"1,infinite\n", "'infinite' is not a number"},
+        {"1,\"2\n3,4\n", "line 1, column 2: '2?3,4?' is not a number"},
+        {"1;2,5\n", "line 1, column 2: '2,5' is not a number"},
+        {"1,\x1b[31m\n", "'?[31m' is not a number"},
+    };
+    char longest[1000];
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i) {
+        refused(CSV, texts[i].text, strlen(texts[i].text), texts[i].error);
+    }
+    memset(longest, '1', sizeof longest);
+    longest[1] = '\n';
+    refused(CSV, longest, sizeof longest, "is not a number");
+    refused(CSV, "1,2\0003,4", 7, "this is no text: it has zero bytes");
+    CHECK_FAILS(table("1,setosa\n2,other\n", "setosa,versicolor"), "line 2, column 2: 'other' is not a number");
+    CHECK_FAILS(table("1,set\n", "setosa"), "'set' is not a number");
+    CHECK_FAILS(table("1,\n", ",a"), "column 2: '' is not a number");
+}
+
+/* ---- out of memory ---- */
+
+static bool save_fails_whole(tg_status status, const char *path)
+{
+    if (status == TG_OK) return true;
+    harness_check(file_is(path, BYTES("old")), "the old file is there", __FILE__, __LINE__);
+    return false;
+}
+
+static bool dictionary_scenario(tg_status (*save)(const char *, tg_dict *), tg_dict *(*load_back)(const char *))
+{
+    const char *path = beside("memory");
+    tg_dict *d = tg_dict_new(), *inner = tg_dict_new(), *back = NULL;
+    tg_tensor *t = tg_t(tg_ones(TG_SHAPE(3, 40)));
+    bool ok = t && tg_dict_set(inner, "y", t) == TG_OK;
+    ok = tg_dict_set_dict(d, "inner", inner) == TG_OK && ok && tg_dict_set(d, "x", t) == TG_OK &&
+         tg_dict_set_metadata(d, "k", "v") == TG_OK;
+    write_text(path, "old");
+    ok = ok && save_fails_whole(save(path, d), path) && (back = load_back(path)) != NULL;
+    tg_dict_free(back);
+    tg_dict_free(d);
+    remove(path);
+    return ok;
+}
+
+static bool safetensors_scenario(void) { return dictionary_scenario(tg_safetensors_save, tg_safetensors_load); }
+static bool npz_scenario(void) { return dictionary_scenario(tg_npz_save, tg_npz_load); }
+
+static bool tensor_scenario(void)
+{
+    const char *path = beside("memory");
+    tg_tensor *t = tg_t(tg_ones(TG_SHAPE(3, 40)));
+    tg_dict *d = NULL;
+    write_text(path, "old");
+    bool ok = t && save_fails_whole(tg_npy_save(path, t), path) && tg_npy_load(path) != NULL;
+    write_file(path, BYTES(deflated));
+    ok = ok && (d = tg_npz_load(path)) != NULL;
+    tg_dict_free(d);
+    write_file(path, BYTES(idx_file));
+    ok = ok && tg_idx_load(path) != NULL;
+    write_text(path, "1,2\n3,a\n");
+    ok = ok && tg_csv_load_ex(path, "a") != NULL;
+    remove(path);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    if (!harness.only) {
+        out_of_memory(safetensors_scenario);
+        out_of_memory(npz_scenario);
+        out_of_memory(tensor_scenario);
+    }
+    RUN(safetensors_round_trip);
+    RUN(safetensors_in_the_same_bytes);
+    RUN(npy_round_trip);
+    RUN(npy_headers);
+    RUN(npz_round_trip);
+    RUN(npz_of_others);
+    RUN(saving_leaves_no_trace);
+    RUN(a_save_that_fails_leaves_the_old_file);
+    RUN(a_full_disk);
+    RUN(what_is_no_file);
+    RUN(hostile_safetensors);
+    RUN(many_tensors_in_one_header);
+    RUN(too_many_texts);
+    RUN(hostile_npy);
+    RUN(hostile_npz);
+    RUN(hostile_zip64);
+    RUN(hostile_deflated_npz);
+    RUN(truncated_and_changed_files);
+    RUN(idx);
+    RUN(csv);
+    RUN(csv_in_another_locale);
+    RUN(hostile_csv);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}

@@ -1,0 +1,484 @@
+/* Every layer against PyTorch: the rows of layers.h say what PyTorch computes, prints and calls its parameters.  Also
+ * the default initialisation, and what only a layer can do: modes, containers, refusals.
+ *     test_layers --judge FOLDER      the rows with weights and inputs from files: see tools/layers.py */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "helpers.h"
+
+static tg_module *in_sequence(tg_module *a, tg_module *b, tg_module *c)
+{
+    tg_module *list[3];
+    list[0] = a, list[1] = b, list[2] = c;
+    return tg_nn_sequential(list, 3);
+}
+
+/* ---- the rows ---- */
+
+/* Element j of tensor k: numbers in [-1, 1] without a pattern that a layer could share.  layers.py has the same. */
+static double element(int k, int64_t j) { return sin(0.7 * (double)j + 1.3 * k + 0.4); }
+
+static tg_tensor *numbers(tg_shape shape, int k, double scale)
+{
+    static double value[65536];
+    int64_t n = 1;
+    for (int i = 0; i < shape.ndim; ++i) n *= shape.dim[i];
+    if (n > (int64_t)(sizeof value / sizeof value[0])) abort(); /* a row that is too large */
+    for (int64_t j = 0; j < n; ++j) value[j] = scale * element(k, j);
+    return tg_from_on(value, shape, TG_F64, HERE);
+}
+
+/* The sum of t, each element times a weight. */
+static double weighed(tg_tensor *t, int k)
+{
+    return tg_item(tg_sum(tg_mul(tg_to_dtype(tg_detach(t), TG_F64), numbers(tg_shape_of(t), k, 1))));
+}
+
+/* Input k from its text, "f:5,4", "i:7<10" or "b:3,3"; *text moves to the next. */
+static tg_tensor *read_input(const char **text, int k)
+{
+    const char kind = **text;
+    const char *p = *text + 2;
+    tg_shape shape = tg_make_shape(0, NULL);
+    int most = 2;
+    for (; *p >= '0' && *p <= '9'; p += *p == ',') {
+        char *end;
+        shape.dim[shape.ndim++] = strtol(p, &end, 10);
+        p = end;
+    }
+    if (*p == '<') {
+        char *end;
+        most = (int)strtol(p + 1, &end, 10);
+        p = end;
+    }
+    *text = *p == ' ' ? p + 1 : p;
+    tg_tensor *t = numbers(shape, 100 + k, 1);
+    if (kind == 'f') return tg_set_requires_grad(t, true);
+    /* (x + 1) / 2 * most, rounded down */
+    t = tg_to_dtype(tg_floor(tg_mul_scalar(tg_add_scalar(t, 1), 0.5 * most)), TG_I64);
+    return kind == 'b' ? tg_eq_scalar(t, 1) : t;
+}
+
+enum { MOST_INPUTS = 6, MOST_OUTPUTS = 4 };
+
+/* The parameters and buffers of m as "weight[3,4] bias[3]", in the order of the tree. */
+static void describe(tg_module *m, const char *prefix, char *text, size_t size)
+{
+    for (int i = 0; i < m->members; ++i) {
+        const tgi_member *e = &m->member[i];
+        char path[200];
+        size_t used = strlen(text);
+        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", e->name);
+        if (e->child) {
+            describe(e->child, path, text, size);
+            continue;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%s[", used ? " " : "", path);
+        for (int k = 0; k < e->t->ndim; ++k)
+            used += (size_t)snprintf(text + used, size - used, k ? ",%lld" : "%lld", (long long)e->t->dim[k]);
+        snprintf(text + used, size - used, "]");
+    }
+}
+
+/* Fills the parameters with numbers. */
+static void fill_parameters(tg_module *m)
+{
+    TG_NO_GRAD;
+    const int n = tg_module_count(m);
+    for (int i = 0; i < n; ++i) tg_copy_(tg_module_params(m)[i], numbers(tg_shape_of(tg_module_params(m)[i]), i, 0.5));
+}
+
+/* The sum of the outputs, each element times a weight; fills in out. */
+static tg_tensor *loss_of(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int outputs)
+{
+    tg_tensor *loss = NULL;
+    if (tg_forward_n(m, in, n, out, outputs) != TG_OK) return NULL;
+    for (int i = 0; i < outputs; ++i) {
+        tg_tensor *sum = tg_sum(tg_mul(out[i], numbers(tg_shape_of(out[i]), 200 + i, 1)));
+        loss = loss ? tg_add(loss, sum) : sum;
+    }
+    return loss;
+}
+
+static void check_row(const char *name, tg_module *m, const char *inputs, int outputs, const char *repr,
+                      const char *members, double y_wanted, double g_wanted)
+{
+    tg_tensor *in[MOST_INPUTS], *out[MOST_OUTPUTS], *loss;
+    int n = 0;
+    double y = 0, g = 0;
+    char text[4096] = "";
+    harness.sample = name;
+    if (!CHECK(m != NULL)) return;
+    TG_SCOPE;
+    describe(m, "", text, sizeof text);
+    if (!CHECK(strcmp(text, members) == 0)) printf("    %s\n", text);
+    if (*repr) {
+        FILE *file = tmpfile();
+        CHECK(file && tg_module_print(file, m) == TG_OK && strncmp(text_of(file), repr, strlen(repr)) == 0);
+    }
+    fill_parameters(m);
+    while (*inputs) in[n] = read_input(&inputs, n), n++;
+    loss = loss_of(m, in, n, out, outputs);
+    CHECK(loss != NULL);
+    for (int i = 0; tg_ok() && i < outputs; ++i) y += weighed(out[i], 200 + i);
+    CHECK_NEAR(y, y_wanted, 1e-9);
+    if (loss && tg_requires_grad(loss)) CHECK(tg_backward(loss) == TG_OK);
+    for (int i = 0; i < tg_module_count(m); ++i) {
+        tg_tensor *grad = tg_grad(tg_module_params(m)[i]);
+        if (grad) g += weighed(grad, 300 + i);
+    }
+    for (int i = 0; i < n; ++i) {
+        tg_tensor *grad = tg_grad(in[i]);
+        if (grad) g += weighed(grad, 400 + i);
+    }
+    CHECK_NEAR(g, g_wanted, 1e-9);
+    tg_module_free(m);
+}
+
+TEST(rows)
+{
+    tg_set_default_dtype(TG_F64);
+#define LAYER(torch, ours, inputs, outputs, repr, members, y, g) \
+    check_row(torch, ours, inputs, outputs, repr, members, y, g);
+#include "layers.h"
+#undef LAYER
+    tg_set_default_dtype(TG_F32);
+}
+
+/* ---- the judge: the same weights and inputs from files, and ten steps of training ---- */
+
+/* Row `row` with the weights of FOLDER/row.safetensors and the inputs of FOLDER/row.inputs.safetensors.  Outputs,
+   gradients, and the parameters and buffers after ten steps of SGD go to FOLDER/row.result.safetensors; layers.py compares
+   them with PyTorch's. */
+static void judge_row(const char *folder, int row, const char *name, tg_module *m, int outputs)
+{
+    char path[1200], key[300];
+    tg_tensor *in[MOST_INPUTS], *out[MOST_OUTPUTS];
+    tg_dict *inputs, *result = tg_dict_new(), *state;
+    int n = 0;
+    harness.sample = name;
+    TG_SCOPE;
+    snprintf(path, sizeof path, "%s/%d.safetensors", folder, row);
+    CHECK(tg_module_load(m, path) == TG_OK);
+    snprintf(path, sizeof path, "%s/%d.inputs.safetensors", folder, row);
+    inputs = tg_safetensors_load(path);
+    for (; inputs && n < tg_dict_count(inputs) && n < MOST_INPUTS; ++n) {
+        snprintf(key, sizeof key, "%d", n);
+        in[n] = tg_to(tg_dict_get(inputs, key), HERE);
+        if (tg_is_floating_point(tg_dtype_of(in[n]))) tg_set_requires_grad(in[n], true);
+    }
+    const int params = tg_module_count(m);
+    tg_optim *opt = params ? tg_sgd(tg_module_params(m), params, 0.01) : NULL;
+    if (opt) opt->momentum = 0.9;
+    for (int step = 0; step < (opt ? 10 : 1) && tg_ok(); ++step) {
+        TG_SCOPE;
+        tg_tensor *loss = loss_of(m, in, n, out, outputs);
+        tg_module_zero_grad(m);
+        if (loss && tg_requires_grad(loss)) CHECK(tg_backward(loss) == TG_OK);
+        for (int i = 0; step == 0 && i < outputs; ++i) {
+            snprintf(key, sizeof key, "output.%d", i);
+            tg_dict_set(result, key, tg_keep(tg_clone(tg_detach(out[i]))));
+        }
+        for (int i = 0; step == 0 && i < n; ++i) {
+            snprintf(key, sizeof key, "gradient of input.%d", i);
+            if (tg_grad(in[i])) tg_dict_set(result, key, tg_keep(tg_clone(tg_grad(in[i]))));
+        }
+        for (int i = 0; step == 0 && i < params; ++i) {
+            snprintf(key, sizeof key, "gradient of %s", tg_module_path(m, i));
+            if (tg_grad(tg_module_params(m)[i]))
+                tg_dict_set(result, key, tg_keep(tg_clone(tg_grad(tg_module_params(m)[i]))));
+        }
+        if (opt) CHECK(tg_step(opt) == TG_OK);
+    }
+    state = tg_module_state(m);
+    for (int i = 0; state && i < tg_dict_count(state); ++i) {
+        snprintf(key, sizeof key, "after ten steps %s", tg_dict_name(state, i));
+        tg_dict_set(result, key, tg_dict_get(state, tg_dict_name(state, i)));
+    }
+    snprintf(path, sizeof path, "%s/%d.result.safetensors", folder, row);
+    CHECK(tg_safetensors_save(path, result) == TG_OK);
+    tg_dict_free(state), tg_dict_free(inputs), tg_dict_free(result);
+    tg_optim_free(opt), tg_module_free(m);
+}
+
+static int judge(const char *folder)
+{
+    int row = 0;
+    harness.test = "judge";
+    tg_set_default_dtype(TG_F64);
+#define LAYER(torch, ours, inputs, outputs, repr, members, y, g) judge_row(folder, row++, torch, ours, outputs);
+#include "layers.h"
+#undef LAYER
+    return harness_end();
+}
+
+/* ---- out of memory: a layer is made and run, or nothing of it is left ---- */
+
+/* ours is evaluated with little memory left, so each row is a function. */
+static bool run_row(tg_module *m, const char *inputs, int outputs)
+{
+    tg_tensor *in[MOST_INPUTS], *out[MOST_OUTPUTS];
+    int n = 0;
+    bool ok = m != NULL;
+    for (; *inputs; ++n) ok = (in[n] = read_input(&inputs, n)) != NULL && ok;
+    ok = ok && tg_forward_n(m, in, n, out, outputs) == TG_OK;
+    for (int i = 0; !ok && m && n && i < outputs && in[0]; ++i) ok = false;
+    tg_module_free(m);
+    return ok && tg_ok();
+}
+
+static int oom_row; /* the row that out_of_memory runs */
+static bool oom_scenario(void)
+{
+    int row = 0;
+    tg_set_default_dtype(TG_F64);
+#define LAYER(torch, ours, inputs, outputs, repr, members, y, g) \
+    if (row++ == oom_row) return run_row(ours, inputs, outputs);
+#include "layers.h"
+#undef LAYER
+    return true;
+}
+
+static int count_rows(void)
+{
+    int n = 0;
+#define LAYER(torch, ours, inputs, outputs, repr, members, y, g) ++n;
+#include "layers.h"
+#undef LAYER
+    return n;
+}
+
+/* ---- initialisation ---- */
+
+static double largest(tg_tensor *t) { return tg_item(tg_amax(tg_abs(tg_detach(t)))); }
+
+TEST(default_initialisation)
+{
+    tg_module *m = tg_nn_linear(100, 200, true);
+    CHECK(largest(tg_module_get(m, "weight")) <= 0.1 && largest(tg_module_get(m, "weight")) > 0.0999);
+    CHECK(largest(tg_module_get(m, "bias")) <= 0.1 && largest(tg_module_get(m, "bias")) > 0.09);
+    CHECK_NEAR(tg_item(tg_std(tg_detach(tg_module_get(m, "weight")))), 0.1 / sqrt(3.0), 1e-3);
+    tg_module_free(m);
+    m = tg_nn_bilinear(25, 10, 50, true);
+    CHECK(largest(tg_module_get(m, "weight")) <= 0.2 && largest(tg_module_get(m, "weight")) > 0.199);
+    tg_module_free(m);
+    m = tg_nn_conv2d(8, 60, TG_SHAPE(5), TG_SHAPE(1), TG_VALID, TG_SHAPE(1), 2, true); /* 4 * 5 * 5 */
+    CHECK(largest(tg_module_get(m, "weight")) <= 0.1 && largest(tg_module_get(m, "weight")) > 0.099);
+    CHECK(largest(tg_module_get(m, "bias")) <= 0.1 && largest(tg_module_get(m, "bias")) > 0.08);
+    tg_module_free(m);
+    m = tg_nn_conv_transpose1d(60, 8, TG_SHAPE(25), TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(0), 2, true, TG_SHAPE(1));
+    CHECK(largest(tg_module_get(m, "weight")) <= 0.1 && largest(tg_module_get(m, "weight")) > 0.099);
+    tg_module_free(m);
+    m = tg_nn_embedding_ex(100, 50, -1);
+    CHECK_NEAR(tg_item(tg_std(tg_detach(tg_module_get(m, "weight")))), 1, 0.05);
+    CHECK(largest(tg_select(tg_module_get(m, "weight"), 0, 99)) == 0);
+    tg_module_free(m);
+    m = tg_nn_layer_norm(TG_SHAPE(3), 1e-5, true);
+    HAS(tg_module_get(m, "weight"), "[1, 1, 1]");
+    HAS(tg_module_get(m, "bias"), "[0, 0, 0]");
+    tg_module_free(m);
+}
+
+TEST(the_seed_decides)
+{
+    tg_module *a, *b;
+    tg_seed(5);
+    a = tg_nn_linear(4, 3, true);
+    tg_rng after = tg_rng_state();
+    tg_seed(5);
+    CHECK_FAILS(tg_nn_embedding_ex(4, 3, 9), "padding_idx 9 must be within num_embeddings 4");
+    b = tg_nn_linear(4, 3, true); /* the call that failed used no random numbers */
+    CHECK(tg_equal(tg_module_get(a, "weight"), tg_module_get(b, "weight")) && tg_rng_state().offset == after.offset);
+    CHECK(tg_equal(tg_module_get(a, "bias"), tg_module_get(b, "bias")));
+    tg_module_free(a), tg_module_free(b);
+}
+
+/* ---- modes ---- */
+
+TEST(dropout_asks_for_the_mode)
+{
+    tg_module *m = tg_nn_dropout(0.5), *channels = tg_nn_dropout2d(0.5);
+    tg_tensor *x = tg_ones(TG_SHAPE(8, 16, 4, 4)), *y = tg_forward(m, x), *per_channel;
+    CHECK_NEAR(tg_item(tg_mean(tg_to_dtype(tg_eq_scalar(y, 0), TG_F32))), 0.5, 0.05);
+    CHECK(tg_item(tg_amax(y)) == 2);
+    y = tg_forward(channels, x);
+    per_channel = tg_mean_dims(y, TG_DIMS(2, 3), false); /* 0 or 2: all elements of a channel or none */
+    CHECK(tg_item(tg_sum(tg_mul(per_channel, tg_sub_scalar(per_channel, 2)))) == 0);
+    CHECK(tg_item(tg_sum(per_channel)) > 0 && tg_item(tg_amin(per_channel)) == 0);
+    CHECK(tg_forward(tg_module_train(m, false), x) == x && tg_forward(tg_module_train(channels, false), x) == x);
+    CHECK_FAILS(tg_forward(channels, tg_ones(TG_SHAPE(3, 3))), "expected 3 or 4 dims");
+    tg_module_free(m), tg_module_free(channels);
+    m = tg_nn_dropout1d(0.5);
+    y = tg_forward(m, tg_ones(TG_SHAPE(64, 5)));
+    CHECK(tg_equal(tg_select(y, 1, 0), tg_select(y, 1, 4)));
+    tg_module_free(m);
+}
+
+static double batches(tg_module *m) { return tg_item(tg_module_get(m, "num_batches_tracked")); }
+
+TEST(batch_norm_keeps_statistics)
+{
+    tg_set_default_dtype(TG_F64);
+    tg_tensor *x = f64("[[1, 2], [4, -1], [0, 3]]"), *trained;
+    tg_module *m = tg_nn_batch_norm(2, 1e-5, 0.1), *mean_of_all = tg_nn_batch_norm_ex(2, 1e-5, NAN, true, true);
+    tg_module *instance = tg_nn_instance_norm_ex(2, 1e-5, -1, false, true);
+    trained = tg_forward(m, x);
+    HAS(trained, "[[-0.39223159141459, 0.39223159141459], [1.37281056995105, -1.37281056995105], "
+                 "[-0.98057897853646, 0.98057897853646]]");
+    HAS(tg_module_get(m, "running_mean"), "[0.166666666666667, 0.133333333333333]");
+    HAS(tg_module_get(m, "running_var"), "[1.33333333333333, 1.33333333333333]");
+    CHECK(batches(m) == 1 && tg_dtype_of(tg_module_get(m, "num_batches_tracked")) == TG_I64);
+    tg_module_train(m, false);
+    HAS(tg_forward(m, x), "[[0.72168513017287, 1.61657469158723], [3.31975159879519, -0.98149177703510], "
+                          "[-0.14433702603457, 2.48259684779467]]");
+    CHECK(batches(m) == 1 && tg_version_of(tg_module_get(m, "running_mean")) == 1); /* evaluation writes nothing */
+    tg_module_train(m, true);
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(1, 2))), "Expected more than 1 value per channel when training");
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(4, 3))), "running_mean should contain 3 elements not 2");
+    CHECK(batches(m) == 1 && tg_version_of(tg_module_get(m, "running_mean")) == 1); /* nor does what fails */
+    CHECK(tg_forward(mean_of_all, x) && tg_forward(mean_of_all, tg_mul_scalar(x, 2)));
+    HAS(tg_module_get(mean_of_all, "running_mean"), "[2.5, 2]");
+    HAS(tg_module_get(mean_of_all, "running_var"), "[10.8333333333333, 10.8333333333333]");
+    CHECK(batches(mean_of_all) == 2);
+    CHECK(tg_module_to_dtype(m, TG_BF16) == m && tg_dtype_of(tg_module_get(m, "running_var")) == TG_BF16);
+    CHECK(tg_dtype_of(tg_forward(m, tg_to_dtype(x, TG_BF16))) == TG_BF16 && batches(m) == 2);
+    CHECK(tg_forward(instance, tg_unsqueeze(tg_t(x), 0)) && batches(instance) == 0);
+    HAS(tg_module_get(instance, "running_var"), "[1, 1]");
+    tg_module_free(m), tg_module_free(mean_of_all), tg_module_free(instance);
+    tg_set_default_dtype(TG_F32);
+}
+
+/* A batch norm in the middle of a network: what backward needs is not what the next forward writes. */
+TEST(batch_norm_between_backwards)
+{
+    tg_module *m = in_sequence(tg_nn_linear(3, 4, true), tg_nn_batch_norm(4, 1e-5, 0.1), tg_nn_hardsigmoid());
+    tg_tensor *x = tg_randn(TG_SHAPE(6, 3)), *first = tg_sum(tg_forward(m, x)), *second;
+    x = tg_randn(TG_SHAPE(6, 3));
+    second = tg_sum(tg_forward(m, x));
+    CHECK(tg_backward(first) == TG_OK && tg_backward(second) == TG_OK);
+    tg_module_train(m, false);
+    first = tg_sum(tg_forward(m, x));
+    tg_module_train(m, true);
+    CHECK(tg_forward(m, x) && tg_ok());
+    CHECK_FAILS(tg_backward(first), "modified by an inplace operation"); /* as in PyTorch: it used the running ones */
+    tg_module_free(m);
+}
+
+/* ---- containers ---- */
+
+TEST(containers)
+{
+    static const char *const names[] = {"first", "second"};
+    tg_module *list[3], *m;
+    list[0] = tg_nn_linear(2, 3, true), list[1] = tg_nn_relu();
+    m = tg_nn_list(list, 2);
+    CHECK(tg_module_child_count(m) == 2 && tg_module_get_child(m, "1") == list[1] && tg_module_count(m) == 2);
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(2))), "'ModuleList' has no forward");
+    tg_module_free(m);
+    list[0] = tg_nn_linear(2, 3, true), list[1] = tg_nn_relu();
+    m = tg_nn_dict(names, list, 2);
+    CHECK(tg_module_get_child(m, "first") == list[0] && tg_module_get(m, "first.weight") != NULL);
+    tg_module_free(m);
+    m = tg_nn_sequential(NULL, 0); /* gives back its input */
+    tg_tensor *x = tg_ones(TG_SHAPE(2));
+    CHECK(tg_forward(m, x) == x);
+    tg_module_free(m);
+    /* what was given is freed on every error */
+    list[0] = tg_nn_relu(), list[1] = NULL, list[2] = tg_nn_linear(2, 2, true);
+    CHECK_FAILS(tg_nn_sequential(list, 3), "argument modules[1] is NULL");
+    list[0] = tg_nn_relu(), list[1] = tg_nn_relu();
+    CHECK_FAILS(tg_nn_dict(NULL, list, 2), "argument names is NULL");
+    CHECK_FAILS(tg_nn_list(NULL, 2), "argument modules is NULL");
+    CHECK_FAILS(tg_nn_list(NULL, -1), "-1 modules cannot be");
+    list[0] = list[1] = tg_nn_relu();
+    CHECK_FAILS(tg_nn_list(list, 2), "is the child of another module");
+    list[0] = list[1] = tg_module_retain(tg_nn_relu());
+    m = tg_nn_sequential(list, 2); /* one module in two places */
+    CHECK(m && tg_module_child_at(m, 0) == tg_module_child_at(m, 1));
+    tg_module_free(m);
+}
+
+TEST(refusals)
+{
+    const tg_shape one = TG_SHAPE(1);
+    tg_module *m = tg_nn_layer_norm(TG_SHAPE(3, 4), 1e-5, false);
+    tg_tensor *two[2], *out[2];
+    two[0] = two[1] = tg_ones(TG_SHAPE(3, 4));
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(4, 3))),
+                "Given normalized_shape=[3, 4], expected input with shape [*, 3, 4]");
+    CHECK_FAILS(tg_forward_n(m, two, 2, out, 1), "'LayerNorm' takes 1 to 1 inputs, not 2");
+    CHECK_FAILS(tg_forward_n(m, two, 1, out, 2), "'LayerNorm' gives 1 to 1 outputs, not 2");
+    CHECK_FAILS(tg_forward_n(m, two, 1, out, 0), "gives 1 to 1 outputs, not 0");
+    tg_module_free(m);
+    m = tg_nn_rms_norm(TG_SHAPE(4), 1e-6, false);
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(3))), "expected input with shape [*, 4]");
+    tg_module_free(m);
+    m = tg_nn_bilinear(2, 3, 4, true);
+    two[0] = tg_ones(TG_SHAPE(5, 2)), two[1] = tg_ones(TG_SHAPE(4, 3));
+    CHECK_FAILS(tg_forward_n(m, two, 2, out, 1), "do not fit weight [4, 2, 3]");
+    tg_module_free(m);
+    m = tg_nn_unflatten(3, TG_SHAPE(2, 2));
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(4))), "Dimension out of range");
+    tg_module_free(m);
+    m = tg_nn_unflatten(0, TG_SHAPE(1, 1, 1, 1, 1, 1, 2, 2));
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(4, 1))), "at most 8 dims, not 9");
+    tg_module_free(m);
+    CHECK_FAILS(tg_nn_linear(-1, 2, true), "in is -1: a size cannot be negative");
+    CHECK_FAILS(tg_nn_linear(1, -2, true), "out is -2");
+    CHECK_FAILS(tg_nn_bilinear(1, -2, 3, true), "in2 is -2");
+    CHECK_FAILS(tg_nn_embedding(-3, 2), "count is -3");
+    CHECK_FAILS(tg_nn_layer_norm(TG_SCALAR, 1e-5, true), "at least one dim");
+    CHECK_FAILS(tg_nn_batch_norm(-3, 1e-5, 0.1), "features is -3");
+    CHECK_FAILS(tg_nn_group_norm(2, 3, 1e-5), "num_channels (3) must be divisible by num_groups (2)");
+    CHECK_FAILS(tg_nn_group_norm(0, 3, 1e-5), "num_channels (3) must be divisible by num_groups (0)");
+    CHECK_FAILS(tg_nn_group_norm_ex(2, -4, 1e-5, true), "channels is -4");
+    CHECK_FAILS(tg_nn_prelu(-1, 0.25), "count is -1");
+    CHECK_FAILS(tg_nn_max_pool2d(TG_SHAPE(1, 2, 3), TG_SCALAR, TG_SCALAR), "kernel_size must either be a single int");
+    CHECK_FAILS(tg_nn_avg_pool1d(TG_SHAPE(2), TG_SHAPE(1, 2), TG_SCALAR), "stride must be omitted, a single int");
+    CHECK_FAILS(tg_nn_max_pool1d(TG_SHAPE(2), TG_SCALAR, TG_SHAPE(1, 2)), "padding must be omitted, a single int");
+    CHECK_FAILS(tg_nn_adaptive_avg_pool1d(TG_SHAPE(1, 2)), "output_size must be a single int, but got 2 numbers");
+    CHECK_FAILS(tg_nn_conv1d(3, 4, one, one, one, one, 2, true),
+                "in_channels must be divisible by groups, but got 3 and 2");
+    CHECK_FAILS(tg_nn_conv2d(4, 3, one, one, one, one, 2, true), "out_channels must be divisible by groups");
+    CHECK_FAILS(tg_nn_conv3d(4, 3, one, one, one, one, 0, true), "tg_nn_conv3d: groups must be a positive integer");
+    CHECK_FAILS(tg_nn_conv2d(-4, 3, one, one, one, one, 1, true), "in is -4");
+    CHECK_FAILS(tg_nn_conv2d(4, -3, one, one, one, one, 1, true), "out is -3");
+    CHECK_FAILS(tg_nn_conv2d(4, 3, TG_SHAPE(1, 2, 3), one, one, one, 1, true),
+                "expected kernel_size to be a single integer");
+    CHECK_FAILS(tg_nn_conv1d(4, 3, TG_SHAPE(0), one, one, one, 1, true), "non-positive kernel_size is not supported");
+    CHECK_FAILS(tg_nn_conv1d(4, 3, one, TG_SHAPE(2), TG_SAME, one, 1, true),
+                "tg_nn_conv1d: padding='same' is not supported for strided convolutions");
+    CHECK_FAILS(tg_nn_conv_transpose2d(4, 3, one, one, one, TG_SHAPE(-1), 1, true, one),
+                "tg_nn_conv_transpose2d: negative output_padding is not supported");
+    CHECK_FAILS(tg_nn_upsample(TG_SHAPE(2), 2, "nearest"), "only one of size or scale_factor should be defined");
+    CHECK_FAILS(tg_nn_upsample(TG_SCALAR, 0, "nearest"), "only one of size or scale_factor should be defined");
+    CHECK_FAILS(tg_nn_upsample(TG_SCALAR, 2, "cubic"), "mode is 'cubic', not nearest, linear or bilinear");
+    CHECK_FAILS(tg_nn_upsample(TG_SCALAR, 2, NULL), "argument mode is NULL");
+    CHECK_FAILS(tg_nn_upsample(tg_make_shape(9, NULL), 0, "nearest"), "argument size");
+    m = tg_nn_upsample(TG_SCALAR, INT64_MAX, "linear");
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(1, 1, 2))), "[1, 1, 9223372036854775807]");
+    tg_module_free(m);
+    CHECK_FAILS(tg_nn_dropout(1.5), "dropout probability has to be between 0 and 1, but got 1.5");
+    CHECK_FAILS(tg_nn_dropout1d(-0.5), "but got -0.5");
+}
+
+int main(int argc, char **argv)
+{
+    const char *folder = argc == 3 && strcmp(argv[1], "--judge") == 0 ? argv[2] : NULL;
+    harness_begin(folder ? 1 : argc, argv);
+    harness_take_device();
+    if (folder) return judge(folder);
+    if (!harness.only && HERE.type == TG_DEV_CPU) { /* on a device each of the many runs would begin anew */
+        const int n = count_rows();
+        for (oom_row = 0; oom_row < n; ++oom_row) out_of_memory(oom_scenario);
+    }
+    RUN(rows);
+    RUN(default_initialisation);
+    RUN(the_seed_decides);
+    RUN(dropout_asks_for_the_mode);
+    RUN(batch_norm_keeps_statistics);
+    RUN(batch_norm_between_backwards);
+    RUN(containers);
+    RUN(refusals);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}

@@ -1,0 +1,281 @@
+/* Modules in files: their state as a dictionary, what fits and what does not, checkpoints from which a run goes on. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "helpers.h"
+
+static char path[1000]; /* of the file that the tests write */
+
+static tg_module *net_new(int in, int hidden, int out)
+{
+    tg_module *list[3];
+    list[0] = tg_nn_linear(in, hidden, true), list[1] = tg_nn_tanh(), list[2] = tg_nn_linear(hidden, out, false);
+    return tg_nn_sequential(list, 3);
+}
+
+/* A hash of the elements of all parameters, in their order. */
+static uint64_t bits_of(tg_module *m)
+{
+    uint64_t hash = HARNESS_HASH;
+    const int n = tg_module_count(m);
+    for (int i = 0; i < n; ++i) hash = harness_mix_tensor(hash, tg_module_params(m)[i]);
+    return hash;
+}
+
+TEST(state)
+{
+    tg_module *m = net_new(2, 3, 1);
+    tg_dict *d;
+    tg_module_buffer(m, "steps", i64("7"));
+    d = tg_module_state(m);
+    CHECK(d && tg_dict_count(d) == 4 && strcmp(tg_dict_name(d, 0), "steps") == 0);
+    CHECK(tg_dict_get(d, "0.weight") == tg_module_get(m, "0.weight")); /* the tensor itself */
+    tg_dict_free(d);
+    CHECK_FAILS(tg_module_state(NULL), "argument m is NULL");
+    tg_module_free(m);
+}
+
+TEST(copies)
+{
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1), *c = net_new(3, 3, 1);
+    tg_tensor *w = tg_module_get(b, "0.weight");
+    const uint64_t before = bits_of(c);
+    const int64_t version = tg_version_of(w);
+    CHECK(bits_of(a) != bits_of(b) && tg_module_copy_(b, a) == TG_OK && bits_of(a) == bits_of(b));
+    CHECK(tg_module_get(b, "0.weight") == w && tg_version_of(w) == version + 1 && tg_is_leaf(w) && tg_requires_grad(w));
+    CHECK(tg_module_copy_(a, a) == TG_OK && bits_of(a) == bits_of(b));
+    CHECK_FAILS(tg_module_copy_(c, a), "these tensors do not fit 'Sequential': 0.weight is [3, 2], not [3, 3]");
+    CHECK(bits_of(c) == before);
+    CHECK_FAILS(tg_module_copy_(NULL, a), "argument dst is NULL");
+    CHECK_FAILS(tg_module_copy_(a, NULL), "argument src is NULL");
+    ROW(1.114)
+    {
+        CHECK(tg_module_to_dtype(b, TG_F64) == b && tg_module_copy_(b, a) == TG_OK);
+        CHECK(tg_dtype_of(w) == TG_F64 && tg_equal(w, tg_to_dtype(tg_module_get(a, "0.weight"), TG_F64)));
+    }
+    tg_module_free(a), tg_module_free(b), tg_module_free(c);
+}
+
+TEST(what_does_not_fit_is_one_error)
+{
+    tg_module *m = net_new(2, 3, 1);
+    tg_dict *d = tg_dict_new(), *inner = tg_dict_new();
+    char name[8];
+    const uint64_t before = bits_of(m);
+    tg_dict_set(d, "0.weight", tg_zeros(TG_SHAPE(3, 2)));
+    tg_dict_set(d, "2.weight", tg_zeros(TG_SHAPE(1)));
+    tg_dict_set(inner, "bias", tg_ones(TG_SHAPE(3)));
+    tg_dict_set_dict(d, "more", inner);
+    CHECK_FAILS(
+        tg_module_load_state(m, d, true),
+        "these tensors do not fit 'Sequential': 2.weight is [1], not [1, 3]; missing: 0.bias; unexpected: more.bias");
+    CHECK_FAILS(tg_module_load_state(m, d, false), "2.weight is [1], not [1, 3]");
+    CHECK(bits_of(m) == before);
+    tg_dict_remove(d, "2.weight");
+    CHECK(tg_module_load_state(m, d, false) == TG_OK);
+    HAS(tg_module_get(m, "0.weight"), "[[0, 0], [0, 0], [0, 0]]");
+    tg_dict_remove(d, "more");
+    tg_dict_remove(d, "0.weight");
+    inner = tg_dict_new();
+    tg_dict_set(inner, "bias", tg_ones(TG_SHAPE(3)));
+    tg_dict_set_dict(d, "0", inner); /* a path through inner dictionaries is a path of the module */
+    CHECK(tg_module_load_state(m, d, false) == TG_OK);
+    HAS(tg_module_get(m, "0.bias"), "[1, 1, 1]");
+    for (int i = 0; i < 100; ++i) {
+        snprintf(name, sizeof name, "x%d", i);
+        tg_dict_set(d, name, tg_zeros(TG_SCALAR));
+    }
+    CHECK_FAILS(tg_module_load_state(m, d, true), "unexpected: x0, x1, x2");
+    tg_module_load_state(m, d, true);
+    CHECK(strstr(tg_error_message(), " more") != NULL);
+    tg_clear_error();
+    CHECK_FAILS(tg_module_load_state(NULL, d, true), "argument m is NULL");
+    CHECK_FAILS(tg_module_load_state(m, NULL, true), "argument dict is NULL");
+    tg_dict_free(d);
+    tg_module_free(m);
+}
+
+TEST(a_file)
+{
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1), *c = net_new(2, 4, 1);
+    tg_dict *d;
+    CHECK(tg_module_save(a, path) == TG_OK && tg_module_load(b, path) == TG_OK && bits_of(a) == bits_of(b));
+    CHECK(tg_device_equal(tg_device_of(tg_module_get(b, "0.bias")), HERE));
+    d = tg_safetensors_load(path);
+    CHECK(tg_dict_count(d) == 3 && tg_dict_get(d, "0.bias"));
+    tg_dict_free(d);
+    CHECK_FAILS(tg_module_load(c, path),
+                "tg_module_load: these tensors do not fit 'Sequential': 0.weight is [3, 2], not [4, 2]");
+    CHECK_FAILS(tg_module_load(b, "no such file"), "tg_module_load: 'no such file'");
+    CHECK_FAILS(tg_module_load(b, NULL), "argument path is NULL");
+    CHECK_FAILS(tg_module_save(b, NULL), "argument path is NULL");
+    CHECK_FAILS(tg_module_save(NULL, path), "argument m is NULL");
+    CHECK_FAILS(tg_module_load(NULL, path), "argument m is NULL");
+    CHECK_FAILS(tg_module_save(a, "no such folder/x"), "no such folder");
+    remove(path);
+    tg_module_free(a), tg_module_free(b), tg_module_free(c);
+}
+
+/* A tied tensor is written under both of its names, as PyTorch does, and may be read under one. */
+TEST(tied_tensors)
+{
+    tg_module *m = net_new(2, 3, 1), *head = tg_module_child(m, "head", tg_module_new("Head", NULL, 0));
+    tg_dict *d;
+    tg_module_param(head, "weight", tg_module_get(m, "0.weight"));
+    d = tg_module_state(m);
+    CHECK(tg_dict_count(d) == 4 && tg_dict_get(d, "head.weight") == tg_dict_get(d, "0.weight"));
+    tg_dict_remove(d, "head.weight");
+    CHECK(tg_module_load_state(m, d, true) == TG_OK);
+    tg_dict_remove(d, "0.weight");
+    CHECK_FAILS(tg_module_load_state(m, d, true), "missing: 0.weight, head.weight");
+    tg_dict_free(d);
+    CHECK(tg_module_save(m, path) == TG_OK && tg_module_load(m, path) == TG_OK);
+    remove(path);
+    tg_module_free(m);
+}
+
+/* ---- checkpoints ---- */
+
+enum { STEPS = 12, STOP = 5 };
+
+/* Trains up to step `end`, with dropout, in batches of a shuffled loader. */
+static void train(tg_module *m, tg_optim *opt, tg_loader *loader, int64_t step, int64_t end)
+{
+    while (step < end) {
+        TG_SCOPE;
+        tg_tensor *batch[1];
+        if (!tg_loader_next(loader, batch)) continue;
+        tg_optim_zero_grad(opt);
+        CHECK(tg_backward(tg_mean(tg_square(tg_forward(m, tg_dropout(batch[0], 0.2, true))))) == TG_OK);
+        CHECK(tg_step(opt) == TG_OK);
+        step++;
+    }
+}
+
+static tg_optim *optim_of(tg_module *m, int kind)
+{
+    tg_tensor *const *params = tg_module_params(m);
+    const int n = tg_module_count(m);
+    tg_optim *opt = kind == 0   ? tg_sgd(params, n, 0.1)
+                    : kind == 1 ? tg_adamw(params, n, 0.01)
+                                : tg_rmsprop(params, n, 0.01);
+    opt->momentum = 0.9;
+    if (kind == 1) opt->amsgrad = true;
+    return opt;
+}
+
+static tg_loader *loader_of(tg_tensor *data)
+{
+    tg_seed(11);
+    return tg_loader_new(&data, 1, 4, TG_SHUFFLE, HERE);
+}
+
+/* A run that stops at step STOP and goes on in new objects has the bits of one that does not. */
+TEST(resumed_bit_for_bit)
+{
+    tg_tensor *data = tg_randn(TG_SHAPE(30, 2));
+    for (int kind = 0; kind < 3; ++kind) {
+        tg_loader *loader = loader_of(data);
+        tg_module *a = net_new(2, 3, 1), *b;
+        tg_optim *opt = optim_of(a, kind);
+        train(a, opt, loader, 0, STOP);
+        opt->lr *= 0.5;
+        CHECK(tg_checkpoint_save(path, a, opt, STOP) == TG_OK);
+        train(a, opt, loader, STOP, STEPS);
+        tg_optim_free(opt), tg_loader_free(loader);
+        loader = loader_of(data);
+        b = net_new(2, 3, 1);
+        tg_seed(77); /* the file brings the random numbers back */
+        opt = optim_of(b, kind);
+        int64_t step = 0;
+        CHECK(tg_checkpoint_load(path, b, opt, &step) == TG_OK && step == STOP &&
+              tg_loader_seek(loader, step) == TG_OK);
+        train(b, opt, loader, step, STEPS);
+        CHECK(bits_of(a) == bits_of(b) && bits_of(a) != 0);
+        tg_optim_free(opt), tg_loader_free(loader);
+        tg_module_free(a), tg_module_free(b);
+    }
+    remove(path);
+}
+
+/* On another device, in another dtype: the same values, as near as these have them. */
+TEST(resumed_elsewhere)
+{
+    tg_tensor *data = tg_randn(TG_SHAPE(30, 2));
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1);
+    tg_optim *opt = optim_of(a, 1), *other = optim_of(b, 1);
+    tg_loader *loader = loader_of(data);
+    const tg_device device = tg_cuda_device_count() > 0 ? TG_CUDA(0) : TG_CPU;
+    train(a, opt, loader, 0, STOP);
+    CHECK(tg_checkpoint_save(path, a, opt, STOP) == TG_OK);
+    CHECK(tg_module_to(b, device) == b && tg_module_to_dtype(b, TG_F64) == b);
+    ROW(1.124)
+    {
+        CHECK(tg_checkpoint_load(path, b, other, NULL) == TG_OK && tg_is_leaf(tg_module_get(b, "0.weight")));
+        for (int i = 0; i < tg_module_count(a); ++i)
+            tg_set_grad(tg_module_params(a)[i], tg_ones_like(tg_module_params(a)[i])),
+                tg_set_grad(tg_module_params(b)[i], tg_ones_like(tg_module_params(b)[i]));
+        CHECK(tg_step(opt) == TG_OK && tg_step(other) == TG_OK);
+        CHECK(tg_allclose(tg_to(tg_to_dtype(tg_module_get(b, "0.weight"), TG_F32), HERE), tg_module_get(a, "0.weight"),
+                          1e-5, 1e-6));
+    }
+    tg_optim_free(opt), tg_optim_free(other), tg_loader_free(loader);
+    tg_module_free(a), tg_module_free(b);
+    remove(path);
+}
+
+TEST(checkpoints_that_do_not_fit)
+{
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 4, 1);
+    tg_optim *sgd = optim_of(a, 0), *adam = optim_of(a, 1);
+    const tg_rng rng = tg_rng_state();
+    int64_t step = 3;
+    CHECK(tg_checkpoint_save(path, a, sgd, 7) == TG_OK);
+    tg_seed(rng.seed + 1);
+    const tg_rng now = tg_rng_state();
+    const uint64_t bits = bits_of(b);
+    CHECK_FAILS(tg_checkpoint_load(path, b, NULL, &step), "these tensors do not fit 'Sequential'");
+    CHECK_FAILS(tg_checkpoint_load(path, a, adam, &step), "tg_checkpoint_load");
+    CHECK(step == 3 && tg_rng_state().seed == now.seed && bits_of(b) == bits);
+    CHECK(tg_checkpoint_load(path, a, NULL, &step) == TG_OK && step == 7 && tg_rng_state().seed == rng.seed);
+    CHECK(tg_module_save(a, path) == TG_OK);
+    CHECK_FAILS(tg_checkpoint_load(path, a, NULL, NULL), "this file is no checkpoint: it has no 'rng' of 2 i64");
+    CHECK_FAILS(tg_checkpoint_load("no such file", a, NULL, NULL), "no such file");
+    CHECK_FAILS(tg_checkpoint_load(path, NULL, NULL, NULL), "argument m is NULL");
+    CHECK_FAILS(tg_checkpoint_save(path, NULL, NULL, 0), "argument m is NULL");
+    CHECK_FAILS(tg_checkpoint_save(NULL, a, NULL, 0), "argument path is NULL");
+    tg_optim_free(sgd), tg_optim_free(adam);
+    tg_module_free(a), tg_module_free(b);
+    remove(path);
+}
+
+static bool oom_scenario(void)
+{
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1);
+    bool ok = a && b && tg_module_to_dtype(b, TG_F64) && tg_module_save(a, path) == TG_OK;
+    ok = ok && tg_module_load(b, path) == TG_OK && tg_module_copy_(a, b) == TG_OK;
+    tg_optim *opt = ok ? tg_adam(tg_module_params(a), tg_module_count(a), 0.1) : NULL;
+    ok = opt && tg_backward(tg_sum(tg_forward(a, tg_ones(TG_SHAPE(1, 2))))) == TG_OK && tg_step(opt) == TG_OK;
+    ok = ok && tg_checkpoint_save(path, a, opt, 1) == TG_OK && tg_checkpoint_load(path, a, opt, NULL) == TG_OK;
+    tg_optim_free(opt);
+    tg_module_free(a), tg_module_free(b);
+    remove(path);
+    return ok && tg_ok();
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    snprintf(path, sizeof path, "%s", beside("save.safetensors"));
+    if (!harness.only) out_of_memory(oom_scenario);
+    RUN(state);
+    RUN(copies);
+    RUN(what_does_not_fit_is_one_error);
+    RUN(a_file);
+    RUN(tied_tensors);
+    RUN(resumed_bit_for_bit);
+    RUN(resumed_elsewhere);
+    RUN(checkpoints_that_do_not_fit);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}

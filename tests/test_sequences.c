@@ -1,0 +1,329 @@
+/* Layers of sequences beyond the rows of layers.h: states that are left out, batches and single sequences, dropout
+ * between layers, masks in their several forms, initialisation, memory without a graph, refusals. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "helpers.h"
+
+enum { T = 5, N = 3, IN = 4, H = 6 };
+static tg_tensor *random_of(tg_shape shape) { return tg_randn_on(shape, TG_F64, HERE); }
+static bool same(tg_tensor *a, tg_tensor *b) { return a && b && tg_allclose(a, b, 0, 1e-12); }
+
+/* ---- every recurrent layer and cell ---- */
+
+enum { KINDS = 4 };
+static const char *const kind_name[KINDS] = {"rnn", "rnn relu", "lstm", "gru"};
+
+static tg_module *recurrent(int kind, int layers, bool batch_first, double dropout, bool bidirectional)
+{
+    switch (kind) {
+    case 0: return tg_nn_rnn_ex(IN, H, layers, "tanh", true, batch_first, dropout, bidirectional);
+    case 1: return tg_nn_rnn_ex(IN, H, layers, "relu", true, batch_first, dropout, bidirectional);
+    case 2: return tg_nn_lstm_ex(IN, H, layers, true, batch_first, dropout, bidirectional);
+    default: return tg_nn_gru_ex(IN, H, layers, true, batch_first, dropout, bidirectional);
+    }
+}
+
+static tg_module *cell(int kind)
+{
+    switch (kind) {
+    case 0: return tg_nn_rnn_cell(IN, H, true, "tanh");
+    case 1: return tg_nn_rnn_cell(IN, H, true, "relu");
+    case 2: return tg_nn_lstm_cell(IN, H, true);
+    default: return tg_nn_gru_cell(IN, H, true);
+    }
+}
+
+static int outputs_of(int kind) { return kind == 2 ? 3 : 2; }
+
+static tg_module *in_f64(tg_module *m) { return tg_module_to(tg_module_to_dtype(m, TG_F64), HERE); }
+
+static void copy_parameters(tg_module *to, tg_module *from)
+{
+    TG_NO_GRAD;
+    CHECK(tg_module_count(to) == tg_module_count(from));
+    for (int i = 0; i < tg_module_count(to); ++i)
+        CHECK(tg_copy_(tg_module_params(to)[i], tg_module_params(from)[i]) != NULL);
+}
+
+/* The first of `outputs` outputs. */
+static tg_tensor *run(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int outputs)
+{
+    return tg_forward_n(m, in, n, out, outputs) == TG_OK ? out[0] : NULL;
+}
+
+/* States left out are zeros; fewer outputs are the first ones. */
+TEST(optional_states_and_outputs)
+{
+    for (int kind = 0; kind < KINDS; ++kind) {
+        tg_module *m = in_f64(recurrent(kind, 2, false, 0, true));
+        tg_tensor *in[3], *all[3], *some[4];
+        harness.sample = kind_name[kind];
+        in[0] = random_of(TG_SHAPE(T, N, IN)), in[1] = in[2] = tg_zeros_on(TG_SHAPE(4, N, H), TG_F64, HERE);
+        CHECK(run(m, in, outputs_of(kind), all, outputs_of(kind)) != NULL);
+        for (int n = 1; n <= outputs_of(kind); ++n) {
+            CHECK(run(m, in, n, some, n) != NULL);
+            for (int i = 0; i < n; ++i) CHECK(same(some[i], all[i]));
+        }
+        CHECK_FAILS(tg_forward_n(m, in, 1, some, outputs_of(kind) + 1), "outputs, not");
+        CHECK_FAILS(tg_forward_n(m, in, 0, some, 1), "inputs, not 0");
+        tg_module_free(m);
+    }
+    harness.sample = NULL;
+}
+
+/* Each sequence of a batch gives what it gives alone, and a transposed batch the same transposed. */
+TEST(batches)
+{
+    for (int kind = 0; kind < KINDS; ++kind) {
+        tg_module *m = in_f64(recurrent(kind, 2, false, 0, true)), *first = in_f64(recurrent(kind, 2, true, 0, true));
+        const int states = outputs_of(kind) - 1;
+        tg_tensor *in[3], *one[3], *y[3], *alone[3], *turned[3];
+        harness.sample = kind_name[kind];
+        copy_parameters(first, m);
+        in[0] = random_of(TG_SHAPE(T, N, IN));
+        for (int i = 1; i <= states; ++i) in[i] = random_of(TG_SHAPE(4, N, H));
+        CHECK(run(m, in, 1 + states, y, 1 + states) != NULL);
+        for (int i = 0; i <= states; ++i) one[i] = tg_select(in[i], 1, 2);
+        CHECK(run(m, one, 1 + states, alone, 1 + states) && tg_ndim(alone[0]) == 2);
+        for (int i = 0; i <= states; ++i) CHECK(same(alone[i], tg_select(y[i], 1, 2)));
+        in[0] = tg_transpose(in[0], 0, 1);
+        CHECK(run(first, in, 1 + states, turned, 1 + states) && same(tg_transpose(turned[0], 0, 1), y[0]));
+        CHECK(same(turned[1], y[1])); /* states stay [layers, N, H] */
+        tg_module_free(m), tg_module_free(first);
+    }
+    harness.sample = NULL;
+}
+
+/* A layer is its cell, step by step; the last state is the last output; a second half goes on from the first. */
+TEST(steps)
+{
+    for (int kind = 0; kind < KINDS; ++kind) {
+        tg_module *m = in_f64(recurrent(kind, 1, false, 0, false)), *step = in_f64(cell(kind));
+        const int states = outputs_of(kind) - 1;
+        tg_tensor *x = random_of(TG_SHAPE(T, N, IN)), *y[3], *in[3], *half[3];
+        harness.sample = kind_name[kind];
+        copy_parameters(step, m);
+        CHECK(run(m, &x, 1, y, 1 + states) != NULL);
+        for (int t = 0; t < T; ++t) {
+            in[0] = tg_select(x, 0, t);
+            CHECK(run(step, in, t ? 1 + states : 1, half, states) && same(half[0], tg_select(y[0], 0, t)));
+            in[1] = half[0], in[2] = half[states - 1];
+        }
+        CHECK(same(in[1], tg_select(y[1], 0, 0)) && (states == 1 || same(in[2], tg_select(y[2], 0, 0))));
+        in[0] = tg_narrow(x, 0, 0, 2);
+        CHECK(run(m, in, 1, half, 1 + states) != NULL);
+        in[0] = tg_narrow(x, 0, 2, T - 2), in[1] = half[1], in[2] = half[states];
+        CHECK(run(m, in, 1 + states, half, 1 + states) && same(half[0], tg_narrow(y[0], 0, 2, T - 2)));
+        tg_module_free(m), tg_module_free(step);
+    }
+    harness.sample = NULL;
+}
+
+TEST(dropout_between_layers)
+{
+    tg_module *m = tg_module_to(tg_nn_gru_ex(IN, H, 2, true, false, 0.5, false), HERE), *one;
+    tg_tensor *x = tg_randn_on(TG_SHAPE(T, N, IN), TG_F32, HERE), *a, *b;
+    a = tg_forward(m, x);
+    CHECK(!tg_equal(a, tg_forward(m, x)));
+    tg_module_train(m, false);
+    a = tg_forward(m, x), b = tg_forward(m, x);
+    CHECK(tg_equal(a, b));
+    tg_module_free(m);
+    one = tg_module_to(tg_nn_gru_ex(IN, H, 1, true, false, 0.5, false), HERE); /* there is nothing between one layer */
+    a = tg_forward(one, x), b = tg_forward(one, x);
+    CHECK(tg_equal(a, b));
+    tg_module_free(one);
+}
+
+/* Without a graph, what a step has made ends with the step. */
+TEST(memory_without_a_graph)
+{
+    tg_module *m = tg_module_to(tg_nn_lstm(IN, 64, 1), HERE);
+    tg_tensor *x = tg_randn_on(TG_SHAPE(40, 16, IN), TG_F32, HERE);
+    TG_NO_GRAD;
+    const int64_t step = 16 * 64 * 4; /* bytes of one state */
+    tg_reset_peak();
+    const int64_t before = tg_stats().bytes;
+    CHECK(tg_forward(m, x) != NULL);
+    /* the gates of all steps, before and after the bias is added; else also the states of each step, y, and what one
+       step makes, which is 18 such states */
+    CHECK(tg_stats().peak_bytes - before < (2 * 4 * 40 + 18) * step);
+    tg_module_free(m);
+}
+
+TEST(recurrent_initialisation)
+{
+    tg_module *m = tg_nn_lstm_ex(3, 100, 2, true, false, 0, true);
+    CHECK(tg_module_count(m) == 16 && strcmp(tg_module_path(m, 6), "bias_ih_l0_reverse") == 0);
+    for (int i = 0; i < 16; ++i) {
+        const double largest = tg_item(tg_amax(tg_abs(tg_detach(tg_module_params(m)[i]))));
+        CHECK(largest <= 0.1 && largest > 0.09);
+    }
+    tg_module_free(m);
+}
+
+TEST(recurrent_refusals)
+{
+    tg_module *m = tg_nn_lstm(3, 4, 1), *g = tg_nn_lstm_cell(3, 4, true);
+    tg_tensor *in[3], *out[3];
+    CHECK_FAILS(tg_forward(m, tg_cpu(tg_ones(TG_SHAPE(3)))), "LSTM: Expected input to be 2D or 3D, got 1D instead");
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(5, 2, 2))),
+                "LSTM: input.size(-1) must be equal to input_size. Expected 3, got 2");
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(0, 2, 3))), "Expected sequence length to be larger than 0 in RNN");
+    in[0] = tg_ones(TG_SHAPE(5, 2, 3)), in[1] = tg_ones(TG_SHAPE(1, 3, 4)), in[2] = tg_ones(TG_SHAPE(1, 2, 4));
+    CHECK_FAILS(tg_forward_n(m, in, 3, out, 3), "LSTM: Expected hidden size [1, 2, 4], got [1, 3, 4]");
+    in[1] = in[2], in[2] = tg_ones(TG_SHAPE(2, 4));
+    CHECK_FAILS(tg_forward_n(m, in, 3, out, 3), "LSTM: Expected hidden size [1, 2, 4], got [2, 4]");
+    in[0] = tg_ones(TG_SHAPE(5, 3));
+    CHECK_FAILS(tg_forward_n(m, in, 2, out, 1), "LSTM: Expected hidden size [1, 4], got [1, 2, 4]");
+    CHECK_FAILS(tg_forward(g, tg_ones(TG_SHAPE(2, 2, 3))), "LSTMCell: Expected input to be 1D or 2D, got 3D instead");
+    in[0] = tg_ones(TG_SHAPE(3)), in[1] = tg_ones(TG_SHAPE(1, 4));
+    CHECK_FAILS(tg_forward_n(g, in, 2, out, 1), "LSTMCell: Expected hidden size [4], got [1, 4]");
+    tg_module_free(m), tg_module_free(g);
+    CHECK_FAILS(tg_nn_rnn(0, 4, 1), "tg_nn_rnn: input_size must be greater than zero");
+    CHECK_FAILS(tg_nn_gru(3, -4, 1), "hidden_size must be greater than zero");
+    CHECK_FAILS(tg_nn_lstm(3, 4, 0), "num_layers must be greater than zero");
+    CHECK_FAILS(tg_nn_lstm(3, 4, 2000000000), "layers are too many");
+    CHECK_FAILS(tg_nn_lstm(3, INT64_MAX / 2, 1), "overflows");
+    CHECK_FAILS(tg_nn_gru_ex(3, 4, 2, true, false, 1.5, false), "dropout should be a number in range [0, 1]");
+    CHECK_FAILS(tg_nn_rnn_ex(3, 4, 1, "gelu", true, false, 0, false),
+                "tg_nn_rnn_ex: Unknown nonlinearity 'gelu'. Select from 'tanh' or 'relu'.");
+    CHECK_FAILS(tg_nn_rnn_cell(3, 4, true, NULL), "nonlinearity is NULL");
+}
+
+/* ---- attention ---- */
+
+enum { E = 8, HEADS = 2, L = 4, S = 5 };
+
+static tg_tensor *attend(tg_module *m, tg_tensor *q, tg_tensor *k, tg_tensor *mask, tg_tensor **weights)
+{
+    tg_tensor *in[4], *out[2];
+    in[0] = q, in[1] = in[2] = k, in[3] = mask;
+    if (tg_forward_n(m, in, mask ? 4 : 3, out, weights ? 2 : 1) != TG_OK) return NULL;
+    if (weights) *weights = out[1];
+    return out[0];
+}
+
+TEST(masks)
+{
+    tg_module *m = in_f64(tg_nn_multihead_attention(E, HEADS, true));
+    tg_tensor *q = random_of(TG_SHAPE(N, L, E)), *k = random_of(TG_SHAPE(N, S, E)), *weights, *y, *plain;
+    tg_tensor *hidden = boolean("[[0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 0, 1, 1], [0, 0, 1, 0, 0]]");
+    tg_tensor *added = tg_masked_fill(tg_zeros_on(TG_SHAPE(L, S), TG_F64, HERE), hidden, -INFINITY);
+    tg_tensor *padding = boolean("[[0, 0, 0, 1, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0]]"), *short_k;
+    plain = attend(m, q, k, NULL, NULL);
+    y = attend(m, q, k, hidden, &weights);
+    CHECK(plain && y && !same(plain, y));
+    CHECK(same(y, attend(m, q, k, hidden, NULL))); /* asking for the weights does not change y */
+    CHECK(same(y, attend(m, q, k, added, NULL)) && same(y, attend(m, q, k, tg_to_dtype(added, TG_F32), NULL)));
+    CHECK(same(y, attend(m, q, k, tg_expand(hidden, TG_SHAPE(N * HEADS, L, S)), NULL)));
+    CHECK(same(y, attend(m, q, k, tg_view(hidden, TG_SHAPE(1, 1, L, S)), NULL)));
+    CHECK(same(tg_sum_dim(weights, 2, false), tg_ones_on(TG_SHAPE(N, L), TG_F64, HERE)));
+    CHECK(tg_item(tg_amax(tg_masked_fill(weights, tg_logical_not(hidden), 0))) == 0);
+    CHECK(tg_get(weights, TG_INDEX(0, 2, 2)) == 1);
+    /* keys that are padding count for nothing: sequence 0 has three */
+    y = attend(m, q, k, tg_view(padding, TG_SHAPE(N, 1, 1, S)), NULL);
+    short_k = tg_narrow(tg_select(k, 0, 0), 0, 0, 3);
+    CHECK(same(tg_select(y, 0, 0), attend(m, tg_select(q, 0, 0), short_k, NULL, NULL)));
+    CHECK(same(tg_select(y, 0, 2), tg_select(plain, 0, 2)));
+    /* a query that may see nothing gets the bias of out_proj */
+    y = attend(m, q, k, boolean("[[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]]"), NULL);
+    CHECK(same(tg_select(tg_select(y, 1, 0), 0, 0), tg_module_get(m, "out_proj.bias")));
+    CHECK_FAILS(attend(m, q, k, tg_ones_on(TG_SHAPE(L, L), TG_F64, HERE), NULL),
+                "the attn_mask is [4, 4]; for scores of [3, 2, 4, 5] it should be");
+    CHECK_FAILS(attend(m, q, k, tg_ones_on(TG_SHAPE(N, L, S), TG_F64, HERE), NULL), "the attn_mask is [3, 4, 5]");
+    CHECK_FAILS(attend(m, q, k, tg_ones_on(TG_SHAPE(S), TG_F64, HERE), NULL), "the attn_mask is [5]");
+    CHECK_FAILS(attend(m, q, k, tg_ones_on(TG_SHAPE(L, S), TG_I64, HERE), NULL),
+                "only bool and floating types of attn_mask are supported, not i64");
+    tg_module_free(m);
+}
+
+/* A causal mask: position l does not change when later ones do. */
+TEST(causal)
+{
+    tg_module *m = in_f64(tg_nn_transformer_encoder_layer(E, HEADS, 16, 0.1, true, true));
+    tg_tensor *in[2], *y, *z, *x = random_of(TG_SHAPE(N, L, E));
+    tg_module_train(m, false);
+    in[0] = x, in[1] = tg_triu(tg_ones_on(TG_SHAPE(L, L), TG_BOOL, HERE), 1);
+    CHECK(tg_forward_n(m, in, 2, &y, 1) == TG_OK);
+    in[0] = tg_cat(TG_LIST(tg_narrow(x, 1, 0, 2), random_of(TG_SHAPE(N, L - 2, E))), 1);
+    CHECK(tg_forward_n(m, in, 2, &z, 1) == TG_OK);
+    CHECK(same(tg_narrow(y, 1, 0, 2), tg_narrow(z, 1, 0, 2)) && !same(y, z));
+    tg_module_free(m);
+}
+
+TEST(attention_dropout)
+{
+    tg_module *m = in_f64(tg_nn_multihead_attention_ex(E, HEADS, 0.5, true, E, E));
+    tg_tensor *q = random_of(TG_SHAPE(N, L, E)), *weights, *y;
+    CHECK(!same(attend(m, q, q, NULL, NULL), attend(m, q, q, NULL, NULL)));
+    attend(m, q, q, NULL, &weights);
+    CHECK(tg_item(tg_amin(weights)) == 0); /* both heads dropped it, somewhere among the 48 weights */
+    tg_module_train(m, false);
+    y = attend(m, q, q, NULL, NULL);
+    CHECK(same(y, attend(m, q, q, NULL, NULL)));
+    tg_module_free(m);
+    m = in_f64(tg_nn_transformer_decoder_layer(E, HEADS, 16, 0.5, false, false));
+    tg_tensor *in[2], *a, *b;
+    in[0] = q, in[1] = random_of(TG_SHAPE(N, S, E));
+    CHECK(tg_forward_n(m, in, 2, &a, 1) == TG_OK && tg_forward_n(m, in, 2, &b, 1) == TG_OK && !same(a, b));
+    tg_module_train(m, false);
+    CHECK(tg_forward_n(m, in, 2, &a, 1) == TG_OK && tg_forward_n(m, in, 2, &b, 1) == TG_OK && same(a, b));
+    tg_module_free(m);
+}
+
+TEST(attention_initialisation)
+{
+    tg_module *m = tg_nn_multihead_attention(100, 4, true);
+    tg_tensor *w = tg_detach(tg_module_get(m, "in_proj_weight"));
+    const double bound = sqrt(6.0 / 400), largest = tg_item(tg_amax(tg_abs(w)));
+    CHECK(largest <= bound && largest > 0.999 * bound);
+    CHECK(tg_item(tg_amax(tg_abs(tg_detach(tg_module_get(m, "in_proj_bias"))))) == 0);
+    CHECK(tg_item(tg_amax(tg_abs(tg_detach(tg_module_get(m, "out_proj.bias"))))) == 0);
+    CHECK(tg_item(tg_amax(tg_abs(tg_detach(tg_module_get(m, "out_proj.weight"))))) <= 0.1);
+    tg_module_free(m);
+}
+
+TEST(attention_refusals)
+{
+    tg_module *m = tg_nn_multihead_attention(E, HEADS, true);
+    tg_tensor *q = tg_ones(TG_SHAPE(N, L, E)), *in[3], *y;
+    CHECK_FAILS(attend(m, tg_ones(TG_SHAPE(E)), q, NULL, NULL),
+                "query should be unbatched 2D or batched 3D tensor but received 1-D query tensor");
+    CHECK_FAILS(attend(m, q, tg_ones(TG_SHAPE(L, E)), NULL, NULL),
+                "query [3, 4, 8], key [4, 8] and value [4, 8] do not");
+    CHECK_FAILS(attend(m, q, tg_ones(TG_SHAPE(2, L, E)), NULL, NULL), "key [2, 4, 8] and value [2, 4, 8] do not fit");
+    CHECK_FAILS(attend(m, tg_ones(TG_SHAPE(N, L, 4)), q, NULL, NULL),
+                "input 0: was expecting embedding dimension of 8, but got 4");
+    in[0] = in[1] = q, in[2] = tg_ones(TG_SHAPE(N, S, E));
+    CHECK_FAILS(tg_forward_n(m, in, 3, &y, 1), "do not fit");
+    CHECK_FAILS(tg_forward_n(m, in, 2, &y, 1), "inputs, not 2");
+    tg_module_free(m);
+    CHECK_FAILS(tg_nn_multihead_attention(5, 2, true), "embed_dim must be divisible by num_heads");
+    CHECK_FAILS(tg_nn_multihead_attention(4, 0, true), "num_heads=0");
+    CHECK_FAILS(tg_nn_multihead_attention_ex(4, 2, 2, true, 4, 4), "dropout probability has to be between 0 and 1");
+    CHECK_FAILS(tg_nn_multihead_attention_ex(4, 2, 0, true, -1, 4), "tg_nn_multihead_attention_ex: ");
+    CHECK_FAILS(tg_nn_transformer_encoder_layer(5, 2, 8, 0, false, false),
+                "tg_nn_transformer_encoder_layer: embed_dim must be divisible by num_heads");
+    CHECK_FAILS(tg_nn_transformer_decoder_layer(4, 2, -8, 0, false, false), "a size cannot be negative");
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    RUN(optional_states_and_outputs);
+    RUN(batches);
+    RUN(steps);
+    RUN(dropout_between_layers);
+    RUN(memory_without_a_graph);
+    RUN(recurrent_initialisation);
+    RUN(recurrent_refusals);
+    RUN(masks);
+    RUN(causal);
+    RUN(attention_dropout);
+    RUN(attention_initialisation);
+    RUN(attention_refusals);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}
