@@ -21716,12 +21716,17 @@ int tg_module_count(tg_module *m)
     return n > 0 ? n : 0;
 }
 
-int64_t tg_module_numel(tg_module *m)
+static int64_t tgi_numel_all(tg_tensor *const *t, int n)
 {
     int64_t numel = 0;
-    const int n = tgi_module_params(tgi_self(), "module_numel", m);
-    for (int i = 0; i < n; ++i) numel += tgi_numel(m->params[i]);
+    for (int i = 0; i < n; ++i) numel += tgi_numel(t[i]);
     return numel;
+}
+
+int64_t tg_module_numel(tg_module *m)
+{
+    const int n = tgi_module_params(tgi_self(), "module_numel", m);
+    return n > 0 ? tgi_numel_all(m->params, n) : 0;
 }
 
 const char *tg_module_path(tg_module *m, int i)
@@ -22173,7 +22178,7 @@ tg_status tg_module_print(FILE *file, tg_module *m)
     const int n = tgi_module_params(S, "module_print", m);
     if (n < 0) return tgi_failed(S);
     tgi_print_module(file, m, 0);
-    fprintf(file, "\n%lld parameters in %d tensors\n", (long long)tg_module_numel(m), n);
+    fprintf(file, "\n%lld parameters in %d tensors\n", (long long)tgi_numel_all(m->params, n), n);
     return tgi_flush(S, "module_print", file) ? TG_OK : TG_ERR_IO;
 }
 
