@@ -47,8 +47,8 @@ OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
-COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(CUDA_LIBS) \
-    $(LDFLAGS) -lm $(LDLIBS)
+COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(filter %/library.o,$^) \
+    $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
 
 # CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
 ifneq ($(filter cuda%,$(DEVICE)),)
@@ -91,12 +91,17 @@ examples: $(EXAMPLES)
 $(EXAMPLES): $(BUILD)/%: examples/%.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
-# Thirty tests compile in half the time with -O1, unless flags were chosen.
-ifeq ($(origin CFLAGS),file)
-$(TESTS): TEST_CFLAGS := -O1
-endif
+# Programs without the implementation are linked with the library, which is compiled once for all of them.
+$(BUILD)/library.o: tests/library.c tensorgrad.h $(BUILD)/flags
+	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -c -o $@ $<
+
+LINKED := $(patsubst tests/%.c,$(BUILD)/%,$(shell grep -L '^\#define TENSORGRAD_IMPLEMENTATION' tests/test_*.c))
+$(LINKED) $(BUILD)/fuzz_api $(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/library.o
 
 $(TESTS): $(BUILD)/%: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD)/flags
+	$(COMPILE)
+
+$(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/%: tests/tools/%.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
 $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags

@@ -1,7 +1,6 @@
 /* The graph and its backward: section 2.1, 2.2 and 2.4 of the semantics list.  Leaves and their gradients, retained
  * graphs, several roots, tg_gradients, gradient modes, anomaly mode, runs one step at a time, graphs of unusual shape,
  * and mistakes that other libraries have made.  Values of gradients op by op are in test_gradients.c and test_ops.c. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

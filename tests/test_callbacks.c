@@ -1,7 +1,6 @@
 /* Callbacks that misbehave: hooks, custom functions, checkpoints, functions that gradcheck calls, error handlers,
  * deleters.  Whatever they do, the call around them fails with an error or goes on, nothing is freed under the library,
  * and the thread is as usable as before. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
 

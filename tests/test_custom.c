@@ -1,6 +1,5 @@
 /* Custom functions and checkpoints: what they save, their contexts, outputs that are views, closures, and functions
  * that fail.  Functions that misbehave are in test_callbacks.c. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

@@ -3,7 +3,6 @@
  * is one thread, and the program says that it skips the second of the three.  On a device (TG_TEST_DEVICE) the
  * printed hash must be the one of every other order in which its threads can run: whoever runs several orders
  * compares the hashes. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "harness.h"
 

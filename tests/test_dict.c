@@ -1,5 +1,4 @@
 /* Dictionaries of tensors: paths, nesting, who owns what, moves of all tensors at once, texts. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
 

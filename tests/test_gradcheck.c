@@ -1,6 +1,5 @@
 /* tg_gradcheck and tg_gradgradcheck: what passes, the mistakes of a backward that they find and name, the report, and
  * what they refuse. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

@@ -1,7 +1,6 @@
 /* Gradients by value: their shapes, at kinks and edges of ops and losses, at the limits of dtypes, through
  * broadcasting, reductions and views.  Sections 2.6 to 2.8 of the semantics list; each op in all its forms is in
  * test_ops.c. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

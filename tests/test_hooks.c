@@ -1,6 +1,5 @@
 /* Hooks and retained gradients: section 2.3 of the semantics list, and hooks that remove themselves, run a backward or
  * change modes.  Hooks that misbehave are in test_callbacks.c. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

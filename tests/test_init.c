@@ -1,6 +1,5 @@
 /* Filling tensors in place: moments and bounds of the distributions, fans and gains, orthogonal matrices, the same
  * numbers for every layout and device, writes that are not recorded, errors. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
 

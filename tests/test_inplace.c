@@ -1,5 +1,4 @@
 /* Writes in place, versions and views: section 2.5 of the semantics list. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

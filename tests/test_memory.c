@@ -1,6 +1,5 @@
 /* What is alive, and for how long: the memory of a graph, scopes, tg_keep and tg_drop, tg_retain and tg_release, and
  * the library after tg_shutdown.  Tensors that are used after they ended are in test_use_after_end.c. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

@@ -1,7 +1,6 @@
 /* Modules: members and their paths, who owns what, forwards and their errors, hooks, modes, moves in place, printing.
  * Where there are two devices (on the simulator: TG_SIM_DEVICES=2) also what an error inside a forward says of a tensor
  * that is on the wrong one. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
 

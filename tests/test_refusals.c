@@ -1,6 +1,5 @@
 /* What the library refuses: each required argument that is NULL, by name, and the sizes, dims, dtypes and numbers that
  * no other test tries.  A refused call returns NULL (or a status, false, 0), leaves nothing alive, and says why. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "harness.h"
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* Modules in files: their state as a dictionary, what fits and what does not, checkpoints from which a run goes on. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
 

@@ -1,6 +1,5 @@
 /* Layers of sequences beyond the rows of layers.h: states that are left out, batches and single sequences, dropout
  * between layers, masks in their several forms, initialisation, memory without a graph, refusals. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
 

@@ -1,6 +1,5 @@
 /* tg_print of tensors, which prints what PyTorch prints but for the names of dtypes, and prints of the tape, as text
  * and for graphviz. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"

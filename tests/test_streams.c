@@ -4,7 +4,6 @@
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* barriers */
 #endif
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "harness.h"
 #include <pthread.h>

@@ -27,17 +27,18 @@ run() { if [ -x "$B/$1" ]; then job "$2" "${@:3}"; else note "$2" 0 1 "$1 was no
 
 one api-calls make -s CC=gcc BUILD="$B/make" "$B/make/api_calls.h" # tests/test_api.c includes it
 
+library cpu gcc $HOW $parts -lpthread
 for path in tests/test_*.c; do
     name=$(basename "$path" .c)
-    job "build-$name" gcc $HOW -I. -I"$B/make" "$path" -o "$B/$name" $parts -lm -lpthread
+    job "build-$name" build cpu "$name"
 done
 wait
 for path in tests/test_*.c; do
     name=$(basename "$path" .c)
-    run "$name" "$name" "$B/$name"
+    run "$name-cpu" "$name" "$B/$name-cpu"
 done
-run test_use_after_end test_use_after_end-debug env TG_DEBUG=1 "$B/test_use_after_end"
-run test_ops test_ops-small env SMALL=1 "$B/test_ops"
+run test_use_after_end-cpu test_use_after_end-debug env TG_DEBUG=1 "$B/test_use_after_end-cpu"
+run test_ops-cpu test_ops-small env SMALL=1 "$B/test_ops-cpu"
 wait
 
 # ---- the simulator ----
@@ -48,8 +49,8 @@ sim_build() { make -s sim CC=gcc MAIN="tests/$1.c" OUT="$B/sim-${1##*/}" BUILD="
 on_sim() { run "sim-$1" "sim-$2" env SMALL=1 TG_SIM_DEVICES=2 TG_SIM_STREAMS=lazy "${@:3}"; }
 
 if have c++; then
-    one sim-build-test_ops sim_build test_ops # makes what all are linked with
-    for name in $ON_DEVICE test_moves test_streams cuda/test_faults test_use_after_end test_callbacks test_oom; do
+    one sim-build-test_oom sim_build test_oom # makes what all are linked with
+    for name in $ON_DEVICE test_moves test_streams cuda/test_faults test_use_after_end test_callbacks test_ops; do
         job "sim-build-${name##*/}" sim_build $name
     done
     wait

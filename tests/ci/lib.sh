@@ -57,15 +57,20 @@ stage()
     printf 'stage %s: %d s, %d passed, %d failed\n' "$1" $((SECONDS - start)) "$passed" "$failed"
 }
 
-# build_and_run PROGRAM SOURCE COMPILER FLAGS... [-- ARGUMENTS...]
-build_and_run()
+# library WAY COMPILER FLAGS...: the library, compiled in a way that has a name; tests that are built in this way are linked with it
+library() { one "library-$1" "${@:2}" -I. -c tests/library.c -o "$B/library-$1.o"; echo "${@:2}" >"$B/library-$1.how"; }
+
+# build WAY NAME: tests/NAME.c in this way, as $B/NAME-WAY
+build()
 {
-    local program=$B/$1 source=$2 command=()
-    shift 2
-    while [ $# -gt 0 ] && [ "$1" != -- ]; do command+=("$1"); shift; done
-    [ $# -eq 0 ] || shift
-    "${command[@]}" -I. -I"$B/make" "$source" -o "$program" -lm && "$program" "$@"
+    local how own=()
+    read -ra how <"$B/library-$1.how"
+    grep -q '^#define TENSORGRAD_IMPLEMENTATION' "tests/$2.c" || own=(-x none "$B/library-$1.o")
+    "${how[@]}" -I. -I"$B/make" "tests/$2.c" "${own[@]}" -o "$B/$2-$1" -lm
 }
+
+# build_and_run WAY NAME [ARGUMENTS...]
+build_and_run() { build "$1" "$2" && "$B/$2-$1" "${@:3}"; }
 
 # tests with the given names, or those of tests/test_*.c but for the long ones
 LONG='test_deep test_oom test_threads'

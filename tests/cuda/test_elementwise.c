@@ -1,7 +1,6 @@
 /* Kernels of tensorgrad_cuda.cu that go over elements: sin, cos and tan against the C library; those for elements that
    lie side by side, and the optimizers, against the CPU; products in f32 and TF32.  Built by
    `make sim MAIN=tests/cuda/test_elementwise.c OUT=prog` for the simulator; it runs on GPUs, too. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "../harness.h"
 #ifdef CUDASIM

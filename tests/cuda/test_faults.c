@@ -2,7 +2,6 @@
  * give an error while one step of training on two devices runs, for n = 0, 1, ... until none is left.  The step must
  * end with an error that names the call and its line, or must not have needed it; nothing may crash, and the same step
  * then succeeds, with the same bits as before.  Built with `make sim`; TG_SIM_DEVICES=2. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "../cudasim/cudasim_test.h"
 #include "../harness.h"

@@ -1,7 +1,8 @@
 # The simulator for CUDA; cudasim_test.h describes it.
 #   make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
 # builds a program that includes tensorgrad.h with tensorgrad_cuda.cu and the simulator.  Then: TG_SIM_DEVICES=2 ./prog
-# CUDASIM is defined, so that the program can include cudasim_test.h.
+# CUDASIM is defined, so that the program can include cudasim_test.h.  A program without the implementation is linked with
+# tests/library.c.
 #   SIM=plain  optimised, the fastest
 #   SIM=asan   with AddressSanitizer and UndefinedBehaviorSanitizer
 #   SIM=check  each load and store of a kernel is checked: races, bounds, memory that was never written (needs clang++)
@@ -54,12 +55,21 @@ $(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
 	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_CUFLAGS) -x c++ -c $< -o $@
 
+SIM_CC = $(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
+$(SIM_BUILD)/library.o: tests/library.c tensorgrad.h $(SIM_BUILD)/flags
+	$(SIM_CC) -c $< -o $@
+
+# Changes when the compiler or a flag does, so that the library is built again.
+$(SIM_BUILD)/flags: FORCE
+	@mkdir -p $(SIM_BUILD)
+	@echo '$(SIM_CC)' > $@.$(SIM_STEM) && if cmp -s $@.$(SIM_STEM) $@; then rm $@.$(SIM_STEM); else mv $@.$(SIM_STEM) $@; fi
+
 ifneq ($(and $(MAIN),$(OUT)),)
-$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o tensorgrad.h FORCE
-	$(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM $(SIM_CFLAGS) -c $(MAIN) \
-	    -o $(SIM_BUILD)/$(SIM_STEM).o
-	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(LDFLAGS) \
-	    -o $@ -lpthread -lm $(LDLIBS)
+SIM_LIBRARY := $(if $(shell grep '^\#define TENSORGRAD_IMPLEMENTATION' $(MAIN)),,$(SIM_BUILD)/library.o)
+$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_LIBRARY) tensorgrad.h FORCE
+	$(SIM_CC) $(SIM_CFLAGS) -c $(MAIN) -o $(SIM_BUILD)/$(SIM_STEM).o
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_LIBRARY) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) \
+	    $(LDFLAGS) -o $@ -lpthread -lm $(LDLIBS)
 else
 sim: sim-usage
 sim-usage:

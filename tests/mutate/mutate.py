@@ -37,6 +37,8 @@ def prepare(o):
     open(o.build + "/tensorgrad.h", "w").write(mutator.header())
     for path in glob.glob(o.build + "/tests/*.[ch]"):
         text = open(path).read()
+        if path.endswith("/harness.h"):
+            text = "extern const char *const *tgi_site_test;\n" + text
         text = text.replace("harness.failed++;", 'harness.failed++;\n        if (getenv("TG_MUTANT")) _Exit(1);')
         text = re.sub(r"(static inline void harness_begin\([^)]*\)\n\{\n)", r"\1    tgi_site_test = &harness.test;\n", text)
         text = re.sub(r"!strstr\(([^;]+?), ((?:harness\.)?only)\)", r"strcmp(\1, \2) != 0", text)
@@ -47,10 +49,15 @@ def prepare(o):
     return mutator
 
 
-def build(o, test):
+def build(o, test, link=True):
+    source = "%s/tests/%s" % (o.build, os.path.basename(test))
     program = "%s/%s" % (o.build, os.path.basename(test)[:-2])
-    command = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-ffp-contract=off", "-I" + o.build, "-o", program,
-               "%s/tests/%s" % (o.build, os.path.basename(test)), "-lm"]
+    command = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-ffp-contract=off", "-I" + o.build, source]
+    within = "#define TENSORGRAD_IMPLEMENTATION" in open(source).read()
+    if not link:
+        command += ["-c", "-o", program + ".o"]
+    else:
+        command += ["-o", program] + ([] if within else [o.build + "/library.o"]) + ["-lm"]
     return program if subprocess.call(command) == 0 else None
 
 
@@ -108,8 +115,9 @@ def main():
     mutator = prepare(o)
     pool = concurrent.futures.ThreadPoolExecutor(o.jobs)
     tests = o.tests or sorted(test for test in glob.glob("tests/test_*.c") if not any(name in test for name in LONG))
+    library = build(o, "library.c", link=False)
     programs = list(pool.map(lambda test: build(o, test), tests))
-    if None in programs:
+    if None in [library] + programs:
         sys.exit("0 passed, 1 failed")
     traces = dict(zip(programs, pool.map(trace, programs)))
     weight = collections.Counter((p, test) for p in traces for tests in traces[p].values() for test in tests)

@@ -6,7 +6,7 @@
 #   TG_PYTHON   the same python; without either: python3, then the virtual environment that replay.sh makes
 # Without such a python it says "skipped: ..." and succeeds.
 cd "$(dirname "$0")/../.." || exit 2
-build=${BUILD:-build}/check_files
+build=${BUILD:-build}
 skip() { echo "skipped: $1"; echo "0 passed, 0 failed"; exit 0; }
 
 for python in ${1:-${TG_PYTHON:-python3 "${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tensorgrad/venv/bin/python"}} ''; do
@@ -14,5 +14,5 @@ for python in ${1:-${TG_PYTHON:-python3 "${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}
 done
 [ -n "$python" ] || skip "no python3 with numpy and safetensors"
 mkdir -p "$build/files"
-${CC:-cc} -std=c99 -O1 -I. -o "$build/copy_tensors" tests/tools/copy_tensors.c -lm || { echo "0 passed, 1 failed"; exit 1; }
+make -s BUILD="$build" "$build/copy_tensors" || { echo "0 passed, 1 failed"; exit 1; }
 exec "$python" tests/tools/check_files.py "$build/copy_tensors" "$build/files"

@@ -1,7 +1,6 @@
 /* copy_tensors FROM TO [FROM TO]...: loads each file FROM and saves what it holds as TO, in the formats that their names
  * end in: .safetensors, .npy or .npz.  For each pair it prints "ok" or the error.  check_files.py uses it to compare the
  * library's files with those of NumPy and safetensors. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include <string.h>
 

@@ -5,7 +5,6 @@ cd "$(dirname "$0")/../.." || exit 2
 build=${BUILD:-build}
 . tests/tools/torch.sh
 "$python" -c 'import safetensors' 2>/dev/null || skip "$python cannot import safetensors"
-mkdir -p "$build"
-${CC:-cc} -std=c99 -O1 -I. -o "$build/judge_layers" tests/test_layers.c -lm || { echo "0 passed, 1 failed"; exit 1; }
+make -s BUILD="$build" "$build/test_layers" || { echo "0 passed, 1 failed"; exit 1; }
 "$python" tests/tools/layers.py || exit 1
-"$python" tests/tools/layers.py --judge "$build/judge_layers" "$build/judge"
+"$python" tests/tools/layers.py --judge "$build/test_layers" "$build/judge"

@@ -6,7 +6,6 @@
    Every value case runs twice: on contiguous inputs, and on inputs with NaN between their elements and a backward that
    is recorded itself.  What the C calls do not take (out=, a number where a tensor stands) is left out and counted
    under its reason.  See tests/tools/replay.sh. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include <math.h>
 #include <stdarg.h>

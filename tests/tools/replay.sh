@@ -30,7 +30,5 @@ if [ ! -s "$fixtures"/cases.txt ] || [ "$tool" -nt "$fixtures"/stamp ] ||
     tail -n 1 "$build/replay-fixtures.log"
     echo "$stamp" >"$fixtures"/stamp
 fi
-if [ ! -x "$build/replay" ] || [ tests/tools/replay.c -nt "$build/replay" ] || [ tensorgrad.h -nt "$build/replay" ]; then
-    ${CC:-cc} -std=c99 -O1 -I. -o "$build/replay" tests/tools/replay.c -lm || { echo "0 passed, 1 failed"; exit 1; }
-fi
+make -s BUILD="$build" "$build/replay" || { echo "0 passed, 1 failed"; exit 1; }
 exec "$build/replay" "$fixtures" ${2:+"$2"}
