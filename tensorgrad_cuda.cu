@@ -276,11 +276,13 @@ static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
     if (status != cudaSuccess) cudaGetLastError();
     if (status == cudaErrorInsufficientDriver) {
         return tgi_host_api.fail(S, TG_ERR_DEVICE, op,
-                                 "Found no NVIDIA driver on your system.\n"
-                                 "CUDA needs an NVIDIA GPU and its driver; the CPU works without");
+                                 "device %s cannot be used: Found no NVIDIA driver on your system.\n"
+                                 "CUDA needs an NVIDIA GPU and its driver; the CPU works without",
+                                 tg_device_str(TG_CUDA(*index)));
     }
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
-        return tgi_host_api.fail(S, TG_ERR_DEVICE, op, "No CUDA GPUs are available");
+        return tgi_host_api.fail(S, TG_ERR_DEVICE, op, "device %s cannot be used: No CUDA GPUs are available",
+                                 tg_device_str(TG_CUDA(*index)));
     if (!tgi_cuda_ok(S, status, "cudaGetDeviceCount", __LINE__)) return false;
     if (*index == -1) *index = tgi_this_cuda.current;
     if (*index >= 0 && *index < count && *index < TGI_MAX_DEVICES) return true;

@@ -55,7 +55,7 @@ static void no_silent_moves(void)
     tg_set_error_handler(tg_abort_on_error, NULL);
 }
 
-/* ---- a network is structs of tensors ----------------------------------------------------------------------------- */
+/* ---- a network of plain tensors; 10_tutorials_modules.c writes one in modules ------------------------------------ */
 
 typedef struct { tg_tensor *weight, *bias; } layer;
 
