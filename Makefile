@@ -12,6 +12,7 @@ endif
 DEVICE ?= cpu
 SECONDS ?= 3600
 SEED ?= $(shell date +%s)
+TG_PYTHON ?= python3
 NVCC ?= nvcc
 NVCCFLAGS ?= -O2 -arch=native
 
@@ -27,7 +28,9 @@ help:
 	@echo 'make check-deep      all checks, with the tools that are installed: sanitizers, valgrind, mutants; an hour'
 	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; or SECONDS=60 SEED=7'
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
-	@echo 'make bench           what an op costs, and what the header costs to compile; with DEVICE=cuda the GPU, too'
+	@echo 'make bench           the speed beside that of PyTorch and others, where TG_PYTHON or python3 has them: up to an hour'
+	@echo 'make bench ROWS=sgemm    the rows whose name contains the text; BENCH="--help" for more; with DEVICE=cuda the GPU, too'
+	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
@@ -40,14 +43,14 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test check-examples examples bench fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test check-examples examples bench bench-quick fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
-COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(filter %/library.o,$^) \
+COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(filter %/library.o %/roof.o,$^) \
     $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
 
 # CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
@@ -82,9 +85,16 @@ check-deep:
 coverage:
 	@bash tests/ci/coverage.sh $(BUILD)/coverage
 
-bench: $(if $(CUDA),$(BUILD)/device)
+# What the header costs to compile and what an op costs; then every row of tests/bench/workloads.c beside other libraries.
+bench: $(BUILD)/workloads $(if $(CUDA),$(BUILD)/device)
 	@bash tests/ci/figures.sh $(BUILD)/figures
+	@if command -v '$(TG_PYTHON)' >/dev/null; then \
+	    '$(TG_PYTHON)' tests/bench/bench.py $(BENCH) $(if $(RESULTS),--results '$(RESULTS)') $(BUILD)/workloads $(ROWS); \
+	else echo 'no $(TG_PYTHON): without other libraries'; $(BUILD)/workloads quick; fi
 	$(if $(CUDA),$(BUILD)/device)
+
+bench-quick: $(BUILD)/workloads
+	@$(BUILD)/workloads quick
 
 examples: $(EXAMPLES)
 
@@ -108,6 +118,12 @@ $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
 	$(COMPILE)
 
 $(BUILD)/device: tests/bench/device.c tensorgrad.h $(BUILD)/flags
+	$(COMPILE)
+
+$(BUILD)/roof.o: tests/bench/roof.c tests/bench/roof.h $(BUILD)/flags
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -c -o $@ $<
+
+$(BUILD)/workloads: tests/bench/workloads.c tests/bench/roof.h tensorgrad.h $(BUILD)/library.o $(BUILD)/roof.o $(BUILD)/flags
 	$(COMPILE)
 
 # The declarations of the header as a table of calls; two programs include it and draw the arguments.
@@ -144,4 +160,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test check-examples check-deep coverage fuzz bench examples clean FORCE
+.PHONY: help demo test check-examples check-deep coverage fuzz bench bench-quick examples clean FORCE

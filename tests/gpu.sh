@@ -2,7 +2,7 @@
 # tests/gpu.sh [--not-run]: everything that wants an NVIDIA GPU, in one call of under ten minutes.
 #
 # Builds with nvcc, runs the test suite on the GPU, the four tools of compute-sanitizer, the device tour, the demo and the
-# benchmarks, writes tests/bench/RESULTS.md and ends in "N passed, N failed".  Each part has a time limit, and one that fails
+# benchmarks, writes the GPU's part of tests/bench/RESULTS.md and ends in "N passed, N failed".  Each part has a time limit, and one that fails
 # does not stop the others.  What is needed: nvcc, compute-sanitizer, a C compiler, make.
 #   --not-run       only writes the file, every result as "not run"
 #   TG_GPU_SIM=1    rehearses the script on the simulator, in small: its own build folder, nothing in tests/bench
@@ -115,6 +115,9 @@ gpu_names()
 }
 processor() { echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $(nproc) threads"; }
 
+# The part of the file that is not ours: results on a CPU, which `make bench` writes.
+cpu_results() { sed '/^# Results on a GPU$/,$d' "$results" 2>/dev/null; }
+
 write_results()
 {
     echo "# Results on a GPU"
@@ -149,7 +152,8 @@ part "test suite" 240 suite
 for tool in memcheck racecheck initcheck synccheck; do part "compute-sanitizer $tool" 240 sanitizer $tool & done
 wait
 figures
-write_results >"$results"
+{ cpu_results; write_results; } >"$B/results.md"
+cp "$B/results.md" "$results"
 if [ $mode = not-run ]; then exit; fi
 echo "written: $results"
 failed=$(grep -c '| FAILED' "$B/checks.md")

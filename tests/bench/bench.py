@@ -1,0 +1,536 @@
+#!/usr/bin/env python3
+"""bench.py [options] WORKLOADS [TEXT...]: the rows of tests/bench/workloads.c beside other libraries (`make bench`).
+
+WORKLOADS is the compiled program.  TEXT selects rows whose name contains one of the texts, or names a workload of other
+sizes, as sgemm-100x200x300-NT.  Each library runs in processes of its own, one for each number of threads, which stay alive
+and measure when they are asked, in the order A B B A.  A ratio is the other library's time divided by ours in the same
+round; printed are the medians, and the ratios that a tenth of the rounds stay below and above.  The speed of multiply-adds
+is measured before and after each row: where it is less than 0.93 of the best of this run, something else uses the
+processor, the row is measured again, and if that does not help it is marked "contended".  Python needs no package but those
+that it is to compare with; a library that is not installed is left out, and nothing is installed."""
+import argparse
+import datetime
+import fnmatch
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PEERS = {"pytorch": "pytorch.py", "numpy": "numpy_peer.py", "jax": "jax_peer.py", "micrograd": "micrograd_peer.py"}
+REST = {"numpy": 0.15}  # seconds until the threads of a library no longer wait actively
+COPIES = (1024, 16384, 1048576, 16777216)  # floats
+MEMORY_OF = "gpt-16x256x6x384x6x65-adamw"
+
+# What a row is to reach: pattern, library, its time divided by ours at least, and the same to aim at.
+TARGETS = [
+    ("sgemm-*", "pytorch", 0.8, 1.0),
+    ("conv2d-*", "pytorch", 0.8, 1.0),
+    ("sgemm-*", "numpy", None, 1.0),
+    ("sgemm-*", "jax", None, 1.0),
+    ("mlp-*x784x512x512x10-sgd", "pytorch", 1.15, 1.3),
+    ("mlp-*x784x512x512x10-sgd", "jax", 1.0, 1.12),
+    ("mlp-*x784x512x512x10-adamw", "pytorch", 1.25, 1.45),
+    ("mlp-32x2x16x16x1-sgd-tanh", "pytorch", 20, 40),
+    ("mlp-32x2x16x16x1-sgd-tanh", "jax", 4, 8),
+    ("gpt-16x256x6x384x6x65-adamw", "pytorch", 1.1, 1.25),
+    ("gpt-32x64x4x128x4x65-adamw", "pytorch", 1.25, 1.5),
+    ("gpt-4x64x12x768x12x50257-adamw-tied", "pytorch", 1.1, 1.35),
+    ("conv_net-*", "pytorch channels_last", 1.3, 1.5),
+    ("conv_net-*", "pytorch", 1.3, 2),
+    ("lstm-*", "pytorch", 1.15, 1.4),
+    ("scalar_graph-*", "micrograd gc", 100, 200),
+    ("scalar_graph-*", "micrograd no_gc", 7, 15),
+    ("exp-1048576", "pytorch", 2, 4),
+    ("tanh-1048576", "pytorch", 5, 10),
+    ("gelu-1048576", "pytorch", 1.2, 1.6),
+    ("gelu_tanh-1048576", "pytorch", 4, 7),
+    ("sigmoid-1048576", "pytorch", 1.3, 2),
+    ("silu-1048576", "pytorch", 1.3, 2),
+    ("add-1048576", "pytorch", 0.95, 1),
+    ("mul-1048576", "pytorch", 0.95, 1),
+    ("relu-1048576", "pytorch", 0.95, 1),
+    ("sum-1048576", "pytorch", 0.95, 1),
+    ("add-16777216", "pytorch", 2, None),
+    ("softmax-*-backward", "pytorch", 1.1, 1.5),
+    ("log_softmax-*-backward", "pytorch", 1.1, 1.5),
+    ("layer_norm-*-backward", "pytorch", 1.1, 1.5),
+    ("softmax-*", "pytorch", 1.3, 2.5),
+    ("log_softmax-*", "pytorch", 1.3, 2.5),
+    ("layer_norm-*", "pytorch", 1.3, 2.5),
+    ("sum_dim0-*", "pytorch", 1.3, 2.5),
+    ("bias_add-*", "pytorch", 1, 2),
+    ("transposed_copy-*", "pytorch", 1, 2),
+    ("cat-*", "pytorch", 1, 2),
+    ("embedding-*", "pytorch", 1, 2),
+    ("randn-1048576", "pytorch", 1, 2),
+    ("index_select-*", "pytorch", 0.8, 1.5),
+    ("topk-*", "pytorch", 0.8, 1.5),
+    ("f32_to_f16-*", "pytorch", 0.8, 1.5),
+    ("matmul_i64-*", "pytorch", 0.8, 1.5),
+    ("matmul_bf16-*", "pytorch", 0.8, 1.5),
+    ("cross_entropy-*", "pytorch", 5, 20),
+    ("memory-*", "pytorch", 1, 1 / 0.75),
+]
+MOST_SECONDS = {"op-1-grad": (100e-9, 60e-9), "chain-1-backward": (80e-9, 50e-9)}
+LEAST_OF_ROOF = {"sgemm-1024x1024x1024-NN": (0.82, 0.92), "add-1048576": (None, 0.95), "mul-1048576": (None, 0.95),
+                 "relu-1048576": (None, 0.95), "sum-1048576": (None, 0.95)}
+
+
+def target(row, library):
+    for pattern, name, must, aim in TARGETS:
+        if name == library and fnmatch.fnmatchcase(row, pattern):
+            return must, aim
+    return None, None
+
+
+class Failed(Exception):
+    """A worker that cannot do what it was asked for."""
+
+
+class Worker:
+    """A process that answers one line for each line."""
+
+    def __init__(self, library, command, threads, log):
+        environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", JAX_PLATFORMS="cpu", PYTHONPATH=HERE + "/peers")
+        for name in ("OMP", "MKL", "OPENBLAS", "BLIS", "NUMEXPR"):
+            environment[name + "_NUM_THREADS"] = str(threads)
+        if library in ("tensorgrad", "pytorch"):  # others lose their second thread to the processor of the first
+            environment["OMP_PROC_BIND"] = "true"
+        if library == "jax" and threads == 1:
+            environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        self.library, self.rest = library, REST.get(library, 0.02)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                                        env=environment, preexec_fn=lambda: use_processors(threads))
+
+    def ask(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            text = self.process.stdout.readline()
+        except OSError:
+            text = ""
+        if not text or text.startswith("error"):
+            raise Failed(text.strip() or "%s has ended" % self.library)
+        return text.strip()
+
+    def lines(self, line):
+        """The lines up to an empty one."""
+        found = [self.ask(line)]
+        while found[-1]:
+            found.append(self.process.stdout.readline().strip())
+        return found[:-1]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def use_processors(count):
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+
+
+def middle(values, part=0.5):
+    """The value below which a part of the values lie."""
+    values = sorted(values)
+    place = part * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (place - low) * (values[high] - values[low])
+
+
+def seconds_text(seconds):
+    for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return "%.3g %s" % (seconds / size, unit) if seconds < 1000 * size else "%.0f %s" % (seconds / size, unit)
+    return "%.3g ns" % (seconds * 1e9)
+
+
+class Line:
+    """One line of the table: a row on a number of threads, beside a library or alone."""
+
+    def __init__(self, row, threads, ours="not run", library="", theirs="", ratios=None, roof=None, must="", aim="",
+                 verdict=""):
+        self.key, self.ratios = (row, str(threads)), ratios
+        ratio = "%.2f [%.2f, %.2f]" % (middle(ratios), middle(ratios, 0.1), middle(ratios, 0.9)) if ratios else ""
+        self.cells = [row, str(threads), ours, library, theirs, ratio, "" if roof is None else "%.0f %%" % (100 * roof),
+                      must, aim, verdict]
+
+
+HEAD = ["row", "threads", "ours", "library", "its time", "ratio [p10, p90]", "roof", "must", "aim", ""]
+WIDTHS = [37, 7, 9, 22, 9, 21, 6, 8, 8, 0]
+
+
+def plain(cells):
+    return " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS)).rstrip()
+
+
+def number(value, unit=""):
+    return "" if value is None else "%g%s" % (round(value, 2), unit)
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        logs = os.path.join(os.path.dirname(options.program) or ".", "bench")
+        os.makedirs(logs, exist_ok=True)
+        self.log = open(os.path.join(logs, "peers.log"), "w")
+        self.ours, self.roofs, self.peers, self.versions = {}, {}, {}, {}
+        self.best, self.copies, self.lines = {}, {}, []
+
+    def begin(self):
+        options = self.options
+        for threads in options.threads:
+            self.ours[threads] = self.start_ours(threads)
+            self.roofs[threads] = self.start_ours(threads)
+        self.versions["tensorgrad"] = self.ours[options.threads[0]].ask("version")
+        for library in options.peers:
+            for threads in options.threads:
+                if library == "micrograd" and threads > 1:
+                    continue
+                try:
+                    worker = self.start_peer(library, threads)
+                    self.versions[library] = worker.ask("version")
+                    self.peers[library, threads] = worker
+                except Failed:
+                    self.versions[library] = "not installed"
+                    break
+        for name, version in self.versions.items():
+            print("%-12s %s" % (name, version))
+        self.measure_roofs()
+
+    def start_ours(self, threads):
+        return Worker("tensorgrad", [self.options.program, "worker", str(threads)], threads, self.log)
+
+    def start_peer(self, library, threads):
+        return Worker(library, [sys.executable, os.path.join(HERE, "peers", PEERS[library]), str(threads)], threads, self.log)
+
+    def end(self):
+        for worker in [*self.ours.values(), *self.roofs.values(), *self.peers.values()]:
+            worker.close()
+
+    # ---- roofs ------------------------------------------------------------------------------------------------------
+
+    def peak(self, threads):
+        """Floating point operations per second just now."""
+        worker = self.roofs[threads]
+        time.sleep(worker.rest)
+        operations = float(worker.ask("cost fma_peak-1").split()[0])
+        now = operations / float(worker.ask("time fma_peak-1 %g" % self.options.ms))
+        self.best[threads] = max(now, self.best.get(threads, 0))
+        return now
+
+    def measure_roofs(self):
+        for threads in self.options.threads:
+            for _ in range(5):
+                self.peak(threads)
+            for floats in COPIES:
+                best = 0
+                for name in ("copy-%d" % floats, "copy-%d-stream" % floats):
+                    for _ in range(3):
+                        best = max(best, 8 * floats / float(self.roofs[threads].ask("time %s %g" % (name, self.options.ms))))
+                self.copies[threads, floats] = best
+            print("%d thread%s    %.1f GFLOP/s; copies of 4 KiB, 64 KiB, 4 MiB, 64 MiB at %s GB/s" % (
+                threads, "s" if threads > 1 else " ", self.best[threads] / 1e9,
+                ", ".join("%.1f" % (self.copies[threads, n] / 1e9) for n in COPIES)))
+
+    def least_seconds(self, name, threads):
+        """What the row's arithmetic and bytes take at the speed of the roofs."""
+        flops, moved = (float(text) for text in self.ours[threads].ask("cost " + name).split())
+        if moved:
+            nearest = min(COPIES, key=lambda floats: abs(math.log(moved / (8 * floats))))
+            moved /= max(self.copies[t, nearest] for t in self.options.threads if t <= threads)
+        return flops / self.best[threads] + moved
+
+    # ---- rows ---------------------------------------------------------------------------------------------------------
+
+    def measure(self, worker, name, mode, rest):
+        if rest:
+            time.sleep(worker.rest)
+        return float(worker.ask(("time %s %g %s" % (name, self.options.ms, mode)).rstrip()))
+
+    def fastest(self, worker, name, threads, modes):
+        """The fastest of several ways to do the same."""
+        found = {}
+        for mode in modes:
+            try:
+                found[mode] = min(self.measure(worker, name, mode, threads > 1) for _ in range(3 if len(modes) > 1 else 1))
+            except Failed as failed:
+                print("%s %s %s: %s" % (name, worker.library, mode, failed), file=self.log, flush=True)
+        return min(found, key=found.get) if found else None
+
+    def rivals(self, name, threads):
+        """What ours is compared with: a worker, its way to do this, and what the table calls that."""
+        found = []
+        for (library, of_threads), worker in self.peers.items():
+            if of_threads != threads:
+                continue
+            try:
+                modes = worker.ask("modes " + name + " ").split()
+            except Failed:
+                modes = []
+            alone = [mode for mode in modes if mode in ("channels_last", "gc", "no_gc")]  # with targets of their own
+            for group in [[mode for mode in modes if mode not in alone]] + [[mode] for mode in alone]:
+                mode = self.fastest(worker, name, threads, group) if group else None
+                if mode:
+                    found.append((worker, mode, library + " " + mode))
+        return found
+
+    def rounds(self, name, threads, entries):
+        """Seconds of each entry in each round, in the order A B B A; how many rounds depends on how long they take."""
+        samples, count, done, rest = [[] for _ in entries], self.options.pairs, 0, threads > 1 and len(entries) > 1
+        begun = time.perf_counter()
+        while done < count:
+            order = list(enumerate(entries))
+            for i, (worker, mode, _) in order if done % 2 == 0 else reversed(order):
+                samples[i].append(self.measure(worker, name, mode, rest))
+            done += 1
+            if done >= 5 and time.perf_counter() - begun > self.options.seconds:
+                break
+        return samples
+
+    def row(self, name, threads):
+        ours = self.ours[threads]
+        entries = [(ours, "", "")] + self.rivals(name, threads)
+        self.measure(ours, name, "", False)
+        for attempt in range(self.options.repeats + 1):
+            slowest = self.peak(threads)
+            samples = self.rounds(name, threads, entries)
+            slowest = min(slowest, self.peak(threads))
+            clean = slowest >= 0.93 * self.best[threads]
+            if clean:
+                break
+        seconds = middle(samples[0])
+        roof = self.least_seconds(name, threads) / seconds
+        for worker in [entry[0] for entry in entries]:
+            worker.ask("drop")
+        rivals = [(entry[2], theirs) for entry, theirs in zip(entries, samples)][1:] or [("", None)]
+        return [self.line(name, threads, seconds, samples[0], library, theirs, roof, clean) for library, theirs in rivals]
+
+    def line(self, name, threads, seconds, ours, library, theirs, roof, clean):
+        musts, aims, passed_must, passed_aim = [], [], [], []
+
+        def goal(value, must, aim, unit, show):
+            for texts, passed, wanted in ((musts, passed_must, must), (aims, passed_aim, aim)):
+                if wanted is not None:
+                    texts.append(show(wanted))
+                    passed.append(value <= wanted if unit == "s" else value >= wanted)
+
+        ratios = [b / a for a, b in zip(ours, theirs)] if theirs else None
+        must, aim = target(name, library)
+        if (must, aim) == (None, None):
+            must, aim = target(name, library.split(" ")[0])
+        if ratios:
+            goal(middle(ratios), must, aim, "x", lambda wanted: number(wanted, "x"))
+        if name in MOST_SECONDS:
+            goal(seconds, *MOST_SECONDS[name], "s", lambda wanted: "%.0f ns" % (1e9 * wanted))
+        if name in LEAST_OF_ROOF and library.startswith("pytorch") or not library:
+            goal(roof, *LEAST_OF_ROOF.get(name, (None, None)), "%", lambda wanted: "%.0f %%" % (100 * wanted))
+        verdict = "behind" if not all(passed_must) else "" if not musts + aims else "aim" if all(passed_aim) else "must"
+        return Line(name, threads, seconds_text(seconds), library, seconds_text(middle(theirs)) if theirs else "", ratios,
+                    roof if roof > 0 else None, " ".join(musts), " ".join(aims), verdict if clean else "contended")
+
+    def losses_agree(self, name):
+        """Whether PyTorch loses the same in the first steps; a text for the table if not."""
+        threads = max(self.options.threads)
+        peer = self.peers.get(("pytorch", threads))
+        if not peer or name.split("-")[0] not in ("mlp", "conv_net", "lstm", "gpt"):
+            return ""
+        step = self.measure(self.ours[threads], name, "", False)
+        steps = max(3, min(20, int(self.options.seconds / step)))
+        try:
+            a, b = ([float(text) for text in worker.ask("losses %s %d eager" % (name, steps)).split()]
+                    for worker in (self.ours[threads], peer))
+        except Failed as failed:
+            print("losses of %s: %s" % (name, failed), file=self.log, flush=True)
+            return "no losses"
+        most = max(abs(x - y) for x, y in zip(a, b))
+        same = most <= 1e-4 * max(1, max(abs(y) for y in b))
+        print("%s: losses of %d steps %s, %.1e apart at most" % (name, steps, "agree" if same else "DIFFER", most))
+        return "" if same else "losses differ"
+
+    def memory(self, name):
+        """Peak memory of training beyond the idle process, in processes that do nothing else."""
+        threads = max(self.options.threads)
+        workers = [self.start_ours(threads)]
+        if ("pytorch", threads) in self.peers:
+            workers.append(self.start_peer("pytorch", threads))
+        used = [float(worker.ask("memory %s eager" % name)) for worker in workers]
+        for worker in workers:
+            worker.close()
+        texts = ["%.0f MB" % (value / 1e6) for value in used]
+        must, aim = target("memory-of", "pytorch")
+        if len(used) == 1:
+            return [Line("memory-of-" + name, threads, texts[0], must=number(must, "x"), aim=number(aim, "x"))]
+        ratio = used[1] / used[0]
+        return [Line("memory-of-" + name, threads, texts[0], "pytorch eager", texts[1], [ratio], None, number(must, "x"),
+                     number(aim, "x"), "aim" if ratio >= aim else "must" if ratio >= must else "behind")]
+
+    def all_rows(self):
+        return self.ours[self.options.threads[0]].lines("rows") + ["memory-of-" + MEMORY_OF]
+
+    def selected(self):
+        texts, rows = self.options.text, self.all_rows()
+        if not texts:
+            return rows
+        found = [row for row in rows if any(text in row for text in texts)]
+        return found + [text for text in texts if not any(text in row for row in rows)]
+
+    def run(self):
+        print("\n" + plain(HEAD))
+        for name in self.selected():
+            try:
+                lines = self.lines_of(name)
+            except Failed as failed:
+                lines = [Line(name, "", str(failed)[:60])]
+            self.lines += lines
+            for line in lines:
+                print(plain(line.cells), flush=True)
+        self.summary()
+
+    def lines_of(self, name):
+        if name.startswith("memory-of-"):
+            return self.memory(name[len("memory-of-"):])
+        wrong = self.losses_agree(name)
+        lines = [line for threads in self.options.threads for line in self.row(name, threads)]
+        for line in lines:
+            line.cells[-1] = wrong or line.cells[-1]
+        return lines
+
+    def summary(self):
+        counts = {}
+        for line in self.lines:
+            counts[line.cells[-1]] = counts.get(line.cells[-1], 0) + 1
+        print("\n%d lines: %d reach their aim, %d what they must, %d are behind, %d contended; others have no target" % (
+            len(self.lines), *(counts.get(word, 0) for word in ("aim", "must", "behind", "contended"))))
+
+
+# ---- the results file -------------------------------------------------------------------------------------------------
+
+CPU_TITLE, GPU_TITLE = "# Results on a CPU", "# Results on a GPU"
+INTRODUCTION = """Written by `make bench RESULTS=tests/bench/RESULTS.md`.  "not run" is what nobody has measured, "contended" what something
+else on the machine disturbed; "behind" is short of what the row must reach.  ratio: the other library's time divided by ours.
+roof: the least time that the row's arithmetic and bytes take on this processor, divided by ours.
+[workloads.c](workloads.c) says what the names mean, [bench.py](bench.py) how it is measured."""
+
+
+def first_line(*command):
+    try:
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.split("\n")[0]
+    except OSError:
+        return ""
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo") as file:
+            model = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.processor() or platform.machine()
+    return "%s, %d threads" % (model, os.cpu_count())
+
+
+def about(bench):
+    """What the figures depend on, by name."""
+    facts = {"processor": processor(), "system": "%s %s" % (platform.system(), platform.release()), **bench.versions,
+             "library": first_line("git", "log", "-1", "--format=%h", "--", "tensorgrad.h"),
+             "date": datetime.date.today().isoformat()}
+    for threads, best in bench.best.items():
+        facts["multiply-adds, %d thread%s" % (threads, "s" if threads > 1 else "")] = "%.0f GFLOP/s" % (best / 1e9)
+        facts["copy of 64 MiB, %d thread%s" % (threads, "s" if threads > 1 else "")] = (
+            "%.0f GB/s" % (bench.copies[threads, COPIES[-1]] / 1e9))
+    return facts
+
+
+def cells_of(text):
+    return [cell.strip() for cell in text.strip().strip("|").split("|")]
+
+
+def old_results(text):
+    """The facts and the lines of a results file."""
+    facts, lines, table = {}, [], 0
+    for line in text.split("\n"):
+        if line.startswith("|---"):
+            table += 1
+        elif line.startswith("| ") and table == 1 and not line.startswith("| row |"):
+            facts[cells_of(line)[0]] = cells_of(line)[1]
+        elif line.startswith("| ") and table == 2:
+            lines.append(cells_of(line))
+    return facts, lines
+
+
+def publishable(cells):
+    """A contended figure is not published."""
+    if cells[-1] != "contended":
+        return cells
+    return cells[:2] + ["contended", cells[3], "", "", ""] + cells[7:9] + [""]
+
+
+def write_results(path, rows, facts, lines):
+    """Replaces the lines of the rows that were measured.  Others stay if they are of the same machine, compiler and library,
+    and are "not run" otherwise; a contended row replaces no figure."""
+    try:
+        with open(path) as file:
+            text = file.read()
+    except OSError:
+        text = ""
+    gpu = text.index(GPU_TITLE) if GPU_TITLE in text else len(text)
+    old_facts, old = old_results(text[:gpu])
+    if any(old_facts.get(name) != facts.get(name) for name in ("processor", "tensorgrad", "library")):
+        old = []
+    old = [cells for cells in old if cells[2] not in ("not run", "contended")]
+    fresh = [publishable(line.cells) for line in lines]
+    measured = {(cells[0], cells[1]) for cells in fresh if cells[2] != "contended"}
+    kept = [cells for cells in old if (cells[0], cells[1]) not in measured]
+    known = {(cells[0], cells[1]) for cells in kept}
+    kept += [cells for cells in fresh if (cells[0], cells[1]) not in known]
+    table = []
+    for row in rows + sorted({cells[0] for cells in kept} - set(rows)):
+        found = [cells for cells in kept if cells[0] == row]
+        table += sorted(found, key=lambda cells: cells[1]) or [Line(row, "").cells]
+    with open(path, "w") as file:
+        file.write("%s\n\n%s\n\n| | |\n|---|---|\n" % (CPU_TITLE, INTRODUCTION))
+        file.writelines("| %s | %s |\n" % fact for fact in facts.items())
+        file.write("\n| %s |\n|%s\n" % (" | ".join(HEAD), "---|" * len(HEAD)))
+        file.writelines("| %s |\n" % " | ".join(cells) for cells in table)
+        if gpu < len(text):
+            file.write("\n" + text[gpu:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help="the compiled tests/bench/workloads.c")
+    parser.add_argument("text", nargs="*", help="parts of names of rows, or whole names of other workloads")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads (1,2)")
+    parser.add_argument("--peers", default=",".join(PEERS), help="libraries to compare with; none: no other library")
+    parser.add_argument("--pairs", type=int, default=30, help="rounds (30)")
+    parser.add_argument("--ms", type=float, default=20, help="milliseconds of one sample at least (20)")
+    parser.add_argument("--seconds", type=float, default=20, help="after these seconds five rounds are enough (20)")
+    parser.add_argument("--repeats", type=int, default=2, help="how often a contended row is measured again (2)")
+    parser.add_argument("--results", help="also write the table to this file, beside what it has of other rows")
+    parser.add_argument("--not-run", action="store_true", help="measure nothing: every row of the file is \"not run\"")
+    options = parser.parse_args()
+    options.threads = [int(text) for text in options.threads.split(",")]
+    options.peers = [name for name in options.peers.split(",") if name in PEERS]
+    bench = Bench(options)
+    if options.not_run:
+        worker = bench.ours[options.threads[0]] = bench.start_ours(options.threads[0])
+        facts = dict.fromkeys(["processor", "system", "tensorgrad", *PEERS, "library", "date"], "not run")
+        write_results(options.results, bench.all_rows(), facts, [])
+        worker.close()
+        return 0
+    bench.begin()
+    bench.run()
+    if options.results:
+        write_results(options.results, bench.all_rows(), about(bench), bench.lines)
+        print("written: " + options.results)
+    failed = [line for line in bench.lines if not line.key[1]]
+    bench.end()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
