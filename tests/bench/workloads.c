@@ -100,6 +100,7 @@ static bool option(const char *text) { return strstr(now.options, text) != NULL;
 static tg_tensor *input(tg_shape shape)
 {
     tg_tensor *t = numbers(shape, (uint32_t)now.inputs + 1);
+    if (option("denormal")) fill(t, (uint32_t)now.inputs + 1, 1e-40f);
     if (now.grad) tg_set_requires_grad(t, true);
     return now.input[now.inputs++] = t;
 }
@@ -212,12 +213,13 @@ static tg_tensor *softmax(tg_tensor *x) { return tg_softmax(x, -1); }
 static tg_tensor *log_softmax(tg_tensor *x) { return tg_log_softmax(x, -1); }
 static tg_tensor *transposed_copy(tg_tensor *x) { return tg_contiguous(tg_t(x)); }
 
-static void setup_sum_dim0(void)
+static void setup_sums(void)
 {
     input(TG_SHAPE(now.size[0], now.size[1]));
     cost(0, (double)(now.size[0] * now.size[1]));
 }
 static tg_tensor *sum_dim0(tg_tensor *x) { return tg_sum_dim(x, 0, false); }
+static tg_tensor *sum_dim1(tg_tensor *x) { return tg_sum_dim(x, 1, false); }
 
 static void setup_layer_norm(void)
 {
@@ -310,10 +312,10 @@ static tg_tensor *forward_chain(void)
 }
 static void setup_chain(void)
 {
+    now.grad = now.grad || option("grad");
     input(TG_SHAPE(now.size[0]));
     now.grad = false;
     input(TG_SHAPE(now.size[0]));
-    now.grad = true;
     tg_fill_(now.input[1], 1);
     now.calls = REPEATED;
 }
@@ -469,17 +471,19 @@ static tg_tensor *forward_conv_net(void)
     return tg_cross_entropy(tg_forward(now.layer[3], x), target());
 }
 
-/* sizes B, T, inputs, hidden, classes */
-static void setup_lstm(void)
+/* sizes B, T, inputs, hidden, classes: the class of a sequence */
+static void setup_recurrent(tg_module *cells, int64_t gates)
 {
     const int64_t B = now.size[0], T = now.size[1], in = now.size[2], hidden = now.size[3], classes = now.size[4];
-    now.net = tg_module_new("LSTM", NULL, 0);
-    now.layer[0] = child(tg_nn_lstm_ex(in, hidden, 1, true, true, 0, false));
+    now.net = tg_module_new("Recurrent", NULL, 0);
+    now.layer[0] = child(cells);
     now.layer[1] = child(tg_nn_linear(hidden, classes, true));
     make_batches(TG_SHAPE(B, T, in), TG_SHAPE(B), classes);
-    begin_training(2 * (double)(B * T) * (double)(4 * hidden * (2 * in + 3 * hidden)));
+    begin_training(2 * (double)(B * T) * (double)(gates * hidden * (2 * in + 3 * hidden)));
 }
-static tg_tensor *forward_lstm(void)
+static void setup_lstm(void) { setup_recurrent(tg_nn_lstm_ex(now.size[2], now.size[3], 1, true, true, 0, false), 4); }
+static void setup_gru(void) { setup_recurrent(tg_nn_gru_ex(now.size[2], now.size[3], 1, true, true, 0, false), 3); }
+static tg_tensor *forward_recurrent(void)
 {
     tg_tensor *last = tg_select(tg_forward(now.layer[0], batch()), 1, -1);
     return tg_cross_entropy(tg_forward(now.layer[1], last), target());
@@ -554,8 +558,10 @@ static const kind kinds[] = {
     {"add", setup_binary, forward_binary, NULL, tg_add},
     {"mul", setup_binary, forward_binary, NULL, tg_mul},
     {"add_in_place", setup_binary, forward_binary, NULL, tg_add_},
+    {"relu_in_place", setup_unary, forward_unary, tg_relu_, NULL},
     {"sum", setup_sum, forward_unary, tg_sum, NULL},
-    {"sum_dim0", setup_sum_dim0, forward_unary, sum_dim0, NULL},
+    {"sum_dim0", setup_sums, forward_unary, sum_dim0, NULL},
+    {"sum_dim1", setup_sums, forward_unary, sum_dim1, NULL},
     {"softmax", setup_matrix, forward_unary, softmax, NULL},
     {"log_softmax", setup_matrix, forward_unary, log_softmax, NULL},
     {"layer_norm", setup_layer_norm, forward_layer_norm, NULL, NULL},
@@ -572,7 +578,8 @@ static const kind kinds[] = {
     {"scalar_graph", setup_scalar_graph, forward_scalar_graph, NULL, NULL},
     {"mlp", setup_mlp, forward_mlp, NULL, NULL},
     {"conv_net", setup_conv_net, forward_conv_net, NULL, NULL},
-    {"lstm", setup_lstm, forward_lstm, NULL, NULL},
+    {"lstm", setup_lstm, forward_recurrent, NULL, NULL},
+    {"gru", setup_gru, forward_recurrent, NULL, NULL},
     {"gpt", setup_gpt, forward_gpt, NULL, NULL},
 };
 
@@ -608,8 +615,10 @@ static const struct { const char *name; bool quick; } rows[] = {
     {"gpt-4x64x12x768x12x50257-adamw-tied", false},
     {"conv_net-64x28x16x32x128x10-sgd", false},
     {"lstm-32x64x64x128x10-sgd", false},
+    {"gru-32x64x64x128x10-sgd", false},
     {"op-1", true},
     {"op-1-grad", true},
+    {"chain-1-grad", false},
     {"chain-1-backward", true},
     {"scalar_graph-100", false},
     {"exp-1048576", true},
@@ -622,6 +631,9 @@ static const struct { const char *name; bool quick; } rows[] = {
     {"mul-1048576", false},
     {"relu-1048576", true},
     {"sum-1048576", true},
+    {"add_in_place-1048576", false},
+    {"relu_in_place-1048576", false},
+    {"mul-1048576-denormal", false},
     {"exp-1024", false},
     {"tanh-1024", false},
     {"gelu-1024", false},
@@ -651,6 +663,7 @@ static const struct { const char *name; bool quick; } rows[] = {
     {"layer_norm-4096x384", true},
     {"layer_norm-4096x384-backward", true},
     {"sum_dim0-4096x4096", true},
+    {"sum_dim1-4096x4096", false},
     {"cross_entropy-4096x50304", false},
     {"cross_entropy-4096x50304-both", false},
     {"bias_add-4096x384", false},
@@ -875,8 +888,8 @@ static void print_quick(const char *name, double peak, const double *copy, doubl
 
 static void quick(double sample)
 {
+    static double peak, copy[COPIES]; /* with two threads at least what one has reached */
     char name[64];
-    double peak = 0, copy[COPIES] = {0, 0, 0, 0};
     if (begin_workload("fma_peak-1")) {
         for (int i = 0; i < 5; ++i) {
             const double seconds = measure(sample);

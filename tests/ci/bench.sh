@@ -8,7 +8,7 @@ make -s BUILD="$1" "$1/workloads" || { echo "0 passed, 1 failed"; exit 1; }
 verdict $? "workloads tiny"
 for name in conv2d-1x2x4x4 log_softmax-3x5-backward cat-3x5-both embedding-7x3x5-both bias_add-3x5-backward topk-3x9x2 \
     index_select-4x6 f32_to_f16-9 matmul_i64-3x4x5-NT matmul_bf16-3x4x5-TN randn-9 cross_entropy-3x5-both scalar_graph-2 \
-    mlp-4x3x5x2-adamw conv_net-2x8x2x3x5x4-sgd lstm-2x3x4x5x3-sgd gpt-2x4x1x8x2x11-adamw-tied; do
+    mlp-4x3x5x2-adamw conv_net-2x8x2x3x5x4-sgd lstm-2x3x4x5x3-sgd gru-2x3x4x5x3-sgd gpt-2x4x1x8x2x11-adamw-tied; do
     answer=$(echo "time $name 0.1" | "$1/workloads" worker 1)
     [[ $answer =~ ^[0-9.e+-]+$ ]]
     verdict $? "$name: $answer"

@@ -48,13 +48,13 @@ class ConvNet(nn.Module):
         return F.cross_entropy(self.fc2(F.relu(self.fc1(x.flatten(1)))), target)
 
 
-class LSTM(nn.Module):
-    def __init__(self, inputs, hidden, classes):
+class Recurrent(nn.Module):
+    def __init__(self, cells, inputs, hidden, classes):
         super().__init__()
-        self.lstm, self.out = nn.LSTM(inputs, hidden, batch_first=True), nn.Linear(hidden, classes)
+        self.cells, self.out = cells(inputs, hidden, batch_first=True), nn.Linear(hidden, classes)
 
     def forward(self, x, target):
-        return F.cross_entropy(self.out(self.lstm(x)[0][:, -1]), target)
+        return F.cross_entropy(self.out(self.cells(x)[0][:, -1]), target)
 
 
 class Block(nn.Module):
@@ -100,8 +100,8 @@ def network(w):
         return MLP(s[1:], regression), s[:2], ([s[0], s[-1]], None) if regression else ([s[0]], s[-1])
     if w.kind == "conv_net":
         return ConvNet(*s[1:]), [s[0], 1, s[1], s[1]], ([s[0]], s[-1])
-    if w.kind == "lstm":
-        return LSTM(*s[2:]), s[:3], ([s[0]], s[-1])
+    if w.kind in ("lstm", "gru"):
+        return Recurrent(nn.LSTM if w.kind == "lstm" else nn.GRU, *s[2:]), s[:3], ([s[0]], s[-1])
     return GPT(*s[1:], "tied" in w.options), s[:2], (s[:2], s[-1])
 
 
@@ -174,8 +174,10 @@ OPS = {
     "add": (lambda n: [[n], [n]], torch.add),
     "mul": (lambda n: [[n], [n]], torch.mul),
     "add_in_place": (lambda n: [[n], [n]], lambda x, y: x.add_(y)),
+    "relu_in_place": (lambda n: [[n]], torch.relu_),
     "sum": (lambda n: [[n]], torch.sum),
     "sum_dim0": (lambda r, c: [[r, c]], lambda x: x.sum(0)),
+    "sum_dim1": (lambda r, c: [[r, c]], lambda x: x.sum(1)),
     "softmax": (lambda r, c: [[r, c]], lambda x: torch.softmax(x, -1)),
     "log_softmax": (lambda r, c: [[r, c]], lambda x: torch.log_softmax(x, -1)),
     "layer_norm": (lambda r, c: [[r, c], [c], [c]], lambda x, w, b: F.layer_norm(x, w.shape, w, b, 1e-5)),
@@ -190,7 +192,9 @@ def op(w):
     s = w.sizes
     if w.kind in OPS:
         shapes, function = OPS[w.kind]
-        return [tensor(shape, i + 1) for i, shape in enumerate(shapes(*s))], function
+        scale = 1e-40 if "denormal" in w.options else 1
+        torch.set_flush_denormal(scale == 1)  # as PyTorch is without a word of ours
+        return [torch.from_numpy(numbers(shape, i + 1, scale)) for i, shape in enumerate(shapes(*s))], function
     if w.kind == "embedding":
         ids = index(s[2], s[0])
         return [tensor(s[:2], 1)], lambda table: F.embedding(ids, table)
@@ -216,14 +220,20 @@ def overhead(w):
             for _ in range(REPEATED):
                 a + b
         return adds, REPEATED
-    a.requires_grad_()
-    y, gradient = a, torch.ones(w.sizes)
-    for _ in range(REPEATED):
-        y = y * b
+    a.requires_grad_(bool(w.options))
+
+    def chain():
+        y = a
+        for _ in range(REPEATED):
+            y = y * b
+        return y
+    if "backward" not in w.options:
+        return chain, REPEATED
+    y, gradient = chain(), torch.ones(w.sizes)
     return lambda: torch.autograd.grad(y, a, gradient, retain_graph=True), REPEATED
 
 
-NETWORKS = ("mlp", "conv_net", "lstm", "gpt")
+NETWORKS = ("mlp", "conv_net", "lstm", "gru", "gpt")
 PRODUCTS = {"sgemm": torch.float32, "matmul_i64": torch.int64, "matmul_bf16": torch.bfloat16}
 
 
