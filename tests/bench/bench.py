@@ -130,8 +130,18 @@ class Worker:
 
 
 def use_processors(count):
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+    """So many, of different cores where there are enough."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = {}
+    for processor in sorted(os.sched_getaffinity(0)):
+        try:
+            with open("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % processor) as file:
+                cores.setdefault(file.read(), []).append(processor)
+        except OSError:
+            cores[processor] = [processor]
+    seconds = [processor for core in cores.values() for processor in core[1:]]
+    os.sched_setaffinity(0, ([core[0] for core in cores.values()] + seconds)[:count])
 
 
 def middle(values, part=0.5):
@@ -302,8 +312,9 @@ class Bench:
             samples = self.rounds(name, threads, entries)
             slowest = min(slowest, self.peak(threads))
             clean = slowest >= 0.93 * self.best[threads]
-            if clean:
+            if clean or attempt == self.options.repeats:
                 break
+            time.sleep(5)
         seconds = middle(samples[0])
         roof = self.least_seconds(name, threads) / seconds
         for worker in [entry[0] for entry in entries]:

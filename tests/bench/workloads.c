@@ -811,6 +811,7 @@ static void answer(char *line, double idle_bytes)
 {
     const char *word = strtok(line, " \n"), *name = strtok(NULL, " \n"), *number = strtok(NULL, " \n");
     const double value = number ? strtod(number, NULL) : 0;
+    if (word && !strcmp(word, "losses")) end_workload(); /* from the first step on */
     if (word && !strcmp(word, "version")) {
         puts(tg_build_info());
     } else if (word && !strcmp(word, "rows")) {
@@ -821,7 +822,7 @@ static void answer(char *line, double idle_bytes)
         puts("ok");
     } else if (!word || !name) {
         puts("error: not a line of this worker");
-    } else if ((!strcmp(word, "losses") && (end_workload(), false)) || !begin_workload(name)) {
+    } else if (!begin_workload(name)) {
         printf("error: %s\n", tg_ok() ? "no such workload" : tg_error_message());
     } else if (!strcmp(word, "cost")) {
         if (now.kind->setup == setup_peak) turn(); /* knows how much it did */

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh BUILD: the benchmarks run.  The rows of `make bench-quick`, less than a millisecond each; other workloads in small;
-# the driver with one row and without another library; and RESULTS.md has every row.
+# the driver with one row and without another library; RESULTS.md has every row;
+# and small networks lose the same in PyTorch, where there is one.
 passed=0 failed=0
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "failed: $2"; fi; }
 make -s BUILD="$1" "$1/workloads" || { echo "0 passed, 1 failed"; exit 1; }
@@ -23,6 +24,19 @@ if command -v python3 >/dev/null 2>&1; then
     rows() { sed '/^# Results on a GPU$/,$d' "$1" | sed -nE 's/^\| ([a-z0-9_]+-[^ |]*) \|.*/\1/p' | sort -u; }
     diff <(rows tests/bench/RESULTS.md) <(rows "$1/RESULTS.md")
     verdict $? "tests/bench/RESULTS.md has not the rows of workloads.c: tests/bench/bench.py --not-run"
+    python=
+    for name in "${TG_PYTHON:-}" python3 "${XDG_CACHE_HOME:-$HOME/.cache}/tensorgrad/venv/bin/python"; do
+        if [ -z "$python" ] && "$name" -c 'import numpy, torch' >/dev/null 2>&1; then python=$name; fi
+    done
+    if [ "$python" ]; then
+        nets='mlp-4x3x5x2-adamw mlp-4x3x5x1-sgd-tanh conv_net-2x8x2x3x5x4-sgd lstm-2x3x4x5x3-sgd gpt-2x4x1x8x2x11-adamw-tied'
+        agree=$(TG_BENCH_COMPILE=0 "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" $nets \
+            cat-3x5-both embedding-7x3x5-backward | tee "$1/bench-pytorch.txt" | grep -c 'losses of 20 steps agree')
+        [ "$agree" -eq 5 ] && grep -q '^embedding-7x3x5-backward  *1 .*pytorch eager' "$1/bench-pytorch.txt"
+        verdict $? "beside PyTorch: $(cat "$1/bench-pytorch.txt")"
+    else
+        echo "skipped: no python with PyTorch and NumPy"
+    fi
 else
     echo "skipped: the driver, no python3"
 fi
