@@ -50,8 +50,8 @@ OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     echo -fopenmp)
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
-COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< $(filter %/library.o %/roof.o,$^) \
-    $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
+COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< \
+    $(filter %.o,$(filter-out $(CUDA_OBJECT),$^)) $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
 
 # CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
 ifneq ($(filter cuda%,$(DEVICE)),)
@@ -63,7 +63,7 @@ CUDA_OBJECT := $(BUILD)/tensorgrad_cuda.o
 CUDA_FLAGS := -DTG_ENABLE_CUDA
 CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas
 
-$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/fuzz_api: $(CUDA_OBJECT)
+$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/workloads $(BUILD)/fuzz_api: $(CUDA_OBJECT)
 
 $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 	$(NVCC) $(NVCCFLAGS) -c $< -o $@
@@ -120,10 +120,12 @@ $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
 $(BUILD)/device: tests/bench/device.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
-$(BUILD)/roof.o: tests/bench/roof.c tests/bench/roof.h $(BUILD)/flags
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -c -o $@ $<
+BENCH_PARTS := $(patsubst %,$(BUILD)/bench_%.o,ops networks roof)
 
-$(BUILD)/workloads: tests/bench/workloads.c tests/bench/roof.h tensorgrad.h $(BUILD)/library.o $(BUILD)/roof.o $(BUILD)/flags
+$(BENCH_PARTS): $(BUILD)/bench_%.o: tests/bench/%.c tests/bench/roof.h tests/bench/workloads.h tensorgrad.h $(BUILD)/flags
+	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(OPENMP) -c -o $@ $<
+
+$(BUILD)/workloads: tests/bench/workloads.c $(BENCH_PARTS) $(BUILD)/library.o
 	$(COMPILE)
 
 # The declarations of the header as a table of calls; two programs include it and draw the arguments.

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """bench.py [options] WORKLOADS [TEXT...]: the rows of tests/bench/workloads.c beside other libraries (`make bench`).
 
-WORKLOADS is the compiled program.  TEXT selects rows whose name contains one of the texts, or names a workload of other
-sizes, as sgemm-100x200x300-NT.  Each library runs in processes of its own, one for each number of threads, which stay alive
-and measure when they are asked, in the order A B B A.  A ratio is the other library's time divided by ours in the same
-round; printed are the medians, and the ratios that a tenth of the rounds stay below and above.  The speed of multiply-adds
-is measured before and after each row: where it is less than 0.93 of the best of this run, something else uses the
-processor, the row is measured again, and if that does not help it is marked "contended".  Python needs no package but those
-that it is to compare with; a library that is not installed is left out, and nothing is installed."""
+WORKLOADS is the compiled program.  TEXT selects rows whose name contains one of the texts, or names a workload of
+other sizes, as sgemm-100x200x300-NT.  Each library runs in processes of its own, one for each number of threads, which
+stay alive and measure when they are asked, in the order A B B A.  A ratio is the other library's time divided by ours
+in the same round; printed are the medians, and the ratios that a tenth of the rounds stay below and above.  The speed
+of multiply-adds is measured before and after each row: where it is less than 0.93 of the best of this run, something
+else uses the processor, the row is measured again, and if that does not help it is marked "contended".  Python needs
+no package but those that it is to compare with; a library that is not installed is left out, and nothing is
+installed."""
 import argparse
 import datetime
 import fnmatch
@@ -217,13 +218,14 @@ class Bench:
         return Worker("tensorgrad", [self.options.program, "worker", str(threads)], threads, self.log)
 
     def start_peer(self, library, threads):
-        return Worker(library, [sys.executable, os.path.join(HERE, "peers", PEERS[library]), str(threads)], threads, self.log)
+        program = os.path.join(HERE, "peers", PEERS[library])
+        return Worker(library, [sys.executable, program, str(threads)], threads, self.log)
 
     def end(self):
         for worker in [*self.ours.values(), *self.roofs.values(), *self.peers.values()]:
             worker.close()
 
-    # ---- roofs ------------------------------------------------------------------------------------------------------
+    # ---- roofs -----------------------------------------------------------------------------------------------------
 
     def peak(self, threads):
         """Floating point operations per second just now."""
@@ -242,7 +244,7 @@ class Bench:
                 best = 0
                 for name in ("copy-%d" % floats, "copy-%d-stream" % floats):
                     for _ in range(3):
-                        best = max(best, 8 * floats / float(self.roofs[threads].ask("time %s %g" % (name, self.options.ms))))
+                        best = max(best, 8 * floats / self.measure(self.roofs[threads], name, "", False))
                 self.copies[threads, floats] = best
             print("%d thread%s    %.1f GFLOP/s; copies of 4 KiB, 64 KiB, 4 MiB, 64 MiB at %s GB/s" % (
                 threads, "s" if threads > 1 else " ", self.best[threads] / 1e9,
@@ -256,7 +258,7 @@ class Bench:
             moved /= max(self.copies[t, nearest] for t in self.options.threads if t <= threads)
         return flops / self.best[threads] + moved
 
-    # ---- rows ---------------------------------------------------------------------------------------------------------
+    # ---- rows ------------------------------------------------------------------------------------------------------
 
     def measure(self, worker, name, mode, rest):
         if rest:
@@ -268,7 +270,8 @@ class Bench:
         found = {}
         for mode in modes:
             try:
-                found[mode] = min(self.measure(worker, name, mode, threads > 1) for _ in range(3 if len(modes) > 1 else 1))
+                samples = 3 if len(modes) > 1 else 1
+                found[mode] = min(self.measure(worker, name, mode, threads > 1) for _ in range(samples))
             except Failed as failed:
                 print("%s %s %s: %s" % (name, worker.library, mode, failed), file=self.log, flush=True)
         return min(found, key=found.get) if found else None
@@ -315,14 +318,14 @@ class Bench:
             if clean or attempt == self.options.repeats:
                 break
             time.sleep(5)
-        seconds = middle(samples[0])
-        roof = self.least_seconds(name, threads) / seconds
+        roof = self.least_seconds(name, threads) / middle(samples[0])
         for worker in [entry[0] for entry in entries]:
             worker.ask("drop")
         rivals = [(entry[2], theirs) for entry, theirs in zip(entries, samples)][1:] or [("", None)]
-        return [self.line(name, threads, seconds, samples[0], library, theirs, roof, clean) for library, theirs in rivals]
+        return [self.line(name, threads, samples[0], library, theirs, roof, clean) for library, theirs in rivals]
 
-    def line(self, name, threads, seconds, ours, library, theirs, roof, clean):
+    def line(self, name, threads, ours, library, theirs, roof, clean):
+        seconds = middle(ours)
         musts, aims, passed_must, passed_aim = [], [], [], []
 
         def goal(value, must, aim, unit, show):
@@ -342,8 +345,9 @@ class Bench:
         if name in LEAST_OF_ROOF and library.startswith("pytorch") or not library:
             goal(roof, *LEAST_OF_ROOF.get(name, (None, None)), "%", lambda wanted: "%.0f %%" % (100 * wanted))
         verdict = "behind" if not all(passed_must) else "" if not musts + aims else "aim" if all(passed_aim) else "must"
-        return Line(name, threads, seconds_text(seconds), library, seconds_text(middle(theirs)) if theirs else "", ratios,
-                    roof if roof > 0 else None, " ".join(musts), " ".join(aims), verdict if clean else "contended", seconds)
+        its_time = seconds_text(middle(theirs)) if theirs else ""
+        return Line(name, threads, seconds_text(seconds), library, its_time, ratios, roof or None, " ".join(musts),
+                    " ".join(aims), verdict if clean else "contended", seconds)
 
     def losses_agree(self, name):
         """Whether PyTorch loses the same in the first steps; a text for the table if not."""
@@ -379,8 +383,8 @@ class Bench:
         must, aim = target(row, "pytorch")
         ratio = used[1] / used[0]
         verdict = "" if must is None else "aim" if ratio >= aim else "must" if ratio >= must else "behind"
-        return [Line(row, threads, texts[0], "pytorch eager", texts[1], [ratio], None, number(must, "x"), number(aim, "x"),
-                     verdict)]
+        return [Line(row, threads, texts[0], "pytorch eager", texts[1], [ratio], None, number(must, "x"),
+                     number(aim, "x"), verdict)]
 
     def all_rows(self):
         return self.ours[self.options.threads[0]].lines("rows") + ["memory-of-" + name for name in MEMORY_OF]
@@ -418,8 +422,8 @@ class Bench:
         counts = {}
         for line in self.lines:
             counts[line.cells[-1]] = counts.get(line.cells[-1], 0) + 1
-        print("\n%d lines: %d reach their aim, %d what they must, %d are behind, %d contended; others have no target" % (
-            len(self.lines), *(counts.get(word, 0) for word in ("aim", "must", "behind", "contended"))))
+        print("\n%d lines: %d reach their aim, %d what they must, %d are behind, %d contended; others have no target" %
+              (len(self.lines), *(counts.get(word, 0) for word in ("aim", "must", "behind", "contended"))))
         clean = [line for line in self.lines if line.cells[-1] != "contended"]
         seconds = {(line.row, line.threads): line.seconds for line in clean if line.seconds}
         for threads in self.options.threads:
@@ -437,18 +441,21 @@ class Bench:
             print("slower on two threads than on one: " + ", ".join(slower))
 
 
-# ---- the results file -------------------------------------------------------------------------------------------------
+# ---- the results file ----------------------------------------------------------------------------------------------
 
 CPU_TITLE, GPU_TITLE = "# Results on a CPU", "# Results on a GPU"
-INTRODUCTION = """Written by `make bench RESULTS=tests/bench/RESULTS.md`.  "not run" is what nobody has measured, "contended" what something
-else on the machine disturbed; "behind" is short of what the row must reach.  ratio: the other library's time divided by ours.
-roof: the least time that the row's arithmetic and bytes take on this processor, divided by ours.
-[workloads.c](workloads.c) says what the names mean, [bench.py](bench.py) how it is measured."""
+INTRODUCTION = """\
+Written by `make bench RESULTS=tests/bench/RESULTS.md`.  "not run" is what nobody has measured, "contended" what
+something else on the machine disturbed; "behind" is short of what the row must reach, "must" and "aim" say how far it
+is.  ratio: the other library's time divided by ours.  roof: the least time that the row's arithmetic and bytes take on
+this processor, divided by ours.  [workloads.c](workloads.c) says what the names mean, [bench.py](bench.py) how it is
+measured."""
 
 
 def first_line(*command):
     try:
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout.split("\n")[0]
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return result.stdout.split("\n")[0]
     except OSError:
         return ""
 
@@ -509,8 +516,8 @@ def publishable(cells):
 
 
 def write_results(path, rows, facts, lines):
-    """Replaces the lines of the rows that were measured.  Others stay if they are of the same machine, compiler and library,
-    and are "not run" otherwise; a contended row replaces no figure."""
+    """Replaces the lines of the rows that were measured.  Others stay if they are of the same machine, compiler and
+    library, and are "not run" otherwise; a contended row replaces no figure."""
     try:
         with open(path) as file:
             text = file.read()

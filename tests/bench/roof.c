@@ -118,7 +118,9 @@ static int best_kernel(void)
             const double spent = seconds_now() - begun;
             if (spent < least) least = spent;
         }
-        if (runs_here(kernel) && kernels[kernel].lanes / least > most) most = kernels[kernel].lanes / least, best = kernel;
+        if (!runs_here(kernel) || kernels[kernel].lanes / least <= most) continue;
+        most = kernels[kernel].lanes / least;
+        best = kernel;
     }
     return best;
 }

@@ -1,5 +1,5 @@
-/* What the processor can do at most: multiply-adds per second, and bytes copied per second.  Every figure of a benchmark
- * is compared with these two, measured in the same run. */
+/* What the processor can do at most: multiply-adds per second, and bytes copied per second.  Every figure of the
+ * benchmark is compared with these two, measured in the same run. */
 #ifndef ROOF_H
 #define ROOF_H
 

@@ -73,8 +73,8 @@ class Timer:
         return (time.perf_counter() - begun) / turns
 
     def warm_up(self, sample):
-        """Until three samples in a row agree within 5 %, after ten turns; not for longer than 1.5 s after the first turn,
-        which may compile."""
+        """Until three samples in a row agree within 5 %, after ten turns; not for longer than 1.5 s after the first
+        turn, which may compile."""
         self.turn()
         last, turns, done, begun = [], 1, 0, time.perf_counter()
         while True:
@@ -96,8 +96,8 @@ class Timer:
 
 
 def serve(version, modes, build):
-    """modes(workload) -> names; build(workload, mode) -> the function that does it once and returns the loss, if there is
-    one, or that function and how many calls it counts as.  One workload is kept at a time for each mode."""
+    """modes(workload) -> names; build(workload, mode) -> the function that does it once and returns the loss, if
+    there is one, or that function and how many calls it counts as.  One workload is kept at a time for each mode."""
     idle_bytes = memory_status("VmRSS") if sys.platform == "linux" else 0
     out = sys.stdout
     sys.stdout = sys.stderr  # libraries print, too

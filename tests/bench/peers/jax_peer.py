@@ -43,7 +43,8 @@ def mlp(w):
 
 def conv_net(w):
     B, side, c1, c2, width, classes = w.sizes
-    shapes = [[c1, 1, 3, 3], [c1], [c2, c1, 3, 3], [c2], [width, c2 * (side // 4) ** 2], [width], [classes, width], [classes]]
+    flat = c2 * (side // 4) ** 2
+    shapes = [[c1, 1, 3, 3], [c1], [c2, c1, 3, 3], [c2], [width, flat], [width], [classes, width], [classes]]
 
     def loss(params, x, target):
         for i in (0, 2):
@@ -77,7 +78,8 @@ def training(w):
     params = [jnp.zeros(shape) if value is None else jnp.array(value) for shape, value in zip(shapes, values)]
     update, state = sgd, 0.0
     if "adamw" in w.options:
-        update, state = adamw, (jnp.float32(0), [jnp.zeros_like(p) for p in params], [jnp.zeros_like(p) for p in params])
+        update, zeros = adamw, [[jnp.zeros_like(p) for p in params] for _ in range(2)]
+        state = (jnp.float32(0), *zeros)
     batches = [(jnp.array(numbers(shape, 1000 + i)),
                 jnp.array(labels(target_shape, 2000 + i, classes) if classes else numbers(target_shape, 2000 + i)))
                for i in range(8)]

@@ -1,5 +1,5 @@
-"""The workloads in PyTorch.  Modes: eager; compile; for networks that train with SGD, also with the fused optimizer; for
-convolutions also channels_last.  The driver takes the fastest."""
+"""The workloads in PyTorch.  Modes: eager; compile; for networks that train with SGD, also with the fused optimizer;
+for convolutions also channels_last.  The driver takes the fastest."""
 import itertools
 import os
 import sys
@@ -20,7 +20,7 @@ def tensor(shape, seed):
     return torch.from_numpy(numbers(shape, seed))
 
 
-# ---- networks -------------------------------------------------------------------------------------------------------
+# ---- networks ------------------------------------------------------------------------------------------------------
 
 
 class MLP(nn.Module):
@@ -93,7 +93,8 @@ class GPT(nn.Module):
 
 
 def network(w):
-    """The module, whose forward gives the loss, the shape of a batch, and that of its target with its classes, if any."""
+    """The module, whose forward gives the loss, the shape of a batch, and that of its target with its classes, if
+    any."""
     s = w.sizes
     if w.kind == "mlp":
         regression = "tanh" in w.options
@@ -118,8 +119,8 @@ def training(w, mode):
     batches = []
     for i in range(4 if w.kind == "gpt" else 8):
         x = torch.from_numpy(labels(shape, 1000 + i, classes)) if w.kind == "gpt" else tensor(shape, 1000 + i)
-        target = torch.from_numpy(labels(target_shape, 2000 + i, classes)) if classes else tensor(target_shape, 2000 + i)
-        batches.append((x, target))
+        target = labels(target_shape, 2000 + i, classes) if classes else numbers(target_shape, 2000 + i)
+        batches.append((x, torch.from_numpy(target)))
     if mode == "channels_last":
         net = net.to(memory_format=torch.channels_last)
     if "adamw" in w.options:
@@ -140,7 +141,7 @@ def training(w, mode):
     return step
 
 
-# ---- ops --------------------------------------------------------------------------------------------------------------
+# ---- ops -----------------------------------------------------------------------------------------------------------
 
 
 def product(w, dtype=torch.float32):
