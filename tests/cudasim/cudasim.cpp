@@ -604,7 +604,7 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
    code runs.  An operation of the right device opens them: copies and cuBLAS before they start, because they say what
    they use; a kernel by its first access, which faults and is handled by on_fault. */
 static const int max_devices = 8;
-static const size_t arena_bytes = size_t(32) << 30, poison_bytes = size_t(64) << 20;
+static const size_t arena_bytes = size_t(256) << 30, poison_bytes = size_t(64) << 20;
 static const unsigned char canary = 0xa5;
 
 static struct {
