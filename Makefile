@@ -28,7 +28,7 @@ help:
 	@echo 'make check-deep      all checks, with the tools that are installed: sanitizers, valgrind, mutants; an hour'
 	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; or SECONDS=60 SEED=7'
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
-	@echo 'make bench           the speed beside that of PyTorch and others, where TG_PYTHON or python3 has them: up to an hour'
+	@echo 'make bench           the speed beside that of PyTorch and others that TG_PYTHON or python3 has: 40 quiet minutes'
 	@echo 'make bench ROWS=sgemm    the rows whose name contains the text; BENCH="--help" for more; with DEVICE=cuda the GPU, too'
 	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
@@ -87,14 +87,14 @@ coverage:
 
 # What the header costs to compile and what an op costs; then every row of tests/bench/workloads.c beside other libraries.
 bench: $(BUILD)/workloads $(if $(CUDA),$(BUILD)/device)
-	@bash tests/ci/figures.sh $(BUILD)/figures
+	$(if $(ROWS),,@bash tests/ci/figures.sh $(BUILD)/figures)
 	@if command -v '$(TG_PYTHON)' >/dev/null; then \
 	    '$(TG_PYTHON)' tests/bench/bench.py $(BENCH) $(if $(RESULTS),--results '$(RESULTS)') $(BUILD)/workloads $(ROWS); \
-	else echo 'no $(TG_PYTHON): without other libraries'; $(BUILD)/workloads quick; fi
+	else echo 'no $(TG_PYTHON): without other libraries'; OMP_PROC_BIND=true $(BUILD)/workloads quick; fi
 	$(if $(CUDA),$(BUILD)/device)
 
 bench-quick: $(BUILD)/workloads
-	@$(BUILD)/workloads quick
+	@OMP_PROC_BIND=true $(BUILD)/workloads quick
 
 examples: $(EXAMPLES)
 

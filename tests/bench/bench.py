@@ -145,6 +145,17 @@ def use_processors(count):
     os.sched_setaffinity(0, ([core[0] for core in cores.values()] + seconds)[:count])
 
 
+def load():
+    """What else uses the machine: programs in the last minutes, and the part of its time that other guests had."""
+    try:
+        with open("/proc/stat") as file:
+            spent = [int(text) for text in file.readline().split()[1:]]
+        stolen = ", %.1f %% of the time stolen" % (100 * spent[7] / sum(spent))
+    except (OSError, IndexError):
+        stolen = ""
+    return "load %.1f %.1f %.1f" % os.getloadavg() + stolen if hasattr(os, "getloadavg") else "load unknown"
+
+
 def middle(values, part=0.5):
     """The value below which a part of the values lie."""
     values = sorted(values)
@@ -173,7 +184,7 @@ class Line:
 
 
 HEAD = ["row", "threads", "ours", "library", "its time", "ratio [p10, p90]", "roof", "must", "aim", ""]
-WIDTHS = [37, 7, 9, 22, 9, 21, 6, 8, 8, 0]
+WIDTHS = [41, 7, 9, 22, 9, 21, 6, 8, 8, 0]
 
 
 def plain(cells):
@@ -199,6 +210,8 @@ class Bench:
             self.ours[threads] = self.start_ours(threads)
             self.roofs[threads] = self.start_ours(threads)
         self.versions["tensorgrad"] = self.ours[options.threads[0]].ask("version")
+        if "OpenMP" not in self.versions["tensorgrad"]:
+            options.threads = options.threads[:1]
         for library in options.peers:
             for threads in options.threads:
                 if library == "micrograd" and threads > 1:
@@ -256,7 +269,7 @@ class Bench:
         if moved:
             nearest = min(COPIES, key=lambda floats: abs(math.log(moved / (8 * floats))))
             moved /= max(self.copies[t, nearest] for t in self.options.threads if t <= threads)
-        return flops / self.best[threads] + moved
+        return flops / max(self.best[t] for t in self.options.threads if t <= threads) + moved
 
     # ---- rows ------------------------------------------------------------------------------------------------------
 
@@ -307,6 +320,8 @@ class Bench:
         return samples
 
     def row(self, name, threads):
+        if self.ours[threads].process.poll() is not None:
+            self.ours[threads] = self.start_ours(threads)
         ours = self.ours[threads]
         entries = [(ours, "", "")] + self.rivals(name, threads)
         self.measure(ours, name, "", False)
@@ -344,7 +359,12 @@ class Bench:
             goal(seconds, *MOST_SECONDS[name], "s", lambda wanted: "%.0f ns" % (1e9 * wanted))
         if name in LEAST_OF_ROOF and library.startswith("pytorch") or not library:
             goal(roof, *LEAST_OF_ROOF.get(name, (None, None)), "%", lambda wanted: "%.0f %%" % (100 * wanted))
-        verdict = "behind" if not all(passed_must) else "" if not musts + aims else "aim" if all(passed_aim) else "must"
+        if not all(passed_must):
+            verdict = "behind"
+        elif aims and all(passed_aim):
+            verdict = "aim"
+        else:
+            verdict = "must" if musts else "below aim" if aims else ""
         its_time = seconds_text(middle(theirs)) if theirs else ""
         return Line(name, threads, seconds_text(seconds), library, its_time, ratios, roof or None, " ".join(musts),
                     " ".join(aims), verdict if clean else "contended", seconds)
@@ -398,6 +418,7 @@ class Bench:
         return found + [text for text in texts if not any(text in row for row in rows)]
 
     def run(self):
+        print(load())
         print("\n" + plain(HEAD))
         for name in self.selected():
             try:
@@ -407,6 +428,7 @@ class Bench:
             self.lines += lines
             for line in lines:
                 print(plain(line.cells), flush=True)
+        print("\n" + load())
         self.summary()
 
     def lines_of(self, name):
@@ -422,8 +444,8 @@ class Bench:
         counts = {}
         for line in self.lines:
             counts[line.cells[-1]] = counts.get(line.cells[-1], 0) + 1
-        print("\n%d lines: %d reach their aim, %d what they must, %d are behind, %d contended; others have no target" %
-              (len(self.lines), *(counts.get(word, 0) for word in ("aim", "must", "behind", "contended"))))
+        print("%d lines: %s" % (len(self.lines), ", ".join("%d %s" % (n, word or "without a target")
+                                                             for word, n in sorted(counts.items()))))
         clean = [line for line in self.lines if line.cells[-1] != "contended"]
         seconds = {(line.row, line.threads): line.seconds for line in clean if line.seconds}
         for threads in self.options.threads:

@@ -9,7 +9,7 @@
  * any sizes can be asked for.  The lines of a worker:
  *
  *     rows                 the names of the benchmark's rows, one a line, then an empty line
- *     time NAME MS         seconds per call, measured for that many milliseconds; the first time it sets up and warms up
+ *     time NAME MS         seconds per call, measured for that many milliseconds; at first it sets up and warms up
  *     cost NAME            floating point operations and bytes of memory of a call, at least
  *     losses NAME STEPS    the losses of the first steps of training
  *     memory NAME          bytes of memory that three steps take at most beyond what the idle process had
@@ -403,7 +403,8 @@ static void quick(double sample)
     for (int i = 0; i < COPIES; ++i) {
         for (int stream = 0; stream < 2; ++stream) {
             snprintf(name, sizeof name, "copy-%lld%s", (long long)copied[i], stream ? "-stream" : "");
-            for (int k = 0; k < 3 && begin_workload(name); ++k) copy[i] = larger(copy[i], now.bytes / measure(sample));
+            for (int k = 0; k < 3 && begin_workload(name); ++k)
+                copy[i] = larger(copy[i], now.bytes / now.calls / measure(sample));
         }
         snprintf(name, sizeof name, "copy of %lld bytes", 4 * (long long)copied[i]);
         print_name(name);
