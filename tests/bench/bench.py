@@ -8,7 +8,7 @@ in the same round; printed are the medians, and the ratios that a tenth of the r
 of multiply-adds is measured before and after each row: where it is less than 0.93 of the best of this run, something
 else uses the processor, the row is measured again, and if that does not help it is marked "contended".  Python needs
 no package but those that it is to compare with; a library that is not installed is left out, and nothing is
-installed."""
+installed.  TG_BENCH_COMPILE=0 leaves torch.compile out, which takes a quarter of a minute for each network."""
 import argparse
 import datetime
 import fnmatch
@@ -500,11 +500,18 @@ def huge_pages():
         return "unknown"
 
 
+def header_commit():
+    """The last commit that changed the header."""
+    header = os.path.join(HERE, "..", "..", "tensorgrad.h")
+    changed = first_line("git", "-C", HERE, "status", "--porcelain", "--", header)
+    return first_line("git", "-C", HERE, "log", "-1", "--format=%h", "--", header) + (" and changes" if changed else "")
+
+
 def about(bench):
     """What the figures depend on, by name."""
     facts = {"processor": processor(), "system": "%s %s" % (platform.system(), platform.release()), **bench.versions,
              "huge pages": huge_pages(), **{name: value for name, value in os.environ.items() if name == "TG_SIMD"},
-             "library": first_line("git", "log", "-1", "--format=%h", "--", "tensorgrad.h"),
+             "library": header_commit(),
              "date": datetime.date.today().isoformat()}
     for threads, best in bench.best.items():
         facts["multiply-adds, %d thread%s" % (threads, "s" if threads > 1 else "")] = "%.0f GFLOP/s" % (best / 1e9)
@@ -537,9 +544,19 @@ def publishable(cells):
     return cells[:2] + ["contended", cells[3], "", "", ""] + cells[7:9] + [""]
 
 
+def merged(old, fresh):
+    """The lines of both.  Fresh ones replace those of the same row and threads; nothing contended replaces a figure."""
+    def keys(lines, contended):
+        return {(cells[0], cells[1]) for cells in lines if (cells[2] == "contended") == contended}
+
+    replaced, figures = keys(fresh, False), keys(old, False)
+    marked = keys(fresh, True) - figures
+    return ([cells for cells in old if (cells[0], cells[1]) not in replaced | marked] +
+            [cells for cells in fresh if (cells[0], cells[1]) in replaced | marked])
+
+
 def write_results(path, rows, facts, lines):
-    """Replaces the lines of the rows that were measured.  Others stay if they are of the same machine, compiler and
-    library, and are "not run" otherwise; a contended row replaces no figure."""
+    """Rows that were not measured stay if they are of the same machine, compiler, library and peers."""
     try:
         with open(path) as file:
             text = file.read()
@@ -547,14 +564,13 @@ def write_results(path, rows, facts, lines):
         text = ""
     gpu = text.index(GPU_TITLE) if GPU_TITLE in text else len(text)
     old_facts, old = old_results(text[:gpu])
-    if any(old_facts.get(name) != facts.get(name) for name in ("processor", "tensorgrad", "library")):
+    depends = ["processor", "tensorgrad", "library", *PEERS]
+    facts = {name: fact for name, fact in facts.items() if fact != "not installed"}
+    if all(old_facts.get(name, facts[name]) == facts[name] for name in depends if name in facts):
+        facts = {**facts, **{name: fact for name, fact in old_facts.items() if name not in facts}}
+    else:
         old = []
-    old = [cells for cells in old if cells[2] not in ("not run", "contended")]
-    fresh = [publishable(line.cells) for line in lines]
-    measured = {(cells[0], cells[1]) for cells in fresh if cells[2] != "contended"}
-    kept = [cells for cells in old if (cells[0], cells[1]) not in measured]
-    known = {(cells[0], cells[1]) for cells in kept}
-    kept += [cells for cells in fresh if (cells[0], cells[1]) not in known]
+    kept = merged([cells for cells in old if cells[2] != "not run"], [publishable(line.cells) for line in lines])
     table = []
     for row in rows + sorted({cells[0] for cells in kept} - set(rows)):
         found = [cells for cells in kept if cells[0] == row]

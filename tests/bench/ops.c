@@ -27,8 +27,7 @@ static void setup_copy(void)
 static tg_tensor *forward_copy(void)
 {
     const float *source = buffer + now.size[0] + APART;
-    const bool stream = option("stream");
-    for (int i = 0; buffer && i < (int)now.calls; ++i) roof_copy(buffer, source, now.size[0], stream, now.threads);
+    if (buffer) roof_copy(buffer, source, now.size[0], (int)now.calls, option("stream"), now.threads);
     return NULL;
 }
 

@@ -11,8 +11,9 @@
 double roof_fma(int threads);
 /* The instructions that roof_fma uses: "AVX2", for example. */
 const char *roof_instructions(void);
-/* Copies n floats on some threads; stream: with stores that do not go through the caches, where there are such. */
-void roof_copy(float *dst, const float *src, int64_t n, bool stream, int threads);
+/* Copies n floats some times, on some threads; stream: with stores that do not go through the caches, where there are
+   such. */
+void roof_copy(float *dst, const float *src, int64_t n, int times, bool stream, int threads);
 
 /* Seconds of a clock that only goes forward. */
 double seconds_now(void);
