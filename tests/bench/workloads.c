@@ -320,7 +320,7 @@ static void answer(char *line, double idle_bytes)
     } else if (!begin_workload(name)) {
         printf("error: %s\n", tg_ok() ? "no such workload" : tg_error_message());
     } else if (!strcmp(word, "cost")) {
-        if (!strcmp(now.kind->name, "fma_peak")) turn(); /* knows how much it did */
+        if (!strcmp(now.kind->name, "fma_peak")) turn(); /* says how much it does */
         printf("%.9g %.9g\n", now.flops / now.calls, now.bytes / now.calls);
     } else if (!strcmp(word, "time")) {
         const double seconds = measure(1e-3 * value);
@@ -356,7 +356,7 @@ static const int64_t copied[COPIES] = {1024, 16384, 1048576, 16777216};
 
 /* Seconds that the processor needs at least for this work: its arithmetic, and its bytes at the speed of a copy of
    about as many. */
-static double floor_seconds(double flops, double bytes, double peak, const double *copy)
+static double least_seconds(double flops, double bytes, double peak, const double *copy)
 {
     int nearest = 0;
     for (int i = 1; i < COPIES; ++i)
@@ -372,19 +372,16 @@ static void print_name(const char *name)
 static void print_quick(const char *name, double peak, const double *copy, double sample)
 {
     const int samples = sample < 0.001 ? 1 : 5;
-    double least = 1e9, floor, seconds;
+    double least = 1e9, roof;
     if (!begin_workload(name)) return;
-    for (int i = 0; i < samples; ++i) {
-        seconds = measure(sample);
-        least = smaller(least, seconds);
-    }
-    floor = floor_seconds(now.flops / now.calls, now.bytes / now.calls, peak, copy);
+    for (int i = 0; i < samples; ++i) least = smaller(least, measure(sample));
+    roof = least_seconds(now.flops / now.calls, now.bytes / now.calls, peak, copy);
     print_name(name);
     if (least < 1e-5) printf("%12.1f ns", 1e9 * least);
     else printf("%12.1f us", 1e6 * least);
     if (now.flops > 0) printf(" %8.1f GFLOP/s", 1e-9 * now.flops / now.calls / least);
     else if (now.bytes > 0) printf(" %8.1f GB/s   ", 1e-9 * now.bytes / now.calls / least);
-    if (floor > 0) printf(" %5.0f %% of the roof", 100 * floor / least);
+    if (roof > 0) printf(" %5.0f %% of the roof", 100 * roof / least);
     putchar('\n');
 }
 
@@ -393,10 +390,8 @@ static void quick(double sample)
     static double peak, copy[COPIES]; /* with two threads at least what one has reached */
     char name[64];
     if (begin_workload("fma_peak-1")) {
-        for (int i = 0; i < 5; ++i) {
-            const double seconds = measure(sample);
-            peak = larger(peak, now.flops / seconds);
-        }
+        turn(); /* says how much it does */
+        for (int i = 0; i < 5; ++i) peak = larger(peak, now.flops / measure(sample));
     }
     print_name("multiply-adds");
     printf("%12.1f GFLOP/s, %s\n", 1e-9 * peak, roof_instructions());

@@ -61,12 +61,15 @@ def memory_status(name):
 
 
 class Timer:
-    """A call that is made again and again; calls: how many a turn of it counts as."""
+    """A call that is made again and again; calls: how many a turn of it counts as; before: is called before a sample,
+    and not timed."""
 
-    def __init__(self, turn, calls=1):
-        self.turn, self.calls, self.seconds = turn, calls, None
+    def __init__(self, turn, calls=1, before=None):
+        self.turn, self.calls, self.before, self.seconds = turn, calls, before, None
 
     def run(self, turns):
+        if self.before:
+            self.before()
         begun = time.perf_counter()
         for _ in range(turns):
             self.turn()
@@ -97,7 +100,7 @@ class Timer:
 
 def serve(version, modes, build):
     """modes(workload) -> names; build(workload, mode) -> the function that does it once and returns the loss, if
-    there is one, or that function and how many calls it counts as.  One workload is kept at a time for each mode."""
+    there is one, or a tuple of what a Timer is made of.  One workload is kept at a time for each mode."""
     idle_bytes = memory_status("VmRSS") if sys.platform == "linux" else 0
     out = sys.stdout
     sys.stdout = sys.stderr  # libraries print, too
