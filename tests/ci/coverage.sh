@@ -14,10 +14,10 @@ mkdir -p "$B/log"
 : >"$B/counts"
 HOW='-std=c99 -O0 -g --coverage -fprofile-update=atomic -ffp-contract=off'
 # gcov leaves out the functions that OpenMP makes of loops.  With the pragmas not read, the parts run one by one.
-parts=
+parts= LIBRARIES=
 if echo 'int omp_get_num_procs(void); int main(void) { return omp_get_num_procs() < 1; }' >"$B/omp.c" &&
     gcc "$B/omp.c" -o "$B/omp" -lgomp 2>"$B/log/omp.txt"; then
-    parts='-D_OPENMP=201511 -lgomp'
+    parts=-D_OPENMP=201511 LIBRARIES=-lgomp
 fi
 
 # run NAME COMMAND...: a job, or a line that says what is missing
@@ -27,7 +27,8 @@ run() { if [ -x "$B/$1" ]; then job "$2" "${@:3}"; else note "$2" 0 1 "$1 was no
 
 one api-calls make -s CC=gcc BUILD="$B/make" "$B/make/api_calls.h" # tests/test_api.c includes it
 
-library cpu gcc $HOW $parts -lpthread
+LIBRARIES+=' -lpthread'
+library cpu gcc $HOW $parts
 for path in tests/test_*.c; do
     name=$(basename "$path" .c)
     job "build-$name" build cpu "$name"

@@ -60,13 +60,13 @@ stage()
 # library WAY COMPILER FLAGS...: the library, compiled in a way that has a name; tests that are built in this way are linked with it
 library() { one "library-$1" "${@:2}" -I. -c tests/library.c -o "$B/library-$1.o"; echo "${@:2}" >"$B/library-$1.how"; }
 
-# build WAY NAME: tests/NAME.c in this way, as $B/NAME-WAY
+# build WAY NAME: tests/NAME.c in this way, as $B/NAME-WAY, linked with $LIBRARIES
 build()
 {
     local how own=()
     read -ra how <"$B/library-$1.how"
     grep -q '^#define TENSORGRAD_IMPLEMENTATION' "tests/$2.c" || own=(-x none "$B/library-$1.o")
-    "${how[@]}" -I. -I"$B/make" "tests/$2.c" "${own[@]}" -o "$B/$2-$1" -lm
+    "${how[@]}" -I. -I"$B/make" "tests/$2.c" "${own[@]}" -o "$B/$2-$1" -lm ${LIBRARIES:-}
 }
 
 # build_and_run WAY NAME [ARGUMENTS...]
