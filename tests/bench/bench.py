@@ -5,7 +5,7 @@ WORKLOADS is the compiled program.  TEXT selects rows whose name contains one of
 other sizes, as sgemm-100x200x300-NT.  Each library runs in processes of its own, one for each number of threads, which
 stay alive and measure when they are asked, in the order A B B A.  A ratio is the other library's time divided by ours
 in the same round; printed are the medians, and the ratios that a tenth of the rounds stay below and above.  The speed
-of multiply-adds is measured before and after each row: where it is less than 0.93 of the best of this run, something
+of multiply-adds is measured before, after and amid each row: where it is less than 0.93 of the best of this run, something
 else uses the processor, the row is measured again, and if that does not help it is marked "contended".  Python needs
 no package but those that it is to compare with; a library that is not installed is left out, and nothing is
 installed.  TG_BENCH_COMPILE=0 leaves torch.compile out, which takes a quarter of a minute for each network."""
@@ -307,17 +307,20 @@ class Bench:
         return found
 
     def rounds(self, name, threads, entries):
-        """Seconds of each entry in each round, in the order A B B A; how many rounds depends on how long they take."""
+        """Seconds of each entry in each round, in the order A B B A, and the slowest multiply-adds meanwhile; how many
+        rounds depends on how long they take."""
         samples, count, done, rest = [[] for _ in entries], self.options.pairs, 0, threads > 1 and len(entries) > 1
-        begun = time.perf_counter()
+        begun, slowest = time.perf_counter(), self.peak(threads)
         while done < count:
             order = list(enumerate(entries))
             for i, (worker, mode, _) in order if done % 2 == 0 else reversed(order):
                 samples[i].append(self.measure(worker, name, mode, rest))
             done += 1
+            if done % 10 == 0:
+                slowest = min(slowest, self.peak(threads))
             if done >= 5 and time.perf_counter() - begun > self.options.seconds:
                 break
-        return samples
+        return samples, min(slowest, self.peak(threads))
 
     def row(self, name, threads):
         if self.ours[threads].process.poll() is not None:
@@ -326,9 +329,7 @@ class Bench:
         entries = [(ours, "", "")] + self.rivals(name, threads)
         self.measure(ours, name, "", False)
         for attempt in range(self.options.repeats + 1):
-            slowest = self.peak(threads)
-            samples = self.rounds(name, threads, entries)
-            slowest = min(slowest, self.peak(threads))
+            samples, slowest = self.rounds(name, threads, entries)
             clean = slowest >= 0.93 * self.best[threads]
             if clean or attempt == self.options.repeats:
                 break
