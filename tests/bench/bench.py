@@ -5,9 +5,9 @@ WORKLOADS is the compiled program.  TEXT selects rows whose name contains one of
 other sizes, as sgemm-100x200x300-NT.  Each library runs in processes of its own, one for each number of threads, which
 stay alive and measure when they are asked, in the order A B B A.  A ratio is the other library's time divided by ours
 in the same round; printed are the medians, and the ratios that a tenth of the rounds stay below and above.  The speed
-of multiply-adds is measured before, after and amid each row: where it is less than 0.93 of the best of this run, something
-else uses the processor, the row is measured again, and if that does not help it is marked "contended".  Python needs
-no package but those that it is to compare with; a library that is not installed is left out, and nothing is
+of multiply-adds is measured before, during and after each row: where it is less than 0.93 of the best of this run,
+something else uses the processor, the row is measured again, and if that does not help it is marked "contended".
+Python needs no package but those that it is to compare with; a library that is not installed is left out, and nothing is
 installed.  TG_BENCH_COMPILE=0 leaves torch.compile out, which takes a quarter of a minute for each network."""
 import argparse
 import datetime
