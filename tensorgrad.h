@@ -22145,7 +22145,7 @@ static void tgi_print_member_tensor(FILE *file, const tg_tensor *t)
 }
 
 /* A module without children on one line, "Linear(in_features=2, out_features=1, bias=True)  weight [1, 2] f32 cpu";
-   else one line for each member. */
+   else one line for each member.  Its parameters were gathered before, so it is nested no deeper than TGI_NESTING. */
 static void tgi_print_module(FILE *file, tg_module *m, int depth)
 {
     const int children = m->members && m->member[m->members - 1].kind == TGI_CHILD;
@@ -22163,10 +22163,8 @@ static void tgi_print_module(FILE *file, tg_module *m, int depth)
             fprintf(file, "\n%*s(%s): ", 2 * depth + 2, "", e->name);
         if (e->t)
             tgi_print_member_tensor(file, e->t);
-        else if (depth + 1 < TGI_NESTING)
-            tgi_print_module(file, e->child, depth + 1);
         else
-            fprintf(file, "...");
+            tgi_print_module(file, e->child, depth + 1);
     }
     if (children) fprintf(file, "\n%*s)", 2 * depth, "");
 }
