@@ -11311,15 +11311,30 @@ static inline void tgi_operand_broadcast(tgi_operand *o, const tg_tensor *t, int
     for (int i = ndim - 1; i >= 0; --i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
-/* Whether writing t element by element could change elements of x before they are read. */
-static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
+/* Whether t and x may have elements in common. */
+static bool tgi_shares(const tg_tensor *t, const tg_tensor *x)
 {
     int64_t t_last = t->offset, x_last = x->offset;
     if (t->storage != x->storage) return false;
     for (int i = 0; i < t->ndim; ++i) t_last += (t->dim[i] - 1) * t->stride[i];
     for (int i = 0; i < x->ndim; ++i) x_last += (x->dim[i] - 1) * x->stride[i];
-    if (t_last < x->offset || x_last < t->offset) return false;
+    return t_last >= x->offset && x_last >= t->offset;
+}
+
+/* Whether writing t element by element could change elements of x before they are read. */
+static bool tgi_overlaps(const tg_tensor *t, const tg_tensor *x)
+{
+    if (!tgi_shares(t, x)) return false;
     return !(t->offset == x->offset && tgi_same_shape(t, x->ndim, x->dim) && tgi_same_layout(t, x));
+}
+
+/* A new tensor with the elements of x, for a kernel that would change x while it reads it; the caller's to unref. */
+static tg_tensor *tgi_copy_apart(tgi_call *c, tg_tensor *x)
+{
+    tg_tensor *copy = tgi_new_like(c->S, c->name, x);
+    if (!copy || tgi_copy_elements(c->S, copy, x)) return copy;
+    tgi_unref(c->S, copy);
+    return NULL;
 }
 
 /* The op's numbers s and t on tensors of an integer dtype: they must be values of it.  s may change to make it so. */
@@ -11407,8 +11422,8 @@ static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute
     for (int i = 0; i < c->nin && ok; ++i) {
         tg_tensor *x = c->in[i];
         if (c->target && x != c->target && tgi_overlaps(c->target, x)) {
-            x = tgi_new_like(S, c->name, x);
-            ok = x && tgi_copy_elements(S, x, c->in[i]);
+            x = tgi_copy_apart(c, x);
+            ok = x != NULL;
             if (x) copies[copied++] = x;
         }
         if (ok) tgi_operand_broadcast(&loop.arg[i + 1], x, y->ndim);
@@ -13520,10 +13535,22 @@ static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
 /* y [t's shape], a copy of t or t itself: y[.., index[.., i, ..], ..] = (or +=) src[.., i, ..], at dim */
 static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
 {
-    const tg_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
-    tgi_rows r = tgi_rows_along(c->params.dim, 3, y, src, index);
-    r.size = tgi_size_along(t, c->params.dim);
-    return (y == t || tgi_copy_elements(c->S, y, t)) && c->backend->scatter(c->S, c->params.flag != 0, &r);
+    const tg_tensor *t = c->in[0];
+    tg_tensor *from[2] = {c->in[2], c->in[1]}; /* src and index, copied where a write to y would change them */
+    bool ok = y == t || tgi_copy_elements(c->S, y, t);
+    for (int i = 0; i < 2 && ok; ++i) {
+        if (tgi_shares(y, from[i])) from[i] = tgi_copy_apart(c, from[i]);
+        ok = from[i] != NULL;
+    }
+    if (ok) {
+        tgi_rows r = tgi_rows_along(c->params.dim, 3, y, from[0], from[1]);
+        r.size = tgi_size_along(t, c->params.dim);
+        ok = c->backend->scatter(c->S, c->params.flag != 0, &r);
+    }
+    for (int i = 0; i < 2; ++i) {
+        if (from[i] && from[i] != c->in[2 - i]) tgi_unref(c->S, from[i]);
+    }
+    return ok;
 }
 
 static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)

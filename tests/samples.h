@@ -1825,6 +1825,9 @@ SAMPLES(scatter_add_)
     sample(S(3, 2), ids("[[0, 2], [0, 0]]"), S(2, 2), dim(0));
     CHECK(tg_scatter_add_(t, 0, i64("[1, 1, 0]"), f64("[5, 6, 7]")) == t);
     HAS(t, "[8, 13, 3]");
+    tg_tensor *n = i64("[2, 0, 1]"); /* index, source and target at once: as it was before the write */
+    CHECK(tg_scatter_add_(n, 0, n, n) == n);
+    expect(n, "[2, 1, 3]");
     refuse(tg_scatter_add_(t, 0, i64("[0]"), i64("[1]")), "tg_scatter_add_: ");
 }
 SAMPLES(index_add_)
