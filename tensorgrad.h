@@ -51,6 +51,12 @@
 
    Files that only include the header need none of these: no macro changes a public struct.
 
+   SPEED  On x86-64, GCC and clang compile the inner loops for AVX2 and AVX-512 as well, whatever the options, and the
+   best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  For this
+   the file includes itself by its name: under another name than tensorgrad.h it works, but slowly.  Sums are in another
+   order under each of the three, so that the last bits differ; under one of them a program gives the same bits in every
+   run.
+
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
 
@@ -95,7 +101,8 @@
        @@DTYPE         element types, promotion and conversion
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
        @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
-       @@CPU         * the CPU's kernels
+       @@KERNELS       the CPU's inner loops, once for each instruction set
+       @@CPU         * the CPU's row of the backend table: loops over strides and threads around the kernels
        @@TENSOR        shapes, scopes, threads, creation, access
        @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
@@ -348,6 +355,12 @@ typedef struct {
 } tg_device_stats;
 /* The counts as of now.  Errors: the device does not exist; all counts are then 0.  torch.cuda.memory_stats */
 TG_API tg_device_stats tg_stats_on(tg_device device);
+
+/* ======== @@KERNELS =============================================================================================== */
+
+/* The instruction set whose kernels this thread uses on the CPU: "portable", "avx2" or "avx512".  See SPEED above.
+   torch.backends.cpu.get_cpu_capability */
+TG_API const char *tg_cpu_capability(void);
 
 /* ======== @@TENSOR ================================================================================================ */
 
@@ -2092,7 +2105,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
    @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
    @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@LOADER, @@NN,
    @@LAYERS, @@SAVE, @@SHOW
@@ -2261,6 +2274,7 @@ struct tgi_thread {
     tg_device default_device;
     tg_precision precision;
     tg_rng rng;
+    const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
 
     /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
     tgi_frame *frame;
@@ -3167,8 +3181,8 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
    Columns of the elementwise tables, in which x (or a, b, c) are the inputs, y the output, s and t the op's numbers and
    g the gradient of y:
      name      the op is TGI_OP_name, its function tg_name
-     kind      FLOATS computes in floating point, where integers become the default dtype; ANY keeps the dtype; TEST
-               makes bool
+     kind      FLOATS computes in floating point, where integers become the default dtype; CHOICE, too, and s is a
+               flag that chooses between two kernels; ANY keeps the dtype; TEST makes bool
      y, y      the output: the expression for floats, the one for integers (not used where the kind is FLOATS)
      flags     NOTHING, or a sum of the flags below
      rule      the gradient of each input in public ops; NULL where there is none
@@ -3227,7 +3241,7 @@ enum {
     OP(sinh, FLOATS, tgi_sinh(x), x, A, tg_mul(g, tg_cosh(x)), "g * cosh(x)")                                          \
     OP(cosh, FLOATS, tgi_cosh(x), x, A, tg_mul(g, tg_sinh(x)), "g * sinh(x)")                                          \
     OP(tanh, FLOATS, tgi_tanh(x), x, Y, tg_mul(g, tg_rsub_scalar(tg_mul(y, y), 1)), "g * (1 - y*y)")                   \
-    OP(sigmoid, FLOATS, 1 / (1 + tgi_exp(-x)), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")    \
+    OP(sigmoid, FLOATS, tgi_sigmoid(x), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")           \
     OP(erf, FLOATS, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
        "g * 2/sqrt(pi) * exp(-x*x)")                                                                                   \
     OP(floor, ANY, tgi_floor(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
@@ -3235,7 +3249,7 @@ enum {
     OP(round, ANY, tgi_rint(x), x, NOTHING, tg_zeros_like(g), "0")                                                     \
     OP(trunc, ANY, tgi_trunc(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
     OP(relu, ANY, x < 0 ? 0 : x, x < 0 ? 0 : x, Y, tg_masked_fill(g, tg_le_scalar(y, 0), 0), "g, 0 where y <= 0")      \
-    OP(silu, FLOATS, x / (1 + tgi_exp(-x)), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")  \
+    OP(silu, FLOATS, tgi_silu(x), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")            \
     OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
        tg_mul(g, tg_sigmoid(tg_neg(x))), "g * sigmoid(-x)")                                                            \
     OP(mish, FLOATS, x * tgi_tanh(tgi_log1p(tgi_exp(x))), x, A, tgi_mish_gradient(g, x),                               \
@@ -3276,7 +3290,7 @@ enum {
        "g * exp(x / alpha) where x <= 0, else g", S)                                                                   \
     OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A, tgi_softplus_gradient(g, x, s, t),       \
        "g * sigmoid(beta * x)", S_T)                                                                                   \
-    OP(gelu, FLOATS, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
+    OP(gelu, CHOICE, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
        "g * (Phi(x) + x * phi(x))", FLAG)                                                                              \
     OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL, S)                                                        \
     OP(ne_scalar, TEST, x != s, x != s, NOTHING, NULL, NULL, S)                                                        \
@@ -3836,7 +3850,8 @@ static tgi_loop tgi_as_addition(const tgi_loop *loop)
 
 TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? least : x; }
 
-#define TGI_REAL(call, x) ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x)) : call((double)(x))))
+#define TGI_REAL_OF(call, x) ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x)) : call((double)(x))))
+#define TGI_REAL(call, x) TGI_REAL_OF(call, x)
 #define TGI_REAL2(call, x, y) \
     ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
 #define tgi_fabs(x) TGI_REAL(fabs, x)
@@ -3868,6 +3883,8 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_not_below_100(x) ((real)tgi_not_below((double)(x), -100))
 #define tgi_bound_below(x, s) ((((x) < (s)) | ((s) != (s))) ? (s) : (x)) /* a bound that is NaN gives NaN */
 #define tgi_bound_above(x, t) ((((x) > (t)) | ((t) != (t))) ? (t) : (x))
+#define tgi_sigmoid(x) (1 / (1 + tgi_exp(-(x))))
+#define tgi_silu(x) ((x) / (1 + tgi_exp(-(x))))
 #define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
 #define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
     ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
@@ -4056,7 +4073,7 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 #ifndef TGI_CUDA_COMPANION
 
-/* ======== @@CPU =================================================================================================== */
+/* ======== @@KERNELS =============================================================================================== */
 
 /* ---- conversions between memory and tiles ---- */
 
@@ -4075,7 +4092,11 @@ typedef union {
     static void tgi_load_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
     {                                                                                          \
         compute *const y = (compute *)tile;                                                    \
-        for (int64_t i = 0; i < n; ++i) {                                                      \
+        for (int64_t i = 0; step == (int64_t)sizeof(type) && i < n; ++i) {                     \
+            const type x = ((const type *)(const void *)at)[i];                                \
+            y[i] = (compute)(value);                                                           \
+        }                                                                                      \
+        for (int64_t i = 0; step != (int64_t)sizeof(type) && i < n; ++i) {                     \
             const type x = *(const type *)(const void *)(at + i * step);                       \
             y[i] = (compute)(value);                                                           \
         }                                                                                      \
@@ -4083,7 +4104,11 @@ typedef union {
 #define TGI_STORE(from, compute, to, type, value)                                               \
     static void tgi_store_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
     {                                                                                           \
-        for (int64_t i = 0; i < n; ++i) {                                                       \
+        for (int64_t i = 0; step == (int64_t)sizeof(type) && i < n; ++i) {                      \
+            const compute x = ((const compute *)tile)[i];                                       \
+            ((type *)(void *)at)[i] = (type)(value);                                            \
+        }                                                                                       \
+        for (int64_t i = 0; step != (int64_t)sizeof(type) && i < n; ++i) {                      \
             const compute x = ((const compute *)tile)[i];                                       \
             *(type *)(void *)(at + i * step) = (type)(value);                                   \
         }                                                                                       \
@@ -4095,7 +4120,14 @@ typedef union {
     TGI_STORE(f32, float, name, type, from_f32)                                    \
     TGI_STORE(f64, double, name, type, from_f64)                                   \
     TGI_STORE(i64, int64_t, name, type, from_i64)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#pragma GCC push_options
+#pragma GCC optimize("O3", "no-trapping-math")
+#endif
 TGI_ELEMENTS(TGI_LOAD_AND_STORE)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#pragma GCC pop_options
+#endif
 
 typedef void (*tgi_load_fn)(void *tile, const char *at, int64_t step, int64_t n);
 typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n);
@@ -4140,6 +4172,734 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
         return;
     }
 }
+
+/* ---- the kernels: what they are given ---- */
+
+/* y [n] = the expression of the op's row in x [n], or in a, b and c [n]; all contiguous; y may be one of the inputs. */
+typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
+                               const void *in2);
+
+/* A number of an op, as the kernels for integers read it. */
+TGI_NOINLINE static int64_t tgi_number_i64(double s) { return tgi_f64_to_i64(s); }
+
+/* A tile of a matrix product: c [rows, cols] = a [rows, k] times b [k, cols], added to c if `add`.  Steps in elements;
+   b's columns are neighbours.  The kernel always computes a whole tile, of `rows` by `cols` of the instruction set:
+   rows beyond those here repeat the last one, or are zeros of a packed panel; of b's panel the full width is read; and
+   neither is stored. */
+typedef struct {
+    int64_t k;
+    const void *a;
+    int64_t a_row, a_col;
+    bool a_packed; /* a is a panel [k, rows of a whole tile] */
+    const void *b;
+    int64_t b_row;
+    void *c;
+    int64_t c_row, c_col, rows, cols;
+    bool add; /* to what c holds */
+} tgi_gemm_tile;
+
+/* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
+typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
+
+/* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
+typedef struct tgi_kernels {
+    const char *name;
+    tgi_map_kernel map_f32[TGI_OP_to]; /* by elementwise op: the ops before `to` */
+    int tile_rows, tile_cols[2];       /* of a whole tile */
+    void (*gemm_tile[2])(const tgi_gemm_tile *t);
+    void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
+    void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
+    void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
+    float (*layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps);
+    void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
+} tgi_kernels;
+enum { TGI_LANES = 32 };
+
+/* tgi_NAME_avx2 in the kernels for AVX2. */
+#define TGI_JOIN(name, isa) tgi_##name##_##isa
+#define TGI_JOIN_LATER(name, isa) TGI_JOIN(name, isa)
+#define TGI_V(name) TGI_JOIN_LATER(name, TGI_ISA)
+#define TGI_QUOTE(text) #text
+#define TGI_TEXT(macro) TGI_QUOTE(macro)
+
+/* Compilers without vectors, and those that compute floats in a wider type (x87), where results would differ, use
+   vectors of one number. */
+#ifdef __FLT_EVAL_METHOD__
+#define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
+#else
+#define TGI_WIDER_FLOATS 0
+#endif
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
+#define TGI_HAS_VECTORS 1
+#endif
+
+/* For loops: unrolled; no iteration reads what another writes.  For functions: sums of products may be computed with
+   one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA. */
+#if !defined(TGI_HAS_VECTORS)
+#define TGI_UNROLL
+#define TGI_INDEPENDENT
+#define TGI_FMA
+#define TGI_FMA_BEGIN
+#define TGI_FMA_END
+#elif defined(__clang__)
+#define TGI_UNROLL _Pragma("clang loop unroll(full)")
+#define TGI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define TGI_FMA _Pragma("clang fp contract(fast)")
+#define TGI_FMA_BEGIN
+#define TGI_FMA_END
+#else
+#define TGI_UNROLL _Pragma("GCC unroll 16")
+#define TGI_INDEPENDENT _Pragma("GCC ivdep")
+#define TGI_FMA
+#define TGI_FMA_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
+#define TGI_FMA_END _Pragma("GCC pop_options")
+#endif
+
+/* ---- elementwise ops: the kernel of each row ---- */
+
+#define TGI_KERNEL(function, type, result, number, inputs, expression) \
+    TGI_KERNEL_OF(function, type, result, number(scalar[0]), number, inputs, expression)
+#define TGI_KERNEL_OF(function, type, result, number_s, number, inputs, expression)                          \
+    static void function(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,         \
+                         const void *in2)                                                                    \
+    {                                                                                                        \
+        typedef type real;                                                                                   \
+        const real s = number_s, t = number(scalar[1]);                                                      \
+        (void)scalar, (void)s, (void)t, (void)in0, (void)in1, (void)in2;                                     \
+        TGI_INDEPENDENT                                                                                      \
+        for (int64_t i = 0; i < n; ++i) {                                                                    \
+            TGI_IN_##inputs;                                                                                 \
+            ((result *)y)[i] = (result)(expression);                                                         \
+        }                                                                                                    \
+    }
+#define TGI_IN_X const real x = ((const real *)in0)[i]
+#define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
+#define TGI_IN_ABC                                                                                 \
+    const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
+    (void)b, (void)c
+
+#define TGI_KERNELS_FLOATS(name, inputs, y, yi) TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, y)
+#define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
+#define TGI_KERNELS_ANY(name, inputs, y, yi) \
+    TGI_KERNELS_FLOATS(name, inputs, y, yi)  \
+    TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, yi)
+#define TGI_KERNELS_TEST(name, inputs, y, yi)                        \
+    TGI_KERNEL(tgi_##name##_f64, double, uint8_t, (real), inputs, y) \
+    TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, yi)
+
+#define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, y, yi)
+#define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, y, yi)
+#define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, y, yi)
+TGI_UNARY_OPS(TGI_KERNELS_X)
+TGI_SCALAR_OPS(TGI_KERNELS_X)
+TGI_BINARY_OPS(TGI_KERNELS_AB)
+TGI_TERNARY_OPS(TGI_KERNELS_ABC)
+TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
+
+/* In the kernels for f32, the functions in the expressions of the op table are these. */
+#undef TGI_REAL
+#define TGI_REAL(call, x) TGI_F32_##call(x)
+#define TGI_F32_fabs(x) fabsf(x)
+#define TGI_F32_exp(x) TGI_V(expf)(x)
+#define TGI_F32_expm1(x) TGI_V(expm1f)(x)
+#define TGI_F32_log(x) TGI_V(logf)(x)
+#define TGI_F32_log2(x) log2f(x)
+#define TGI_F32_log10(x) log10f(x)
+#define TGI_F32_log1p(x) TGI_V(log1pf)(x)
+#define TGI_F32_sqrt(x) sqrtf(x)
+#define TGI_F32_sin(x) sinf(x)
+#define TGI_F32_cos(x) cosf(x)
+#define TGI_F32_tan(x) tanf(x)
+#define TGI_F32_asin(x) asinf(x)
+#define TGI_F32_acos(x) acosf(x)
+#define TGI_F32_atan(x) atanf(x)
+#define TGI_F32_sinh(x) sinhf(x)
+#define TGI_F32_cosh(x) coshf(x)
+#define TGI_F32_tanh(x) TGI_V(tanhf)(x)
+#define TGI_F32_erf(x) TGI_V(erff)(x)
+#define TGI_F32_floor(x) floorf(x)
+#define TGI_F32_ceil(x) ceilf(x)
+#define TGI_F32_rint(x) rintf(x)
+#define TGI_F32_trunc(x) truncf(x)
+
+#undef tgi_sigmoid
+#undef tgi_silu
+#undef tgi_gelu_erf
+#undef tgi_gelu_tanh
+#define tgi_sigmoid(x) TGI_V(sigmoidf)(x)
+#define tgi_silu(x) TGI_V(siluf)(x)
+#define tgi_gelu_erf(x) TGI_V(gelu_erff)(x)
+#define tgi_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
+
+#define TGI_ISA portable
+#define TGI_VECTOR_BYTES 16
+#define TGI_TILE_ROWS 4
+#endif /* !TGI_CUDA_COMPANION */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* TENSORGRAD_IMPLEMENTED */
+#endif /* TENSORGRAD_IMPLEMENTATION */
+
+/* ---- the kernels for one instruction set ----
+
+   The file includes itself for every further instruction set, and only what stands between here and "the end of the
+   kernels" is compiled then, under another TGI_ISA.  So each kernel is written once, as plain C or with the vectors of
+   GCC and clang, and the compiler makes of it what the processor has. */
+#ifdef TGI_ISA
+
+/* GCC makes vectors of these loops at -O2 as well, and of those with sqrt or a choice of two values. */
+#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno", "fp-contract=off")
+#endif
+
+#ifdef TGI_HAS_VECTORS
+typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_VECTOR_BYTES), __aligned__(4), __may_alias__));
+typedef double TGI_V(vector_f64) __attribute__((__vector_size__(TGI_VECTOR_BYTES), __aligned__(8), __may_alias__));
+#else
+typedef float TGI_V(vector_f32);
+typedef double TGI_V(vector_f64);
+#endif
+
+/* 2^n, -126 <= n <= 127. */
+static inline float TGI_V(power_of_2)(int32_t n)
+{
+    const uint32_t bits = (uint32_t)(n + 127) << 23;
+    float y;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+/* x - a * b without rounding, which only a fused multiply-add can tell; 0 where there is none. */
+#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define TGI_F32_REST(x, a, b) __builtin_fmaf(-(a), b, x)
+#else
+#define TGI_F32_REST(x, a, b) 0.0f
+#endif
+
+/* The functions below have no branches, so that the loops of the ops become vectors.  Their errors, in units in the
+   last place, are printed by test_math. */
+
+/* exp(x) = (y + low) * scale[0] * scale[1], to much less than the last place of y: x = k log(2) + r, |r| <= log(2) / 2,
+   exp(r) by a polynomial (Cephes).  Two powers of two, since the product of both may be too small for a float. */
+typedef struct { float y, low, scale[2]; } TGI_V(power);
+static inline TGI_V(power) TGI_V(exp_parts)(float x)
+{
+    TGI_V(power) e;
+    const float c = x > 89.0f ? 89.0f : x < -170.0f ? -170.0f : x; /* NaN stays */
+    const float k = (c * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+    const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    const float sum = 1.0f + r, rest = p * (r * r) + ((1.0f - sum) + r);
+    const int32_t n = (int32_t)k, half = n >> 1;
+    e.y = sum + rest;
+    e.low = (sum - e.y) + rest;
+    e.scale[0] = TGI_V(power_of_2)(half);
+    e.scale[1] = TGI_V(power_of_2)(n - half);
+    return e;
+}
+
+static inline float TGI_V(expf)(float x)
+{
+    const TGI_V(power) e = TGI_V(exp_parts)(x);
+    return e.y * e.scale[0] * e.scale[1];
+}
+
+/* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
+static inline float TGI_V(logf)(float x)
+{
+    const bool tiny = x < 1.17549435e-38f; /* subnormal */
+    const float scaled = tiny ? x * 8388608.0f : x;
+    uint32_t bits;
+    memcpy(&bits, &scaled, sizeof bits);
+    const uint32_t above = bits - 0x3f3504f3u; /* of sqrt(1/2) */
+    const float e = (float)((int32_t)above >> 23) - (tiny ? 23.0f : 0.0f);
+    bits = (above & 0x7fffffu) + 0x3f3504f3u;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    f -= 1.0f;
+    const float z = f * f;
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    const float y = (f * z * p - e * 2.12194440e-4f - 0.5f * z) + f + e * 0.693359375f;
+    const float special = x == 0 ? -HUGE_VALF : x < 0 ? NAN : x; /* infinity and NaN stay */
+    return x > 0 && x < HUGE_VALF ? y : special;
+}
+
+/* log(1 + x): log(u) with a correction for what u = 1 + x has lost. */
+static inline float TGI_V(log1pf)(float x)
+{
+    const float u = 1.0f + x, lost = x - (u - 1.0f);
+    const float y = TGI_V(logf)(u) + lost / u;
+    return u == 1.0f || !(x < HUGE_VALF) ? x : u == 0 ? -HUGE_VALF : y;
+}
+
+/* exp(x) - 1: as exp, but 2^k (exp(r) - 1) + (2^k - 1). */
+static inline float TGI_V(expm1f)(float x)
+{
+    const float c = x > 89.0f ? 89.0f : x < -30.0f ? -30.0f : x;
+    const float k = (c * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+    const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
+    float p = 0.0013882505008950830f;
+    p = p * r + 0.0083665959537029266f;
+    p = p * r + 0.041667200624942780f;
+    p = p * r + 0.16666543483734131f;
+    p = p * r + 0.49999997019767761f;
+    p = p * (r * r) + r;
+    const float half = TGI_V(power_of_2)((int32_t)k - 1); /* 2^k may be too large for a float */
+    const float y = 2.0f * (half * p + (half - 0.5f));
+    return x == 0 ? x : y;
+}
+
+/* tanh(x): a polynomial in x^2 where |x| is small (Cephes), else 1 - 2 / (exp(2 |x|) + 1). */
+static inline float TGI_V(tanhf)(float x)
+{
+    const float a = fabsf(x), z = x * x;
+    float p = -5.70498872745e-3f;
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    const float near = p * z * a + a, far = 1.0f - 2.0f / (TGI_V(expf)(a + a) + 1.0f);
+    return copysignf(a < 0.625f ? near : far, x);
+}
+
+/* erf(x): a polynomial in x^2 where |x| is small, else 1 - exp(polynomial in |x|). */
+static inline float TGI_V(erff)(float x)
+{
+    const float b = fabsf(x), a = b > 4.0f ? 4.0f : b, z = a * a;
+    float p = 8.193773828679696e-05f;
+    p = p * z - 0.0008099875994957983f;
+    p = p * z + 0.005197154823690653f;
+    p = p * z - 0.02685779146850109f;
+    p = p * z + 0.11283665895462036f;
+    p = p * z - 0.37612631916999817f;
+    p = p * z + 0.128379225730896f;
+    float q = -2.1334621123969555e-05f;
+    q = q * a + 0.0004372390976641327f;
+    q = q * a - 0.00418455433100462f;
+    q = q * a + 0.025155069306492805f;
+    q = q * a - 0.10833541303873062f;
+    q = q * a - 0.6332964301109314f;
+    q = q * a - 1.129539966583252f;
+    q = q * a + 0.00017992664652410895f;
+    const float near = p * b + b, far = 1.0f - TGI_V(expf)(q);
+    return copysignf(b < 0.94f ? near : b >= 0.94f ? far : b, x); /* the last is NaN */
+}
+
+/* m / (1 + exp(-w)), w = x + low; where x < 0, m * exp(w) / (1 + exp(w)), which does not overflow.  The quotient is
+   corrected by what its parts have lost. */
+static inline float TGI_V(times_sigmoid)(float m, float x, float low)
+{
+    const TGI_V(power) e = TGI_V(exp_parts)(-fabsf(x));
+    const bool below = x < 0;
+    const float e_low = e.low + e.y * (below ? low : -low), scale = e.scale[0] * e.scale[1], power = e.y * scale;
+    const float u = 1.0f + power, lost = ((1.0f - u) + power) + e_low * scale;
+    const float over = below ? e.y : 1.0f, q = over / u, inverse = below ? 1.0f - q * scale : q;
+    const float left = TGI_F32_REST(over, q, u) + (below ? e_low : 0.0f) - q * lost;
+    const float y = m * q + m * (left * inverse);
+    return below ? y * e.scale[0] * e.scale[1] : y;
+}
+
+static inline float TGI_V(sigmoidf)(float x) { return TGI_V(times_sigmoid)(1, x, 0); }
+
+/* x * sigmoid(x); -infinity gives NaN, as in PyTorch. */
+static inline float TGI_V(siluf)(float x)
+{
+    const float y = TGI_V(times_sigmoid)(x < -200.0f ? -200.0f : x, x, 0);
+    return x < -FLT_MAX ? x - x : x > 100.0f ? x : y;
+}
+
+/* x times the part of the standard normal distribution below x.  That is 1/2 + x times a polynomial in x^2 where |x|
+   is small.  The part below -a, a = |x|, is exp(-a^2 / 2) / (a + 2) times a polynomial in (a - 2) / (a + 2); a = high
+   + low, of which the square of the first is exact. */
+static inline float TGI_V(gelu_erff)(float x)
+{
+    const float b = fabsf(x), a = b > 14.4f ? 14.4f : b, t = (a - 2.0f) / (a + 2.0f);
+    float high, p = -7.600975368404761e-05f;
+    uint32_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    bits &= 0xfffff000u;
+    memcpy(&high, &bits, sizeof high);
+    p = p * t + 3.119001485174522e-05f;
+    p = p * t + 0.0007238807156682014f;
+    p = p * t + 0.0008836840279400349f;
+    p = p * t - 0.0018905526958405972f;
+    p = p * t - 0.006751354783773422f;
+    p = p * t - 0.00048321153735741973f;
+    p = p * t + 0.03672156482934952f;
+    p = p * t + 0.02879839576780796f;
+    p = p * t - 0.33140456676483154f;
+    p = p * t + 0.6724079847335815f;
+    const TGI_V(power) e = TGI_V(exp_parts)(high * high * -0.5f);
+    const float rest = (a - high) * (a + high) * -0.5f; /* at least -0.09 */
+    const float series = ((rest * (1.0f / 24) + 1.0f / 6) * rest + 0.5f) * rest * rest + rest; /* exp(rest) - 1 */
+    const float y = e.y + (e.low + e.y * series), below = p * y * (a / (a + 2.0f)) * e.scale[0] * e.scale[1];
+    const float z = x * x;
+    float q = 9.592605056241155e-05f;
+    q = q * z - 0.001171507523395121f;
+    q = q * z + 0.009967753663659096f;
+    q = q * z - 0.06648948043584824f;
+    q = q * z + 0.398942232131958f;
+    return x < -FLT_MAX ? x - x : z < 0.5f ? 0.5f * x + z * q : x < 0 ? -below : x - below;
+}
+
+/* x * sigmoid(w), w = 2 sqrt(2 / pi) (x + 0.044715 x^3), of which a float does not hold enough for exp(w). */
+static inline float TGI_V(gelu_tanhf)(float x)
+{
+    const float b = x < -13.0f ? -13.0f : x > 13.0f ? 13.0f : x;
+    const double d = b, w = d * (1.5957691216057308 + 0.07135481627159345 * d * d);
+    const float high = (float)w, low = (float)(w - (double)high);
+    const float y = TGI_V(times_sigmoid)(b, high, low);
+    return x < -FLT_MAX ? x - x : x > 13.0f ? x : y;
+}
+
+#undef TGI_F32_REST
+
+#define TGI_F32_ROW_FLOATS(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, real, (real), inputs, y)
+#define TGI_F32_ROW_ANY TGI_F32_ROW_FLOATS
+#define TGI_F32_ROW_CHOICE(name, inputs, y)                                                                          \
+    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, 0, (real), inputs, y)                                          \
+    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, 1, (real), inputs, y)                                          \
+    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *y_, const void *in0, const void *in1,       \
+                                  const void *in2)                                                                   \
+    {                                                                                                                \
+        (scalar[0] != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))(n, scalar, y_, in0, in1, in2);              \
+    }
+#define TGI_F32_ROW_TEST(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, uint8_t, (real), inputs, y)
+#define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, y)
+#define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, y)
+#define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, y)
+TGI_UNARY_OPS(TGI_F32_ROW_X)
+TGI_SCALAR_OPS(TGI_F32_ROW_X)
+TGI_BINARY_OPS(TGI_F32_ROW_AB)
+TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
+TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_AB)
+
+/* ---- rows in f32: x, y, g, dx [n] ----
+
+   Sums and maxima go by TGI_LANES lanes, whatever the instruction set: the sums in doubles, element i to lane i modulo
+   TGI_LANES, then the lanes two by two. */
+
+static double TGI_V(lanes_sum)(double *lane)
+{
+    for (int w = TGI_LANES / 2; w > 0; w /= 2) {
+        for (int l = 0; l < w; ++l) lane[l] += lane[l + w];
+    }
+    return lane[0];
+}
+
+/* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */
+static double TGI_V(row_sum)(const float *a, const float *b, int64_t n)
+{
+    double lane[TGI_LANES] = {0};
+    int64_t i = 0;
+    for (; !b && i + TGI_LANES <= n; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l];
+    }
+    for (; b && i + TGI_LANES <= n; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l] * (double)b[i + l];
+    }
+    for (int l = 0; i + l < n; ++l) lane[l] += (double)a[i + l] * (b ? (double)b[i + l] : 1);
+    return TGI_V(lanes_sum)(lane);
+}
+
+/* The largest number; NaN is passed over. */
+static float TGI_V(row_largest)(const float *x, int64_t n)
+{
+    float lane[TGI_LANES], largest = -HUGE_VALF;
+    int64_t i = 0;
+    for (int l = 0; l < TGI_LANES; ++l) lane[l] = -HUGE_VALF;
+    for (; i + TGI_LANES <= n; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+    }
+    for (int l = 0; l < TGI_LANES; ++l) largest = lane[l] > largest ? lane[l] : largest;
+    for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+/* y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
+   keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN.  y is not x. */
+static void TGI_V(softmax)(float *y, const float *x, int64_t n, bool log_of_it)
+{
+    const float largest = TGI_V(row_largest)(x, n);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] = TGI_V(expf)(x[i] - largest);
+    const double sum = TGI_V(row_sum)(y, NULL, n);
+    const float scale = (float)(1 / sum), log_sum = (float)log(sum);
+    if (log_of_it) {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
+    } else {
+        for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+    }
+}
+
+/* dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
+static void TGI_V(softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it)
+{
+    /* the sum over the row first: every element of dx needs it */
+    const float sum = (float)TGI_V(row_sum)(g, log_of_it ? NULL : y, n);
+    if (log_of_it) {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - TGI_V(expf)(y[i]) * sum;
+    } else {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - sum);
+    }
+}
+
+/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps), means over the row; rms: with 0 in place of the
+   mean.  Returns rstd, kept for backward. */
+static float TGI_V(layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps)
+{
+    const float mean = rms ? 0 : (float)(TGI_V(row_sum)(x, NULL, n) / (double)n);
+    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] - mean;
+    const float rstd = (float)(1 / sqrt(TGI_V(row_sum)(y, y, n) / (double)n + eps));
+    for (int64_t i = 0; i < n; ++i) y[i] *= rstd;
+    return rstd;
+}
+
+/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are the gradients that reach x by way
+   of the row's mean and of rstd. */
+static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd)
+{
+    const float mean_g = rms ? 0 : (float)(TGI_V(row_sum)(g, NULL, n) / (double)n);
+    const float mean_gy = (float)(TGI_V(row_sum)(g, y, n) / (double)n);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
+}
+
+/* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
+#ifndef TGI_GEMM_KERNEL
+#define TGI_GEMM_KERNEL(function, real, vector)                                                                    \
+    static void function(const tgi_gemm_tile *t)                                                                   \
+    {                                                                                                              \
+        TGI_FMA                                                                                                    \
+        enum { ROWS = TGI_TILE_ROWS, LANES = (int)(sizeof(vector) / sizeof(real)) };                               \
+        const vector zero = {0};                                                                                   \
+        const real *x = (const real *)t->a, *y = (const real *)t->b;                                               \
+        vector sum[TGI_TILE_ROWS][2];                                                                              \
+        int64_t row[TGI_TILE_ROWS];                                                                                \
+        TGI_UNROLL                                                                                                 \
+        for (int i = 0; i < ROWS; ++i) {                                                                           \
+            sum[i][0] = sum[i][1] = zero;                                                                          \
+            row[i] = t->a_row * (i < t->rows ? i : t->rows - 1);                                                   \
+        }                                                                                                          \
+        if (t->a_packed) {                                                                                         \
+            for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                         \
+                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                           \
+                TGI_UNROLL                                                                                         \
+                for (int i = 0; i < ROWS; ++i) {                                                                   \
+                    sum[i][0] += x[i] * b0;                                                                        \
+                    sum[i][1] += x[i] * b1;                                                                        \
+                }                                                                                                  \
+            }                                                                                                      \
+        } else {                                                                                                   \
+            for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                     \
+                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                           \
+                TGI_UNROLL                                                                                         \
+                for (int i = 0; i < ROWS; ++i) {                                                                   \
+                    sum[i][0] += x[row[i]] * b0;                                                                   \
+                    sum[i][1] += x[row[i]] * b1;                                                                   \
+                }                                                                                                  \
+            }                                                                                                      \
+        }                                                                                                          \
+        if (t->rows == ROWS && t->cols == 2 * LANES && t->c_col == 1) {                                            \
+            TGI_UNROLL                                                                                             \
+            for (int i = 0; i < ROWS; ++i) {                                                                       \
+                vector *const c = (vector *)((real *)t->c + i * t->c_row);                                         \
+                if (t->add) sum[i][0] += c[0], sum[i][1] += c[1];                                                  \
+                c[0] = sum[i][0], c[1] = sum[i][1];                                                                \
+            }                                                                                                      \
+            return;                                                                                                \
+        }                                                                                                          \
+        real tile[TGI_TILE_ROWS * 2 * (sizeof(vector) / sizeof(real))]; /* only the rows and columns that exist */ \
+        memcpy(tile, sum, sizeof tile);                                                                            \
+        for (int64_t i = 0; i < t->rows; ++i) {                                                                    \
+            for (int64_t j = 0; j < t->cols; ++j) {                                                                \
+                real *const c = (real *)t->c + i * t->c_row + j * t->c_col;                                        \
+                *c = t->add ? *c + tile[i * 2 * LANES + j] : tile[i * 2 * LANES + j];                              \
+            }                                                                                                      \
+        }                                                                                                          \
+    }
+#endif
+TGI_FMA_BEGIN
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32))
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64))
+TGI_FMA_END
+
+/* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
+   dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
+#ifndef TGI_GEMV
+#define TGI_GEMV(suffix, real, vector, lanes)                                                                \
+    static real TGI_V(dot_##suffix)(const real *x, const real *y, int64_t n)                                 \
+    {                                                                                                        \
+        TGI_FMA                                                                                              \
+        vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};                                               \
+        real part[lanes], sum = 0;                                                                           \
+        for (; n >= 4 * (lanes); n -= 4 * (lanes), x += 4 * (lanes), y += 4 * (lanes)) {                     \
+            const vector *const u = (const vector *)x, *const v = (const vector *)y;                         \
+            sum0 += u[0] * v[0];                                                                             \
+            sum1 += u[1] * v[1];                                                                             \
+            sum2 += u[2] * v[2];                                                                             \
+            sum3 += u[3] * v[3];                                                                             \
+        }                                                                                                    \
+        sum0 = (sum0 + sum1) + (sum2 + sum3);                                                                \
+        memcpy(part, &sum0, sizeof part);                                                                    \
+        for (int lane = 0; lane < (lanes); ++lane) sum += part[lane];                                        \
+        for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];                                                  \
+        return sum;                                                                                          \
+    }                                                                                                        \
+    static void TGI_V(gemv_##suffix)(const tgi_gemv *g, void *y_, int64_t n, const void *x_, const void *a_) \
+    {                                                                                                        \
+        TGI_FMA                                                                                              \
+        const int64_t x_step = g->x_step, a_step = g->col;                                                   \
+        const real *x = (const real *)x_, *a = (const real *)a_;                                             \
+        real *const y = (real *)y_;                                                                          \
+        const bool dot = g->dot;                                                                             \
+        int64_t k = g->k;                                                                                    \
+        for (int64_t i = 0; i < n; ++i) y[i] = dot ? TGI_V(dot_##suffix)(x, a + i * g->row, k) : 0;          \
+        for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                   \
+            const real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];                    \
+            const real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;             \
+            int64_t i = 0;                                                                                   \
+            for (; i + (lanes) <= n; i += (lanes)) {                                                         \
+                *(vector *)(y + i) += (*(const vector *)(a + i) * x0 + *(const vector *)(a1 + i) * x1) +     \
+                                      (*(const vector *)(a2 + i) * x2 + *(const vector *)(a3 + i) * x3);     \
+            }                                                                                                \
+            for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);                 \
+        }                                                                                                    \
+        for (; k > 0 && !dot; --k, x += x_step, a += a_step) {                                               \
+            for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];                                             \
+        }                                                                                                    \
+    }
+#endif
+TGI_FMA_BEGIN
+TGI_GEMV(f32, float, TGI_V(vector_f32), (int64_t)(sizeof(TGI_V(vector_f32)) / sizeof(float)))
+TGI_GEMV(f64, double, TGI_V(vector_f64), (int64_t)(sizeof(TGI_V(vector_f64)) / sizeof(double)))
+TGI_FMA_END
+
+static const tgi_kernels TGI_V(kernels) = {
+    TGI_TEXT(TGI_ISA),
+    {
+#define TGI_F32_ENTRY(name, ...) TGI_V(name##_f32),
+        TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
+#undef TGI_F32_ENTRY
+    },
+    TGI_TILE_ROWS,
+    {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double))},
+    {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64)},
+    {TGI_V(gemv_f32), TGI_V(gemv_f64)},
+    TGI_V(softmax),
+    TGI_V(softmax_backward),
+    TGI_V(layer_norm),
+    TGI_V(layer_norm_backward),
+};
+
+#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+#endif
+/* ---- the end of the kernels ---- */
+
+#if defined(TGI_ISA) && !defined(TGI_AGAIN) /* the first time: the rest */
+#undef TGI_ISA
+#undef TGI_VECTOR_BYTES
+#undef TGI_TILE_ROWS
+
+#if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__has_include)
+#if __has_include("tensorgrad.h")
+#define TGI_AGAIN
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#define TGI_ISA avx2
+#define TGI_VECTOR_BYTES 32
+#define TGI_TILE_ROWS 6
+#include "tensorgrad.h"
+#undef TGI_ISA
+#undef TGI_VECTOR_BYTES
+#undef TGI_TILE_ROWS
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,prefer-vector-width=512")
+#endif
+#define TGI_ISA avx512
+#define TGI_VECTOR_BYTES 64
+#define TGI_TILE_ROWS 14
+#include "tensorgrad.h"
+#undef TGI_ISA
+#undef TGI_VECTOR_BYTES
+#undef TGI_TILE_ROWS
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef TGI_AGAIN
+#define TGI_HAS_X86_KERNELS 1
+#endif
+#endif
+
+#undef TGI_REAL
+#define TGI_REAL(call, x) TGI_REAL_OF(call, x)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The best kernels for this processor; TG_SIMD=portable, avx2 or avx512 in the environment asks for others, which are
+   taken if the processor has them. */
+static const tgi_kernels *tgi_choose_kernels(void)
+{
+    const tgi_kernels *best = &tgi_kernels_portable;
+#ifdef TGI_HAS_X86_KERNELS
+    const char *wish = getenv("TG_SIMD");
+    if (wish && strcmp(wish, "portable") == 0) return best;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = &tgi_kernels_avx2;
+    if (wish && strcmp(wish, "avx2") == 0) return best;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl")) {
+        best = &tgi_kernels_avx512;
+    }
+#endif
+    return best;
+}
+
+static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
+{
+    if (!S->kernels) S->kernels = tgi_choose_kernels();
+    return S->kernels;
+}
+
+const char *tg_cpu_capability(void) { return tgi_kernels_of(tgi_self())->name; }
+
+/* ======== @@CPU =================================================================================================== */
 
 /* ---- iteration over strided operands, threads, scratch memory ---- */
 
@@ -4318,61 +5078,15 @@ static bool tgi_cpu_synchronize(tgi_thread *S, int index)
 
 static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
 
-/* ---- elementwise ops: the kernel of each row ---- */
-
-/* y [n] = the expression of the op's row in x [n], or in a, b and c [n]; all contiguous; y may be one of the inputs. */
-typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
-                               const void *in2);
-
-/* A number of an op, as the kernels for integers read it. */
-TGI_NOINLINE static int64_t tgi_number_i64(double s) { return tgi_f64_to_i64(s); }
-
-#define TGI_KERNEL(name, column, type, result, number, inputs, expression)                                        \
-    static void tgi_##name##_##column(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, \
-                                      const void *in2)                                                            \
-    {                                                                                                             \
-        typedef type real;                                                                                        \
-        const real s = number(scalar[0]), t = number(scalar[1]);                                                  \
-        (void)s, (void)t, (void)in0, (void)in1, (void)in2;                                                        \
-        for (int64_t i = 0; i < n; ++i) {                                                                         \
-            TGI_IN_##inputs;                                                                                      \
-            ((result *)y)[i] = (result)(expression);                                                              \
-        }                                                                                                         \
-    }
-#define TGI_IN_X const real x = ((const real *)in0)[i]
-#define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
-#define TGI_IN_ABC                                                                                 \
-    const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
-    (void)b, (void)c
-
-#define TGI_KERNELS_FLOATS(name, inputs, y, yi)           \
-    TGI_KERNEL(name, f32, float, real, (real), inputs, y) \
-    TGI_KERNEL(name, f64, double, real, (real), inputs, y)
-#define TGI_KERNELS_ANY(name, inputs, y, yi) \
-    TGI_KERNELS_FLOATS(name, inputs, y, yi)  \
-    TGI_KERNEL(name, i64, int64_t, real, tgi_number_i64, inputs, yi)
-#define TGI_KERNELS_TEST(name, inputs, y, yi)                 \
-    TGI_KERNEL(name, f32, float, uint8_t, (real), inputs, y)  \
-    TGI_KERNEL(name, f64, double, uint8_t, (real), inputs, y) \
-    TGI_KERNEL(name, i64, int64_t, uint8_t, tgi_number_i64, inputs, yi)
-
-#define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, y, yi)
-#define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, y, yi)
-#define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, y, yi)
-TGI_UNARY_OPS(TGI_KERNELS_X)
-TGI_SCALAR_OPS(TGI_KERNELS_X)
-TGI_BINARY_OPS(TGI_KERNELS_AB)
-TGI_TERNARY_OPS(TGI_KERNELS_ABC)
-TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
-
-/* By op: the kernel in f32, f64 and i64 (NULL: not for integers), and whether it makes bool. */
+/* By op: the kernel in f32, on any processor, in f64 and i64 (NULL: not for integers), and whether it makes bool. */
 typedef struct {
     tgi_map_kernel kernel[3];
     bool test;
 } tgi_map_row;
-#define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32, tgi_##name##_f64, NULL}, false},
-#define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, false},
-#define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32, tgi_##name##_f64, tgi_##name##_i64}, true},
+#define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, NULL}, false},
+#define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
+#define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, false},
+#define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, true},
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
@@ -4466,7 +5180,8 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
     bool direct = true, all_flat = true;
-    job.kernel = row->kernel[tgi_compute_index(loop->compute)];
+    const int column = tgi_compute_index(loop->compute);
+    job.kernel = column == 0 ? tgi_kernels_of(S)->map_f32[loop->kernel] : row->kernel[column];
     job.compute = loop->compute;
     job.result = row->test ? TG_BOOL : loop->compute;
     if (!job.kernel)
@@ -4893,6 +5608,7 @@ typedef struct tgi_row_job tgi_row_job;
 typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
 struct tgi_row_job {
     tgi_row_fn row;
+    const tgi_kernels *kernels;
     bool flag;  /* log, rms or descending: the kernel's */
     double eps; /* of layer_norm */
     tgi_iter iter;                      /* over the other dims */
@@ -4919,6 +5635,7 @@ static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tg
     tgi_row_job job;
     size_t scratch;
     job.row = row;
+    job.kernels = tgi_kernels_of(S);
     job.flag = flag;
     job.eps = eps;
     tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
@@ -4943,6 +5660,28 @@ static void tgi_store_row(const tgi_row_job *job, int k, char *const *at, const 
     tgi_store_elements(TG_F64, y, job->iter.dtype[k], at[k], job->step[k], job->length);
 }
 
+/* Row k in f32: where it is, if its elements are f32 side by side, else loaded into x. */
+static const float *tgi_row_f32(const tgi_row_job *job, int k, char *const *at, float *x)
+{
+    if (job->iter.dtype[k] == TG_F32 && job->step[k] == (int64_t)sizeof(float)) return (const float *)(void *)at[k];
+    tgi_load_elements(TG_F32, x, job->iter.dtype[k], at[k], job->step[k], job->length);
+    return x;
+}
+
+/* Where a row of f32 is computed: in the output, unless that is no row of f32 side by side or is also read. */
+static float *tgi_row_result(const tgi_row_job *job, char *const *at, int reads, float *y)
+{
+    bool there = job->iter.dtype[0] == TG_F32 && job->step[0] == (int64_t)sizeof(float);
+    for (int k = 1; k <= reads; ++k) there = there && at[k] != at[0];
+    return there ? (float *)(void *)at[0] : y;
+}
+
+static void tgi_row_done(const tgi_row_job *job, char *const *at, const float *y)
+{
+    if ((const void *)y == (const void *)at[0]) return;
+    tgi_store_elements(TG_F32, y, job->iter.dtype[0], at[0], job->step[0], job->length);
+}
+
 static double tgi_row_sum(const double *x, int64_t n)
 {
     double sum = 0;
@@ -4950,29 +5689,40 @@ static double tgi_row_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).
-   Subtracting the maximum keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN. */
+/* y, x [rows, n]: see the kernel for f32, which the other small dtypes use as well; this is the same in f64. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    const bool single = job->iter.dtype[1] != TG_F64; /* expf is exact enough for f32, f16 and bf16, and faster */
     double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
+    if (job->iter.dtype[1] != TG_F64) {
+        float *const y = tgi_row_result(job, at, 1, (float *)(void *)scratch);
+        job->kernels->softmax(y, tgi_row_f32(job, 1, at, (float *)(void *)scratch + n), n, job->flag);
+        tgi_row_done(job, at, y);
+        return;
+    }
     tgi_load_row(job, 1, at, x);
     for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
     for (int64_t i = 0; i < n; ++i) {
         x[i] -= largest;
-        power[i] = single ? (double)expf((float)x[i]) : exp(x[i]);
+        power[i] = exp(x[i]);
     }
     const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
     for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
     tgi_store_row(job, 0, at, x);
 }
 
-/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
+/* dx, g, y [rows, n]: as the kernel for f32. */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
+    if (job->iter.dtype[0] != TG_F64) {
+        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
+        job->kernels->softmax_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
+                                       job->flag);
+        tgi_row_done(job, at, dx);
+        return;
+    }
     tgi_load_row(job, 1, at, g);
     tgi_load_row(job, 2, at, y);
     /* the sum over the row first: every element of dx needs it */
@@ -4982,12 +5732,19 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
     tgi_store_row(job, 0, at, g);
 }
 
-/* y, x [rows, n]; rstd [rows], kept for backward: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps),
-   means over the row; rms: with 0 in place of the mean. */
+/* y, x [rows, n]; rstd [rows], kept for backward: as the kernel for f32. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *x = (double *)(void *)scratch, *squares = x + n;
+    if (job->iter.dtype[2] != TG_F64) {
+        float *const y = tgi_row_result(job, at, 2, (float *)(void *)scratch);
+        const float single =
+            job->kernels->layer_norm(y, tgi_row_f32(job, 2, at, (float *)(void *)scratch + n), n, job->flag, job->eps);
+        tgi_row_done(job, at, y);
+        tgi_store_elements(TG_F32, &single, job->iter.dtype[1], at[1], 0, 1);
+        return;
+    }
     tgi_load_row(job, 2, at, x);
     const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
     /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
@@ -5001,12 +5758,20 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
-/* dx, g, y [rows, n]; rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are
-   the gradients that reach x by way of the row's mean and of rstd. */
+/* dx, g, y [rows, n]; rstd [rows]: as the kernel for f32. */
 static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
+    if (job->iter.dtype[0] != TG_F64) {
+        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
+        float single;
+        tgi_load_elements(TG_F32, &single, job->iter.dtype[3], at[3], 0, 1);
+        job->kernels->layer_norm_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
+                                          job->flag, single);
+        tgi_row_done(job, at, dx);
+        return;
+    }
     tgi_load_row(job, 1, at, g);
     tgi_load_row(job, 2, at, y);
     tgi_load_elements(TG_F64, &rstd, job->iter.dtype[3], at[3], 0, 1);
@@ -5551,102 +6316,17 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
 /* The same in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
    Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
 
-       for each block of out, of 128 rows and 512 columns                    (the items of a parallel loop)
+       for each block of out                                                 (the items of a parallel loop)
            for each slice of k, of 256
-               pack the block's columns of b into panels [k, 2 vectors], its rows of a into panels [k, 4 rows]
-               for each panel of b
-                   for each panel of a: the micro-kernel adds their product to a tile of 4 rows by 2 vectors of out
+               pack the block's columns of b into panels [k, columns of a tile]
+               for each strip of the block's rows
+                   pack the strip's rows of a into panels [k, rows of a tile]
+                   for each panel of b
+                       for each panel of a: the kernel adds their product to a tile of out
 
-   The micro-kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be
-   read as fast without packing is not packed: see tgi_gemm_plan. */
-enum { TGI_MR = 4, TGI_GEMM_M = 128, TGI_GEMM_N = 512, TGI_GEMM_K = 256 };
-
-/* A tile for the micro-kernel: c [rows, cols] = a [rows, k] times b [k, cols], added to c if `add`; rows <= 4, cols <=
-   2 vectors.  Steps in elements; b's columns are neighbours.  The micro-kernel always computes 4 rows by 2 vectors:
-   those beyond `rows` repeat the last row, those beyond `cols` read b's panel to its full width, and neither is stored.
-   */
-typedef struct {
-    int64_t k;
-    const void *a;
-    int64_t a_row, a_col;
-    const void *b;
-    int64_t b_row;
-    void *c;
-    int64_t c_row, c_col, rows, cols;
-    bool add; /* to what c holds */
-} tgi_gemm_tile;
-
-/* Vectors of 16 bytes, not necessarily aligned, which the compiler maps to SSE2, NEON or plain code.  Compilers without
-   vectors, and those that compute floats in a wider type (x87), where results would differ, use vectors of one number.
-   */
-#ifdef __FLT_EVAL_METHOD__
-#define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
-#else
-#define TGI_WIDER_FLOATS 0
-#endif
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
-typedef float tgi_vector_f32 __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
-typedef double tgi_vector_f64 __attribute__((__vector_size__(16), __aligned__(8), __may_alias__));
-#else
-typedef float tgi_vector_f32;
-typedef double tgi_vector_f64;
-#endif
-enum {
-    TGI_LANES_F32 = (int)(sizeof(tgi_vector_f32) / sizeof(float)),
-    TGI_LANES_F64 = (int)(sizeof(tgi_vector_f64) / sizeof(double))
-};
-
-/* Stores the rows and columns of a tile that exist. */
-#define TGI_GEMM_STORE(name, real, lanes)                                                 \
-    static void name(const tgi_gemm_tile *t, const void *sums)                            \
-    {                                                                                     \
-        real tile[TGI_MR * 2 * (lanes)];                                                  \
-        memcpy(tile, sums, sizeof tile);                                                  \
-        for (int64_t i = 0; i < t->rows; ++i) {                                           \
-            for (int64_t j = 0; j < t->cols; ++j) {                                       \
-                real *const c = (real *)t->c + i * t->c_row + j * t->c_col;               \
-                *c = t->add ? *c + tile[i * 2 * (lanes) + j] : tile[i * 2 * (lanes) + j]; \
-            }                                                                             \
-        }                                                                                 \
-    }
-TGI_GEMM_STORE(tgi_gemm_store_f32, float, TGI_LANES_F32)
-TGI_GEMM_STORE(tgi_gemm_store_f64, double, TGI_LANES_F64)
-
-/* The micro-kernel.  The sums have names, not indices, so that compilers keep them in registers. */
-#define TGI_GEMM_ROW(i)          \
-    sum##i##0 += x[row##i] * b0; \
-    sum##i##1 += x[row##i] * b1;
-#define TGI_GEMM_KERNEL(name, store, real, vector, lanes)                                    \
-    static void name(const tgi_gemm_tile *t)                                                 \
-    {                                                                                        \
-        const int64_t last = t->rows - 1, row0 = 0, row1 = t->a_row * (last < 1 ? last : 1); \
-        const int64_t row2 = t->a_row * (last < 2 ? last : 2), row3 = t->a_row * last;       \
-        const real *x = (const real *)t->a, *y = (const real *)t->b;                         \
-        vector sum00 = {0}, sum01 = {0}, sum10 = {0}, sum11 = {0};                           \
-        vector sum20 = {0}, sum21 = {0}, sum30 = {0}, sum31 = {0};                           \
-        for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                   \
-            const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + (lanes));       \
-            TGI_GEMM_ROW(0)                                                                  \
-            TGI_GEMM_ROW(1)                                                                  \
-            TGI_GEMM_ROW(2)                                                                  \
-            TGI_GEMM_ROW(3)                                                                  \
-        }                                                                                    \
-        vector sums[2 * TGI_MR];                                                             \
-        sums[0] = sum00, sums[1] = sum01, sums[2] = sum10, sums[3] = sum11;                  \
-        sums[4] = sum20, sums[5] = sum21, sums[6] = sum30, sums[7] = sum31;                  \
-        if (t->rows < TGI_MR || t->cols < 2 * (lanes) || t->c_col != 1) {                    \
-            store(t, sums);                                                                  \
-            return;                                                                          \
-        }                                                                                    \
-        for (int i = 0; i < TGI_MR; ++i) {                                                   \
-            vector *const c0 = (vector *)((real *)t->c + i * t->c_row);                      \
-            vector *const c1 = (vector *)((real *)t->c + i * t->c_row + (lanes));            \
-            if (t->add) sums[2 * i] += *c0, sums[2 * i + 1] += *c1;                          \
-            *c0 = sums[2 * i], *c1 = sums[2 * i + 1];                                        \
-        }                                                                                    \
-    }
-TGI_GEMM_KERNEL(tgi_gemm_kernel_f32, tgi_gemm_store_f32, float, tgi_vector_f32, TGI_LANES_F32)
-TGI_GEMM_KERNEL(tgi_gemm_kernel_f64, tgi_gemm_store_f64, double, tgi_vector_f64, TGI_LANES_F64)
+   The kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be read
+   as fast without packing is not packed: see tgi_gemm_plan. */
+enum { TGI_GEMM_M = 768, TGI_GEMM_STRIP = 192, TGI_GEMM_N = 512, TGI_GEMM_K = 256 };
 
 /* panel [n, width] = x [lanes, n] transposed, with zeros in the columns from `lanes` to `width`; a lane is a row of a
    or a column of b.  Steps in elements of dtype: lane_step from lane to lane, step along one. */
@@ -5696,14 +6376,15 @@ static tgi_matrix tgi_transposed(tgi_matrix x)
 typedef struct {
     const tgi_gemm *gemm;
     tg_dtype compute;
-    int nr;
+    void (*tile)(const tgi_gemm_tile *t);
+    int mr, nr; /* of a tile */
     tgi_iter batch;       /* operands out, a, b */
     int64_t m, n, k;      /* after a possible swap of the sides */
     int64_t c_row, c_col; /* steps in out */
     tgi_matrix a, b;
     int a_operand;              /* of the batch; b is the other */
     bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
-    int64_t m_blocks, n_blocks;
+    int64_t m_blocks, n_blocks, m_block, n_block, strip; /* how many; rows and columns of one; rows of a strip */
     size_t a_bytes, b_bytes; /* of scratch */
     tgi_scratch scratch;
 } tgi_gemm_job;
@@ -5725,39 +6406,39 @@ static void tgi_gemm_pack(const tgi_gemm_job *job, char *panel, int width, tgi_m
 static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, char *c, int64_t c_row, int64_t c_col,
                            int64_t i0, int64_t i1, int64_t j0, int64_t j1, char *scratch)
 {
-    const int64_t size = tgi_bytes_of(job->compute), nr = job->nr;
+    const int64_t size = tgi_bytes_of(job->compute), mr = job->mr, nr = job->nr;
     char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
     tgi_gemm_tile t;
     int64_t k = 0;
+    t.a_packed = job->pack_a;
+    t.a_row = a.row;
+    t.a_col = a.col;
+    t.c_row = c_row;
+    t.c_col = c_col;
     do { /* once at least: a sum over nothing is zero */
         t.k = tgi_at_most(job->k - k, TGI_GEMM_K);
         t.add = k > 0;
         for (int64_t j = j0; j < j1; j += nr) {
-            if (job->pack_b || j1 - j < nr) {
-                tgi_gemm_pack(job, b_panels + (job->pack_b ? (j - j0) * t.k * size : 0), (int)nr, b, true, j, j1 - j, k,
-                              t.k);
+            if (!job->pack_b && j1 - j >= nr) continue;
+            char *const panel = b_panels + (job->pack_b ? (j - j0) * t.k * size : 0);
+            tgi_gemm_pack(job, panel, (int)nr, b, true, j, j1 - j, k, t.k);
+        }
+        for (int64_t i = i0; i < i1; i += job->strip) {
+            const int64_t end = tgi_at_most(i1, i + job->strip);
+            for (int64_t p = i; p < end && job->pack_a; p += mr) {
+                tgi_gemm_pack(job, a_panels + (p - i) * t.k * size, (int)mr, a, false, p, end - p, k, t.k);
             }
-        }
-        for (int64_t i = i0; i < i1 && job->pack_a; i += TGI_MR) {
-            tgi_gemm_pack(job, a_panels + (i - i0) * t.k * size, TGI_MR, a, false, i, i1 - i, k, t.k);
-        }
-        t.a_row = job->pack_a ? 1 : a.row;
-        t.a_col = job->pack_a ? (int64_t)TGI_MR : a.col;
-        t.c_row = c_row;
-        t.c_col = c_col;
-        for (int64_t j = j0; j < j1; j += nr) {
-            const bool packed = job->pack_b || j1 - j < nr;
-            t.b = packed ? b_panels + (job->pack_b ? (j - j0) * t.k * size : 0) : b.data + (k * b.row + j) * size;
-            t.b_row = packed ? nr : b.row;
-            t.cols = j1 - j < nr ? j1 - j : nr;
-            for (int64_t i = i0; i < i1; i += TGI_MR) {
-                t.a = job->pack_a ? a_panels + (i - i0) * t.k * size : a.data + (i * a.row + k * a.col) * size;
-                t.rows = tgi_at_most(i1 - i, TGI_MR);
-                t.c = c + ((i - i0) * c_row + (j - j0) * c_col) * size;
-                if (job->compute == TG_F32)
-                    tgi_gemm_kernel_f32(&t);
-                else
-                    tgi_gemm_kernel_f64(&t);
+            for (int64_t j = j0; j < j1; j += nr) {
+                const bool packed = job->pack_b || j1 - j < nr;
+                t.b = packed ? b_panels + (job->pack_b ? (j - j0) * t.k * size : 0) : b.data + (k * b.row + j) * size;
+                t.b_row = packed ? nr : b.row;
+                t.cols = tgi_at_most(j1 - j, nr);
+                for (int64_t p = i; p < end; p += mr) {
+                    t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
+                    t.rows = tgi_at_most(end - p, mr);
+                    t.c = c + ((p - i0) * c_row + (j - j0) * c_col) * size;
+                    job->tile(&t);
+                }
             }
         }
         k += t.k;
@@ -5773,8 +6454,8 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     for (; first < end; ++first) {
         const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
-        const int64_t i0 = block / job->n_blocks * TGI_GEMM_M, j0 = block % job->n_blocks * TGI_GEMM_N;
-        const int64_t i1 = tgi_at_most(job->m, i0 + TGI_GEMM_M), j1 = tgi_at_most(job->n, j0 + TGI_GEMM_N);
+        const int64_t i0 = block / job->n_blocks * job->m_block, j0 = block % job->n_blocks * job->n_block;
+        const int64_t i1 = tgi_at_most(job->m, i0 + job->m_block), j1 = tgi_at_most(job->n, j0 + job->n_block);
         const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
         tgi_matrix a = job->a, b = job->b;
         a.data = cursor.at[job->a_operand];
@@ -5803,36 +6484,59 @@ static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int
     }
 }
 
+static int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* Divides the output into blocks of about equal size, and into so many that all threads have the same work. */
+static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
+{
+    const int64_t batches = job->batch.numel;
+    job->m_blocks = (job->m + TGI_GEMM_M - 1) / TGI_GEMM_M;
+    job->n_blocks = (job->n + TGI_GEMM_N - 1) / TGI_GEMM_N;
+    for (;;) {
+        const int64_t items = batches * job->m_blocks * job->n_blocks;
+        job->m_block = tgi_round_up((job->m + job->m_blocks - 1) / job->m_blocks, job->mr);
+        job->n_block = tgi_round_up((job->n + job->n_blocks - 1) / job->n_blocks, job->nr);
+        if (items % threads == 0 || items > 4 * (int64_t)threads) break;
+        if (job->m_block <= 4 * job->mr && job->n_block <= 4 * job->nr) break;
+        if (job->m_block >= job->n_block) /* the longer side */
+            job->m_blocks++;
+        else
+            job->n_blocks++;
+    }
+    job->m_blocks = (job->m + job->m_block - 1) / job->m_block;
+    job->n_blocks = (job->n + job->n_block - 1) / job->n_block;
+}
+
 /* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
-   neighbours in the order in which the micro-kernel reads them, and it is small enough to stay in the cache. */
-static void tgi_gemm_plan(tgi_gemm_job *job)
+   neighbours in the order in which the kernel reads them, and it is small enough to stay in the cache. */
+static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, int threads)
 {
     const tgi_gemm *g = job->gemm;
     const int64_t size = tgi_bytes_of(job->compute);
-    const int nr = job->compute == TG_F32 ? 2 * TGI_LANES_F32 : 2 * TGI_LANES_F64;
+    const int type = job->compute == TG_F64, mr = kernels->tile_rows, nr = kernels->tile_cols[type];
     const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
     const bool swap = g->n < nr && g->m > g->n; /* out^T = b^T a^T: vectors along the long side */
+    job->tile = kernels->gemm_tile[type];
     job->m = swap ? g->n : g->m;
     job->n = swap ? g->m : g->n;
     job->k = g->k;
+    job->mr = mr;
     job->nr = nr;
     job->c_row = swap ? 1 : g->n;
     job->c_col = swap ? g->n : 1;
     job->a = swap ? tgi_transposed(b) : a;
     job->b = swap ? tgi_transposed(a) : b;
     job->a_operand = swap ? 2 : 1;
-    const int64_t rows = tgi_at_most(job->m, TGI_GEMM_M), cols = tgi_at_most(job->n, TGI_GEMM_N);
+    tgi_gemm_divide(job, threads);
+    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / mr * mr);
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
     job->pack_a = job->a.dtype != job->compute || (job->n > nr && (job->a.col != 1 || job->n > 96));
-    job->pack_b =
-        job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * TGI_MR && depth * job->n * size > 16384);
+    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && depth * job->n * size > 16384);
     job->widen = g->out.dtype != job->compute;
-    job->m_blocks = (job->m + TGI_GEMM_M - 1) / TGI_GEMM_M;
-    job->n_blocks = (job->n + TGI_GEMM_N - 1) / TGI_GEMM_N;
-    job->a_bytes = job->pack_a ? (size_t)((rows + TGI_MR - 1) / TGI_MR * TGI_MR * depth * size) : 0;
-    job->b_bytes = (size_t)((job->pack_b ? (cols + nr - 1) / nr * nr : nr) * depth * size);
-    job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? rows * cols * size : 0);
+    job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * depth * size) : 0;
+    job->b_bytes = (size_t)((job->pack_b ? tgi_round_up(job->n_block, nr) : nr) * depth * size);
+    job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
 }
 
 /* out = matrix [outputs, k] times vector [k], all f32 or all f64. */
@@ -5840,51 +6544,10 @@ enum { TGI_GEMV_BLOCK = 512 };
 typedef struct {
     tgi_iter batch; /* operands out, a, b */
     int matrix;     /* which of them: a, or b transposed */
-    int64_t outputs, row, col, vector_step, k;
+    int64_t outputs;
+    tgi_gemv gemv;
+    void (*kernel)(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
 } tgi_gemv_job;
-
-/* y [n] = a [n, k] times x [k].  Every element of a is used once, so nothing is packed.  dot: the rows of a are
-   contiguous, and each y[i] is a dot product, in four vectors of partial sums.  Otherwise the columns of a are
-   contiguous, and y += column of a * x[k], for four columns at a time. */
-#define TGI_GEMV(suffix, real, vector, lanes)                                                                          \
-    static real tgi_dot_##suffix(const real *x, const real *y, int64_t n)                                              \
-    {                                                                                                                  \
-        vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};                                                         \
-        real part[lanes], sum = 0;                                                                                     \
-        for (; n >= 4 * (lanes); n -= 4 * (lanes), x += 4 * (lanes), y += 4 * (lanes)) {                               \
-            const vector *const u = (const vector *)x, *const v = (const vector *)y;                                   \
-            sum0 += u[0] * v[0];                                                                                       \
-            sum1 += u[1] * v[1];                                                                                       \
-            sum2 += u[2] * v[2];                                                                                       \
-            sum3 += u[3] * v[3];                                                                                       \
-        }                                                                                                              \
-        sum0 = (sum0 + sum1) + (sum2 + sum3);                                                                          \
-        memcpy(part, &sum0, sizeof part);                                                                              \
-        for (int lane = 0; lane < (lanes); ++lane) sum += part[lane];                                                  \
-        for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];                                                            \
-        return sum;                                                                                                    \
-    }                                                                                                                  \
-    static void tgi_gemv_##suffix(const tgi_gemv_job *job, bool dot, real *y, int64_t n, const real *x, const real *a) \
-    {                                                                                                                  \
-        const int64_t x_step = job->vector_step, a_step = job->col;                                                    \
-        int64_t k = job->k;                                                                                            \
-        for (int64_t i = 0; i < n; ++i) y[i] = dot ? tgi_dot_##suffix(x, a + i * job->row, k) : 0;                     \
-        for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                             \
-            const real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];                              \
-            const real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;                       \
-            int64_t i = 0;                                                                                             \
-            for (; i + (lanes) <= n; i += (lanes)) {                                                                   \
-                *(vector *)(y + i) += (*(const vector *)(a + i) * x0 + *(const vector *)(a1 + i) * x1) +               \
-                                      (*(const vector *)(a2 + i) * x2 + *(const vector *)(a3 + i) * x3);               \
-            }                                                                                                          \
-            for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);                           \
-        }                                                                                                              \
-        for (; k > 0 && !dot; --k, x += x_step, a += a_step) {                                                         \
-            for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];                                                       \
-        }                                                                                                              \
-    }
-TGI_GEMV(f32, float, tgi_vector_f32, TGI_LANES_F32)
-TGI_GEMV(f64, double, tgi_vector_f64, TGI_LANES_F64)
 
 /* Whether the product is one of a matrix and a vector, of a layout that the kernels above can read; fills in the job.
    */
@@ -5895,11 +6558,12 @@ static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
         return false;
     job->matrix = g->n == 1 ? 1 : 2;
     job->outputs = g->n == 1 ? g->m : g->n;
-    job->row = g->n == 1 ? g->a_row : g->b_col;
-    job->col = g->n == 1 ? g->a_col : g->b_row;
-    job->vector_step = g->n == 1 ? g->b_row : g->a_col;
-    job->k = g->k;
-    return (job->col == 1 && job->vector_step == 1) || (job->row == 1 && g->k >= 4);
+    job->gemv.row = g->n == 1 ? g->a_row : g->b_col;
+    job->gemv.col = g->n == 1 ? g->a_col : g->b_row;
+    job->gemv.x_step = g->n == 1 ? g->b_row : g->a_col;
+    job->gemv.k = g->k;
+    job->gemv.dot = job->gemv.col == 1 && job->gemv.x_step == 1;
+    return job->gemv.dot || (job->gemv.row == 1 && g->k >= 4);
 }
 
 /* Items: blocks of outputs, batch by batch. */
@@ -5908,17 +6572,13 @@ static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t e
     const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
     const int64_t blocks = (job->outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK;
     const int64_t size = tgi_bytes_of(job->batch.dtype[0]);
-    const bool dot = job->col == 1 && job->vector_step == 1;
     (void)thread;
     for (; first < end; ++first) {
         const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
         const int64_t from = first % blocks * TGI_GEMV_BLOCK, n = tgi_at_most(job->outputs - from, TGI_GEMV_BLOCK);
         void *y = cursor.at[0] + from * size;
-        const void *x = cursor.at[3 - job->matrix], *a = cursor.at[job->matrix] + from * job->row * size;
-        if (job->batch.dtype[0] == TG_F32)
-            tgi_gemv_f32(job, dot, (float *)y, n, (const float *)x, (const float *)a);
-        else
-            tgi_gemv_f64(job, dot, (double *)y, n, (const double *)x, (const double *)a);
+        job->kernel(&job->gemv, y, n, cursor.at[3 - job->matrix],
+                    cursor.at[job->matrix] + from * job->gemv.row * size);
     }
 }
 
@@ -5940,10 +6600,11 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     if (tgi_is_gemv(gemm, &gemv)) {
         const int64_t items = batches * ((gemv.outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK);
         gemv.batch = job.batch;
+        gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
         tgi_parallel_for(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
         return true;
     }
-    tgi_gemm_plan(&job);
+    tgi_gemm_plan(&job, tgi_kernels_of(S), tgi_threads_for(S, work * (double)batches));
     const int64_t items = batches * job.m_blocks * job.n_blocks;
     const int parts = tgi_parts_for(S, work * (double)batches, items);
     if (!tgi_scratch_alloc(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
@@ -8286,7 +8947,13 @@ typedef struct {
 
 /* A row of the op table.  The rules stand with the ops. */
 typedef bool (*tgi_rule)(tgi_step *step, tg_tensor *g);
-typedef enum { TGI_KIND_NOT_ELEMENTWISE, TGI_KIND_FLOATS, TGI_KIND_ANY, TGI_KIND_TEST } tgi_kind;
+typedef enum {
+    TGI_KIND_NOT_ELEMENTWISE,
+    TGI_KIND_FLOATS,
+    TGI_KIND_ANY,
+    TGI_KIND_TEST,
+    TGI_KIND_CHOICE = TGI_KIND_FLOATS
+} tgi_kind;
 typedef struct tgi_op {
     const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
     tgi_kind kind;
@@ -8299,6 +8966,7 @@ typedef struct tgi_op {
 #define TGI_DECLARE_ELEMENTWISE(name, kind, ...) TGI_DECLARE_##kind(name)
 #define TGI_DECLARE_ANY(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_FLOATS(name) TGI_DECLARE(name, 0)
+#define TGI_DECLARE_CHOICE(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_TEST(name)
 TGI_ELEMENTWISE_OPS(TGI_DECLARE_ELEMENTWISE)
 TGI_OPS(TGI_DECLARE)
@@ -8310,6 +8978,7 @@ static const tgi_op *tgi_op_row(int op)
 #undef TGI_FLAG
 #define TGI_RULE_ANY(name) tgi_rule_##name
 #define TGI_RULE_FLOATS(name) tgi_rule_##name
+#define TGI_RULE_CHOICE(name) tgi_rule_##name
 #define TGI_RULE_TEST(name) NULL
 #define TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)                                                     \
     {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULE_##kind(name), formula},
@@ -11622,6 +12291,7 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 #define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_RULE1_##kind(name, rule)
 #define TGI_RULE1_TEST(name, rule)
 #define TGI_RULE1_ANY(name, rule) TGI_RULE1_FLOATS(name, rule)
+#define TGI_RULE1_CHOICE(name, rule) TGI_RULE1_FLOATS(name, rule)
 #define TGI_RULE1_FLOATS(name, rule)                                                                                   \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \
@@ -24720,13 +25390,10 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
     return tgi_tape_finish(&tape, file);
 }
 
-#endif /* !TGI_CUDA_COMPANION */
-
 #ifdef __cplusplus
 }
 #endif
-#endif /* TENSORGRAD_IMPLEMENTED */
-#endif /* TENSORGRAD_IMPLEMENTATION */
+#endif /* the rest of the implementation */
 
 /*
 tensorgrad is available under either of two licences, at your choice.

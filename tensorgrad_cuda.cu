@@ -977,6 +977,7 @@ template <int op, class real> struct tgi_formula {
 #define TGI_FORMULAS_FLOATS(name, inputs, y, yi)       \
     TGI_FORMULA(name, float, float, (real), inputs, y) \
     TGI_FORMULA(name, double, double, (real), inputs, y)
+#define TGI_FORMULAS_CHOICE TGI_FORMULAS_FLOATS
 #define TGI_FORMULAS_ANY(name, inputs, y, yi) \
     TGI_FORMULAS_FLOATS(name, inputs, y, yi)  \
     TGI_FORMULA(name, int64_t, int64_t, tgi_f64_to_i64, inputs, yi)
@@ -1109,6 +1110,7 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
         test = TGI_IS_##kind;                              \
         break;
 #define TGI_IS_FLOATS false
+#define TGI_IS_CHOICE false
 #define TGI_IS_ANY false
 #define TGI_IS_TEST true
     switch (loop->kernel) {

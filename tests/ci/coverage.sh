@@ -40,6 +40,7 @@ for path in tests/test_*.c; do
 done
 run test_use_after_end-cpu test_use_after_end-debug env TG_DEBUG=1 "$B/test_use_after_end-cpu"
 run test_ops-cpu test_ops-small env SMALL=1 "$B/test_ops-cpu"
+run test_ops-cpu test_ops-portable env SMALL=1 TG_SIMD=portable "$B/test_ops-cpu"
 wait
 
 # ---- the simulator ----

@@ -1,0 +1,95 @@
+/* The functions of f32 tensors against the C library's in double, for each instruction set that this processor has: the
+ * largest error in units in the last place, over numbers of all sizes, and what they give for zero, infinity and NaN. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* setenv */
+#endif
+#include "tensorgrad.h"
+#include "harness.h"
+#include <stdlib.h>
+
+enum { AT_ONCE = 1 << 16 };
+static const char *capability;
+
+static tg_tensor *gelu_erf(tg_tensor *x) { return tg_gelu(x, false); }
+static tg_tensor *gelu_tanh(tg_tensor *x) { return tg_gelu(x, true); }
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double silu(double x) { return x / (1 + exp(-x)); }
+static double normal_gelu(double x) { return x * 0.5 * erfc(-x * 0.70710678118654752440); }
+static double tanh_gelu(double x) { return x * sigmoid(1.5957691216057307 * (x + 0.044715 * x * x * x)); }
+
+static const struct {
+    const char *name;
+    tg_tensor *(*op)(tg_tensor *x);
+    double (*exact)(double x);
+    double most; /* units in the last place */
+} functions[] = {
+    {"exp", tg_exp, exp, 1},
+    {"expm1", tg_expm1, expm1, 2},
+    {"log", tg_log, log, 1},
+    {"log1p", tg_log1p, log1p, 2},
+    {"tanh", tg_tanh, tanh, 2},
+    {"erf", tg_erf, erf, 2},
+    {"sigmoid", tg_sigmoid, sigmoid, 2},
+    {"silu", tg_silu, silu, 2},
+    {"gelu", gelu_erf, normal_gelu, 4},
+    {"gelu tanh", gelu_tanh, tanh_gelu, 2},
+};
+enum { FUNCTIONS = (int)(sizeof functions / sizeof functions[0]) };
+
+/* The distance of y from the exact result in units in the last place of a float of that size. */
+static double distance(float y, double exact)
+{
+    const int place = exact == 0 || ilogb(exact) < -126 ? -149 : ilogb(exact) - 23;
+    if (isnan(exact)) return isnan(y) ? 0 : HUGE_VAL;
+    if ((double)y == exact || (float)exact == y) return 0;
+    return isinf(y) || isinf((float)exact) ? HUGE_VAL : fabs((double)y - exact) / ldexp(1, place);
+}
+
+/* One in so many of all floats, NaN and infinity among them. */
+TEST(errors)
+{
+    static float x[AT_ONCE], y[AT_ONCE];
+    const uint64_t step = getenv("SMALL") ? 100003 : 4999;
+    double worst[FUNCTIONS] = {0};
+    uint64_t bits = 0;
+    while (bits < (uint64_t)1 << 32) {
+        int n = 0;
+        for (; n < AT_ONCE && bits < (uint64_t)1 << 32; ++n, bits += step) {
+            const uint32_t these = (uint32_t)bits;
+            memcpy(&x[n], &these, sizeof these);
+        }
+        for (int f = 0; f < FUNCTIONS; ++f) {
+            TG_SCOPE;
+            tg_tensor *result = functions[f].op(tg_from(x, TG_SHAPE(n), TG_F32));
+            if (!CHECK(tg_copy_out(result, y, (size_t)n * sizeof *y) == TG_OK)) return;
+            for (int i = 0; i < n; ++i) {
+                const double d = distance(y[i], functions[f].exact((double)x[i]));
+                if (!(d <= worst[f])) worst[f] = d;
+            }
+        }
+    }
+    for (int f = 0; f < FUNCTIONS; ++f) {
+        printf("%-8s  %-10s at most %.2f units in the last place\n", capability, functions[f].name, worst[f]);
+        CHECK(worst[f] <= functions[f].most);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const wishes[] = {"portable", "avx2", "avx512", ""};
+    harness_begin(argc, argv);
+    for (int k = 0; k < 4; ++k) {
+#if defined(__unix__) || defined(__APPLE__)
+        setenv("TG_SIMD", wishes[k], 1);
+        tg_shutdown(); /* the thread's next call asks again */
+#endif
+        capability = tg_cpu_capability();
+        CHECK(strcmp(capability, "portable") == 0 || k > 0);
+        if (*wishes[k] && strcmp(capability, wishes[k]) != 0)
+            printf("skipped: %s: not on this processor\n", wishes[k]);
+        else if (*wishes[k])
+            RUN(errors);
+    }
+    return harness_end();
+}
