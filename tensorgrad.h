@@ -4201,10 +4201,13 @@ typedef struct {
 /* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
 typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
 
+typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
+
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
     tgi_map_kernel map_f32[TGI_OP_to]; /* by elementwise op: the ops before `to` */
+    tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
     int tile_rows, tile_cols[2];       /* of a whole tile */
     void (*gemm_tile[2])(const tgi_gemm_tile *t);
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
@@ -4296,6 +4299,37 @@ TGI_BINARY_OPS(TGI_KERNELS_AB)
 TGI_TERNARY_OPS(TGI_KERNELS_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
 
+/* ---- steps of the optimizers ---- */
+
+/* One step of an optimizer for n elements: parameters P, gradients G, state; `update` is the row's statement in p, g,
+   a, b and c (see TGI_OPTIMIZERS). */
+#define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
+    static void TGI_OPTIMIZER_NAME_##suffix(name)(const tgi_optim_step *step, int64_t n, void *P, const void *G,    \
+                                                  void *const *state)                                               \
+    {                                                                                                               \
+        typedef type real;                                                                                          \
+        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                 \
+        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;                    \
+        const real momentum = (real)step->momentum, one_minus_dampening = (real)(1 - step->dampening);              \
+        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
+        const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
+        const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
+        (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2;                   \
+        (void)one_minus_beta1, (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2;                      \
+        TGI_INDEPENDENT                                                                                             \
+        for (int64_t i = 0; i < n; ++i) {                                                                           \
+            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
+            real a = A[i], b = B[i], c = C[i];                                                                      \
+            update;                                                                                                 \
+            ((real *)P)[i] = p;                                                                                     \
+            A[i] = a, B[i] = b, C[i] = c;                                                                           \
+        }                                                                                                           \
+    }
+#define TGI_OPTIMIZER_NAME_f64(name) tgi_##name##_f64
+#define TGI_OPTIMIZER_NAME_f32_isa(name) TGI_V(name##_f32)
+#define TGI_OPTIMIZER_ENTRY(name, suffix, ...) TGI_OPTIMIZER_NAME_##suffix(name),
+TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
+
 /* In the kernels for f32, the functions in the expressions of the op table are these. */
 #undef TGI_REAL
 #define TGI_REAL(call, x) TGI_F32_##call(x)
@@ -4321,6 +4355,15 @@ TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
 #define TGI_F32_ceil(x) ceilf(x)
 #define TGI_F32_rint(x) rintf(x)
 #define TGI_F32_trunc(x) truncf(x)
+
+/* Without errno, which nobody reads here, the square root is an instruction of the vectors, too. */
+#if defined(__GLIBC__) && defined(TGI_HAS_VECTORS) && !defined(__clang__)
+#ifdef __cplusplus
+extern float sqrtf(float) noexcept(true) __attribute__((__const__));
+#else
+extern float sqrtf(float) __attribute__((__const__));
+#endif
+#endif
 
 #undef tgi_sigmoid
 #undef tgi_silu
@@ -4590,6 +4633,8 @@ TGI_BINARY_OPS(TGI_F32_ROW_AB)
 TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_AB)
 
+TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
+
 /* ---- rows in f32: x, y, g, dx [n] ----
 
    Sums and maxima go by TGI_LANES lanes, whatever the instruction set: the sums in doubles, element i to lane i modulo
@@ -4803,6 +4848,7 @@ static const tgi_kernels TGI_V(kernels) = {
         TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
 #undef TGI_F32_ENTRY
     },
+    {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
     TGI_TILE_ROWS,
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double))},
     {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64)},
@@ -6795,46 +6841,18 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
 
 /* ---- optimizer steps ---- */
 
-/* One step of an optimizer for n elements: parameters P, gradients G, state; `update` is the row's statement in p, g,
-   a, b and c (see TGI_OPTIMIZERS). */
-#define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
-    static void tgi_##name##_##suffix(const tgi_optim_step *step, int64_t n, void *P, const void *G,                \
-                                      void *const *state)                                                           \
-    {                                                                                                               \
-        typedef type real;                                                                                          \
-        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                 \
-        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;                    \
-        const real momentum = (real)step->momentum, one_minus_dampening = (real)(1 - step->dampening);              \
-        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
-        const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
-        const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
-        (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2;                   \
-        (void)one_minus_beta1, (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2;                      \
-        for (int64_t i = 0; i < n; ++i) {                                                                           \
-            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
-            real a = A[i], b = B[i], c = C[i];                                                                      \
-            update;                                                                                                 \
-            ((real *)P)[i] = p;                                                                                     \
-            A[i] = a, B[i] = b, C[i] = c;                                                                           \
-        }                                                                                                           \
-    }
-TGI_OPTIMIZERS(TGI_OPTIMIZER, f32, float)
-TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
-
-typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
-static const tgi_optimizer_kernel tgi_optimizer_kernels[][2] = {
-    /* in the order of tgi_optimizer */
-    {tgi_sgd_f32, tgi_sgd_f64},         {tgi_adam_f32, tgi_adam_f64},       {tgi_adamw_f32, tgi_adamw_f64},
-    {tgi_rmsprop_f32, tgi_rmsprop_f64}, {tgi_adagrad_f32, tgi_adagrad_f64}, {tgi_adadelta_f32, tgi_adadelta_f64},
-};
+typedef struct {
+    const tgi_optim_step *step;
+    tgi_optimizer_kernel kernel;
+} tgi_optim_job;
 
 /* Tile by tile: p, g and the state are used in place if they are f32 or f64, else converted to f32 tiles; a state that
    the optimizer does not use is a tile of zeros. */
 static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
 {
-    const tgi_optim_step *step = (const tgi_optim_step *)job;
+    const tgi_optim_step *step = ((const tgi_optim_job *)job)->step;
     const tg_dtype compute = tgi_compute_dtype(step->dtype);
-    const tgi_optimizer_kernel kernel = tgi_optimizer_kernels[step->kind][tgi_compute_index(compute)];
+    const tgi_optimizer_kernel kernel = ((const tgi_optim_job *)job)->kernel;
     const int64_t size = tgi_bytes_of(step->dtype);
     tgi_tile tile[5];
     memset(tile, 0, sizeof tile);
@@ -6858,8 +6876,11 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
 
 static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
 {
+    static const tgi_optimizer_kernel f64[] = {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f64, double)};
     for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
-        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, step);
+        const tgi_optim_job job = {
+            step, step->dtype == TG_F64 ? f64[step->kind] : tgi_kernels_of(S)->optimizer_f32[step->kind]};
+        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, &job);
     }
     return true;
 }
