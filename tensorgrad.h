@@ -4206,9 +4206,9 @@ typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
-    tgi_map_kernel map_f32[TGI_OP_to]; /* by elementwise op: the ops before `to` */
+    tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
     tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
-    int tile_rows, tile_cols[2];       /* of a whole tile */
+    int tile_rows, tile_cols[2];           /* of a whole tile */
     void (*gemm_tile[2])(const tgi_gemm_tile *t);
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
@@ -4234,6 +4234,14 @@ enum { TGI_LANES = 32 };
 #endif
 #if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
 #define TGI_HAS_VECTORS 1
+#endif
+
+/* The integer next to x, |x| < 2^22: the sum has no room for a fraction.  But for wider floats and where the compiler
+   may rearrange sums. */
+#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
+#define TGI_NEAREST(x) (((x) + 12582912.0f) - 12582912.0f)
+#else
+#define TGI_NEAREST(x) rintf(x)
 #endif
 
 /* For loops: unrolled; no iteration reads what another writes.  For functions: sums of products may be computed with
@@ -4432,7 +4440,7 @@ static inline TGI_V(power) TGI_V(exp_parts)(float x)
 {
     TGI_V(power) e;
     const float c = x > 89.0f ? 89.0f : x < -170.0f ? -170.0f : x; /* NaN stays */
-    const float k = (c * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+    const float k = TGI_NEAREST(c * 1.44269504088896341f);
     const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -4495,7 +4503,7 @@ static inline float TGI_V(log1pf)(float x)
 static inline float TGI_V(expm1f)(float x)
 {
     const float c = x > 89.0f ? 89.0f : x < -30.0f ? -30.0f : x;
-    const float k = (c * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+    const float k = TGI_NEAREST(c * 1.44269504088896341f);
     const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
     float p = 0.0013882505008950830f;
     p = p * r + 0.0083665959537029266f;
