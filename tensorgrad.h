@@ -2842,6 +2842,13 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 
 /* Every device uses these functions.  tensorgrad_cuda.cu defines both macros itself: as __device__ functions, and as a
    product and a sum that the compiler may not contract, so that results have the same bits everywhere. */
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(TGI_INLINE)
+#define TGI_ALWAYS_INLINE static inline __attribute__((__always_inline__)) /* in loops with options of their own, too */
+#elif defined(TGI_INLINE)
+#define TGI_ALWAYS_INLINE TGI_INLINE
+#else
+#define TGI_ALWAYS_INLINE static inline
+#endif
 #ifndef TGI_INLINE
 #define TGI_INLINE static inline
 #define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
@@ -2849,46 +2856,46 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 
 /* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
    kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
-TGI_INLINE float tgi_float_of_bits(uint32_t bits)
+TGI_ALWAYS_INLINE float tgi_float_of_bits(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-TGI_INLINE uint32_t tgi_bits_of_float(float x)
+TGI_ALWAYS_INLINE uint32_t tgi_bits_of_float(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-TGI_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
+/* These have no branches, so that loops over elements that lie side by side become vectors. */
 
-TGI_INLINE uint16_t tgi_f32_to_bf16(float x)
+TGI_ALWAYS_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
+
+TGI_ALWAYS_INLINE uint16_t tgi_f32_to_bf16(float x)
 {
-    const uint32_t bits = tgi_bits_of_float(x);
-    if (x != x) return (uint16_t)(bits >> 16 | 0x40); /* keep it a NaN */
-    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    const uint32_t bits = tgi_bits_of_float(x), rounded = bits + 0x7FFF + (bits >> 16 & 1);
+    return (uint16_t)((x != x ? bits | 0x400000 : rounded) >> 16); /* a NaN stays one */
 }
 
-TGI_INLINE float tgi_f16_to_f32(uint16_t half)
+TGI_ALWAYS_INLINE float tgi_f16_to_f32(uint16_t half)
 {
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7FFF;
-    if (rest >= 0x7C00) return tgi_float_of_bits(sign | 0x7F800000 | rest << 13);       /* infinity and NaN */
-    if (rest >= 0x0400) return tgi_float_of_bits(sign | ((rest << 13) + (112u << 23))); /* the biases: 127 - 15 */
-    const float subnormal = (float)rest * (1 / 16777216.0f);                            /* units of 2^-24 */
-    return sign ? -subnormal : subnormal;
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = (uint32_t)(half & 0x7FFF) << 13;
+    const uint32_t normal = rest + (112u << 23), special = rest | 0x7F800000; /* the biases: 127 - 15; infinity, NaN */
+    const uint32_t subnormal = tgi_bits_of_float((float)(int32_t)(half & 0x7FFF) * (1 / 16777216.0f)); /* of 2^-24 */
+    return tgi_float_of_bits(sign | (rest >= 0x7C00u << 13 ? special : rest >= 0x0400u << 13 ? normal : subnormal));
 }
 
-TGI_INLINE uint16_t tgi_f32_to_f16(float x)
+TGI_ALWAYS_INLINE uint16_t tgi_f32_to_f16(float x)
 {
     const uint32_t bits = tgi_bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
-    if (rest > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (rest >> 13 & 0x3FF));
-    if (rest >= 0x477FF000) return (uint16_t)(sign | 0x7C00); /* 65520 and above round to infinity */
-    if (rest >= 0x38800000) return (uint16_t)(sign | ((rest - (112u << 23) + 0xFFF + (rest >> 13 & 1)) >> 13));
-    /* subnormal: adding 1/2 leaves units of 2^-24, rounded by the addition, in the low bits */
-    return (uint16_t)(sign | (tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - tgi_bits_of_float(0.5f)));
+    const uint32_t nan = 0x7E00 | (rest >> 13 & 0x3FF), normal = (rest - (112u << 23) + 0xFFF + (rest >> 13 & 1)) >> 13;
+    /* adding 1/2 leaves units of 2^-24, rounded by the addition, in the low bits */
+    const uint32_t subnormal = tgi_bits_of_float(tgi_float_of_bits(rest) + 0.5f) - 0x3F000000;
+    const uint32_t finite = rest >= 0x38800000 ? normal : subnormal;
+    return (uint16_t)(sign | (rest > 0x7F800000 ? nan : rest >= 0x477FF000 ? 0x7C00 : finite)); /* 65520: infinity */
 }
 
 /* A double as the float from which f16 or bf16 is made.  To round twice would be wrong, so the float is cut off, and
