@@ -4260,6 +4260,8 @@ enum { TGI_LANES = 32 };
 #define TGI_FMA_BEGIN
 #define TGI_FMA_END
 #elif defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm do not become vectors */
 #define TGI_UNROLL _Pragma("clang loop unroll(full)")
 #define TGI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define TGI_FMA _Pragma("clang fp contract(fast)")
@@ -4456,7 +4458,7 @@ static inline TGI_V(power) TGI_V(exp_parts)(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     const float sum = 1.0f + r, rest = p * (r * r) + ((1.0f - sum) + r);
-    const int32_t n = (int32_t)k, half = n >> 1;
+    const int32_t n = (int32_t)(k == k ? k : 0), half = n >> 1; /* NaN has no integer */
     e.y = sum + rest;
     e.low = (sum - e.y) + rest;
     e.scale[0] = TGI_V(power_of_2)(half);
@@ -4518,7 +4520,7 @@ static inline float TGI_V(expm1f)(float x)
     p = p * r + 0.16666543483734131f;
     p = p * r + 0.49999997019767761f;
     p = p * (r * r) + r;
-    const float half = TGI_V(power_of_2)((int32_t)k - 1); /* 2^k may be too large for a float */
+    const float half = TGI_V(power_of_2)((int32_t)(k == k ? k : 0) - 1); /* 2^k may be too large for a float */
     const float y = 2.0f * (half * p + (half - 0.5f));
     return x == 0 ? x : y;
 }
@@ -4932,6 +4934,10 @@ static const tgi_kernels TGI_V(kernels) = {
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#if defined(TGI_HAS_VECTORS) && defined(__clang__)
+#pragma clang diagnostic pop
 #endif
 
 /* The best kernels for this processor; TG_SIMD=portable, avx2 or avx512 in the environment asks for others, which are
