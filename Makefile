@@ -20,7 +20,7 @@ EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c))
 
 help:
-	@echo 'make demo            trains a character model on the source of the library, about a minute'
+	@echo 'make demo            trains a character model on the source of the library, half a minute'
 	@echo 'make demo TEXT=file  the same on a text of yours; ARGS="--steps 500 --seed 2" for its other options'
 	@echo 'make demo RESUME=1   goes on from the last checkpoint;  make demo SAMPLE="text" continues a text'
 	@echo 'make demo DEVICE=cuda    on an NVIDIA GPU, with nvcc (also cuda:1); make test CUDA=1 the tests; NVCC, NVCCFLAGS'
