@@ -4082,6 +4082,28 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 /* ======== @@KERNELS =============================================================================================== */
 
+/* Compilers without vectors, and those that compute floats in a wider type (x87), where results would differ, use
+   vectors of one number. */
+#ifdef __FLT_EVAL_METHOD__
+#define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
+#else
+#define TGI_WIDER_FLOATS 0
+#endif
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
+#define TGI_HAS_VECTORS 1
+#endif
+
+/* GCC makes vectors of the loops between these two at -O2 as well, and of those with sqrt or a choice of two values. */
+#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(__clang__)
+#define TGI_LOOPS_BEGIN         \
+    _Pragma("GCC push_options") \
+    _Pragma("GCC optimize(\"O3\", \"no-trapping-math\", \"no-math-errno\", \"fp-contract=off\")")
+#define TGI_LOOPS_END _Pragma("GCC pop_options")
+#else
+#define TGI_LOOPS_BEGIN
+#define TGI_LOOPS_END
+#endif
+
 /* ---- conversions between memory and tiles ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
@@ -4127,14 +4149,9 @@ typedef union {
     TGI_STORE(f32, float, name, type, from_f32)                                    \
     TGI_STORE(f64, double, name, type, from_f64)                                   \
     TGI_STORE(i64, int64_t, name, type, from_i64)
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#pragma GCC push_options
-#pragma GCC optimize("O3", "no-trapping-math")
-#endif
+TGI_LOOPS_BEGIN
 TGI_ELEMENTS(TGI_LOAD_AND_STORE)
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#pragma GCC pop_options
-#endif
+TGI_LOOPS_END
 
 typedef void (*tgi_load_fn)(void *tile, const char *at, int64_t step, int64_t n);
 typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n);
@@ -4229,19 +4246,19 @@ enum { TGI_LANES = 32 };
 #define TGI_JOIN(name, isa) tgi_##name##_##isa
 #define TGI_JOIN_LATER(name, isa) TGI_JOIN(name, isa)
 #define TGI_V(name) TGI_JOIN_LATER(name, TGI_ISA)
+
+/* By instruction set: bytes of a vector, and rows of a tile of a matrix product, whose columns are those of two
+   vectors: as many as the registers hold. */
+enum {
+    tgi_vector_bytes_portable = 16,
+    tgi_tile_rows_portable = 4,
+    tgi_vector_bytes_avx2 = 32,
+    tgi_tile_rows_avx2 = 6,
+    tgi_vector_bytes_avx512 = 64,
+    tgi_tile_rows_avx512 = 14
+};
 #define TGI_QUOTE(text) #text
 #define TGI_TEXT(macro) TGI_QUOTE(macro)
-
-/* Compilers without vectors, and those that compute floats in a wider type (x87), where results would differ, use
-   vectors of one number. */
-#ifdef __FLT_EVAL_METHOD__
-#define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
-#else
-#define TGI_WIDER_FLOATS 0
-#endif
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
-#define TGI_HAS_VECTORS 1
-#endif
 
 /* The integer next to x, |x| < 2^22: the sum has no room for a fraction.  But for wider floats and where the compiler
    may rearrange sums. */
@@ -4392,8 +4409,6 @@ extern float sqrtf(float) __attribute__((__const__));
 #define tgi_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
 
 #define TGI_ISA portable
-#define TGI_VECTOR_BYTES 16
-#define TGI_TILE_ROWS 4
 #endif /* !TGI_CUDA_COMPANION */
 
 #ifdef __cplusplus
@@ -4409,15 +4424,11 @@ extern float sqrtf(float) __attribute__((__const__));
    GCC and clang, and the compiler makes of it what the processor has. */
 #ifdef TGI_ISA
 
-/* GCC makes vectors of these loops at -O2 as well, and of those with sqrt or a choice of two values. */
-#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O3", "no-trapping-math", "no-math-errno", "fp-contract=off")
-#endif
+TGI_LOOPS_BEGIN
 
 #ifdef TGI_HAS_VECTORS
-typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_VECTOR_BYTES), __aligned__(4), __may_alias__));
-typedef double TGI_V(vector_f64) __attribute__((__vector_size__(TGI_VECTOR_BYTES), __aligned__(8), __may_alias__));
+typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
+typedef double TGI_V(vector_f64) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(8), __may_alias__));
 #else
 typedef float TGI_V(vector_f32);
 typedef double TGI_V(vector_f64);
@@ -4442,23 +4453,30 @@ static inline float TGI_V(power_of_2)(int32_t n)
 /* The functions below have no branches, so that the loops of the ops become vectors.  Their errors, in units in the
    last place, are printed by test_math. */
 
-/* exp(x) = (y + low) * scale[0] * scale[1], to much less than the last place of y: x = k log(2) + r, |r| <= log(2) / 2,
-   exp(r) by a polynomial (Cephes).  Two powers of two, since the product of both may be too small for a float. */
+/* Returns k and sets *r, so that c = k log(2) + r, |r| <= log(2) / 2: k log(2) in two parts, of which the first is
+   exact.  A NaN stays one in *r, and has k = 0. */
+static inline int32_t TGI_V(reduce)(float c, float *r)
+{
+    const float k = TGI_NEAREST(c * 1.44269504088896341f);
+    *r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
+    return (int32_t)(k == k ? k : 0);
+}
+
+/* exp(x) = (y + low) * scale[0] * scale[1], to much less than the last place of y; exp(r) by a polynomial (Cephes).
+   Two powers of two, since the product of both may be too small for a float. */
 typedef struct { float y, low, scale[2]; } TGI_V(power);
 static inline TGI_V(power) TGI_V(exp_parts)(float x)
 {
     TGI_V(power) e;
     const float c = x > 89.0f ? 89.0f : x < -170.0f ? -170.0f : x; /* NaN stays */
-    const float k = TGI_NEAREST(c * 1.44269504088896341f);
-    const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
-    float p = 1.9875691500e-4f;
+    float r, p = 1.9875691500e-4f;
+    const int32_t n = TGI_V(reduce)(c, &r), half = n >> 1;
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     const float sum = 1.0f + r, rest = p * (r * r) + ((1.0f - sum) + r);
-    const int32_t n = (int32_t)(k == k ? k : 0), half = n >> 1; /* NaN has no integer */
     e.y = sum + rest;
     e.low = (sum - e.y) + rest;
     e.scale[0] = TGI_V(power_of_2)(half);
@@ -4512,15 +4530,13 @@ static inline float TGI_V(log1pf)(float x)
 static inline float TGI_V(expm1f)(float x)
 {
     const float c = x > 89.0f ? 89.0f : x < -30.0f ? -30.0f : x;
-    const float k = TGI_NEAREST(c * 1.44269504088896341f);
-    const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
-    float p = 0.0013882505008950830f;
+    float r, p = 0.0013882505008950830f;
+    const float half = TGI_V(power_of_2)(TGI_V(reduce)(c, &r) - 1); /* 2^k may be too large for a float */
     p = p * r + 0.0083665959537029266f;
     p = p * r + 0.041667200624942780f;
     p = p * r + 0.16666543483734131f;
     p = p * r + 0.49999997019767761f;
     p = p * (r * r) + r;
-    const float half = TGI_V(power_of_2)((int32_t)(k == k ? k : 0) - 1); /* 2^k may be too large for a float */
     const float y = 2.0f * (half * p + (half - 0.5f));
     return x == 0 ? x : y;
 }
@@ -4750,56 +4766,56 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
 
 /* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
 #ifndef TGI_GEMM_KERNEL
-#define TGI_GEMM_KERNEL(function, real, vector)                                                                    \
-    static void function(const tgi_gemm_tile *t)                                                                   \
-    {                                                                                                              \
-        TGI_FMA                                                                                                    \
-        enum { ROWS = TGI_TILE_ROWS, LANES = (int)(sizeof(vector) / sizeof(real)) };                               \
-        const vector zero = {0};                                                                                   \
-        const real *x = (const real *)t->a, *y = (const real *)t->b;                                               \
-        vector sum[TGI_TILE_ROWS][2];                                                                              \
-        int64_t row[TGI_TILE_ROWS];                                                                                \
-        TGI_UNROLL                                                                                                 \
-        for (int i = 0; i < ROWS; ++i) {                                                                           \
-            sum[i][0] = sum[i][1] = zero;                                                                          \
-            row[i] = t->a_row * (i < t->rows ? i : t->rows - 1);                                                   \
-        }                                                                                                          \
-        if (t->a_packed) {                                                                                         \
-            for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                         \
-                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                           \
-                TGI_UNROLL                                                                                         \
-                for (int i = 0; i < ROWS; ++i) {                                                                   \
-                    sum[i][0] += x[i] * b0;                                                                        \
-                    sum[i][1] += x[i] * b1;                                                                        \
-                }                                                                                                  \
-            }                                                                                                      \
-        } else {                                                                                                   \
-            for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                     \
-                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                           \
-                TGI_UNROLL                                                                                         \
-                for (int i = 0; i < ROWS; ++i) {                                                                   \
-                    sum[i][0] += x[row[i]] * b0;                                                                   \
-                    sum[i][1] += x[row[i]] * b1;                                                                   \
-                }                                                                                                  \
-            }                                                                                                      \
-        }                                                                                                          \
-        if (t->rows == ROWS && t->cols == 2 * LANES && t->c_col == 1) {                                            \
-            TGI_UNROLL                                                                                             \
-            for (int i = 0; i < ROWS; ++i) {                                                                       \
-                vector *const c = (vector *)((real *)t->c + i * t->c_row);                                         \
-                if (t->add) sum[i][0] += c[0], sum[i][1] += c[1];                                                  \
-                c[0] = sum[i][0], c[1] = sum[i][1];                                                                \
-            }                                                                                                      \
-            return;                                                                                                \
-        }                                                                                                          \
-        real tile[TGI_TILE_ROWS * 2 * (sizeof(vector) / sizeof(real))]; /* only the rows and columns that exist */ \
-        memcpy(tile, sum, sizeof tile);                                                                            \
-        for (int64_t i = 0; i < t->rows; ++i) {                                                                    \
-            for (int64_t j = 0; j < t->cols; ++j) {                                                                \
-                real *const c = (real *)t->c + i * t->c_row + j * t->c_col;                                        \
-                *c = t->add ? *c + tile[i * 2 * LANES + j] : tile[i * 2 * LANES + j];                              \
-            }                                                                                                      \
-        }                                                                                                          \
+#define TGI_GEMM_KERNEL(function, real, vector)                                                                       \
+    static void function(const tgi_gemm_tile *t)                                                                      \
+    {                                                                                                                 \
+        TGI_FMA                                                                                                       \
+        enum { ROWS = TGI_V(tile_rows), LANES = (int)(sizeof(vector) / sizeof(real)) };                               \
+        const vector zero = {0};                                                                                      \
+        const real *x = (const real *)t->a, *y = (const real *)t->b;                                                  \
+        vector sum[TGI_V(tile_rows)][2];                                                                              \
+        int64_t row[TGI_V(tile_rows)];                                                                                \
+        TGI_UNROLL                                                                                                    \
+        for (int i = 0; i < ROWS; ++i) {                                                                              \
+            sum[i][0] = sum[i][1] = zero;                                                                             \
+            row[i] = t->a_row * (i < t->rows ? i : t->rows - 1);                                                      \
+        }                                                                                                             \
+        if (t->a_packed) {                                                                                            \
+            for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
+                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) {                                                                      \
+                    sum[i][0] += x[i] * b0;                                                                           \
+                    sum[i][1] += x[i] * b1;                                                                           \
+                }                                                                                                     \
+            }                                                                                                         \
+        } else {                                                                                                      \
+            for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                        \
+                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) {                                                                      \
+                    sum[i][0] += x[row[i]] * b0;                                                                      \
+                    sum[i][1] += x[row[i]] * b1;                                                                      \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+        if (t->rows == ROWS && t->cols == 2 * LANES && t->c_col == 1) {                                               \
+            TGI_UNROLL                                                                                                \
+            for (int i = 0; i < ROWS; ++i) {                                                                          \
+                vector *const c = (vector *)((real *)t->c + i * t->c_row);                                            \
+                if (t->add) sum[i][0] += c[0], sum[i][1] += c[1];                                                     \
+                c[0] = sum[i][0], c[1] = sum[i][1];                                                                   \
+            }                                                                                                         \
+            return;                                                                                                   \
+        }                                                                                                             \
+        real tile[TGI_V(tile_rows) * 2 * (sizeof(vector) / sizeof(real))]; /* only the rows and columns that exist */ \
+        memcpy(tile, sum, sizeof tile);                                                                               \
+        for (int64_t i = 0; i < t->rows; ++i) {                                                                       \
+            for (int64_t j = 0; j < t->cols; ++j) {                                                                   \
+                real *const c = (real *)t->c + i * t->c_row + j * t->c_col;                                           \
+                *c = t->add ? *c + tile[i * 2 * LANES + j] : tile[i * 2 * LANES + j];                                 \
+            }                                                                                                         \
+        }                                                                                                             \
     }
 #endif
 TGI_FMA_BEGIN
@@ -4866,7 +4882,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #undef TGI_F32_ENTRY
     },
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
-    TGI_TILE_ROWS,
+    TGI_V(tile_rows),
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double))},
     {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64)},
     {TGI_V(gemv_f32), TGI_V(gemv_f64)},
@@ -4876,16 +4892,12 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(layer_norm_backward),
 };
 
-#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
+TGI_LOOPS_END
 #endif
 /* ---- the end of the kernels ---- */
 
 #if defined(TGI_ISA) && !defined(TGI_AGAIN) /* the first time: the rest */
 #undef TGI_ISA
-#undef TGI_VECTOR_BYTES
-#undef TGI_TILE_ROWS
 
 #if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__has_include)
 #if __has_include("tensorgrad.h")
@@ -4898,12 +4910,8 @@ static const tgi_kernels TGI_V(kernels) = {
 #pragma GCC target("avx2,fma")
 #endif
 #define TGI_ISA avx2
-#define TGI_VECTOR_BYTES 32
-#define TGI_TILE_ROWS 6
 #include "tensorgrad.h"
 #undef TGI_ISA
-#undef TGI_VECTOR_BYTES
-#undef TGI_TILE_ROWS
 #ifdef __clang__
 #pragma clang attribute pop
 #pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))), apply_to = function)
@@ -4913,12 +4921,8 @@ static const tgi_kernels TGI_V(kernels) = {
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,prefer-vector-width=512")
 #endif
 #define TGI_ISA avx512
-#define TGI_VECTOR_BYTES 64
-#define TGI_TILE_ROWS 14
 #include "tensorgrad.h"
 #undef TGI_ISA
-#undef TGI_VECTOR_BYTES
-#undef TGI_TILE_ROWS
 #ifdef __clang__
 #pragma clang attribute pop
 #else
@@ -5755,7 +5759,8 @@ static double tgi_row_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* y, x [rows, n]: see the kernel for f32, which the other small dtypes use as well; this is the same in f64. */
+/* y, x [rows, n].  The kernel for f32 says what is computed; it serves f16 and bf16, too.  What follows is the same in
+   f64; so it is in the next three functions. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -5777,7 +5782,7 @@ static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scrat
     tgi_store_row(job, 0, at, x);
 }
 
-/* dx, g, y [rows, n]: as the kernel for f32. */
+/* dx, g, y [rows, n], as in the kernel for f32. */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -5798,7 +5803,7 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
     tgi_store_row(job, 0, at, g);
 }
 
-/* y, x [rows, n]; rstd [rows], kept for backward: as the kernel for f32. */
+/* y, x [rows, n], as in the kernel for f32; rstd [rows] is kept for backward. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -5824,7 +5829,7 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
     tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
-/* dx, g, y [rows, n]; rstd [rows]: as the kernel for f32. */
+/* dx, g, y [rows, n] and rstd [rows], as in the kernel for f32. */
 static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -6670,9 +6675,10 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
         tgi_parallel_for(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
         return true;
     }
-    tgi_gemm_plan(&job, tgi_kernels_of(S), tgi_threads_for(S, work * (double)batches));
+    const int threads = tgi_threads_for(S, work * (double)batches);
+    tgi_gemm_plan(&job, tgi_kernels_of(S), threads);
     const int64_t items = batches * job.m_blocks * job.n_blocks;
-    const int parts = tgi_parts_for(S, work * (double)batches, items);
+    const int parts = (int)tgi_at_most(items, threads);
     if (!tgi_scratch_alloc(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
     tgi_parallel_for(parts, items, tgi_gemm_part, &job);
     tgi_free(S, job.scratch.each, job.scratch.total);
