@@ -2562,19 +2562,22 @@ static bool tgi_mul_size(size_t a, size_t b, size_t *product)
 /* ---- memory ---- */
 
 /* Blocks come in size classes: multiples of 64 bytes up to 1 KiB, then four steps to the doubling. */
-static int tgi_size_class(size_t bytes, size_t *rounded)
+TGI_NOINLINE static int tgi_large_class(size_t bytes, size_t *rounded)
 {
     size_t step = 256;
     int k = TGI_SMALL_CLASSES;
-    if (bytes <= 64 * TGI_SMALL_CLASSES) {
-        k = bytes ? (int)((bytes - 1) / 64) : 0;
-        *rounded = 64 * ((size_t)k + 1);
-        return k;
-    }
     while (bytes > 8 * step && step < SIZE_MAX / 16) step *= 2, k += 4; /* classes 5, 6, 7 and 8 times step */
     if (bytes > 8 * step) return -1;
     *rounded = (bytes + step - 1) / step * step;
     return k + (int)(*rounded / step) - 5;
+}
+
+static inline int tgi_size_class(size_t bytes, size_t *rounded)
+{
+    if (!TGI_LIKELY(bytes <= 64 * TGI_SMALL_CLASSES)) return tgi_large_class(bytes, rounded);
+    const size_t k = (bytes - (bytes > 0)) / 64;
+    *rounded = 64 * (k + 1);
+    return (int)k;
 }
 
 static void tgi_raw_free(tgi_thread *S, void *p, size_t bytes)
@@ -4973,13 +4976,15 @@ const char *tg_cpu_capability(void) { return tgi_kernels_of(tgi_self())->name; }
 
 /* ---- iteration over strided operands, threads, scratch memory ---- */
 
-/* The number of elements if all operands are contiguous and it is small, so that neither an iterator nor threads would
-   save time; else -1. */
+/* For fewer elements than this, if all operands are contiguous, neither an iterator nor threads save time. */
+enum { TGI_FEW = 4096 };
+
+/* The number of elements if that is so; else -1. */
 static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
 {
     int64_t n = 1;
     for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
-    return n < 4096 && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
+    return n < TGI_FEW && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
 }
 
 /* A position in an iteration: an index, and the address of that element in each operand. */
@@ -5244,14 +5249,20 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
     }
 }
 
+/* The kernel of an elementwise op that computes in this dtype; NULL if it has none. */
+static inline tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute)
+{
+    const int column = tgi_compute_index(compute);
+    return column == 0 ? tgi_kernels_of(S)->map_f32[op] : tgi_map_rows[op].kernel[column];
+}
+
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
     bool direct = true, all_flat = true;
-    const int column = tgi_compute_index(loop->compute);
-    job.kernel = column == 0 ? tgi_kernels_of(S)->map_f32[loop->kernel] : row->kernel[column];
+    job.kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute);
     job.compute = loop->compute;
     job.result = row->test ? TG_BOOL : loop->compute;
     if (!job.kernel)
@@ -8069,14 +8080,21 @@ static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
     tg_tensor *t = tgi_alloc_handle(S);
     if (!t) return tgi_no_tensor(tgi_no_memory(S, op, sizeof *t));
-    memset(t, 0, offsetof(tg_tensor, dim));
-    if (S->debug) {
-        t->flags = TGI_DEBUG_HANDLE;
-        t->maker = S->composite ? S->composite : op;
-    }
-    t->refs = t->saved_refs = 1;
+    t->refs = t->saved_refs = 1; /* each member by itself: that is faster than memset */
+    t->retains = t->output = t->grad_of = 0;
+    t->history = 0;
     t->dtype = (uint8_t)dtype;
+    t->ndim = t->ended = t->known_cause = 0;
+    t->flags = S->debug ? TGI_DEBUG_HANDLE : 0;
+    t->storage = NULL;
+    t->offset = 0;
+    t->node = NULL;
+    t->base = t->grad = t->next_ended = NULL;
     t->owner = S->id;
+    t->name = NULL;
+    t->hooks = NULL;
+    t->slot = NULL;
+    t->maker = S->composite ? S->composite : op;
     if (++S->stats.tensors > S->stats.peak_tensors) S->stats.peak_tensors = S->stats.tensors;
     tgi_join_list(S, t, S->scope, S->scope_serial);
     return t;
@@ -8098,11 +8116,19 @@ static tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const t
         tgi_no_memory(S, op, block);
         return NULL;
     }
-    memset(s, 0, sizeof *s);
-    s->refs = 1;
-    s->backend = backend;
+    s->refs = 1; /* each member by itself: that is faster than memset */
+    s->version = s->start = 0;
+    s->shared = s->borrowed = false;
     s->index = index;
+    s->backend = backend;
+    s->pinned = NULL;
+    s->pending = NULL;
+    s->writer = NULL;
     s->block = block;
+    s->bytes = 0;
+    s->data = NULL;
+    s->deleter = NULL;
+    s->user = NULL;
     return s;
 }
 
@@ -8145,7 +8171,21 @@ static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
     tgi_contiguous_strides(ndim, dims, t->stride);
 }
 
-/* A new tensor, row-major, contents undefined; `memory` and `pinning` as in tgi_new_storage. */
+/* A new tensor of this many bytes, row-major, contents undefined, whose shape has been checked; `memory` and `pinning`
+   as in tgi_new_storage. */
+static tg_tensor *tgi_new_checked(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
+                                  size_t bytes, const tgi_backend *backend, int index, tgi_memory memory,
+                                  const tgi_backend *pinning)
+{
+    tg_tensor *t = tgi_new_handle(S, op, dtype);
+    if (!t) return NULL;
+    t->storage = tgi_new_storage(S, op, backend, index, bytes, memory, pinning);
+    if (!t->storage) return tgi_or_release(S, t, false);
+    tgi_set_contiguous(t, ndim, dims);
+    return t;
+}
+
+/* The same after checking the shape. */
 static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
                              const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
@@ -8157,12 +8197,7 @@ static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int6
         tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size, backend->cached(S, index));
         return NULL;
     }
-    tg_tensor *t = tgi_new_handle(S, op, dtype);
-    if (!t) return NULL;
-    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
-    if (!t->storage) return tgi_or_release(S, t, false);
-    tgi_set_contiguous(t, ndim, dims);
-    return t;
+    return tgi_new_checked(S, op, ndim, dims, dtype, (size_t)numel * size, backend, index, memory, pinning);
 }
 
 static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
@@ -8193,13 +8228,18 @@ static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
     return TGI_LIKELY(!s->pending && !(writing && s->shared)) || tgi_wait_pending(S, s, writing);
 }
 
+static inline void *tgi_first_element(const tg_tensor *t)
+{
+    return (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
+}
+
 /* The operand of a kernel that loops over t's own dims.  tgi_wait_ready has to come first, and once more for what the
    kernel writes. */
 static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
 {
     o->dtype = (tg_dtype)t->dtype;
     o->index = t->storage->index;
-    o->data = (char *)t->storage->data + t->offset * (int64_t)tgi_dtypes[t->dtype].size;
+    o->data = tgi_first_element(t);
     for (int i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
 }
 
@@ -9262,10 +9302,9 @@ static tgi_node *tgi_view_node_new(tgi_thread *S, tg_tensor *t, const tgi_view_i
 }
 
 /* Brings the node of a view up to date: invariant (7) of both lists.  False after recording an error. */
-static bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
+TGI_NOINLINE static bool tgi_refresh_old_view(tgi_thread *S, tg_tensor *t)
 {
     tg_tensor *base = t->base;
-    if (TGI_LIKELY(!base || t->history == base->history)) return true;
     if (t->storage != base->storage) { /* the base was moved in place: a tensor of its own from now on */
         t->base = NULL;
         tgi_unref_by(S, base, TGI_BY_OWNER);
@@ -9282,6 +9321,12 @@ static bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
     }
     t->history = base->history;
     return true;
+}
+
+/* The same for any tensor. */
+static inline bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
+{
+    return TGI_LIKELY(!t->base || t->history == t->base->history) || tgi_refresh_old_view(S, t);
 }
 
 /* ---- modes and leaves ---- */
@@ -11237,21 +11282,25 @@ static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtyp
 
 static bool tgi_requires_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
 
-/* Whether input i is saved for the rule; the row of the op says of the first three when. */
-static bool tgi_saves_input(const tgi_call *c, int i)
+/* The inputs that are saved for the rule, as TGI_FLAG_A | TGI_FLAG_B | TGI_FLAG_C; the row of the op says when. */
+static int tgi_saved_inputs(const tgi_call *c)
 {
     const int flags = c->op->flags;
-    if (i >= 3) return false;
-    return (flags & (TGI_FLAG_A << i)) || (i == 0 && (flags & TGI_FLAG_A_FOR_B) && tgi_requires_grad(c, 1)) ||
-           (i == 1 && (flags & TGI_FLAG_B_FOR_A) && tgi_requires_grad(c, 0));
+    int saved = flags & (TGI_FLAG_A | TGI_FLAG_B | TGI_FLAG_C);
+    if ((flags & TGI_FLAG_A_FOR_B) && tgi_requires_grad(c, 1)) saved |= TGI_FLAG_A;
+    if ((flags & TGI_FLAG_B_FOR_A) && tgi_requires_grad(c, 0)) saved |= TGI_FLAG_B;
+    return saved;
 }
 
+static bool tgi_saves_input(int saved, int i) { return i < 3 && (saved & (TGI_FLAG_A << i)); }
+
 /* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is
-   a view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW). */
-static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout)
+   a view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW).  saved: see
+   tgi_saved_inputs. */
+static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout, int saved)
 {
     int saves = (c->op->flags & TGI_FLAG_Y) != 0;
-    for (int i = 0; i < c->nin; ++i) saves += tgi_saves_input(c, i);
+    for (int i = 0; i < 3; ++i) saves += tgi_saves_input(saved, i);
     if (nout > 1) saves += (c->op->flags & TGI_FLAG_Y2) != 0;
     return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
@@ -11263,9 +11312,10 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
+    int saved = 0;
     ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
-        n = tgi_call_node(c, c->out, c->nout);
+        n = tgi_call_node(c, c->out, c->nout, saved = tgi_saved_inputs(c));
         ok = n != NULL;
     }
     if (!ok) {
@@ -11278,7 +11328,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     if (!n) return c->out[0];
     for (int i = 0; i < c->nin; ++i) {
         if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(c->in[i]));
-        if (tgi_saves_input(c, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
+        if (tgi_saves_input(saved, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
     }
     for (int i = 0; i < c->nout; ++i) {
         tg_tensor *y = c->out[i];
@@ -11371,9 +11421,10 @@ static bool tgi_op_prepare_write(tgi_call *c)
         c->view_node = tgi_view_node_new(S, t, &c->target_view);
         if (!c->view_node) return false;
     }
-    c->node = tgi_call_node(c, t->base ? &t->base : &t, 1);
+    const int saved = tgi_saved_inputs(c);
+    c->node = tgi_call_node(c, t->base ? &t->base : &t, 1, saved);
     if (!c->node) return false;
-    if (!tgi_saves_input(c, 0)) return true;
+    if (!tgi_saves_input(saved, 0)) return true;
     c->before = tgi_new(S, c->name, t->ndim, t->dim, (tg_dtype)t->dtype, c->backend, c->index);
     return c->before && tgi_copy_elements(S, c->before, t);
 }
@@ -11408,10 +11459,11 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
         tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
         tgi_unref(S, c->before);
     }
+    const int saved = tgi_saved_inputs(c);
     for (int i = 1; i < c->nin; ++i) {
         tg_tensor *x = c->in[i];
         if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
-        if (!tgi_saves_input(c, i)) continue;
+        if (!tgi_saves_input(saved, i)) continue;
         /* one in the same storage has just been overwritten: the version before lets backward say so (5) */
         tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
     }
@@ -12180,6 +12232,50 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
     return tgi_composite_end(&c, y);
 }
 
+/* Whether the inputs are so few elements of one float dtype and one shape, contiguous in the host's memory, that a call
+   can take the short way: nothing is to be promoted, converted or broadcast, and no loop to be described.  Stores the
+   number of elements. */
+static bool tgi_is_few(const tgi_call *c, bool in_place, int64_t *numel)
+{
+    const tg_tensor *a = c->in[0];
+    int64_t n = 1;
+    if (!c->backend->host || (a->dtype != TG_F32 && a->dtype != TG_F64) || (c->op->flags & TGI_FLAG_LAST_IS_MASK))
+        return false;
+    for (int d = a->ndim - 1; d >= 0; n *= a->dim[d--]) {
+        if (a->stride[d] != n && a->dim[d] != 1) return false;
+    }
+    for (int i = 1; i < c->nin; ++i) {
+        const tg_tensor *x = c->in[i];
+        if (x->dtype != a->dtype || x->ndim != a->ndim) return false;
+        if (in_place && x->storage == a->storage && x->offset != a->offset) return false;
+        for (int d = 0; d < a->ndim; ++d) {
+            if (x->dim[d] != a->dim[d] || x->stride[d] != a->stride[d]) return false;
+        }
+    }
+    *numel = n;
+    return n < TGI_FEW;
+}
+
+/* The short way: the kernel gets the elements as they lie there. */
+static tg_tensor *tgi_elementwise_few(tgi_call *c, int op, bool in_place, int64_t n)
+{
+    tg_tensor *a = c->in[0], *y = a;
+    const tg_dtype dtype = (tg_dtype)a->dtype, result = c->op->kind == TGI_KIND_TEST ? TG_BOOL : dtype;
+    const double scalar[2] = {c->params.s, c->params.t};
+    const void *in[3] = {NULL, NULL, NULL};
+    if (in_place) {
+        if (!tgi_op_begin_in_place(c)) return NULL;
+    } else {
+        y = tgi_new_checked(c->S, c->name, a->ndim, a->dim, result, (size_t)n * tgi_dtypes[result].size, c->backend,
+                            c->index, TGI_ORDINARY, NULL);
+        if (!y) return NULL;
+        c->out[c->nout++] = y;
+    }
+    for (int i = 0; i < c->nin; ++i) in[i] = tgi_first_element(c->in[i]);
+    tgi_map_kernel_of(c->S, op, dtype)(n, scalar, tgi_first_element(y), in[0], in[1], in[2]);
+    return in_place ? tgi_op_end_in_place(c, true) : tgi_op_end(c, true);
+}
+
 /* Calls an elementwise op on n inputs with its numbers s and t.  name: of the public function, for messages; NULL for
    the op's own, or that of its twin in place. */
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
@@ -12192,6 +12288,8 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     c.params.s = s;
     c.params.t = t;
     c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
+    int64_t few;
+    if (tgi_is_few(&c, in_place, &few)) return tgi_elementwise_few(&c, op, in_place, few);
     tg_dtype dtype = TG_F32;
     if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
     tg_shape shape;
