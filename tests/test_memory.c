@@ -227,6 +227,63 @@ TEST(no_allocation_after_the_second_step)
     if (!HARNESS_MEMORY_CHECKER) CHECK(tg_stats().allocations == allocations);
 }
 
+/* ---- host memory: where blocks begin, and what is kept of them ---- */
+
+#ifdef __linux__
+enum { ON_LINUX = 1 };
+#else
+enum { ON_LINUX = 0 };
+#endif
+
+static tg_tensor *bytes_on_host(int64_t bytes) { return tg_empty_on(TG_SHAPE(bytes), TG_U8, TG_CPU); }
+
+TEST(large_blocks_begin_at_a_cache_line)
+{
+    static const int64_t sizes[] = {4096, 5000, 70000, 1 << 20, 4 << 20, (9 << 20) + 1};
+    for (int i = 0; i < 6; ++i) {
+        tg_tensor *t = bytes_on_host(sizes[i]);
+        unsigned char *data = (unsigned char *)tg_data(t);
+        CHECK((uintptr_t)data % (i > 3 && ON_LINUX ? 2 << 20 : 64) == 0); /* there can be huge pages */
+        data[0] = data[sizes[i] - 1] = 1;
+    }
+}
+
+TEST(freed_blocks_are_kept_within_limits)
+{
+    const int64_t mib = 1 << 20;
+    int64_t most = 0, kept, i;
+    void *data;
+    tg_tensor *t;
+    tg_set_cache_limit(SIZE_MAX);
+    tg_trim();
+    kept = tg_stats().cached_bytes; /* memory of handles */
+    t = bytes_on_host(9 * mib), data = tg_data(t);
+    tg_drop(t);
+    CHECK(tg_stats().cached_bytes >= 9 * mib && tg_stats_on(TG_CPU).cached_bytes == tg_stats().cached_bytes);
+    t = bytes_on_host(8 * mib + 1); /* of the same size class */
+    CHECK(tg_data(t) == data && tg_stats().cached_bytes < kept + mib);
+    tg_drop(t);
+    for (i = 8; i < 80; i += 3) { /* about a gigabyte of which little is in use at a time */
+        tg_tensor *first = bytes_on_host(i * mib), *second = bytes_on_host(i * mib);
+        most = 2 * i * mib + 2 * i * mib / 8 + mib;
+        CHECK(tg_stats().cached_bytes + 2 * i * mib <= most + most / 4 + 64 * mib);
+        tg_drop(first), tg_drop(second);
+    }
+    CHECK(tg_stats().cached_bytes > most / 2 && tg_stats().cached_bytes <= most + most / 4 + 64 * mib);
+    tg_trim();
+    CHECK(tg_stats().cached_bytes < kept + mib);
+    for (i = 0; i < 10; ++i) { /* the most in use was counted from 0 again */
+        t = bytes_on_host((i + 8) * mib);
+        tg_drop(t);
+    }
+    CHECK(tg_stats().cached_bytes <= 2 * 17 * mib + 64 * mib);
+    tg_set_cache_limit((size_t)(2 * mib));
+    CHECK(tg_stats().cached_bytes <= 2 * mib);
+    tg_drop(bytes_on_host(3 * mib));
+    CHECK(tg_stats().cached_bytes <= 2 * mib);
+    tg_set_cache_limit(HARNESS_MEMORY_CHECKER ? 0 : SIZE_MAX);
+}
+
 /* ---- scopes ---- */
 
 static tg_tensor *returns_from_scope(tg_tensor *x)
@@ -485,6 +542,8 @@ int main(int argc, char **argv)
     RUN(peak_without_gradients);
     RUN(memory_of_the_graph);
     RUN(no_allocation_after_the_second_step);
+    RUN(large_blocks_begin_at_a_cache_line);
+    RUN(freed_blocks_are_kept_within_limits);
     RUN(scopes_keep_and_drop);
     RUN(scopes_left_open_and_stale_marks);
     RUN(retain_and_release);

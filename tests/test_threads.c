@@ -329,6 +329,26 @@ TEST(released_last_by_another_thread)
     CHECK(tg_stats().tensors == before.tensors && tg_stats().bytes == before.bytes); /* totals of the process */
 }
 
+/* A thread that only frees what another one makes keeps no more of it than 64 MiB. */
+enum { MADE = 20, MADE_BYTES = 16 << 20 };
+static tg_tensor *made[MADE];
+static void *frees_what_others_make(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    for (int i = 0; i < MADE; ++i) tg_release(made[i]);
+    w->end = tg_stats();
+    w->ok = tg_ok() && tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+TEST(a_thread_keeps_little_of_what_others_made)
+{
+    worker_state w[1];
+    for (int i = 0; i < MADE; ++i) made[i] = tg_share(tg_param(tg_empty_on(TG_SHAPE(MADE_BYTES / 4), TG_F32, TG_CPU)));
+    CHECK(run_threads(frees_what_others_make, w, 1));
+    CHECK(w[0].end.cached_bytes >= MADE_BYTES && w[0].end.cached_bytes <= 64 << 20);
+}
+
 /* Many threads take and drop views, graphs and retains of one tensor. */
 static void *crowd(void *argument)
 {
@@ -498,6 +518,7 @@ int main(int argc, char **argv)
     RUN(what_can_be_shared);
     RUN(released_last_by_another_thread);
     RUN(counts_of_a_shared_tensor);
+    RUN(a_thread_keeps_little_of_what_others_made);
     RUN(gradients_of_several_threads_add_up);
     RUN(a_gradient_that_cannot_be_shared);
     RUN(a_gradient_in_a_scope_of_its_thread);
