@@ -4377,6 +4377,13 @@ enum {
 #define TGI_FMA_END _Pragma("GCC pop_options")
 #endif
 
+/* Memory that will be used soon; any address, valid or not. */
+#ifdef TGI_HAS_VECTORS
+#define TGI_PREFETCH(at) __builtin_prefetch(at)
+#else
+#define TGI_PREFETCH(at) (void)(at)
+#endif
+
 /* ---- elementwise ops: the kernel of each row ---- */
 
 #define TGI_KERNEL(function, type, result, number, inputs, expression) \
@@ -4864,6 +4871,7 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
         for (int i = 0; i < ROWS; ++i) {                                                                              \
             sum[i][0] = sum[i][1] = zero;                                                                             \
             row[i] = t->a_row * (i < t->rows ? i : t->rows - 1);                                                      \
+            TGI_PREFETCH((const real *)t->c + (i < t->rows ? i : t->rows - 1) * t->c_row);                            \
         }                                                                                                             \
         if (t->a_packed) {                                                                                            \
             for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
@@ -6481,7 +6489,7 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
    Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
 
        for each block of out                                                 (the items of a parallel loop)
-           for each slice of k, of 256
+           for each slice of k, of 384
                pack the block's columns of b into panels [k, columns of a tile]
                for each strip of the block's rows
                    pack the strip's rows of a into panels [k, rows of a tile]
@@ -6490,7 +6498,7 @@ static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const
 
    The kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be read
    as fast without packing is not packed: see tgi_gemm_plan. */
-enum { TGI_GEMM_M = 768, TGI_GEMM_STRIP = 192, TGI_GEMM_N = 512, TGI_GEMM_K = 256 };
+enum { TGI_GEMM_M = 1536, TGI_GEMM_STRIP = 96, TGI_GEMM_N = 1024, TGI_GEMM_K = 384 };
 
 /* panel [n, width] = x [lanes, n] transposed, with zeros in the columns from `lanes` to `width`; a lane is a row of a
    or a column of b.  Steps in elements of dtype: lane_step from lane to lane, step along one. */
@@ -6521,6 +6529,66 @@ enum { TGI_GEMM_M = 768, TGI_GEMM_STRIP = 192, TGI_GEMM_N = 512, TGI_GEMM_K = 25
     }
 TGI_GEMM_PACK(tgi_gemm_pack_f32, TG_F32, float)
 TGI_GEMM_PACK(tgi_gemm_pack_f64, TG_F64, double)
+
+/* Four floats, and four of the eight of two such vectors. */
+#ifdef TGI_HAS_VECTORS
+typedef float tgi_four __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
+#ifdef __clang__
+#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
+#else
+typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
+static inline tgi_four tgi_four_of(tgi_four x, tgi_four y, int i, int j, int k, int l)
+{
+    const tgi_four_places places = {i, j, k, l};
+    return __builtin_shuffle(x, y, places);
+}
+#define TGI_FOUR_OF(x, y, i, j, k, l) tgi_four_of(x, y, i, j, k, l)
+#endif
+#endif
+
+/* y [4, 4] = x [4, 4] transposed; steps from row to row, in elements. */
+static inline void tgi_transpose_four(const float *x, int64_t x_step, float *y, int64_t y_step)
+{
+#ifdef TGI_HAS_VECTORS
+    const tgi_four a = *(const tgi_four *)x, b = *(const tgi_four *)(x + x_step);
+    const tgi_four c = *(const tgi_four *)(x + 2 * x_step), d = *(const tgi_four *)(x + 3 * x_step);
+    const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
+    const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
+    *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
+    *(tgi_four *)(y + y_step) = TGI_FOUR_OF(ab, cd, 2, 3, 6, 7);
+    *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
+    *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
+#else
+    for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[i * x_step + j];
+    }
+#endif
+}
+
+/* tgi_gemm_pack_f32 for all lanes of a panel, of f32, where lanes or the elements along a lane are neighbours.  Four
+   lanes at a time; the last four may have some of the ones before again. */
+static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t lane_step, int64_t step, int64_t n)
+{
+    if (lane_step == 1) {
+        for (int64_t i = 0; i < n; ++i, x += step, panel += width) {
+            if (i + 24 < n) TGI_PREFETCH(x + 24 * step); /* the processor foresees no steps as large as these */
+            for (int lane = 0; lane < width; lane += 4) {
+                const int at = lane + 4 <= width ? lane : width - 4;
+                memcpy(panel + at, x + at, 4 * sizeof *x);
+            }
+        }
+        return;
+    }
+    for (int lane = 0; lane < width; lane += 4) {
+        const int at = lane + 4 <= width ? lane : width - 4;
+        const float *from = x + at * lane_step;
+        int64_t i = 0;
+        for (; i + 4 <= n; i += 4) tgi_transpose_four(from + i, lane_step, panel + i * width + at, width);
+        for (; i < n; ++i) {
+            for (int k = 0; k < 4; ++k) panel[i * width + at + k] = from[k * lane_step + i];
+        }
+    }
+}
 
 /* A matrix in memory, steps in elements. */
 typedef struct {
@@ -6559,7 +6627,9 @@ static void tgi_gemm_pack(const tgi_gemm_job *job, char *panel, int width, tgi_m
     const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
     const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
     if (lanes > width) lanes = width;
-    if (job->compute == TG_F32) {
+    if (x.dtype == TG_F32 && lanes == width && (lane_step == 1 || step == 1)) {
+        tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
+    } else if (job->compute == TG_F32) {
         tgi_gemm_pack_f32((float *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
     } else {
         tgi_gemm_pack_f64((double *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
@@ -6703,12 +6773,12 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, int thr
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
 }
 
-/* out = matrix [outputs, k] times vector [k], all f32 or all f64. */
-enum { TGI_GEMV_BLOCK = 512 };
+/* out = matrix [outputs, k] times vector [k], all f32 or all f64.  A block of outputs: from least to most. */
+static const int64_t tgi_gemv_least = 512, tgi_gemv_most = 4096;
 typedef struct {
     tgi_iter batch; /* operands out, a, b */
     int matrix;     /* which of them: a, or b transposed */
-    int64_t outputs;
+    int64_t outputs, block;
     tgi_gemv gemv;
     void (*kernel)(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
 } tgi_gemv_job;
@@ -6734,12 +6804,12 @@ static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
 static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
-    const int64_t blocks = (job->outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK;
+    const int64_t blocks = (job->outputs + job->block - 1) / job->block;
     const int64_t size = tgi_bytes_of(job->batch.dtype[0]);
     (void)thread;
     for (; first < end; ++first) {
         const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
-        const int64_t from = first % blocks * TGI_GEMV_BLOCK, n = tgi_at_most(job->outputs - from, TGI_GEMV_BLOCK);
+        const int64_t from = first % blocks * job->block, n = tgi_at_most(job->outputs - from, job->block);
         void *y = cursor.at[0] + from * size;
         job->kernel(&job->gemv, y, n, cursor.at[3 - job->matrix],
                     cursor.at[job->matrix] + from * job->gemv.row * size);
@@ -6762,7 +6832,9 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return true;
     }
     if (tgi_is_gemv(gemm, &gemv)) {
-        const int64_t items = batches * ((gemv.outputs + TGI_GEMV_BLOCK - 1) / TGI_GEMV_BLOCK);
+        const int64_t share = gemv.outputs / tgi_threads_for(S, work * (double)batches) + 1;
+        gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
+        const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
         gemv.batch = job.batch;
         gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
         tgi_parallel_for(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
