@@ -2284,6 +2284,7 @@ struct tgi_thread {
     /* modes and defaults */
     bool grad_off, anomaly;
     bool sync_checks; /* every op waits for its device and reports what failed there */
+    bool composes;    /* tests: optional entries of the backend are not asked (see tgi_answer) */
     int threads;      /* for OpenMP; 0: OpenMP's own choice */
     tg_dtype default_dtype;
     tg_device default_device;
@@ -3262,6 +3263,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      2. its declaration in the public part, under @@ELEMENTWISE;
      3. the declaration of its twin in place, if the row makes one;
      4. its row in tests/samples.h (the call, and the call in place), 5. its samples there, beside those of a neighbour.
+   An op with one input whose rule takes several ops may have its gradient in one, too: a row of TGI_GRADIENTS.
    To add an op with a kernel of its own, like cumsum:
      1. its row in TGI_OPS, 2. its declaration in the public part;
      3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
@@ -3461,6 +3463,34 @@ enum {
        A | B | FLOATS_ONLY, tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),        \
        "a: g * clamp(a - b, -delta, delta), b: minus that", "a,b")
 
+/* Gradients of ops with one input as one expression, for kernels: of g, of x or y, whichever the op saves, and of s and
+   t.  A backward that records no graph computes it in place of the rule, which takes an op, and so a pass over the
+   elements, for each step; tests hold both equal.  An op whose rule is one op has no row here.  Columns: name, kind as
+   in the op's row, the gradient of x. */
+#define TGI_GRADIENTS(OP)                                                                                              \
+    OP(abs, FLOATS, g * (real)((x > 0) - (x < 0)))                                                                     \
+    OP(square, FLOATS, g * (x * 2))                                                                                    \
+    OP(sqrt, FLOATS, g / (y * 2))                                                                                      \
+    OP(rsqrt, FLOATS, g * (real)-0.5 * (y * y * y))                                                                    \
+    OP(reciprocal, FLOATS, -(g * (y * y)))                                                                             \
+    OP(tanh, FLOATS, g * (1 - y * y))                                                                                  \
+    OP(sigmoid, FLOATS, g * (y * (1 - y)))                                                                             \
+    OP(erf, FLOATS, g * ((real)1.1283791670955126 * tgi_exp(-x * x)))                                                  \
+    OP(relu, FLOATS, y <= 0 ? 0 : g)                                                                                   \
+    OP(silu, FLOATS, g * (tgi_logistic(x) + x * tgi_logistic_slope(x)))                                                \
+    OP(logsigmoid, FLOATS, g * tgi_logistic(-x))                                                                       \
+    OP(mish, FLOATS, g * (x > 20 ? 1 + x * 0 : tgi_mish_slope(x, tgi_exp(x)))) /* inf: NaN, as the rule */             \
+    OP(selu, FLOATS, g * (x > 0 ? (real)1.0507009873554805 : (real)1.7580993408473766 * tgi_exp(x)))                   \
+    OP(softsign, FLOATS, g / ((tgi_fabs(x) + 1) * (tgi_fabs(x) + 1)))                                                  \
+    OP(hardsigmoid, FLOATS, ((x > -3) & (x < 3)) ? g / 6 : 0)                                                          \
+    OP(hardswish, FLOATS, x >= 3 ? g : x <= -3 ? 0 : g * (x / 3 + (real)0.5))                                          \
+    OP(clamp, FLOATS, (tgi_is_beyond(x, s, x > s) & tgi_is_beyond(x, t, x < t)) ? g : 0)                               \
+    OP(leaky_relu, FLOATS, x > 0 ? g : g * s)                                                                          \
+    OP(elu, FLOATS, x > 0 ? g : g * (s * tgi_exp(x)))                                                                  \
+    OP(celu, FLOATS, x > 0 ? g : g * tgi_exp(x / s))                                                                   \
+    OP(softplus, FLOATS, x * s > t ? g : g * tgi_logistic(x * s))                                                      \
+    OP(gelu, CHOICE, g * (s != 0 ? tgi_gelu_tanh_slope(x) : tgi_gelu_erf_slope(x)))
+
 /* All of these. */
 #define TGI_ELEMENTWISE_OPS(OP)                                                                                        \
     TGI_UNARY_OPS(OP) TGI_SCALAR_OPS(OP) TGI_BINARY_OPS(OP) TGI_TERNARY_OPS(OP) TGI_BINARY_SCALAR_OPS(OP)
@@ -3533,6 +3563,12 @@ enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
     TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
+};
+
+enum {
+#define TGI_GRADIENT(name, ...) TGI_GRADIENT_##name,
+    TGI_GRADIENTS(TGI_GRADIENT) TGI_GRADIENT_COUNT
+#undef TGI_GRADIENT
 };
 
 /* ======== @@BACKEND =============================================================================================== */
@@ -3649,13 +3685,18 @@ typedef enum {
     TGI_INDEX_NO_DISTRIBUTION
 } tgi_index_message;
 
+/* The answer of an optional entry: it is done; or the backend has nothing for these arguments, and the caller composes
+   it of other entries; or it failed, after recording an error. */
+typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
+
 /* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
    is not the host's; NULL in the others' rows), result, name, arguments.  The struct, the row of each backend and the
    handshake are made from this table: a new entry is a line here, tgi_cpu_NAME below and tgi_cuda_NAME in
    tensorgrad_cuda.cu.
 
-   Functions that return bool return false after recording an error.  `index` is the device's; kernels find it in their
-   operands.  Operands are listed in the order of arg[], the output first. */
+   Functions that return bool return false after recording an error; those that return a tgi_answer are optional.
+   `index` is the device's; kernels find it in their operands.  Operands are listed in the order of arg[], the output
+   first. */
 #define TGI_BACKEND_ENTRIES(OP)                                                                                        \
     /* The number of devices; 0 is no error. */                                                                        \
     OP(ALL, int, device_count, (void))                                                                                 \
@@ -3708,6 +3749,9 @@ typedef enum {
                                                                                                                        \
     /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
     OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
+    /* arg[0] = the gradient of the input of the op loop->kernel (see TGI_GRADIENTS) from that of its output, arg[1],  \
+       and its input or output, arg[2]. */                                                                             \
+    OP(ALL, tgi_answer, map_gradient, (tgi_thread *S, const tgi_loop *loop))                                           \
     /* arg[0] = arg[1], converted: float to integer saturates, NaN gives 0; anything but 0 is true. */                 \
     OP(ALL, bool, copy, (tgi_thread *S, const tgi_loop *loop))                                                         \
     /* arg[0] = scalar[0] */                                                                                           \
@@ -3783,6 +3827,18 @@ enum { TGI_BACKEND_COUNT = 0 TGI_BACKEND_ENTRIES(TGI_BACKEND_ONE) };
 
 /* The column of a compute dtype in tables of kernels. */
 static inline int tgi_compute_index(tg_dtype compute) { return compute == TG_F32 ? 0 : compute == TG_F64 ? 1 : 2; }
+
+/* The row of TGI_GRADIENTS of an op; -1: it has none. */
+static inline int tgi_gradient_of(int op)
+{
+    switch (op) {
+#define TGI_GRADIENT(name, ...) \
+    case TGI_OP_##name: return TGI_GRADIENT_##name;
+        TGI_GRADIENTS(TGI_GRADIENT)
+#undef TGI_GRADIENT
+    default: return -1;
+    }
+}
 
 static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
@@ -3981,6 +4037,25 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_gelu_tanh(x) /* x / 2 * (1 + tanh(u)), which is x * sigmoid(2 u) */ \
     ((x) / (1 + tgi_exp((real)-1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))))
 
+/* For gradients: sigmoid(x) and its derivative by exp(-|x|), which does not overflow and from which 1 - sigmoid(x)
+   loses no digits; the derivatives of both gelu and of mish; and whether x is on the side of a bound that `inside`
+   says, or the bound is infinite, which excludes no number. */
+#define tgi_logistic_tail(x) tgi_exp(-tgi_fabs(x))
+#define tgi_logistic_part(x) (1 / (1 + tgi_logistic_tail(x)))
+#define tgi_logistic(x) (((x) < 0 ? tgi_logistic_tail(x) : 1) * tgi_logistic_part(x))
+#define tgi_logistic_slope(x) (tgi_logistic_tail(x) * (tgi_logistic_part(x) * tgi_logistic_part(x)))
+#define tgi_gelu_erf_slope(x)                                     \
+    ((real)0.5 * (1 + tgi_erf((x) * (real)0.70710678118654752)) + \
+     (x) * ((real)0.3989422804014327 * tgi_exp((real)-0.5 * (x) * (x))))
+#define tgi_gelu_tanh_argument(x) ((real)1.5957691216057308 * ((x) + (real)0.044715 * (x) * (x) * (x)))
+#define tgi_gelu_tanh_slope(x)                                  \
+    (tgi_logistic(tgi_gelu_tanh_argument(x)) +                  \
+     (x) * tgi_logistic_slope(tgi_gelu_tanh_argument(x)) *      \
+         ((real)1.5957691216057308 + (real)0.21406444881780072 * (x) * (x)))
+#define tgi_mish_slope(x, e) /* from e = exp(x), since tanh(log(1 + e)) = 1 - 2 / (e^2 + 2 e + 2) */ \
+    (((e) * ((e) + 2) + 4 * ((e) * (x)) * ((e) + 1) / ((e) * ((e) + 2) + 2)) / ((e) * ((e) + 2) + 2))
+#define tgi_is_beyond(x, bound, inside) ((inside) | (((x) == (bound)) & ((bound) - (bound) != 0)))
+
 /* The window whose tap sees this element of the image along dim d; -1 if there is none. */
 TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, int64_t tap)
 {
@@ -4144,7 +4219,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 8, TGI_CUDA_SIZES = 11 };
+enum { TGI_CUDA_ABI = 9, TGI_CUDA_SIZES = 11 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -4316,6 +4391,7 @@ typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void
 typedef struct tgi_kernels {
     const char *name;
     tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
+    tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
     tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
     int tile_rows, tile_cols[2];           /* of a whole tile */
     void (*gemm_tile[2])(const tgi_gemm_tile *t);
@@ -4389,7 +4465,7 @@ enum {
 #define TGI_KERNEL(function, type, result, number, inputs, expression) \
     TGI_KERNEL_OF(function, type, result, number(scalar[0]), number, inputs, expression)
 #define TGI_KERNEL_OF(function, type, result, number_s, number, inputs, expression)                          \
-    static void function(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,         \
+    static void function(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,       \
                          const void *in2)                                                                    \
     {                                                                                                        \
         typedef type real;                                                                                   \
@@ -4398,10 +4474,13 @@ enum {
         TGI_INDEPENDENT                                                                                      \
         for (int64_t i = 0; i < n; ++i) {                                                                    \
             TGI_IN_##inputs;                                                                                 \
-            ((result *)y)[i] = (result)(expression);                                                         \
+            ((result *)out)[i] = (result)(expression);                                                       \
         }                                                                                                    \
     }
 #define TGI_IN_X const real x = ((const real *)in0)[i]
+#define TGI_IN_GXY                                                                   \
+    const real g = ((const real *)in0)[i], x = ((const real *)in1)[i], y = x; \
+    (void)x, (void)y
 #define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
 #define TGI_IN_ABC                                                                                 \
     const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
@@ -4424,6 +4503,9 @@ TGI_SCALAR_OPS(TGI_KERNELS_X)
 TGI_BINARY_OPS(TGI_KERNELS_AB)
 TGI_TERNARY_OPS(TGI_KERNELS_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
+
+#define TGI_KERNELS_GXY(name, kind, dx) TGI_KERNELS_##kind(name##_gradient, GXY, dx, 0)
+TGI_GRADIENTS(TGI_KERNELS_GXY)
 
 /* ---- steps of the optimizers ---- */
 
@@ -4499,6 +4581,8 @@ extern float sqrtf(float) __attribute__((__const__));
 #define tgi_silu(x) TGI_V(siluf)(x)
 #define tgi_gelu_erf(x) TGI_V(gelu_erff)(x)
 #define tgi_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
+#undef tgi_gelu_erf_slope
+#define tgi_gelu_erf_slope(x) TGI_V(gelu_erf_slopef)(x)
 
 #define TGI_ISA portable
 #endif /* !TGI_CUDA_COMPANION */
@@ -4726,6 +4810,20 @@ static inline float TGI_V(gelu_erff)(float x)
     return x < -FLT_MAX ? x - x : z < 0.5f ? 0.5f * x + z * q : x < 0 ? -below : x - below;
 }
 
+/* The derivative of gelu, Phi(x) + x phi(x).  With d = Phi(-a) - a phi(a), a = |x|, it is d for x < 0, else 1 - d;
+   Phi(-a) by formula 7.1.26 of Abramowitz and Stegun, whose error is less than 1e-7. */
+static inline float TGI_V(gelu_erf_slopef)(float x)
+{
+    const float a = fabsf(x), t = 1.0f / (1.0f + 0.23164189f * a);
+    float p = 0.5307027145f;
+    p = p * t - 0.7265760135f;
+    p = p * t + 0.7107068705f;
+    p = p * t - 0.142248368f;
+    p = p * t + 0.1274147960f;
+    const float d = TGI_V(expf)(-0.5f * a * a) * (p * t - 0.3989422804f * a);
+    return x < 0 ? d : 1.0f - d;
+}
+
 /* x * sigmoid(w), w = 2 sqrt(2 / pi) (x + 0.044715 x^3), of which a float does not hold enough for exp(w). */
 static inline float TGI_V(gelu_tanhf)(float x)
 {
@@ -4743,10 +4841,10 @@ static inline float TGI_V(gelu_tanhf)(float x)
 #define TGI_F32_ROW_CHOICE(name, inputs, y)                                                                          \
     TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, 0, (real), inputs, y)                                          \
     TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, 1, (real), inputs, y)                                          \
-    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *y_, const void *in0, const void *in1,       \
+    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,      \
                                   const void *in2)                                                                   \
     {                                                                                                                \
-        (scalar[0] != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))(n, scalar, y_, in0, in1, in2);              \
+        (scalar[0] != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))(n, scalar, out, in0, in1, in2);             \
     }
 #define TGI_F32_ROW_TEST(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, uint8_t, (real), inputs, y)
 #define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, y)
@@ -4757,6 +4855,9 @@ TGI_SCALAR_OPS(TGI_F32_ROW_X)
 TGI_BINARY_OPS(TGI_F32_ROW_AB)
 TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_AB)
+
+#define TGI_F32_ROW_GXY(name, kind, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, dx)
+TGI_GRADIENTS(TGI_F32_ROW_GXY)
 
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 
@@ -4972,6 +5073,11 @@ static const tgi_kernels TGI_V(kernels) = {
     {
 #define TGI_F32_ENTRY(name, ...) TGI_V(name##_f32),
         TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
+#undef TGI_F32_ENTRY
+    },
+    {
+#define TGI_F32_ENTRY(name, ...) TGI_V(name##_gradient_f32),
+        TGI_GRADIENTS(TGI_F32_ENTRY)
 #undef TGI_F32_ENTRY
     },
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
@@ -5346,18 +5452,15 @@ static inline tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype c
     return column == 0 ? tgi_kernels_of(S)->map_f32[op] : tgi_map_rows[op].kernel[column];
 }
 
-static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
+/* Runs a kernel over the loop; result: the dtype that it writes. */
+static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result)
 {
-    const tgi_map_row *row = &tgi_map_rows[loop->kernel];
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
     bool direct = true, all_flat = true;
-    job.kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute);
+    job.kernel = kernel;
     job.compute = loop->compute;
-    job.result = row->test ? TG_BOOL : loop->compute;
-    if (!job.kernel)
-        return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
-                        tg_dtype_name(loop->compute));
+    job.result = result;
     for (int k = 0; k < loop->nargs; ++k) direct = direct && loop->arg[k].dtype == (k ? job.compute : job.result);
     if (direct && few >= 0) {
         const void *in[3] = {NULL, NULL, NULL};
@@ -5378,6 +5481,25 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     job.most = all_flat ? INT64_MAX : (int64_t)TGI_TILE;
     tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, job.iter.numel), job.iter.numel, tgi_map_part, &job);
     return true;
+}
+
+static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute);
+    if (!kernel)
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
+                        tg_dtype_name(loop->compute));
+    return tgi_map_with(S, loop, kernel, tgi_map_rows[loop->kernel].test ? TG_BOOL : loop->compute);
+}
+
+static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
+{
+#define TGI_GRADIENT(name, ...) tgi_##name##_gradient_f64,
+    static const tgi_map_kernel f64[] = {TGI_GRADIENTS(TGI_GRADIENT)};
+#undef TGI_GRADIENT
+    const int row = tgi_gradient_of(loop->kernel);
+    const tgi_map_kernel kernel = loop->compute == TG_F32 ? tgi_kernels_of(S)->gradient_f32[row] : f64[row];
+    return tgi_map_with(S, loop, kernel, loop->compute) ? TGI_DONE : TGI_FAILED;
 }
 
 /* Copies of one dtype move bits; others convert through tiles of the source's compute dtype, which holds all its
@@ -12586,6 +12708,31 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_mul(g, tg_div(tg_sub(a, b), tg_clamp_min(tg_mul(a, tg_rsub_scalar(a, 1)), 1e-12)));
 }
 
+/* Whether a rule may use an optional entry of the backend: no graph of the gradient is recorded. */
+static inline bool tgi_fuses(const tgi_thread *S) { return S->grad_off && !S->composes; }
+
+/* *dx = the gradient of an op with one input by its row in TGI_GRADIENTS; saved: x or y. */
+TGI_NOINLINE static tgi_answer tgi_gradient_in_one(tgi_step *step, int op, tg_tensor *g, tg_tensor *saved,
+                                                   tg_tensor **dx)
+{
+    tgi_call c;
+    if (tgi_gradient_of(op) < 0 || !tgi_fuses(step->S)) return TGI_COMPOSE;
+    if (!tgi_op_begin2(&c, op, g, saved)) return TGI_FAILED;
+    tg_tensor *out = tgi_output_like(&c, saved, (tg_dtype)saved->dtype);
+    if (!out) return TGI_FAILED;
+    tgi_loop loop = tgi_loop_over(out);
+    loop.kernel = op;
+    loop.compute = tgi_compute_dtype((tg_dtype)saved->dtype);
+    loop.scalar[0] = step->params ? step->params->s : 0;
+    loop.scalar[1] = step->params ? step->params->t : 0;
+    loop.nargs = 3;
+    loop.arg[1] = tgi_operand_of(g);
+    loop.arg[2] = tgi_operand_of(saved);
+    const tgi_answer answer = c.backend->map_gradient(c.S, &loop);
+    *dx = tgi_op_end(&c, answer == TGI_DONE);
+    return answer == TGI_DONE && !*dx ? TGI_FAILED : answer;
+}
+
 /* The rules of the rows with one input. */
 #define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_RULE1_##kind(name, rule)
 #define TGI_RULE1_TEST(name, rule)
@@ -12594,10 +12741,11 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 #define TGI_RULE1_FLOATS(name, rule)                                                                                   \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1), *dx = NULL;                         \
         const double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0;                   \
+        const tgi_answer answer = tgi_gradient_in_one(step, TGI_OP_##name, g, x ? x : y, &dx);                         \
         (void)x, (void)y, (void)s, (void)t;                                                                            \
-        return tgi_set_input_grad(step, 0, rule);                                                                      \
+        return tgi_set_input_grad(step, 0, answer == TGI_COMPOSE ? (rule) : dx);                                       \
     }
 TGI_UNARY_OPS(TGI_RULE1)
 TGI_SCALAR_OPS(TGI_RULE1)

@@ -1,5 +1,6 @@
 /* The functions of f32 tensors against the C library's in double, for each instruction set that this processor has: the
- * largest error in units in the last place, over numbers of all sizes, and what they give for zero, infinity and NaN. */
+ * largest error in units in the last place, over numbers of all sizes, and what they give for zero, infinity and NaN.
+ * Their gradients against those of f64 tensors, which gradcheck holds. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #endif
@@ -75,6 +76,79 @@ TEST(errors)
     }
 }
 
+static tg_tensor *clamp_one(tg_tensor *x) { return tg_clamp(x, -1, (double)INFINITY); }
+static tg_tensor *leaky(tg_tensor *x) { return tg_leaky_relu(x, 0.1); }
+static tg_tensor *elu_two(tg_tensor *x) { return tg_elu(x, 2); }
+static tg_tensor *celu_two(tg_tensor *x) { return tg_celu(x, 2); }
+static tg_tensor *softplus_two(tg_tensor *x) { return tg_softplus(x, 2, 20); }
+
+static const struct {
+    const char *name;
+    tg_tensor *(*op)(tg_tensor *x);
+    double largest; /* |x|; beyond it a part of the formula is infinite in f32 but not in f64 */
+} gradients[] = {
+    {"abs", tg_abs, HUGE_VAL},
+    {"square", tg_square, 1e38},
+    {"tanh", tg_tanh, HUGE_VAL},
+    {"sigmoid", tg_sigmoid, HUGE_VAL},
+    {"erf", tg_erf, HUGE_VAL},
+    {"relu", tg_relu, HUGE_VAL},
+    {"silu", tg_silu, HUGE_VAL},
+    {"logsigmoid", tg_logsigmoid, HUGE_VAL},
+    {"mish", tg_mish, HUGE_VAL},
+    {"selu", tg_selu, HUGE_VAL},
+    {"softsign", tg_softsign, 1e18},
+    {"hardsigmoid", tg_hardsigmoid, HUGE_VAL},
+    {"hardswish", tg_hardswish, HUGE_VAL},
+    {"clamp", clamp_one, HUGE_VAL},
+    {"leaky_relu", leaky, HUGE_VAL},
+    {"elu", elu_two, HUGE_VAL},
+    {"celu", celu_two, HUGE_VAL},
+    {"softplus", softplus_two, 1e38},
+    {"gelu", gelu_erf, HUGE_VAL},
+    {"gelu tanh", gelu_tanh, 1e12},
+};
+enum { GRADIENTS = (int)(sizeof gradients / sizeof gradients[0]) };
+
+/* The gradient of the sum of op at x [n], as n doubles. */
+static bool gradient(tg_tensor *(*op)(tg_tensor *x), const float *x, int64_t n, tg_dtype dtype, double *g)
+{
+    TG_SCOPE;
+    tg_tensor *leaf = tg_set_requires_grad(tg_to_dtype(tg_from(x, TG_SHAPE(n), TG_F32), dtype), true);
+    if (tg_backward(tg_sum(op(leaf))) != TG_OK) return false;
+    return tg_copy_out(tg_to_dtype(tg_grad(leaf), TG_F64), g, (size_t)n * sizeof *g) == TG_OK;
+}
+
+/* Their errors in units of 2^-23, or of that times the gradient where it is larger than 1: near a zero of the gradient
+ * its digits are lost. */
+TEST(errors_of_gradients)
+{
+    static float x[AT_ONCE];
+    static double g[AT_ONCE], exact[AT_ONCE];
+    const uint64_t step = getenv("SMALL") ? 1000003 : 49999;
+    for (int f = 0; f < GRADIENTS; ++f) {
+        double worst = 0;
+        for (uint64_t bits = 0; bits < (uint64_t)1 << 32;) {
+            int n = 0;
+            for (; n < AT_ONCE && bits < (uint64_t)1 << 32; bits += step) {
+                const uint32_t these = (uint32_t)bits;
+                memcpy(&x[n], &these, sizeof these);
+                if (!(fabs((double)x[n]) > gradients[f].largest)) n++;
+            }
+            if (!CHECK(gradient(gradients[f].op, x, n, TG_F32, g) && gradient(gradients[f].op, x, n, TG_F64, exact)))
+                return;
+            for (int i = 0; i < n; ++i) {
+                const double size = fabs(exact[i]) > 1 ? fabs(exact[i]) : 1;
+                const double d = fabs(g[i] - exact[i]) / size * (1 << 23);
+                if (g[i] == exact[i] || (isnan(g[i]) && isnan(exact[i]))) continue;
+                if (!(d <= worst)) worst = isnan(d) ? HUGE_VAL : d;
+            }
+        }
+        printf("%-8s  gradient of %-11s at most %.2f\n", capability, gradients[f].name, worst);
+        CHECK(worst <= 5);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const char *const wishes[] = {"portable", "avx2", "avx512", ""};
@@ -88,8 +162,10 @@ int main(int argc, char **argv)
         CHECK(strcmp(capability, "portable") == 0 || k > 0);
         if (*wishes[k] && strcmp(capability, wishes[k]) != 0)
             printf("skipped: %s: not on this processor\n", wishes[k]);
-        else if (*wishes[k])
+        else if (*wishes[k]) {
             RUN(errors);
+            RUN(errors_of_gradients);
+        }
     }
     return harness_end();
 }

@@ -440,6 +440,31 @@ static void check_dtypes(void)
     }
 }
 
+/* The optional entries of the backend against the ops that take their place where a backend has none. */
+static void check_composed(void)
+{
+    static const tg_dtype dtypes[] = {TG_F64, TG_F32, TG_F16, TG_BF16};
+    static const double tolerance[] = {1e-12, 1e-5, 7e-3, 5e-2};
+    int k, layout, i;
+    for (k = 0; k < 4; ++k) {
+        for (layout = CONTIGUOUS; layout < (small ? TRANSPOSED : LAYOUTS); ++layout) {
+            arranged how = as_given();
+            tg_tensor *in_[MAX_INPUTS];
+            outcome fused, composed;
+            char what[80];
+            how.layout = layout;
+            for (i = 0; i < at.n; ++i)
+                in_[i] = tg_is_floating_point(tg_dtype_of(at.in[i])) ? tg_to_dtype(at.in[i], dtypes[k]) : at.in[i];
+            fused = run(arranged_call, in_, at.n, &how, NULL);
+            tgi_self()->composes = true;
+            composed = run(arranged_call, in_, at.n, &how, NULL);
+            tgi_self()->composes = false;
+            snprintf(what, sizeof what, "composed, %s, %s", tg_dtype_name(dtypes[k]), layout_names[layout]);
+            agree_all(what, fused, composed, at.n, tolerance[k]);
+        }
+    }
+}
+
 /* NaN in is NaN out (or at least no error), forward and back. */
 static void check_nan(outcome plain)
 {
@@ -647,6 +672,7 @@ static void check_sample(void)
     check_aliased();
     check_incoming(plain);
     check_dtypes();
+    check_composed();
     check_nan(plain);
     check_null();
     check_twin(plain);
