@@ -249,6 +249,12 @@ TG_API void tg_reset_peak(void); /* sets the peaks of this thread, those of tg_s
    number counts as that limit.  Results do not depend on it.  torch.set_num_threads */
 TG_API void tg_set_num_threads(int threads);
 
+/* on: arithmetic of this thread on the CPU takes denormals (f32 below 1.2e-38, f64 below 2.2e-308) as 0 and gives 0 for
+   them, in the library and in the rest of the program, until it is switched off; copies keep them.  Off at first.  Some
+   processors are a hundred times slower with denormals.  OpenMP's threads compute as the thread that calls the op does.
+   False where the processor has no such mode: then nothing changes.  torch.set_flush_denormal */
+TG_API bool tg_set_flush_denormal(bool on);
+
 /* ======== @@DTYPE ================================================================================================= */
 
 /* Element types.  bf16 and f16 are computed in f32 and rounded to nearest even.  Floats that are converted to integers
@@ -2894,6 +2900,34 @@ void tg_set_num_threads(int threads)
     tgi_self()->threads = threads > 0 ? threads : 0;
 }
 
+/* The part of the processor's control register that says how this thread rounds and whether denormals are 0; and its
+   bits for denormals, as results and as operands, or 0 where that is not known. */
+#if defined(__SSE2_MATH__) && defined(__GNUC__)
+enum { TGI_FLAGS = 0x3F, TGI_FLUSH = 0x8040 }; /* MXCSR: what has happened so far; flush to zero, denormals are zeros */
+static unsigned tgi_float_mode(void) { return __builtin_ia32_stmxcsr() & ~(unsigned)TGI_FLAGS; }
+static void tgi_set_float_mode(unsigned mode) { __builtin_ia32_ldmxcsr(mode | (__builtin_ia32_stmxcsr() & TGI_FLAGS)); }
+#elif defined(__aarch64__) && defined(__GNUC__)
+enum { TGI_FLUSH = 1 << 24 }; /* FPCR.FZ */
+static unsigned tgi_float_mode(void)
+{
+    uint64_t mode;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(mode));
+    return (unsigned)mode;
+}
+static void tgi_set_float_mode(unsigned mode) { __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)mode)); }
+#else
+enum { TGI_FLUSH = 0 };
+static unsigned tgi_float_mode(void) { return 0; }
+static void tgi_set_float_mode(unsigned mode) { (void)mode; }
+#endif
+
+bool tg_set_flush_denormal(bool on)
+{
+    const unsigned rest = tgi_float_mode() & ~(unsigned)TGI_FLUSH;
+    tgi_set_float_mode(on ? rest | TGI_FLUSH : rest);
+    return TGI_FLUSH != 0;
+}
+
 /* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
    longer than the loop. */
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
@@ -5242,17 +5276,22 @@ static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
     return n < threads ? (int)n : threads;
 }
 
-/* Calls part for the items [0, n) in so many parts of about equal size, one per thread. */
+/* Calls part for the items [0, n) in so many parts of about equal size, one per thread.  All of them round and take
+   denormals as the calling thread does. */
 TGI_NOINLINE static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
 {
     if (parts <= 1) {
         part(job, 0, 0, n);
         return;
     }
+    const unsigned mode = tgi_float_mode();
     TGI_PARALLEL_FOR(parts)
     for (int k = 0; k < parts; ++k) {
         const int64_t share = n / parts, rest = n % parts;
+        const unsigned own = tgi_float_mode();
+        if (own != mode) tgi_set_float_mode(mode);
         part(job, k, share * k + (k < rest ? k : rest), share * (k + 1) + (k + 1 < rest ? k + 1 : rest));
+        if (own != mode) tgi_set_float_mode(own);
     }
 }
 

@@ -136,6 +136,71 @@ TEST(rows_do_not_depend_on_their_number)
     }
 }
 
+/* ---- denormals ---- */
+
+/* Result number k of a tensor that is 1e-40 everywhere, or NULL after the last. */
+static tg_tensor *of_denormals(int k, tg_tensor *x)
+{
+    switch (k) {
+    case 0: return tg_add(x, x);
+    case 1: return tg_mul_scalar(x, 0.5);
+    case 2: return tg_exp(tg_add_scalar(x, -100)); /* 3.8e-44 */
+    case 3: return tg_sub(tg_add_scalar(x, 2e-38), tg_full_like(x, 2e-38)); /* its operands are no denormals */
+    case 4: return tg_log(x);
+    case 5: return tg_relu(x);
+    case 6: return tg_maximum(x, tg_neg(x));
+    case 7: return tg_gt_scalar(x, 0);
+    case 8: return tg_sqrt(x);
+    case 9: return tg_tanh(x);
+    default: return NULL;
+    }
+}
+
+/* Whether result k of 1, 100 and 300,000 elements, contiguous and not, on one and two threads, is the same number
+ * everywhere; it is stored in *number. */
+static bool denormals_agree(int k, bool flush, double *number)
+{
+    static const int64_t sizes[] = {1, 100, 300000};
+    bool same = true;
+    for (int layout = 0; layout < 2; ++layout) {
+        for (int i = 0; i < 3; ++i) {
+            TG_SCOPE;
+            const float tiny = 1e-40f;
+            tg_tensor *x = tg_expand(tg_from_f32(&tiny, TG_SHAPE(1)), TG_SHAPE(sizes[i])), *y;
+            x = tg_expand(tg_unsqueeze(x, 1), TG_SHAPE(sizes[i], 3)); /* copies keep denormals */
+            x = layout ? tg_select(tg_clone(tg_contiguous(x)), 1, 1) : tg_contiguous(tg_select(x, 1, 1));
+            for (int threads = 1; threads < 3; ++threads) {
+                tg_set_num_threads(threads);
+                tg_set_flush_denormal(flush);
+                y = of_denormals(k, x);
+                tg_set_flush_denormal(false); /* a comparison would take them as 0, too */
+                if (!i && !layout && threads == 1) *number = tg_item(y);
+                same = same && y && tg_equal(y, tg_full_like(y, *number));
+            }
+        }
+    }
+    tg_set_num_threads(0);
+    return same;
+}
+
+TEST(denormals_are_kept_or_flushed)
+{
+    static const double kept[] = {2e-40, 5e-41, 3.8e-44, 1e-40, -92.1034, 1e-40, 1e-40, 1, 1e-20, 1e-40};
+    double number = 0;
+    for (int k = 0; k < 10; ++k) {
+        if (!CHECK(denormals_agree(k, false, &number)) || !CHECK(fabs(number / kept[k] - 1) < 0.02))
+            printf("    result %d: %g\n", k, number);
+    }
+    if (!tg_set_flush_denormal(false)) {
+        printf("skipped: this processor has no mode for denormals\n");
+        return;
+    }
+    for (int k = 0; k < 10; ++k) {
+        if (!CHECK(denormals_agree(k, true, &number)) || (k < 4 && !CHECK(number == 0)))
+            printf("    flushed result %d: %g\n", k, number);
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -148,6 +213,7 @@ int main(int argc, char **argv)
     if (tg_device_equal(HERE, TG_CPU)) printf("skipped: threads_do_not_change_a_bit: compiled without OpenMP\n");
 #endif
     RUN(rows_do_not_depend_on_their_number);
+    if (tg_device_equal(HERE, TG_CPU)) RUN(denormals_are_kept_or_flushed);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

@@ -1971,6 +1971,7 @@ static void epoch_begins(void)
     tg_set_sync_checks(percent(50));
     tg_set_anomaly(false);
     tg_set_num_threads(0);
+    tg_set_flush_denormal(false);
     tg_seed(1);
     if (percent(30)) other_begin();
     first_serial = tg_scope_begin().serial;

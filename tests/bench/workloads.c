@@ -220,6 +220,7 @@ static bool begin_workload(const char *name)
     now.mode = option("backward") ? BACKWARD : option("both") ? BOTH : FORWARD;
     now.grad = now.mode != FORWARD;
     now.calls = 1;
+    tg_set_flush_denormal(!option("denormal")); /* as the peers do */
     TG_SCOPE;
     now.kind->setup();
     if (now.mode == BACKWARD || now.mode == BOTH) {
