@@ -3568,6 +3568,7 @@ enum {
     OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
     OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
+    OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A, "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")     \
     OP(conv, "x,weight", A_FOR_B | B_FOR_A, "x: conv_transpose(g, w), w: conv_weight(x, g)")                           \
     OP(conv_transpose, "x,weight", A_FOR_B | B_FOR_A, "x: conv(g, w), w: conv_weight(g, x)")                           \
     OP(conv_weight, "x,y", A_FOR_B | B_FOR_A, "x: conv_transpose(y, g), y: conv(x, g)")                                \
@@ -3835,6 +3836,8 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     OP(ALL, bool, window_sum, (tgi_thread *S, const tgi_pool *pool))                                                   \
                                                                                                                        \
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
+    /* the same plus bias [n], contiguous and of the dtype of out, which has elements */                               \
+    OP(ALL, tgi_answer, linear, (tgi_thread *S, const tgi_gemm *gemm, const void *bias))                               \
     /* columns = what the taps see of the image */                                                                     \
     OP(ALL, bool, im2col, (tgi_thread *S, const tgi_im2col *m))                                                        \
     /* image = for each element the sum of all entries of columns that see it, in the order of the taps */             \
@@ -4400,10 +4403,10 @@ typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const v
 /* A number of an op, as the kernels for integers read it. */
 TGI_NOINLINE static int64_t tgi_number_i64(double s) { return tgi_f64_to_i64(s); }
 
-/* A tile of a matrix product: c [rows, cols] = a [rows, k] times b [k, cols], added to c if `add`.  Steps in elements;
-   b's columns are neighbours.  The kernel always computes a whole tile, of `rows` by `cols` of the instruction set:
-   rows beyond those here repeat the last one, or are zeros of a packed panel; of b's panel the full width is read; and
-   neither is stored. */
+/* A tile of a matrix product: c [rows, cols] = a [rows, k] times b [k, cols], plus `from`: NULL, or c itself, or any
+   other matrix.  Steps in elements; b's columns are neighbours.  The kernel always computes a whole tile, of `rows` by
+   `cols` of the instruction set: rows beyond those here repeat the last one, or are zeros of a packed panel; of b's
+   panel the full width is read; and neither is stored. */
 typedef struct {
     int64_t k;
     const void *a;
@@ -4413,7 +4416,8 @@ typedef struct {
     int64_t b_row;
     void *c;
     int64_t c_row, c_col, rows, cols;
-    bool add; /* to what c holds */
+    const void *from;
+    int64_t from_row, from_col;
 } tgi_gemm_tile;
 
 /* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
@@ -5027,11 +5031,13 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
                 }                                                                                                     \
             }                                                                                                         \
         }                                                                                                             \
-        if (t->rows == ROWS && t->cols == 2 * LANES && t->c_col == 1) {                                               \
+        const real *const from = (const real *)t->from;                                                               \
+        if (t->rows == ROWS && t->cols == 2 * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {                \
             TGI_UNROLL                                                                                                \
             for (int i = 0; i < ROWS; ++i) {                                                                          \
+                const vector *const f = from ? (const vector *)(from + i * t->from_row) : NULL;                       \
                 vector *const c = (vector *)((real *)t->c + i * t->c_row);                                            \
-                if (t->add) sum[i][0] += c[0], sum[i][1] += c[1];                                                     \
+                if (f) sum[i][0] += f[0], sum[i][1] += f[1];                                                          \
                 c[0] = sum[i][0], c[1] = sum[i][1];                                                                   \
             }                                                                                                         \
             return;                                                                                                   \
@@ -5040,8 +5046,9 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
         memcpy(tile, sum, sizeof tile);                                                                               \
         for (int64_t i = 0; i < t->rows; ++i) {                                                                       \
             for (int64_t j = 0; j < t->cols; ++j) {                                                                   \
+                const real sum_ij = tile[i * 2 * LANES + j];                                                          \
                 real *const c = (real *)t->c + i * t->c_row + j * t->c_col;                                           \
-                *c = t->add ? *c + tile[i * 2 * LANES + j] : tile[i * 2 * LANES + j];                                 \
+                *c = from ? from[i * t->from_row + j * t->from_col] + sum_ij : sum_ij;                                \
             }                                                                                                         \
         }                                                                                                             \
     }
@@ -6774,7 +6781,7 @@ typedef struct {
     tgi_iter batch;       /* operands out, a, b */
     int64_t m, n, k;      /* after a possible swap of the sides */
     int64_t c_row, c_col; /* steps in out */
-    tgi_matrix a, b;
+    tgi_matrix a, b, bias; /* bias: broadcast to out; its data may be NULL */
     int a_operand;              /* of the batch; b is the other */
     bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
     int64_t m_blocks, n_blocks, m_block, n_block, strip; /* how many; rows and columns of one; rows of a strip */
@@ -6802,6 +6809,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
                            int64_t i0, int64_t i1, int64_t j0, int64_t j1, char *scratch)
 {
     const int64_t size = tgi_bytes_of(job->compute), mr = job->mr, nr = job->nr;
+    const tgi_matrix bias = job->bias;
     char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
     tgi_gemm_tile t;
     int64_t k = 0;
@@ -6811,8 +6819,11 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
     t.c_row = c_row;
     t.c_col = c_col;
     do { /* once at least: a sum over nothing is zero */
+        /* what the sums of the slice are added to, at row i0 and column j0: those before, the bias, or NULL: nothing */
+        const char *const from = k > 0 ? c : bias.data ? bias.data + (i0 * bias.row + j0 * bias.col) * size : NULL;
         t.k = tgi_at_most(job->k - k, TGI_GEMM_K);
-        t.add = k > 0;
+        t.from_row = k > 0 ? c_row : bias.row;
+        t.from_col = k > 0 ? c_col : bias.col;
         for (int64_t j = j0; j < j1; j += nr) {
             if (!job->pack_b && j1 - j >= nr) continue;
             char *const panel = b_panels + (job->pack_b ? (j - j0) * t.k * size : 0);
@@ -6832,6 +6843,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
                     t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
                     t.rows = tgi_at_most(end - p, mr);
                     t.c = c + ((p - i0) * c_row + (j - j0) * c_col) * size;
+                    t.from = from ? from + ((p - i0) * t.from_row + (j - j0) * t.from_col) * size : NULL;
                     job->tile(&t);
                 }
             }
@@ -6904,7 +6916,7 @@ static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
 
 /* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
    neighbours in the order in which the kernel reads them, and it is small enough to stay in the cache. */
-static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, int threads)
+static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const void *bias, int threads)
 {
     const tgi_gemm *g = job->gemm;
     const int64_t size = tgi_bytes_of(job->compute);
@@ -6923,6 +6935,9 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, int thr
     job->a = swap ? tgi_transposed(b) : a;
     job->b = swap ? tgi_transposed(a) : b;
     job->a_operand = swap ? 2 : 1;
+    job->bias.data = (const char *)bias; /* [n], the same for every row of out */
+    job->bias.row = swap ? 1 : 0;
+    job->bias.col = swap ? 0 : 1;
     tgi_gemm_divide(job, threads);
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / mr * mr);
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
@@ -6977,38 +6992,56 @@ static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t e
     }
 }
 
-static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
+/* out = a b, plus bias [n], f32 or f64 as out is, if that is not NULL. */
+static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
+{
+    const int threads = tgi_threads_for(S, work);
+    tgi_gemm_plan(job, tgi_kernels_of(S), bias, threads);
+    const int64_t items = job->batch.numel * job->m_blocks * job->n_blocks;
+    const int parts = (int)tgi_at_most(items, threads);
+    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, job->scratch.bytes, parts)) return false;
+    tgi_parallel_for(parts, items, tgi_gemm_part, job);
+    tgi_free(S, job->scratch.each, job->scratch.total);
+    return true;
+}
+
+/* The job but for its plan; returns its multiplications. */
+static double tgi_gemm_begin(tgi_gemm_job *job, const tgi_gemm *gemm)
 {
     const tgi_operand arg[3] = {gemm->out, gemm->a, gemm->b};
-    const double work = (double)gemm->m * (double)gemm->n * (double)gemm->k;
+    job->gemm = gemm;
+    job->compute = tgi_compute_dtype(gemm->out.dtype);
+    tgi_iter_init(&job->batch, gemm->ndim, gemm->dim, 3, arg, false);
+    return (double)gemm->m * (double)gemm->n * (double)gemm->k * (double)job->batch.numel;
+}
+
+static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
+{
     tgi_gemm_job job;
     tgi_gemv_job gemv;
-    job.gemm = gemm;
-    job.compute = tgi_compute_dtype(gemm->out.dtype);
-    tgi_iter_init(&job.batch, gemm->ndim, gemm->dim, 3, arg, false);
+    const double work = tgi_gemm_begin(&job, gemm);
     const int64_t batches = job.batch.numel;
     if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (job.compute == TG_I64) {
-        tgi_parallel_for(tgi_parts_for(S, work * (double)batches, batches), batches, tgi_gemm_plain_part, &job);
+        tgi_parallel_for(tgi_parts_for(S, work, batches), batches, tgi_gemm_plain_part, &job);
         return true;
     }
-    if (tgi_is_gemv(gemm, &gemv)) {
-        const int64_t share = gemv.outputs / tgi_threads_for(S, work * (double)batches) + 1;
-        gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
-        const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
-        gemv.batch = job.batch;
-        gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
-        tgi_parallel_for(tgi_parts_for(S, work * (double)batches, items), items, tgi_gemv_part, &gemv);
-        return true;
-    }
-    const int threads = tgi_threads_for(S, work * (double)batches);
-    tgi_gemm_plan(&job, tgi_kernels_of(S), threads);
-    const int64_t items = batches * job.m_blocks * job.n_blocks;
-    const int parts = (int)tgi_at_most(items, threads);
-    if (!tgi_scratch_alloc(S, "matmul", &job.scratch, job.scratch.bytes, parts)) return false;
-    tgi_parallel_for(parts, items, tgi_gemm_part, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
+    if (!tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
+    const int64_t share = gemv.outputs / tgi_threads_for(S, work) + 1;
+    gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
+    const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
+    gemv.batch = job.batch;
+    gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_gemv_part, &gemv);
     return true;
+}
+
+static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
+{
+    tgi_gemm_job job;
+    const double work = tgi_gemm_begin(&job, gemm);
+    if (job.compute != gemm->out.dtype || job.compute == TG_I64 || gemm->m == 1 || gemm->n == 1) return TGI_COMPOSE;
+    return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
 }
 
 /* ---- im2col and col2im ---- */
@@ -16036,7 +16069,86 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
     return tgi_composite_end(&c, tg_mul(tg_unsqueeze(a, 1), b));
 }
 
-/* x [.., in], weight [out, in], bias [out] or NULL -> [.., out]; weight [in] -> [..] */
+/* ---- linear ---- */
+
+/* The product of the rows of x [.., m, k] as one, where these are equally far apart; else outer dims become batches. */
+static void tgi_fold_rows(tgi_gemm *gemm, const tg_tensor *x)
+{
+    int lead = x->ndim - 1;
+    gemm->m = 1;
+    gemm->a_row = 0;
+    for (; lead > 0; --lead) {
+        const int64_t size = x->dim[lead - 1], step = x->stride[lead - 1];
+        if (size != 1 && gemm->m != 1 && step != gemm->m * gemm->a_row) break;
+        if (gemm->m == 1) gemm->a_row = step;
+        gemm->m *= size;
+    }
+    gemm->ndim = lead;
+    memcpy(gemm->dim, x->dim, sizeof(int64_t) * (size_t)lead);
+}
+
+/* y [.., n] = x [.., k] times weight [n, k] transposed, plus bias [n] */
+static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *x = c->in[0], *w = c->in[1], *bias = c->nin > 2 ? c->in[2] : NULL;
+    tgi_gemm gemm;
+    if (tgi_numel(y) == 0) return true;
+    gemm.precision = c->S->precision;
+    tgi_fold_rows(&gemm, x);
+    gemm.n = w->dim[0], gemm.k = w->dim[1];
+    gemm.out = tgi_operand_of(y);
+    gemm.a = tgi_operand_of(x);
+    gemm.b = tgi_operand_of(w);
+    memset(gemm.b.stride, 0, sizeof gemm.b.stride);
+    gemm.a_col = x->stride[x->ndim - 1];
+    gemm.b_row = w->stride[1], gemm.b_col = w->stride[0];
+    if (!bias) return c->backend->gemm(c->S, &gemm);
+    const bool fuses = bias->stride[0] == 1 && !c->S->composes;
+    const tgi_answer answer = fuses ? c->backend->linear(c->S, &gemm, tgi_operand_of(bias).data) : TGI_COMPOSE;
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    tgi_loop add = tgi_loop_over(y);
+    add.kernel = TGI_OP_add;
+    add.nargs = 3;
+    add.compute = tgi_compute_dtype((tg_dtype)y->dtype);
+    add.arg[0] = add.arg[1] = gemm.out;
+    add.arg[2] = tgi_operand_of(bias);
+    memset(add.arg[2].stride, 0, sizeof add.arg[2].stride);
+    add.arg[2].stride[y->ndim - 1] = bias->stride[0];
+    return c->backend->gemm(c->S, &gemm) && c->backend->map(c->S, &add);
+}
+
+/* x [.., in], weight [out, in], bias [out] or NULL, all of one dtype -> [.., out] */
+static tg_tensor *tgi_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
+{
+    tgi_call c;
+    tg_tensor *const in[3] = {x, weight, bias};
+    tg_shape shape = tgi_shape_of(x);
+    shape.dim[shape.ndim - 1] = weight->dim[0];
+    return tgi_op_begin(&c, TGI_OP_linear, in, bias ? 3 : 2) ? tgi_run(&c, shape, (tg_dtype)x->dtype, tgi_linear_kernel)
+                                                             : NULL;
+}
+
+/* t [.., n] as the rows of a matrix [rows, n] */
+static tg_tensor *tgi_as_rows(tg_tensor *t)
+{
+    const int64_t n = t->dim[t->ndim - 1];
+    return tg_reshape(t, TG_SHAPE(tgi_reduced_count(t->dim, t->ndim - 1, (1 << (t->ndim - 1)) - 1), n));
+}
+
+/* x: g weight, weight: g^T x, both over all rows; bias: g, which backward sums over the dims that were broadcast */
+static bool tgi_rule_linear(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 1);
+    if (tgi_input_needs_grad(step, 0) && !tgi_set_input_grad(step, 0, tg_matmul(g, weight))) return false;
+    if (tgi_input_needs_grad(step, 1)) {
+        tg_tensor *g_rows = tgi_as_rows(g), *x_rows = tgi_as_rows(x);
+        if (!g_rows || !x_rows || !tgi_set_input_grad(step, 1, tg_matmul(tg_t(g_rows), x_rows))) return false;
+    }
+    return step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, g);
+}
+
+/* x [.., in], weight [out, in], bias [out] or NULL -> [.., out]; weight [in] -> [..].  A bias of another shape or dtype
+   broadcasts and promotes as in tg_add. */
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
     tgi_composite c;
@@ -16048,8 +16160,13 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
         return tgi_composite_end(&c, NULL);
     }
     if (!tgi_check_product_dtypes(c.S, "linear", "x", x, "weight", weight)) return tgi_composite_end(&c, NULL);
-    tg_tensor *y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight));
-    if (bias) y = tg_add(y, bias);
+    if (weight->ndim == 1 || x->dim[x->ndim - 1] != weight->dim[1]) {
+        tg_tensor *y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight)); /* records the error of other sizes */
+        return tgi_composite_end(&c, bias ? tg_add(y, bias) : y);
+    }
+    const bool plain = bias && bias->dtype == x->dtype && bias->ndim == 1 && bias->dim[0] == weight->dim[0];
+    tg_tensor *y = tgi_linear(x, weight, plain ? bias : NULL);
+    if (bias && !plain) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
 }
 

@@ -2743,6 +2743,7 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
 #define TGI_CUDA_COMPOSES(name, arguments) \
     static tgi_answer tgi_cuda_##name arguments { return TGI_COMPOSE; }
 TGI_CUDA_COMPOSES(map_gradient, (tgi_thread *, const tgi_loop *))
+TGI_CUDA_COMPOSES(linear, (tgi_thread *, const tgi_gemm *, const void *))
 
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};

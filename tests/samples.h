@@ -2420,6 +2420,9 @@ SAMPLES(linear)
     sample(S(3), S(2, 3), S(2));
     sample(S(2, 2, 3), S(2, 3), S(2));
     sample(S(0, 3), S(2, 3), S(2));
+    sample(S(1, 2), S(2, 2), S(2));
+    sample(S(3, 1, 2), S(3, 2), S(3));
+    sample(S(2, 3), S(4, 3), S(1, 4)); /* a bias that broadcasts */
     edge(in("[[1, 2]]"), in("[[3, 4], [5, 6]]"), in("[10, 20]"), gives("[[21, 37]]"), grads("[[8, 10]]"),
          grads("[[1, 2], [1, 2]]"), grads("[1, 1]"));
     refuse(tg_linear(ones(2, 3), ones(2, 2), NULL), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
