@@ -103,6 +103,7 @@
        @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
        @@KERNELS       the CPU's inner loops, once for each instruction set
        @@CPU         * the CPU's row of the backend table: loops over strides and threads around the kernels
+       @@FLASH       * attention on the CPU, block by block
        @@TENSOR        shapes, scopes, threads, creation, access
        @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
@@ -1419,7 +1420,9 @@ TG_API double tg_calculate_gain(const char *nonlinearity, double param);
 /* softmax(q k^T * scale + mask) v: q [.., L, E], k [.., S, E], v [.., S, D] -> [.., L, D]; the dims in front broadcast.
    mask broadcasts to [.., L, S]: bool, true where a position takes part, or numbers that are added; or NULL.
    is_causal: position l sees only s <= l; not together with a mask.  scale 0 stands for 1 / sqrt(E).  dropout_p is
-   applied whenever it is > 0.  A fully masked row gives 0.  F.scaled_dot_product_attention */
+   applied whenever it is > 0.  A fully masked row gives 0.  On the CPU there is no tensor of all scores [.., L, S], but
+   with dropout, for a mask that requires grad, and where a graph of the gradient is made.
+   F.scaled_dot_product_attention */
 TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
                                                   double dropout_p, bool is_causal, double scale);
 
@@ -2117,7 +2120,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@FLASH, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
    @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
    @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@LOADER, @@NN,
    @@LAYERS, @@SAVE, @@SHOW
@@ -3322,21 +3325,21 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 /* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
 #define TGI_FLAGS(FLAG)                                                                                                \
-    /* the rule needs: input a (or x), b, c; output y; the second output */                                            \
-    FLAG(A, 0) FLAG(B, 1) FLAG(C, 2) FLAG(Y, 3) FLAG(Y2, 4)                                                            \
+    /* the rule needs: input a (or x), b, c, d; output y; the second output */                                         \
+    FLAG(A, 0) FLAG(B, 1) FLAG(C, 2) FLAG(D, 3) FLAG(Y, 4) FLAG(Y2, 5)                                                 \
     /* input a, but only if b requires grad; the reverse; s and t (set for all ops that have them) */                  \
-    FLAG(A_FOR_B, 5) FLAG(B_FOR_A, 6) FLAG(NUMBERS, 7)                                                                 \
+    FLAG(A_FOR_B, 6) FLAG(B_FOR_A, 7) FLAG(NUMBERS, 8)                                                                 \
     /* dtypes: bool is an error; bool is computed in i64; integers are an error */                                     \
-    FLAG(NO_BOOL, 8) FLAG(BOOL_TO_I64, 9) FLAG(FLOATS_ONLY, 10)                                                        \
+    FLAG(NO_BOOL, 9) FLAG(BOOL_TO_I64, 10) FLAG(FLOATS_ONLY, 11)                                                       \
     /* the last input must be bool, and has no part in the result's dtype */                                           \
-    FLAG(LAST_IS_MASK, 11)                                                                                             \
+    FLAG(LAST_IS_MASK, 12)                                                                                             \
     /* numbers of an op on integers are integral, but: s may have a fraction, which makes the result floating, and     \
        must not be negative; s and t may be infinite; s is written as an element, so the dtype must hold it */         \
-    FLAG(S_EXPONENT, 12) FLAG(S_T_BOUNDS, 13) FLAG(S_ELEMENT, 14)                                                      \
+    FLAG(S_EXPONENT, 13) FLAG(S_T_BOUNDS, 14) FLAG(S_ELEMENT, 15)                                                      \
     /* one 0-dim input on the CPU moves to the device of the others, but: any number of them does; none does */        \
-    FLAG(ANY_CPU_SCALARS, 15) FLAG(NO_CPU_SCALARS, 16)                                                                 \
+    FLAG(ANY_CPU_SCALARS, 16) FLAG(NO_CPU_SCALARS, 17)                                                                 \
     /* what the op is: a view of its input; a move; a function of the program; one that backward computes again */     \
-    FLAG(VIEW, 17) FLAG(MOVE, 18) FLAG(CUSTOM, 19) FLAG(RECOMPUTES, 20)
+    FLAG(VIEW, 18) FLAG(MOVE, 19) FLAG(CUSTOM, 20) FLAG(RECOMPUTES, 21)
 
 enum {
 #define TGI_FLAG(name, bit) TGI_FLAG_##name = 1 << bit,
@@ -3569,6 +3572,8 @@ enum {
     OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
     OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A, "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")     \
+    OP(scaled_dot_product_attention, "q,k,v,mask", A | B | C | D | Y2,                                                 \
+       "q: scale * ds @ k, k: scale * ds^T @ q, v: p^T @ g, where ds = p * (dp - sum(dp * p)), dp = g @ v^T")          \
     OP(conv, "x,weight", A_FOR_B | B_FOR_A, "x: conv_transpose(g, w), w: conv_weight(x, g)")                           \
     OP(conv_transpose, "x,weight", A_FOR_B | B_FOR_A, "x: conv(g, w), w: conv_weight(g, x)")                           \
     OP(conv_weight, "x,y", A_FOR_B | B_FOR_A, "x: conv_transpose(y, g), y: conv(x, g)")                                \
@@ -3663,6 +3668,22 @@ typedef struct {
     tgi_operand out, a, b;
     int64_t a_row, a_col, b_row, b_col;
 } tgi_gemm;
+
+/* Attention: y = p v with p = softmax(scale q k^T + mask), q [b.., queries, width], k [b.., keys, width], v [b.., keys,
+   value_width] and mask [b.., queries, keys].  Strides of each operand are over the batch dims dim[0..ndim) (0:
+   broadcast), then over its own two dims; what has no data is not there.  lse [b.., queries, 1] is the logarithm of the
+   sum of exp of each row of scores; where the mask hides all keys of a row, y is 0 and lse is infinity.  Only backward
+   has g, the gradient of y, and dq, dk and dv, whose batch dims are not summed. */
+typedef struct {
+    tg_precision precision; /* of f32 on CUDA */
+    bool is_causal; /* query i sees only the keys up to i; there is no mask then */
+    double scale;
+    int ndim;
+    int64_t dim[TG_MAX_DIMS];
+    int64_t queries, keys, width, value_width; /* > 0 */
+    tgi_operand y, lse, q, k, v, mask; /* of one float dtype; but lse: the dtype it is computed in; mask: or bool */
+    tgi_operand g, dq, dk, dv;
+} tgi_attention;
 
 /* The windows that a kernel sees as it moves over images, in three dims: a convolution of fewer dims has size 1 in the
    first ones.  Tap k of the kernel sees element o * stride + k * dilation - before of the image in window o: a zero
@@ -3838,6 +3859,10 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
     /* the same plus bias [n], contiguous and of the dtype of out, which has elements */                               \
     OP(ALL, tgi_answer, linear, (tgi_thread *S, const tgi_gemm *gemm, const void *bias))                               \
+    /* y and lse */                                                                                                    \
+    OP(ALL, tgi_answer, attention, (tgi_thread *S, const tgi_attention *attention))                                    \
+    /* dq, dk and dv */                                                                                                \
+    OP(ALL, tgi_answer, attention_backward, (tgi_thread *S, const tgi_attention *attention))                           \
     /* columns = what the taps see of the image */                                                                     \
     OP(ALL, bool, im2col, (tgi_thread *S, const tgi_im2col *m))                                                        \
     /* image = for each element the sum of all entries of columns that see it, in the order of the taps */             \
@@ -4256,7 +4281,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 9, TGI_CUDA_SIZES = 11 };
+enum { TGI_CUDA_ABI = 9, TGI_CUDA_SIZES = 12 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -4267,8 +4292,8 @@ typedef struct {
     {                                                                                                                  \
         TGI_CUDA_ABI,                                                                                                  \
         {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
-         sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT,      \
-         (size_t)TGI_MAX_DEVICES},                                                                                     \
+         sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_optim_step), sizeof(tgi_backend),     \
+         (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                                                               \
         {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
@@ -4434,6 +4459,8 @@ typedef struct tgi_kernels {
     int tile_rows, tile_cols[2];           /* of a whole tile */
     void (*gemm_tile[2])(const tgi_gemm_tile *t);
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
+    double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
+    void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
     float (*layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps);
@@ -4995,6 +5022,81 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
     for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
 }
 
+/* ---- rows of attention ----
+
+   The scores of one query with n keys, in memory for `end` of them, a multiple of TGI_LANES; mask [n], to be added to
+   the scores, or NULL.  All is in place, and zeros are written from n to `end`.  Sums go by lanes, as above. */
+#ifndef TGI_ATTENTION_ROWS
+#define TGI_ATTENTION_ROWS(suffix, real, exponential)                                                                  \
+    static inline real TGI_V(larger_##suffix)(real a, real b) { return a > b ? a : b; }                                \
+    static inline real TGI_V(lanes_largest_##suffix)(real *lane)                                                       \
+    {                                                                                                                  \
+        enum { HALF = TGI_LANES / 2, QUARTER = TGI_LANES / 4 };                                                        \
+        for (int l = 0; l < HALF; ++l) lane[l] = TGI_V(larger_##suffix)(lane[l], lane[l + HALF]);                      \
+        for (int l = 0; l < QUARTER; ++l) lane[l] = TGI_V(larger_##suffix)(lane[l], lane[l + QUARTER]);                \
+        for (int l = 1; l < QUARTER; ++l) lane[0] = TGI_V(larger_##suffix)(lane[0], lane[l]);                          \
+        return lane[0];                                                                                                \
+    }                                                                                                                  \
+    static inline real TGI_V(lanes_sum_##suffix)(real *lane)                                                           \
+    {                                                                                                                  \
+        enum { HALF = TGI_LANES / 2, QUARTER = TGI_LANES / 4 };                                                        \
+        for (int l = 0; l < HALF; ++l) lane[l] += lane[l + HALF];                                                      \
+        for (int l = 0; l < QUARTER; ++l) lane[l] += lane[l + QUARTER];                                                \
+        for (int l = 1; l < QUARTER; ++l) lane[0] += lane[l];                                                          \
+        return lane[0];                                                                                                \
+    }                                                                                                                  \
+    /* s := s + mask, with -inf from n to `end`. */                                                                    \
+    static void TGI_V(attention_masked_##suffix)(real *s, const real *mask, int64_t n, int64_t end)                    \
+    {                                                                                                                  \
+        for (int64_t i = 0; mask && i < n; ++i) s[i] += mask[i];                                                       \
+        for (int64_t i = n; i < end; ++i) s[i] = -(real)HUGE_VAL;                                                      \
+    }                                                                                                                  \
+    /* scores := softmax(scores + mask).  Returns the logarithm of the sum of exp(scores + mask); of a row of -inf,    \
+       where the weights are 0, it is infinity. */                                                                     \
+    static double TGI_V(attention_weights_##suffix)(void *scores, const void *mask, int64_t n, int64_t end)            \
+    {                                                                                                                  \
+        real *const s = (real *)scores, lane[TGI_LANES];                                                               \
+        const int64_t whole = (n + 15) / 16 * 16; /* whole vectors */                                                  \
+        TGI_V(attention_masked_##suffix)(s, (const real *)mask, n, end);                                               \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
+        for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = TGI_V(larger_##suffix)(s[i + l], lane[l]);                   \
+        }                                                                                                              \
+        const real largest = TGI_V(lanes_largest_##suffix)(lane), shift = largest > -(real)HUGE_VAL ? largest : 0;     \
+        TGI_INDEPENDENT                                                                                                \
+        for (int64_t i = 0; i < whole; ++i) s[i] = exponential(s[i] - shift);                                          \
+        for (int64_t i = n; i < end; ++i) s[i] = 0;                                                                    \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
+        for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];                                                   \
+        }                                                                                                              \
+        const real sum = TGI_V(lanes_sum_##suffix)(lane), scale = sum == 0 ? 0 : 1 / sum;                              \
+        for (int64_t i = 0; i < n; ++i) s[i] *= scale;                                                                 \
+        return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);                                                 \
+    }                                                                                                                  \
+    /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the      \
+       scores. */                                                                                                      \
+    static void TGI_V(attention_gradient_##suffix)(void *scores, void *dp, const void *mask, int64_t n, int64_t end,   \
+                                                   double lse)                                                         \
+    {                                                                                                                  \
+        real *const p = (real *)scores, *const d = (real *)dp, lane[TGI_LANES];                                        \
+        const int64_t whole = (n + 15) / 16 * 16;                                                                      \
+        const real shift = (real)lse;                                                                                  \
+        TGI_V(attention_masked_##suffix)(p, (const real *)mask, n, end);                                               \
+        TGI_INDEPENDENT                                                                                                \
+        for (int64_t i = 0; i < whole; ++i) p[i] = exponential(p[i] - shift);                                          \
+        for (int64_t i = n; i < end; ++i) p[i] = d[i] = 0;                                                             \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l] * d[l];                                                     \
+        for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];                                        \
+        }                                                                                                              \
+        const real sum = TGI_V(lanes_sum_##suffix)(lane);                                                              \
+        for (int64_t i = 0; i < n; ++i) d[i] = p[i] * (d[i] - sum);                                                    \
+    }
+#endif
+TGI_ATTENTION_ROWS(f32, float, TGI_V(expf))
+TGI_ATTENTION_ROWS(f64, double, exp)
+
 /* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
 #ifndef TGI_GEMM_KERNEL
 #define TGI_GEMM_KERNEL(function, real, vector)                                                                       \
@@ -5126,6 +5228,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double))},
     {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64)},
     {TGI_V(gemv_f32), TGI_V(gemv_f64)},
+    {TGI_V(attention_weights_f32), TGI_V(attention_weights_f64)},
+    {TGI_V(attention_gradient_f32), TGI_V(attention_gradient_f64)},
     TGI_V(softmax),
     TGI_V(softmax_backward),
     TGI_V(layer_norm),
@@ -6789,7 +6893,7 @@ typedef struct {
     tgi_scratch scratch;
 } tgi_gemm_job;
 
-static void tgi_gemm_pack(const tgi_gemm_job *job, char *panel, int width, tgi_matrix x, bool columns, int64_t lane,
+static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x, bool columns, int64_t lane,
                           int64_t lanes, int64_t k, int64_t n)
 {
     const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
@@ -6797,7 +6901,7 @@ static void tgi_gemm_pack(const tgi_gemm_job *job, char *panel, int width, tgi_m
     if (lanes > width) lanes = width;
     if (x.dtype == TG_F32 && lanes == width && (lane_step == 1 || step == 1)) {
         tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
-    } else if (job->compute == TG_F32) {
+    } else if (compute == TG_F32) {
         tgi_gemm_pack_f32((float *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
     } else {
         tgi_gemm_pack_f64((double *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
@@ -6827,12 +6931,12 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         for (int64_t j = j0; j < j1; j += nr) {
             if (!job->pack_b && j1 - j >= nr) continue;
             char *const panel = b_panels + (job->pack_b ? (j - j0) * t.k * size : 0);
-            tgi_gemm_pack(job, panel, (int)nr, b, true, j, j1 - j, k, t.k);
+            tgi_gemm_pack(job->compute, panel, (int)nr, b, true, j, j1 - j, k, t.k);
         }
         for (int64_t i = i0; i < i1; i += job->strip) {
             const int64_t end = tgi_at_most(i1, i + job->strip);
             for (int64_t p = i; p < end && job->pack_a; p += mr) {
-                tgi_gemm_pack(job, a_panels + (p - i) * t.k * size, (int)mr, a, false, p, end - p, k, t.k);
+                tgi_gemm_pack(job->compute, a_panels + (p - i) * t.k * size, (int)mr, a, false, p, end - p, k, t.k);
             }
             for (int64_t j = j0; j < j1; j += nr) {
                 const bool packed = job->pack_b || j1 - j < nr;
@@ -7269,6 +7373,354 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     }
     return true;
 }
+
+/* ======== @@FLASH ================================================================================================= */
+
+/* ---- attention ----
+
+   The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  One
+   thread computes a head (an index of the batch dims), one block of queries after the other.  The scores of a block,
+   [queries of the block, keys], stay in the cache.
+
+       forward    s = scale q k^T                backward   p = exp(s + mask - lse), dp = g v^T
+                  p = softmax(s + mask), lse                ds = p (dp - sum(p dp)), row by row
+                  y = p v                                   dq = scale ds k, dk += ds^T (scale q), dv += p^T g
+
+   Backward computes p again from q, k and lse, which is faster than to read it from memory. */
+
+/* The parts of a thread's scratch memory.  By rows: those of a block, then dk and dv of a head.  In panels, as the
+   kernel of matrix products reads its operand b: k^T and v^T in panels of keys, k and v in panels of columns. */
+enum {
+    TGI_FLASH_Q,
+    TGI_FLASH_G,
+    TGI_FLASH_Y, /* backward: dq */
+    TGI_FLASH_SCORES,
+    TGI_FLASH_DP,
+    TGI_FLASH_MASK,
+    TGI_FLASH_DK,
+    TGI_FLASH_DV,
+    TGI_FLASH_KT,
+    TGI_FLASH_VT,
+    TGI_FLASH_K,
+    TGI_FLASH_V,
+    TGI_FLASH_PARTS
+};
+
+typedef struct {
+    const tgi_attention *a;
+    const tgi_kernels *kernels;
+    tg_dtype compute;
+    int type;                   /* index of the kernels: 0 is f32, 1 is f64 */
+    int64_t size, mr, nr;       /* bytes of a number; rows and columns of a tile */
+    int64_t block, row;         /* queries of a block; numbers from one row of scores to the next */
+    int64_t width, value_width; /* of a row in scratch memory: whole tiles */
+    int64_t part[TGI_FLASH_PARTS]; /* where each begins, in numbers */
+    tgi_scratch scratch;
+} tgi_flash_job;
+
+/* One head: its index, and the scratch memory of the thread that computes it. */
+typedef struct {
+    const tgi_flash_job *job;
+    int64_t batch;
+    char *scratch;
+} tgi_flash;
+
+static char *tgi_flash_part(const tgi_flash *f, int part) { return f->scratch + f->job->part[part] * f->job->size; }
+
+/* The matrix of this head. */
+static tgi_matrix tgi_flash_matrix(const tgi_flash *f, const tgi_operand *x)
+{
+    const tgi_attention *a = f->job->a;
+    int64_t at = 0, batch = f->batch;
+    for (int d = a->ndim - 1; d >= 0; batch /= a->dim[d], --d) at += batch % a->dim[d] * x->stride[d];
+    const tgi_matrix head = {x->dtype, (const char *)x->data + at * tgi_bytes_of(x->dtype), x->stride[a->ndim],
+                             x->stride[a->ndim + 1]};
+    return head;
+}
+
+/* Packs x [lanes, n] into panels [lanes / nr][n, nr]. */
+static void tgi_flash_pack(const tgi_flash *f, int part, tgi_matrix x, int64_t lanes, int64_t n)
+{
+    const tgi_flash_job *job = f->job;
+    char *panel = tgi_flash_part(f, part);
+    for (int64_t lane = 0; lane < lanes; lane += job->nr, panel += job->nr * n * job->size) {
+        tgi_gemm_pack(job->compute, panel, (int)job->nr, x, false, lane, lanes - lane, 0, n);
+    }
+}
+
+TGI_LOOPS_BEGIN
+/* x [n] *= scale */
+static void tgi_flash_scale(const tgi_flash_job *job, char *x, int64_t n)
+{
+    const double scale = job->a->scale;
+    for (int64_t i = 0; i < n && job->type == 0; ++i) ((float *)(void *)x)[i] *= (float)scale;
+    for (int64_t i = 0; i < n && job->type == 1; ++i) ((double *)(void *)x)[i] *= scale;
+}
+TGI_LOOPS_END
+
+/* Loads rows [first, first + m) of x, n numbers each, into scratch memory, with zeros up to `width`. */
+static void tgi_flash_load(const tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t m, int64_t n,
+                           int64_t width)
+{
+    const int64_t size = tgi_bytes_of(x.dtype);
+    char *row = tgi_flash_part(f, part);
+    if (n < width) memset(row, 0, (size_t)(m * width * f->job->size));
+    for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
+        tgi_load_elements(f->job->compute, row, x.dtype, x.data + (first + i) * x.row * size, x.col * size, n);
+    }
+}
+
+/* The reverse. */
+static void tgi_flash_store(const tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t m,
+                            int64_t n, int64_t width)
+{
+    const tgi_matrix x = tgi_flash_matrix(f, operand);
+    const int64_t size = tgi_bytes_of(x.dtype);
+    const char *row = tgi_flash_part(f, part);
+    for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
+        tgi_store_elements(f->job->compute, row, x.dtype, (char *)(uintptr_t)x.data + (first + i) * x.row * size,
+                           x.col * size, n);
+    }
+}
+
+/* c [m, n] = a [m, k] times b [k, n], or added to c; b in panels of nr columns.  Where is_causal makes a matrix of
+   queries and keys a triangle, the tiles of zeros are left out: those of c [queries, keys], of a [queries, keys], or of
+   a [keys, queries]; `first` is the block's first query. */
+typedef enum { TGI_NO_TRIANGLE, TGI_C_QUERIES_KEYS, TGI_A_QUERIES_KEYS, TGI_A_KEYS_QUERIES } tgi_flash_triangle;
+typedef struct {
+    tgi_flash_triangle triangle;
+    int64_t first, m, n, k;
+    const char *a;
+    int64_t a_row, a_col;
+    const char *b;
+    int64_t b_row, b_panel; /* from row to row, from panel to panel */
+    char *c;
+    int64_t c_row;
+    bool add;
+} tgi_flash_product;
+
+static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
+{
+    const tgi_flash_job *job = f->job;
+    const int64_t size = job->size;
+    const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
+    tgi_gemm_tile t;
+    t.a_packed = false;
+    t.a_row = p->a_row, t.a_col = p->a_col, t.b_row = p->b_row;
+    t.c_row = t.from_row = p->c_row, t.c_col = t.from_col = 1, t.cols = job->nr;
+    for (int64_t j = 0; j < p->n; j += job->nr) {
+        for (int64_t i = 0; i < p->m; i += job->mr) {
+            int64_t from = 0, to = p->k;
+            t.rows = tgi_at_most(p->m - i, job->mr);
+            if (triangle == TGI_C_QUERIES_KEYS && j >= p->first + i + t.rows) continue;
+            if (triangle == TGI_A_QUERIES_KEYS) to = tgi_at_most(to, p->first + i + t.rows);
+            if (triangle == TGI_A_KEYS_QUERIES && i > p->first) from = i - p->first;
+            t.k = to - from;
+            t.a = p->a + (i * p->a_row + from * p->a_col) * size;
+            t.b = p->b + (j / job->nr * p->b_panel + from * p->b_row) * size;
+            t.c = p->c + (i * p->c_row + j) * size;
+            t.from = p->add ? t.c : NULL;
+            job->kernels->gemm_tile[job->type](&t);
+        }
+    }
+}
+
+/* The products of m queries from `first` on, of which n keys are seen.  scores: [m, n] = x [m, width] times panels of
+   keys [n, width]. */
+static void tgi_flash_scores(const tgi_flash *f, int scores, int x, int panels, int64_t row, int64_t width,
+                             int64_t first, int64_t m, int64_t n)
+{
+    const int64_t nr = f->job->nr;
+    const tgi_flash_product p = {TGI_C_QUERIES_KEYS, first, m, n, width,
+                                 tgi_flash_part(f, x), row, 1,
+                                 tgi_flash_part(f, panels), nr, nr * width,
+                                 tgi_flash_part(f, scores), f->job->row, false};
+    tgi_flash_multiply(f, &p);
+}
+
+/* y [m, width] = scores [m, n] times panels of the columns of all keys */
+static void tgi_flash_weighted_sum(const tgi_flash *f, int y, int scores, int panels, int64_t width, int64_t first,
+                                   int64_t m, int64_t n)
+{
+    const int64_t nr = f->job->nr;
+    const tgi_flash_product p = {TGI_A_QUERIES_KEYS, first, m, width, n,
+                                 tgi_flash_part(f, scores), f->job->row, 1,
+                                 tgi_flash_part(f, panels), nr, nr * f->job->a->keys,
+                                 tgi_flash_part(f, y), width, false};
+    tgi_flash_multiply(f, &p);
+}
+
+/* d [n, width] += scores [m, n] transposed times x [m, width] */
+static void tgi_flash_gradient(const tgi_flash *f, int d, int scores, int x, int64_t width, int64_t first, int64_t m,
+                               int64_t n)
+{
+    const tgi_flash_product p = {TGI_A_KEYS_QUERIES, first, n, width, m,
+                                 tgi_flash_part(f, scores), 1, f->job->row,
+                                 tgi_flash_part(f, x), width, f->job->nr,
+                                 tgi_flash_part(f, d), width, true};
+    tgi_flash_multiply(f, &p);
+}
+
+/* The number of keys that query i sees. */
+static int64_t tgi_flash_seen(const tgi_attention *a, int64_t i)
+{
+    return a->is_causal ? tgi_at_most(a->keys, i + 1) : a->keys;
+}
+
+/* Row i of the mask as numbers to add to the scores; NULL if there is no mask. */
+static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
+{
+    const tgi_flash_job *job = f->job;
+    char *row = tgi_flash_part(f, TGI_FLASH_MASK);
+    if (!job->a->mask.data) return NULL;
+    const tgi_matrix mask = tgi_flash_matrix(f, &job->a->mask);
+    const int64_t size = tgi_bytes_of(mask.dtype), keys = job->a->keys;
+    tgi_load_elements(job->compute, row, mask.dtype, mask.data + i * mask.row * size, mask.col * size, keys);
+    for (int64_t j = 0; j < keys && mask.dtype == TG_BOOL; ++j) {
+        if (job->type == 0) ((float *)(void *)row)[j] = ((float *)(void *)row)[j] != 0 ? 0 : -(float)HUGE_VAL;
+        else ((double *)(void *)row)[j] = ((double *)(void *)row)[j] != 0 ? 0 : -HUGE_VAL;
+    }
+    return row;
+}
+
+static void tgi_flash_forward(const tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_attention *a = job->a;
+    const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
+    const tgi_matrix lse = tgi_flash_matrix(f, &a->lse);
+    char *const log_sums = (char *)(uintptr_t)lse.data;
+    tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
+    tgi_flash_pack(f, TGI_FLASH_V, tgi_transposed(v), a->value_width, a->keys);
+    for (int64_t first = 0; first < a->queries; first += job->block) {
+        const int64_t m = tgi_at_most(a->queries - first, job->block), n = tgi_flash_seen(a, first + m - 1);
+        tgi_flash_load(f, TGI_FLASH_Q, q, first, m, a->width, job->width);
+        tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Q), m * job->width);
+        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, job->width, a->width, first, m, n);
+        for (int64_t i = 0; i < m; ++i) {
+            const double log_sum = job->kernels->attention_weights[job->type](
+                tgi_flash_part(f, TGI_FLASH_SCORES) + i * job->row * job->size, tgi_flash_mask(f, first + i),
+                tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES));
+            tgi_store_elements(TG_F64, &log_sum, job->compute, log_sums + (first + i) * lse.row * job->size, 0, 1);
+        }
+        tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_SCORES, TGI_FLASH_V, job->value_width, first, m, n);
+        tgi_flash_store(f, TGI_FLASH_Y, &a->y, first, m, a->value_width, job->value_width);
+    }
+}
+
+static void tgi_flash_backward(const tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_attention *a = job->a;
+    const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
+    const tgi_matrix lse = tgi_flash_matrix(f, &a->lse), g = tgi_flash_matrix(f, &a->g);
+    tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
+    tgi_flash_pack(f, TGI_FLASH_VT, v, a->keys, a->value_width);
+    tgi_flash_pack(f, TGI_FLASH_K, tgi_transposed(k), a->width, a->keys);
+    memset(tgi_flash_part(f, TGI_FLASH_DK), 0, (size_t)(a->keys * job->width * job->size));
+    memset(tgi_flash_part(f, TGI_FLASH_DV), 0, (size_t)(a->keys * job->value_width * job->size));
+    for (int64_t first = 0; first < a->queries; first += job->block) {
+        const int64_t m = tgi_at_most(a->queries - first, job->block), n = tgi_flash_seen(a, first + m - 1);
+        tgi_flash_load(f, TGI_FLASH_Q, q, first, m, a->width, job->width);
+        tgi_flash_load(f, TGI_FLASH_G, g, first, m, a->value_width, job->value_width);
+        tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Q), m * job->width);
+        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, job->width, a->width, first, m, n);
+        tgi_flash_scores(f, TGI_FLASH_DP, TGI_FLASH_G, TGI_FLASH_VT, job->value_width, a->value_width, first, m, n);
+        for (int64_t i = 0; i < m; ++i) {
+            const int64_t row = i * job->row * job->size;
+            double log_sum;
+            tgi_load_elements(TG_F64, &log_sum, lse.dtype, lse.data + (first + i) * lse.row * job->size, 0, 1);
+            job->kernels->attention_gradient[job->type](
+                tgi_flash_part(f, TGI_FLASH_SCORES) + row, tgi_flash_part(f, TGI_FLASH_DP) + row,
+                tgi_flash_mask(f, first + i), tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES), log_sum);
+        }
+        if (a->dv.data)
+            tgi_flash_gradient(f, TGI_FLASH_DV, TGI_FLASH_SCORES, TGI_FLASH_G, job->value_width, first, m, n);
+        if (a->dk.data) tgi_flash_gradient(f, TGI_FLASH_DK, TGI_FLASH_DP, TGI_FLASH_Q, job->width, first, m, n);
+        if (!a->dq.data) continue;
+        tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_DP, TGI_FLASH_K, job->width, first, m, n);
+        tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Y), m * job->width);
+        tgi_flash_store(f, TGI_FLASH_Y, &a->dq, first, m, a->width, job->width);
+    }
+    if (a->dk.data) tgi_flash_store(f, TGI_FLASH_DK, &a->dk, 0, a->keys, a->width, job->width);
+    if (a->dv.data) tgi_flash_store(f, TGI_FLASH_DV, &a->dv, 0, a->keys, a->value_width, job->value_width);
+}
+
+/* Items: heads. */
+static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_flash_job *job = (const tgi_flash_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        const tgi_flash f = {job, first, scratch};
+        (job->a->g.data ? tgi_flash_backward : tgi_flash_forward)(&f);
+    }
+}
+
+/* Lays out the scratch memory of a thread, and returns its bytes.  A block has TGI_FLASH_BLOCK queries, or as many as
+   have scores of TGI_FLASH_CACHE bytes together, but at least two rows of tiles. */
+enum { TGI_FLASH_BLOCK = 48, TGI_FLASH_CACHE = 192 * 1024 };
+static size_t tgi_flash_plan(tgi_flash_job *job)
+{
+    const tgi_attention *a = job->a;
+    const bool back = a->g.data != NULL;
+    const int64_t mr = job->mr, nr = job->nr, panel_keys = tgi_round_up(a->keys, nr);
+    job->width = tgi_round_up(a->width, nr);
+    job->value_width = tgi_round_up(a->value_width, nr);
+    job->row = tgi_round_up(a->keys, TGI_LANES) | nr; /* odd in tiles: a column of scores uses all sets of the cache */
+    job->block = tgi_round_up(TGI_FLASH_BLOCK, mr);
+    while (job->block > 2 * mr && job->block * job->row * job->size > TGI_FLASH_CACHE) job->block -= mr;
+    const int64_t widest = job->width > job->value_width ? job->width : job->value_width;
+    int64_t n[TGI_FLASH_PARTS] = {0}, total = 0;
+    n[TGI_FLASH_Q] = job->block * job->width;
+    n[TGI_FLASH_G] = back ? job->block * job->value_width : 0;
+    n[TGI_FLASH_Y] = job->block * widest;
+    n[TGI_FLASH_SCORES] = job->block * job->row;
+    n[TGI_FLASH_DP] = back ? job->block * job->row : 0;
+    n[TGI_FLASH_MASK] = a->mask.data ? job->row : 0;
+    n[TGI_FLASH_DK] = back ? a->keys * job->width : 0;
+    n[TGI_FLASH_DV] = back ? a->keys * job->value_width : 0;
+    n[TGI_FLASH_KT] = panel_keys * a->width;
+    n[TGI_FLASH_VT] = back ? panel_keys * a->value_width : 0;
+    n[TGI_FLASH_K] = back ? a->keys * job->width : 0;
+    n[TGI_FLASH_V] = back ? 0 : a->keys * job->value_width;
+    for (int k = 0; k < TGI_FLASH_PARTS; total += n[k], ++k) job->part[k] = total;
+    return (size_t)total * (size_t)job->size;
+}
+
+static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
+{
+    const char *op = "scaled_dot_product_attention";
+    tgi_flash_job job;
+    int64_t heads = 1;
+    for (int d = 0; d < a->ndim; ++d) heads *= a->dim[d];
+    if ((double)a->keys * (double)(a->width + a->value_width + 1) > 1e15) /* more bytes than can be counted below */
+        return tgi_no_memory(S, op, SIZE_MAX), TGI_FAILED;
+    job.a = a;
+    job.kernels = tgi_kernels_of(S);
+    job.compute = tgi_compute_dtype(a->q.dtype);
+    job.type = job.compute == TG_F64;
+    job.size = tgi_bytes_of(job.compute);
+    job.mr = job.kernels->tile_rows;
+    job.nr = job.kernels->tile_cols[job.type];
+    const size_t bytes = tgi_flash_plan(&job);
+    const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
+    const int parts = tgi_parts_for(S, work * (double)heads, heads);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, bytes, parts)) return TGI_FAILED;
+    tgi_parallel_for(parts, heads, tgi_flash_range, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return TGI_DONE;
+}
+
+/* A few queries would not be worth the packing of all keys. */
+enum { TGI_FLASH_LEAST = 8 };
+static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
+{
+    return a->queries < TGI_FLASH_LEAST ? TGI_COMPOSE : tgi_flash_run(S, a);
+}
+
+static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a) { return tgi_flash_run(S, a); }
 
 /* ---- the CPU's row of the backend table ---- */
 
@@ -11630,17 +12082,17 @@ static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtyp
 
 static bool tgi_requires_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
 
-/* The inputs that are saved for the rule, as TGI_FLAG_A | TGI_FLAG_B | TGI_FLAG_C; the row of the op says when. */
+/* The inputs that are saved for the rule, as a sum of TGI_FLAG_A to TGI_FLAG_D; the row of the op says when. */
 static int tgi_saved_inputs(const tgi_call *c)
 {
     const int flags = c->op->flags;
-    int saved = flags & (TGI_FLAG_A | TGI_FLAG_B | TGI_FLAG_C);
+    int saved = flags & (TGI_FLAG_A | TGI_FLAG_B | TGI_FLAG_C | TGI_FLAG_D);
     if ((flags & TGI_FLAG_A_FOR_B) && tgi_requires_grad(c, 1)) saved |= TGI_FLAG_A;
     if ((flags & TGI_FLAG_B_FOR_A) && tgi_requires_grad(c, 0)) saved |= TGI_FLAG_B;
-    return saved;
+    return c->nin == 3 ? saved & ~TGI_FLAG_D : saved; /* the last one is optional */
 }
 
-static bool tgi_saves_input(int saved, int i) { return i < 3 && (saved & (TGI_FLAG_A << i)); }
+static bool tgi_saves_input(int saved, int i) { return i < 4 && (saved & (TGI_FLAG_A << i)); }
 
 /* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is
    a view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW).  saved: see
@@ -11648,7 +12100,7 @@ static bool tgi_saves_input(int saved, int i) { return i < 3 && (saved & (TGI_FL
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout, int saved)
 {
     int saves = (c->op->flags & TGI_FLAG_Y) != 0;
-    for (int i = 0; i < 3; ++i) saves += tgi_saves_input(saved, i);
+    for (int i = 0; i < 4; ++i) saves += tgi_saves_input(saved, i);
     if (nout > 1) saves += (c->op->flags & TGI_FLAG_Y2) != 0;
     return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
@@ -11937,7 +12389,7 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
 
 /* ======== @@MOVE ================================================================================================== */
 
-/* Sets the strides of y, a copy of t: t's own if t is dense, else dense ones in the order of t's.
+/* Sets the strides of y, a copy of t or as many dims: t's own if t is dense, else dense ones in the order of t's.
    torch.preserve_format */
 static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
 {
@@ -11952,7 +12404,7 @@ static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
     int64_t stride = 1;
     for (int i = t->ndim - 1; i >= 0; --i) {
         y->stride[order[i]] = stride;
-        stride *= t->dim[order[i]] ? t->dim[order[i]] : 1;
+        stride *= y->dim[order[i]] ? y->dim[order[i]] : 1;
     }
 }
 
@@ -17886,23 +18338,164 @@ static tg_tensor *tgi_blind_rows(tg_tensor **mask)
     return *mask ? blind : NULL;
 }
 
-/* The weights times v [.., S, D] -> [.., L, D]; a row that sees nothing is 0. */
+/* The weights times v [.., S, D] -> [.., L, D], composed of other ops; a row that sees nothing is 0. */
+static tg_tensor *tgi_composed_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
+                                         bool is_causal, double scale)
+{
+    const tg_dtype dtype = (tg_dtype)q->dtype;
+    tg_tensor *blind = NULL;
+    q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
+    const bool hides = mask && (mask->dtype == TG_BOOL || tgi_dtypes[mask->dtype].floating);
+    if (hides && !(blind = tgi_blind_rows(&mask))) return NULL;
+    tg_tensor *y = tg_matmul(tgi_attention_weights(q, k, mask, dropout_p, is_causal, scale), v);
+    if (blind) y = tg_masked_fill(y, blind, 0);
+    return y ? tg_to_dtype(y, dtype) : NULL;
+}
+
+/* ---- without the scores in memory, where the backend can do that ---- */
+
+/* [batch dims of a.., rows, columns] */
+static tg_shape tgi_attention_shape(const tgi_attention *a, int64_t rows, int64_t columns)
+{
+    tg_shape shape = tg_make_shape(a->ndim, a->dim);
+    shape.dim[shape.ndim++] = rows;
+    shape.dim[shape.ndim++] = columns;
+    return shape;
+}
+
+/* Puts the dims of y, a new tensor, in the order of those of x in memory: heads that lie side by side in q, k and v do
+   so in y and in the gradients, too. */
+static void tgi_order_like(tg_tensor *y, const tg_tensor *x)
+{
+    if (y->ndim == x->ndim) tgi_preserve_strides(y, x);
+}
+
+/* What the inputs q, k, v and mask (or NULL) say of a call of the backend.  False if it cannot be asked: without
+   elements, for other dtypes than one of floats, and for a mask that requires grad (in no_grad, too, so that the result
+   is the same) or makes the result larger. */
+static bool tgi_attention_init(tgi_attention *a, const tgi_thread *S, tg_tensor *const *in, bool is_causal,
+                               double scale)
+{
+    const tg_tensor *q = in[0], *k = in[1], *v = in[2], *mask = in[3];
+    memset(a, 0, sizeof *a);
+    a->precision = S->precision;
+    a->is_causal = is_causal;
+    a->scale = scale;
+    a->queries = q->dim[q->ndim - 2], a->keys = k->dim[k->ndim - 2];
+    a->width = q->dim[q->ndim - 1], a->value_width = v->dim[v->ndim - 1];
+    for (int i = 0; i < 3; ++i) {
+        if (in[i]->dtype != q->dtype || !tgi_dtypes[q->dtype].floating || tgi_numel(in[i]) == 0) return false;
+        if (in[i]->ndim - 2 > a->ndim) a->ndim = in[i]->ndim - 2;
+    }
+    for (int d = 0; d < a->ndim; ++d) { /* they broadcast: see tgi_check_attention */
+        a->dim[d] = 1;
+        for (int i = 0; i < 3; ++i) {
+            const int own = d - (a->ndim + 2 - in[i]->ndim);
+            if (own >= 0 && in[i]->dim[own] != 1) a->dim[d] = in[i]->dim[own];
+        }
+    }
+    tgi_operand_broadcast(&a->q, q, a->ndim + 2);
+    tgi_operand_broadcast(&a->k, k, a->ndim + 2);
+    tgi_operand_broadcast(&a->v, v, a->ndim + 2);
+    if (!mask) return true;
+    const tg_shape scores = tgi_attention_shape(a, a->queries, a->keys);
+    bool fits = mask->ndim <= scores.ndim && (mask->dtype == TG_BOOL || mask->dtype == q->dtype);
+    for (int d = 1; d <= mask->ndim && fits; ++d) {
+        const int64_t own = mask->dim[mask->ndim - d];
+        fits = own == 1 || own == scores.dim[scores.ndim - d];
+    }
+    if (!fits || (mask->flags & TGI_REQUIRES_GRAD)) return false;
+    tgi_operand_broadcast(&a->mask, mask, scores.ndim);
+    return true;
+}
+
+/* y without the scores in memory: TGI_DONE, TGI_COMPOSE if that cannot be, or TGI_FAILED.
+   params: flag is_causal, s scale */
+static tgi_answer tgi_fused_attention(tg_tensor **y, tg_tensor *const *in, bool is_causal, double scale)
+{
+    tgi_call c;
+    tgi_attention a;
+    if (!tgi_attention_init(&a, tgi_self(), in, is_causal, scale)) return TGI_COMPOSE;
+    if (!tgi_op_begin(&c, TGI_OP_scaled_dot_product_attention, in, in[3] ? 4 : 3)) return TGI_FAILED;
+    tgi_params(&c)->flag = is_causal;
+    c.params.s = scale;
+    const tg_shape shape = tgi_attention_shape(&a, a.queries, a.value_width);
+    const tg_shape kept = tgi_attention_shape(&a, a.queries, 1);
+    *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)in[0]->dtype);
+    tg_tensor *lse = *y ? tgi_output(&c, kept.ndim, kept.dim, tgi_compute_dtype((tg_dtype)in[0]->dtype)) : NULL;
+    if (!lse) return tgi_op_end(&c, false), TGI_FAILED;
+    tgi_order_like(*y, in[0]);
+    a.y = tgi_operand_of(*y);
+    a.lse = tgi_operand_of(lse);
+    const tgi_answer answer = c.backend->attention(c.S, &a);
+    if (!tgi_op_end(&c, answer == TGI_DONE)) return answer == TGI_DONE ? TGI_FAILED : answer;
+    tg_drop(lse);
+    return answer;
+}
+
+/* The gradients of q, k and v, those that are needed, from g of y. */
+static tgi_answer tgi_fused_attention_backward(tgi_step *step, tg_tensor *const *in, tg_tensor *g)
+{
+    tgi_attention a;
+    if (!tgi_attention_init(&a, step->S, in, step->params->flag != 0, step->params->s)) return TGI_COMPOSE;
+    tgi_operand *const result[3] = {&a.dq, &a.dk, &a.dv};
+    tg_tensor *d[3] = {NULL, NULL, NULL};
+    a.g = tgi_operand_of(g);
+    a.lse = tgi_operand_of(tgi_saved_tensor(step, -2));
+    for (int i = 0; i < 3; ++i) {
+        if (!tgi_input_needs_grad(step, i)) continue;
+        const tg_shape shape = tgi_attention_shape(&a, i ? a.keys : a.queries, i < 2 ? a.width : a.value_width);
+        d[i] = tgi_new(step->S, step->node->op->name, shape.ndim, shape.dim, (tg_dtype)in[i]->dtype,
+                       in[i]->storage->backend, in[i]->storage->index);
+        if (!d[i]) return TGI_FAILED;
+        tgi_order_like(d[i], in[i]);
+        *result[i] = tgi_operand_of(d[i]);
+    }
+    const tgi_answer answer = g->storage->backend->attention_backward(step->S, &a);
+    for (int i = 0; i < 3 && answer == TGI_DONE; ++i) step->result[i] = d[i];
+    return answer;
+}
+
+/* v: p^T g;  with dp = g v^T and ds = scale p (dp - sum(p dp)), q: ds k, k: ds^T q */
+static bool tgi_rule_scaled_dot_product_attention(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *in[4], *blind = NULL;
+    for (int i = 0; i < 4; ++i) in[i] = tgi_saved_tensor(step, i);
+    if (tgi_fuses(step->S)) {
+        const tgi_answer answer = tgi_fused_attention_backward(step, in, g);
+        if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    }
+    tg_tensor *q = tgi_upcast(in[0]), *k = tgi_upcast(in[1]), *v = tgi_upcast(in[2]), *mask = in[3];
+    if (mask && !(blind = tgi_blind_rows(&mask))) return false;
+    tg_tensor *p = tgi_attention_weights(q, k, mask, 0, step->params->flag != 0, step->params->s);
+    if (blind) p = tg_masked_fill(p, blind, 0);
+    g = tgi_upcast(g);
+    tg_tensor *dp = tg_matmul(g, tg_transpose(v, -2, -1));
+    tg_tensor *ds = tg_mul(p, tg_sub(dp, tg_sum_dim(tg_mul(p, dp), -1, true)));
+    ds = tg_mul_scalar(ds, step->params->s);
+    tg_tensor *const d[3] = {tg_matmul(ds, k), tg_matmul(tg_transpose(ds, -2, -1), q),
+                             tg_matmul(tg_transpose(p, -2, -1), g)};
+    for (int i = 0; i < 3; ++i) {
+        if (!tgi_input_needs_grad(step, i)) continue;
+        if (!d[i] || !tgi_set_input_grad(step, i, tg_to_dtype(d[i], (tg_dtype)in[i]->dtype))) return false;
+    }
+    return true;
+}
+
 tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask, double dropout_p,
                                            bool is_causal, double scale)
 {
     const char *op = "scaled_dot_product_attention";
+    tg_tensor *const in[4] = {q, k, v, mask};
     tgi_composite c;
-    tg_tensor *blind = NULL;
+    tg_tensor *y = NULL;
+    tgi_answer answer = TGI_COMPOSE;
     if (!tgi_composite_begin_with(&c, op, "q,k,v,mask?", q, k, v, mask)) return NULL;
     if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
-    const tg_dtype dtype = (tg_dtype)q->dtype;
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
-    q = tgi_upcast(q), k = tgi_upcast(k), v = tgi_upcast(v);
-    const bool hides = mask && (mask->dtype == TG_BOOL || tgi_dtypes[mask->dtype].floating);
-    if (hides && !(blind = tgi_blind_rows(&mask))) return tgi_composite_end(&c, NULL);
-    tg_tensor *y = tg_matmul(tgi_attention_weights(q, k, mask, dropout_p, is_causal, scale), v);
-    if (blind) y = tg_masked_fill(y, blind, 0);
-    return tgi_composite_end(&c, y ? tg_to_dtype(y, dtype) : NULL);
+    if (dropout_p == 0 && !c.S->composes) answer = tgi_fused_attention(&y, in, is_causal, scale);
+    if (answer == TGI_COMPOSE) y = tgi_composed_attention(q, k, v, mask, dropout_p, is_causal, scale);
+    return tgi_composite_end(&c, answer == TGI_FAILED ? NULL : y);
 }
 
 /* -------- @@LOSS -------------------------------------------------------------------------------------------------- */

@@ -2744,6 +2744,8 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
     static tgi_answer tgi_cuda_##name arguments { return TGI_COMPOSE; }
 TGI_CUDA_COMPOSES(map_gradient, (tgi_thread *, const tgi_loop *))
 TGI_CUDA_COMPOSES(linear, (tgi_thread *, const tgi_gemm *, const void *))
+TGI_CUDA_COMPOSES(attention, (tgi_thread *, const tgi_attention *))
+TGI_CUDA_COMPOSES(attention_backward, (tgi_thread *, const tgi_attention *))
 
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};

@@ -6,7 +6,7 @@
 #include "tensorgrad.h"
 #include "harness.h"
 
-enum { ROWS = 600, COLS = 700, OPS = 28 };
+enum { ROWS = 600, COLS = 700, OPS = 29 };
 
 /* Both gradients of a convolution of x [60, 10, 28, 25], one after the other. */
 static tg_tensor *convolution_gradients(tg_tensor *x)
@@ -62,6 +62,11 @@ static tg_tensor *result(int k)
         y = tg_sum(tg_square(tg_square(y)));
         return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
     case 26: return tg_multinomial(tg_exp(a), 40, true);
+    case 27: /* the gradient of attention */
+        x = tg_set_requires_grad(tg_reshape(tg_narrow(a, 0, 0, 100), TG_SHAPE(7, COLS / 7, 100)), true);
+        y = tg_square(tg_scaled_dot_product_attention(x, x, x, NULL, 0, true, 0));
+        y = tg_sum(y);
+        return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
     default: /* a gradient through most of them */
         x = tg_set_requires_grad(a, true);
         y = tg_gelu(tg_layer_norm(tg_matmul(tg_softmax(x, 1), b), 1, NULL, NULL, 1e-5), true);

@@ -1,0 +1,181 @@
+/* Attention that keeps no scores, where the device has it, against the same composed of products and a softmax in f64:
+ * values and gradients in all dtypes and layouts, masks, and the memory that it takes. */
+#include "tensorgrad.h"
+#include "helpers.h"
+
+typedef struct { int64_t batch, heads, queries, keys, width, value_width; } sizes;
+
+/* Kinds of masks.  Rows that the mask hides from all keys give 0. */
+enum { NO_MASK, CAUSAL, BOOL_MASK, FLOAT_MASK, KEYS_MASK, MASKS };
+
+/* [heads, L, S], in which query 1 sees nothing and others about half of the keys, with numbers between; KEYS_MASK
+   [batch, 1, 1, S]: the same keys for all queries. */
+static tg_tensor *mask_of(int kind, sizes n, tg_dtype dtype)
+{
+    tg_shape shape = TG_SHAPE(n.heads, n.queries, n.keys);
+    if (kind < BOOL_MASK) return NULL;
+    if (kind == KEYS_MASK) shape = TG_SHAPE(n.batch, 1, 1, n.keys);
+    tg_tensor *chance = tg_rand_on(shape, TG_F32, HERE), *seen = tg_lt_scalar(chance, 0.5);
+    if (kind == KEYS_MASK) return seen;
+    if (n.queries > 1) tg_fill_(tg_select(seen, 1, 1), 0);
+    if (kind == BOOL_MASK) return seen;
+    return tg_masked_fill(tg_to_dtype(chance, dtype), tg_logical_not(seen), -(double)INFINITY);
+}
+
+/* The definition, in f64. */
+static tg_tensor *defined(tg_tensor *const *in, tg_tensor *mask, bool is_causal, double scale)
+{
+    const double none = -(double)INFINITY;
+    tg_tensor *s = tg_mul_scalar(tg_matmul(in[0], tg_transpose(in[1], -2, -1)), scale), *blind;
+    tg_tensor *all = tg_ones_on(TG_SHAPE(tg_dim(s, -2), tg_dim(s, -1)), TG_BOOL, HERE);
+    if (is_causal) mask = tg_tril(all, 0);
+    if (mask && tg_dtype_of(mask) != TG_BOOL) s = tg_add(s, tg_to_dtype(mask, TG_F64));
+    if (mask && tg_dtype_of(mask) == TG_BOOL) s = tg_masked_fill(s, tg_logical_not(mask), none);
+    blind = tg_all_dim(tg_eq_scalar(s, none), -1, true);
+    return tg_matmul(tg_masked_fill(tg_softmax(tg_masked_fill(s, blind, 0), -1), blind, 0), in[2]);
+}
+
+/* q, k and v: leaves, and what is given to attention.  packed: views of one [batch, length, 3, heads, width]. */
+static void draw(sizes n, tg_dtype dtype, bool packed, tg_tensor **leaves, tg_tensor **in)
+{
+    if (packed) {
+        const tg_shape shape = TG_SHAPE(n.batch, n.queries, 3, n.heads, n.width);
+        leaves[0] = tg_set_requires_grad(tg_to_dtype(tg_randn_on(shape, TG_F32, HERE), dtype), true);
+        tg_unbind(leaves[0], 2, in, 3);
+        for (int i = 0; i < 3; ++i) in[i] = tg_transpose(in[i], 1, 2);
+        return;
+    }
+    for (int i = 0; i < 3; ++i) {
+        const tg_shape shape = TG_SHAPE(n.batch, n.heads, i ? n.keys : n.queries, i < 2 ? n.width : n.value_width);
+        in[i] = leaves[i] = tg_set_requires_grad(tg_to_dtype(tg_randn_on(shape, TG_F32, HERE), dtype), true);
+    }
+}
+
+static bool close_to(tg_tensor *t, tg_tensor *wanted, tg_dtype dtype)
+{
+    static const double least[] = {3e-5, 1e-11, 3e-2, 4e-3};
+    const double tolerance = least[dtype];
+    return t && tg_dtype_of(t) == dtype && tg_allclose(tg_to_dtype(t, TG_F64), wanted, tolerance, tolerance);
+}
+
+/* Values, gradients, and gradients of which a graph is made, against the definition. */
+static bool agrees(sizes n, tg_dtype dtype, int kind, bool packed, double scale)
+{
+    TG_SCOPE;
+    tg_tensor *leaves[3], *in[3], *exact[3], *exact_in[3], *d[3] = {NULL}, *composed[3] = {NULL}, *wanted[3] = {NULL};
+    const int count = packed ? 1 : 3;
+    draw(n, dtype, packed, leaves, in);
+    tg_tensor *mask = mask_of(kind, n, dtype);
+    for (int i = 0; i < count; ++i)
+        exact[i] = tg_set_requires_grad(tg_to_dtype(tg_clone(tg_detach(leaves[i])), TG_F64), true);
+    if (packed) tg_unbind(exact[0], 2, exact_in, 3);
+    for (int i = 0; i < 3; ++i) exact_in[i] = packed ? tg_transpose(exact_in[i], 1, 2) : exact[i];
+    tg_tensor *y = tg_scaled_dot_product_attention(in[0], in[1], in[2], mask, 0, kind == CAUSAL, scale);
+    tg_tensor *x = defined(exact_in, mask, kind == CAUSAL, scale != 0 ? scale : 1 / sqrt((double)n.width));
+    tg_tensor *g = y ? tg_to_dtype(tg_randn_on(tg_shape_of(y), TG_F32, HERE), dtype) : NULL;
+    tg_tensor *h = tg_to_dtype(g, TG_F64);
+    return close_to(y, x, dtype) && tg_gradients(&x, 1, &h, exact, count, wanted, 0) == TG_OK &&
+           tg_gradients(&y, 1, &g, leaves, count, d, TG_RETAIN_GRAPH) == TG_OK &&
+           tg_gradients(&y, 1, &g, leaves, count, composed, TG_CREATE_GRAPH) == TG_OK &&
+           close_to(d[0], wanted[0], dtype) && close_to(composed[0], wanted[0], dtype) &&
+           (packed || (close_to(d[1], wanted[1], dtype) && close_to(composed[1], wanted[1], dtype) &&
+                       close_to(d[2], wanted[2], dtype) && close_to(composed[2], wanted[2], dtype)));
+}
+
+static void check_agrees(sizes n, tg_dtype dtype, int kind, bool packed, double scale)
+{
+    if (CHECK(agrees(n, dtype, kind, packed, scale))) return;
+    printf("    %s, mask %d, packed %d, batch %d, heads %d, queries %d, keys %d, width %d, value width %d\n",
+           tg_dtype_name(dtype), kind, packed, (int)n.batch, (int)n.heads, (int)n.queries, (int)n.keys, (int)n.width,
+           (int)n.value_width);
+}
+
+TEST(attention_as_defined)
+{
+    static const sizes all[] = {{1, 1, 1, 1, 1, 1},     {2, 1, 8, 3, 16, 16},   {1, 2, 9, 8, 1, 5},
+                                {2, 1, 17, 33, 32, 7},  {1, 2, 50, 15, 7, 32},  {1, 1, 70, 130, 64, 80},
+                                {1, 1, 101, 61, 80, 9}, {1, 1, 13, 20, 5, 128}, {1, 1, 13, 3000, 3, 2}};
+    tg_seed(7);
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+        for (int kind = 0; kind < MASKS; ++kind) {
+            check_agrees(all[i], TG_F32, kind, false, 0);
+            check_agrees(all[i], TG_F64, kind, false, -0.7);
+            if (i % 3 == 1) check_agrees(all[i], TG_BF16, kind, false, 0);
+            if (i % 3 == 2) check_agrees(all[i], TG_F16, kind, false, 0);
+        }
+    }
+}
+
+TEST(attention_of_packed_q_k_v)
+{
+    static const sizes all[] = {{2, 3, 8, 8, 4, 4}, {1, 2, 37, 37, 16, 16}, {2, 2, 64, 64, 32, 32}};
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+        for (int kind = 0; kind < MASKS; ++kind) {
+            for (int k = 0; k < 4; ++k) check_agrees(all[i], dtypes[k], kind, true, 0);
+        }
+    }
+}
+
+/* Batch dims that broadcast: queries of several heads with one head of keys, a single matrix of values. */
+TEST(attention_broadcasts)
+{
+    tg_seed(8);
+    for (int is_causal = 0; is_causal < 2; ++is_causal) {
+        tg_tensor *in[3], *exact[3], *d[3], *wanted[3];
+        in[0] = tg_randn_on(TG_SHAPE(2, 3, 11, 6), TG_F32, HERE);
+        in[1] = tg_randn_on(TG_SHAPE(3, 1, 9, 6), TG_F32, HERE);
+        in[1] = tg_expand(tg_narrow(in[1], 0, 1, 1), TG_SHAPE(1, 1, 9, 6));
+        in[2] = tg_t(tg_randn_on(TG_SHAPE(5, 9), TG_F32, HERE));
+        for (int i = 0; i < 3; ++i) in[i] = tg_set_requires_grad(tg_detach(in[i]), true);
+        for (int i = 0; i < 3; ++i) exact[i] = tg_set_requires_grad(tg_to_dtype(tg_detach(in[i]), TG_F64), true);
+        tg_tensor *y = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, is_causal != 0, 1);
+        tg_tensor *x = defined(exact, NULL, is_causal != 0, 1);
+        CHECK(close_to(y, x, TG_F32));
+        y = tg_sum(tg_square(y)), x = tg_sum(tg_square(x));
+        CHECK(tg_gradients(&y, 1, NULL, in, 3, d, 0) == TG_OK);
+        CHECK(tg_gradients(&x, 1, NULL, exact, 3, wanted, 0) == TG_OK);
+        for (int i = 0; i < 3; ++i) CHECK(close_to(d[i], wanted[i], TG_F32));
+        tg_set_requires_grad(in[0], false), tg_set_requires_grad(in[1], false); /* only the gradient of v */
+        y = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, is_causal != 0, 1);
+        CHECK(backward_sum(tg_square(y)) == TG_OK && close_to(tg_grad(in[2]), wanted[2], TG_F32));
+    }
+}
+
+/* NaN in a query or a key reaches all results that depend on it. */
+TEST(attention_of_nan)
+{
+    tg_tensor *q = tg_randn_on(TG_SHAPE(12, 4), TG_F32, HERE), *k = tg_randn_on(TG_SHAPE(12, 4), TG_F32, HERE);
+    CHECK(tg_set(q, TG_INDEX(5, 1), NAN) == TG_OK);
+    tg_tensor *y = tg_isnan(tg_scaled_dot_product_attention(q, k, k, NULL, 0, false, 0));
+    CHECK(tg_item(tg_all(tg_select(y, 0, 5))) == 1 && tg_item(tg_sum(y)) == 4);
+    CHECK(tg_set(k, TG_INDEX(9, 0), NAN) == TG_OK);
+    y = tg_isnan(tg_scaled_dot_product_attention(k, k, k, NULL, 0, true, 0));
+    CHECK(tg_item(tg_all(tg_narrow(y, 0, 9, 3))) == 1 && tg_item(tg_any(tg_narrow(y, 1, 1, 3))) == 1);
+    CHECK(tg_item(tg_all(tg_isnan(tg_scaled_dot_product_attention(k, k, k, NULL, 0, false, 0)))) == 1);
+}
+
+/* The CPU has no tensor of scores, neither for backward nor while it computes. */
+TEST(attention_keeps_no_scores)
+{
+    if (HERE.type != TG_DEV_CPU) return;
+    const int64_t heads = 16, length = 512, bytes = heads * length * length * 4;
+    tg_tensor *q = tg_set_requires_grad(tg_randn(TG_SHAPE(heads, length, 8)), true);
+    const tg_stats_info before = (tg_reset_peak(), tg_stats());
+    tg_tensor *y = tg_scaled_dot_product_attention(q, q, q, NULL, 0, true, 0);
+    CHECK(backward_sum(y) == TG_OK);
+    CHECK(tg_stats().peak_bytes - before.bytes < bytes / 4);
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    RUN(attention_as_defined);
+    RUN(attention_of_packed_q_k_v);
+    RUN(attention_broadcasts);
+    RUN(attention_of_nan);
+    RUN(attention_keeps_no_scores);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}
