@@ -6899,7 +6899,7 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
     const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
     const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
     if (lanes > width) lanes = width;
-    if (x.dtype == TG_F32 && lanes == width && (lane_step == 1 || step == 1)) {
+    if (x.dtype == TG_F32 && lanes == width && width >= 4 && (lane_step == 1 || step == 1)) {
         tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
     } else if (compute == TG_F32) {
         tgi_gemm_pack_f32((float *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
