@@ -168,20 +168,24 @@ static tg_tensor *attention(const block *b, tg_tensor *x)
     const int64_t B = now.size[0], T = now.size[1], C = now.size[3], heads = now.size[4];
     tg_tensor *qkv = tg_view(tg_forward(b->query_key_value, x), TG_SHAPE(B, T, 3, heads, C / heads));
     tg_tensor *y, *part[3];
-    for (int i = 0; i < 3; ++i) part[i] = tg_transpose(tg_select(qkv, 2, i), 1, 2); /* [B, heads, T, C / heads] */
+    tg_unbind(qkv, 2, part, 3);
+    for (int i = 0; i < 3; ++i) part[i] = tg_transpose(part[i], 1, 2); /* [B, heads, T, C / heads] */
     y = tg_scaled_dot_product_attention(part[0], part[1], part[2], NULL, 0, true, 0);
     return tg_forward(b->attention_out, tg_reshape(tg_transpose(y, 1, 2), TG_SHAPE(B, T, C)));
+}
+static tg_tensor *transform(const block *b, tg_tensor *x)
+{
+    TG_SCOPE;
+    x = tg_add(x, attention(b, tg_forward(b->norm_attention, x)));
+    tg_tensor *y = tg_gelu(tg_forward(b->mlp_in, tg_forward(b->norm_mlp, x)), false);
+    return tg_keep(tg_add(x, tg_forward(b->mlp_out, y)));
 }
 static tg_tensor *forward_gpt(void)
 {
     const int64_t B = now.size[0], T = now.size[1], V = now.size[5];
     tg_tensor *x, *positions = tg_arange_on(0, (double)T, 1, TG_I64, TG_CPU);
     x = tg_add(tg_forward(network.layer[0], batch()), tg_forward(network.layer[1], positions));
-    for (int64_t i = 0; i < now.size[2]; ++i) {
-        const block *b = &network.blocks[i];
-        x = tg_add(x, attention(b, tg_forward(b->norm_attention, x)));
-        x = tg_add(x, tg_forward(b->mlp_out, tg_gelu(tg_forward(b->mlp_in, tg_forward(b->norm_mlp, x)), false)));
-    }
+    for (int64_t i = 0; i < now.size[2]; ++i) x = transform(&network.blocks[i], x);
     x = tg_forward(network.layer[2], x);
     if (option("tied")) x = tg_linear(x, tg_module_get(network.layer[0], "weight"), NULL);
     else x = tg_forward(network.layer[3], x);
