@@ -102,8 +102,9 @@
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
        @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
        @@KERNELS       the CPU's inner loops, once for each instruction set
-       @@CPU         * the CPU's row of the backend table: loops over strides and threads around the kernels
+       @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
        @@FLASH       * attention on the CPU, block by block
+       @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@TENSOR        shapes, scopes, threads, creation, access
        @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
@@ -2120,7 +2121,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@FLASH, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@FLASH, @@FUSED, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
    @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
    @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@LOADER, @@NN,
    @@LAYERS, @@SAVE, @@SHOW
@@ -3570,6 +3571,11 @@ enum {
     OP(softmax, "t", Y, "y * (g - sum(g * y))")                                                                        \
     OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
     OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
+    OP(layer_norm, "x,weight,bias", A | B | Y2,                                                                        \
+       "weight: g * n, bias: g, x: rstd * (h - mean(h) - n * mean(h * n)), n = (x - mean) * rstd, h = g * weight")     \
+    OP(rms_norm, "x,weight", A | B | Y2,                                                                               \
+       "weight: g * n, x: rstd * (h - n * mean(h * n)), n = x * rstd, h = g * weight")                                 \
+    OP(cross_entropy, "logits,targets,weight", A | B | C | Y2, "g * weight[t] * (softmax(logits) - 1 at t)")           \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
     OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A, "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")     \
     OP(scaled_dot_product_attention, "q,k,v,mask", A | B | C | D | Y2,                                                 \
@@ -3711,6 +3717,37 @@ typedef struct {
     tgi_operand arg[3]; /* contiguous */
 } tgi_pool;
 
+/* y = (x - mean) * rstd * weight + bias for each row of x [rows, n], rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms:
+   with 0 in place of the mean.  All are contiguous and of one float dtype, but for stats [2, rows]: mean and rstd, in
+   the dtype that is computed in, which are kept for backward.  Backward computes dx, dweight and dbias from g, the
+   gradient of y. */
+typedef struct {
+    bool rms;
+    double eps;
+    int64_t rows, n;
+    tg_dtype dtype;
+    int index; /* of the device */
+    const void *x, *weight, *bias; /* bias may be NULL */
+    const void *g;
+    void *y, *stats;
+    void *dx, *dweight, *dbias; /* NULL: not wanted */
+} tgi_row_norm;
+
+/* The loss of each row of logits [rows, classes] with the class t that targets [rows] (i64 or i32) say:
+       (smoothing - 1) * weight[t] * logp[t] - smoothing / classes * sum(weight * logp),  0 if t is ignore_index,
+   logp = logits - lse, lse = log(sum(exp(logits))).  All are contiguous and of one float dtype, but for
+   targets and lse [rows], which is in the dtype that is computed in and kept for backward.  Backward computes dlogits
+   from g, the gradient of loss [rows].  A bad target counts as ignore_index. */
+typedef struct {
+    int64_t rows, classes, ignore_index;
+    double smoothing;
+    tg_dtype dtype, target_dtype;
+    int index; /* of the device */
+    const void *logits, *targets, *weight; /* weight [classes], or NULL: ones */
+    const void *g;
+    void *loss, *lse, *dlogits;
+} tgi_class_loss;
+
 /* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype.
    TGI_LBFGS alone has no kernel.
    All bytes before `index` are equal where a step differs in nothing but the memory it works on. */
@@ -3833,6 +3870,11 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     OP(ALL, bool, layer_norm, (tgi_thread *S, bool rms, double eps, const tgi_rows *rows))                             \
     /* Operands: dx, g, y, rstd (one per row). */                                                                      \
     OP(ALL, bool, layer_norm_backward, (tgi_thread *S, bool rms, const tgi_rows *rows))                                \
+                                                                                                                       \
+    OP(ALL, tgi_answer, norm, (tgi_thread *S, const tgi_row_norm *norm))                                               \
+    OP(ALL, tgi_answer, norm_backward, (tgi_thread *S, const tgi_row_norm *norm))                                      \
+    OP(ALL, tgi_answer, cross_entropy, (tgi_thread *S, const tgi_class_loss *loss))                                    \
+    OP(ALL, tgi_answer, cross_entropy_backward, (tgi_thread *S, const tgi_class_loss *loss))                           \
                                                                                                                        \
     /* Called before a kernel reads indices: refuses a bad one at once, or, where that would have to wait for the      \
        device and `now` is false, records it for the next call that waits; kernels skip bad indices.  axis: the dim    \
@@ -4281,7 +4323,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 9, TGI_CUDA_SIZES = 12 };
+enum { TGI_CUDA_ABI = 9, TGI_CUDA_SIZES = 14 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -4292,8 +4334,8 @@ typedef struct {
     {                                                                                                                  \
         TGI_CUDA_ABI,                                                                                                  \
         {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
-         sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_optim_step), sizeof(tgi_backend),     \
-         (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                                                               \
+         sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),    \
+         sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                  \
         {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
@@ -4448,6 +4490,26 @@ typedef struct {
 /* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
 typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
 
+/* A row of tgi_row_norm: all [n] in f32 or f64.  `part` is scratch memory; dweight and dbias (NULL: not wanted) are
+   added to. */
+typedef struct {
+    int64_t n;
+    bool rms;
+    double eps, mean, rstd; /* the last two: found by norm, read by norm_backward */
+    const void *x, *weight, *bias, *g;
+    void *y, *dx, *dweight, *dbias, *part;
+} tgi_norm_row;
+
+/* A row of tgi_class_loss: all [n] in f32 or f64.  weight may be NULL: ones. */
+typedef struct {
+    int64_t n;
+    bool smoothed;       /* forward finds `sum`, too */
+    double lse, sum;     /* log(sum(exp(x))), sum(weight * x) */
+    double scale, shift; /* backward: dx = exp(x - lse) * scale - weight * shift */
+    const void *x, *weight;
+    void *dx;
+} tgi_class_row;
+
 typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
 
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
@@ -4461,6 +4523,10 @@ typedef struct tgi_kernels {
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
+    void (*norm[2])(tgi_norm_row *row);
+    void (*norm_backward[2])(const tgi_norm_row *row);
+    void (*class_loss[2])(tgi_class_row *row);
+    void (*class_loss_backward[2])(const tgi_class_row *row);
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
     float (*layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps);
@@ -4940,19 +5006,25 @@ static double TGI_V(lanes_sum)(double *lane)
 }
 
 /* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */
-static double TGI_V(row_sum)(const float *a, const float *b, int64_t n)
-{
-    double lane[TGI_LANES] = {0};
-    int64_t i = 0;
-    for (; !b && i + TGI_LANES <= n; i += TGI_LANES) {
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l];
+#ifndef TGI_ROW_SUM
+#define TGI_ROW_SUM(function, real)                                                               \
+    static double function(const real *a, const real *b, int64_t n)                               \
+    {                                                                                             \
+        double lane[TGI_LANES];                                                                   \
+        int64_t i = 0;                                                                            \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = 0;                                          \
+        for (; !b && i + TGI_LANES <= n; i += TGI_LANES) {                                        \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l];                      \
+        }                                                                                         \
+        for (; b && i + TGI_LANES <= n; i += TGI_LANES) {                                         \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l] * (double)b[i + l];   \
+        }                                                                                         \
+        for (int l = 0; i + l < n; ++l) lane[l] += (double)a[i + l] * (b ? (double)b[i + l] : 1); \
+        return TGI_V(lanes_sum)(lane);                                                            \
     }
-    for (; b && i + TGI_LANES <= n; i += TGI_LANES) {
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l] * (double)b[i + l];
-    }
-    for (int l = 0; i + l < n; ++l) lane[l] += (double)a[i + l] * (b ? (double)b[i + l] : 1);
-    return TGI_V(lanes_sum)(lane);
-}
+#endif
+TGI_ROW_SUM(TGI_V(row_sum), float)
+TGI_ROW_SUM(TGI_V(row_sum_f64), double)
 
 /* The largest number; NaN is passed over. */
 static float TGI_V(row_largest)(const float *x, int64_t n)
@@ -5097,6 +5169,128 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
 TGI_ATTENTION_ROWS(f32, float, TGI_V(expf))
 TGI_ATTENTION_ROWS(f64, double, exp)
 
+/* layer_norm and rms_norm with weight and bias: see tgi_row_norm. */
+#ifndef TGI_NORM
+#define TGI_NORM(suffix, real, row_sum)                                                                            \
+    static void TGI_V(norm_##suffix)(tgi_norm_row *row)                                                            \
+    {                                                                                                              \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                     \
+        const real *const bias = (const real *)row->bias;                                                          \
+        real *const y = (real *)row->y;                                                                            \
+        const int64_t n = row->n;                                                                                  \
+        const real mean = row->rms ? 0 : (real)(TGI_V(row_sum)(x, NULL, n) / (double)n);                           \
+        /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */ \
+        TGI_INDEPENDENT                                                                                            \
+        for (int64_t i = 0; i < n; ++i) y[i] = x[i] - mean;                                                        \
+        const real rstd = (real)(1 / sqrt(TGI_V(row_sum)(y, y, n) / (double)n + row->eps));                        \
+        TGI_INDEPENDENT                                                                                            \
+        for (int64_t i = 0; bias && i < n; ++i) y[i] = y[i] * rstd * weight[i] + bias[i];                          \
+        TGI_INDEPENDENT                                                                                            \
+        for (int64_t i = 0; !bias && i < n; ++i) y[i] = y[i] * rstd * weight[i];                                   \
+        row->mean = (double)mean;                                                                                  \
+        row->rstd = (double)rstd;                                                                                  \
+    }                                                                                                              \
+    static void TGI_V(norm_backward_##suffix)(const tgi_norm_row *row)                                             \
+    {                                                                                                              \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                     \
+        const real *const g = (const real *)row->g;                                                                \
+        real *const dx = (real *)row->dx, *const h = (real *)row->part;                                            \
+        real *const dweight = (real *)row->dweight, *const dbias = (real *)row->dbias;                             \
+        const real mean = (real)row->mean, rstd = (real)row->rstd;                                                 \
+        const int64_t n = row->n;                                                                                  \
+        TGI_INDEPENDENT                                                                                            \
+        for (int64_t i = 0; i < n; ++i) {                                                                          \
+            dx[i] = (x[i] - mean) * rstd; /* the normalised x, at first */                                         \
+            h[i] = g[i] * weight[i];                                                                               \
+        }                                                                                                          \
+        TGI_INDEPENDENT                                                                                            \
+        for (int64_t i = 0; dweight && i < n; ++i) dweight[i] += g[i] * dx[i];                                     \
+        TGI_INDEPENDENT                                                                                            \
+        for (int64_t i = 0; dbias && i < n; ++i) dbias[i] += g[i];                                                 \
+        const real mean_h = row->rms ? 0 : (real)(TGI_V(row_sum)(h, NULL, n) / (double)n);                         \
+        const real mean_hn = (real)(TGI_V(row_sum)(h, dx, n) / (double)n);                                         \
+        TGI_INDEPENDENT                                                                                            \
+        for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (h[i] - mean_h - dx[i] * mean_hn);                          \
+    }
+#endif
+TGI_NORM(f32, float, row_sum)
+TGI_NORM(f64, double, row_sum_f64)
+
+/* exp(x) for x <= 0, 0 below -87: as expf, in fewer steps and with sums of products in one rounding. */
+TGI_FMA_BEGIN
+static inline float TGI_V(exp_below_0f)(float x)
+{
+    TGI_FMA
+    const float c = x < -87.0f ? -87.0f : x, k = TGI_NEAREST(c * 1.44269504088896341f);
+    const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
+    float p = 1.9875691500e-4f, scale;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    const uint32_t bits = (uint32_t)((int32_t)(k == k ? k : 0) + 127) << 23;
+    memcpy(&scale, &bits, sizeof scale);
+    return x < -87.0f ? 0.0f : (p * (r * r) + r + 1.0f) * scale;
+}
+
+/* Rows of cross_entropy: see tgi_class_row.  The exponentials are added up by lanes, eight to a float, then in doubles.
+   */
+#ifndef TGI_CLASS_LOSS
+#define TGI_CLASS_LOSS(suffix, real, row_sum, exp_below_0)                                         \
+    static real TGI_V(class_largest_##suffix)(const real *x, int64_t n)                            \
+    {                                                                                              \
+        real lane[TGI_LANES], largest = -(real)HUGE_VAL;                                           \
+        int64_t i = 0;                                                                             \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = largest;                                     \
+        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                               \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l]; \
+        }                                                                                          \
+        for (int l = 0; l < TGI_LANES; ++l) largest = lane[l] > largest ? lane[l] : largest;       \
+        for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;                              \
+        return largest;                                                                            \
+    }                                                                                              \
+    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                     \
+    {                                                                                              \
+        TGI_FMA                                                                                    \
+        const real *const x = (const real *)row->x;                                                \
+        const int64_t n = row->n, step = 8 * TGI_LANES;                                            \
+        const real largest = TGI_V(class_largest_##suffix)(x, n);                                  \
+        double sum[TGI_LANES];                                                                     \
+        int64_t i = 0;                                                                             \
+        for (int l = 0; l < TGI_LANES; ++l) sum[l] = 0;                                            \
+        for (; i + step <= n; i += step) {                                                         \
+            real part[TGI_LANES];                                                                  \
+            for (int l = 0; l < TGI_LANES; ++l) part[l] = exp_below_0(x[i + l] - largest);         \
+            for (int64_t k = i + TGI_LANES; k < i + step; k += TGI_LANES) {                        \
+                for (int l = 0; l < TGI_LANES; ++l) part[l] += exp_below_0(x[k + l] - largest);    \
+            }                                                                                      \
+            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];                         \
+        }                                                                                          \
+        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                               \
+            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)exp_below_0(x[i + l] - largest); \
+        }                                                                                          \
+        for (int l = 0; i + l < n; ++l) sum[l] += (double)exp_below_0(x[i + l] - largest);         \
+        row->lse = (double)largest + log(TGI_V(lanes_sum)(sum));                                   \
+        row->sum = row->smoothed ? TGI_V(row_sum)(x, (const real *)row->weight, n) : 0;            \
+    }                                                                                              \
+    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                      \
+    {                                                                                              \
+        TGI_FMA                                                                                    \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;     \
+        const real lse = (real)row->lse, scale = (real)row->scale, shift = (real)row->shift;       \
+        const int64_t n = row->n;                                                                  \
+        real *const dx = (real *)row->dx;                                                          \
+        TGI_INDEPENDENT                                                                            \
+        for (int64_t i = 0; i < n; ++i) dx[i] = exp_below_0(x[i] - lse) * scale;                   \
+        TGI_INDEPENDENT                                                                            \
+        for (int64_t i = 0; shift != 0 && i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;   \
+    }
+#endif
+TGI_CLASS_LOSS(f32, float, row_sum, TGI_V(exp_below_0f))
+TGI_CLASS_LOSS(f64, double, row_sum_f64, exp)
+TGI_FMA_END
+
 /* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
 #ifndef TGI_GEMM_KERNEL
 #define TGI_GEMM_KERNEL(function, real, vector)                                                                       \
@@ -5230,6 +5424,10 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(gemv_f32), TGI_V(gemv_f64)},
     {TGI_V(attention_weights_f32), TGI_V(attention_weights_f64)},
     {TGI_V(attention_gradient_f32), TGI_V(attention_gradient_f64)},
+    {TGI_V(norm_f32), TGI_V(norm_f64)},
+    {TGI_V(norm_backward_f32), TGI_V(norm_backward_f64)},
+    {TGI_V(class_loss_f32), TGI_V(class_loss_f64)},
+    {TGI_V(class_loss_backward_f32), TGI_V(class_loss_backward_f64)},
     TGI_V(softmax),
     TGI_V(softmax_backward),
     TGI_V(layer_norm),
@@ -7721,6 +7919,293 @@ static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
 }
 
 static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a) { return tgi_flash_run(S, a); }
+
+/* ======== @@FUSED ================================================================================================= */
+
+/* ---- rows in the dtype that is computed in ---- */
+
+/* Rows of n elements of a dtype, which are computed in another if that is f16 or bf16. */
+typedef struct { tg_dtype dtype, compute; int64_t n; } tgi_row_format;
+
+static tgi_row_format tgi_row_format_of(tg_dtype dtype, int64_t n)
+{
+    tgi_row_format format;
+    format.dtype = dtype;
+    format.compute = tgi_compute_dtype(dtype);
+    format.n = n;
+    return format;
+}
+
+/* The row from element number `first` of `from` (or NULL) on: where it is, or converted to `row`. */
+static const void *tgi_row_from(const tgi_row_format *f, const void *from, int64_t first, void *row)
+{
+    const int64_t size = tgi_bytes_of(f->dtype);
+    const char *at = from ? (const char *)from + first * size : NULL;
+    if (!at || f->dtype == f->compute) return at;
+    tgi_load_elements(f->compute, row, f->dtype, at, size, f->n);
+    return row;
+}
+
+/* Where the row from element number `first` of `to` on is computed: there, or in `row`, from which tgi_row_to converts
+   it. */
+static void *tgi_row_place(const tgi_row_format *f, void *to, int64_t first, void *row)
+{
+    return f->dtype == f->compute ? (char *)to + first * tgi_bytes_of(f->dtype) : (char *)row;
+}
+
+static void tgi_row_to(const tgi_row_format *f, void *to, int64_t first, const void *row)
+{
+    const int64_t size = tgi_bytes_of(f->dtype);
+    if (f->dtype != f->compute)
+        tgi_store_elements(f->compute, row, f->dtype, (char *)to + first * size, size, f->n);
+}
+
+/* ---- layer_norm and rms_norm with weight and bias ---- */
+
+typedef struct {
+    const tgi_row_norm *norm;
+    const tgi_kernels *kernels;
+    tgi_row_format format;
+    tgi_scratch scratch;   /* per thread: TGI_NORM_ROWS rows */
+    int64_t block, blocks; /* backward: rows in a block, which is one item of work; blocks */
+    char *sums;            /* backward: [blocks, 2, n], the sums of dweight and dbias over the rows of each block */
+} tgi_norm_job;
+enum { TGI_NORM_ROWS = 5 };
+
+static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *local, char *part[TGI_NORM_ROWS])
+{
+    const tgi_row_norm *norm = job->norm;
+    tgi_norm_row row;
+    memset(&row, 0, sizeof row);
+    row.n = norm->n;
+    row.rms = norm->rms;
+    row.eps = norm->eps;
+    for (int k = 0; k < TGI_NORM_ROWS; ++k) {
+        part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+        part[k] += k * norm->n * tgi_bytes_of(job->format.compute);
+    }
+    row.weight = tgi_row_from(&job->format, norm->weight, 0, part[0]);
+    row.bias = tgi_row_from(&job->format, norm->bias, 0, part[1]);
+    row.part = part[1];
+    return row;
+}
+
+/* Rows [first, end) of y and stats. */
+static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_norm_job *job = (const tgi_norm_job *)job_;
+    const tgi_row_norm *norm = job->norm;
+    const int64_t size = tgi_bytes_of(job->format.compute);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
+    tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
+    for (; first < end; ++first) {
+        row.x = tgi_row_from(&job->format, norm->x, first * norm->n, part[2]);
+        row.y = tgi_row_place(&job->format, norm->y, first * norm->n, part[3]);
+        job->kernels->norm[tgi_compute_index(job->format.compute)](&row);
+        tgi_row_to(&job->format, norm->y, first * norm->n, row.y);
+        tgi_store_elements(TG_F64, &row.mean, job->format.compute, stats + first * size, 0, 1);
+        tgi_store_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + first) * size, 0, 1);
+    }
+}
+
+/* Blocks [first, end) of rows: dx, and the sums of dweight and dbias over each block. */
+static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_norm_job *job = (const tgi_norm_job *)job_;
+    const tgi_row_norm *norm = job->norm;
+    const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *part[TGI_NORM_ROWS];
+    const char *const stats = (const char *)norm->stats;
+    tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
+    for (; first < end; ++first) {
+        char *const sums = job->sums + first * 2 * n * size;
+        const int64_t last = tgi_at_most((first + 1) * job->block, norm->rows);
+        memset(sums, 0, (size_t)(2 * n * size));
+        row.dweight = norm->dweight ? sums : NULL;
+        row.dbias = norm->dbias ? sums + n * size : NULL;
+        for (int64_t r = first * job->block; r < last; ++r) {
+            row.x = tgi_row_from(&job->format, norm->x, r * n, part[2]);
+            row.g = tgi_row_from(&job->format, norm->g, r * n, part[3]);
+            row.dx = tgi_row_place(&job->format, norm->dx, r * n, part[4]);
+            tgi_load_elements(TG_F64, &row.mean, job->format.compute, stats + r * size, 0, 1);
+            tgi_load_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + r) * size, 0, 1);
+            job->kernels->norm_backward[tgi_compute_index(job->format.compute)](&row);
+            tgi_row_to(&job->format, norm->dx, r * n, row.dx);
+        }
+    }
+}
+
+/* Tiles [first, end) of the columns of dweight and dbias: the sums of the blocks, one after the other. */
+static void tgi_norm_columns_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_norm_job *job = (const tgi_norm_job *)job_;
+    const tgi_row_norm *norm = job->norm;
+    const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t column = first * TGI_TILE, width = tgi_at_most(n - column, TGI_TILE);
+        for (int k = 0; k < 2; ++k) {
+            char *const to = (char *)(k ? norm->dbias : norm->dweight);
+            tgi_tile sum, term;
+            for (int64_t i = 0; i < width; ++i) sum.f64[i] = 0;
+            for (int64_t b = 0; to && b < job->blocks; ++b) {
+                const char *const at = job->sums + ((2 * b + k) * n + column) * size;
+                tgi_load_elements(TG_F64, &term, job->format.compute, at, size, width);
+                for (int64_t i = 0; i < width; ++i) sum.f64[i] += term.f64[i];
+            }
+            const int64_t bytes = tgi_bytes_of(norm->dtype);
+            if (to) tgi_store_elements(TG_F64, &sum, norm->dtype, to + column * bytes, bytes, width);
+        }
+    }
+}
+
+/* Calls part for n items, each `work` elements, with scratch memory for TGI_NORM_ROWS rows. */
+static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_norm *norm, int64_t n, tgi_range_fn part)
+{
+    const int parts = tgi_parts_for(S, (double)norm->rows * (double)norm->n, n);
+    size_t bytes;
+    job->norm = norm;
+    job->kernels = tgi_kernels_of(S);
+    job->format = tgi_row_format_of(norm->dtype, norm->n);
+    if (!tgi_mul_size((size_t)norm->n, TGI_NORM_ROWS * (size_t)tgi_bytes_of(job->format.compute), &bytes))
+        return tgi_no_memory(S, "layer_norm", SIZE_MAX), TGI_FAILED;
+    if (!tgi_scratch_alloc(S, "layer_norm", &job->scratch, bytes, parts)) return TGI_FAILED;
+    tgi_parallel_for(parts, n, part, job);
+    tgi_free(S, job->scratch.each, job->scratch.total);
+    return TGI_DONE;
+}
+
+static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
+{
+    tgi_norm_job job;
+    return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_part);
+}
+
+/* The blocks depend on the shape alone, so that the sums over rows do not depend on the number of threads. */
+static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
+{
+    const int64_t least = 4, most = 64, rows = 16384 / norm->n;
+    tgi_norm_job job;
+    job.block = rows < least ? least : tgi_at_most(rows, most);
+    job.blocks = (norm->rows + job.block - 1) / job.block;
+    const size_t bytes = (size_t)(job.blocks * 2 * norm->n * tgi_bytes_of(tgi_compute_dtype(norm->dtype)));
+    job.sums = (char *)tgi_alloc(S, bytes);
+    if (!job.sums) return tgi_no_memory(S, "layer_norm", bytes), TGI_FAILED;
+    const tgi_answer answer = tgi_norm_run(S, &job, norm, job.blocks, tgi_norm_backward_part);
+    const int64_t tiles = (norm->n + TGI_TILE - 1) / TGI_TILE;
+    const int parts = tgi_parts_for(S, (double)job.blocks * 2 * (double)norm->n, tiles);
+    if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_part, &job);
+    tgi_free(S, job.sums, bytes);
+    return answer;
+}
+
+/* ---- cross_entropy of class indices ---- */
+
+typedef struct {
+    const tgi_class_loss *loss;
+    const tgi_kernels *kernels;
+    tgi_row_format format;
+    tgi_scratch scratch; /* per thread: three rows */
+    double weights;      /* the sum of the weights */
+} tgi_class_job;
+
+static double tgi_element_f64(tg_dtype dtype, const void *from, int64_t i)
+{
+    double x = 0;
+    tgi_load_elements(TG_F64, &x, dtype, (const char *)from + i * tgi_bytes_of(dtype), 0, 1);
+    return x;
+}
+
+static void tgi_put_f64(tg_dtype dtype, void *to, int64_t i, double x)
+{
+    tgi_store_elements(TG_F64, &x, dtype, (char *)to + i * tgi_bytes_of(dtype), 0, 1);
+}
+
+/* Row r of loss and lse, target t. */
+static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
+{
+    const tgi_class_loss *p = job->loss;
+    const double weight = p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
+    job->kernels->class_loss[tgi_compute_index(job->format.compute)](row);
+    double loss = (1 - p->smoothing) * weight * (row->lse - tgi_element_f64(job->format.compute, row->x, t));
+    if (row->smoothed) loss += p->smoothing / (double)p->classes * (row->lse * job->weights - row->sum);
+    tgi_put_f64(p->dtype, p->loss, r, loss);
+    tgi_put_f64(job->format.compute, p->lse, r, row->lse);
+}
+
+/* Row r of dlogits, target t. */
+static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
+{
+    const tgi_class_loss *p = job->loss;
+    const tg_dtype compute = job->format.compute;
+    const double g = tgi_element_f64(p->dtype, p->g, r), uniform = g * p->smoothing / (double)p->classes;
+    const double one = g * (1 - p->smoothing) * (p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1);
+    row->lse = tgi_element_f64(compute, p->lse, r);
+    row->scale = row->smoothed ? one + uniform * job->weights : one;
+    row->shift = row->smoothed ? uniform : 0;
+    job->kernels->class_loss_backward[tgi_compute_index(compute)](row);
+    tgi_put_f64(compute, row->dx, t, tgi_element_f64(compute, row->dx, t) - one);
+}
+
+/* Rows [first, end). */
+static void tgi_class_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_class_job *job = (const tgi_class_job *)job_;
+    const tgi_class_loss *p = job->loss;
+    const int64_t n = p->classes, bytes = n * tgi_bytes_of(job->format.compute);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_class_row row;
+    memset(&row, 0, sizeof row);
+    row.n = n;
+    row.smoothed = p->smoothing > 0;
+    row.weight = tgi_row_from(&job->format, p->weight, 0, scratch);
+    for (int64_t r = first; r < end; ++r) {
+        const int64_t size = tgi_bytes_of(p->target_dtype);
+        const int64_t t = tgi_index_at((const char *)p->targets + r * size, p->target_dtype);
+        const bool counts = t != p->ignore_index && t >= 0 && t < n;
+        if (!counts && p->g) memset((char *)p->dlogits + r * n * tgi_bytes_of(p->dtype), 0,
+                                    (size_t)(n * tgi_bytes_of(p->dtype)));
+        if (!counts && !p->g) tgi_put_f64(p->dtype, p->loss, r, 0);
+        if (!counts) continue;
+        row.x = tgi_row_from(&job->format, p->logits, r * n, scratch + bytes);
+        if (!p->g) {
+            tgi_class_forward(job, &row, r, t);
+            continue;
+        }
+        row.dx = tgi_row_place(&job->format, p->dlogits, r * n, scratch + 2 * bytes);
+        tgi_class_backward(job, &row, r, t);
+        tgi_row_to(&job->format, p->dlogits, r * n, row.dx);
+    }
+}
+
+static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
+{
+    const int parts = tgi_parts_for(S, (double)loss->rows * (double)loss->classes, loss->rows);
+    const bool converted = tgi_compute_dtype(loss->dtype) != loss->dtype;
+    tgi_class_job job;
+    size_t bytes = 0;
+    job.loss = loss;
+    job.kernels = tgi_kernels_of(S);
+    job.format = tgi_row_format_of(loss->dtype, loss->classes);
+    job.weights = loss->weight ? 0 : (double)loss->classes;
+    for (int64_t i = 0; loss->weight && loss->smoothing > 0 && i < loss->classes; ++i)
+        job.weights += tgi_element_f64(loss->dtype, loss->weight, i);
+    if (converted && !tgi_mul_size((size_t)loss->classes, 3 * sizeof(float), &bytes))
+        return tgi_no_memory(S, "cross_entropy", SIZE_MAX), TGI_FAILED;
+    if (!tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts)) return TGI_FAILED;
+    tgi_parallel_for(parts, loss->rows, tgi_class_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return TGI_DONE;
+}
+
+static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss) { return tgi_class_run(S, loss); }
+static tgi_answer tgi_cpu_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
+{
+    return tgi_class_run(S, loss);
+}
 
 /* ---- the CPU's row of the backend table ---- */
 
@@ -15989,8 +16474,9 @@ static tgi_rows tgi_rows_inner(const tg_tensor *x, int inner, int n, const tg_te
 }
 
 /* x [outer.., inner..], contiguous -> y like x, and rstd [outer.., 1..] = 1 / sqrt(variance + eps), which is saved for
-   backward.  For rms: y = x rstd with rstd = 1 / sqrt(mean(x^2) + eps).  params: i inner dims, flag rms, s eps */
-static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
+   backward.  For rms: y = x rstd with rstd = 1 / sqrt(mean(x^2) + eps).  kept_rstd: NULL, or where rstd is returned.
+   params: i inner dims, flag rms, s eps */
+static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps, tg_tensor **kept_rstd)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_normalize, x)) return NULL;
@@ -16005,7 +16491,8 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps)
     const tg_tensor *const arg[3] = {y, rstd, x};
     const tgi_rows r = tgi_rows_inner(x, inner, 3, arg);
     if (!tgi_op_end(&c, c.backend->layer_norm(c.S, rms, eps, &r))) return NULL;
-    tg_drop(rstd);
+    if (kept_rstd) *kept_rstd = rstd;
+    else tg_drop(rstd);
     return y;
 }
 
@@ -16020,28 +16507,125 @@ static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y
     return y->storage->backend->layer_norm_backward(step->S, step->params->flag != 0, &r) ? dx : NULL;
 }
 
+/* rstd (g - mean(g) - y mean(g y)), without mean(g) for rms; means over the inner dims */
+static tg_tensor *tgi_normalized_gradient(tg_tensor *g, tg_tensor *y, tg_tensor *rstd, int inner, bool rms)
+{
+    tg_shape dims = TG_SCALAR;
+    for (int i = y->ndim - inner; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
+    tg_tensor *dx = tg_sub(g, tg_mul(y, tg_mean_dims(tg_mul(g, y), dims, true)));
+    if (!rms) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
+    return tg_mul(rstd, dx);
+}
+
 /* From g of y: rstd (g - mean(g) - y mean(g y)), without mean(g) for rms.  From g of rstd, which gradients of gradients
    use: g (-rstd^2 y / n).  Means over the n inner elements. */
 static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2), *dx;
-    if (step->S->grad_off) {
-        dx = tgi_normalize_fused(step, g, y, rstd);
-    } else {
-        tg_shape dims = TG_SCALAR;
-        for (int i = y->ndim - (int)step->params->i; i < y->ndim; ++i) dims.dim[dims.ndim++] = i;
-        dx = tg_sub(g, tg_mul(y, tg_mean_dims(tg_mul(g, y), dims, true)));
-        if (!step->params->flag) dx = tg_sub(dx, tg_mean_dims(g, dims, true));
-        dx = tg_mul(rstd, dx);
-    }
+    tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2);
+    const int inner = (int)step->params->i;
+    tg_tensor *dx = step->S->grad_off ? tgi_normalize_fused(step, g, y, rstd)
+                                      : tgi_normalized_gradient(g, y, rstd, inner, step->params->flag != 0);
     if (step->received & 2) { /* output 1, rstd, has a gradient */
-        const int inner = (int)step->params->i;
         const int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
         tg_tensor *more = tg_mul(step->grad[1], tg_div_scalar(tg_neg(tg_mul(tg_mul(rstd, rstd), y)), (double)n));
         dx = tg_add(dx, more);
     }
     return tgi_set_input_grad(step, 0, dx);
 }
+
+/* ---- the same with weight and bias as one op each, where the backend has a kernel for it ---- */
+
+/* What the kernels are told of x [outer.., inner..] and weight [inner..]. */
+static tgi_row_norm tgi_norm_of(const tg_tensor *x, const tg_tensor *weight, bool rms, double eps)
+{
+    tgi_row_norm norm;
+    memset(&norm, 0, sizeof norm);
+    norm.rms = rms;
+    norm.eps = eps;
+    norm.n = tgi_numel(weight);
+    norm.rows = tgi_numel(x) / norm.n;
+    norm.dtype = (tg_dtype)x->dtype;
+    norm.index = x->storage->index;
+    norm.x = tgi_first_element(x);
+    norm.weight = tgi_first_element(weight);
+    return norm;
+}
+
+/* *y = the op layer_norm or rms_norm; a second output, stats, is saved for backward.  params as in normalize. */
+static tgi_answer tgi_norm_in_one(int op, tg_tensor *x, int inner, tg_tensor *weight, tg_tensor *bias, double eps,
+                                  tg_tensor **y)
+{
+    tgi_call c;
+    if (!weight || weight->dtype != x->dtype || (bias && bias->dtype != x->dtype) || tgi_numel(x) == 0 ||
+        tgi_self()->composes) {
+        return TGI_COMPOSE;
+    }
+    tg_tensor *in[3] = {tg_contiguous(x), tg_contiguous(weight), bias ? tg_contiguous(bias) : NULL};
+    if (!tgi_op_begin(&c, op, in, bias ? 3 : 2)) return TGI_FAILED;
+    tgi_params(&c)->i = inner;
+    c.params.flag = op == TGI_OP_rms_norm;
+    c.params.s = eps;
+    tgi_row_norm norm = tgi_norm_of(in[0], in[1], c.params.flag != 0, eps);
+    const int64_t two_rows = 2 * norm.rows;
+    *y = tgi_output_like(&c, x, norm.dtype);
+    tg_tensor *stats = *y ? tgi_output(&c, 1, &two_rows, tgi_compute_dtype(norm.dtype)) : NULL;
+    tgi_answer answer = TGI_FAILED;
+    if (stats) {
+        norm.bias = bias ? tgi_first_element(in[2]) : NULL;
+        norm.y = tgi_first_element(*y);
+        norm.stats = tgi_first_element(stats);
+        answer = c.backend->norm(c.S, &norm);
+    }
+    *y = tgi_op_end(&c, answer == TGI_DONE);
+    if (*y) tg_drop(stats);
+    return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
+}
+
+/* The gradients of x, weight and bias, of those that are wanted, in one kernel. */
+static tgi_answer tgi_norm_fused(tgi_step *step, tg_tensor *g, tg_tensor *x, tg_tensor *weight)
+{
+    tg_tensor *stats = tgi_saved_tensor(step, -2), *out[3] = {NULL, NULL, NULL};
+    if (!tgi_fuses(step->S)) return TGI_COMPOSE;
+    tgi_row_norm norm = tgi_norm_of(x, weight, step->params->flag != 0, step->params->s);
+    g = tg_contiguous(g);
+    for (int i = 0; i < step->node->inputs; ++i) {
+        if (i > 0 && !tgi_input_needs_grad(step, i)) continue;
+        out[i] = tgi_new_like(step->S, step->node->op->name, i ? weight : x);
+        if (!out[i]) return TGI_FAILED;
+    }
+    if (!g) return TGI_FAILED;
+    norm.g = tgi_first_element(g);
+    norm.stats = tgi_first_element(stats);
+    norm.dx = tgi_first_element(out[0]);
+    norm.dweight = out[1] ? tgi_first_element(out[1]) : NULL;
+    norm.dbias = out[2] ? tgi_first_element(out[2]) : NULL;
+    const tgi_answer answer = x->storage->backend->norm_backward(step->S, &norm);
+    for (int i = 0; i < step->node->inputs && answer == TGI_DONE; ++i) {
+        if (tgi_input_needs_grad(step, i)) tgi_set_input_grad(step, i, out[i]);
+    }
+    return answer;
+}
+
+/* With n = (x - mean) rstd and h = g weight: x: rstd (h - mean(h) - n mean(h n)), without mean(h) for rms; weight: the
+   sum of g n over the rows; bias: that of g. */
+static bool tgi_norm_rule(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 1), *rstd = NULL;
+    const int inner = (int)step->params->i;
+    const bool rms = step->params->flag != 0;
+    const tgi_answer answer = tgi_norm_fused(step, g, x, weight);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    tg_tensor *n = tgi_normalize(x, inner, rms, step->params->s, &rstd);
+    if (!n) return false;
+    return (!tgi_input_needs_grad(step, 0) ||
+            tgi_set_input_grad(step, 0, tgi_normalized_gradient(tg_mul(g, weight), n, rstd, inner, rms))) &&
+           (!tgi_input_needs_grad(step, 1) ||
+            tgi_set_input_grad(step, 1, tgi_sum_to(tg_mul(g, n), weight->ndim, weight->dim))) &&
+           (step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) ||
+            tgi_set_input_grad(step, 2, tgi_sum_to(g, weight->ndim, weight->dim)));
+}
+static bool tgi_rule_layer_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, g); }
+static bool tgi_rule_rms_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, g); }
 
 /* w (weight or bias, or NULL) must have the shape of x's inner dims. */
 static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w,
@@ -16068,7 +16652,10 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
         !tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, bias, "bias")) {
         return tgi_composite_end(&c, NULL);
     }
-    tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps);
+    tg_tensor *y = NULL;
+    const tgi_answer answer = tgi_norm_in_one(TGI_OP_layer_norm, x, normalized_ndim, weight, bias, eps, &y);
+    if (answer != TGI_COMPOSE) return tgi_composite_end(&c, y);
+    y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps, NULL);
     if (weight) y = tg_mul(y, weight);
     if (bias) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
@@ -16080,7 +16667,10 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     if (!tgi_composite_begin_with(&c, "rms_norm", "x,weight?", x, weight)) return NULL;
     if (!tgi_check_normalized(c.S, "rms_norm", x, normalized_ndim, weight, "weight"))
         return tgi_composite_end(&c, NULL);
-    tg_tensor *y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps);
+    tg_tensor *y = NULL;
+    const tgi_answer answer = tgi_norm_in_one(TGI_OP_rms_norm, x, normalized_ndim, weight, NULL, eps, &y);
+    if (answer != TGI_COMPOSE) return tgi_composite_end(&c, y);
+    y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps, NULL);
     if (weight) y = tg_mul(y, weight);
     return tgi_composite_end(&c, y);
 }
@@ -16229,7 +16819,7 @@ static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x,
     tg_tensor *t = tgi_as_channels(x); /* [N, C, L], or for batch_norm [1, C, N * L] */
     if (t && batch) t = tg_reshape(tg_transpose(t, 0, 1), TG_SHAPE(1, t->dim[1], t->dim[0] * t->dim[2]));
     t = t ? tg_contiguous(t) : NULL;
-    tg_tensor *y = t ? tgi_normalize(t, 1, false, eps) : NULL;
+    tg_tensor *y = t ? tgi_normalize(t, 1, false, eps, NULL) : NULL;
     if (y && batch) y = tg_transpose(tg_reshape(y, TG_SHAPE(x->dim[1], x->dim[0], tgi_length_of_channels(x))), 0, 1);
     y = y ? tgi_scale_and_shift(y, weight, bias, x) : NULL;
     if (y && running_mean && tgi_numel(x) > 0 && !tgi_update_running(c.S, t, running_mean, running_var, momentum))
@@ -16290,7 +16880,7 @@ tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_ten
     tg_tensor *y = tgi_as_channels(x);
     const tg_shape channels = y ? tgi_shape_of(y) : TG_SCALAR;
     if (y) y = tg_reshape(y, TG_SHAPE(y->dim[0], groups, y->dim[1] / groups * y->dim[2]));
-    y = y ? tgi_normalize(tg_contiguous(y), 1, false, eps) : NULL;
+    y = y ? tgi_normalize(tg_contiguous(y), 1, false, eps, NULL) : NULL;
     y = y ? tgi_scale_and_shift(tg_reshape(y, channels), weight, bias, x) : NULL;
     return tgi_composite_end(&c, y);
 }
@@ -18599,35 +19189,138 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
     return true;
 }
 
-/* The loss of class indices: logp [N, C, d..], targets [N, d..], weight [C] or NULL.  For each element with target t:
+/* targets without ignore_index, as an index along dim: [N, 1, d..]; *ignored [N, d..], bool, is set */
+static tg_tensor *tgi_safe_targets(tg_tensor *targets, int64_t ignore_index, int dim, tg_tensor **ignored)
+{
+    *ignored = tg_eq_scalar(targets, (double)ignore_index);
+    return tg_unsqueeze(tg_masked_fill(targets, *ignored, 0), dim);
+}
+
+/* What the kernels are told of logits [N, C] or [C], targets and weight (or NULL). */
+static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor *targets, const tg_tensor *weight,
+                                        const tgi_op_params *params)
+{
+    tgi_class_loss loss;
+    memset(&loss, 0, sizeof loss);
+    loss.classes = logits->dim[logits->ndim - 1];
+    loss.rows = tgi_numel(targets);
+    loss.ignore_index = params->i;
+    loss.smoothing = params->s;
+    loss.dtype = (tg_dtype)logits->dtype;
+    loss.target_dtype = (tg_dtype)targets->dtype;
+    loss.index = logits->storage->index;
+    loss.logits = tgi_first_element(logits);
+    loss.targets = tgi_first_element(targets);
+    loss.weight = weight ? tgi_first_element(weight) : NULL;
+    return loss;
+}
+
+/* *y = the loss of each row, [N], as one op that stores no probabilities: a second output, log(sum(exp(logits))) of
+   each row, is saved for backward.  safe: see tgi_safe_targets.  params: i ignore_index, s smoothing */
+static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets, tg_tensor *safe, tg_tensor *weight,
+                                           int64_t ignore_index, double smoothing, tg_tensor **y)
+{
+    tgi_call c;
+    if (logits->ndim > 2 || tgi_numel(logits) == 0 || tgi_self()->composes ||
+        (weight && (weight->dtype != logits->dtype || (weight->flags & TGI_REQUIRES_GRAD)))) {
+        return TGI_COMPOSE;
+    }
+    tg_tensor *in[3] = {tg_contiguous(logits), tg_contiguous(targets), weight ? tg_contiguous(weight) : NULL};
+    if (!tgi_op_begin(&c, TGI_OP_cross_entropy, in, weight ? 3 : 2)) return TGI_FAILED;
+    tgi_params(&c)->i = ignore_index;
+    c.params.s = smoothing;
+    tgi_class_loss loss = tgi_class_loss_of(in[0], in[1], in[2], &c.params);
+    *y = tgi_output_like(&c, targets, loss.dtype);
+    tg_tensor *lse = *y ? tgi_output(&c, 1, &loss.rows, tgi_compute_dtype(loss.dtype)) : NULL;
+    tgi_answer answer = TGI_FAILED;
+    if (lse) {
+        loss.loss = tgi_first_element(*y);
+        loss.lse = tgi_first_element(lse);
+        answer = c.backend->cross_entropy(c.S, &loss); /* passes over bad targets */
+        if (answer == TGI_DONE &&
+            !tgi_check_index_values(c.S, c.name, safe, logits->ndim - 1, loss.classes, TGI_INDEX_TARGET)) {
+            answer = TGI_FAILED;
+        }
+    }
+    *y = tgi_op_end(&c, answer == TGI_DONE);
+    if (*y) tg_drop(lse);
+    return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
+}
+
+static tgi_answer tgi_cross_entropy_fused(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0);
+    if (!tgi_fuses(step->S)) return TGI_COMPOSE;
+    tgi_class_loss loss =
+        tgi_class_loss_of(x, tgi_saved_tensor(step, 1), tgi_saved_tensor(step, 2), step->params);
+    tg_tensor *dx = tgi_new_like(step->S, "cross_entropy", x);
+    g = tg_contiguous(g);
+    if (!dx || !g) return TGI_FAILED;
+    loss.g = tgi_first_element(g);
+    loss.lse = tgi_first_element(tgi_saved_tensor(step, -2));
+    loss.dlogits = tgi_first_element(dx);
+    const tgi_answer answer = x->storage->backend->cross_entropy_backward(step->S, &loss);
+    if (answer == TGI_DONE) tgi_set_input_grad(step, 0, dx);
+    return answer;
+}
+
+/* With e = 1 where the class is the target: g ((1 - smoothing) w_t (softmax - e) + smoothing / C (softmax sum(weight) -
+   weight)), 0 for ignored targets. */
+static bool tgi_rule_cross_entropy(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 2), *each = NULL, *ignored;
+    const tgi_answer answer = tgi_cross_entropy_fused(step, g);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    const int dim = x->ndim - 1;
+    const double smoothing = step->params->s, classes = (double)x->dim[dim];
+    tg_tensor *safe = tgi_safe_targets(tgi_saved_tensor(step, 1), step->params->i, dim, &ignored);
+    if (weight && !(each = tgi_class_weights(step->S, "cross_entropy", weight, x))) return false;
+    g = tg_unsqueeze(tg_masked_fill(g, ignored, 0), dim);
+    tg_tensor *one = tg_mul_scalar(g, 1 - smoothing), *uniform = tg_mul_scalar(g, smoothing / classes);
+    if (each && safe) one = tg_mul(one, tg_gather(tg_expand(each, tgi_shape_of(x)), dim, safe));
+    tg_tensor *all = weight ? tg_mul(uniform, tg_sum(weight)) : tg_mul_scalar(uniform, classes);
+    tg_tensor *dx = tg_mul(tg_softmax(x, dim), tg_add(one, all));
+    dx = tg_scatter_add(dx, dim, safe, tg_neg(one));
+    if (smoothing > 0) dx = tg_sub(dx, each ? tg_mul(uniform, each) : uniform);
+    return tgi_set_input_grad(step, 0, dx);
+}
+
+/* The loss of class indices: logp [N, C, d..], or logits instead, targets [N, d..], weight [C] or NULL.  For each
+   element with target t:
        w_t = weight[t], 0 if t is ignore_index
        loss = -(1 - smoothing) w_t logp[t] - smoothing / C sum_c weight[c] logp[c], 0 if t is ignore_index
    TG_MEAN: sum(loss) / sum(w_t) */
-static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *logp, tg_tensor *targets, tg_tensor *weight,
-                          int64_t ignore_index, double smoothing, int reduction)
+static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *x, bool logits, tg_tensor *targets,
+                          tg_tensor *weight, int64_t ignore_index, double smoothing, int reduction)
 {
-    const int dim = logp->ndim > 1 ? 1 : 0;
-    const double classes = (double)logp->dim[dim];
-    tg_tensor *ignored = tg_eq_scalar(targets, (double)ignore_index);                 /* [N, d..], bool */
-    tg_tensor *safe = tg_unsqueeze(tg_masked_fill(targets, ignored, 0), dim);         /* [N, 1, d..], a valid index */
-    tg_tensor *loss = safe ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL; /* [N, 1, d..] */
-    if (!loss) return NULL;
-    tg_tensor *each = weight ? tgi_class_weights(S, op, weight, logp) : NULL; /* [1, C, 1..] */
-    if (weight && !each) return NULL;
-    tg_tensor *w = NULL; /* w_t [N, d..]; without weights it is needed for the mean alone */
-    if (each) {
-        w = tg_squeeze(tg_gather(tg_expand(each, tgi_shape_of(logp)), dim, safe), dim);
+    const int dim = x->ndim > 1 ? 1 : 0;
+    const double classes = (double)x->dim[dim];
+    tg_tensor *ignored, *loss = NULL, *w = NULL;
+    tg_tensor *safe = tgi_safe_targets(targets, ignore_index, dim, &ignored);
+    tg_tensor *each = weight && safe ? tgi_class_weights(S, op, weight, x) : NULL; /* [1, C, 1..] */
+    if (!safe || (weight && !each)) return NULL;
+    const tgi_answer answer =
+        logits ? tgi_cross_entropy_in_one(x, targets, safe, weight, ignore_index, smoothing, &loss) : TGI_COMPOSE;
+    if (answer == TGI_FAILED) return NULL;
+    /* w_t [N, d..]; without weights, or in one op, it is needed for the mean alone */
+    if (each && (answer == TGI_COMPOSE || reduction == TG_MEAN)) {
+        w = tg_squeeze(tg_gather(tg_expand(each, tgi_shape_of(x)), dim, safe), dim);
         w = w ? tg_masked_fill(w, ignored, 0) : NULL;
     } else if (reduction == TG_MEAN) {
-        w = tg_to_dtype(tg_logical_not(ignored), (tg_dtype)logp->dtype);
+        w = tg_to_dtype(tg_logical_not(ignored), (tg_dtype)x->dtype);
     }
-    loss = tg_neg(tg_squeeze(loss, dim));
-    if (each) loss = tg_mul(loss, w);
-    loss = tg_masked_fill(loss, ignored, 0);
-    if (smoothing > 0) {
-        tg_tensor *uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
-        uniform = tg_masked_fill(uniform, ignored, 0);
-        loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
+    if (answer == TGI_COMPOSE) {
+        tg_tensor *logp = logits ? tg_log_softmax(x, dim) : x;
+        loss = logp ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
+        if (!loss) return NULL;
+        loss = tg_neg(tg_squeeze(loss, dim));
+        if (each) loss = tg_mul(loss, w);
+        loss = tg_masked_fill(loss, ignored, 0);
+        if (smoothing > 0) {
+            tg_tensor *uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
+            uniform = tg_masked_fill(uniform, ignored, 0);
+            loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
+        }
     }
     if (reduction != TG_MEAN) return tgi_reduce_loss(S, loss, reduction);
     return tg_div(tg_sum(loss), tg_sum(w));
@@ -18640,7 +19333,7 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
     if (!tgi_composite_begin_with(&c, op, "log_probs,targets,weight?", log_probs, targets, weight)) return NULL;
     if (!tgi_need_floating(c.S, op, log_probs) || !tgi_check_targets(c.S, op, log_probs, targets))
         return tgi_composite_end(&c, NULL);
-    return tgi_composite_end(&c, tgi_nll(c.S, op, log_probs, targets, weight, ignore_index, 0, reduction));
+    return tgi_composite_end(&c, tgi_nll(c.S, op, log_probs, false, targets, weight, ignore_index, 0, reduction));
 }
 
 /* The loss of probabilities, targets [N, C, d..] like logp: -sum_c weight[c] target'[c] logp[c], where target' is
@@ -18685,11 +19378,13 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
     }
     const bool probabilities = tgi_dtypes[targets->dtype].floating;
     if (!probabilities && !tgi_check_targets(c.S, op, logits, targets)) return tgi_composite_end(&c, NULL);
+    if (!probabilities) {
+        return tgi_composite_end(&c, tgi_nll(c.S, op, logits, true, targets, weight, ignore_index, label_smoothing,
+                                             reduction));
+    }
     tg_tensor *logp = tg_log_softmax(logits, logits->ndim > 1 ? 1 : 0);
-    if (!logp) return tgi_composite_end(&c, NULL);
     return tgi_composite_end(
-        &c, probabilities ? tgi_soft_cross_entropy(c.S, logp, targets, weight, label_smoothing, reduction)
-                          : tgi_nll(c.S, op, logp, targets, weight, ignore_index, label_smoothing, reduction));
+        &c, logp ? tgi_soft_cross_entropy(c.S, logp, targets, weight, label_smoothing, reduction) : NULL);
 }
 
 tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,

@@ -2746,6 +2746,10 @@ TGI_CUDA_COMPOSES(map_gradient, (tgi_thread *, const tgi_loop *))
 TGI_CUDA_COMPOSES(linear, (tgi_thread *, const tgi_gemm *, const void *))
 TGI_CUDA_COMPOSES(attention, (tgi_thread *, const tgi_attention *))
 TGI_CUDA_COMPOSES(attention_backward, (tgi_thread *, const tgi_attention *))
+TGI_CUDA_COMPOSES(norm, (tgi_thread *, const tgi_row_norm *))
+TGI_CUDA_COMPOSES(norm_backward, (tgi_thread *, const tgi_row_norm *))
+TGI_CUDA_COMPOSES(cross_entropy, (tgi_thread *, const tgi_class_loss *))
+TGI_CUDA_COMPOSES(cross_entropy_backward, (tgi_thread *, const tgi_class_loss *))
 
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};

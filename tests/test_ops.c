@@ -1501,6 +1501,59 @@ static double inverse_root(double x) { return 1 / sqrt(x); }
 
 /* f32 functions against the C library's in f64, over the bit patterns of all floats in steps: how far off in units of
    the last place of the result (of the smallest normal number, below it).  glibc's own tanhf is 2.2 off. */
+/* The optional entries on rows longer, and on more rows, than their kernels take at once, against what they replace. */
+static tg_tensor *normed(tg_tensor *const *in_, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_layer_norm(in_[0], 1, in_[1], in_[2], 1e-5);
+}
+static tg_tensor *rms_normed(tg_tensor *const *in_, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_rms_norm(in_[0], 1, in_[1], 1e-5);
+}
+static tg_tensor *smoothed_loss(tg_tensor *const *in_, int n, void *user) /* user: the targets */
+{
+    return tg_cross_entropy_ex(in_[0], (tg_tensor *)user, n > 1 ? in_[1] : NULL, 7, n > 1 ? 0.1 : 0, TG_NONE);
+}
+
+static void composed_too(const char *what, tg_function call, tg_tensor *const *in_, int n, int leaves, void *user)
+{
+    static const tg_dtype dtypes[] = {TG_F64, TG_F32, TG_F16, TG_BF16};
+    static const double tolerance[] = {1e-12, 1e-5, 7e-3, 5e-2};
+    int k, i;
+    for (k = 0; k < 4; ++k) {
+        TG_SCOPE;
+        tg_tensor *cast[MAX_INPUTS];
+        outcome fused, composed;
+        for (i = 0; i < n; ++i) cast[i] = tg_to_dtype(in_[i], dtypes[k]), at.differentiable[i] = i < leaves;
+        fused = run(call, cast, n, user, NULL);
+        tgi_self()->composes = true;
+        composed = run(call, cast, n, user, NULL);
+        tgi_self()->composes = false;
+        agree_all(what, fused, composed, n, tolerance[k]);
+    }
+}
+
+TEST(composed_rows)
+{
+    static const int64_t rows[] = {70, 5, 1}, sizes[] = {40, 611, 2000};
+    int i;
+    for (i = 0; i < 3; ++i) {
+        TG_SCOPE;
+        const int64_t n = sizes[i];
+        tg_tensor *in_[3], *targets;
+        tg_seed(3);
+        in_[0] = tg_randn_on(TG_SHAPE(rows[i], n), TG_F64, HERE);
+        in_[1] = tg_rand_on(TG_SHAPE(n), TG_F64, HERE), in_[2] = tg_randn_on(TG_SHAPE(n), TG_F64, HERE);
+        targets = tg_randint_on(0, n, TG_SHAPE(rows[i]), TG_I64, HERE);
+        composed_too("layer_norm", normed, in_, 3, 3, NULL);
+        composed_too("rms_norm", rms_normed, in_, 2, 2, NULL);
+        composed_too("cross_entropy", smoothed_loss, in_, 1, 1, targets);
+        composed_too("smoothed cross_entropy", smoothed_loss, in_, 2, 1, targets);
+    }
+}
+
 TEST(accuracy)
 {
     static const struct {
@@ -1689,6 +1742,7 @@ static void run_tests(void)
     RUN(large_reductions);
     RUN(large_rows);
     RUN(long_inputs);
+    RUN(composed_rows);
     RUN(accuracy);
     RUN(rows_of_nothing);
     if (!harness.only && harness.parts == 1) { /* these need all rows to have run */
