@@ -7576,15 +7576,16 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
 
 /* ---- attention ----
 
-   The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  One
-   thread computes a head (an index of the batch dims), one block of queries after the other.  The scores of a block,
-   [queries of the block, keys], stay in the cache.
+   The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  A
+   head, which is an index of the batch dims, is computed in blocks of queries, one after the other.  The scores of a
+   block, [queries of the block, keys], stay in the cache.
 
        forward    s = scale q k^T                backward   p = exp(s + mask - lse), dp = g v^T
                   p = softmax(s + mask), lse                ds = p (dp - sum(p dp)), row by row
                   y = p v                                   dq = scale ds k, dk += ds^T (scale q), dv += p^T g
 
-   Backward computes p again from q, k and lse, which is faster than to read it from memory. */
+   Backward computes p again from q, k and lse, which is faster than to read it from memory.  Every thread has heads of
+   its own; where there are fewer heads than threads, forward divides the blocks of a head among them. */
 
 /* The parts of a thread's scratch memory.  By rows: those of a block, then dk and dv of a head.  In panels, as the
    kernel of matrix products reads its operand b: k^T and v^T in panels of keys, k and v in panels of columns. */
@@ -7611,15 +7612,16 @@ typedef struct {
     int type;                   /* index of the kernels: 0 is f32, 1 is f64 */
     int64_t size, mr, nr;       /* bytes of a number; rows and columns of a tile */
     int64_t block, row;         /* queries of a block; numbers from one row of scores to the next */
+    int64_t pieces;             /* in which a head's blocks are computed */
     int64_t width, value_width; /* of a row in scratch memory: whole tiles */
     int64_t part[TGI_FLASH_PARTS]; /* where each begins, in numbers */
     tgi_scratch scratch;
 } tgi_flash_job;
 
-/* One head: its index, and the scratch memory of the thread that computes it. */
+/* One head: its index, the queries [begin, end) of a piece, and the scratch memory of the thread that computes it. */
 typedef struct {
     const tgi_flash_job *job;
-    int64_t batch;
+    int64_t batch, begin, end;
     char *scratch;
 } tgi_flash;
 
@@ -7651,8 +7653,19 @@ TGI_LOOPS_BEGIN
 static void tgi_flash_scale(const tgi_flash_job *job, char *x, int64_t n)
 {
     const double scale = job->a->scale;
-    for (int64_t i = 0; i < n && job->type == 0; ++i) ((float *)(void *)x)[i] *= (float)scale;
-    for (int64_t i = 0; i < n && job->type == 1; ++i) ((double *)(void *)x)[i] *= scale;
+    float *const f32 = (float *)(void *)x;
+    double *const f64 = (double *)(void *)x;
+    for (int64_t i = 0; i < n && job->type == 0; ++i) f32[i] *= (float)scale;
+    for (int64_t i = 0; i < n && job->type == 1; ++i) f64[i] *= scale;
+}
+
+/* x [n], 1 where a key is seen, else 0: becomes 0 and -infinity, to be added to the scores. */
+static void tgi_flash_hide(const tgi_flash_job *job, char *x, int64_t n)
+{
+    float *const f32 = (float *)(void *)x;
+    double *const f64 = (double *)(void *)x;
+    for (int64_t i = 0; i < n && job->type == 0; ++i) f32[i] = f32[i] != 0 ? 0 : -HUGE_VALF;
+    for (int64_t i = 0; i < n && job->type == 1; ++i) f64[i] = f64[i] != 0 ? 0 : -HUGE_VAL;
 }
 TGI_LOOPS_END
 
@@ -7774,10 +7787,7 @@ static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
     const tgi_matrix mask = tgi_flash_matrix(f, &job->a->mask);
     const int64_t size = tgi_bytes_of(mask.dtype), keys = job->a->keys;
     tgi_load_elements(job->compute, row, mask.dtype, mask.data + i * mask.row * size, mask.col * size, keys);
-    for (int64_t j = 0; j < keys && mask.dtype == TG_BOOL; ++j) {
-        if (job->type == 0) ((float *)(void *)row)[j] = ((float *)(void *)row)[j] != 0 ? 0 : -(float)HUGE_VAL;
-        else ((double *)(void *)row)[j] = ((double *)(void *)row)[j] != 0 ? 0 : -HUGE_VAL;
-    }
+    if (mask.dtype == TG_BOOL) tgi_flash_hide(job, row, keys);
     return row;
 }
 
@@ -7790,8 +7800,8 @@ static void tgi_flash_forward(const tgi_flash *f)
     char *const log_sums = (char *)(uintptr_t)lse.data;
     tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
     tgi_flash_pack(f, TGI_FLASH_V, tgi_transposed(v), a->value_width, a->keys);
-    for (int64_t first = 0; first < a->queries; first += job->block) {
-        const int64_t m = tgi_at_most(a->queries - first, job->block), n = tgi_flash_seen(a, first + m - 1);
+    for (int64_t first = f->begin; first < f->end; first += job->block) {
+        const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
         tgi_flash_load(f, TGI_FLASH_Q, q, first, m, a->width, job->width);
         tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Q), m * job->width);
         tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, job->width, a->width, first, m, n);
@@ -7817,8 +7827,8 @@ static void tgi_flash_backward(const tgi_flash *f)
     tgi_flash_pack(f, TGI_FLASH_K, tgi_transposed(k), a->width, a->keys);
     memset(tgi_flash_part(f, TGI_FLASH_DK), 0, (size_t)(a->keys * job->width * job->size));
     memset(tgi_flash_part(f, TGI_FLASH_DV), 0, (size_t)(a->keys * job->value_width * job->size));
-    for (int64_t first = 0; first < a->queries; first += job->block) {
-        const int64_t m = tgi_at_most(a->queries - first, job->block), n = tgi_flash_seen(a, first + m - 1);
+    for (int64_t first = f->begin; first < f->end; first += job->block) {
+        const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
         tgi_flash_load(f, TGI_FLASH_Q, q, first, m, a->width, job->width);
         tgi_flash_load(f, TGI_FLASH_G, g, first, m, a->value_width, job->value_width);
         tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Q), m * job->width);
@@ -7844,14 +7854,17 @@ static void tgi_flash_backward(const tgi_flash *f)
     if (a->dv.data) tgi_flash_store(f, TGI_FLASH_DV, &a->dv, 0, a->keys, a->value_width, job->value_width);
 }
 
-/* Items: heads. */
+/* Items: pieces of heads. */
 static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_flash_job *job = (const tgi_flash_job *)job_;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    const int64_t queries = job->a->queries, blocks = (queries + job->block - 1) / job->block;
     for (; first < end; ++first) {
-        const tgi_flash f = {job, first, scratch};
+        const int64_t batch = first / job->pieces, piece = first % job->pieces;
+        const int64_t begin = blocks * piece / job->pieces, stop = blocks * (piece + 1) / job->pieces;
+        const tgi_flash f = {job, batch, begin * job->block, tgi_at_most(stop * job->block, queries), scratch};
         (job->a->g.data ? tgi_flash_backward : tgi_flash_forward)(&f);
     }
 }
@@ -7904,9 +7917,11 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
     job.nr = job.kernels->tile_cols[job.type];
     const size_t bytes = tgi_flash_plan(&job);
     const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
-    const int parts = tgi_parts_for(S, work * (double)heads, heads);
+    const int threads = tgi_threads_for(S, work * (double)heads);
+    job.pieces = a->g.data || heads >= threads ? 1 : (threads + heads - 1) / heads;
+    const int parts = (int)tgi_at_most(threads, heads * job.pieces);
     if (!tgi_scratch_alloc(S, op, &job.scratch, bytes, parts)) return TGI_FAILED;
-    tgi_parallel_for(parts, heads, tgi_flash_range, &job);
+    tgi_parallel_for(parts, heads * job.pieces, tgi_flash_range, &job);
     tgi_free(S, job.scratch.each, job.scratch.total);
     return TGI_DONE;
 }
