@@ -530,7 +530,7 @@ TEST(too_many_texts)
     to += sprintf(to, "{\"__metadata__\":{");
     for (int i = 0; i < 10001; ++i) to += sprintf(to, "%s\"%d\":\"\"", i ? "," : "", i);
     to += sprintf(to, "}}");
-    for (int i = 0; i < 8; ++i) bytes[i] = (char)((to - bytes - 8) >> 8 * i);
+    for (int i = 0; i < 8; ++i) bytes[i] = (char)((int64_t)(to - bytes - 8) >> 8 * i);
     refused(SAFETENSORS, bytes, (size_t)(to - bytes), "__metadata__ has more than 10000 texts");
     free(bytes);
 }

@@ -69,8 +69,8 @@ build()
     "${how[@]}" -I. -I"$B/make" "tests/$2.c" "${own[@]}" -o "$B/$2-$1" -lm ${LIBRARIES:-}
 }
 
-# build_and_run WAY NAME [ARGUMENTS...]
-build_and_run() { build "$1" "$2" && "$B/$2-$1" "${@:3}"; }
+# build_and_run WAY NAME [ARGUMENTS...]: by $RUNNER, where another processor is needed
+build_and_run() { build "$1" "$2" && ${RUNNER:-} "$B/$2-$1" "${@:3}"; }
 
 # tests with the given names, or those of tests/test_*.c but for the long ones
 LONG='test_deep test_oom test_threads'
