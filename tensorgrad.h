@@ -2246,7 +2246,8 @@ struct tgi_forward {
 };
 
 /* Sizes of blocks: see tgi_size_class. */
-enum { TGI_SMALL_CLASSES = 16, TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
+enum { TGI_SMALL_CLASSES = 16, TGI_SMALL_BYTES = 64 * TGI_SMALL_CLASSES };
+enum { TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
 enum { TGI_ERROR_TEXT = 1024 };
 enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP), TGI_KEPT_ANYHOW = 64 << 20 };
 
@@ -2600,12 +2601,16 @@ TGI_NOINLINE static int tgi_large_class(size_t bytes, size_t *rounded)
     return 8 * (step - TGI_FIRST_STEP) + (int)steps - 1;
 }
 
-static inline int tgi_size_class(size_t bytes, size_t *rounded)
+static inline int tgi_small_class(size_t bytes, size_t *rounded)
 {
-    if (!TGI_LIKELY(bytes <= 64 * TGI_SMALL_CLASSES)) return tgi_large_class(bytes, rounded);
     const size_t k = (bytes - (bytes > 0)) / 64;
     *rounded = 64 * (k + 1);
     return (int)k;
+}
+
+static int tgi_size_class(size_t bytes, size_t *rounded)
+{
+    return bytes <= TGI_SMALL_BYTES ? tgi_small_class(bytes, rounded) : tgi_large_class(bytes, rounded);
 }
 
 /* Where a block of this size begins: at a multiple of 64 bytes, the length of a cache line, because a vector that lies
@@ -2710,42 +2715,62 @@ TGI_NOINLINE static void tgi_set_most_in_use(tgi_thread *S, int64_t bytes)
 }
 
 /* Whether a block that is being freed may be kept.  It is in use until then: a maximum of that stands before a free. */
-static bool tgi_may_cache(tgi_thread *S, size_t bytes)
+static inline bool tgi_may_cache(tgi_thread *S, size_t bytes)
 {
     const int64_t in_use = S->owned - S->stats.cached_bytes;
     if (in_use > S->most_in_use) tgi_set_most_in_use(S, in_use);
     return S->stats.cached_bytes + (int64_t)bytes <= S->may_keep;
 }
 
-/* A block of at least this many bytes, uninitialised; NULL without an error record when there is none. */
-static void *tgi_alloc(tgi_thread *S, size_t bytes)
+/* Takes a block of this class from the cache, which has one. */
+static inline void *tgi_uncache(tgi_thread *S, int k, size_t rounded)
 {
-    size_t rounded = 0;
-    const int k = tgi_size_class(bytes, &rounded);
-    if (k < 0) return NULL;
-    if (S->free_blocks[k]) {
-        void *block = S->free_blocks[k];
-        S->free_blocks[k] = *(void **)block;
-        S->stats.cached_bytes -= (int64_t)rounded;
-        return block;
-    }
-    return tgi_alloc_or_trim(S, rounded);
+    void *block = S->free_blocks[k];
+    S->free_blocks[k] = *(void **)block;
+    S->stats.cached_bytes -= (int64_t)rounded;
+    return block;
 }
 
-/* Frees a block that tgi_alloc returned for this many bytes; NULL is allowed. */
-static void tgi_free(tgi_thread *S, void *block, size_t bytes)
+static inline void tgi_cache(tgi_thread *S, void *block, int k, size_t rounded)
 {
-    if (!block) return;
-    size_t rounded = 0;
-    const int k = tgi_size_class(bytes, &rounded);
-    if (!tgi_may_cache(S, rounded)) {
-        tgi_raw_free(S, block, rounded);
-        return;
-    }
     ((void **)block)[0] = S->free_blocks[k];
     ((size_t *)block)[1] = rounded;
     S->free_blocks[k] = block;
     S->stats.cached_bytes += (int64_t)rounded;
+}
+
+TGI_NOINLINE static void *tgi_alloc_any(tgi_thread *S, size_t bytes)
+{
+    size_t rounded = 0;
+    const int k = tgi_size_class(bytes, &rounded);
+    if (k < 0) return NULL;
+    return S->free_blocks[k] ? tgi_uncache(S, k, rounded) : tgi_alloc_or_trim(S, rounded);
+}
+
+/* A block of at least this many bytes, uninitialised; NULL without an error record when there is none. */
+static inline void *tgi_alloc(tgi_thread *S, size_t bytes)
+{
+    size_t rounded = 0;
+    const int k = bytes <= TGI_SMALL_BYTES ? tgi_small_class(bytes, &rounded) : -1;
+    return TGI_LIKELY(k >= 0 && S->free_blocks[k]) ? tgi_uncache(S, k, rounded) : tgi_alloc_any(S, bytes);
+}
+
+TGI_NOINLINE static void tgi_free_any(tgi_thread *S, void *block, size_t bytes)
+{
+    size_t rounded = 0;
+    const int k = tgi_size_class(bytes, &rounded);
+    if (tgi_may_cache(S, rounded)) tgi_cache(S, block, k, rounded);
+    else tgi_raw_free(S, block, rounded);
+}
+
+/* Frees a block that tgi_alloc returned for this many bytes; NULL is allowed. */
+static inline void tgi_free(tgi_thread *S, void *block, size_t bytes)
+{
+    if (!block) return;
+    size_t rounded = 0;
+    const int k = bytes <= TGI_SMALL_BYTES ? tgi_small_class(bytes, &rounded) : -1;
+    if (TGI_LIKELY(k >= 0 && tgi_may_cache(S, rounded))) tgi_cache(S, block, k, rounded);
+    else tgi_free_any(S, block, bytes);
 }
 
 void tg_set_cache_limit(size_t bytes)
@@ -2815,12 +2840,12 @@ static TGI_UNUSED void tgi_count_wait(tgi_thread *S, int type, int index)
     tgi_on_device(S, type, index)->waits++;
 }
 
-static void tgi_count_bytes(tgi_thread *S, int type, int index, int64_t bytes)
+static inline void tgi_count_bytes(tgi_thread *S, int type, int index, int64_t bytes)
 {
     tg_device_stats *on = tgi_on_device(S, type, index);
     S->stats.bytes += bytes;
-    if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
     on->bytes += bytes;
+    if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
     if (on->bytes > on->peak_bytes) on->peak_bytes = on->bytes;
 }
 
@@ -8701,9 +8726,8 @@ static void tgi_storage_ref(tgi_storage *s)
     else s->refs++;
 }
 
-static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
+TGI_NOINLINE static void tgi_storage_free(tgi_thread *S, tgi_storage *s)
 {
-    if ((s->shared ? TGI_ATOMIC_ADD(&s->refs, -1) : --s->refs) != 0) return;
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
     if (s->deleter) {
         tgi_guard guard;
@@ -8719,6 +8743,20 @@ static void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
         if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
     }
     tgi_free(S, s, s->block);
+}
+
+static inline void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
+{
+    if (s->shared) {
+        if (TGI_ATOMIC_ADD(&s->refs, -1) == 0) tgi_storage_free(S, s);
+    } else if (--s->refs == 0) {
+        if (s->data != (void *)(s + 1) || s->pending || S->debug) {
+            tgi_storage_free(S, s);
+        } else { /* nearly always: a small one, whose bytes are in its block */
+            tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
+            tgi_free(S, s, s->block);
+        }
+    }
 }
 
 static void tgi_link_last(tgi_link *list, tgi_link *item)
@@ -8746,11 +8784,16 @@ static void tgi_leave_list(tgi_thread *S, tg_tensor *t)
 
 /* Called where a public function begins, and not where the tensor is made: the error handler may release tensors, also
    those that an op is using. */
-static void tgi_warn_unscoped(tgi_thread *S)
+TGI_NOINLINE static void tgi_warn_unscoped(tgi_thread *S)
 {
     S->must_warn_unscoped = false;
     tgi_warn(S, "warning: 10000 tensors belong to no scope and stay until tg_shutdown()\n"
              "  hint: open a scope around each step of a loop: { TG_SCOPE; ... }");
+}
+
+static inline void tgi_check_unscoped(tgi_thread *S)
+{
+    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
 }
 
 /* Puts t, which is in no list, into this one; its serial is 0 if it is S->unscoped.  The list takes over a reference
@@ -8836,6 +8879,10 @@ static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
     tgi_leave_list(S, t);
     t->ended = t->known_cause ? t->known_cause : (uint8_t)S->cause;
     t->known_cause = TGI_ALIVE;
+    if (!t->node && !t->hooks && !t->base && !t->grad && !S->releasing_tensors && !(t->flags & TGI_RELEASING)) {
+        tgi_saved_unref(S, t); /* there is nothing to drop */
+        return;
+    }
     if (t->flags & TGI_RELEASING) { /* it is still there from the first time that it ended (invariant 5) */
         tgi_saved_unref(S, t);
         return;
@@ -8846,7 +8893,7 @@ static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
     if (!S->releasing_tensors) tgi_release_tensors(S);
 }
 
-static void tgi_unref(tgi_thread *S, tg_tensor *t)
+static inline void tgi_unref(tgi_thread *S, tg_tensor *t)
 {
     if (t && tgi_count(t, &t->refs, -1) == 0) tgi_release_tensor(S, t);
 }
@@ -8930,10 +8977,13 @@ struct tgi_frame {
 /* Ends the tensors of a list, newest first. */
 static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
 {
+    const tgi_cause before = S->cause;
     while (list->prev != list) {
         tg_tensor *t = (tg_tensor *)(void *)list->prev;
         tgi_leave_list(S, t);
-        tgi_unref_by(S, t, cause);
+        S->cause = cause;
+        tgi_unref(S, t);
+        S->cause = before;
     }
 }
 
@@ -9376,7 +9426,7 @@ static tg_tensor *tgi_or_release(tgi_thread *S, tg_tensor *t, bool ok)
 }
 
 /* A handle without shape or storage, in the current scope; NULL after recording an error. */
-static tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
+TGI_ALWAYS_INLINE tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dtype dtype)
 {
     tg_tensor *t = tgi_alloc_handle(S);
     if (!t) return tgi_no_tensor(tgi_no_memory(S, op, sizeof *t));
@@ -9407,8 +9457,8 @@ typedef enum { TGI_ORDINARY, TGI_PINNED, TGI_FOR_COPY_STREAM } tgi_memory;
 enum { TGI_INLINE_BYTES = 512 };
 
 /* A storage that has no data yet, with this much room behind the struct; NULL after recording an error. */
-static tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const tgi_backend *backend, int index,
-                                          size_t room)
+TGI_ALWAYS_INLINE tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const tgi_backend *backend,
+                                                     int index, size_t room)
 {
     const size_t block = sizeof(tgi_storage) + room;
     tgi_storage *s = (tgi_storage *)tgi_alloc(S, block);
@@ -9432,17 +9482,29 @@ static tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const t
     return s;
 }
 
+/* A storage of few bytes of host memory, which lie in its block. */
+TGI_ALWAYS_INLINE tgi_storage *tgi_new_small_storage(tgi_thread *S, const char *op, const tgi_backend *backend,
+                                                     int index, size_t bytes)
+{
+    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, bytes);
+    if (!s) return NULL;
+    s->data = s + 1;
+    s->bytes = bytes;
+    tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
+    return s;
+}
+
 /* A storage of this many bytes on a device, contents undefined; NULL after recording an error.  Page-locked memory
    comes from the backend `pinning`. */
 static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index, size_t bytes,
                                     tgi_memory memory, const tgi_backend *pinning)
 {
-    const bool inside = backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY;
-    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, inside ? bytes : 0);
+    if (backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY)
+        return tgi_new_small_storage(S, op, backend, index, bytes);
+    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, 0);
     if (!s) return NULL;
-    s->data = inside                 ? (void *)(s + 1)
-              : memory == TGI_PINNED ? pinning->alloc_pinned(S, bytes)
-                                     : backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
+    s->data = memory == TGI_PINNED ? pinning->alloc_pinned(S, bytes)
+                                   : backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
     if (!s->data) {
         tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
         tgi_free(S, s, s->block);
@@ -9455,7 +9517,7 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
 }
 
 /* strides := row-major ones for dims */
-static void tgi_contiguous_strides(int ndim, const int64_t *dims, int64_t *strides)
+static inline void tgi_contiguous_strides(int ndim, const int64_t *dims, int64_t *strides)
 {
     int64_t stride = 1;
     for (int i = ndim - 1; i >= 0; --i) {
@@ -9464,28 +9526,29 @@ static void tgi_contiguous_strides(int ndim, const int64_t *dims, int64_t *strid
     }
 }
 
-static void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
+static inline void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dims)
 {
     t->ndim = (uint8_t)ndim;
-    memcpy(t->dim, dims, sizeof(int64_t) * (size_t)ndim);
+    for (int i = 0; i < ndim; ++i) t->dim[i] = dims[i];
     tgi_contiguous_strides(ndim, dims, t->stride);
 }
 
-/* A new tensor of this many bytes, row-major, contents undefined, whose shape has been checked; `memory` and `pinning`
-   as in tgi_new_storage. */
-static tg_tensor *tgi_new_checked(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
-                                  size_t bytes, const tgi_backend *backend, int index, tgi_memory memory,
-                                  const tgi_backend *pinning)
+/* A new tensor of x's shape and device, row-major, of this many bytes, contents undefined. */
+static tg_tensor *tgi_new_shaped(tgi_thread *S, const char *op, const tg_tensor *x, tg_dtype dtype, size_t bytes)
 {
+    const tgi_backend *backend = x->storage->backend;
+    const int index = x->storage->index;
     tg_tensor *t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_storage(S, op, backend, index, bytes, memory, pinning);
+    t->storage = backend->host && bytes <= TGI_INLINE_BYTES
+                     ? tgi_new_small_storage(S, op, backend, index, bytes)
+                     : tgi_new_storage(S, op, backend, index, bytes, TGI_ORDINARY, NULL);
     if (!t->storage) return tgi_or_release(S, t, false);
-    tgi_set_contiguous(t, ndim, dims);
+    tgi_set_contiguous(t, x->ndim, x->dim);
     return t;
 }
 
-/* The same after checking the shape. */
+/* A new tensor, row-major, contents undefined; `memory` and `pinning` as in tgi_new_storage. */
 static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
                              const tgi_backend *backend, int index, tgi_memory memory, const tgi_backend *pinning)
 {
@@ -9497,7 +9560,12 @@ static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int6
         tgi_no_memory_on(S, op, backend->type, index, (double)numel * (double)size, backend->cached(S, index));
         return NULL;
     }
-    return tgi_new_checked(S, op, ndim, dims, dtype, (size_t)numel * size, backend, index, memory, pinning);
+    tg_tensor *t = tgi_new_handle(S, op, dtype);
+    if (!t) return NULL;
+    t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
+    if (!t->storage) return tgi_or_release(S, t, false);
+    tgi_set_contiguous(t, ndim, dims);
+    return t;
 }
 
 static tg_tensor *tgi_new(tgi_thread *S, const char *op, int ndim, const int64_t *dims, tg_dtype dtype,
@@ -9551,16 +9619,22 @@ static tgi_operand tgi_operand_of(const tg_tensor *t)
 }
 
 /* A loop over t's elements with t as its first operand. */
+static void tgi_loop_init(tgi_loop *loop, const tg_tensor *t)
+{
+    loop->kernel = 0;
+    loop->compute = TG_F64;
+    loop->ndim = t->ndim;
+    for (int i = 0; i < t->ndim; ++i) loop->dim[i] = t->dim[i];
+    loop->nargs = 1;
+    tgi_operand_init(&loop->arg[0], t);
+    loop->scalar[0] = loop->scalar[1] = 0;
+}
+
+/* The same, where speed matters less: a tgi_loop is half a KiB, and this copies it. */
 static tgi_loop tgi_loop_over(const tg_tensor *t)
 {
     tgi_loop loop;
-    loop.kernel = 0;
-    loop.compute = TG_F64;
-    loop.ndim = t->ndim;
-    memcpy(loop.dim, t->dim, sizeof(int64_t) * t->ndim);
-    loop.nargs = 1;
-    tgi_operand_init(&loop.arg[0], t);
-    loop.scalar[0] = loop.scalar[1] = 0;
+    tgi_loop_init(&loop, t);
     return loop;
 }
 
@@ -9603,11 +9677,23 @@ static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *ho
 /* y = x, element for element; the same shape, any dtypes and layouts, one device. */
 static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
-    tgi_loop loop = tgi_loop_over(y);
+    tgi_loop loop;
+    tgi_loop_init(&loop, y);
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
     loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(x);
+    tgi_operand_init(&loop.arg[1], x);
     return y->storage->backend->copy(S, &loop);
+}
+
+/* y += x, element for element; the same shape and dtype, one device; no two elements of y are one. */
+static bool tgi_add_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
+{
+    tgi_loop loop;
+    tgi_loop_init(&loop, y);
+    if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
+    loop.nargs = 2;
+    tgi_operand_init(&loop.arg[1], x);
+    return y->storage->backend->accumulate(S, &loop);
 }
 
 /* Whether s is a whole number that an int64_t can hold. */
@@ -9636,7 +9722,8 @@ static bool tgi_check_value(tgi_thread *S, const char *op, tg_dtype dtype, doubl
 
 static bool tgi_fill_elements(tgi_thread *S, const tg_tensor *y, double value)
 {
-    tgi_loop loop = tgi_loop_over(y);
+    tgi_loop loop;
+    tgi_loop_init(&loop, y);
     if (!tgi_wait_ready(S, y, true)) return false;
     loop.scalar[0] = value;
     return y->storage->backend->fill(S, &loop);
@@ -9652,7 +9739,7 @@ static tg_tensor *tgi_new_like(tgi_thread *S, const char *op, const tg_tensor *t
 static tg_tensor *tgi_empty(tgi_thread *S, const char *op, tg_shape shape, tg_dtype dtype, tg_device device)
 {
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
-    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
+    tgi_check_unscoped(S);
     if (!backend || !tgi_shape_argument(S, op, "shape", &shape)) return NULL;
     return tgi_new(S, op, shape.ndim, shape.dim, dtype, backend, device.index);
 }
@@ -10439,14 +10526,24 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
     for (int i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
     tgi_node *n = (tgi_node *)tgi_alloc(S, bytes);
     if (!n) return tgi_no_memory(S, op->name, bytes), n;
-    memset(n, 0, sizeof *n + edge_bytes);
+    n->link.prev = n->link.next = NULL; /* each member by itself: that is faster than memset */
     n->refs = 1;
-    n->op = op;
     n->inputs = inputs;
+    n->saves = 0;
     n->outputs = outputs;
+    n->flags = 0;
+    n->op = op;
+    n->number = 0;
+    n->slot = NULL;
+    n->hooks = NULL;
+    n->view = NULL;
+    n->ctx = NULL;
     n->bytes = bytes;
+    n->name = NULL;
+    n->params = NULL;
     char *rest = (char *)(n + 1);
     n->edge = (tgi_edge *)(void *)rest, rest += edge_bytes;
+    for (int i = 0; i < inputs; ++i) n->edge[i].node = NULL, n->edge[i].leaf = NULL;
     n->saved = (tgi_saved *)(void *)rest, rest += saved_bytes;
     n->output_info = (tgi_output_info *)(void *)rest, rest += info_bytes;
     if (params) {
@@ -10457,9 +10554,10 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
         rest += list_bytes;
     }
     for (int i = 0; i < outputs; ++i) {
+        int64_t *dim = (int64_t *)(void *)rest;
+        for (int d = 0; d < out[i]->ndim; ++d) dim[d] = out[i]->dim[d];
         n->output_info[i] = tgi_output_info_of(out[i]);
-        n->output_info[i].dim = (const int64_t *)(void *)rest;
-        memcpy(rest, out[i]->dim, sizeof(int64_t) * out[i]->ndim);
+        n->output_info[i].dim = dim;
         rest += sizeof(int64_t) * out[i]->ndim;
     }
     if (!view) return n;
@@ -10722,7 +10820,11 @@ tg_tensor *tg_grad(tg_tensor *t)
 
 TGI_NOINLINE static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
 {
-    return t->ndim == ndim && memcmp(t->dim, dim, sizeof(int64_t) * (size_t)ndim) == 0;
+    if (t->ndim != ndim) return false;
+    for (int i = 0; i < ndim; ++i) {
+        if (t->dim[i] != dim[i]) return false;
+    }
+    return true;
 }
 
 /* Whether g may become the .grad of t by assignment; the sentences are those of PyTorch's x.grad = g. */
@@ -10991,7 +11093,7 @@ static tgi_grad_slot *tgi_heap_rest(tgi_grad_slot *top)
     return heap;
 }
 
-static void tgi_enqueue(tg_backward_run *run, tgi_grad_slot *slot)
+static inline void tgi_enqueue(tg_backward_run *run, tgi_grad_slot *slot)
 {
     slot->queued = true;
     slot->child = slot->sibling = NULL;
@@ -11006,7 +11108,7 @@ static void tgi_enqueue(tg_backward_run *run, tgi_grad_slot *slot)
 }
 
 /* Takes the newest node's slot from the queue; NULL if the queue is empty. */
-static tgi_grad_slot *tgi_dequeue(tg_backward_run *run)
+static inline tgi_grad_slot *tgi_dequeue(tg_backward_run *run)
 {
     tgi_grad_slot *slot = run->head;
     if (run->heap && (!slot || run->heap->number > slot->number)) {
@@ -11025,13 +11127,18 @@ static tgi_grad_slot *tgi_dequeue(tg_backward_run *run)
 /* Bytes behind a slot for the gradients of more than one output. */
 static size_t tgi_grad_slot_extra(int outputs) { return outputs > 1 ? sizeof(tg_tensor *) * (size_t)outputs : 0; }
 
-static tgi_grad_slot *tgi_grad_slot_new(tg_backward_run *run, const char *op, int outputs)
+static inline tgi_grad_slot *tgi_grad_slot_new(tg_backward_run *run, const char *op, int outputs)
 {
     tgi_thread *S = run->S;
     const size_t extra = tgi_grad_slot_extra(outputs);
     tgi_grad_slot *slot = (tgi_grad_slot *)tgi_alloc(S, sizeof *slot + extra);
     if (!slot) return tgi_no_memory(S, op, sizeof *slot + extra), slot;
-    memset(slot, 0, sizeof *slot + extra);
+    slot->outer = slot->child = slot->sibling = slot->all = NULL;
+    slot->number = slot->received = 0;
+    slot->node = NULL;
+    slot->leaf = slot->first = NULL;
+    slot->queued = slot->returned = slot->retained = slot->listed = false;
+    if (extra) memset(slot + 1, 0, extra);
     slot->grad = extra ? (tg_tensor **)(void *)(slot + 1) : &slot->first;
     slot->run = run->id;
     slot->needed = true;
@@ -11039,7 +11146,7 @@ static tgi_grad_slot *tgi_grad_slot_new(tg_backward_run *run, const char *op, in
 }
 
 /* The slot of this run in the list node->slot or leaf->slot, or NULL. */
-static tgi_grad_slot *tgi_find_grad_slot(tgi_grad_slot *slot, uint64_t run)
+static inline tgi_grad_slot *tgi_find_grad_slot(tgi_grad_slot *slot, uint64_t run)
 {
     while (slot && slot->run != run) slot = slot->outer;
     return slot;
@@ -11052,7 +11159,7 @@ static void tgi_unlink_grad_slot(tgi_grad_slot **at, const tgi_grad_slot *slot)
 }
 
 /* The run's slot of a node, made if there is none; NULL after recording an error. */
-static tgi_grad_slot *tgi_node_grad_slot(tg_backward_run *run, tgi_node *n)
+static inline tgi_grad_slot *tgi_node_grad_slot(tg_backward_run *run, tgi_node *n)
 {
     tgi_grad_slot *slot = tgi_find_grad_slot(n->slot, run->id);
     if (slot) return slot;
@@ -11095,7 +11202,7 @@ static tgi_grad_slot *tgi_leaf_grad_slot(tg_backward_run *run, tg_tensor *t, boo
     return slot;
 }
 
-static void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *slot)
+static inline void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *slot)
 {
     tgi_node *n = slot->node;
     const int outputs = n ? n->outputs : 1;
@@ -11123,17 +11230,22 @@ static void tgi_replace(tgi_thread *S, tg_tensor **grad, tg_tensor *t)
 }
 
 /* *grad += g, where *grad is the gradient of a slot, or NULL for none yet.  False after recording an error. */
-static bool tgi_accumulate(tg_backward_run *run, tg_tensor **grad, tg_tensor *g)
+static inline bool tgi_accumulate(tg_backward_run *run, tg_tensor **grad, tg_tensor *g)
 {
-    if (*grad && !(run->flags & TG_CREATE_GRAPH) && tgi_is_exclusive(*grad) && tgi_is_contiguous(*grad))
-        return tgi_later_add_(*grad, g) != NULL;
-    tg_tensor *sum = *grad ? tgi_later_add(*grad, g) : g;
+    if (!*grad) {
+        tgi_ref(g);
+        *grad = g;
+        return true;
+    }
+    if (!(run->flags & TG_CREATE_GRAPH) && tgi_is_exclusive(*grad) && tgi_is_contiguous(*grad))
+        return tgi_add_elements(run->S, *grad, g);
+    tg_tensor *sum = tgi_later_add(*grad, g);
     if (sum) tgi_replace(run->S, grad, sum);
     return sum != NULL;
 }
 
 /* Adds g to the slot to which e points, and queues its node: invariant (9).  False after recording an error. */
-static bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
+static inline bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
     if (e->leaf) {
         if (tgi_refs(e->leaf) == 0) return true; /* its handles are gone: nobody can read its .grad */
@@ -11176,7 +11288,7 @@ static tgi_text tgi_backward_name(const tgi_node *node)
 }
 
 /* Raises the error that t, which a node has saved or points to, was moved after the node was made. */
-static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const tg_tensor *t)
+TGI_NOINLINE static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const tg_tensor *t)
 {
     return tgi_fail(S, TG_ERR_GRAPH, "backward",
                     "a tensor that the graph depends on was moved in place after it was used by %s (node %lld): "
@@ -11187,46 +11299,47 @@ static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const tg_tensor *t
                     tg_device_str(tgi_device_of(t)));
 }
 
-/* Whether no leaf of n was moved in place since: see "Moves in place" above. */
-static bool tgi_check_moved(tgi_thread *S, const tgi_node *n)
+/* Raises the error that saved tensor s of a node was written after the node was made. */
+TGI_NOINLINE static bool tgi_written_since(tgi_thread *S, const tgi_node *n, const tgi_saved *s)
+{
+    const tg_tensor *t = s->t;
+    const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+    return tgi_fail(
+        S, TG_ERR_GRAPH, "backward",
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        "[%s %s], which is output %d of %s, is at version %u; expected version %u instead. It is needed by the "
+        "backward of %s and was last written by %s.\n"
+        "write to a copy (tg_clone), or use the op without the underscore",
+        tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
+        maker ? tgi_backward_name(maker).text : "a leaf", (unsigned)t->storage->version, (unsigned)s->version,
+        tgi_node_name(n), t->storage->writer ? t->storage->writer : "the program");
+}
+
+/* Raises the error that a backward before has dropped the saved tensors of n (8). */
+TGI_NOINLINE static bool tgi_freed_before(tgi_thread *S, const tgi_node *n)
+{
+    return tgi_fail(
+        S, TG_ERR_GRAPH, "backward",
+        "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+        "been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. (at node %lld, "
+        "%s)\n"
+        "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
+        (long long)n->number, tgi_node_name(n));
+}
+
+/* Whether the rule of n can run: no leaf was moved in place since (see "Moves in place" above), and the saved tensors
+   are still there (8) and have been neither moved nor written since (5). */
+static inline bool tgi_check_node(tgi_thread *S, const tgi_node *n)
 {
     for (int i = 0; i < n->inputs; ++i) {
         const tg_tensor *leaf = n->edge[i].leaf;
         if (leaf && leaf->storage->start != n->edge[i].start) return tgi_moved_since(S, n, leaf);
     }
-    for (int i = 0; i < n->saves; ++i) {
-        const tg_tensor *t = n->saved[i].t;
-        if (n->saved[i].version < t->storage->start) return tgi_moved_since(S, n, t);
-    }
-    return true;
-}
-
-/* Whether the saved tensors of n are still there (8) and have not been written since (5). */
-static bool tgi_check_saved(tgi_thread *S, const tgi_node *n)
-{
-    if (n->flags & TGI_FREED) {
-        return tgi_fail(
-            S, TG_ERR_GRAPH, "backward",
-            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-            "already been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. "
-            "(at node %lld, %s)\n"
-            "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
-            (long long)n->number, tgi_node_name(n));
-    }
+    if (n->flags & TGI_FREED) return tgi_freed_before(S, n);
     for (int i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
-        const tg_tensor *t = s->t;
-        if (t->storage->version == s->version) continue;
-        const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
-        return tgi_fail(
-            S, TG_ERR_GRAPH, "backward",
-            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            "[%s %s], which is output %d of %s, is at version %u; expected version %u instead. It is needed by the "
-            "backward of %s and was last written by %s.\n"
-            "write to a copy (tg_clone), or use the op without the underscore",
-            tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
-            maker ? tgi_backward_name(maker).text : "a leaf", (unsigned)t->storage->version, (unsigned)s->version,
-            tgi_node_name(n), t->storage->writer ? t->storage->writer : "the program");
+        if (TGI_LIKELY(s->t->storage->version == s->version)) continue;
+        return s->version < s->t->storage->start ? tgi_moved_since(S, n, s->t) : tgi_written_since(S, n, s);
     }
     return true;
 }
@@ -11273,7 +11386,7 @@ static bool tgi_restore_node(tgi_thread *S, tgi_node *n, const tgi_saved *s)
 
 /* Makes the saved tensors of n whose last handle was released temporaries of the step, so that the rule can use them
    like any other; with_history: with their nodes, too, for a rule whose ops are recorded. */
-static bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
+static inline bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
 {
     for (int i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &n->saved[i];
@@ -11312,6 +11425,13 @@ static tg_tensor *tgi_convert_grad(tgi_thread *S, const char *op, const tgi_node
     return tgi_later_to(g, device, (tg_dtype)info->dtype, 0);
 }
 
+/* Whether g has the place, dtype and shape of an output or a leaf. */
+static inline bool tgi_is_like(const tg_tensor *g, const tgi_output_info *info)
+{
+    return g->storage->backend == info->backend && g->storage->index == info->index && g->dtype == info->dtype &&
+           tgi_same_shape(g, info->ndim, info->dim);
+}
+
 /* Gradient i that a rule returned, made like the input that it is the gradient of: summed over the dims that the op
    broadcast, and converted.  NULL after recording an error. */
 static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g,
@@ -11331,13 +11451,13 @@ static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, 
 }
 
 /* Place, dtype and shape of input i of a node, which needs a gradient. */
-static tgi_output_info tgi_input_info(const tgi_node *n, int i)
+static inline tgi_output_info tgi_input_info(const tgi_node *n, int i)
 {
     const tgi_edge *e = &n->edge[i];
     return e->node ? e->node->output_info[e->output] : tgi_output_info_of(e->leaf);
 }
 
-static bool tgi_has_edge(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
+static inline bool tgi_has_edge(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
 
 /* Whether what a hook returned in place of g is like g. */
 static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const tg_tensor *g, const tg_tensor *result)
@@ -11438,10 +11558,14 @@ static void tgi_return_grads(tg_backward_run *run, const tgi_grad_slot *slot)
 
 /* Makes the gradients in a slot ready for the rule: calls the hooks with them, keeps those that were asked for, and
    puts zeros where an output has none.  False after recording an error. */
-static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
+static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
+    if (n->outputs == 1 && slot->first && !n->hooks && !slot->returned) { /* nearly always: nothing to be done */
+        slot->received = 1;
+        return true;
+    }
     for (int i = 0; i < n->outputs; ++i) {
         if (slot->grad[i] && i < 64) slot->received |= (uint64_t)1 << i;
         if (slot->grad[i] && n->hooks && !tgi_run_hooks(S, &n->hooks, i, &slot->grad[i])) return false;
@@ -11461,7 +11585,7 @@ static bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 
 /* Runs the rule of a node.  The output of a TGI_WROTE_VIEW node is the whole base after the op wrote the view: the rule
    gets the view of g, and the gradient of the base before is g with the rule's result for input 0 in the view. */
-static bool tgi_run_rule(tgi_step *step)
+static inline bool tgi_run_rule(tgi_step *step)
 {
     tgi_node *n = step->node;
     tg_tensor *g = step->grad[0];
@@ -11481,25 +11605,25 @@ enum { TGI_STEP_RESULTS = 8 }; /* results of a rule that need no allocation */
 
 /* Runs the rule of the slot's node and sends its results on, last input first: later inputs are mostly newer, so the
    numbers that arrive in the queue fall.  False after recording an error. */
-static bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
+static inline bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
-    if (!tgi_check_moved(S, n) || !tgi_check_saved(S, n)) return false;
-    tg_tensor *few[TGI_STEP_RESULTS], **result = few;
+    if (!tgi_check_node(S, n)) return false;
+    tg_tensor *few[TGI_STEP_RESULTS] = {NULL}, **result = few;
     const size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
     if (n->inputs > TGI_STEP_RESULTS) {
         result = (tg_tensor **)tgi_alloc(S, bytes);
         if (!result) return tgi_no_memory(S, n->op->name, bytes);
+        memset(result, 0, bytes);
     }
-    for (int i = 0; i < n->inputs; ++i) result[i] = NULL;
     tgi_step step = {S, run, n, n->params, slot->grad, slot->received, result};
     const bool with_history = (run->flags & TG_CREATE_GRAPH) || (n->op->flags & TGI_FLAG_RECOMPUTES);
     bool ok = tgi_revive(S, n, with_history) && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
     for (int i = n->inputs - 1; ok && i >= 0; --i) {
         if (!result[i] || !tgi_has_edge(n, i)) continue;
         const tgi_output_info info = tgi_input_info(n, i);
-        result[i] = tgi_validate_grad(S, n, i, result[i], &info);
+        if (!tgi_is_like(result[i], &info)) result[i] = tgi_validate_grad(S, n, i, result[i], &info);
         ok = result[i] && tgi_send_grad(run, &n->edge[i], result[i]);
     }
     if (result != few) tgi_free(S, result, bytes);
@@ -11522,7 +11646,7 @@ static void tgi_run_fail(tg_backward_run *run)
 /* A scope for one step, which needs no memory and so cannot fail to open, and the mode of its ops: invariant (12). */
 typedef struct { tgi_frame *frame; tgi_link list, *outer; uint64_t outer_serial; bool grad_off; } tgi_step_scope;
 
-static void tgi_step_scope_open(tgi_thread *S, tgi_step_scope *scope, bool grad_off)
+static inline void tgi_step_scope_open(tgi_thread *S, tgi_step_scope *scope, bool grad_off)
 {
     scope->frame = S->frame;
     scope->outer = S->scope;
@@ -11534,9 +11658,9 @@ static void tgi_step_scope_open(tgi_thread *S, tgi_step_scope *scope, bool grad_
     S->grad_off = grad_off;
 }
 
-static void tgi_step_scope_close(tgi_thread *S, tgi_step_scope *scope)
+static inline void tgi_step_scope_close(tgi_thread *S, tgi_step_scope *scope)
 {
-    tgi_frames_close(S, scope->frame);
+    if (S->frame != scope->frame) tgi_frames_close(S, scope->frame);
     tgi_end_list(S, &scope->list, TGI_BY_SCOPE);
     S->scope = scope->outer;
     S->scope_serial = scope->outer_serial;
@@ -12499,15 +12623,15 @@ static tgi_text tgi_dtype_hint(const char *a_name, const tg_tensor *a, const cha
     return hint;
 }
 
-/* Begins a call of an op by the public function `name` (NULL: the op's own name).  False after recording an error, and
-   for an elementwise op whose inputs are on several devices: c->mixed, no error yet. */
-static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
+/* A call of an op by the public function `name`, whose inputs have not been looked at. */
+static inline void tgi_call_init(tgi_call *c, tgi_thread *S, const char *name, const tgi_op *op, tg_tensor *const *in,
+                                 int nin)
 {
-    tgi_thread *S = tgi_self();
-    if (!TGI_LIKELY(!S->must_warn_unscoped) && S->scope == &S->unscoped) tgi_warn_unscoped(S);
     c->S = S;
-    c->op = tgi_op_row(op);
-    c->name = name ? name : c->op->name;
+    c->op = op;
+    c->name = name;
+    c->backend = NULL;
+    c->index = 0;
     c->in = in;
     c->nin = nin;
     c->nout = 0;
@@ -12518,6 +12642,15 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
     c->view = NULL;
     c->target = c->before = NULL;
     c->node = c->view_node = NULL;
+}
+
+/* Begins a call: checks the inputs.  False after recording an error, and for an elementwise op whose inputs are on
+   several devices: c->mixed, no error yet. */
+static bool tgi_call_begin(tgi_call *c)
+{
+    tgi_thread *S = c->S;
+    tg_tensor *const *in = c->in;
+    const int nin = c->nin;
     int elsewhere = 0; /* an input that is not where the first is */
     for (int i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
@@ -12536,6 +12669,16 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
     return true;
+}
+
+/* Both, for the public function `name` (NULL: that with the op's own name). */
+static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_op *row = tgi_op_row(op);
+    tgi_check_unscoped(S);
+    tgi_call_init(c, S, name ? name : row->name, row, in, nin);
+    return tgi_call_begin(c);
 }
 
 /* The same by the op's own name, for a list of inputs (which must stay valid during the call), or for one to three. */
@@ -12613,7 +12756,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
     int saved = 0;
-    ok = ok && c->nout > 0 && (!S->sync_checks || c->backend->synchronize(S, c->index));
+    ok = ok && c->nout > 0 && (!S->sync_checks || c->out[0]->storage->backend->synchronize(S, c->index));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
         n = tgi_call_node(c, c->out, c->nout, saved = tgi_saved_inputs(c));
         ok = n != NULL;
@@ -13478,10 +13621,11 @@ static bool tgi_check_target_dtype(tgi_call *c, const tg_tensor *target, tg_dtyp
 static bool tgi_map_elements(tgi_call *c, int op, tg_tensor *y, tg_dtype compute)
 {
     tgi_thread *S = c->S;
-    tgi_loop loop = tgi_loop_over(y);
+    tgi_loop loop;
     tg_tensor *copies[3];
     int copied = 0;
     bool ok = true;
+    tgi_loop_init(&loop, y);
     loop.kernel = op;
     loop.compute = compute;
     loop.scalar[0] = c->params.s;
@@ -13532,48 +13676,50 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
     return tgi_composite_end(&c, y);
 }
 
-/* Whether the inputs are so few elements of one float dtype and one shape, contiguous in the host's memory, that a call
-   can take the short way: nothing is to be promoted, converted or broadcast, and no loop to be described.  Stores the
-   number of elements. */
-static bool tgi_is_few(const tgi_call *c, bool in_place, int64_t *numel)
+/* ---- the short way of an elementwise op: few elements of one float dtype and one shape, contiguous in the host's
+   memory, so that nothing is to be promoted, converted or broadcast, and no loop to be described ---- */
+
+/* Whether a call with these inputs can go the short way: that holds, and tgi_call_begin would find nothing to do.
+   Stores the number of elements, and whether the call is recorded. */
+static inline bool tgi_is_few(const tgi_thread *S, const tgi_op *op, tg_tensor *const *in, int n, int64_t *numel,
+                              bool *records)
 {
-    const tg_tensor *a = c->in[0];
-    int64_t n = 1;
-    if (!c->backend->host || (a->dtype != TG_F32 && a->dtype != TG_F64) || (c->op->flags & TGI_FLAG_LAST_IS_MASK))
-        return false;
-    for (int d = a->ndim - 1; d >= 0; n *= a->dim[d--]) {
-        if (a->stride[d] != n && a->dim[d] != 1) return false;
-    }
-    for (int i = 1; i < c->nin; ++i) {
-        const tg_tensor *x = c->in[i];
-        if (x->dtype != a->dtype || x->ndim != a->ndim) return false;
-        if (in_place && x->storage == a->storage && x->offset != a->offset) return false;
+    const tg_tensor *a = in[0];
+    int flags = 0;
+    if (S->captures || (op->flags & TGI_FLAG_LAST_IS_MASK)) return false;
+    for (int i = 0; i < n; ++i) {
+        const tg_tensor *x = in[i];
+        if (!tgi_usable(S, x) || x->base || x->storage->pending) return false;
+        flags |= x->flags;
+        if (i == 0) continue;
+        if (x->dtype != a->dtype || x->ndim != a->ndim || x->storage->backend != a->storage->backend) return false;
         for (int d = 0; d < a->ndim; ++d) {
             if (x->dim[d] != a->dim[d] || x->stride[d] != a->stride[d]) return false;
         }
     }
-    *numel = n;
-    return n < TGI_FEW;
+    int64_t count = 1;
+    for (int d = a->ndim - 1; d >= 0; count *= a->dim[d--]) {
+        if (a->stride[d] != count && a->dim[d] != 1) return false;
+    }
+    *numel = count;
+    *records = (flags & TGI_REQUIRES_GRAD) && !S->grad_off;
+    return count < TGI_FEW && a->storage->backend->host && (a->dtype == TG_F32 || a->dtype == TG_F64);
 }
 
-/* The short way: the kernel gets the elements as they lie there. */
-static tg_tensor *tgi_elementwise_few(tgi_call *c, int op, bool in_place, int64_t n)
+/* The result of such a call, not recorded; NULL after recording an error. */
+static inline tg_tensor *tgi_map_few(tgi_thread *S, const char *name, int op, bool test, tg_tensor *const *in, int n,
+                                     double s, double t, int64_t numel)
 {
-    tg_tensor *a = c->in[0], *y = a;
-    const tg_dtype dtype = (tg_dtype)a->dtype, result = c->op->kind == TGI_KIND_TEST ? TG_BOOL : dtype;
-    const double scalar[2] = {c->params.s, c->params.t};
-    const void *in[3] = {NULL, NULL, NULL};
-    if (in_place) {
-        if (!tgi_op_begin_in_place(c)) return NULL;
-    } else {
-        y = tgi_new_checked(c->S, c->name, a->ndim, a->dim, result, (size_t)n * tgi_dtypes[result].size, c->backend,
-                            c->index, TGI_ORDINARY, NULL);
-        if (!y) return NULL;
-        c->out[c->nout++] = y;
-    }
-    for (int i = 0; i < c->nin; ++i) in[i] = tgi_first_element(c->in[i]);
-    tgi_map_kernel_of(c->S, op, dtype)(n, scalar, tgi_first_element(y), in[0], in[1], in[2]);
-    return in_place ? tgi_op_end_in_place(c, true) : tgi_op_end(c, true);
+    const tg_tensor *a = in[0];
+    const tg_dtype dtype = (tg_dtype)a->dtype, result = test ? TG_BOOL : dtype;
+    const int64_t size = (int64_t)tgi_dtypes[dtype].size;
+    const double scalar[2] = {s, t};
+    const void *data[3] = {NULL, NULL, NULL};
+    tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)numel * tgi_dtypes[result].size);
+    if (!y) return NULL;
+    for (int i = 0; i < n; ++i) data[i] = (const char *)in[i]->storage->data + in[i]->offset * size;
+    tgi_map_kernel_of(S, op, dtype)(numel, scalar, y->storage->data, data[0], data[1], data[2]);
+    return y;
 }
 
 /* Calls an elementwise op on n inputs with its numbers s and t.  name: of the public function, for messages; NULL for
@@ -13581,15 +13727,29 @@ static tg_tensor *tgi_elementwise_few(tgi_call *c, int op, bool in_place, int64_
 static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
                                   double t)
 {
+    tgi_thread *S = tgi_self();
     const tgi_op *row = tgi_op_row(op);
+    tg_tensor *few = NULL;
     tgi_call c;
-    if (!tgi_op_begin_as(&c, !name && in_place ? row->in_place : name, op, in, n))
-        return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
+    int64_t numel;
+    bool records;
+    if (!name) name = in_place ? row->in_place : row->name;
+    if (!in_place && tgi_is_few(S, row, in, n, &numel, &records)) {
+        tgi_check_unscoped(S);
+        few = tgi_map_few(S, name, op, row->kind == TGI_KIND_TEST, in, n, s, t, numel);
+        if (!few || !records) return few;
+    }
+    tgi_call_init(&c, S, name, row, in, n);
     c.params.s = s;
     c.params.t = t;
     c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
-    int64_t few;
-    if (tgi_is_few(&c, in_place, &few)) return tgi_elementwise_few(&c, op, in_place, few);
+    if (few) {
+        c.records = true;
+        c.out[c.nout++] = few;
+        return tgi_op_end(&c, true);
+    }
+    tgi_check_unscoped(S);
+    if (!tgi_call_begin(&c)) return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
     tg_dtype dtype = TG_F32;
     if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
     tg_shape shape;
