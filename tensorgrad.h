@@ -2188,6 +2188,7 @@ extern "C" {
    the time to compile the header. */
 #define TGI_NOINLINE __attribute__((__noinline__))
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define TGI_PREFETCH(at) __builtin_prefetch(at) /* memory that will be used soon; any address, valid or not */
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
 #define TGI_ALIGN_8 __attribute__((__aligned__(8)))
@@ -2200,6 +2201,7 @@ extern "C" {
 #define TGI_UNUSED
 #define TGI_NOINLINE
 #define TGI_LIKELY(x) (x)
+#define TGI_PREFETCH(at) (void)(at)
 #define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
@@ -4607,13 +4609,6 @@ enum {
 #define TGI_FMA
 #define TGI_FMA_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
 #define TGI_FMA_END _Pragma("GCC pop_options")
-#endif
-
-/* Memory that will be used soon; any address, valid or not. */
-#ifdef TGI_HAS_VECTORS
-#define TGI_PREFETCH(at) __builtin_prefetch(at)
-#else
-#define TGI_PREFETCH(at) (void)(at)
 #endif
 
 /* ---- elementwise ops: the kernel of each row ---- */
@@ -9411,6 +9406,10 @@ static bool tgi_check_shape(tgi_thread *S, const char *op, int ndim, const int64
     return true;
 }
 
+/* to := from, which are dims or strides, all TG_MAX_DIMS of them whether they are used or not: a copy of the first few
+   would take ten times as long, because compilers make `rep movs` of it. */
+static inline void tgi_copy_dims(int64_t *to, const int64_t *from) { memcpy(to, from, sizeof(int64_t) * TG_MAX_DIMS); }
+
 static int64_t tgi_numel(const tg_tensor *t)
 {
     int64_t n = 1;
@@ -9583,8 +9582,8 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     tgi_storage_ref(t->storage);
     y->offset = t->offset;
     y->ndim = t->ndim;
-    memcpy(y->dim, t->dim, sizeof(int64_t) * t->ndim);
-    memcpy(y->stride, t->stride, sizeof(int64_t) * t->ndim);
+    tgi_copy_dims(y->dim, t->dim);
+    tgi_copy_dims(y->stride, t->stride);
     return y;
 }
 
@@ -9608,7 +9607,7 @@ static inline void tgi_operand_init(tgi_operand *o, const tg_tensor *t)
     o->dtype = (tg_dtype)t->dtype;
     o->index = t->storage->index;
     o->data = tgi_first_element(t);
-    for (int i = 0; i < t->ndim; ++i) o->stride[i] = t->stride[i];
+    tgi_copy_dims(o->stride, t->stride);
 }
 
 static tgi_operand tgi_operand_of(const tg_tensor *t)
@@ -9624,7 +9623,7 @@ static void tgi_loop_init(tgi_loop *loop, const tg_tensor *t)
     loop->kernel = 0;
     loop->compute = TG_F64;
     loop->ndim = t->ndim;
-    for (int i = 0; i < t->ndim; ++i) loop->dim[i] = t->dim[i];
+    tgi_copy_dims(loop->dim, t->dim);
     loop->nargs = 1;
     tgi_operand_init(&loop->arg[0], t);
     loop->scalar[0] = loop->scalar[1] = 0;
@@ -10686,10 +10685,10 @@ static void tgi_view_info_of(tgi_view_info *info, const tg_tensor *base, const t
 {
     info->base_ndim = base->ndim;
     info->ndim = view->ndim;
-    memcpy(info->base_dim, base->dim, sizeof(int64_t) * base->ndim);
-    memcpy(info->base_stride, base->stride, sizeof(int64_t) * base->ndim);
-    memcpy(info->dim, view->dim, sizeof(int64_t) * view->ndim);
-    memcpy(info->stride, view->stride, sizeof(int64_t) * view->ndim);
+    tgi_copy_dims(info->base_dim, base->dim);
+    tgi_copy_dims(info->base_stride, base->stride);
+    tgi_copy_dims(info->dim, view->dim);
+    tgi_copy_dims(info->stride, view->stride);
     info->offset = view->offset - base->offset;
 }
 
@@ -10820,11 +10819,7 @@ tg_tensor *tg_grad(tg_tensor *t)
 
 TGI_NOINLINE static bool tgi_same_shape(const tg_tensor *t, int ndim, const int64_t *dim)
 {
-    if (t->ndim != ndim) return false;
-    for (int i = 0; i < ndim; ++i) {
-        if (t->dim[i] != dim[i]) return false;
-    }
-    return true;
+    return t->ndim == ndim && memcmp(t->dim, dim, sizeof(int64_t) * (size_t)ndim) == 0;
 }
 
 /* Whether g may become the .grad of t by assignment; the sentences are those of PyTorch's x.grad = g. */
@@ -11428,8 +11423,12 @@ static tg_tensor *tgi_convert_grad(tgi_thread *S, const char *op, const tgi_node
 /* Whether g has the place, dtype and shape of an output or a leaf. */
 static inline bool tgi_is_like(const tg_tensor *g, const tgi_output_info *info)
 {
-    return g->storage->backend == info->backend && g->storage->index == info->index && g->dtype == info->dtype &&
-           tgi_same_shape(g, info->ndim, info->dim);
+    if (g->storage->backend != info->backend || g->storage->index != info->index) return false;
+    if (g->dtype != info->dtype || g->ndim != info->ndim) return false;
+    for (int i = 0; i < info->ndim; ++i) {
+        if (g->dim[i] != info->dim[i]) return false;
+    }
+    return true;
 }
 
 /* Gradient i that a rule returned, made like the input that it is the gradient of: summed over the dims that the op
@@ -11609,6 +11608,10 @@ static inline bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
+    /* Nodes run in about the order of the tape, newest first: the third from here is fetched already, because each node
+       of a graph that is larger than the caches would be waited for. */
+    const char *third = (const char *)(const void *)n->link.prev->prev->prev;
+    for (int line = 0; line < 256; line += 64) TGI_PREFETCH(third + line);
     if (!tgi_check_node(S, n)) return false;
     tg_tensor *few[TGI_STEP_RESULTS] = {NULL}, **result = few;
     const size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
@@ -13506,7 +13509,7 @@ static bool tgi_broadcast(tgi_thread *S, const char *op, int *ndim, int64_t *dim
 static bool tgi_broadcast_inputs(tgi_call *c, tg_shape *shape)
 {
     shape->ndim = c->in[0]->ndim;
-    memcpy(shape->dim, c->in[0]->dim, sizeof(int64_t) * c->in[0]->ndim);
+    tgi_copy_dims(shape->dim, c->in[0]->dim);
     for (int i = 1; i < c->nin; ++i) {
         if (tgi_same_shape(c->in[i], shape->ndim, shape->dim)) continue;
         if (!tgi_broadcast(c->S, c->name, &shape->ndim, shape->dim, c->in[i], c->in, c->nin)) return false;
@@ -13714,10 +13717,11 @@ static inline tg_tensor *tgi_map_few(tgi_thread *S, const char *name, int op, bo
     const tg_dtype dtype = (tg_dtype)a->dtype, result = test ? TG_BOOL : dtype;
     const int64_t size = (int64_t)tgi_dtypes[dtype].size;
     const double scalar[2] = {s, t};
-    const void *data[3] = {NULL, NULL, NULL};
+    const char *data[3] = {NULL, NULL, NULL};
     tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)numel * tgi_dtypes[result].size);
     if (!y) return NULL;
-    for (int i = 0; i < n; ++i) data[i] = (const char *)in[i]->storage->data + in[i]->offset * size;
+    data[0] = (const char *)a->storage->data + a->offset * size;
+    for (int i = 1; i < n; ++i) data[i] = (const char *)in[i]->storage->data + in[i]->offset * size;
     tgi_map_kernel_of(S, op, dtype)(numel, scalar, y->storage->data, data[0], data[1], data[2]);
     return y;
 }
