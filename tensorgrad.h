@@ -13726,33 +13726,36 @@ static inline tg_tensor *tgi_map_few(tgi_thread *S, const char *name, int op, bo
     return y;
 }
 
-/* Calls an elementwise op on n inputs with its numbers s and t.  name: of the public function, for messages; NULL for
-   the op's own, or that of its twin in place. */
-static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
-                                  double t)
+/* ---- every elementwise op ---- */
+
+/* A call of the op with its numbers s and t, whose inputs have not been looked at. */
+static inline void tgi_elementwise_init(tgi_call *c, tgi_thread *S, const char *name, const tgi_op *row,
+                                        tg_tensor *const *in, int n, double s, double t)
 {
-    tgi_thread *S = tgi_self();
-    const tgi_op *row = tgi_op_row(op);
-    tg_tensor *few = NULL;
+    tgi_call_init(c, S, name, row, in, n);
+    c->params.s = s;
+    c->params.t = t;
+    c->has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
+}
+
+/* Records a call whose result was computed on the short way. */
+TGI_NOINLINE static tg_tensor *tgi_record_few(tgi_thread *S, const char *name, const tgi_op *row, tg_tensor *const *in,
+                                              int n, double s, double t, tg_tensor *y)
+{
     tgi_call c;
-    int64_t numel;
-    bool records;
-    if (!name) name = in_place ? row->in_place : row->name;
-    if (!in_place && tgi_is_few(S, row, in, n, &numel, &records)) {
-        tgi_check_unscoped(S);
-        few = tgi_map_few(S, name, op, row->kind == TGI_KIND_TEST, in, n, s, t, numel);
-        if (!few || !records) return few;
-    }
-    tgi_call_init(&c, S, name, row, in, n);
-    c.params.s = s;
-    c.params.t = t;
-    c.has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
-    if (few) {
-        c.records = true;
-        c.out[c.nout++] = few;
-        return tgi_op_end(&c, true);
-    }
-    tgi_check_unscoped(S);
+    tgi_elementwise_init(&c, S, name, row, in, n, s, t);
+    c.records = true;
+    c.out[c.nout++] = y;
+    return tgi_op_end(&c, true);
+}
+
+/* The general way, for any inputs. */
+TGI_NOINLINE static tg_tensor *tgi_map_any(tgi_thread *S, const char *name, int op, bool in_place, tg_tensor *const *in,
+                                           int n, double s, double t)
+{
+    const tgi_op *row = tgi_op_row(op);
+    tgi_call c;
+    tgi_elementwise_init(&c, S, name, row, in, n, s, t);
     if (!tgi_call_begin(&c)) return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
     tg_dtype dtype = TG_F32;
     if (!tgi_elementwise_dtype(&c, &dtype)) return NULL;
@@ -13768,6 +13771,23 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     }
     tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
     return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
+}
+
+/* Calls an elementwise op on n inputs with its numbers s and t.  name: of the public function, for messages; NULL for
+   the op's own, or that of its twin in place. */
+static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_tensor *const *in, int n, double s,
+                                  double t)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_op *row = tgi_op_row(op);
+    int64_t numel;
+    bool records;
+    if (!name) name = in_place ? row->in_place : row->name;
+    tgi_check_unscoped(S);
+    if (in_place || !tgi_is_few(S, row, in, n, &numel, &records))
+        return tgi_map_any(S, name, op, in_place, in, n, s, t);
+    tg_tensor *y = tgi_map_few(S, name, op, row->kind == TGI_KIND_TEST, in, n, s, t, numel);
+    return y && records ? tgi_record_few(S, name, row, in, n, s, t, y) : y;
 }
 
 TGI_NOINLINE static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
