@@ -8435,8 +8435,9 @@ bool tg_op_waits(const char *op)
        one while it is in S->ended_tensors.  At 0 tgi_saved_unref drops the reference to the storage and frees the
        handle.
    (4) A tensor has ended when refs has fallen to 0: tgi_release_tensor sets `ended`, so that no public function takes
-       it any more (tgi_usable), and puts it into S->ended_tensors.  tgi_release_tensors takes it out and drops its
-       references to node, hooks, .grad and base.  Shape, dtype and storage stay as they are until saved_refs is 0.
+       it any more (tgi_usable), and, unless it has neither node, hooks, .grad nor base, puts it into S->ended_tensors.
+       tgi_release_tensors takes it out and drops its references to these.  Shape, dtype and storage stay as they are
+       until saved_refs is 0.
    (5) A tensor that has ended can live again: tgi_ref takes refs from 0 to 1.  Backward does so with the saved tensors
        that a rule reads (tgi_revive); they join the list of the step and end with it.  known_cause keeps what ended
        them first.
