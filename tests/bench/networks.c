@@ -48,8 +48,8 @@ static void begin_training(double flops)
 double train(void)
 {
     TG_SCOPE;
-    tg_tensor *loss = now.kind->forward();
     tg_optim_zero_grad(network.optim);
+    tg_tensor *loss = now.kind->forward();
     tg_backward(loss);
     tg_step(network.optim);
     ++network.step;
