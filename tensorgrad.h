@@ -103,6 +103,7 @@
        @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
        @@KERNELS       the CPU's inner loops, once for each instruction set
        @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
+       @@GEMM        * matrix products and convolutions on the CPU
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@TENSOR        shapes, scopes, threads, creation, access
@@ -2121,7 +2122,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@FLASH, @@FUSED, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
    @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
    @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@LOADER, @@NN,
    @@LAYERS, @@SAVE, @@SHOW
@@ -3729,6 +3730,17 @@ typedef struct {
     tgi_operand columns; /* [channels, kernel.., images, windows..], contiguous: what each tap sees in each window */
 } tgi_im2col;
 
+/* A convolution: the sum of conv(image, w) * y is linear in each of images x, a weight w [maps, channels / groups,
+   kernel..], contiguous, and y [images, maps, windows..].  `result` says which one is computed: its gradient, from the
+   other two (see the room CONV).  m.columns is not used. */
+enum { TGI_CONV_X, TGI_CONV_W, TGI_CONV_Y };
+typedef struct {
+    int result;
+    int64_t groups, maps;
+    tgi_im2col m;
+    tgi_operand w, y;
+} tgi_convolution;
+
 /* Pools and interpolation.  x is planes of rows and columns; each of the two dims, of size `in`, is cut into `out`
    windows of neighbours, from each of which one output is made: see tgi_window_at. */
 typedef enum { TGI_SLIDING, TGI_ADAPTIVE, TGI_NEAREST, TGI_LINEAR } tgi_window_kind;
@@ -3932,6 +3944,8 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     OP(ALL, tgi_answer, attention, (tgi_thread *S, const tgi_attention *attention))                                    \
     /* dq, dk and dv */                                                                                                \
     OP(ALL, tgi_answer, attention_backward, (tgi_thread *S, const tgi_attention *attention))                           \
+    /* x, w or y, without columns in memory; none of them is empty */                                                  \
+    OP(ALL, tgi_answer, convolution, (tgi_thread *S, const tgi_convolution *conv))                                     \
     /* columns = what the taps see of the image */                                                                     \
     OP(ALL, bool, im2col, (tgi_thread *S, const tgi_im2col *m))                                                        \
     /* image = for each element the sum of all entries of columns that see it, in the order of the taps */             \
@@ -6945,6 +6959,8 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
                              tgi_window_sum_part);
 }
 
+/* ======== @@GEMM ================================================================================================== */
+
 /* ---- matrix products ---- */
 
 /* out [m, n] = a [m, k] times b [k, n], element by element: the reference, and the kernel for integers, which wrap. */
@@ -7036,12 +7052,12 @@ static inline tgi_four tgi_four_of(tgi_four x, tgi_four y, int i, int j, int k, 
 #endif
 #endif
 
-/* y [4, 4] = x [4, 4] transposed; steps from row to row, in elements. */
-static inline void tgi_transpose_four(const float *x, int64_t x_step, float *y, int64_t y_step)
+/* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
+static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
 {
 #ifdef TGI_HAS_VECTORS
-    const tgi_four a = *(const tgi_four *)x, b = *(const tgi_four *)(x + x_step);
-    const tgi_four c = *(const tgi_four *)(x + 2 * x_step), d = *(const tgi_four *)(x + 3 * x_step);
+    const tgi_four a = *(const tgi_four *)(x + at[0]), b = *(const tgi_four *)(x + at[1]);
+    const tgi_four c = *(const tgi_four *)(x + at[2]), d = *(const tgi_four *)(x + at[3]);
     const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
     const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
     *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
@@ -7050,7 +7066,7 @@ static inline void tgi_transpose_four(const float *x, int64_t x_step, float *y, 
     *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
 #else
     for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[i * x_step + j];
+        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
     }
 #endif
 }
@@ -7072,8 +7088,9 @@ static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t
     for (int lane = 0; lane < width; lane += 4) {
         const int at = lane + 4 <= width ? lane : width - 4;
         const float *from = x + at * lane_step;
+        const int64_t rows[4] = {0, lane_step, 2 * lane_step, 3 * lane_step};
         int64_t i = 0;
-        for (; i + 4 <= n; i += 4) tgi_transpose_four(from + i, lane_step, panel + i * width + at, width);
+        for (; i + 4 <= n; i += 4) tgi_transpose_four(from + i, rows, panel + i * width + at, width);
         for (; i < n; ++i) {
             for (int k = 0; k < 4; ++k) panel[i * width + at + k] = from[k * lane_step + i];
         }
@@ -7095,8 +7112,64 @@ static tgi_matrix tgi_transposed(tgi_matrix x)
     return x;
 }
 
+/* What the taps see in the windows of an image that has been copied into its padding: a matrix [taps, windows] whose
+   element is image[tap[i] + start of window j]. */
+typedef struct {
+    int64_t windows[3], stride[3]; /* stride: in elements of the image */
+    const int64_t *tap;
+} tgi_columns;
+
+static int64_t tgi_window_start(const tgi_columns *m, int64_t window)
+{
+    const int64_t last = window % m->windows[2], rows = window / m->windows[2];
+    return rows / m->windows[1] * m->stride[0] + rows % m->windows[1] * m->stride[1] + last * m->stride[2];
+}
+
+/* panel [n, width] = columns [k.., j..], n rows of `lanes` windows: windows side by side see elements side by side. */
+static void tgi_columns_pack(const tgi_columns *m, float *panel, int width, const float *image, int64_t j,
+                             int64_t lanes, int64_t k, int64_t n)
+{
+    const int64_t *const tap = m->tap + k, step = m->stride[2];
+    if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);
+    for (int64_t lane = 0, run; lane < lanes; lane += run) {
+        const float *const x = image + tgi_window_start(m, j + lane);
+        run = tgi_at_most(lanes - lane, m->windows[2] - (j + lane) % m->windows[2]);
+        for (int64_t i = 0; i < n; ++i) {
+            const float *const from = x + tap[i];
+            float *const to = panel + i * width + lane;
+            int64_t l = 0;
+            for (; step == 1 && l + 4 <= run; l += 4) memcpy(to + l, from + l, 4 * sizeof *to);
+            for (; l < run; ++l) to[l] = from[l * step];
+        }
+    }
+}
+
+/* panel [n, width] = columns [j.., k..] transposed: n rows, of windows, of `lanes` taps. */
+static void tgi_columns_pack_transposed(const tgi_columns *m, float *panel, int width, const float *image, int64_t j,
+                                        int64_t lanes, int64_t k, int64_t n)
+{
+    const int64_t *const tap = m->tap + j, step = m->stride[2];
+    if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);
+    for (int64_t i = 0, run; i < n; i += run) {
+        const float *const x = image + tgi_window_start(m, k + i);
+        run = tgi_at_most(n - i, m->windows[2] - (k + i) % m->windows[2]);
+        for (int64_t lane = 0; lane < lanes; lane += 4) {
+            const int64_t at = lanes < 4 ? 0 : tgi_at_most(lane, lanes - 4);
+            float *const to = panel + i * width + at;
+            int64_t l = 0;
+            for (; step == 1 && lanes >= 4 && l + 4 <= run; l += 4)
+                tgi_transpose_four(x + l, tap + at, to + l * width, width);
+            for (; l < run; ++l) {
+                for (int64_t q = 0; q < tgi_at_most(lanes, 4); ++q) to[l * width + q] = x[tap[at + q] + l * step];
+            }
+        }
+    }
+}
+
 typedef struct {
     const tgi_gemm *gemm;
+    const tgi_columns *columns; /* b is these columns of an image at b.data; NULL: b is a matrix */
+    bool transposed;            /* b is these columns transposed */
     tg_dtype compute;
     void (*tile)(const tgi_gemm_tile *t);
     int mr, nr; /* of a tile */
@@ -7126,12 +7199,26 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
     }
 }
 
-/* One block of the output, rows [i0, i1) and columns [j0, j1), of one batch; c points to its first element. */
-static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, char *c, int64_t c_row, int64_t c_col,
-                           int64_t i0, int64_t i1, int64_t j0, int64_t j1, char *scratch)
+static void tgi_gemm_pack_b(const tgi_gemm_job *job, char *panel, tgi_matrix b, int64_t lane, int64_t lanes, int64_t k,
+                            int64_t n)
+{
+    float *const to = (float *)(void *)panel;
+    const float *const image = (const float *)(const void *)b.data;
+    if (!job->columns) {
+        tgi_gemm_pack(job->compute, panel, job->nr, b, true, lane, lanes, k, n);
+    } else if (job->transposed) {
+        tgi_columns_pack_transposed(job->columns, to, job->nr, image, lane, lanes, k, n);
+    } else {
+        tgi_columns_pack(job->columns, to, job->nr, image, lane, lanes, k, n);
+    }
+}
+
+/* One block of the output, rows [i0, i1) and columns [j0, j1), of one batch; c points to its first element.  bias: what
+   the product is added to. */
+static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, tgi_matrix bias, char *c, int64_t c_row,
+                           int64_t c_col, int64_t i0, int64_t i1, int64_t j0, int64_t j1, char *scratch)
 {
     const int64_t size = tgi_bytes_of(job->compute), mr = job->mr, nr = job->nr;
-    const tgi_matrix bias = job->bias;
     char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
     tgi_gemm_tile t;
     int64_t k = 0;
@@ -7149,7 +7236,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         for (int64_t j = j0; j < j1; j += nr) {
             if (!job->pack_b && j1 - j >= nr) continue;
             char *const panel = b_panels + (job->pack_b ? (j - j0) * t.k * size : 0);
-            tgi_gemm_pack(job->compute, panel, (int)nr, b, true, j, j1 - j, k, t.k);
+            tgi_gemm_pack_b(job, panel, b, j, tgi_at_most(j1 - j, nr), k, t.k);
         }
         for (int64_t i = i0; i < i1; i += job->strip) {
             const int64_t end = tgi_at_most(i1, i + job->strip);
@@ -7191,11 +7278,11 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
         b.data = cursor.at[3 - job->a_operand];
         char *c = cursor.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
         if (!job->widen) {
-            tgi_gemm_block(job, a, b, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
+            tgi_gemm_block(job, a, b, job->bias, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
             continue;
         }
         char *const sums = scratch + job->a_bytes + job->b_bytes;
-        tgi_gemm_block(job, a, b, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
+        tgi_gemm_block(job, a, b, job->bias, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
         for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
             tgi_store_elements(job->compute, sums + (i - i0) * (j1 - j0) * tgi_bytes_of(job->compute), out, c,
                                job->c_col * tgi_bytes_of(out), j1 - j0);
@@ -7247,6 +7334,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
     const bool swap = g->n < nr && g->m > g->n; /* out^T = b^T a^T: vectors along the long side */
     job->tile = kernels->gemm_tile[type];
+    job->columns = NULL;
     job->m = swap ? g->n : g->m;
     job->n = swap ? g->m : g->n;
     job->k = g->k;
@@ -7366,6 +7454,219 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
     return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
 }
 
+/* ---- convolution: a product with the columns, which are made panel by panel when the product packs them ---- */
+
+typedef struct {
+    tgi_gemm_job gemm;
+    tgi_convolution conv; /* result: y, or w */
+    tgi_columns columns;
+    int64_t channels, taps, maps;  /* of a group; taps of one channel */
+    int64_t size[3], volume;       /* of the image with its padding, and of one of its channels */
+    int64_t parts;                 /* into which the items of a group are divided */
+} tgi_conv_cpu;
+
+/* Windows, and taps, of a block; elements of an image with its padding, at most. */
+enum { TGI_CONV_WINDOWS = 256, TGI_CONV_TAPS = 512, TGI_CONV_MOST = 1 << 24 };
+
+/* padded [to - from, size..] = channels [from, to) of an image of the operand, with zeros around it. */
+static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, int64_t to, float *padded)
+{
+    const tgi_im2col *m = &job->conv.m;
+    const int64_t *const stride = m->image.stride, *const size = m->size, *const before = m->before;
+    const int64_t first = before[2] < 0 ? -before[2] : 0, most = job->size[2] - before[2]; /* elements of a row: .. */
+    const int64_t end = most < size[2] ? most : size[2];                                    /* .. first to end */
+    const float *const x = (const float *)m->image.data + image * stride[0];
+    for (int64_t row = 0; row < (to - from) * job->size[0] * job->size[1]; ++row, padded += job->size[2]) {
+        const int64_t e1 = row % job->size[1] - before[1], e0 = row / job->size[1] % job->size[0] - before[0];
+        const int64_t channel = from + row / job->size[1] / job->size[0];
+        const float *const at = x + channel * stride[1] + e0 * stride[2] + e1 * stride[3];
+        if (e0 < 0 || e0 >= size[0] || e1 < 0 || e1 >= size[1] || first >= end) {
+            memset(padded, 0, (size_t)job->size[2] * sizeof *padded);
+            continue;
+        }
+        memset(padded, 0, (size_t)(before[2] + first) * sizeof *padded);
+        for (int64_t e = first; e < end; ++e) padded[before[2] + e] = at[e * stride[4]];
+        memset(padded + before[2] + end, 0, (size_t)(job->size[2] - before[2] - end) * sizeof *padded);
+    }
+}
+
+/* y [images, maps, windows]: for each image and group w [maps, taps] times columns [taps, windows].  Items: parts of
+   the windows, group by group, image by image. */
+static void tgi_conv_maps_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
+    const tgi_gemm_job *g = &job->gemm;
+    char *const scratch = g->scratch.each + (size_t)thread * g->scratch.bytes;
+    float *const padded = (float *)(void *)(scratch + g->a_bytes + g->b_bytes);
+    const int64_t share = tgi_round_up((g->n + job->parts - 1) / job->parts, g->nr);
+    tgi_matrix w = g->a, image = g->b, none = {TG_F32, NULL, 0, 0};
+    for (; first < end; ++first) {
+        const int64_t group = first / job->parts % job->conv.groups, n = first / job->parts / job->conv.groups;
+        const int64_t from = first % job->parts * share, to = tgi_at_most(g->n, from + share);
+        float *const y = (float *)job->conv.y.data + (n * job->conv.groups + group) * job->maps * g->n;
+        tgi_conv_pad(job, n, group * job->channels, (group + 1) * job->channels, padded);
+        w.data = g->a.data + group * job->maps * g->k * (int64_t)sizeof(float);
+        image.data = (const char *)padded;
+        for (int64_t j = from; j < to; j += TGI_CONV_WINDOWS) {
+            tgi_gemm_block(g, w, image, none, (char *)(y + j), g->n, 1, 0, g->m, j,
+                           tgi_at_most(to, j + TGI_CONV_WINDOWS), scratch);
+        }
+    }
+}
+
+/* w [maps, taps]: for each group the sum over the images of y [maps, windows] times columns^T [windows, taps].  Items:
+   parts of the taps, group by group. */
+static void tgi_conv_weight_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
+    const tgi_gemm_job *g = &job->gemm;
+    char *const scratch = g->scratch.each + (size_t)thread * g->scratch.bytes;
+    float *const padded = (float *)(void *)(scratch + g->a_bytes + g->b_bytes);
+    const int64_t share = tgi_round_up((g->n + job->parts - 1) / job->parts, g->nr);
+    for (; first < end; ++first) {
+        const int64_t group = first / job->parts, from = first % job->parts * share;
+        const int64_t to = tgi_at_most(g->n, from + share), channel = group * job->channels;
+        const int64_t c0 = from / job->taps, c1 = (to + job->taps - 1) / job->taps; /* channels that these taps see */
+        float *const w = (float *)job->conv.w.data + group * job->maps * g->n + from;
+        tgi_matrix y = g->a, image = g->b, sum = {TG_F32, NULL, g->n, 1};
+        image.data = (const char *)padded;
+        for (int64_t n = 0; n < job->conv.m.images && from < to; ++n) {
+            tgi_conv_pad(job, n, channel + c0, channel + c1, padded + c0 * job->volume);
+            y.data = g->a.data + (n * job->conv.y.stride[0] + group * job->maps * y.row) * (int64_t)sizeof(float);
+            sum.data = n ? (const char *)(w - from) : NULL;
+            tgi_gemm_block(g, y, image, sum, (char *)w, g->n, 1, 0, g->m, from, to, scratch);
+        }
+    }
+}
+
+/* Sets what follows from job->conv, whose result is y or w, and tap [channels of a group * taps]. */
+static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int64_t *tap, int threads)
+{
+    const tgi_im2col *m = &job->conv.m;
+    const bool to_w = job->conv.result == TGI_CONV_W;
+    const int64_t windows = m->windows[0] * m->windows[1] * m->windows[2];
+    tgi_gemm_job *g = &job->gemm;
+    memset(g, 0, sizeof *g);
+    job->channels = m->channels / job->conv.groups;
+    job->maps = job->conv.maps / job->conv.groups;
+    job->taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
+    for (int d = 0; d < 3; ++d)
+        job->size[d] = (m->windows[d] - 1) * m->stride[d] + (m->kernel[d] - 1) * m->dilation[d] + 1;
+    job->volume = job->size[0] * job->size[1] * job->size[2];
+    const int64_t step[3] = {job->size[1] * job->size[2], job->size[2], 1};
+    for (int d = 0; d < 3; ++d) {
+        job->columns.windows[d] = m->windows[d];
+        job->columns.stride[d] = m->stride[d] * step[d];
+    }
+    for (int64_t i = 0; i < job->channels * job->taps; ++i) {
+        const int64_t t2 = i % m->kernel[2], rest = i / m->kernel[2], t1 = rest % m->kernel[1];
+        const int64_t t0 = rest / m->kernel[1] % m->kernel[0];
+        tap[i] = i / job->taps * job->volume + t0 * m->dilation[0] * step[0] + t1 * m->dilation[1] * step[1] +
+                 t2 * m->dilation[2];
+    }
+    job->columns.tap = tap;
+    g->columns = &job->columns;
+    g->transposed = to_w;
+    g->compute = TG_F32;
+    g->tile = kernels->gemm_tile[0];
+    g->mr = kernels->tile_rows, g->nr = kernels->tile_cols[0];
+    g->m = job->maps;
+    g->n = to_w ? job->channels * job->taps : windows;
+    g->k = to_w ? windows : job->channels * job->taps;
+    g->a.dtype = g->b.dtype = TG_F32;
+    g->a.data = (const char *)(to_w ? job->conv.y.data : job->conv.w.data);
+    g->a.row = to_w ? job->conv.y.stride[1] : g->k;
+    g->a.col = 1;
+    g->pack_a = g->pack_b = true;
+    const int64_t depth = tgi_at_most(g->k, TGI_GEMM_K), items = job->conv.groups * (to_w ? 1 : m->images);
+    g->strip = tgi_at_most(tgi_round_up(g->m, g->mr), TGI_GEMM_STRIP / g->mr * g->mr);
+    const int64_t blocks = to_w ? (g->n + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1, each = (threads + items - 1) / items;
+    job->parts = tgi_at_most(blocks > each ? blocks : each, (g->n + g->nr - 1) / g->nr);
+    const int64_t share = tgi_round_up((g->n + job->parts - 1) / job->parts, g->nr);
+    const int64_t block = to_w ? share : tgi_at_most(share, TGI_CONV_WINDOWS);
+    g->a_bytes = (size_t)(g->strip * depth) * sizeof(float);
+    g->b_bytes = (size_t)(block * depth) * sizeof(float);
+    g->scratch.bytes = g->a_bytes + g->b_bytes + (size_t)(job->channels * job->volume) * sizeof(float);
+}
+
+static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv)
+{
+    const tgi_im2col *m = &conv->m;
+    const size_t bytes = (size_t)(m->channels / conv->groups * m->kernel[0] * m->kernel[1] * m->kernel[2]) *
+                         sizeof(int64_t); /* of the table of taps */
+    const int64_t windows = m->windows[0] * m->windows[1] * m->windows[2];
+    tgi_conv_cpu job;
+    double padded = (double)(m->channels / conv->groups);
+    for (int d = 0; d < 3; ++d) {
+        padded *= (double)(m->windows[d] - 1) * (double)m->stride[d] +
+                  (double)(m->kernel[d] - 1) * (double)m->dilation[d] + 1;
+    }
+    if (padded > TGI_CONV_MOST) return TGI_COMPOSE;
+    int64_t *const tap = (int64_t *)tgi_alloc(S, bytes);
+    if (!tap) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
+    const double work = (double)m->images * (double)windows * (double)conv->maps * ((double)bytes / sizeof *tap);
+    const int threads = tgi_threads_for(S, work);
+    job.conv = *conv;
+    tgi_conv_cpu_plan(&job, tgi_kernels_of(S), tap, threads);
+    const bool to_w = conv->result == TGI_CONV_W;
+    const int64_t items = conv->groups * (to_w ? 1 : m->images) * job.parts;
+    const int parts = (int)tgi_at_most(items, threads);
+    tgi_scratch *const scratch = &job.gemm.scratch;
+    const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* so that none is on the stack */
+    const bool ok = tgi_scratch_alloc(S, "conv", scratch, scratch->bytes < least ? least : scratch->bytes, parts);
+    if (ok) {
+        tgi_parallel_for(parts, items, to_w ? tgi_conv_weight_part : tgi_conv_maps_part, &job);
+        tgi_free(S, scratch->each, scratch->total);
+    }
+    tgi_free(S, tap, bytes);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* x, for strides of 1, is a convolution, too: of y, by the weight with its taps in reverse order, in which maps and
+   channels have changed places. */
+static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
+{
+    const tgi_im2col *m = &conv->m;
+    const int64_t channels = m->channels / conv->groups, maps = conv->maps / conv->groups;
+    const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
+    const size_t bytes = (size_t)(conv->maps * channels * taps) * sizeof(float);
+    tgi_convolution turned = *conv;
+    float *const w = (float *)tgi_alloc(S, bytes);
+    if (!w) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
+    for (int64_t i = 0; i < conv->maps * channels * taps; ++i) {
+        const int64_t t = i % taps, map = i / taps % maps, channel = i / taps / maps; /* of all groups */
+        const int64_t from = (channel / channels * maps + map) * channels + channel % channels;
+        w[i] = ((const float *)conv->w.data)[from * taps + (taps - 1 - t)];
+    }
+    turned.result = TGI_CONV_Y;
+    turned.maps = m->channels;
+    turned.w.data = w;
+    turned.y = m->image;
+    turned.m.channels = conv->maps;
+    turned.m.image = conv->y;
+    for (int d = 0; d < 3; ++d) {
+        turned.m.size[d] = m->windows[d];
+        turned.m.windows[d] = m->size[d];
+        turned.m.before[d] = m->dilation[d] * (m->kernel[d] - 1) - m->before[d];
+    }
+    const tgi_answer answer = tgi_conv_cpu_run(S, &turned);
+    tgi_free(S, w, bytes);
+    return answer;
+}
+
+static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv)
+{
+    const tgi_im2col *m = &conv->m;
+    const int64_t *const stride = conv->y.stride, *const windows = m->windows;
+    const bool plain = stride[4] == 1 && stride[3] == windows[2] && stride[2] == windows[1] * windows[2];
+    const bool image = conv->result == TGI_CONV_X;
+    if (conv->w.dtype != TG_F32 || (conv->result == TGI_CONV_W && !plain)) return TGI_COMPOSE;
+    /* the weight is packed anew for each image, and tiles of few rows are mostly empty */
+    if (windows[0] * windows[1] * windows[2] < 128 || (image && m->channels < 4 * conv->groups)) return TGI_COMPOSE;
+    if (!image) return tgi_conv_cpu_run(S, conv);
+    return m->stride[0] == 1 && m->stride[1] == 1 && m->stride[2] == 1 ? tgi_conv_cpu_image(S, conv) : TGI_COMPOSE;
+}
+
 /* ---- im2col and col2im ---- */
 
 /* The windows along the last dim whose tap sees one of the elements [from, to): [*first, *end). */
@@ -7472,6 +7773,8 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
     tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_part, m);
     return true;
 }
+
+/* ======== @@CPU: random numbers, optimizers ======================================================================= */
 
 /* ---- random numbers ---- */
 
@@ -17754,7 +18057,6 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 
    The columns are several times larger than x.  They are made for a few images at a time. */
 
-enum { TGI_CONV_X, TGI_CONV_W, TGI_CONV_Y };
 static const struct { int op, in[2]; } tgi_conv_ops[] = {{TGI_OP_conv_transpose, {TGI_CONV_Y, TGI_CONV_W}},
                                                          {TGI_OP_conv_weight, {TGI_CONV_X, TGI_CONV_Y}},
                                                          {TGI_OP_conv, {TGI_CONV_X, TGI_CONV_W}}};
@@ -17896,6 +18198,26 @@ static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
     return backend->accumulate(S, &add);
 }
 
+/* All of it at once, if the backend can. */
+static tgi_answer tgi_conv_whole(const tgi_conv_job *job)
+{
+    const tg_tensor *y = job->t[TGI_CONV_Y];
+    const int lead = 3 - (y->ndim - 2);
+    tgi_convolution conv;
+    conv.result = job->result;
+    conv.groups = job->groups;
+    conv.maps = y->dim[1];
+    conv.m = job->m;
+    conv.m.images = y->dim[0];
+    conv.w = tgi_operand_of(job->t[TGI_CONV_W]);
+    conv.y = tgi_operand_of(y);
+    for (int d = 2; d >= 0; --d) { /* of missing dims, which have size 1, the stride that a dim of that size may have */
+        const int64_t inner = d == 2 ? 1 : conv.y.stride[2 + d + 1] * conv.m.windows[d + 1];
+        conv.y.stride[2 + d] = d < lead || conv.m.windows[d] == 1 ? inner : y->stride[2 + d - lead];
+    }
+    return job->c->backend->convolution(job->c->S, &conv);
+}
+
 static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
 {
     tgi_conv_geometry geometry;
@@ -17911,6 +18233,8 @@ static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
     memcpy(&geometry, c->params.list, sizeof geometry);
     tgi_conv_windows(&job, &geometry);
     const int64_t images = job.t[TGI_CONV_X]->dim[0];
+    const tgi_answer answer = c->S->composes ? TGI_COMPOSE : tgi_conv_whole(&job);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     bool ok = tgi_conv_begin(&job);
     for (int64_t first = 0; ok && first < images; first += job.m.images) {
         job.m.images = tgi_at_most(job.m.images, images - first);

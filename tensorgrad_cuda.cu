@@ -2750,6 +2750,7 @@ TGI_CUDA_COMPOSES(norm, (tgi_thread *, const tgi_row_norm *))
 TGI_CUDA_COMPOSES(norm_backward, (tgi_thread *, const tgi_row_norm *))
 TGI_CUDA_COMPOSES(cross_entropy, (tgi_thread *, const tgi_class_loss *))
 TGI_CUDA_COMPOSES(cross_entropy_backward, (tgi_thread *, const tgi_class_loss *))
+TGI_CUDA_COMPOSES(convolution, (tgi_thread *, const tgi_convolution *))
 
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};

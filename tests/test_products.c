@@ -1,0 +1,137 @@
+/* Matrix products, linear and convolutions of sizes that cross the blocks of the CPU's kernels.  All numbers are small
+ * integers, whose sums a float holds exactly: a result is right to the last bit or wrong.  The optional entries of the
+ * backend (linear, convolution) are compared with the ops that stand in for them. */
+#define TENSORGRAD_IMPLEMENTATION
+#include "tensorgrad.h"
+#include "helpers.h"
+
+/* Integers from -3 to 3. */
+static tg_tensor *integers(tg_shape shape, tg_dtype dtype)
+{
+    return tg_to_dtype(tg_floor(tg_add_scalar(tg_mul_scalar(tg_rand_on(shape, TG_F32, HERE), 7), -3)), dtype);
+}
+
+/* t [rows, cols], or the transposed view of a tensor [cols, rows] */
+static tg_tensor *matrix(int64_t rows, int64_t cols, bool transposed, tg_dtype dtype)
+{
+    return transposed ? tg_t(integers(TG_SHAPE(cols, rows), dtype)) : integers(TG_SHAPE(rows, cols), dtype);
+}
+
+static float *values_of(tg_tensor *t)
+{
+    const size_t bytes = (size_t)tg_numel(t) * sizeof(float);
+    float *values = (float *)malloc(bytes + 1);
+    if (!values || tg_copy_out(tg_to_dtype(tg_detach(t), TG_F32), values, bytes) != TG_OK) abort();
+    return values;
+}
+
+/* Whether y [m, n] = a [m, k] b [k, n] + bias [n] (or NULL) */
+static bool is_product(tg_tensor *y, tg_tensor *a, tg_tensor *b, tg_tensor *bias)
+{
+    const int64_t m = tg_dim(a, 0), k = tg_dim(a, 1), n = tg_dim(b, 1);
+    float *const py = values_of(y), *const pa = values_of(a), *const pb = values_of(b);
+    float *const start = bias ? values_of(bias) : NULL, *const row = (float *)calloc((size_t)n + 1, sizeof(float));
+    bool equal = row && tg_numel(y) == m * n;
+    for (int64_t i = 0; i < m && equal; ++i) {
+        for (int64_t j = 0; j < n; ++j) row[j] = start ? start[j] : 0;
+        for (int64_t l = 0; l < k; ++l) {
+            const float factor = pa[i * k + l];
+            for (int64_t j = 0; j < n; ++j) row[j] += factor * pb[l * n + j];
+        }
+        equal = n == 0 || memcmp(row, py + i * n, (size_t)n * sizeof *row) == 0;
+    }
+    free(py), free(pa), free(pb), free(start), free(row);
+    return equal;
+}
+
+TEST(products)
+{
+    static const int64_t size[][3] = {{1, 1, 1},      {5, 3, 2},       {6, 16, 384},    {7, 17, 385},  {97, 33, 769},
+                                      {1, 1025, 3},   {1025, 1, 5},    {4099, 1, 3},    {1, 4099, 70}, {1537, 31, 9},
+                                      {193, 1030, 4}, {13, 1040, 401}, {1600, 12, 386}, {64, 100, 0},  {100, 100, 100}};
+    for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
+        for (int how = 0; how < 8; ++how) {
+            TG_SCOPE;
+            const tg_dtype dtype = how < 4 ? TG_F32 : TG_F64;
+            tg_tensor *a = matrix(size[i][0], size[i][2], how & 1, dtype);
+            tg_tensor *b = matrix(size[i][2], size[i][1], (how & 2) != 0, dtype);
+            CHECK(is_product(tg_matmul(a, b), a, b, NULL));
+        }
+    }
+    TG_SCOPE; /* steps that are neither 1 nor those of a whole row */
+    tg_tensor *a = tg_slice(integers(TG_SHAPE(90, 300), TG_F32), 1, 0, 300, 3);
+    tg_tensor *b = tg_slice(tg_slice(integers(TG_SHAPE(100, 400), TG_F32), 1, 0, 400, 5), 0, 0, 100, 1);
+    CHECK(is_product(tg_matmul(a, b), a, b, NULL));
+}
+
+/* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
+TEST(linears)
+{
+    static const int64_t size[][4] = {{3, 5, 7, 4}, {2, 40, 400, 33}, {1, 1, 20, 600}, {1, 300, 1, 1}, {5, 1, 17, 16}};
+    for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
+        for (int how = 0; how < 6; ++how) {
+            TG_SCOPE;
+            const int64_t *const s = size[i];
+            tg_tensor *x = integers(TG_SHAPE(s[0], 2 * s[1], s[2]), TG_F32), *w = integers(TG_SHAPE(s[3], s[2]), TG_F32);
+            tg_tensor *bias = how & 1 ? integers(TG_SHAPE(s[3]), TG_F32) : NULL;
+            if (how / 2 == 1) x = tg_slice(x, 1, 0, 2 * s[1], 2);
+            if (how / 2 == 2) x = tg_transpose(x, 0, 1);
+            CHECK(is_product(tg_linear(x, w, bias), tg_reshape(x, TG_SHAPE(tg_numel(x) / s[2], s[2])), tg_t(w), bias));
+        }
+    }
+}
+
+/* result [3] = the convolution, and its gradients with respect to x and w for a gradient of integers */
+static bool convolve(tg_tensor *x, tg_tensor *w, const int *p, tg_tensor **result)
+{
+    const tg_shape stride = TG_SHAPE(p[0]), padding = TG_SHAPE(p[1]), dilation = TG_SHAPE(p[2]);
+    tg_tensor *const in[2] = {x, w};
+    tg_tensor *y = tg_ndim(x) == 3   ? tg_conv1d(x, w, NULL, stride, padding, dilation, p[3])
+                   : tg_ndim(x) == 4 ? tg_conv2d(x, w, NULL, stride, padding, dilation, p[3])
+                                     : tg_conv3d(x, w, NULL, stride, padding, dilation, p[3]);
+    tg_seed(7);
+    tg_tensor *g = y ? integers(tg_shape_of(y), TG_F32) : NULL;
+    result[0] = y;
+    return g && tg_gradients(&y, 1, &g, in, 2, result + 1, 0) == TG_OK;
+}
+
+TEST(convolutions)
+{
+    static const struct { int ndim, x[5], w[5], p[4]; } row[] = {/* p: stride, padding, dilation, groups */
+        {4, {3, 5, 20, 20}, {7, 5, 3, 3}, {1, 1, 1, 1}},      {4, {2, 50, 13, 40}, {20, 50, 3, 3}, {1, 1, 1, 1}},
+        {4, {2, 6, 30, 31}, {4, 6, 5, 4}, {2, 3, 1, 1}},      {4, {2, 8, 20, 30}, {12, 2, 3, 3}, {1, 2, 2, 4}},
+        {4, {1, 4, 12, 12}, {5, 4, 1, 1}, {1, 0, 1, 1}},      {4, {2, 4, 12, 13}, {3, 4, 2, 3}, {1, 7, 1, 1}},
+        {4, {2, 4, 20, 2}, {3, 4, 3, 1}, {1, 6, 1, 1}},       {4, {1, 70, 12, 12}, {9, 70, 3, 3}, {1, 1, 1, 1}},
+        {3, {4, 5, 700}, {6, 5, 9}, {1, 4, 1, 1}},            {3, {2, 4, 999}, {8, 2, 7}, {3, 2, 4, 2}},
+        {5, {2, 4, 6, 7, 8}, {5, 4, 3, 2, 3}, {1, 1, 1, 1}},  {5, {1, 4, 9, 10, 11}, {4, 4, 3, 3, 3}, {2, 2, 2, 1}},
+        {4, {1, 4, 300, 300}, {1, 4, 2, 2}, {1, 150, 299, 1}}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; ++i) {
+        for (int strided = 0; strided < 2; ++strided) {
+            TG_SCOPE;
+            int64_t x_dim[5], w_dim[5];
+            tg_tensor *fused[3], *composed[3];
+            for (int d = 0; d < row[i].ndim; ++d) x_dim[d] = row[i].x[d], w_dim[d] = row[i].w[d];
+            tg_tensor *x = integers(tg_make_shape(row[i].ndim, x_dim), TG_F32);
+            if (strided) x = tg_transpose(tg_contiguous(tg_transpose(x, 1, -1)), 1, -1);
+            tg_tensor *w = integers(tg_make_shape(row[i].ndim, w_dim), TG_F32);
+            tg_set_requires_grad(x, true), tg_set_requires_grad(w, true);
+            CHECK(convolve(x, w, row[i].p, fused));
+            tgi_self()->composes = true;
+            CHECK(convolve(x, w, row[i].p, composed));
+            tgi_self()->composes = false;
+            for (int k = 0; k < 3; ++k) CHECK(tg_equal(tg_detach(fused[k]), tg_detach(composed[k])));
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    tg_seed(3);
+    RUN(products);
+    RUN(linears);
+    RUN(convolutions);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}
