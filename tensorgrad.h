@@ -16158,7 +16158,8 @@ tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
-    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
+    if (!zeros) return false;
+    return tgi_set_input_grad(step, 0, tg_scatter_add_(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
 }
 
 /* y [t's shape], a copy of t or t itself: y[.., index[.., i, ..], ..] = (or +=) src[.., i, ..], at dim */
