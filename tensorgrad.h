@@ -41,6 +41,9 @@
    CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
 
        TG_ENABLE_CUDA       use the CUDA backend in tensorgrad_cuda.o
+       TG_USE_CBLAS         large matrix products of f32 and f64 by cblas_sgemm and cblas_dgemm of <cblas.h>; link with
+                            that library (-lopenblas); how many threads it uses, and whether its results depend on
+                            that, is its affair
        TG_STATIC            make every function static: the library is private to this file
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; define it empty for a program with one thread
@@ -187,7 +190,7 @@ typedef enum {
 } tg_status;
 
 TG_API const char *tg_version(void);    /* version of the linked implementation, "0.1.0" */
-TG_API const char *tg_build_info(void); /* one line: version, compiler, C++ and OpenMP if they were used */
+TG_API const char *tg_build_info(void); /* one line: version, compiler; C++, OpenMP and CBLAS if they were used */
 
 /* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
    counted.  The message says what was wrong, with shapes, dtypes and devices, then perhaps a line "  hint: ...".  The
@@ -2149,6 +2152,9 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#if defined(TG_USE_CBLAS) && !defined(TGI_CUDA_COMPANION)
+#include <cblas.h>
+#endif
 
 #if !defined(TG_ALLOW_FAST_MATH) && (defined(__FAST_MATH__) || (__FINITE_MATH_ONLY__ + 0))
 #error "tensorgrad needs NaN and infinity: no -ffast-math, -Ofast, -ffinite-math-only (or define TG_ALLOW_FAST_MATH)"
@@ -2391,6 +2397,9 @@ const char *tg_build_info(void)
 #endif
 #ifdef _OPENMP
            ", OpenMP"
+#endif
+#ifdef TG_USE_CBLAS
+           ", CBLAS"
 #endif
         ;
 }
@@ -7402,9 +7411,53 @@ static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t e
     }
 }
 
+#ifdef TG_USE_CBLAS
+#ifndef TGI_BLAS_LEAST
+#define TGI_BLAS_LEAST 262144.0 /* multiply-adds */
+#endif
+
+/* How BLAS reads a matrix [rows, cols] with these steps, and its step from line to line; false if it cannot. */
+static bool tgi_blas_reads(int64_t row, int64_t col, int64_t rows, int64_t cols, CBLAS_TRANSPOSE *how, int *step)
+{
+    *how = col == 1 && row >= cols ? CblasNoTrans : CblasTrans;
+    *step = (int)(*how == CblasNoTrans ? row : col);
+    return *step == (*how == CblasNoTrans ? row : col) && (*how == CblasNoTrans || (row == 1 && col >= rows));
+}
+
+/* The product by BLAS; false, with nothing done, if that is small or BLAS cannot read it. */
+static bool tgi_blas_gemm(const tgi_gemm_job *job, const void *bias, double work)
+{
+    const tgi_gemm *g = job->gemm;
+    const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
+    const int64_t size = tgi_bytes_of(job->compute);
+    CBLAS_TRANSPOSE how_a, how_b;
+    int a_step, b_step;
+    if (work < TGI_BLAS_LEAST * (double)job->batch.numel || m != g->m || n != g->n || k != g->k || k == 0) return false;
+    if (g->out.dtype != job->compute || g->a.dtype != g->out.dtype || g->b.dtype != g->out.dtype) return false;
+    if (!tgi_blas_reads(g->a_row, g->a_col, m, k, &how_a, &a_step)) return false;
+    if (!tgi_blas_reads(g->b_row, g->b_col, k, n, &how_b, &b_step)) return false;
+    for (int64_t batch = 0; batch < job->batch.numel; ++batch) {
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
+        void *const c = cursor.at[0], *const a = cursor.at[1], *const b = cursor.at[2];
+        for (int64_t i = 0; bias && i < m; ++i) memcpy((char *)c + i * n * size, bias, (size_t)(n * size));
+        if (job->compute == TG_F32) {
+            cblas_sgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const float *)a, a_step, (const float *)b, b_step,
+                        bias ? 1.0f : 0.0f, (float *)c, n);
+        } else {
+            cblas_dgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const double *)a, a_step, (const double *)b, b_step,
+                        bias ? 1.0 : 0.0, (double *)c, n);
+        }
+    }
+    return true;
+}
+#endif
+
 /* out = a b, plus bias [n], f32 or f64 as out is, if that is not NULL. */
 static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
 {
+#ifdef TG_USE_CBLAS
+    if (tgi_blas_gemm(job, bias, work)) return true;
+#endif
     const int threads = tgi_threads_for(S, work);
     tgi_gemm_plan(job, tgi_kernels_of(S), bias, threads);
     const int64_t items = job->batch.numel * job->m_blocks * job->n_blocks;
