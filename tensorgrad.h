@@ -8053,7 +8053,9 @@ static void tgi_flash_load(const tgi_flash *f, int part, tgi_matrix x, int64_t f
     char *row = tgi_flash_part(f, part);
     if (n < width) memset(row, 0, (size_t)(m * width * f->job->size));
     for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
-        tgi_load_elements(f->job->compute, row, x.dtype, x.data + (first + i) * x.row * size, x.col * size, n);
+        const char *from = x.data + (first + i) * x.row * size;
+        if (x.dtype == f->job->compute) tgi_copy_run(row, size, from, x.col * size, n, size);
+        else tgi_load_elements(f->job->compute, row, x.dtype, from, x.col * size, n);
     }
 }
 
@@ -8065,8 +8067,9 @@ static void tgi_flash_store(const tgi_flash *f, int part, const tgi_operand *ope
     const int64_t size = tgi_bytes_of(x.dtype);
     const char *row = tgi_flash_part(f, part);
     for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
-        tgi_store_elements(f->job->compute, row, x.dtype, (char *)(uintptr_t)x.data + (first + i) * x.row * size,
-                           x.col * size, n);
+        char *const to = (char *)(uintptr_t)x.data + (first + i) * x.row * size;
+        if (x.dtype == f->job->compute) tgi_copy_run(to, x.col * size, row, size, n, size);
+        else tgi_store_elements(f->job->compute, row, x.dtype, to, x.col * size, n);
     }
 }
 
