@@ -11557,11 +11557,20 @@ static tgi_grad_slot *tgi_leaf_grad_slot(tg_backward_run *run, tg_tensor *t, boo
     return slot;
 }
 
+/* Drops the gradients of a slot, of which it has `outputs`. */
+static inline void tgi_drop_grads(tgi_thread *S, tgi_grad_slot *slot, int outputs)
+{
+    for (int i = 0; i < outputs; ++i) {
+        tgi_unref(S, slot->grad[i]);
+        slot->grad[i] = NULL;
+    }
+}
+
 static inline void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *slot)
 {
     tgi_node *n = slot->node;
     const int outputs = n ? n->outputs : 1;
-    for (int i = 0; i < outputs; ++i) tgi_unref(S, slot->grad[i]);
+    tgi_drop_grads(S, slot, outputs);
     if (n) tgi_unlink_grad_slot(&n->slot, slot);
     else if (!(slot->leaf->flags & TGI_SHARED)) tgi_unlink_grad_slot(&slot->leaf->slot, slot);
     if (slot->leaf) tgi_saved_unref(S, slot->leaf);
@@ -12065,7 +12074,8 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
         }
     }
     tgi_step_scope_close(S, &scope);
-    if (!slot->listed) tgi_grad_slot_free(S, slot);
+    if (slot->listed) tgi_drop_grads(S, slot, slot->node->outputs);
+    else tgi_grad_slot_free(S, slot);
     if (!ok) tgi_run_fail(run);
     return ok;
 }

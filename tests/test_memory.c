@@ -189,6 +189,25 @@ TEST(peak_without_gradients)
     CHECK(many - few <= 22 * 64 * 32 * 4);
 }
 
+/* Bytes that tg_gradients needs at most for a chain of this many ops. */
+static int64_t peak_of_gradients(int ops)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_set_requires_grad(tg_randn(TG_SHAPE(64, 32)), true), *y = x, *gradient = NULL;
+    for (int i = 0; i < ops; ++i) y = tg_mul_scalar(y, 0.5);
+    tg_tensor *ones = tg_ones_like(y);
+    const int64_t bytes = tg_stats().bytes;
+    tg_reset_peak();
+    CHECK(tg_gradients(&y, 1, &ones, &x, 1, &gradient, 0) == TG_OK && gradient);
+    return tg_stats().peak_bytes - bytes;
+}
+
+TEST(gradients_of_nodes_that_have_run_are_dropped)
+{
+    const int64_t few = peak_of_gradients(3);
+    CHECK(few > 0 && peak_of_gradients(30) == few);
+}
+
 TEST(memory_of_the_graph)
 {
     ROW(2.95) {
@@ -540,6 +559,7 @@ int main(int argc, char **argv)
     RUN(memory_after_backward);
     RUN(activations_that_no_node_saved_are_freed);
     RUN(peak_without_gradients);
+    RUN(gradients_of_nodes_that_have_run_are_dropped);
     RUN(memory_of_the_graph);
     RUN(no_allocation_after_the_second_step);
     RUN(large_blocks_begin_at_a_cache_line);
