@@ -3198,7 +3198,7 @@ TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t
 
 /* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
    numbers: as easy as 1, 2, 3" (2011).  The words of a counter do not depend on those of other counters. */
-TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
+TGI_ALWAYS_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
 {
     uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; ++round) {
@@ -3214,7 +3214,7 @@ TGI_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uin
 }
 
 /* The four words of counter number `block` of a call that began in state rng. */
-TGI_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
+TGI_ALWAYS_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
 {
     const uint64_t at = rng.offset + block;
     const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), 0, 0};
@@ -3224,12 +3224,13 @@ TGI_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t word[4])
 
 /* log x of a positive normal number, from its bits and the series of atanh, so that it is the same on every machine:
    x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(z), z = (m - 1) / (m + 1), |z| < 0.172.  Within 2 ulp. */
-TGI_INLINE double tgi_random_log(double x)
+TGI_ALWAYS_INLINE double tgi_random_log(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint64_t from_sqrt_half = bits - 0x3FE6A09E667F3BCDu; /* sqrt(1/2) as bits */
-    const int64_t e = (int64_t)(from_sqrt_half >> 52) - (from_sqrt_half >> 63 ? 4096 : 0);
+    const uint32_t high = (uint32_t)(from_sqrt_half >> 32);
+    const int32_t e = (int32_t)(high >> 20) - (high >> 31 ? 4096 : 0);
     bits = (from_sqrt_half & 0xFFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu;
     double m, series = 0;
     memcpy(&m, &bits, sizeof m);
@@ -3239,7 +3240,7 @@ TGI_INLINE double tgi_random_log(double x)
 }
 
 /* (a[0] + a[1] r + ... + a[7] r^7) / (1 + b[0] r + ... + b[6] r^7) */
-TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
+TGI_ALWAYS_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
     for (int i = 6; i >= 0; --i) above = TGI_MUL_ADD(above, r, a[i]);
@@ -3249,30 +3250,39 @@ TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 
 /* The x below which a standard normal number falls with probability p, 0 < p < 1: PPND16 of Wichura, "Algorithm AS
    241: the percentage points of the normal distribution" (1988), good to 1e-16.  A ratio of two polynomials of degree
-   7: of q*q near the middle, of sqrt(-log p) in the tails.  It uses only sums, products, quotients and sqrt, which give
-   the same bits on every machine. */
-TGI_INLINE double tgi_random_inverse_normal(double p)
+   7: of q*q, q = p - 1/2, in the middle, |q| <= 0.425; of r = sqrt(-log p) in the tails, for p or 1 - p.  It uses only
+   sums, products, quotients and sqrt, which give the same bits on every machine. */
+TGI_ALWAYS_INLINE double tgi_random_middle_quantile(double q)
 {
     static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
                                       1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
                                       3.3430575583588128105e+4, 2.5090809287301226727e+3, 4.2313330701600911252e+1,
                                       6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
                                       3.9307895800092710610e+4, 2.8729085735721942674e+4, 5.2264952788528545610e+3};
+    return q * tgi_random_ratio(TGI_MUL_ADD(-q, q, 0.180625), middle, middle + 8);
+}
+
+TGI_ALWAYS_INLINE double tgi_random_tail_quantile(double r) /* r <= 5 */
+{
     static const double tail[15] = {1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0,
                                     3.64784832476320460504e+0, 1.27045825245236838258e+0, 2.41780725177450611770e-1,
                                     2.27238449892691845833e-2, 7.74545014278341407640e-4, 2.05319162663775882187e+0,
                                     1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
                                     1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
+    return tgi_random_ratio(r - 1.6, tail, tail + 8);
+}
+
+TGI_INLINE double tgi_random_inverse_normal(double p)
+{
     static const double far_tail[15] = {
         6.65790464350110377720e+0, 5.46378491116411436990e+0, 1.78482653991729133580e+0, 2.96560571828504891230e-1,
         2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
         5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
         1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
     const double q = p - 0.5;
-    if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(TGI_MUL_ADD(-q, q, 0.180625), middle, middle + 8);
+    if (q >= -0.425 && q <= 0.425) return tgi_random_middle_quantile(q);
     const double r = sqrt(-tgi_random_log(q < 0 ? p : 1 - p));
-    const double x =
-        r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
+    const double x = r <= 5 ? tgi_random_tail_quantile(r) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
     return q < 0 ? -x : x;
 }
 
@@ -3683,7 +3693,8 @@ typedef struct {
     int ndim;
     int64_t dim[TG_MAX_DIMS];
     int64_t length;
-    int64_t size; /* gather and scatter: of x along the row's dim; what is indexed beyond it is skipped */
+    int64_t size; /* gather and scatter: of x along the row's dim; what is indexed beyond it is skipped.  sort: of the
+                     outputs, the first ones in order */
     int nargs;
     tgi_operand arg[TGI_MAX_ARGS];
     int64_t step[TGI_MAX_ARGS];
@@ -4373,7 +4384,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 9, TGI_CUDA_SIZES = 14 };
+enum { TGI_CUDA_ABI = 10, TGI_CUDA_SIZES = 14 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -4562,6 +4573,11 @@ typedef struct {
 
 typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
 
+/* Reductions.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
+   result[i] with column i of x [rows, n]; step in bytes, from row to row. */
+typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
+typedef void (*tgi_across_fn)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
@@ -4577,12 +4593,18 @@ typedef struct tgi_kernels {
     void (*norm_backward[2])(const tgi_norm_row *row);
     void (*class_loss[2])(tgi_class_row *row);
     void (*class_loss_backward[2])(const tgi_class_row *row);
+    void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
+    void (*from_f32[2])(void *y, const float *x, int64_t n);
+    void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
+    void (*random_normal)(double *x, const uint32_t *word, int64_t n);
+    tgi_folder sum_f32; /* see "reductions" in @@CPU */
+    tgi_across_fn sum_across_f32;
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
     float (*layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
 } tgi_kernels;
-enum { TGI_LANES = 32 };
+enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512 };
 
 /* tgi_NAME_avx2 in the kernels for AVX2. */
 #define TGI_JOIN(name, isa) tgi_##name##_##isa
@@ -4611,11 +4633,13 @@ enum {
 #endif
 
 /* For loops: unrolled; no iteration reads what another writes.  For functions: sums of products may be computed with
-   one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA. */
+   one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never
+   in those that begin with TGI_NO_FMA. */
 #if !defined(TGI_HAS_VECTORS)
 #define TGI_UNROLL
 #define TGI_INDEPENDENT
 #define TGI_FMA
+#define TGI_NO_FMA
 #define TGI_FMA_BEGIN
 #define TGI_FMA_END
 #elif defined(__clang__)
@@ -4624,12 +4648,14 @@ enum {
 #define TGI_UNROLL _Pragma("clang loop unroll(full)")
 #define TGI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define TGI_FMA _Pragma("clang fp contract(fast)")
+#define TGI_NO_FMA _Pragma("clang fp contract(off)")
 #define TGI_FMA_BEGIN
 #define TGI_FMA_END
 #else
 #define TGI_UNROLL _Pragma("GCC unroll 16")
 #define TGI_INDEPENDENT _Pragma("GCC ivdep")
 #define TGI_FMA
+#define TGI_NO_FMA
 #define TGI_FMA_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
 #define TGI_FMA_END _Pragma("GCC pop_options")
 #endif
@@ -4784,60 +4810,86 @@ typedef float TGI_V(vector_f32);
 typedef double TGI_V(vector_f64);
 #endif
 
-/* 2^n, -126 <= n <= 127. */
-static inline float TGI_V(power_of_2)(int32_t n)
-{
-    const uint32_t bits = (uint32_t)(n + 127) << 23;
-    float y;
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
-
-/* x - a * b without rounding, which only a fused multiply-add can tell; 0 where there is none. */
+/* a * b + c, rounded once where the processor can. */
 #if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define TGI_F32_REST(x, a, b) __builtin_fmaf(-(a), b, x)
+#define TGI_F32_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define TGI_F64_FMA(a, b, c) __builtin_fma(a, b, c)
 #else
-#define TGI_F32_REST(x, a, b) 0.0f
+#define TGI_F32_FMA(a, b, c) ((a) * (b) + (c))
+#define TGI_F64_FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
 /* The functions below have no branches, so that the loops of the ops become vectors.  Their errors, in units in the
-   last place, are printed by test_math. */
+   last place, are printed by test_math.  Polynomials are in an order that lets the processor do several steps at once.
+   */
 
-/* Returns k and sets *r, so that c = k log(2) + r, |r| <= log(2) / 2: k log(2) in two parts, of which the first is
-   exact.  A NaN stays one in *r, and has k = 0. */
-static inline int32_t TGI_V(reduce)(float c, float *r)
+/* 2^n, -126 <= n <= 127. */
+static inline float TGI_V(power_of_2)(int32_t n) { return tgi_float_of_bits((uint32_t)(n + 127) << 23); }
+
+/* x, but at least `least` < 0 and at most `most` > 0; a NaN becomes one of them.  Done with the bits, which are in the
+   order of the numbers, or of their sizes: GCC has one instruction for each bound then. */
+static inline float TGI_V(between)(float x, float least, float most)
 {
-    const float k = TGI_NEAREST(c * 1.44269504088896341f);
-    *r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
-    return (int32_t)(k == k ? k : 0);
+    const uint32_t bits = tgi_bits_of_float(x), low = tgi_bits_of_float(least), high = tgi_bits_of_float(most);
+    const int32_t above = (int32_t)(bits < low ? bits : low);
+    return tgi_float_of_bits((uint32_t)(above < (int32_t)high ? above : (int32_t)high));
 }
 
-/* exp(x) = (y + low) * scale[0] * scale[1], to much less than the last place of y; exp(r) by a polynomial (Cephes).
-   Two powers of two, since the product of both may be too small for a float. */
-typedef struct { float y, low, scale[2]; } TGI_V(power);
-static inline TGI_V(power) TGI_V(exp_parts)(float x)
+static inline float TGI_V(at_most)(float x, float most) /* x >= 0 */
+{
+    const uint32_t bits = tgi_bits_of_float(x), high = tgi_bits_of_float(most);
+    return tgi_float_of_bits(bits < high ? bits : high);
+}
+
+/* The integer next to x * factor, below 2^22: the sum has no room for a fraction, and shows the integer in its low
+   bits.  But for wider floats and where the compiler may rearrange sums. */
+static inline float TGI_V(nearest)(float x, float factor, int32_t *n)
+{
+#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
+    const float sum = TGI_F32_FMA(x, factor, 12582912.0f);
+    *n = (int32_t)(tgi_bits_of_float(sum) - 0x4b400000u);
+    return sum - 12582912.0f;
+#else
+    const float y = rintf(x * factor);
+    *n = (int32_t)y;
+    return y;
+#endif
+}
+
+static inline double TGI_V(nearest_f64)(double x, double factor) /* the same without bits */
+{
+#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
+    return TGI_F64_FMA(x, factor, 6755399441055744.0) - 6755399441055744.0;
+#else
+    return rint(x * factor);
+#endif
+}
+
+/* exp(r) - 1, |r| < 0.36 */
+static inline float TGI_V(small_expm1)(float r)
+{
+    const float square = r * r, low = TGI_F32_FMA(0.1666651964f, r, 0.4999999404f);
+    const float high = TGI_F32_FMA(0.008368780837f, r, 0.04166839272f);
+    return TGI_F32_FMA(TGI_F32_FMA(TGI_F32_FMA(0.001381446724f, square, high), square, low), square, r);
+}
+
+/* exp(c) = 2^n (1 + p), |c| < 1e5: c = n log(2) + r, |r| <= log(2) / 2; log(2) is in two parts, of which n times the
+   first is exact.  c is no NaN. */
+typedef struct { float p; int32_t n; } TGI_V(power);
+static inline TGI_V(power) TGI_V(exp_parts)(float c)
 {
     TGI_V(power) e;
-    const float c = x > 89.0f ? 89.0f : x < -170.0f ? -170.0f : x; /* NaN stays */
-    float r, p = 1.9875691500e-4f;
-    const int32_t n = TGI_V(reduce)(c, &r), half = n >> 1;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    const float sum = 1.0f + r, rest = p * (r * r) + ((1.0f - sum) + r);
-    e.y = sum + rest;
-    e.low = (sum - e.y) + rest;
-    e.scale[0] = TGI_V(power_of_2)(half);
-    e.scale[1] = TGI_V(power_of_2)(n - half);
+    const float n = TGI_V(nearest)(c, 1.44269504088896341f, &e.n);
+    e.p = TGI_V(small_expm1)(TGI_F32_FMA(n, 2.12194440e-4f, TGI_F32_FMA(n, -0.693359375f, c)));
     return e;
 }
 
+/* 2^n in two factors, since it may be too large or too small for a float. */
 static inline float TGI_V(expf)(float x)
 {
-    const TGI_V(power) e = TGI_V(exp_parts)(x);
-    return e.y * e.scale[0] * e.scale[1];
+    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -104.0f, 89.0f));
+    const float y = (1.0f + e.p) * TGI_V(power_of_2)(e.n >> 1) * TGI_V(power_of_2)(e.n - (e.n >> 1));
+    return x == x ? y : x;
 }
 
 /* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
@@ -4876,32 +4928,28 @@ static inline float TGI_V(log1pf)(float x)
     return u == 1.0f || !(x < HUGE_VALF) ? x : u == 0 ? -HUGE_VALF : y;
 }
 
-/* exp(x) - 1: as exp, but 2^k (exp(r) - 1) + (2^k - 1). */
+/* exp(x) - 1 = 2^n p + (2^n - 1) */
 static inline float TGI_V(expm1f)(float x)
 {
-    const float c = x > 89.0f ? 89.0f : x < -30.0f ? -30.0f : x;
-    float r, p = 0.0013882505008950830f;
-    const float half = TGI_V(power_of_2)(TGI_V(reduce)(c, &r) - 1); /* 2^k may be too large for a float */
-    p = p * r + 0.0083665959537029266f;
-    p = p * r + 0.041667200624942780f;
-    p = p * r + 0.16666543483734131f;
-    p = p * r + 0.49999997019767761f;
-    p = p * (r * r) + r;
-    const float y = 2.0f * (half * p + (half - 0.5f));
-    return x == 0 ? x : y;
+    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -30.0f, 89.0f));
+    const float half = TGI_V(power_of_2)(e.n - 1); /* 2^n may be too large for a float */
+    const float y = 2.0f * TGI_F32_FMA(half, e.p, half - 0.5f);
+    return x == x && x != 0 ? y : x;
 }
 
 /* tanh(x): a polynomial in x^2 where |x| is small (Cephes), else 1 - 2 / (exp(2 |x|) + 1). */
 static inline float TGI_V(tanhf)(float x)
 {
-    const float a = fabsf(x), z = x * x;
+    const float a = fabsf(x), c = TGI_V(at_most)(a, 10.0f), z = x * x;
     float p = -5.70498872745e-3f;
-    p = p * z + 2.06390887954e-2f;
-    p = p * z - 5.37397155531e-2f;
-    p = p * z + 1.33314422036e-1f;
-    p = p * z - 3.33332819422e-1f;
-    const float near = p * z * a + a, far = 1.0f - 2.0f / (TGI_V(expf)(a + a) + 1.0f);
-    return copysignf(a < 0.625f ? near : far, x);
+    p = TGI_F32_FMA(p, z, 2.06390887954e-2f);
+    p = TGI_F32_FMA(p, z, -5.37397155531e-2f);
+    p = TGI_F32_FMA(p, z, 1.33314422036e-1f);
+    p = TGI_F32_FMA(p, z, -3.33332819422e-1f);
+    const TGI_V(power) e = TGI_V(exp_parts)(c + c);
+    const float scale = TGI_V(power_of_2)(e.n), far = 1.0f - 2.0f / TGI_F32_FMA(scale, e.p, scale + 1.0f);
+    const float y = a >= 0.625f ? far : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
+    return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
 }
 
 /* erf(x): a polynomial in x^2 where |x| is small, else 1 - exp(polynomial in |x|). */
@@ -4927,61 +4975,64 @@ static inline float TGI_V(erff)(float x)
     return copysignf(b < 0.94f ? near : b >= 0.94f ? far : b, x); /* the last is NaN */
 }
 
-/* m / (1 + exp(-w)), w = x + low; where x < 0, m * exp(w) / (1 + exp(w)), which does not overflow.  The quotient is
-   corrected by what its parts have lost. */
-static inline float TGI_V(times_sigmoid)(float m, float x, float low)
+/* m / (1 + 2^n (1 + p)), -86 <= n <= 167.  Both parts of the quotient are times 2^-40, so that none of them is beyond
+   the floats; 2^n p is added to the smaller of the two other terms first, or to 1. */
+static inline float TGI_V(over_1_plus)(float m, TGI_V(power) e)
 {
-    const TGI_V(power) e = TGI_V(exp_parts)(-fabsf(x));
-    const bool below = x < 0;
-    const float e_low = e.low + e.y * (below ? low : -low), scale = e.scale[0] * e.scale[1], power = e.y * scale;
-    const float u = 1.0f + power, lost = ((1.0f - u) + power) + e_low * scale;
-    const float over = below ? e.y : 1.0f, q = over / u, inverse = below ? 1.0f - q * scale : q;
-    const float left = TGI_F32_REST(over, q, u) + (below ? e_low : 0.0f) - q * lost;
-    const float y = m * q + m * (left * inverse);
-    return below ? y * e.scale[0] * e.scale[1] : y;
+    const float one = 9.094947017729282e-13f, scale = TGI_V(power_of_2)(e.n - 40);
+    return m / (TGI_F32_FMA(scale, e.p, one) + scale) * one;
 }
 
-static inline float TGI_V(sigmoidf)(float x) { return TGI_V(times_sigmoid)(1, x, 0); }
+/* 1 / (1 + exp(-x)) */
+static inline float TGI_V(sigmoidf)(float x)
+{
+    const float y = TGI_V(over_1_plus)(1, TGI_V(exp_parts)(-TGI_V(between)(x, -104.0f, 20.0f)));
+    return x == x ? y : x;
+}
 
-/* x * sigmoid(x); -infinity gives NaN, as in PyTorch. */
+/* x * sigmoid(x).  x - x is 0, but NaN for the infinities and NaN: -infinity gives NaN, as in PyTorch. */
 static inline float TGI_V(siluf)(float x)
 {
-    const float y = TGI_V(times_sigmoid)(x < -200.0f ? -200.0f : x, x, 0);
-    return x < -FLT_MAX ? x - x : x > 100.0f ? x : y;
+    const float c = TGI_V(between)(x, -110.0f, 20.0f);
+    const float y = TGI_V(over_1_plus)(c, TGI_V(exp_parts)(-c)) - (x - x);
+    return x > 20.0f ? x : y;
+}
+
+/* a^2 / 2 - h, h = a^2 / 2 rounded.  Without an FMA, a = high + low, of which the square of the first is exact. */
+static inline float TGI_V(half_square_rest)(float a, float h)
+{
+#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return __builtin_fmaf(0.5f * a, a, -h);
+#else
+    const float high = tgi_float_of_bits(tgi_bits_of_float(a) & 0xfffff000u);
+    return 0.5f * (a - high) * (a + high) + (0.5f * high * high - h);
+#endif
 }
 
 /* x times the part of the standard normal distribution below x.  That is 1/2 + x times a polynomial in x^2 where |x|
-   is small.  The part below -a, a = |x|, is exp(-a^2 / 2) / (a + 2) times a polynomial in (a - 2) / (a + 2); a = high
-   + low, of which the square of the first is exact. */
+   is small.  Else, with a = |x|, a times the part below -a is exp(-h), h = a^2 / 2, times a function that grows from
+   0.22 to 0.4: 0.3125 + d, d a ratio of polynomials in a. */
 static inline float TGI_V(gelu_erff)(float x)
 {
-    const float b = fabsf(x), a = b > 14.4f ? 14.4f : b, t = (a - 2.0f) / (a + 2.0f);
-    float high, p = -7.600975368404761e-05f;
-    uint32_t bits;
-    memcpy(&bits, &a, sizeof bits);
-    bits &= 0xfffff000u;
-    memcpy(&high, &bits, sizeof high);
-    p = p * t + 3.119001485174522e-05f;
-    p = p * t + 0.0007238807156682014f;
-    p = p * t + 0.0008836840279400349f;
-    p = p * t - 0.0018905526958405972f;
-    p = p * t - 0.006751354783773422f;
-    p = p * t - 0.00048321153735741973f;
-    p = p * t + 0.03672156482934952f;
-    p = p * t + 0.02879839576780796f;
-    p = p * t - 0.33140456676483154f;
-    p = p * t + 0.6724079847335815f;
-    const TGI_V(power) e = TGI_V(exp_parts)(high * high * -0.5f);
-    const float rest = (a - high) * (a + high) * -0.5f; /* at least -0.09 */
-    const float series = ((rest * (1.0f / 24) + 1.0f / 6) * rest + 0.5f) * rest * rest + rest; /* exp(rest) - 1 */
-    const float y = e.y + (e.low + e.y * series), below = p * y * (a / (a + 2.0f)) * e.scale[0] * e.scale[1];
-    const float z = x * x;
-    float q = 9.592605056241155e-05f;
-    q = q * z - 0.001171507523395121f;
-    q = q * z + 0.009967753663659096f;
-    q = q * z - 0.06648948043584824f;
-    q = q * z + 0.398942232131958f;
-    return x < -FLT_MAX ? x - x : z < 0.5f ? 0.5f * x + z * q : x < 0 ? -below : x - below;
+    const float b = fabsf(x), a = TGI_V(at_most)(b, 14.4f), half = 0.5f * x;
+    const float h = 0.5f * a * a, h2 = h * h, a2 = h + h;
+    const float q = TGI_F32_FMA(TGI_F32_FMA(0.00306963362f, h, -0.01874412037f), h2,
+                                TGI_F32_FMA(0.07974202931f, h, -0.2659579218f));
+    const float near = TGI_F32_FMA(h, TGI_F32_FMA(q, h, 0.7978844643f), half);
+    int32_t n; /* exp(-h) = 2^n (1 + p) */
+    const float k = TGI_V(nearest)(h, -1.44269504088896341f, &n);
+    const float p = TGI_V(small_expm1)(TGI_F32_FMA(k, -0.693359375f, -h) +
+                                       TGI_F32_FMA(k, 2.12194440e-4f, -TGI_V(half_square_rest)(a, h)));
+    float above = TGI_F32_FMA(5.67736929e-08f, a, 0.00469615469f), below = 0.0543646837f;
+    above = TGI_F32_FMA(above, a2, TGI_F32_FMA(0.0290019205f, a, 0.0652056255f));
+    above = TGI_F32_FMA(above, a2, TGI_F32_FMA(0.0114167905f, a, -0.312444745f));
+    below = TGI_F32_FMA(below, a2, TGI_F32_FMA(0.334582157f, a, 1.01811642f));
+    below = TGI_F32_FMA(below, a2, TGI_F32_FMA(1.56224993f, a, 1.0f));
+    const float d = above / below, part = 0.3125f + TGI_F32_FMA(0.3125f + d, p, d); /* (0.3125 + d) (1 + p) */
+    /* half + |x| / 2 is x or 0, and NaN for -infinity, as in PyTorch; 2^-64, since 2^n may be too small for a float */
+    const float upper = TGI_F32_FMA(0.5f, b, half), scaled = part * TGI_V(power_of_2)(n + 64);
+    const float far = TGI_F32_FMA(scaled, -5.42101086242752217e-20f, upper);
+    return b >= 0.70710678f ? far : near;
 }
 
 /* The derivative of gelu, Phi(x) + x phi(x).  With d = Phi(-a) - a phi(a), a = |x|, it is d for x < 0, else 1 - d;
@@ -4998,17 +5049,21 @@ static inline float TGI_V(gelu_erf_slopef)(float x)
     return x < 0 ? d : 1.0f - d;
 }
 
-/* x * sigmoid(w), w = 2 sqrt(2 / pi) (x + 0.044715 x^3), of which a float does not hold enough for exp(w). */
+/* x / (1 + exp(w)), w = -2 sqrt(2 / pi) (x + 0.044715 x^3): a float does not hold enough of w. */
 static inline float TGI_V(gelu_tanhf)(float x)
 {
-    const float b = x < -13.0f ? -13.0f : x > 13.0f ? 13.0f : x;
-    const double d = b, w = d * (1.5957691216057308 + 0.07135481627159345 * d * d);
-    const float high = (float)w, low = (float)(w - (double)high);
-    const float y = TGI_V(times_sigmoid)(b, high, low);
-    return x < -FLT_MAX ? x - x : x > 13.0f ? x : y;
+    const float c = TGI_V(between)(x, -11.0f, 8.0f);
+    const double d = (double)c, w = d * TGI_F64_FMA(d * d, -0.071354816272600253, -1.5957691216057308);
+    const double n = TGI_V(nearest_f64)(w, 1.4426950408889634); /* w = n log(2) + r */
+    TGI_V(power) e;
+    e.p = TGI_V(small_expm1)((float)TGI_F64_FMA(n, -0.69314718055994531, w));
+    TGI_V(nearest)((float)n, 1.0f, &e.n);
+    const float y = TGI_V(over_1_plus)(c, e) - (x - x); /* as in silu */
+    return x > 8.0f ? x : y;
 }
 
-#undef TGI_F32_REST
+#undef TGI_F32_FMA
+#undef TGI_F64_FMA
 
 #define TGI_F32_ROW_FLOATS(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, real, (real), inputs, y)
 #define TGI_F32_ROW_ANY TGI_F32_ROW_FLOATS
@@ -5035,11 +5090,178 @@ TGI_GRADIENTS(TGI_F32_ROW_GXY)
 
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 
+/* ---- random numbers ---- */
+
+/* word [4 blocks]: the words of the counters from number `block` on, of a call that began in state rng. */
+static void TGI_V(random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks)
+{
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < blocks; ++i) tgi_random_block(rng, block + (uint64_t)i, word + 4 * i);
+}
+
+/* x [n], at most TGI_TILE, standard normal numbers from a word each, with the bits of tgi_random_normal: first as if
+   all were in the middle, then those of the tails, side by side. */
+static void TGI_V(random_normal)(double *x, const uint32_t *word, int64_t n)
+{
+    TGI_NO_FMA
+    const uint32_t least = 322122547, range = 3650722201u; /* of the words with |q| <= 0.425 */
+    double tail[TGI_TILE];
+    int32_t at[TGI_TILE];
+    int64_t tails = 0;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) x[i] = tgi_random_middle_quantile((word[i] + 0.5) * (1 / 4294967296.0) - 0.5);
+    for (int64_t i = 0; i < n; ++i) {
+        at[tails] = (int32_t)i;
+        tails += word[i] - least > range;
+    }
+    for (int64_t i = 0; i < tails; ++i) { /* p or 1 - p */
+        const uint32_t w = word[at[i]];
+        tail[i] = ((w >> 31 ? ~w : w) + 0.5) * (1 / 4294967296.0);
+    }
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < tails; ++i) tail[i] = -tgi_random_log(tail[i]);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < tails; ++i) tail[i] = tgi_random_tail_quantile(sqrt(tail[i]));
+    for (int64_t i = 0; i < tails; ++i) x[at[i]] = word[at[i]] >> 31 ? tail[i] : -tail[i];
+}
+
+/* ---- bf16 and f16: x, y [n] ---- */
+
+static void TGI_V(bf16_to_f32)(float *y, const void *x, int64_t n)
+{
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] = tgi_bf16_to_f32(((const uint16_t *)x)[i]);
+}
+
+static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
+{
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
+}
+
+/* The processors with AVX2 have an instruction for eight conversions to or from f16, which no loop becomes. */
+static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
+{
+    const uint16_t *const half = (const uint16_t *)x;
+    int64_t i = 0;
+#ifdef TGI_AGAIN
+    typedef short halves __attribute__((__vector_size__(16)));
+    typedef float floats __attribute__((__vector_size__(32)));
+    for (; i + 8 <= n; i += 8) {
+        halves eight;
+        memcpy(&eight, half + i, sizeof eight);
+        const floats wide = __builtin_ia32_vcvtph2ps256(eight);
+        memcpy(y + i, &wide, sizeof wide);
+    }
+#endif
+    TGI_INDEPENDENT
+    for (int64_t j = i; j < n; ++j) y[j] = tgi_f16_to_f32(half[j]);
+}
+
+static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
+{
+    uint16_t *const half = (uint16_t *)y;
+    int64_t i = 0;
+#ifdef TGI_AGAIN
+    typedef short halves __attribute__((__vector_size__(16)));
+    typedef float floats __attribute__((__vector_size__(32)));
+    for (; i + 8 <= n; i += 8) {
+        floats wide;
+        memcpy(&wide, x + i, sizeof wide);
+        const halves eight = __builtin_ia32_vcvtps2ph256(wide, 0); /* to the nearest, ties to even */
+        memcpy(half + i, &eight, sizeof eight);
+    }
+#endif
+    TGI_INDEPENDENT
+    for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
+}
+
 /* ---- rows in f32: x, y, g, dx [n] ----
 
-   Sums and maxima go by TGI_LANES lanes, whatever the instruction set: the sums in doubles, element i to lane i modulo
-   TGI_LANES, then the lanes two by two. */
+   Sums and maxima go by TGI_LANES lanes, whatever the instruction set: element i belongs to lane i modulo TGI_LANES.
+   A sum is in floats over TGI_SUM_BLOCK elements, in at most 21 steps one after the other, and in doubles over the
+   blocks. */
 
+enum { TGI_V(vectors) = (int)(TGI_LANES * sizeof(float) / sizeof(TGI_V(vector_f32))) }; /* that hold the lanes */
+
+/* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */
+static inline void TGI_V(add_to_lanes)(TGI_V(vector_f32) *lane, const float *a, const float *b, float shift)
+{
+    TGI_UNROLL
+    for (int k = 0; k < TGI_V(vectors); ++k) {
+        TGI_V(vector_f32) x = ((const TGI_V(vector_f32) *)a)[k] - shift;
+        if (b) x *= ((const TGI_V(vector_f32) *)b)[k] - shift;
+        lane[k] += x;
+    }
+}
+
+/* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */
+static inline double TGI_V(shifted_sum)(const float *a, const float *b, float shift, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n;) {
+        const TGI_V(vector_f32) zero = {0};
+        const int64_t end = tgi_at_most(n, i + TGI_SUM_BLOCK);
+        TGI_V(vector_f32) lane[TGI_V(vectors)];
+        float part[TGI_LANES / TGI_V(vectors)];
+        TGI_UNROLL
+        for (int k = 0; k < TGI_V(vectors); ++k) lane[k] = zero;
+        for (; i + TGI_LANES <= end; i += TGI_LANES) TGI_V(add_to_lanes)(lane, a + i, b ? b + i : NULL, shift);
+        if (i < end) { /* the last elements, made as many as there are lanes */
+            float x[TGI_LANES], y[TGI_LANES];
+            for (int l = 0; l < TGI_LANES; ++l) {
+                x[l] = i + l < end ? a[i + l] : shift;
+                y[l] = b && i + l < end ? b[i + l] : shift;
+            }
+            TGI_V(add_to_lanes)(lane, x, b ? y : NULL, shift);
+            i = end;
+        }
+        TGI_UNROLL
+        for (int w = TGI_V(vectors) / 2; w > 0; w /= 2) {
+            TGI_UNROLL
+            for (int k = 0; k < w; ++k) lane[k] += lane[k + w];
+        }
+        memcpy(part, lane, sizeof part);
+        TGI_UNROLL
+        for (int w = TGI_LANES / TGI_V(vectors) / 2; w > 0; w /= 2) {
+            TGI_UNROLL
+            for (int l = 0; l < w; ++l) part[l] += part[l + w];
+        }
+        sum += (double)part[0];
+    }
+    return sum;
+}
+
+/* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */
+static double TGI_V(row_sum)(const float *a, const float *b, int64_t n)
+{
+    return b ? TGI_V(shifted_sum)(a, b, 0, n) : TGI_V(shifted_sum)(a, NULL, 0, n);
+}
+
+static void TGI_V(sum_f32)(void *result, const void *x, int64_t n)
+{
+    *(double *)result += TGI_V(row_sum)((const float *)x, NULL, n);
+}
+
+/* Eight rows are added in floats, two by two; their sum is added in doubles. */
+static void TGI_V(sum_across_f32)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)
+{
+    double *const sum = (double *)result;
+    const char *at = (const char *)x;
+    const int64_t by = step / (int64_t)sizeof(float);
+    for (; rows >= 8; rows -= 8, at += 8 * step) {
+        const float *const a = (const float *)(const void *)at, *const b = a + by, *const c = b + by, *const d = c + by;
+        const float *const e = d + by, *const f = e + by, *const g = f + by, *const h = g + by;
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i)
+            sum[i] += (double)(((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i])));
+    }
+    for (; rows > 0; --rows, at += step) {
+        const float *const a = (const float *)(const void *)at;
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) sum[i] += (double)a[i];
+    }
+}
 static double TGI_V(lanes_sum)(double *lane)
 {
     for (int w = TGI_LANES / 2; w > 0; w /= 2) {
@@ -5048,26 +5270,22 @@ static double TGI_V(lanes_sum)(double *lane)
     return lane[0];
 }
 
-/* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */
-#ifndef TGI_ROW_SUM
-#define TGI_ROW_SUM(function, real)                                                               \
-    static double function(const real *a, const real *b, int64_t n)                               \
-    {                                                                                             \
-        double lane[TGI_LANES];                                                                   \
-        int64_t i = 0;                                                                            \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = 0;                                          \
-        for (; !b && i + TGI_LANES <= n; i += TGI_LANES) {                                        \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l];                      \
-        }                                                                                         \
-        for (; b && i + TGI_LANES <= n; i += TGI_LANES) {                                         \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] += (double)a[i + l] * (double)b[i + l];   \
-        }                                                                                         \
-        for (int l = 0; i + l < n; ++l) lane[l] += (double)a[i + l] * (b ? (double)b[i + l] : 1); \
-        return TGI_V(lanes_sum)(lane);                                                            \
+/* row_sum in doubles. */
+static double TGI_V(row_sum_f64)(const double *a, const double *b, int64_t n)
+{
+    double lane[TGI_LANES];
+    int64_t i = 0;
+    for (int l = 0; l < TGI_LANES; ++l) lane[l] = 0;
+    for (; !b && i + TGI_LANES <= n; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] += a[i + l];
     }
-#endif
-TGI_ROW_SUM(TGI_V(row_sum), float)
-TGI_ROW_SUM(TGI_V(row_sum_f64), double)
+    for (; b && i + TGI_LANES <= n; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] += a[i + l] * b[i + l];
+    }
+    for (int l = 0; i + l < n; ++l) lane[l] += a[i + l] * (b ? b[i + l] : 1);
+    return TGI_V(lanes_sum)(lane);
+}
+
 
 /* The largest number; NaN is passed over. */
 static float TGI_V(row_largest)(const float *x, int64_t n)
@@ -5120,10 +5338,9 @@ static float TGI_V(layer_norm)(float *y, const float *x, int64_t n, bool rms, do
 {
     const float mean = rms ? 0 : (float)(TGI_V(row_sum)(x, NULL, n) / (double)n);
     /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
+    const float rstd = (float)(1 / sqrt(TGI_V(shifted_sum)(x, x, mean, n) / (double)n + eps));
     TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) y[i] = x[i] - mean;
-    const float rstd = (float)(1 / sqrt(TGI_V(row_sum)(y, y, n) / (double)n + eps));
-    for (int64_t i = 0; i < n; ++i) y[i] *= rstd;
+    for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd;
     return rstd;
 }
 
@@ -5471,6 +5688,12 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(norm_backward_f32), TGI_V(norm_backward_f64)},
     {TGI_V(class_loss_f32), TGI_V(class_loss_f64)},
     {TGI_V(class_loss_backward_f32), TGI_V(class_loss_backward_f64)},
+    {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
+    {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
+    TGI_V(random_words),
+    TGI_V(random_normal),
+    TGI_V(sum_f32),
+    TGI_V(sum_across_f32),
     TGI_V(softmax),
     TGI_V(softmax_backward),
     TGI_V(layer_norm),
@@ -5489,21 +5712,22 @@ TGI_LOOPS_END
 #define TGI_AGAIN
 
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 #define TGI_ISA avx2
 #include "tensorgrad.h"
 #undef TGI_ISA
 #ifdef __clang__
 #pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c"))), \
+                             apply_to = function)
 #else
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,prefer-vector-width=512")
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c,prefer-vector-width=512")
 #endif
 #define TGI_ISA avx512
 #include "tensorgrad.h"
@@ -5893,50 +6117,103 @@ static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
     return tgi_map_with(S, loop, kernel, loop->compute) ? TGI_DONE : TGI_FAILED;
 }
 
-/* Copies of one dtype move bits; others convert through tiles of the source's compute dtype, which holds all its
-   values. */
+/* y [n] of one dtype = x [n] of another, steps in bytes.  The elements of a row without gaps are converted where they
+   are if one of the dtypes is the source's compute dtype, which holds all its values; others go through a tile of it.
+   */
+static void tgi_convert_run(const tgi_kernels *kernels, tg_dtype to, char *y, int64_t y_step, tg_dtype from,
+                            const char *x, int64_t x_step, int64_t n)
+{
+    const tg_dtype compute = tgi_compute_dtype(from);
+    const bool y_dense = y_step == tgi_bytes_of(to), x_dense = x_step == tgi_bytes_of(from);
+    if (x_dense && y_dense && from == TG_F32 && (to == TG_BF16 || to == TG_F16)) {
+        kernels->from_f32[to == TG_F16](y, (const float *)(const void *)x, n);
+    } else if (x_dense && y_dense && to == TG_F32 && (from == TG_BF16 || from == TG_F16)) {
+        kernels->to_f32[from == TG_F16]((float *)(void *)y, x, n);
+    } else if (x_dense && from == compute) {
+        tgi_store_elements(compute, x, to, y, y_step, n);
+    } else if (y_dense && to == compute) {
+        tgi_load_elements(compute, y, from, x, x_step, n);
+    } else {
+        for (int64_t i = 0, run; i < n; i += run) {
+            tgi_tile tile;
+            run = tgi_at_most(n - i, TGI_TILE);
+            tgi_load_elements(compute, &tile, from, x + i * x_step, x_step, run);
+            tgi_store_elements(compute, &tile, to, y + i * y_step, y_step, run);
+        }
+    }
+}
+
+/* Copies of one dtype move bits. */
+typedef struct {
+    tgi_iter iter;
+    const tgi_kernels *kernels;
+} tgi_copy_job;
+
 static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
 {
-    const tgi_iter *iter = (const tgi_iter *)job;
+    const tgi_iter *iter = &((const tgi_copy_job *)job)->iter;
     const int inner = iter->ndim - 1;
-    const tg_dtype compute = tgi_compute_dtype(iter->dtype[1]);
+    const tg_dtype to = iter->dtype[0], from = iter->dtype[1];
     const int64_t step0 = iter->stride[0][inner], step1 = iter->stride[1][inner];
     tgi_cursor cursor = tgi_cursor_at(iter, first);
-    tgi_tile tile;
     (void)thread;
     for (int64_t run; first < end; first += run) {
-        if (iter->dtype[0] == iter->dtype[1]) {
-            run = tgi_cursor_run(&cursor, iter, end - first);
-            tgi_copy_run(cursor.at[0], step0, cursor.at[1], step1, run, tgi_bytes_of(iter->dtype[0]));
+        run = tgi_cursor_run(&cursor, iter, end - first);
+        if (to == from) {
+            tgi_copy_run(cursor.at[0], step0, cursor.at[1], step1, run, tgi_bytes_of(to));
         } else {
-            run = tgi_cursor_run(&cursor, iter, tgi_at_most(end - first, TGI_TILE));
-            tgi_load_elements(compute, &tile, iter->dtype[1], cursor.at[1], step1, run);
-            tgi_store_elements(compute, &tile, iter->dtype[0], cursor.at[0], step0, run);
+            tgi_convert_run(((const tgi_copy_job *)job)->kernels, to, cursor.at[0], step0, from, cursor.at[1], step1,
+                            run);
         }
         tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
-/* A transpose goes by squares of 16 x 16 elements: in the memory order of one side, every access to the other would
-   miss the cache.  A square spans the innermost dim and the dim in which the source has its smallest stride. */
-enum { TGI_SQUARE = 16 };
+/* A transpose goes by squares of 64 x 64 elements: in the memory order of one side, every access to the other would
+   miss the cache.  A square spans the innermost dim, the columns, and the dim in which the source has its smallest
+   stride, the rows.  16 of its rows at a time (of the source's, a line of the cache) are gathered in a buffer, since
+   rows that are a power of two apart would drive each other out of the cache. */
+enum { TGI_SQUARE = 64, TGI_SQUARE_ROWS = 16 };
+
+/* buffer [rows, TGI_SQUARE] = x [rows, columns], steps in bytes. */
+static inline void tgi_gather_square(char *buffer, const char *x, int64_t row_step, int64_t column_step, int64_t rows,
+                                     int64_t columns, size_t size)
+{
+    for (int64_t column = 0; column < columns; ++column, x += column_step, buffer += size) {
+        TGI_PREFETCH((const void *)((uintptr_t)x + (uintptr_t)(TGI_SQUARE * column_step)));
+        for (int64_t row = 0; row < rows; ++row) {
+            memcpy(buffer + row * TGI_SQUARE * (int64_t)size, x + row * row_step, size);
+        }
+    }
+}
+
 static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_iter *iter = (const tgi_iter *)job; /* dims: others.., rows, columns */
     const int r = iter->ndim - 2, c = iter->ndim - 1;
     const int64_t size = tgi_bytes_of(iter->dtype[0]), columns = iter->dim[c];
+    const int64_t row_step = iter->stride[1][r], column_step = iter->stride[1][c];
     const int64_t bands = (iter->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
+    uint64_t buffer[TGI_SQUARE_ROWS * TGI_SQUARE];
+    char *const square = (char *)buffer;
     (void)thread;
     for (; first < end; ++first) {
-        const int64_t row = first % bands * TGI_SQUARE;
-        const int64_t rows = tgi_at_most(iter->dim[r] - row, TGI_SQUARE);
-        const tgi_cursor cursor = tgi_cursor_at(iter, (first / bands * iter->dim[r] + row) * columns);
+        const int64_t band = first % bands * TGI_SQUARE, last = tgi_at_most(iter->dim[r], band + TGI_SQUARE);
+        const tgi_cursor cursor = tgi_cursor_at(iter, (first / bands * iter->dim[r] + band) * columns);
         for (int64_t column = 0; column < columns; column += TGI_SQUARE) {
             const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
-            for (int64_t i = 0; i < rows; ++i) {
-                tgi_copy_run(cursor.at[0] + i * iter->stride[0][r] + column * iter->stride[0][c], iter->stride[0][c],
-                             cursor.at[1] + i * iter->stride[1][r] + column * iter->stride[1][c], iter->stride[1][c],
-                             run, size);
+            for (int64_t row = band; row < last; row += TGI_SQUARE_ROWS) {
+                const int64_t rows = tgi_at_most(last - row, TGI_SQUARE_ROWS);
+                const char *const x = cursor.at[1] + (row - band) * row_step + column * column_step;
+                char *const y = cursor.at[0] + (row - band) * iter->stride[0][r] + column * iter->stride[0][c];
+                if (size == 4 && row_step == 4 && rows == TGI_SQUARE_ROWS) /* constants make it fast */
+                    tgi_gather_square(square, x, 4, column_step, TGI_SQUARE_ROWS, run, 4);
+                else
+                    tgi_gather_square(square, x, row_step, column_step, rows, run, (size_t)size);
+                for (int64_t i = 0; i < rows; ++i) {
+                    tgi_copy_run(y + i * iter->stride[0][r], iter->stride[0][c], square + i * TGI_SQUARE * size, size,
+                                 run, size);
+                }
             }
         }
     }
@@ -5945,25 +6222,27 @@ static void tgi_transpose_part(const void *job, int thread, int64_t first, int64
 static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
     const int64_t few = tgi_small_contiguous(loop, 2);
-    tgi_iter iter;
+    tgi_copy_job job;
+    tgi_iter *const iter = &job.iter;
     if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
         if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
         return true;
     }
-    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, true);
-    const int parts = tgi_parts_for(S, (double)iter.numel, iter.numel);
-    int closest = iter.ndim - 1;
-    if (iter.numel == 0) return true;
-    for (int d = 0; d < iter.ndim; ++d) {
-        if (llabs(iter.stride[1][d]) < llabs(iter.stride[1][closest])) closest = d;
+    tgi_iter_init(iter, loop->ndim, loop->dim, 2, loop->arg, true);
+    job.kernels = tgi_kernels_of(S);
+    const int parts = tgi_parts_for(S, (double)iter->numel, iter->numel);
+    int closest = iter->ndim - 1;
+    if (iter->numel == 0) return true;
+    for (int d = 0; d < iter->ndim; ++d) {
+        if (llabs(iter->stride[1][d]) < llabs(iter->stride[1][closest])) closest = d;
     }
-    if (closest == iter.ndim - 1 || iter.stride[1][closest] == 0 || iter.dtype[0] != iter.dtype[1]) {
-        tgi_parallel_for(parts, iter.numel, tgi_copy_part, &iter);
+    if (closest == iter->ndim - 1 || iter->stride[1][closest] == 0 || iter->dtype[0] != iter->dtype[1]) {
+        tgi_parallel_for(parts, iter->numel, tgi_copy_part, &job);
         return true;
     }
-    for (; closest < iter.ndim - 2; ++closest) tgi_iter_swap(&iter, closest, closest + 1);
-    const int64_t rows = iter.dim[iter.ndim - 2], others = iter.numel / rows / iter.dim[iter.ndim - 1];
-    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, &iter);
+    for (; closest < iter->ndim - 2; ++closest) tgi_iter_swap(iter, closest, closest + 1);
+    const int64_t rows = iter->dim[iter->ndim - 2], others = iter->numel / rows / iter->dim[iter->ndim - 1];
+    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, iter);
     return true;
 }
 
@@ -6067,9 +6346,7 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
 
 /* ---- reductions ---- */
 
-/* fold: *result = the combination of *result and x [n], in eight partial results, so that one addition need not wait
-   for the one before.  across: result [n] = the combination of each result[i] with x[i].  two: of a and one x. */
-typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
+/* A fold is in eight partial results, so that one addition need not wait for the one before.  two: of a and one x. */
 #define TGI_FOLD(name, column, type, sum_type, identity, combination)                                     \
     static sum_type tgi_##name##_two_##column(sum_type a, sum_type x) { return (sum_type)(combination); } \
     static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                 \
@@ -6088,11 +6365,14 @@ typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
         total = tgi_##name##_two_##column(total, part[0]);                                                \
         *(sum_type *)result = total;                                                                      \
     }                                                                                                     \
-    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t n)               \
+    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t step,            \
+                                             int64_t rows, int64_t n)                                     \
     {                                                                                                     \
         sum_type *const a = (sum_type *)result;                                                           \
-        const type *const x = (const type *)elements;                                                     \
-        for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##column(a[i], (sum_type)x[i]);           \
+        for (int64_t row = 0; row < rows; ++row) {                                                        \
+            const type *const x = (const type *)(const void *)((const char *)elements + row * step);      \
+            for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##column(a[i], (sum_type)x[i]);       \
+        }                                                                                                 \
     }
 #define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64) \
     static double tgi_##name##_identity(void) { return identity; }            \
@@ -6102,7 +6382,8 @@ typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
 TGI_REDUCTIONS(TGI_FOLDS)
 
 typedef struct {
-    tgi_folder fold[3], across[3];
+    tgi_folder fold[3];
+    tgi_across_fn across[3];
     double (*identity)(void); /* infinity is no constant to every compiler */
     int64_t identity_i64;
 } tgi_reduction_row;
@@ -6121,11 +6402,12 @@ typedef union {
 
 /* The order of a reduction depends on the shapes alone, not on threads.  The reduced elements of an output are cut into
    pieces of a fixed size; each piece is folded, tile by tile (or, across, row by row), into one accumulator, and the
-   accumulators are then combined pairwise.  So rounding errors grow with the 256 steps in a piece plus the logarithm of
-   the number of pieces, not with the number of elements. */
+   accumulators, which are doubles, are then combined pairwise.  So rounding errors hardly grow with the number of
+   elements. */
 typedef struct {
     const tgi_reduction_row *row;
-    int column;
+    tgi_folder fold;
+    tgi_across_fn across;
     tg_dtype compute, sum; /* of elements and of accumulators */
     tgi_iter kept, reduced;
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
@@ -6133,7 +6415,7 @@ typedef struct {
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
-enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 128 };
+enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 512 };
 
 static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, int64_t n)
 {
@@ -6155,20 +6437,21 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     for (int64_t n; first < end; first += n) {
-        n = tgi_at_most(end - first, TGI_TILE);
-        if (long_runs || iter->ndim == 1) n = tgi_cursor_run(&cursor, iter, n);
         if (direct && (long_runs || iter->ndim == 1)) {
-            job->row->fold[job->column](sum, cursor.at[0] + base, n);
+            n = tgi_cursor_run(&cursor, iter, end - first);
+            job->fold(sum, cursor.at[0] + base, n);
             tgi_cursor_advance(&cursor, iter, n);
             continue;
         }
+        n = tgi_at_most(end - first, TGI_TILE);
+        if (long_runs || iter->ndim == 1) n = tgi_cursor_run(&cursor, iter, n);
         for (int64_t done = 0, run; done < n; done += run) {
             run = tgi_cursor_run(&cursor, iter, n - done);
             tgi_load_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), iter->dtype[0],
                               cursor.at[0] + base, iter->stride[0][inner], run);
             tgi_cursor_advance(&cursor, iter, run);
         }
-        job->row->fold[job->column](sum, &tile, n);
+        job->fold(sum, &tile, n);
     }
 }
 
@@ -6179,16 +6462,21 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
 {
     const tgi_iter *iter = &job->reduced;
     const bool direct = iter->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
+    const int64_t row_step = iter->stride[0][iter->ndim - 1];
     tgi_cursor cursor = tgi_cursor_at(iter, first);
-    tgi_tile tile;
-    for (; first < end; ++first) {
-        const void *x = cursor.at[0] + base;
-        if (!direct) {
-            tgi_load_elements(job->compute, &tile, iter->dtype[0], cursor.at[0] + base, step, width);
-            x = &tile;
+    for (int64_t rows; first < end; first += rows) {
+        rows = tgi_cursor_run(&cursor, iter, end - first);
+        if (direct) job->across(sums, cursor.at[0] + base, row_step, rows, width);
+        for (int64_t row = 0; row < rows && !direct; ++row) {
+            for (int64_t i = 0, n; i < width; i += n) {
+                tgi_tile tile;
+                n = tgi_at_most(width - i, TGI_TILE);
+                tgi_load_elements(job->compute, &tile, iter->dtype[0],
+                                  cursor.at[0] + base + row * row_step + i * step, step, n);
+                job->across(sums + i, &tile, 0, 1, n);
+            }
         }
-        job->row->across[job->column](sums, x, width);
-        tgi_cursor_advance(&cursor, iter, 1);
+        tgi_cursor_advance(&cursor, iter, rows);
     }
 }
 
@@ -6236,7 +6524,7 @@ static void tgi_reduce_pieces(const tgi_reduce_job *job)
     for (int64_t step = 1; step < job->pieces; step *= 2) {
         for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
             job->row->across[tgi_compute_index(job->sum)](job->partial + p * outputs,
-                                                          job->partial + (p + step) * outputs, outputs);
+                                                          job->partial + (p + step) * outputs, 0, 1, outputs);
         }
     }
     tgi_cursor cursor = tgi_cursor_at(kept, 0);
@@ -6254,8 +6542,13 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     job.row = &tgi_reduction_rows[reduce->kind];
     job.compute = tgi_compute_dtype(in.dtype);
-    job.column = tgi_compute_index(job.compute);
     job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
+    job.fold = job.row->fold[tgi_compute_index(job.compute)];
+    job.across = job.row->across[tgi_compute_index(job.compute)];
+    if (reduce->kind == TGI_SUM && job.compute == TG_F32) {
+        job.fold = tgi_kernels_of(S)->sum_f32;
+        job.across = tgi_kernels_of(S)->sum_across_f32;
+    }
     tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
     tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     job.partial = NULL;
@@ -6295,6 +6588,7 @@ struct tgi_row_job {
     const tgi_kernels *kernels;
     bool flag;  /* log, rms or descending: the kernel's */
     double eps; /* of layer_norm */
+    int64_t kept; /* by sort: as in tgi_rows */
     tgi_iter iter;                      /* over the other dims */
     int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
     tgi_scratch scratch;
@@ -6322,6 +6616,7 @@ static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tg
     job.kernels = tgi_kernels_of(S);
     job.flag = flag;
     job.eps = eps;
+    job.kept = rows->size;
     tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
     job.length = rows->length;
     for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
@@ -6487,28 +6782,35 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
     }
 }
 
-/* key [n]: unsigned numbers in the same order as the n elements.  The bits of a float are a sign and a magnitude: all
-   bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN is the largest.
-   */
+/* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
+   a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
+   is the largest.  f16 and bf16 go by f32, whose keys are in the upper half. */
+TGI_LOOPS_BEGIN
 static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
 {
-    const uint64_t sign = (uint64_t)1 << 63;
+    const tg_dtype compute = tgi_compute_dtype(dtype);
     tgi_tile tile;
-    for (int64_t i = 0, run; i < n; i += run) {
-        const bool floating = tgi_dtypes[dtype].floating;
-        run = tgi_at_most(n - i, TGI_TILE);
-        tgi_load_elements(floating ? TG_F64 : TG_I64, &tile, dtype, at + i * step, step, run);
-        for (int64_t j = 0; j < run; ++j) {
-            const double x = floating ? tile.f64[j] + 0.0 : 0; /* -0 + 0 is 0 */
-            uint64_t bits = floating ? 0 : (uint64_t)tile.i64[j] ^ sign;
-            if (floating) {
-                memcpy(&bits, &x, sizeof bits);
-                bits = x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
-            }
-            key[i + j] = bits;
+    tgi_load_elements(compute, &tile, dtype, at, step, n);
+    if (compute == TG_F32) {
+        for (int64_t i = 0; i < n; ++i) {
+            const uint32_t bits = tgi_bits_of_float(tile.f32[i] + 0.0f); /* -0 + 0 is 0 */
+            const uint32_t flipped = bits ^ ((uint32_t)-(int32_t)(bits >> 31) | 0x80000000u);
+            const uint32_t nan = (uint32_t)-(int32_t)((bits & 0x7FFFFFFF) > 0x7F800000);
+            key[i] = (uint64_t)(flipped | nan) << 32 | UINT32_MAX;
         }
+    } else if (compute == TG_F64) {
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t sign = (uint64_t)1 << 63;
+            const double x = tile.f64[i] + 0.0;
+            uint64_t bits;
+            memcpy(&bits, &x, sizeof bits);
+            key[i] = x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
+        }
+    } else {
+        for (int64_t i = 0; i < n; ++i) key[i] = (uint64_t)tile.i64[i] ^ (uint64_t)1 << 63;
     }
 }
+TGI_LOOPS_END
 
 /* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
    of the first one; the first NaN if there is one. */
@@ -6573,10 +6875,19 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
     return pairs;
 }
 
-/* values, indices, in [rows, n] */
+/* values, indices [rows, k]; in [rows, n]: stores where the first k pairs say. */
+static void tgi_store_sorted(const tgi_row_job *job, char *const *at, const tgi_sort_pair *pairs, int64_t k)
+{
+    const int64_t size = tgi_bytes_of(job->iter.dtype[2]);
+    for (int64_t i = 0; i < k; ++i) {
+        tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
+        tgi_store_elements(TG_I64, &pairs[i].index, job->iter.dtype[1], at[1] + i * job->step[1], 0, 1);
+    }
+}
+
 static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const int64_t n = job->length, size = tgi_bytes_of(job->iter.dtype[2]);
+    const int64_t n = job->length;
     tgi_sort_pair *pairs = (tgi_sort_pair *)(void *)scratch;
     for (int64_t i = 0, run; i < n; i += run) {
         uint64_t key[TGI_TILE];
@@ -6587,11 +6898,53 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
             pairs[i + j].index = i + j;
         }
     }
-    pairs = tgi_sort_pairs(pairs, pairs + n, n);
-    for (int64_t i = 0; i < n; ++i) {
-        tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
-        tgi_store_elements(TG_I64, &pairs[i].index, job->iter.dtype[1], at[1] + i * job->step[1], 0, 1);
+    tgi_store_sorted(job, at, tgi_sort_pairs(pairs, pairs + n, n), job->kept);
+}
+
+static inline bool tgi_pair_before(tgi_sort_pair a, tgi_sort_pair b)
+{
+    return a.key < b.key || (a.key == b.key && a.index < b.index);
+}
+
+/* heap [n]: no pair comes before its children 2 i + 1 and 2 i + 2, when `pair` has been put in the place of the first.
+   */
+static void tgi_heap_replace(tgi_sort_pair *heap, int64_t n, tgi_sort_pair pair)
+{
+    int64_t i = 0;
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && tgi_pair_before(heap[child], heap[child + 1])) child++;
+        if (!tgi_pair_before(pair, heap[child])) break;
+        heap[i] = heap[child];
     }
+    heap[i] = pair;
+}
+
+/* The same for few of many: the first k pairs so far are in a heap, whose first one is the last of them; few elements
+   of the row come before that one and replace it. */
+static void tgi_select_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length, k = job->kept;
+    const uint64_t flip = job->flag ? UINT64_MAX : 0;
+    uint64_t last = UINT64_MAX; /* the first key of the heap */
+    tgi_sort_pair *const heap = (tgi_sort_pair *)(void *)scratch;
+    for (int64_t i = 0; i < k; ++i) heap[i].key = UINT64_MAX, heap[i].index = INT64_MAX;
+    for (int64_t i = 0, run; i < n; i += run) {
+        uint64_t key[TGI_TILE];
+        run = tgi_at_most(n - i, TGI_TILE);
+        tgi_load_keys(key, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+        for (int64_t j = 0; j < run; ++j) {
+            const tgi_sort_pair pair = {key[j] ^ flip, i + j};
+            if (pair.key > last || !tgi_pair_before(pair, *heap)) continue;
+            tgi_heap_replace(heap, k, pair);
+            last = heap->key;
+        }
+    }
+    for (int64_t end = k - 1; end > 0; --end) { /* the last pair goes to the end, then the heap is one shorter */
+        const tgi_sort_pair first = heap[0];
+        tgi_heap_replace(heap, end, heap[end]);
+        heap[end] = first;
+    }
+    tgi_store_sorted(job, at, heap, k);
 }
 
 static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
@@ -6614,7 +6967,9 @@ static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "sort", rows, tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair));
+    const bool few = rows->size > 0 && rows->size <= rows->length / 8;
+    if (rows->size == 0) return true;
+    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair));
 }
 
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
@@ -6675,7 +7030,7 @@ typedef struct {
     int64_t step; /* of x along the row's dim, in bytes */
 } tgi_index_job;
 
-static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int x)
+static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int x, bool any_order)
 {
     tgi_index_job job;
     int64_t dim[TG_MAX_DIMS];
@@ -6688,9 +7043,18 @@ static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int 
         arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
         memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
     }
-    tgi_iter_init(&job.iter, rows->ndim + 1, dim, 3, arg, false);
+    tgi_iter_init(&job.iter, rows->ndim + 1, dim, 3, arg, any_order);
     job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
     return job;
+}
+
+/* y [n]: element i is x[i] of the part of x that index[i] says; steps in bytes, elements of `size` bytes. */
+static inline void tgi_gather_run(char *y, int64_t y_step, const char *x, int64_t x_step, const char *index,
+                                  int64_t index_step, tg_dtype index_dtype, int64_t step, int64_t n, size_t size)
+{
+    for (int64_t i = 0; i < n; ++i) {
+        memcpy(y + i * y_step, x + i * x_step + tgi_index_at(index + i * index_step, index_dtype) * step, size);
+    }
 }
 
 static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t end)
@@ -6699,24 +7063,27 @@ static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t
     const tgi_iter *iter = &job->iter;
     const int inner = iter->ndim - 1;
     const int64_t y_step = iter->stride[0][inner], x_step = iter->stride[1][inner], index_step = iter->stride[2][inner];
+    const tg_dtype index_dtype = iter->dtype[2];
     const int64_t size = tgi_bytes_of(iter->dtype[0]);
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     (void)thread;
     for (int64_t run; first < end; first += run) {
         run = tgi_cursor_run(&cursor, iter, end - first);
-        const int64_t same = index_step == 0 ? run : 1;
-        for (int64_t i = 0; i < run; i += same) {
-            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
-            tgi_copy_run(cursor.at[0] + i * y_step, y_step, cursor.at[1] + i * x_step + at * job->step, x_step, same,
-                         size);
-        }
+        char *const y = cursor.at[0];
+        const char *const x = cursor.at[1], *const index = cursor.at[2];
+        if (index_step == 0)
+            tgi_copy_run(y, y_step, x + tgi_index_at(index, index_dtype) * job->step, x_step, run, size);
+        else if (size == 4 && index_dtype == TG_I64) /* constants make it fast */
+            tgi_gather_run(y, y_step, x, x_step, index, index_step, TG_I64, job->step, run, 4);
+        else
+            tgi_gather_run(y, y_step, x, x_step, index, index_step, index_dtype, job->step, run, (size_t)size);
         tgi_cursor_advance(&cursor, iter, run);
     }
 }
 
 static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 {
-    const tgi_index_job job = tgi_index_job_of(rows, 0, 1);
+    const tgi_index_job job = tgi_index_job_of(rows, 0, 1, true); /* the order of y's elements in memory */
     const int64_t n = job.iter.numel;
     if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
     return true;
@@ -6724,7 +7091,7 @@ static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 
 static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
 {
-    const tgi_index_job job = tgi_index_job_of(rows, 1, 0);
+    const tgi_index_job job = tgi_index_job_of(rows, 1, 0, false);
     const tgi_iter *iter = &job.iter;
     const int inner = iter->ndim - 1;
     const int64_t src_step = iter->stride[0][inner], x_step = iter->stride[1][inner],
@@ -6972,36 +7339,43 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 
 /* ---- matrix products ---- */
 
-/* out [m, n] = a [m, k] times b [k, n], element by element: the reference, and the kernel for integers, which wrap. */
-static void tgi_gemm_plain(const tgi_gemm *gemm, char *out, const char *a, const char *b)
+/* out [m, n] = a [m, k] times b [k, n] for integers, which wrap: rows [first, end).  Up to TGI_TILE sums of four rows
+   are kept, to which every row of b is added, times an element of a. */
+enum { TGI_PLAIN_ROWS = 4 };
+static void tgi_gemm_plain(const tgi_gemm *g, char *out, const char *a, const char *b, int64_t first, int64_t end)
 {
-    const tg_dtype compute = tgi_dtypes[gemm->out.dtype].floating ? TG_F64 : TG_I64;
-    const int64_t a_size = tgi_bytes_of(gemm->a.dtype), b_size = tgi_bytes_of(gemm->b.dtype);
-    for (int64_t i = 0; i < gemm->m; ++i) {
-        for (int64_t j = 0; j < gemm->n; ++j) {
-            tgi_accumulator sum = {0};
-            for (int64_t k = 0, run; k < gemm->k; k += run) {
-                tgi_tile x, y;
-                run = tgi_at_most(gemm->k - k, TGI_TILE);
-                tgi_load_elements(compute, &x, gemm->a.dtype, a + (i * gemm->a_row + k * gemm->a_col) * a_size,
-                                  gemm->a_col * a_size, run);
-                tgi_load_elements(compute, &y, gemm->b.dtype, b + (k * gemm->b_row + j * gemm->b_col) * b_size,
-                                  gemm->b_row * b_size, run);
-                for (int64_t l = 0; l < run; ++l) {
-                    if (compute == TG_F64)
-                        sum.f64 += x.f64[l] * y.f64[l];
-                    else
-                        sum.i64 = tgi_wrap_add(sum.i64, tgi_wrap_mul(x.i64[l], y.i64[l]));
+    const int64_t out_size = tgi_bytes_of(g->out.dtype), a_size = tgi_bytes_of(g->a.dtype),
+                  b_size = tgi_bytes_of(g->b.dtype);
+    const bool direct = g->b.dtype == TG_I64 && g->b_col == 1;
+    for (int64_t j = 0, columns; j < g->n; j += columns) {
+        columns = tgi_at_most(g->n - j, TGI_TILE);
+        for (int64_t i = first, rows; i < end; i += rows) {
+            int64_t sum[TGI_PLAIN_ROWS][TGI_TILE];
+            rows = tgi_at_most(end - i, TGI_PLAIN_ROWS);
+            memset(sum, 0, sizeof sum);
+            for (int64_t k = 0; k < g->k; ++k) {
+                const char *const from = b + (k * g->b_row + j * g->b_col) * b_size;
+                tgi_tile tile;
+                const int64_t *const y = direct ? (const int64_t *)(const void *)from : tile.i64;
+                if (!direct) tgi_load_elements(TG_I64, &tile, g->b.dtype, from, g->b_col * b_size, columns);
+                for (int64_t row = 0; row < rows; ++row) {
+                    int64_t x;
+                    tgi_load_elements(TG_I64, &x, g->a.dtype, a + ((i + row) * g->a_row + k * g->a_col) * a_size, 0, 1);
+                    for (int64_t l = 0; l < columns; ++l) {
+                        sum[row][l] = tgi_wrap_add(sum[row][l], tgi_wrap_mul(x, y[l]));
+                    }
                 }
             }
-            tgi_store_elements(compute, &sum, gemm->out.dtype, out + (i * gemm->n + j) * tgi_bytes_of(gemm->out.dtype),
-                               0, 1);
+            for (int64_t row = 0; row < rows; ++row) {
+                tgi_store_elements(TG_I64, sum[row], g->out.dtype, out + ((i + row) * g->n + j) * out_size, out_size,
+                                   columns);
+            }
         }
     }
 }
 
-/* The same in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
-   Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
+/* Products of floats go in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance
+   Matrix Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
 
        for each block of out                                                 (the items of a parallel loop)
            for each slice of k, of 384
@@ -7299,13 +7673,16 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
     }
 }
 
+/* Items: rows of the output, batch by batch. */
 static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
+    const int64_t m = job->gemm->m;
     (void)thread;
-    for (; first < end; ++first) {
-        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first);
-        tgi_gemm_plain(job->gemm, cursor.at[0], cursor.at[1], cursor.at[2]);
+    for (int64_t rows; first < end; first += rows) {
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / m);
+        rows = tgi_at_most(m - first % m, end - first);
+        tgi_gemm_plain(job->gemm, cursor.at[0], cursor.at[1], cursor.at[2], first % m, first % m + rows);
     }
 }
 
@@ -7486,7 +7863,8 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     const int64_t batches = job.batch.numel;
     if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (job.compute == TG_I64) {
-        tgi_parallel_for(tgi_parts_for(S, work, batches), batches, tgi_gemm_plain_part, &job);
+        const int64_t rows = batches * gemm->m;
+        tgi_parallel_for(tgi_parts_for(S, work, rows), rows, tgi_gemm_plain_part, &job);
         return true;
     }
     if (!tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
@@ -7832,6 +8210,7 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
 /* ---- random numbers ---- */
 
 typedef struct {
+    const tgi_kernels *kernels;
     tgi_random kind;
     tgi_operand out;
     int64_t n;
@@ -7857,7 +8236,12 @@ static void tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t s
     const int64_t least = tgi_f64_to_i64(job->lo);
     const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
     uint32_t word[2 * TGI_TILE];
-    for (int64_t i = 0; i < n; i += per) tgi_random_block(job->rng, (uint64_t)((start + i) / per), word + i * words);
+    job->kernels->random_words(job->rng, (uint64_t)(start / per), word, (n + per - 1) / per);
+    if (job->kind == TGI_NORMAL && dtype != TG_F64) {
+        job->kernels->random_normal(tile->f64, word, n);
+        for (int64_t i = 0; i < n; ++i) tile->f64[i] = job->lo + job->hi * tile->f64[i];
+        return;
+    }
     for (int64_t i = 0; i < n; ++i) {
         const uint32_t *const w = word + i * words;
         switch (job->kind) {
@@ -7892,6 +8276,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
 {
     tgi_random_job job;
     const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE;
+    job.kernels = tgi_kernels_of(S);
     job.kind = kind;
     job.out = out;
     job.n = n;
@@ -16893,16 +17278,26 @@ static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_flip(tg_cumsum(tg_flip(g, TG_DIMS(dim)), dim), TG_DIMS(dim)));
 }
 
-tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
+/* The first k elements along dim in order (-1: all), and in *indices, if it is not NULL, where they are. */
+static tg_tensor *tgi_sort_dim(const char *name, tg_tensor *t, int64_t k, int dim, bool descending, tg_tensor **indices)
 {
     if (indices) *indices = NULL;
     tgi_call c;
-    if (!tgi_op_begin1(&c, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, "sort", t->ndim, &dim)) return NULL;
+    if (!tgi_op_begin1_as(&c, name, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
+    const int64_t size = tgi_size_along(t, dim);
+    if (k == -1) k = size;
+    if (k < 0 || k > size) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, name, "selected index k out of range");
+        return tgi_op_end(&c, false);
+    }
     tgi_params(&c)->dim = dim;
-    tg_tensor *y = tgi_output_like(&c, t, (tg_dtype)t->dtype);
-    tg_tensor *at = y ? tgi_output_like(&c, t, TG_I64) : NULL;
+    tg_shape shape = tg_shape_of(t);
+    if (t->ndim) shape.dim[dim] = k;
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)t->dtype);
+    tg_tensor *at = y ? tgi_output(&c, shape.ndim, shape.dim, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
     tgi_rows r = tgi_rows_along(dim, 3, y, at, t);
+    r.size = t->ndim ? k : 1;
     y = tgi_op_end(&c, c.backend->sort(c.S, descending, &r));
     if (!y) return NULL;
     if (indices) *indices = at;
@@ -16912,24 +17307,14 @@ tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
 
 static bool tgi_rule_sort(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
 
+tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)
+{
+    return tgi_sort_dim("sort", t, -1, dim, descending, indices);
+}
+
 tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices)
 {
-    if (indices) *indices = NULL;
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "topk", "t", t)) return NULL;
-    if (!tgi_wrap_dim(c.S, "topk", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
-    if (k < 0 || k > tgi_size_along(t, dim)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "topk", "selected index k out of range");
-        return tgi_composite_end(&c, NULL);
-    }
-    tg_tensor *at = NULL;
-    tg_tensor *y = tg_sort(t, dim, largest, &at);
-    if (t->ndim) { /* clones, so that the other elements are freed */
-        y = tg_clone(tg_narrow(y, dim, 0, k));
-        at = tg_clone(tg_narrow(at, dim, 0, k));
-    }
-    if (y && at && indices) *indices = tg_keep(at);
-    return tgi_composite_end(&c, at ? y : NULL);
+    return tgi_sort_dim("topk", t, k < 0 ? INT64_MAX : k, dim, largest, indices);
 }
 
 /* -------- @@NORM -------------------------------------------------------------------------------------------------- */

@@ -1706,7 +1706,7 @@ static bool tgi_cuda_cumsum(tgi_thread *S, const tgi_rows *rows)
     return tgi_each_row(S, tgi_cumsum_rows<int64_t>, rows);
 }
 
-/* ---- sort: values, indices, x [rows, n] ---- */
+/* ---- sort: values, indices [rows, k], x [rows, n] ---- */
 
 /* pairs [rows, n] = (key of x[i], i), one thread per element. */
 static __global__ void tgi_load_keys(tgi_row_job job, bool descending, tgi_sort_pair *pairs)
@@ -1722,13 +1722,13 @@ static __global__ void tgi_load_keys(tgi_row_job job, bool descending, tgi_sort_
     }
 }
 
-/* indices[i] = the index in sorted pair i, values[i] = x at that index, one thread per element. */
-static __global__ void tgi_store_sorted(tgi_row_job job, const tgi_sort_pair *pairs)
+/* The first k of each row: indices[i] = the index in sorted pair i, values[i] = x at that index; one thread each. */
+static __global__ void tgi_store_sorted(tgi_row_job job, int64_t k, const tgi_sort_pair *pairs)
 {
-    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
-        const int64_t i = e % job.length, from = pairs[e].index;
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * k; e += tgi_grid_size()) {
+        const int64_t i = e % k, row = e / k, from = pairs[row * job.length + i].index;
         tgi_row arg[3];
-        tgi_row_init(job, e / job.length, arg);
+        tgi_row_init(job, row, arg);
         const tgi_row values = arg[0], indices = arg[1], x = arg[2];
         tgi_copy_element(tgi_row_at(values, i), tgi_row_at(x, from), tgi_size_of(x.dtype));
         tgi_row_set(indices, i, from);
@@ -1739,14 +1739,14 @@ static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
     tgi_cuda_device *d = tgi_device_for(S, rows->arg[2].index);
     const tgi_row_job job = tgi_row_job_of(rows);
-    const int64_t n = job.iter.numel * job.length;
+    const int64_t n = job.iter.numel * job.length, k = rows->size;
     if (!d) return false;
-    if (n == 0) return true;
+    if (n == 0 || k == 0) return true;
     tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "sort", 2 * n, sizeof *pairs), *sorted = NULL;
     if (!pairs) return false;
     if (tgi_launch_each(S, d, tgi_load_keys, n, job, descending, pairs))
         sorted = tgi_sort_pairs(S, d, pairs, pairs + n, job.iter.numel, job.length);
-    const bool ok = sorted && tgi_launch_each(S, d, tgi_store_sorted, n, job, sorted);
+    const bool ok = sorted && tgi_launch_each(S, d, tgi_store_sorted, job.iter.numel * k, job, k, sorted);
     tgi_cuda_release(S, d->index, pairs, 0);
     return ok;
 }

@@ -33,7 +33,7 @@ static const struct {
     {"erf", tg_erf, erf, 2},
     {"sigmoid", tg_sigmoid, sigmoid, 2},
     {"silu", tg_silu, silu, 2},
-    {"gelu", gelu_erf, normal_gelu, 4},
+    {"gelu", gelu_erf, normal_gelu, 2},
     {"gelu tanh", gelu_tanh, tanh_gelu, 2},
 };
 enum { FUNCTIONS = (int)(sizeof functions / sizeof functions[0]) };

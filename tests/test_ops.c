@@ -1447,6 +1447,110 @@ TEST(large_rows)
                       1e-11, 1e-12));
 }
 
+/* Conversions of neighbours, which go by vectors, have the bits of those of every other element; NaN stays one. */
+TEST(conversions_by_vectors)
+{
+    enum { N = 40003 };
+    static float x[N];
+    static const tg_dtype dtypes[] = {TG_F16, TG_BF16, TG_F64, TG_F32};
+    tg_tensor *t, *apart, *close, *y;
+    int i, a, b;
+    for (i = 0; i < N; ++i) {
+        const uint32_t bits = (uint32_t)i * 107374u; /* of all sizes */
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    t = tg_to(tg_from_f32(x, TG_SHAPE(N)), HERE);
+    for (a = 0; a < 4; ++a) {
+        close = tg_to_dtype(t, dtypes[a]);
+        apart = tg_select(tg_contiguous(tg_expand(tg_unsqueeze(close, 1), TG_SHAPE(N, 2))), 1, 0);
+        for (b = 0; b < 4; ++b) {
+            y = tg_to_dtype(close, dtypes[b]);
+            CHECK(tg_equal(tg_isnan(y), tg_isnan(close)));
+            CHECK(tg_equal(tg_where(tg_isnan(y), tg_zeros_like(y), y),
+                           tg_where(tg_isnan(y), tg_zeros_like(y), tg_to_dtype(apart, dtypes[b]))));
+        }
+    }
+}
+
+/* Sizes below, at and above those of the blocks that transposes, selections, sums and products of integers go by, for
+   elements of every size: against plain loops, or against the op of which they are a part. */
+TEST(blocks)
+{
+    static const int64_t sizes[] = {1, 7, 16, 31, 33, 64, 65, 100, 300};
+    static const tg_dtype dtypes[] = {TG_U8, TG_F16, TG_F32, TG_I64};
+    static char in[300 * 300 * 8], out[300 * 300 * 8];
+    int a, b, d, largest;
+    for (a = 0; a < 9; a += small ? 3 : 1) {
+        for (b = 0; b < 9; b += small ? 3 : 1) {
+            for (d = 0; d < 4; ++d) {
+                const int64_t rows = sizes[a], columns = sizes[b];
+                const size_t size = tg_dtype_size(dtypes[d]);
+                tg_mark mark = tg_scope_begin();
+                tg_tensor *x = (tg_seed(7), tg_randint(0, 50, TG_SHAPE(rows, columns)));
+                tg_tensor *index, *i32, *picked, *y, *at_;
+                bool good = true;
+                int64_t i, j, k;
+                x = tg_to(tg_to_dtype(x, dtypes[d]), HERE);
+                tg_copy_out(x, in, size * (size_t)(rows * columns));
+                tg_copy_out(tg_contiguous(tg_t(x)), out, size * (size_t)(rows * columns));
+                for (i = 0; i < rows; ++i) {
+                    for (j = 0; j < columns; ++j) {
+                        good = good && memcmp(in + (size_t)(i * columns + j) * size,
+                                              out + (size_t)(j * rows + i) * size, size) == 0;
+                    }
+                }
+                CHECK(good);
+                index = tg_to(tg_randint(0, columns, TG_SHAPE(columns)), HERE);
+                i32 = tg_to_dtype(index, TG_I32);
+                picked = tg_contiguous(tg_t(tg_index_select(tg_contiguous(tg_t(x)), 0, index)));
+                CHECK(tg_equal(tg_index_select(x, 1, index), picked));
+                CHECK(tg_equal(tg_index_select(x, 1, i32), picked));
+                for (k = 0; k <= columns; k += 1 + columns / 9) {
+                    for (largest = 0; largest < 2; ++largest) {
+                        tg_tensor *values = tg_sort(x, 1, largest, &at_), *which = NULL;
+                        y = tg_topk(x, k, 1, largest, &which);
+                        CHECK(tg_equal(y, tg_narrow(values, 1, 0, k)) && tg_equal(which, tg_narrow(at_, 1, 0, k)));
+                    }
+                }
+                tg_scope_end(mark);
+            }
+        }
+    }
+    for (a = 0; a < 9; a += small ? 4 : 1) { /* sums that a double holds */
+        const int64_t n = sizes[a];
+        tg_tensor *x = tg_to(tg_randint(-50, 50, TG_SHAPE(n, n + 3)), HERE), *y = tg_to_dtype(x, TG_F64);
+        tg_tensor *wide = tg_to_dtype(tg_to(tg_randint(-50, 50, TG_SHAPE(n + 3, 5)), HERE), TG_I32);
+        CHECK(tg_equal(tg_to_dtype(tg_matmul(x, tg_t(x)), TG_F64), tg_matmul(y, tg_t(y))));
+        CHECK(tg_equal(tg_to_dtype(tg_matmul(tg_t(x), x), TG_F64), tg_matmul(tg_t(y), y)));
+        CHECK(tg_equal(tg_to_dtype(tg_matmul(tg_to_dtype(x, TG_I32), wide), TG_F64),
+                       tg_matmul(y, tg_to_dtype(wide, TG_F64))));
+        y = tg_to_dtype(y, TG_F32); /* and a float */
+        CHECK(tg_equal(tg_to_dtype(tg_sum(x), TG_F32), tg_sum(y)));
+        CHECK(tg_equal(tg_to_dtype(tg_sum_dim(x, 0, false), TG_F32), tg_sum_dim(y, 0, false)));
+        CHECK(tg_equal(tg_to_dtype(tg_sum_dim(x, 1, false), TG_F32), tg_sum_dim(y, 1, false)));
+        CHECK(tg_equal(tg_sum_dim(tg_t(y), 0, false), tg_sum_dim(y, 1, false)));
+    }
+}
+
+/* NaN comes last in order, and equal numbers keep theirs, also among the first of many. */
+TEST(first_of_many)
+{
+    static const float x[] = {3, NAN, -INFINITY, 0.0f, -0.0f, 3, NAN, 1, INFINITY, 3, -2, 1, 3, 3, 3, 3};
+    static const int64_t most[] = {1, 6}, least[] = {2, 10};
+    int64_t index[2];
+    tg_tensor *at_ = NULL, *t = tg_to(tg_from_f32(x, TG_SHAPE(16)), HERE);
+    CHECK(isnan(tg_get(tg_topk(t, 2, 0, true, &at_), TG_INDEX(1))));
+    CHECK(tg_copy_out(at_, index, sizeof index) == TG_OK && memcmp(index, most, sizeof index) == 0);
+    CHECK(tg_get(tg_topk(t, 2, 0, false, &at_), TG_INDEX(1)) == -2);
+    CHECK(tg_copy_out(at_, index, sizeof index) == TG_OK && memcmp(index, least, sizeof index) == 0);
+    t = tg_topk(tg_narrow(t, 0, 7, 9), 1, 0, false, &at_);
+    CHECK(tg_get(t, TG_INDEX(0)) == -2 && tg_item_i64(at_) == 3);
+    t = tg_set_requires_grad(tg_randn_on(TG_SHAPE(3, 100), TG_F64, HERE), true);
+    CHECK(tg_backward(tg_sum(tg_topk(t, 5, 1, true, &at_))) == TG_OK);
+    CHECK(tg_equal(tg_sum_dim(tg_grad(t), 1, false), tg_full_on(TG_SHAPE(3), 5, TG_F64, HERE)));
+    CHECK(tg_item(tg_sum(tg_gather(tg_grad(t), 1, at_))) == 15);
+}
+
 static bool takes_three(const char *name)
 {
     static const char *const names[] = {"where", "lerp", "addcmul", "addcdiv"};
@@ -1741,6 +1845,9 @@ static void run_tests(void)
     RUN(large_products);
     RUN(large_reductions);
     RUN(large_rows);
+    RUN(conversions_by_vectors);
+    RUN(blocks);
+    RUN(first_of_many);
     RUN(long_inputs);
     RUN(composed_rows);
     RUN(accuracy);
