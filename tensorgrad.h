@@ -4615,7 +4615,11 @@ enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512 };
    vectors: as many as the registers hold. */
 enum {
     tgi_vector_bytes_portable = 16,
+#ifdef __aarch64__
+    tgi_tile_rows_portable = 8, /* it has 32 registers, where others with such vectors have 16 */
+#else
     tgi_tile_rows_portable = 4,
+#endif
     tgi_vector_bytes_avx2 = 32,
     tgi_tile_rows_avx2 = 6,
     tgi_vector_bytes_avx512 = 64,
