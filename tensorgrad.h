@@ -5447,10 +5447,13 @@ TGI_ATTENTION_ROWS(f64, double, exp)
         TGI_INDEPENDENT                                                                                            \
         for (int64_t i = 0; i < n; ++i) y[i] = x[i] - mean;                                                        \
         const real rstd = (real)(1 / sqrt(TGI_V(row_sum)(y, y, n) / (double)n + row->eps));                        \
-        TGI_INDEPENDENT                                                                                            \
-        for (int64_t i = 0; bias && i < n; ++i) y[i] = y[i] * rstd * weight[i] + bias[i];                          \
-        TGI_INDEPENDENT                                                                                            \
-        for (int64_t i = 0; !bias && i < n; ++i) y[i] = y[i] * rstd * weight[i];                                   \
+        if (bias) {                                                                                                \
+            TGI_INDEPENDENT                                                                                        \
+            for (int64_t i = 0; i < n; ++i) y[i] = y[i] * rstd * weight[i] + bias[i];                              \
+        } else {                                                                                                   \
+            TGI_INDEPENDENT                                                                                        \
+            for (int64_t i = 0; i < n; ++i) y[i] = y[i] * rstd * weight[i];                                        \
+        }                                                                                                          \
         row->mean = (double)mean;                                                                                  \
         row->rstd = (double)rstd;                                                                                  \
     }                                                                                                              \
@@ -5467,10 +5470,14 @@ TGI_ATTENTION_ROWS(f64, double, exp)
             dx[i] = (x[i] - mean) * rstd; /* the normalised x, at first */                                         \
             h[i] = g[i] * weight[i];                                                                               \
         }                                                                                                          \
-        TGI_INDEPENDENT                                                                                            \
-        for (int64_t i = 0; dweight && i < n; ++i) dweight[i] += g[i] * dx[i];                                     \
-        TGI_INDEPENDENT                                                                                            \
-        for (int64_t i = 0; dbias && i < n; ++i) dbias[i] += g[i];                                                 \
+        if (dweight) {                                                                                             \
+            TGI_INDEPENDENT                                                                                        \
+            for (int64_t i = 0; i < n; ++i) dweight[i] += g[i] * dx[i];                                            \
+        }                                                                                                          \
+        if (dbias) {                                                                                               \
+            TGI_INDEPENDENT                                                                                        \
+            for (int64_t i = 0; i < n; ++i) dbias[i] += g[i];                                                      \
+        }                                                                                                          \
         const real mean_h = row->rms ? 0 : (real)(TGI_V(row_sum)(h, NULL, n) / (double)n);                         \
         const real mean_hn = (real)(TGI_V(row_sum)(h, dx, n) / (double)n);                                         \
         TGI_INDEPENDENT                                                                                            \
@@ -5547,8 +5554,9 @@ static inline float TGI_V(exp_below_0f)(float x)
         real *const dx = (real *)row->dx;                                                          \
         TGI_INDEPENDENT                                                                            \
         for (int64_t i = 0; i < n; ++i) dx[i] = exp_below_0(x[i] - lse) * scale;                   \
+        if (shift == 0) return;                                                                    \
         TGI_INDEPENDENT                                                                            \
-        for (int64_t i = 0; shift != 0 && i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;   \
+        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                 \
     }
 #endif
 TGI_CLASS_LOSS(f32, float, row_sum, TGI_V(exp_below_0f))
