@@ -8044,7 +8044,7 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv)
         padded *= (double)(m->windows[d] - 1) * (double)m->stride[d] +
                   (double)(m->kernel[d] - 1) * (double)m->dilation[d] + 1;
     }
-    if (padded > TGI_CONV_MOST) return TGI_COMPOSE;
+    if (padded > (double)TGI_CONV_MOST) return TGI_COMPOSE;
     int64_t *const tap = (int64_t *)tgi_alloc(S, bytes);
     if (!tap) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
     const double work = (double)m->images * (double)windows * (double)conv->maps * ((double)bytes / sizeof *tap);
