@@ -247,17 +247,17 @@ TEST(tape_deep)
 
 TEST(tape_dot)
 {
-    tg_tensor *a = named_leaf("a|b", 2), *y = tg_exp(tg_reshape(tg_to_dtype(tg_mul(a, a), TG_F32), TG_SHAPE(1)));
+    tg_tensor *a = named_leaf("a|b", 1), *y = tg_exp(tg_reshape(tg_to_dtype(tg_mul(a, a), TG_F32), TG_SHAPE(1)));
     FILE *file = tmpfile();
     CHECK(tg_tape_dot(file, y) == TG_OK);
     CHECK(prints(file, "digraph tape {\n"
                        "    rankdir=LR;\n"
                        "    node [shape=record, style=filled, fillcolor=white];\n"
-                       "    n0 [fillcolor=lightblue, label=\"{ leaf a\\|b | [] f64 cpu | data 2.0000 | grad - }\"];\n"
-                       "    n1 [fillcolor=white, label=\"{ mul | [] f64 cpu | data 4.0000 | grad - }\"];\n"
-                       "    n2 [fillcolor=orange, label=\"{ to | [] f32 cpu | data 4.0000 | grad - }\"];\n"
-                       "    n3 [fillcolor=palegreen, label=\"{ reshape | [1] f32 cpu | data 4.0000 | grad - }\"];\n"
-                       "    n4 [fillcolor=white, label=\"{ exp | [1] f32 cpu | data 54.5981 | grad - }\"];\n"
+                       "    n0 [fillcolor=lightblue, label=\"{ leaf a\\|b | [] f64 cpu | data 1.0000 | grad - }\"];\n"
+                       "    n1 [fillcolor=white, label=\"{ mul | [] f64 cpu | data 1.0000 | grad - }\"];\n"
+                       "    n2 [fillcolor=orange, label=\"{ to | [] f32 cpu | data 1.0000 | grad - }\"];\n"
+                       "    n3 [fillcolor=palegreen, label=\"{ reshape | [1] f32 cpu | data 1.0000 | grad - }\"];\n"
+                       "    n4 [fillcolor=white, label=\"{ exp | [1] f32 cpu | data 2.7183 | grad - }\"];\n"
                        "    n0 -> n1;\n"
                        "    n0 -> n1;\n"
                        "    n1 -> n2;\n"
