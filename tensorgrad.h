@@ -4628,14 +4628,6 @@ enum {
 #define TGI_QUOTE(text) #text
 #define TGI_TEXT(macro) TGI_QUOTE(macro)
 
-/* The integer next to x, |x| < 2^22: the sum has no room for a fraction.  But for wider floats and where the compiler
-   may rearrange sums. */
-#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
-#define TGI_NEAREST(x) (((x) + 12582912.0f) - 12582912.0f)
-#else
-#define TGI_NEAREST(x) rintf(x)
-#endif
-
 /* For loops: unrolled; no iteration reads what another writes.  For functions: sums of products may be computed with
    one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never
    in those that begin with TGI_NO_FMA. */
@@ -5487,28 +5479,10 @@ TGI_ATTENTION_ROWS(f64, double, exp)
 TGI_NORM(f32, float, row_sum)
 TGI_NORM(f64, double, row_sum_f64)
 
-/* exp(x) for x <= 0, 0 below -87: as expf, in fewer steps and with sums of products in one rounding. */
-TGI_FMA_BEGIN
-static inline float TGI_V(exp_below_0f)(float x)
-{
-    TGI_FMA
-    const float c = x < -87.0f ? -87.0f : x, k = TGI_NEAREST(c * 1.44269504088896341f);
-    const float r = (c - k * 0.693359375f) - k * -2.12194440e-4f;
-    float p = 1.9875691500e-4f, scale;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    const uint32_t bits = (uint32_t)((int32_t)(k == k ? k : 0) + 127) << 23;
-    memcpy(&scale, &bits, sizeof scale);
-    return x < -87.0f ? 0.0f : (p * (r * r) + r + 1.0f) * scale;
-}
-
 /* Rows of cross_entropy: see tgi_class_row.  The exponentials are added up by lanes, eight to a float, then in doubles.
    */
 #ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, row_sum, exp_below_0)                                         \
+#define TGI_CLASS_LOSS(suffix, real, row_sum, exp_of)                                              \
     static real TGI_V(class_largest_##suffix)(const real *x, int64_t n)                            \
     {                                                                                              \
         real lane[TGI_LANES], largest = -(real)HUGE_VAL;                                           \
@@ -5523,7 +5497,6 @@ static inline float TGI_V(exp_below_0f)(float x)
     }                                                                                              \
     static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                     \
     {                                                                                              \
-        TGI_FMA                                                                                    \
         const real *const x = (const real *)row->x;                                                \
         const int64_t n = row->n, step = 8 * TGI_LANES;                                            \
         const real largest = TGI_V(class_largest_##suffix)(x, n);                                  \
@@ -5532,36 +5505,34 @@ static inline float TGI_V(exp_below_0f)(float x)
         for (int l = 0; l < TGI_LANES; ++l) sum[l] = 0;                                            \
         for (; i + step <= n; i += step) {                                                         \
             real part[TGI_LANES];                                                                  \
-            for (int l = 0; l < TGI_LANES; ++l) part[l] = exp_below_0(x[i + l] - largest);         \
+            for (int l = 0; l < TGI_LANES; ++l) part[l] = exp_of(x[i + l] - largest);              \
             for (int64_t k = i + TGI_LANES; k < i + step; k += TGI_LANES) {                        \
-                for (int l = 0; l < TGI_LANES; ++l) part[l] += exp_below_0(x[k + l] - largest);    \
+                for (int l = 0; l < TGI_LANES; ++l) part[l] += exp_of(x[k + l] - largest);         \
             }                                                                                      \
             for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];                         \
         }                                                                                          \
         for (; i + TGI_LANES <= n; i += TGI_LANES) {                                               \
-            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)exp_below_0(x[i + l] - largest); \
+            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)exp_of(x[i + l] - largest);      \
         }                                                                                          \
-        for (int l = 0; i + l < n; ++l) sum[l] += (double)exp_below_0(x[i + l] - largest);         \
+        for (int l = 0; i + l < n; ++l) sum[l] += (double)exp_of(x[i + l] - largest);              \
         row->lse = (double)largest + log(TGI_V(lanes_sum)(sum));                                   \
         row->sum = row->smoothed ? TGI_V(row_sum)(x, (const real *)row->weight, n) : 0;            \
     }                                                                                              \
     static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                      \
     {                                                                                              \
-        TGI_FMA                                                                                    \
         const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;     \
         const real lse = (real)row->lse, scale = (real)row->scale, shift = (real)row->shift;       \
         const int64_t n = row->n;                                                                  \
         real *const dx = (real *)row->dx;                                                          \
         TGI_INDEPENDENT                                                                            \
-        for (int64_t i = 0; i < n; ++i) dx[i] = exp_below_0(x[i] - lse) * scale;                   \
+        for (int64_t i = 0; i < n; ++i) dx[i] = exp_of(x[i] - lse) * scale;                        \
         if (shift == 0) return;                                                                    \
         TGI_INDEPENDENT                                                                            \
         for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                 \
     }
 #endif
-TGI_CLASS_LOSS(f32, float, row_sum, TGI_V(exp_below_0f))
+TGI_CLASS_LOSS(f32, float, row_sum, TGI_V(expf))
 TGI_CLASS_LOSS(f64, double, row_sum_f64, exp)
-TGI_FMA_END
 
 /* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
 #ifndef TGI_GEMM_KERNEL
