@@ -54,11 +54,12 @@
 
    Files that only include the header need none of these: no macro changes a public struct.
 
-   SPEED  On x86-64, GCC and clang compile the inner loops for AVX2 and AVX-512 as well, whatever the options.  AVX2 is
-   used where the processor has it; TG_SIMD=portable or avx512 in the environment asks for the others (AVX-512 has not
-   been measured yet).  For this the file includes itself by its name: under another name than tensorgrad.h it works,
-   but slowly.  Sums are in another order under each of the three, so that the last bits differ; under one of them a
-   program gives the same bits in every run.
+   SPEED  On x86-64, GCC and clang compile the inner loops for AVX2 and AVX-512 as well, whatever the options, and the
+   best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  (The
+   results of those for AVX-512 are tested, on vectors as wide; their speed has not been measured yet.)  For this the
+   file includes itself by its name: under another name than tensorgrad.h it works, but slowly.  Sums are in another
+   order under each of the three, so that the last bits differ; under one of them a program gives the same bits in every
+   run.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
@@ -5736,21 +5737,22 @@ extern "C" {
 #pragma clang diagnostic pop
 #endif
 
-/* The kernels for this processor: those for AVX2 if it has that.  TG_SIMD=portable or avx512 in the environment asks
-   for others, which are taken if the processor has them. */
+/* The best kernels for this processor; TG_SIMD=portable, avx2 or avx512 in the environment asks for others, which are
+   taken if the processor has them. */
 static const tgi_kernels *tgi_choose_kernels(void)
 {
+    const tgi_kernels *best = &tgi_kernels_portable;
 #ifdef TGI_HAS_X86_KERNELS
     const char *wish = getenv("TG_SIMD");
-    if (wish && strcmp(wish, "portable") == 0) return &tgi_kernels_portable;
-    if (wish && strcmp(wish, "avx512") == 0 && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+    if (wish && strcmp(wish, "portable") == 0) return best;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = &tgi_kernels_avx2;
+    if (wish && strcmp(wish, "avx2") == 0) return best;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl")) {
-        return &tgi_kernels_avx512;
+        best = &tgi_kernels_avx512;
     }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &tgi_kernels_avx2;
 #endif
-    return &tgi_kernels_portable;
+    return best;
 }
 
 static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
