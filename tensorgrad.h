@@ -4523,6 +4523,19 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
 }
 
+/* ---- four floats at a time ---- */
+
+/* Vectors of four floats and of four integers, and four of the eight elements of two of them. */
+#ifdef TGI_HAS_VECTORS
+typedef float tgi_four __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
+typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
+#ifdef __clang__
+#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
+#else
+#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shuffle(x, y, __extension__(tgi_four_places){i, j, k, l})
+#endif
+#endif
+
 /* ---- the kernels: what they are given ---- */
 
 /* y [n] = the expression of the op's row in x [n], or in a, b and c [n]; all contiguous; y may be one of the inputs. */
@@ -4579,6 +4592,10 @@ typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void
 typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
 typedef void (*tgi_across_fn)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
 
+/* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
+   rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
+typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
+
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
@@ -4604,6 +4621,7 @@ typedef struct tgi_kernels {
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
     float (*layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
+    void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
 } tgi_kernels;
 enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512 };
 
@@ -5649,6 +5667,48 @@ TGI_GEMV(f32, float, TGI_V(vector_f32), (int64_t)(sizeof(TGI_V(vector_f32)) / si
 TGI_GEMV(f64, double, TGI_V(vector_f64), (int64_t)(sizeof(TGI_V(vector_f64)) / sizeof(double)))
 TGI_FMA_END
 
+/* y, index [n] (index may be NULL): the largest of each window, the last NaN if it has any, and its index.  x: the
+   first one's corner.  Four windows at a time; the last four may have some of the ones before again. */
+#ifdef TGI_HAS_VECTORS
+static inline tgi_four TGI_V(four_at)(const float *x, int64_t step)
+{
+    const tgi_four apart = {x[0], x[step], x[2 * step], x[3 * step]};
+    if (step == 1) return *(const tgi_four *)x;
+    return step == 2 ? TGI_FOUR_OF(*(const tgi_four *)x, *(const tgi_four *)(x + 3), 0, 2, 5, 7) : apart;
+}
+static inline void TGI_V(max_pool_four)(const tgi_pool_run *run, const float *x, int64_t stride, int64_t start,
+                                        float *y, int64_t *index)
+{
+    const float least = -(float)HUGE_VAL;
+    tgi_four best = {least, least, least, least};
+    tgi_four_places found = {0, 0, 0, 0}; /* counted from the corner of each window */
+    for (int64_t i = 0; i < run->rows; ++i) {
+        for (int64_t k = 0, at = i * run->row_step; k < run->columns; ++k, at += run->column_step) {
+            const tgi_four element = TGI_V(four_at)(x + at, stride);
+            const tgi_four_places larger = (element > best) | (element != element);
+            best = (tgi_four)(((tgi_four_places)element & larger) | ((tgi_four_places)best & ~larger));
+            found = ((found ^ (int32_t)at) & larger) ^ found;
+        }
+    }
+    *(tgi_four *)y = best;
+    for (int l = 0; index && l < 4; ++l) index[l] = start + l * stride + found[l];
+}
+
+static void TGI_V(max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index)
+{
+    for (int64_t o = 0; o < run->n; o += 4) {
+        const int64_t at = o + 4 <= run->n ? o : run->n - 4, corner = at * run->stride;
+        int64_t *const to = index ? index + at : NULL;
+        if (run->stride == 1) /* constants make it fast */
+            TGI_V(max_pool_four)(run, x + corner, 1, run->start + corner, y + at, to);
+        else if (run->stride == 2)
+            TGI_V(max_pool_four)(run, x + corner, 2, run->start + corner, y + at, to);
+        else
+            TGI_V(max_pool_four)(run, x + corner, run->stride, run->start + corner, y + at, to);
+    }
+}
+#endif
+
 static const tgi_kernels TGI_V(kernels) = {
     TGI_TEXT(TGI_ISA),
     {
@@ -5682,6 +5742,11 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(softmax_backward),
     TGI_V(layer_norm),
     TGI_V(layer_norm_backward),
+#ifdef TGI_HAS_VECTORS
+    TGI_V(max_pool),
+#else
+    NULL,
+#endif
 };
 
 TGI_LOOPS_END
@@ -7131,7 +7196,8 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
 
 typedef struct {
     const tgi_pool *pool;
-    tgi_window *column; /* [dim[1].out]: the windows of a row */
+    const tgi_kernels *kernels;
+    tgi_window *column, *row; /* [dim[1].out], [dim[0].out]: the windows of a row and of a column */
     tgi_scratch scratch;
 } tgi_pool_job;
 
@@ -7170,15 +7236,18 @@ static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *poo
     size_t bytes, scratch;
     tgi_pool_job job;
     if (items == 0) return true;
-    if (!tgi_mul_size(sizeof(tgi_window), (size_t)w->out, &bytes) ||
+    if (!tgi_mul_size(sizeof(tgi_window), (size_t)w->out + (size_t)h->out, &bytes) ||
         !tgi_mul_size(sizeof(double), (size_t)numbers, &scratch)) {
         return tgi_no_memory(S, op, SIZE_MAX);
     }
     const int parts = tgi_parts_for(S, (double)pool->planes * (double)(h->in * w->in + h->out * w->out), items);
     job.pool = pool;
+    job.kernels = tgi_kernels_of(S);
     job.column = (tgi_window *)tgi_alloc(S, bytes);
     if (!job.column) return tgi_no_memory(S, op, bytes);
+    job.row = job.column + w->out;
     for (int64_t o = 0; o < w->out; ++o) job.column[o] = tgi_window_at(w, o);
+    for (int64_t o = 0; o < h->out; ++o) job.row[o] = tgi_window_at(h, o);
     const bool ok = tgi_scratch_alloc(S, op, &job.scratch, scratch, parts);
     if (ok) {
         tgi_parallel_for(parts, items, part, &job);
@@ -7198,7 +7267,7 @@ static void tgi_max_pool_part(const void *job_, int thread, int64_t first, int64
     int64_t *const index = (int64_t *)(void *)(most + w->out);
     for (; first < end; ++first) {
         const int64_t plane = first / h->out, row = first % h->out;
-        const tgi_window rows = tgi_window_at(h, row);
+        const tgi_window rows = job->row[row];
         for (int64_t o = 0; o < w->out; ++o) {
             most[o] = -HUGE_VAL;
             index[o] = rows.first * w->in + job->column[o].first;
@@ -7224,13 +7293,84 @@ static void tgi_max_pool_part(const void *job_, int thread, int64_t first, int64
     }
 }
 
+/* The largest element of a window of the plane x, the last NaN if it has any, and its index, which may be NULL. */
+static void tgi_max_pool_one(const tgi_pool *pool, const float *x, tgi_window rows, tgi_window columns, float *y,
+                             int64_t *index)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    int64_t found = rows.first * w->in + columns.first;
+    *y = -(float)HUGE_VAL;
+    for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
+        for (int64_t j = columns.first; j < columns.end; j += w->dilation) {
+            const float element = x[i * w->in + j];
+            if ((element > *y) | (element != element)) *y = element, found = i * w->in + j;
+        }
+    }
+    if (index) *index = found;
+}
+
+/* The windows of a row that have no columns of padding, if there is a kernel for them. */
+static tgi_span tgi_whole_windows(const tgi_pool_job *job)
+{
+    const tgi_windows *const h = &job->pool->dim[0], *const w = &job->pool->dim[1];
+    const int64_t room = w->in + w->padding - (w->kernel - 1) * w->dilation - 1;
+    tgi_span whole = {(w->padding + w->stride - 1) / w->stride, 0};
+    if (room >= 0) whole.end = tgi_at_most(w->out, room / w->stride + 1);
+    const bool four = whole.end - whole.first >= 4 && h->in * w->in <= INT32_MAX; /* the kernel counts in 32 bits */
+    if (w->kind != TGI_SLIDING || !four || !job->kernels->max_pool) whole.first = whole.end = w->out;
+    return whole;
+}
+
+/* For f32, whose elements are compared where they lie. */
+static void tgi_max_pool_f32_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const tgi_span whole = tgi_whole_windows(job);
+    int64_t plane = first / h->out, row = first % h->out;
+    (void)thread;
+    for (; first < end; ++first) {
+        const tgi_window rows = job->row[row];
+        const float *const x = (const float *)(const void *)tgi_pool_row(pool, 2, plane, h->in, 0, w->in);
+        float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, h->out, row, w->out);
+        int64_t *const index =
+            pool->arg[1].data ? (int64_t *)(void *)tgi_pool_row(pool, 1, plane, h->out, row, w->out) : NULL;
+        for (int64_t o = 0; o < w->out; ++o) {
+            if (o == whole.first) o = whole.end;
+            if (o < w->out) tgi_max_pool_one(pool, x, rows, job->column[o], y + o, index ? index + o : NULL);
+        }
+        if (whole.first < whole.end) {
+            tgi_pool_run run = {whole.end - whole.first, w->stride, 0, h->dilation * w->in, w->kernel, w->dilation, 0};
+            run.rows = (rows.end - rows.first + h->dilation - 1) / h->dilation;
+            run.start = rows.first * w->in + whole.first * w->stride - w->padding;
+            job->kernels->max_pool(&run, x + run.start, y + whole.first, index ? index + whole.first : NULL);
+        }
+        if (++row == h->out) row = 0, ++plane;
+    }
+}
+
 static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *const w = &pool->dim[1];
+    if (pool->arg[0].dtype == TG_F32)
+        return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 1, tgi_max_pool_f32_part);
     return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_part);
 }
 
-/* Items: TGI_POOL_ROWS rows of dx at a time, so that few windows that are looked at have found an element elsewhere. */
+/* dx [n] = the elements of g [out] whose index is that of an element of dx, the first of which is `start`. */
+#define TGI_MAX_POOL_ADD(name, real)                                                                             \
+    static void name(real *dx, int64_t start, int64_t n, const real *g, const int64_t *index, int64_t out)       \
+    {                                                                                                            \
+        for (int64_t o = 0; o < out; ++o) {                                                                      \
+            if (index[o] >= start && index[o] < start + n) dx[index[o] - start] += g[o];                         \
+        }                                                                                                        \
+    }
+TGI_MAX_POOL_ADD(tgi_max_pool_add_f32, float)
+TGI_MAX_POOL_ADD(tgi_max_pool_add_f64, double)
+
+/* Items: TGI_POOL_ROWS rows of dx at a time, so that few windows that are looked at have found an element elsewhere.
+   Sums of f32 are made where they will lie, others as doubles. */
 enum { TGI_POOL_ROWS = 16 };
 static void tgi_max_pool_backward_part(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -7238,22 +7378,26 @@ static void tgi_max_pool_backward_part(const void *job_, int thread, int64_t fir
     const tgi_pool *pool = job->pool;
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS; /* per plane */
+    const tg_dtype dtype = pool->arg[0].dtype;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
-    double *const g = tgi_pool_scratch(job, thread, local), *const dx = g + w->out; /* g [out], dx [rows, in] */
+    double *const g = tgi_pool_scratch(job, thread, local), *const sum = g + w->out; /* g [out], sum [rows, in] */
     for (; first < end; ++first) {
         const int64_t plane = first / items, row = first % items * TGI_POOL_ROWS, start = row * w->in;
         const int64_t last = tgi_at_most(h->in, row + TGI_POOL_ROWS) - 1, n = (last + 1 - row) * w->in;
         const int64_t windows = tgi_span_of(h, true, last).end;
-        memset(dx, 0, sizeof *dx * (size_t)n);
+        char *const dx = tgi_pool_row(pool, 0, plane, h->in, row, w->in);
+        memset(dtype == TG_F32 ? (void *)dx : (void *)sum, 0, (dtype == TG_F32 ? 4 : sizeof *sum) * (size_t)n);
         for (int64_t k = tgi_span_of(h, true, row).first; k < windows; ++k) {
             const int64_t *index = (const int64_t *)(const void *)tgi_pool_row(pool, 2, plane, h->out, k, w->out);
-            tgi_load_pool_row(pool, 1, plane, h->out, k, w->out, g);
-            for (int64_t o = 0; o < w->out; ++o) {
-                if (index[o] >= start && index[o] < start + n) dx[index[o] - start] += g[o];
+            if (dtype == TG_F32) {
+                const void *const from = tgi_pool_row(pool, 1, plane, h->out, k, w->out);
+                tgi_max_pool_add_f32((float *)(void *)dx, start, n, (const float *)from, index, w->out);
+            } else {
+                tgi_load_pool_row(pool, 1, plane, h->out, k, w->out, g);
+                tgi_max_pool_add_f64(sum, start, n, g, index, w->out);
             }
         }
-        tgi_store_elements(TG_F64, dx, pool->arg[0].dtype, tgi_pool_row(pool, 0, plane, h->in, row, w->in),
-                           tgi_bytes_of(pool->arg[0].dtype), n);
+        if (dtype != TG_F32) tgi_store_elements(TG_F64, sum, dtype, dx, tgi_bytes_of(dtype), n);
     }
 }
 
@@ -7403,22 +7547,6 @@ enum { TGI_GEMM_M = 1536, TGI_GEMM_STRIP = 96, TGI_GEMM_N = 1024, TGI_GEMM_K = 3
     }
 TGI_GEMM_PACK(tgi_gemm_pack_f32, TG_F32, float)
 TGI_GEMM_PACK(tgi_gemm_pack_f64, TG_F64, double)
-
-/* Four floats, and four of the eight of two such vectors. */
-#ifdef TGI_HAS_VECTORS
-typedef float tgi_four __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
-#ifdef __clang__
-#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
-#else
-typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
-static inline tgi_four tgi_four_of(tgi_four x, tgi_four y, int i, int j, int k, int l)
-{
-    const tgi_four_places places = {i, j, k, l};
-    return __builtin_shuffle(x, y, places);
-}
-#define TGI_FOUR_OF(x, y, i, j, k, l) tgi_four_of(x, y, i, j, k, l)
-#endif
-#endif
 
 /* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
 static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)

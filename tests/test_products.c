@@ -1,6 +1,6 @@
-/* Matrix products, linear and convolutions of sizes that cross the blocks of the CPU's kernels.  All numbers are small
- * integers, whose sums a float holds exactly: a result is right to the last bit or wrong.  The optional entries of the
- * backend (linear, convolution) are compared with the ops that stand in for them. */
+/* Matrix products, linear, convolutions and max_pool of sizes that cross the blocks of the CPU's kernels.  All numbers
+ * are small integers, whose sums a float holds exactly: a result is right to the last bit or wrong.  The optional
+ * entries of the backend (linear, convolution) are compared with the ops that stand in for them. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
@@ -124,6 +124,45 @@ TEST(convolutions)
     }
 }
 
+/* result [3] = the values of the pool, its indices, and its gradient for a gradient of integers; returns how many
+   values there are */
+static int64_t pool(tg_tensor *x, const int *p, float **result)
+{
+    tg_tensor *index = NULL, *g = NULL;
+    const tg_shape kernel = TG_SHAPE(p[0], p[1]), stride = TG_SHAPE(p[2], p[3]), padding = TG_SHAPE(p[4], p[5]);
+    tg_tensor *y = tg_max_pool2d_ex(x, kernel, stride, padding, TG_SHAPE(p[6], p[7]), p[8] != 0, &index);
+    tg_seed(7);
+    tg_tensor *gradient = y ? integers(tg_shape_of(y), tg_dtype_of(x)) : NULL;
+    CHECK(y && tg_gradients(&y, 1, &gradient, &x, 1, &g, 0) == TG_OK);
+    tg_tensor *const value[3] = {y, index, g};
+    for (int k = 0; k < 3; ++k) result[k] = g ? values_of(value[k]) : NULL;
+    return y ? tg_numel(y) : 0;
+}
+
+/* f32, of which the CPU takes four windows at a time, against f64, with NaN, -inf and many equal elements. */
+TEST(max_pools)
+{
+    static const int row[][11] = {/* plane; kernel, stride, padding and dilation in both dims; ceil_mode */
+        {28, 28, 2, 2, 2, 2, 0, 0, 1, 1, 0}, {7, 14, 2, 2, 2, 2, 0, 0, 1, 1, 0}, {19, 9, 3, 3, 2, 2, 1, 1, 1, 1, 1},
+        {9, 11, 3, 3, 1, 1, 1, 1, 1, 1, 0},  {8, 8, 3, 5, 1, 2, 0, 2, 2, 1, 0}, {17, 30, 2, 5, 3, 3, 1, 2, 3, 2, 1},
+        {40, 5, 2, 2, 1, 1, 1, 1, 1, 1, 0},  {3, 4, 1, 1, 1, 1, 0, 0, 1, 1, 0}, {6, 21, 3, 4, 4, 5, 0, 0, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; ++i) {
+        TG_SCOPE;
+        float *found[3], *expected[3];
+        tg_tensor *x = integers(TG_SHAPE(2, 3, row[i][0], row[i][1]), TG_F32);
+        x = tg_masked_fill(x, tg_lt_scalar(x, -1), -HUGE_VAL);
+        x = tg_masked_fill(x, tg_lt_scalar(tg_rand_like(x), 0.03), (double)NAN);
+        tg_tensor *wide = tg_to_dtype(x, TG_F64);
+        const int64_t outputs = pool(tg_set_requires_grad(x, true), row[i] + 2, found);
+        CHECK(pool(tg_set_requires_grad(wide, true), row[i] + 2, expected) == outputs);
+        for (int k = 0; k < 3; ++k) {
+            const size_t n = (size_t)(k < 2 ? outputs : tg_numel(x));
+            CHECK(found[k] && expected[k] && memcmp(found[k], expected[k], n * sizeof(float)) == 0);
+            free(found[k]), free(expected[k]);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -132,6 +171,7 @@ int main(int argc, char **argv)
     RUN(products);
     RUN(linears);
     RUN(convolutions);
+    RUN(max_pools);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
