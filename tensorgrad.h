@@ -3717,6 +3717,7 @@ typedef struct {
    dims. */
 typedef struct {
     tg_precision precision; /* of f32 on CUDA */
+    bool adds;              /* out += the product; without batch dims, and only for f32 and f64 */
     int ndim;
     int64_t dim[TG_MAX_DIMS];
     int64_t m, n, k;
@@ -4385,7 +4386,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 10, TGI_CUDA_SIZES = 14 };
+enum { TGI_CUDA_ABI = 11, TGI_CUDA_SIZES = 14 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -5561,6 +5562,7 @@ TGI_CLASS_LOSS(f64, double, row_sum_f64, exp)
         TGI_FMA                                                                                                       \
         enum { ROWS = TGI_V(tile_rows), LANES = (int)(sizeof(vector) / sizeof(real)) };                               \
         const vector zero = {0};                                                                                      \
+        static const real zeros[TGI_V(tile_rows)] = {0};                                                              \
         const real *x = (const real *)t->a, *y = (const real *)t->b;                                                  \
         vector sum[TGI_V(tile_rows)][2];                                                                              \
         int64_t row[TGI_V(tile_rows)];                                                                                \
@@ -5602,6 +5604,15 @@ TGI_CLASS_LOSS(f64, double, row_sum_f64, exp)
         }                                                                                                             \
         real tile[TGI_V(tile_rows) * 2 * (sizeof(vector) / sizeof(real))]; /* only the rows and columns that exist */ \
         memcpy(tile, sum, sizeof tile);                                                                               \
+        if (t->rows == ROWS && t->c_row == 1 && (!from || t->from_row == 1)) { /* columns of c are contiguous */      \
+            for (int64_t j = 0; j < t->cols; ++j) {                                                                   \
+                const real *const f = from ? from + j * t->from_col : zeros;                                          \
+                real *const c = (real *)t->c + j * t->c_col;                                                          \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) c[i] = f[i] + tile[i * 2 * LANES + j];                                 \
+            }                                                                                                         \
+            return;                                                                                                   \
+        }                                                                                                             \
         for (int64_t i = 0; i < t->rows; ++i) {                                                                       \
             for (int64_t j = 0; j < t->cols; ++j) {                                                                   \
                 const real sum_ij = tile[i * 2 * LANES + j];                                                          \
@@ -7508,7 +7519,8 @@ static void tgi_gemm_plain(const tgi_gemm *g, char *out, const char *a, const ch
 
        for each block of out                                                 (the items of a parallel loop)
            for each slice of k, of 384
-               pack the block's columns of b into panels [k, columns of a tile]
+               pack the block's columns of b into panels [k, columns of a tile], or each when it is used, if one
+               strip uses it
                for each strip of the block's rows
                    pack the strip's rows of a into panels [k, rows of a tile]
                    for each panel of b
@@ -7716,6 +7728,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
 {
     const int64_t size = tgi_bytes_of(job->compute), mr = job->mr, nr = job->nr;
     char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
+    const bool each = !job->pack_b || i1 - i0 <= job->strip; /* panels of b are used at once, one after the other */
     tgi_gemm_tile t;
     int64_t k = 0;
     t.a_packed = job->pack_a;
@@ -7729,10 +7742,8 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         t.k = tgi_at_most(job->k - k, TGI_GEMM_K);
         t.from_row = k > 0 ? c_row : bias.row;
         t.from_col = k > 0 ? c_col : bias.col;
-        for (int64_t j = j0; j < j1; j += nr) {
-            if (!job->pack_b && j1 - j >= nr) continue;
-            char *const panel = b_panels + (job->pack_b ? (j - j0) * t.k * size : 0);
-            tgi_gemm_pack_b(job, panel, b, j, tgi_at_most(j1 - j, nr), k, t.k);
+        for (int64_t j = j0; j < j1 && !each; j += nr) {
+            tgi_gemm_pack_b(job, b_panels + (j - j0) * t.k * size, b, j, tgi_at_most(j1 - j, nr), k, t.k);
         }
         for (int64_t i = i0; i < i1; i += job->strip) {
             const int64_t end = tgi_at_most(i1, i + job->strip);
@@ -7741,9 +7752,10 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
             }
             for (int64_t j = j0; j < j1; j += nr) {
                 const bool packed = job->pack_b || j1 - j < nr;
-                t.b = packed ? b_panels + (job->pack_b ? (j - j0) * t.k * size : 0) : b.data + (k * b.row + j) * size;
-                t.b_row = packed ? nr : b.row;
                 t.cols = tgi_at_most(j1 - j, nr);
+                t.b = packed ? b_panels + (each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
+                t.b_row = packed ? nr : b.row;
+                if (packed && each) tgi_gemm_pack_b(job, b_panels, b, j, t.cols, k, t.k);
                 for (int64_t p = i; p < end; p += mr) {
                     t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
                     t.rows = tgi_at_most(end - p, mr);
@@ -7822,8 +7834,19 @@ static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
     job->n_blocks = (job->n + job->n_block - 1) / job->n_block;
 }
 
+/* Whether out^T = b^T a^T is faster: if out is narrow, so that vectors go along its long side; or if it has few rows,
+   and b has to be packed but b^T has not.  In rows of out, as measured: tiles are whole, packing b takes as long as 8
+   rows more, and storing a tile transposed as long as 24 steps along k. */
+static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
+{
+    if (g->n < nr && g->m > g->n) return true;
+    if (g->m > TGI_GEMM_STRIP || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
+    return tgi_round_up(g->m, nr) + 24 * g->m / g->k < tgi_round_up(g->m, mr) + 8;
+}
+
 /* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
-   neighbours in the order in which the kernel reads them, and it is small enough to stay in the cache. */
+   neighbours in the order in which the kernel reads them, and it is read seldom or small enough to stay in the
+   cache.  Rows of b that are far apart do not stay there: they fall into few sets of it. */
 static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const void *bias, int threads)
 {
     const tgi_gemm *g = job->gemm;
@@ -7831,7 +7854,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const int type = job->compute == TG_F64, mr = kernels->tile_rows, nr = kernels->tile_cols[type];
     const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
-    const bool swap = g->n < nr && g->m > g->n; /* out^T = b^T a^T: vectors along the long side */
+    const bool swap = tgi_gemm_swaps(g, job->compute, mr, nr);
     job->tile = kernels->gemm_tile[type];
     job->columns = NULL;
     job->m = swap ? g->n : g->m;
@@ -7844,17 +7867,19 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->a = swap ? tgi_transposed(b) : a;
     job->b = swap ? tgi_transposed(a) : b;
     job->a_operand = swap ? 2 : 1;
-    job->bias.data = (const char *)bias; /* [n], the same for every row of out */
-    job->bias.row = swap ? 1 : 0;
-    job->bias.col = swap ? 0 : 1;
+    job->bias.data = g->adds ? (const char *)g->out.data : (const char *)bias; /* bias [n]: for every row of out */
+    job->bias.row = g->adds ? job->c_row : swap;
+    job->bias.col = g->adds ? job->c_col : !swap;
     tgi_gemm_divide(job, threads);
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / mr * mr);
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
-    job->pack_a = job->a.dtype != job->compute || (job->n > nr && (job->a.col != 1 || job->n > 96));
-    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && depth * job->n * size > 16384);
+    const bool stays = depth * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
+    job->pack_a = job->a.dtype != job->compute || (job->n > nr && (job->a.col != 1 || job->n > 384));
+    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
     job->widen = g->out.dtype != job->compute;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * depth * size) : 0;
-    job->b_bytes = (size_t)((job->pack_b ? tgi_round_up(job->n_block, nr) : nr) * depth * size);
+    const bool all = job->pack_b && job->m_block > job->strip; /* panels of b at the same time */
+    job->b_bytes = (size_t)((all ? tgi_round_up(job->n_block, nr) : nr) * depth * size);
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
 }
 
@@ -7932,10 +7957,10 @@ static bool tgi_blas_gemm(const tgi_gemm_job *job, const void *bias, double work
         for (int64_t i = 0; bias && i < m; ++i) memcpy((char *)c + i * n * size, bias, (size_t)(n * size));
         if (job->compute == TG_F32) {
             cblas_sgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const float *)a, a_step, (const float *)b, b_step,
-                        bias ? 1.0f : 0.0f, (float *)c, n);
+                        bias || g->adds ? 1.0f : 0.0f, (float *)c, n);
         } else {
             cblas_dgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const double *)a, a_step, (const double *)b, b_step,
-                        bias ? 1.0 : 0.0, (double *)c, n);
+                        bias || g->adds ? 1.0 : 0.0, (double *)c, n);
         }
     }
     return true;
@@ -7980,7 +8005,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
         tgi_parallel_for(tgi_parts_for(S, work, rows), rows, tgi_gemm_plain_part, &job);
         return true;
     }
-    if (!tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
+    if (gemm->adds || !tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
     const int64_t share = gemv.outputs / tgi_threads_for(S, work) + 1;
     gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
     const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
@@ -13893,6 +13918,19 @@ static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
     return g != NULL;
 }
 
+/* What input i has received as its gradient so far, if the rule may add to it in place and set none of its own; else
+   NULL. */
+static tg_tensor *tgi_received_grad(const tgi_step *step, int i)
+{
+    const tgi_edge *e = &step->node->edge[i];
+    if ((step->run->flags & TG_CREATE_GRAPH) || step->S->anomaly || (step->node->flags & TGI_WROTE_VIEW)) return NULL;
+    if (!e->leaf && !e->node) return NULL;
+    const tgi_grad_slot *slot =
+        e->leaf ? tgi_find_leaf(step->run, e->leaf) : tgi_find_grad_slot(e->node->slot, step->run->id);
+    tg_tensor *g = slot ? slot->grad[e->leaf ? 0 : e->output] : NULL;
+    return g && tgi_is_exclusive(g) && tgi_is_contiguous(g) ? g : NULL;
+}
+
 TGI_NOINLINE static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_has_edge(step->node, i); }
 
 static tg_shape tgi_input_shape(const tgi_step *step, int i)
@@ -18046,12 +18084,12 @@ static tgi_operand tgi_batch_operand(const tg_tensor *t, int ndim)
     return o;
 }
 
-/* y [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] */
-static bool tgi_matmul_kernel(tgi_call *c, tg_tensor *y)
+/* y [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n], or y += that */
+static bool tgi_product(tgi_thread *S, const tg_tensor *y, const tg_tensor *a, const tg_tensor *b, bool adds)
 {
-    const tg_tensor *a = c->in[0], *b = c->in[1];
     tgi_gemm gemm;
-    gemm.precision = c->S->precision;
+    gemm.precision = S->precision;
+    gemm.adds = adds;
     gemm.ndim = y->ndim - 2;
     memcpy(gemm.dim, y->dim, sizeof(int64_t) * (size_t)gemm.ndim);
     gemm.m = y->dim[gemm.ndim], gemm.n = y->dim[gemm.ndim + 1], gemm.k = a->dim[a->ndim - 1];
@@ -18060,8 +18098,10 @@ static bool tgi_matmul_kernel(tgi_call *c, tg_tensor *y)
     gemm.b = tgi_batch_operand(b, gemm.ndim);
     gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
     gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
-    return c->backend->gemm(c->S, &gemm);
+    return y->storage->backend->gemm(S, &gemm);
 }
+
+static bool tgi_matmul_kernel(tgi_call *c, tg_tensor *y) { return tgi_product(c->S, y, c->in[0], c->in[1], false); }
 
 /* a [batch.., m, k] x b [batch.., k, n] -> [batch.., m, n], batch dims broadcast */
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
@@ -18088,12 +18128,27 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     return tgi_run(&c, shape, (tg_dtype)a->dtype, tgi_matmul_kernel);
 }
 
+/* The gradient of input i is a [.., m, k] times b [.., k, n].  If it has received one before, as the weight of a
+   recurrent layer does at each step but the last, the product of matrices is added to that without a tensor of its own
+   and a pass over it. */
+static bool tgi_set_product_grad(tgi_step *step, int i, tg_tensor *a, tg_tensor *b)
+{
+    tgi_thread *S = step->S;
+    tg_tensor *sum = tgi_received_grad(step, i);
+    const bool adds = sum && a && b && a->ndim == 2 && b->ndim == 2 && sum->ndim == 2 && sum->dim[0] == a->dim[0] &&
+                      sum->dim[1] == b->dim[1] && (sum->dtype == TG_F32 || sum->dtype == TG_F64) &&
+                      a->dtype == sum->dtype && b->dtype == sum->dtype;
+    if (!adds) return tgi_set_input_grad(step, i, tg_matmul(a, b));
+    return tgi_wait_ready(S, sum, true) && tgi_wait_ready(S, a, false) && tgi_wait_ready(S, b, false) &&
+           tgi_product(S, sum, a, b, true);
+}
+
 /* a: g b^T, b: a^T g; backward sums them over the batch dims that were broadcast */
 static bool tgi_rule_matmul(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
-    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_matmul(g, tg_transpose(b, -2, -1)))) &&
-           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, tg_matmul(tg_transpose(a, -2, -1), g)));
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_product_grad(step, 0, g, tg_transpose(b, -2, -1))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_product_grad(step, 1, tg_transpose(a, -2, -1), g));
 }
 
 /* x [.., m, k] times matrix [k, n]: one product with all rows of x, not one for each of its matrices */
@@ -18204,6 +18259,7 @@ static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
     tgi_gemm gemm;
     if (tgi_numel(y) == 0) return true;
     gemm.precision = c->S->precision;
+    gemm.adds = false;
     tgi_fold_rows(&gemm, x);
     gemm.n = w->dim[0], gemm.k = w->dim[1];
     gemm.out = tgi_operand_of(y);
@@ -18249,10 +18305,10 @@ static tg_tensor *tgi_as_rows(tg_tensor *t)
 static bool tgi_rule_linear(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 1);
-    if (tgi_input_needs_grad(step, 0) && !tgi_set_input_grad(step, 0, tg_matmul(g, weight))) return false;
+    if (tgi_input_needs_grad(step, 0) && !tgi_set_product_grad(step, 0, g, weight)) return false;
     if (tgi_input_needs_grad(step, 1)) {
         tg_tensor *g_rows = tgi_as_rows(g), *x_rows = tgi_as_rows(x);
-        if (!g_rows || !x_rows || !tgi_set_input_grad(step, 1, tg_matmul(tg_t(g_rows), x_rows))) return false;
+        if (!g_rows || !x_rows || !tgi_set_product_grad(step, 1, tg_t(g_rows), x_rows)) return false;
     }
     return step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, g);
 }
@@ -18730,6 +18786,7 @@ static bool tgi_conv_product(const tgi_conv_job *job)
     columns.stride[0] = taps * n;
     tgi_gemm gemm;
     gemm.precision = job->c->S->precision;
+    gemm.adds = false;
     gemm.ndim = 1;
     gemm.dim[0] = job->groups;
     gemm.out = to_x ? columns : to_w ? w : maps;
@@ -26911,18 +26968,18 @@ static tg_tensor *tgi_rnn_from_input(const tgi_rnn *r, const tgi_rnn_weights *w,
     return tg_linear(x, w->weight_ih, both ? tg_add(w->bias_ih, w->bias_hh) : w->bias_ih);
 }
 
-/* One step, which replaces the state; turned is weight_hh transposed, [H, G H]. */
-static bool tgi_rnn_step(const tgi_rnn *r, const tgi_rnn_weights *w, tg_tensor *from_x, tg_tensor *turned,
-                         tgi_rnn_state *state)
+/* One step, which replaces the state. */
+static bool tgi_rnn_step(const tgi_rnn *r, const tgi_rnn_weights *w, tg_tensor *from_x, tgi_rnn_state *state)
 {
     tgi_composite c;
     if (!tgi_composite_begin(&c, "forward")) return false;
-    tg_tensor *from_h = tg_matmul(state->h, turned), *h = NULL, *cell = state->c;
+    tg_tensor *from_h = tg_linear(state->h, w->weight_hh, r->kind == TGI_GRU ? w->bias_hh : NULL);
+    tg_tensor *h = NULL, *cell = state->c;
     switch (r->kind) {
     case TGI_RNN_TANH: h = tg_tanh(tg_add(from_x, from_h)); break;
     case TGI_RNN_RELU: h = tg_relu(tg_add(from_x, from_h)); break;
     case TGI_LSTM: h = tgi_lstm_step(tg_add(from_x, from_h), &cell); break;
-    case TGI_GRU: h = tgi_gru_step(from_x, w->bias_hh ? tg_add(from_h, w->bias_hh) : from_h, state->h); break;
+    case TGI_GRU: h = tgi_gru_step(from_x, from_h, state->h); break;
     }
     if (h && cell) state->c = tg_keep(cell);
     state->h = tgi_composite_end(&c, h);
@@ -26934,11 +26991,10 @@ static tg_tensor *tgi_rnn_direction(const tgi_rnn *r, const tgi_rnn_weights *w, 
                                     bool reverse, tg_tensor **list)
 {
     const int steps = (int)x->dim[0];
-    tg_tensor *turned = tg_t(w->weight_hh);
     if (tg_unbind(tgi_rnn_from_input(r, w, x), 0, list, steps) != steps) return NULL;
     for (int k = 0; k < steps; ++k) {
         const int t = reverse ? steps - 1 - k : k;
-        if (!tgi_rnn_step(r, w, list[t], turned, state)) return NULL;
+        if (!tgi_rnn_step(r, w, list[t], state)) return NULL;
         list[t] = state->h;
     }
     return tg_stack(list, steps, 0);
@@ -27015,7 +27071,7 @@ static void tgi_rnn_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor
     const bool alone = in[0]->ndim == 2, turned = r->batch_first && !alone;
     const tg_shape shape = alone ? TG_SHAPE(count, r->hidden) : TG_SHAPE(count, in[0]->dim[!turned], r->hidden);
     if (!tgi_rnn_check(m, r, 3, in, n, shape)) return;
-    tg_tensor *x = alone ? tg_unsqueeze(in[0], 1) : turned ? tg_transpose(in[0], 0, 1) : in[0];
+    tg_tensor *x = alone ? tg_unsqueeze(in[0], 1) : turned ? tg_contiguous(tg_transpose(in[0], 0, 1)) : in[0];
     if (!x) return;
     if (x->dim[0] == 0 || x->dim[0] > INT_MAX) {
         tgi_fail(S, TG_ERR_SHAPE, "forward", "%s: Expected sequence length to be larger than 0 in RNN",
@@ -27045,7 +27101,7 @@ static void tgi_rnn_cell_forward(tg_module *m, tg_tensor *const *in, int n, tg_t
     if (!tgi_rnn_check(m, r, 2, in, n, shape)) return;
     tgi_rnn_state state = tgi_rnn_first(r, in, n, shape, alone, 0);
     tg_tensor *x = alone ? tg_unsqueeze(in[0], 0) : in[0], *from_x = tgi_rnn_from_input(r, r->weights, x);
-    if (!tgi_rnn_step(r, r->weights, from_x, tg_t(r->weights->weight_hh), &state)) return;
+    if (!tgi_rnn_step(r, r->weights, from_x, &state)) return;
     out[0] = alone ? tg_squeeze(state.h, 0) : state.h;
     if (n_out > 1) out[1] = alone ? tg_squeeze(state.c, 0) : state.c;
 }

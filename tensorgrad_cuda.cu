@@ -2363,6 +2363,7 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
     const float one_f32 = 1, zero_f32 = 0;
     const void *one = dtype == TG_F64 ? (const void *)&one_f64 : (const void *)&one_f32;
     const void *zero = dtype == TG_F64 ? (const void *)&zero_f64 : (const void *)&zero_f32;
+    const void *beta = g->adds ? one : zero;
     const tgi_operand arg[3] = {g->out, g->a, g->b};
     const int64_t size = tgi_bytes_of(dtype);
     tgi_iter batch;
@@ -2378,7 +2379,7 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
             part = tgi_at_most(batch.dim[inner] - done, 65535);
             if (!TGI_CUBLAS(cublasGemmStridedBatchedEx(
                     d->blas, b->trans, a->trans, (int)g->n, (int)g->m, (int)g->k, one, at[2], type, b->ld,
-                    batch.stride[2][inner] / size, at[1], type, a->ld, batch.stride[1][inner] / size, zero, at[0], type,
+                    batch.stride[2][inner] / size, at[1], type, a->ld, batch.stride[1][inner] / size, beta, at[0], type,
                     (int)g->n, batch.stride[0][inner] / size, (int)part, compute, CUBLAS_GEMM_DEFAULT))) {
                 return false;
             }
@@ -2404,6 +2405,7 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return tgi_launch_each(S, d, tgi_gemm_plain, batch.numel * g.m * g.n, batch, g.m, g.n, g.k, g.a_row * a_size,
                                g.a_col * a_size, g.b_row * b_size, g.b_col * b_size);
     }
+    if (g.k == 0 && g.adds) return true;
     if (g.k == 0) { /* empty sums are 0 */
         tgi_loop zeros = {};
         zeros.ndim = g.ndim + 2;

@@ -48,7 +48,8 @@ TEST(products)
 {
     static const int64_t size[][3] = {{1, 1, 1},      {5, 3, 2},       {6, 16, 384},    {7, 17, 385},  {97, 33, 769},
                                       {1, 1025, 3},   {1025, 1, 5},    {4099, 1, 3},    {1, 4099, 70}, {1537, 31, 9},
-                                      {193, 1030, 4}, {13, 1040, 401}, {1600, 12, 386}, {64, 100, 0},  {100, 100, 100}};
+                                      {193, 1030, 4}, {13, 1040, 401}, {1600, 12, 386}, {64, 100, 0},  {100, 100, 100},
+                                      {32, 301, 140}, {16, 515, 390},  {31, 100, 800},  {48, 1027, 9}, {90, 70, 500}};
     for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
         for (int how = 0; how < 8; ++how) {
             TG_SCOPE;
@@ -67,7 +68,8 @@ TEST(products)
 /* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
 TEST(linears)
 {
-    static const int64_t size[][4] = {{3, 5, 7, 4}, {2, 40, 400, 33}, {1, 1, 20, 600}, {1, 300, 1, 1}, {5, 1, 17, 16}};
+    static const int64_t size[][4] = {{3, 5, 7, 4}, {2, 40, 400, 33}, {1, 1, 20, 600}, {1, 300, 1, 1}, {5, 1, 17, 16},
+                                      {4, 8, 130, 200}, {1, 16, 400, 77}};
     for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
         for (int how = 0; how < 6; ++how) {
             TG_SCOPE;
@@ -78,6 +80,45 @@ TEST(linears)
             if (how / 2 == 2) x = tg_transpose(x, 0, 1);
             CHECK(is_product(tg_linear(x, w, bias), tg_reshape(x, TG_SHAPE(tg_numel(x) / s[2], s[2])), tg_t(w), bias));
         }
+    }
+}
+
+static tg_tensor *hooked[8]; /* what the hook of a weight was called with */
+static int hooks;
+static tg_tensor *keep_grad(tg_tensor *g, void *user)
+{
+    (void)user;
+    if (hooks < 8) hooked[hooks] = tg_retain(g);
+    ++hooks;
+    return NULL;
+}
+
+/* A weight that several products share gets the sum of their gradients, a product that is added in place: of a leaf,
+   and of a tensor with a history and a hook; the same with a graph, which adds nothing in place. */
+TEST(shared_weights)
+{
+    enum { USES = 4, ROWS = 7, IN = 400, OUT = 33 };
+    for (int how = 0; how < 24; ++how) {
+        TG_SCOPE;
+        const tg_dtype dtype = how % 3 == 0 ? TG_F32 : how % 3 == 1 ? TG_F64 : TG_BF16;
+        const bool leaf = how / 3 % 2, turned = how / 6 % 2, graph = how / 12 % 2;
+        tg_tensor *start = integers(turned ? TG_SHAPE(IN, OUT) : TG_SHAPE(OUT, IN), dtype), *loss = NULL, *sum = NULL;
+        tg_set_requires_grad(start, true);
+        tg_tensor *w = leaf ? start : tg_mul_scalar(start, 1), *result = NULL;
+        hooks = 0;
+        CHECK(tg_hook(w, keep_grad, NULL) > 0);
+        for (int t = 0; t < USES; ++t) {
+            tg_tensor *x = integers(TG_SHAPE(ROWS, IN), dtype), *g = integers(TG_SHAPE(ROWS, OUT), dtype);
+            tg_tensor *y = turned ? tg_matmul(x, w) : tg_linear(x, w, NULL);
+            tg_tensor *part = tg_sum(tg_mul(y, g)), *dw = turned ? tg_matmul(tg_t(x), g) : tg_matmul(tg_t(g), x);
+            loss = loss ? tg_add(loss, part) : part;
+            sum = sum ? tg_add(sum, dw) : dw;
+        }
+        CHECK(tg_gradients(&loss, 1, NULL, &start, 1, &result, graph ? TG_CREATE_GRAPH : TG_RETAIN_GRAPH) == TG_OK);
+        CHECK(result && tg_equal(tg_detach(result), sum));
+        CHECK(hooks == 1 && tg_equal(tg_detach(hooked[0]), sum));
+        CHECK(tg_backward(loss) == TG_OK && tg_equal(tg_grad(start), sum));
+        for (int i = 0; i < hooks && i < 8; ++i) tg_release(hooked[i]);
     }
 }
 
@@ -170,6 +211,7 @@ int main(int argc, char **argv)
     tg_seed(3);
     RUN(products);
     RUN(linears);
+    RUN(shared_weights);
     RUN(convolutions);
     RUN(max_pools);
     CHECK(tg_shutdown() == TG_OK);
