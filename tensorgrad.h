@@ -3002,7 +3002,7 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 
 /* ---- conversions, the same on every device ---- */
 
-/* Every device uses these functions.  tensorgrad_cuda.cu defines both macros itself: as __device__ functions, and as a
+/* Every device uses these functions.  tensorgrad_cuda.cu defines the macros itself: as __device__ functions, and as a
    product and a sum that the compiler may not contract, so that results have the same bits everywhere. */
 #if (defined(__GNUC__) || defined(__clang__)) && !defined(TGI_INLINE)
 #define TGI_ALWAYS_INLINE static inline __attribute__((__always_inline__)) /* in loops with options of their own, too */
@@ -3014,6 +3014,7 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 #ifndef TGI_INLINE
 #define TGI_INLINE static inline
 #define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
+#define TGI_MUL_ADD_F32(a, b, c) ((a) * (b) + (c))
 #endif
 
 /* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
@@ -3199,19 +3200,23 @@ TGI_INLINE uint64_t tgi_random_counters(tgi_random kind, tg_dtype dtype, int64_t
 
 /* Philox4x32-10: ten rounds that scramble a counter under a key, after Salmon, Moraes, Dror and Shaw, "Parallel random
    numbers: as easy as 1, 2, 3" (2011).  The words of a counter do not depend on those of other counters. */
+enum { TGI_PHILOX_ROUNDS = 10 };
+#define TGI_PHILOX_A 0xD2511F53u
+#define TGI_PHILOX_B 0xCD9E8D57u
+#define TGI_PHILOX_KEY_A 0x9E3779B9u /* the golden ratio and sqrt(3) - 1, as fractions of 2^32 */
+#define TGI_PHILOX_KEY_B 0xBB67AE85u
 TGI_ALWAYS_INLINE void tgi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t word[4])
 {
-    uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3], k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; ++round) {
-        const uint64_t p = (uint64_t)0xD2511F53u * a, q = (uint64_t)0xCD9E8D57u * c;
-        a = (uint32_t)(q >> 32) ^ b ^ k0;
-        c = (uint32_t)(p >> 32) ^ d ^ k1;
-        b = (uint32_t)q;
-        d = (uint32_t)p;
-        k0 += 0x9E3779B9u; /* the golden ratio and sqrt(3) - 1, as fractions of 2^32 */
-        k1 += 0xBB67AE85u;
+    uint64_t x = (uint64_t)counter[0] << 32 | counter[1], y = (uint64_t)counter[2] << 32 | counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < TGI_PHILOX_ROUNDS; ++round) {
+        const uint64_t p = (x >> 32) * TGI_PHILOX_A, q = (y >> 32) * TGI_PHILOX_B;
+        x = q ^ x << 32 ^ (uint64_t)k0 << 32;
+        y = p ^ y << 32 ^ (uint64_t)k1 << 32;
+        k0 += TGI_PHILOX_KEY_A;
+        k1 += TGI_PHILOX_KEY_B;
     }
-    word[0] = a, word[1] = b, word[2] = c, word[3] = d;
+    word[0] = (uint32_t)(x >> 32), word[1] = (uint32_t)x, word[2] = (uint32_t)(y >> 32), word[3] = (uint32_t)y;
 }
 
 /* The four words of counter number `block` of a call that began in state rng. */
@@ -3225,7 +3230,7 @@ TGI_ALWAYS_INLINE void tgi_random_block(tg_rng rng, uint64_t block, uint32_t wor
 
 /* log x of a positive normal number, from its bits and the series of atanh, so that it is the same on every machine:
    x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(z), z = (m - 1) / (m + 1), |z| < 0.172.  Within 2 ulp. */
-TGI_ALWAYS_INLINE double tgi_random_log(double x)
+TGI_INLINE double tgi_random_log(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -3241,7 +3246,7 @@ TGI_ALWAYS_INLINE double tgi_random_log(double x)
 }
 
 /* (a[0] + a[1] r + ... + a[7] r^7) / (1 + b[0] r + ... + b[6] r^7) */
-TGI_ALWAYS_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
+TGI_INLINE double tgi_random_ratio(double r, const double *a, const double *b)
 {
     double above = a[7], below = b[6];
     for (int i = 6; i >= 0; --i) above = TGI_MUL_ADD(above, r, a[i]);
@@ -3253,38 +3258,60 @@ TGI_ALWAYS_INLINE double tgi_random_ratio(double r, const double *a, const doubl
    241: the percentage points of the normal distribution" (1988), good to 1e-16.  A ratio of two polynomials of degree
    7: of q*q, q = p - 1/2, in the middle, |q| <= 0.425; of r = sqrt(-log p) in the tails, for p or 1 - p.  It uses only
    sums, products, quotients and sqrt, which give the same bits on every machine. */
-TGI_ALWAYS_INLINE double tgi_random_middle_quantile(double q)
-{
-    static const double middle[15] = {3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
-                                      1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
-                                      3.3430575583588128105e+4, 2.5090809287301226727e+3, 4.2313330701600911252e+1,
-                                      6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
-                                      3.9307895800092710610e+4, 2.8729085735721942674e+4, 5.2264952788528545610e+3};
-    return q * tgi_random_ratio(TGI_MUL_ADD(-q, q, 0.180625), middle, middle + 8);
-}
-
-TGI_ALWAYS_INLINE double tgi_random_tail_quantile(double r) /* r <= 5 */
-{
-    static const double tail[15] = {1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0,
-                                    3.64784832476320460504e+0, 1.27045825245236838258e+0, 2.41780725177450611770e-1,
-                                    2.27238449892691845833e-2, 7.74545014278341407640e-4, 2.05319162663775882187e+0,
-                                    1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
-                                    1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9};
-    return tgi_random_ratio(r - 1.6, tail, tail + 8);
-}
-
 TGI_INLINE double tgi_random_inverse_normal(double p)
 {
+    static const double middle[15] = {
+        3.3871328727963666080e+0, 1.3314166789178437745e+2, 1.9715909503065514427e+3, 1.3731693765509461125e+4,
+        4.5921953931549871457e+4, 6.7265770927008700853e+4, 3.3430575583588128105e+4, 2.5090809287301226727e+3,
+        4.2313330701600911252e+1, 6.8718700749205790830e+2, 5.3941960214247511077e+3, 2.1213794301586595867e+4,
+        3.9307895800092710610e+4, 2.8729085735721942674e+4, 5.2264952788528545610e+3};
+    static const double tail[15] = {
+        1.42343711074968357734e+0, 4.63033784615654529590e+0, 5.76949722146069140550e+0, 3.64784832476320460504e+0,
+        1.27045825245236838258e+0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4,
+        2.05319162663775882187e+0, 1.67638483018380384940e+0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
+        1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9}; /* r <= 5 */
     static const double far_tail[15] = {
         6.65790464350110377720e+0, 5.46378491116411436990e+0, 1.78482653991729133580e+0, 2.96560571828504891230e-1,
         2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
         5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
         1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
     const double q = p - 0.5;
-    if (q >= -0.425 && q <= 0.425) return tgi_random_middle_quantile(q);
+    if (q >= -0.425 && q <= 0.425) return q * tgi_random_ratio(TGI_MUL_ADD(-q, q, 0.180625), middle, middle + 8);
     const double r = sqrt(-tgi_random_log(q < 0 ? p : 1 - p));
-    const double x = r <= 5 ? tgi_random_tail_quantile(r) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
+    const double x =
+        r <= 5 ? tgi_random_ratio(r - 1.6, tail, tail + 8) : tgi_random_ratio(r - 5, far_tail, far_tail + 8);
     return q < 0 ? -x : x;
+}
+
+/* The same in floats, within 4e-7 of x: for p = (word + 1/2) / 2^32, without branches.  With q = |p - 1/2|, r the
+   smaller one of p and 1 - p, and t = -log(4 r (1 - r)), x is q times a function of t, 0 <= t < 21.5, that grows from
+   sqrt(2 pi) to 12.5: a ratio of two polynomials, fitted to 1e-8. */
+TGI_ALWAYS_INLINE float tgi_random_log_f32(float x)
+{
+    const uint32_t from_sqrt_half = tgi_bits_of_float(x) - 0x3F3504F3u;
+    const float e = (float)((int32_t)from_sqrt_half >> 23);
+    const float m = tgi_float_of_bits((from_sqrt_half & 0x7FFFFFu) + 0x3F3504F3u);
+    const float z = (m - 1) / (m + 1), s = z * z; /* log m = 2 atanh(z), as above */
+    const float low = TGI_MUL_ADD_F32(0.2f, s, 0.333333333f), high = TGI_MUL_ADD_F32(0.111111111f, s, 0.142857143f);
+    const float series = TGI_MUL_ADD_F32(high, s * s, low);
+    return TGI_MUL_ADD_F32(e, 0.693147181f, TGI_MUL_ADD_F32(2 * z * s, series, 2 * z));
+}
+
+/* A normal number with this mean and deviation. */
+TGI_ALWAYS_INLINE float tgi_random_normal_f32(uint32_t word, float mean, float deviation)
+{
+    const float unit = 1 / 4294967296.0f;
+    const uint32_t above = word >> 31; /* p > 1/2 */
+    const int32_t from_middle = (int32_t)((above ? word : ~word) & 0x7FFFFFFFu), from_end = 0x7FFFFFFF - from_middle;
+    const float q = ((float)from_middle + 0.5f) * unit, r = ((float)from_end + 0.5f) * unit;
+    const float t = -tgi_random_log_f32(4 * r * (1 - r)), t2 = t * t;
+    float a = TGI_MUL_ADD_F32(3.83227956e-7f, t2, TGI_MUL_ADD_F32(1.18755728e-4f, t, 2.27675634e-3f));
+    float b = TGI_MUL_ADD_F32(3.74405681e-6f, t, 2.48592667e-4f);
+    a = TGI_MUL_ADD_F32(a, t2, TGI_MUL_ADD_F32(2.50504352e-2f, t, 1.82021812e-1f));
+    a = TGI_MUL_ADD_F32(a, t2, TGI_MUL_ADD_F32(8.94907534e-1f, t, 2.50662827f));
+    b = TGI_MUL_ADD_F32(b, t2, TGI_MUL_ADD_F32(2.31207442e-3f, t, 3.46577689e-2f));
+    b = TGI_MUL_ADD_F32(b, t2, TGI_MUL_ADD_F32(9.52167735e-2f, t, 1.0f));
+    return TGI_MUL_ADD_F32(deviation, tgi_float_of_bits(tgi_bits_of_float(q * (a / b)) | (above ^ 1) << 31), mean);
 }
 
 /* The upper half of the 128-bit product: a random 64-bit word times a range lands in [0, range) with a bias below
@@ -3318,14 +3345,15 @@ TGI_INLINE double tgi_random_middle(tg_dtype dtype, const uint32_t *word)
     return ((double)(tgi_random_two_words(word) >> 12) + 0.5) * (1 / 4503599627370496.0);
 }
 
-/* A standard normal number. */
-TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word)
+/* A normal number with this mean and deviation. */
+TGI_INLINE double tgi_random_normal(tg_dtype dtype, const uint32_t *word, double mean, double deviation)
 {
-    return tgi_random_inverse_normal(tgi_random_middle(dtype, word));
+    if (dtype != TG_F64) return (double)tgi_random_normal_f32(*word, (float)mean, (float)deviation);
+    return TGI_MUL_ADD(deviation, tgi_random_inverse_normal(tgi_random_middle(dtype, word)), mean);
 }
 
-/* The same between the quantiles for the probabilities lo and hi.  The inverse takes no number outside of [least,
-   most], the smallest normal number and the largest one below 1. */
+/* A standard normal number between the quantiles for the probabilities lo and hi.  The inverse takes no number outside
+   of [least, most], the smallest normal number and the largest one below 1. */
 TGI_INLINE double tgi_random_normal_between(tg_dtype dtype, const uint32_t *word, double lo, double hi)
 {
     const double least = 2.2250738585072014e-308, most = 1 - 1 / 9007199254740992.0;
@@ -4615,7 +4643,7 @@ typedef struct tgi_kernels {
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
     void (*from_f32[2])(void *y, const float *x, int64_t n);
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
-    void (*random_normal)(double *x, const uint32_t *word, int64_t n);
+    void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
     tgi_folder sum_f32; /* see "reductions" in @@CPU */
     tgi_across_fn sum_across_f32;
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
@@ -5108,37 +5136,53 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 
 /* ---- random numbers ---- */
 
-/* word [4 blocks]: the words of the counters from number `block` on, of a call that began in state rng. */
+/* word [4 blocks]: the words of the counters from number `block` on, of a call that began in state rng.  In a loop, GCC
+   takes three multiplications for one of the lower halves, so for AVX2 tgi_philox is written with vectors, too. */
 static void TGI_V(random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks)
 {
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < blocks; ++i) tgi_random_block(rng, block + (uint64_t)i, word + 4 * i);
+    int64_t i = 0;
+#ifdef TGI_AGAIN
+    typedef uint64_t wide __attribute__((__vector_size__(32)));
+#ifdef __clang__
+#define TGI_LOWER_PRODUCT(a, b) ((a) * (b))
+#else
+    typedef int halves __attribute__((__vector_size__(32)));
+#define TGI_LOWER_PRODUCT(a, b) ((wide)__builtin_ia32_pmuludq256((halves)(a), (halves)(zero + (b))))
+#endif
+    const wide zero = {0, 0, 0, 0}, lane = {0, 1, 2, 3};
+    for (; i + 8 <= blocks; i += 8) {
+        wide x[2], y[2];
+        uint32_t k0 = (uint32_t)rng.seed, k1 = (uint32_t)(rng.seed >> 32);
+        for (int v = 0; v < 2; ++v) {
+            const wide at = lane + (rng.offset + block + (uint64_t)(i + 4 * v));
+            x[v] = at << 32 | at >> 32;
+            y[v] = zero;
+        }
+        for (int round = 0; round < TGI_PHILOX_ROUNDS; ++round, k0 += TGI_PHILOX_KEY_A, k1 += TGI_PHILOX_KEY_B) {
+            TGI_UNROLL
+            for (int v = 0; v < 2; ++v) {
+                const wide p = TGI_LOWER_PRODUCT(x[v] >> 32, TGI_PHILOX_A);
+                const wide q = TGI_LOWER_PRODUCT(y[v] >> 32, TGI_PHILOX_B);
+                x[v] = q ^ x[v] << 32 ^ (uint64_t)k0 << 32;
+                y[v] = p ^ y[v] << 32 ^ (uint64_t)k1 << 32;
+            }
+        }
+        for (int l = 0; l < 8; ++l) {
+            const uint64_t a = x[l / 4][l % 4], b = y[l / 4][l % 4], pair[2] = {a << 32 | a >> 32, b << 32 | b >> 32};
+            memcpy(word + 4 * (i + l), pair, sizeof pair);
+        }
+    }
+#undef TGI_LOWER_PRODUCT
+#endif
+    for (; i < blocks; ++i) tgi_random_block(rng, block + (uint64_t)i, word + 4 * i);
 }
 
-/* x [n], at most TGI_TILE, standard normal numbers from a word each, with the bits of tgi_random_normal: first as if
-   all were in the middle, then those of the tails, side by side. */
-static void TGI_V(random_normal)(double *x, const uint32_t *word, int64_t n)
+/* x [n]: normal numbers with this mean and deviation, from a word each. */
+static void TGI_V(random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation)
 {
     TGI_NO_FMA
-    const uint32_t least = 322122547, range = 3650722201u; /* of the words with |q| <= 0.425 */
-    double tail[TGI_TILE];
-    int32_t at[TGI_TILE];
-    int64_t tails = 0;
     TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) x[i] = tgi_random_middle_quantile((word[i] + 0.5) * (1 / 4294967296.0) - 0.5);
-    for (int64_t i = 0; i < n; ++i) {
-        at[tails] = (int32_t)i;
-        tails += word[i] - least > range;
-    }
-    for (int64_t i = 0; i < tails; ++i) { /* p or 1 - p */
-        const uint32_t w = word[at[i]];
-        tail[i] = ((w >> 31 ? ~w : w) + 0.5) * (1 / 4294967296.0);
-    }
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < tails; ++i) tail[i] = -tgi_random_log(tail[i]);
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < tails; ++i) tail[i] = tgi_random_tail_quantile(sqrt(tail[i]));
-    for (int64_t i = 0; i < tails; ++i) x[at[i]] = word[at[i]] >> 31 ? tail[i] : -tail[i];
+    for (int64_t i = 0; i < n; ++i) x[i] = tgi_random_normal_f32(word[i], mean, deviation);
 }
 
 /* ---- bf16 and f16: x, y [n] ---- */
@@ -8366,8 +8410,8 @@ static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double l
     for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
 }
 
-/* Elements [start, start + n) into a tile; start is the first of a block. */
-static void tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t start, int64_t n)
+/* Elements [start, start + n) into a tile, whose dtype is returned; start is the first of a block. */
+static tg_dtype tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t start, int64_t n)
 {
     const tg_dtype dtype = job->out.dtype;
     const int per = tgi_random_per_counter(job->kind, dtype), words = 4 / per;
@@ -8376,15 +8420,14 @@ static void tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t s
     uint32_t word[2 * TGI_TILE];
     job->kernels->random_words(job->rng, (uint64_t)(start / per), word, (n + per - 1) / per);
     if (job->kind == TGI_NORMAL && dtype != TG_F64) {
-        job->kernels->random_normal(tile->f64, word, n);
-        for (int64_t i = 0; i < n; ++i) tile->f64[i] = job->lo + job->hi * tile->f64[i];
-        return;
+        job->kernels->random_normal(tile->f32, word, n, (float)job->lo, (float)job->hi);
+        return TG_F32;
     }
     for (int64_t i = 0; i < n; ++i) {
         const uint32_t *const w = word + i * words;
         switch (job->kind) {
         case TGI_UNIFORM: tile->f64[i] = job->lo + (job->hi - job->lo) * tgi_random_fraction(dtype, w); break;
-        case TGI_NORMAL: tile->f64[i] = job->lo + job->hi * tgi_random_normal(dtype, w); break;
+        case TGI_NORMAL: tile->f64[i] = tgi_random_normal(dtype, w, job->lo, job->hi); break;
         case TGI_BERNOULLI: tile->f64[i] = tgi_random_bernoulli(w, job->lo); break;
         case TGI_NORMAL_BETWEEN: tile->f64[i] = tgi_random_normal_between(dtype, w, job->lo, job->hi); break;
         case TGI_RANDINT:
@@ -8392,6 +8435,7 @@ static void tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t s
             break;
         }
     }
+    return job->kind == TGI_RANDINT ? TG_I64 : TG_F64;
 }
 
 /* Items: tiles. */
@@ -8403,10 +8447,9 @@ static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t
     for (; first < end; ++first) {
         const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
         tgi_tile tile;
-        tgi_random_tile(job, &tile, start, n);
+        const tg_dtype made = tgi_random_tile(job, &tile, start, n);
         if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
-        tgi_store_elements(job->kind == TGI_RANDINT ? TG_I64 : TG_F64, &tile, job->out.dtype,
-                           (char *)job->out.data + start * size, size, n);
+        tgi_store_elements(made, &tile, job->out.dtype, (char *)job->out.data + start * size, size, n);
     }
 }
 

@@ -36,6 +36,7 @@
 #define TGI_CUDA_COMPANION
 #define TGI_INLINE __device__ static inline
 #define TGI_MUL_ADD(a, b, c) __dadd_rn(__dmul_rn(a, b), c)
+#define TGI_MUL_ADD_F32(a, b, c) __fadd_rn(__fmul_rn(a, b), c)
 #include "tensorgrad.h"
 
 /* The functions that nvcc generates to launch kernels contain static variables with guards, which need the C++ library.
@@ -2532,7 +2533,7 @@ static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int
                 tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi - lo, tgi_random_fraction(out.dtype, w), lo));
                 if (tgi_load_as<double>(out.dtype, at) >= hi) tgi_store_as(out.dtype, at, lo); /* rounded up to hi */
                 break;
-            case TGI_NORMAL: tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi, tgi_random_normal(out.dtype, w), lo)); break;
+            case TGI_NORMAL: tgi_store_as(out.dtype, at, tgi_random_normal(out.dtype, w, lo, hi)); break;
             case TGI_BERNOULLI: tgi_store_as(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
             case TGI_NORMAL_BETWEEN:
                 tgi_store_as(out.dtype, at, tgi_random_normal_between(out.dtype, w, lo, hi));

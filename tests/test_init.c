@@ -90,6 +90,18 @@ TEST(trunc_normal_tails)
     CHECK(tg_equal(t, above));
 }
 
+/* In f32 the quantiles of tg_normal_ are computed in floats; those of tg_trunc_normal_, from the same words, in doubles.
+   */
+TEST(normal_f32)
+{
+    tg_tensor *t = matrix(1000, 1000, TG_F32), *exact = tg_empty_like(t);
+    tg_seed(3), tg_trunc_normal_(exact, 0, 1, -INFINITY, INFINITY);
+    tg_seed(3), tg_normal_(t, 0, 1);
+    CHECK(tg_allclose(t, exact, 4e-7, 0) && most_of(tg_abs(t)) > 4.5);
+    tg_seed(3), tg_normal_(exact, 2, 0.25);
+    CHECK(tg_allclose(exact, tg_add_scalar(tg_mul_scalar(t, 0.25), 2), 0, 0));
+}
+
 /* ---- fans and gains ---- */
 
 TEST(gains)
@@ -279,6 +291,7 @@ int main(int argc, char **argv)
     out_of_memory(fill_everything);
     RUN(moments);
     RUN(trunc_normal_tails);
+    RUN(normal_f32);
     RUN(gains);
     RUN(fans);
     RUN(orthogonal);
