@@ -4594,14 +4594,14 @@ typedef struct {
 /* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
 typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
 
-/* A row of tgi_row_norm: all [n] in f32 or f64.  `part` is scratch memory; dweight and dbias (NULL: not wanted) are
-   added to. */
+/* A row of tgi_row_norm: all [n] in f32 or f64.  dweight and dbias are added to.  Forward, weight and bias may be NULL.
+   */
 typedef struct {
     int64_t n;
     bool rms;
     double eps, mean, rstd; /* the last two: found by norm, read by norm_backward */
     const void *x, *weight, *bias, *g;
-    void *y, *dx, *dweight, *dbias, *part;
+    void *y, *dx, *dweight, *dbias;
 } tgi_norm_row;
 
 /* A row of tgi_class_loss: all [n] in f32 or f64.  weight may be NULL: ones. */
@@ -4648,7 +4648,6 @@ typedef struct tgi_kernels {
     tgi_across_fn sum_across_f32;
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
-    float (*layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
     void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
 } tgi_kernels;
@@ -5242,65 +5241,86 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
    A sum is in floats over TGI_SUM_BLOCK elements, in at most 21 steps one after the other, and in doubles over the
    blocks. */
 
-enum { TGI_V(vectors) = (int)(TGI_LANES * sizeof(float) / sizeof(TGI_V(vector_f32))) }; /* that hold the lanes */
-
-/* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */
-static inline void TGI_V(add_to_lanes)(TGI_V(vector_f32) *lane, const float *a, const float *b, float shift)
-{
-    TGI_UNROLL
-    for (int k = 0; k < TGI_V(vectors); ++k) {
-        TGI_V(vector_f32) x = ((const TGI_V(vector_f32) *)a)[k] - shift;
-        if (b) x *= ((const TGI_V(vector_f32) *)b)[k] - shift;
-        lane[k] += x;
+#ifndef TGI_ROWS
+#define TGI_ROWS(suffix, real, vector)                                                                             \
+    enum { TGI_V(vectors_##suffix) = (int)(TGI_LANES * sizeof(real) / sizeof(vector)) }; /* that hold the lanes */ \
+    /* The sum of the lanes, two by two. */                                                                        \
+    static inline real TGI_V(lanes_total_##suffix)(vector *lane)                                                   \
+    {                                                                                                              \
+        real part[sizeof(vector) / sizeof(real)];                                                                  \
+        TGI_UNROLL                                                                                                 \
+        for (int w = TGI_V(vectors_##suffix) / 2; w > 0; w /= 2) {                                                 \
+            TGI_UNROLL                                                                                             \
+            for (int k = 0; k < w; ++k) lane[k] += lane[k + w];                                                    \
+        }                                                                                                          \
+        memcpy(part, lane, sizeof part);                                                                           \
+        TGI_UNROLL                                                                                                 \
+        for (int w = TGI_LANES / TGI_V(vectors_##suffix) / 2; w > 0; w /= 2) {                                     \
+            TGI_UNROLL                                                                                             \
+            for (int l = 0; l < w; ++l) part[l] += part[l + w];                                                    \
+        }                                                                                                          \
+        return part[0];                                                                                            \
+    }                                                                                                              \
+    /* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */                     \
+    static inline void TGI_V(add_to_lanes_##suffix)(vector *lane, const real *a, const real *b, real shift)        \
+    {                                                                                                              \
+        TGI_UNROLL                                                                                                 \
+        for (int k = 0; k < TGI_V(vectors_##suffix); ++k) {                                                        \
+            vector x = ((const vector *)a)[k] - shift;                                                             \
+            if (b) x *= ((const vector *)b)[k] - shift;                                                            \
+            lane[k] += x;                                                                                          \
+        }                                                                                                          \
+    }                                                                                                              \
+    /* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */                   \
+    static inline double TGI_V(shifted_sum_##suffix)(const real *a, const real *b, real shift, int64_t n)          \
+    {                                                                                                              \
+        double sum = 0;                                                                                            \
+        for (int64_t i = 0; i < n;) {                                                                              \
+            const vector zero = {0};                                                                               \
+            const int64_t end = tgi_at_most(n, i + TGI_SUM_BLOCK);                                                 \
+            vector lane[TGI_V(vectors_##suffix)];                                                                  \
+            TGI_UNROLL                                                                                             \
+            for (int k = 0; k < TGI_V(vectors_##suffix); ++k) lane[k] = zero;                                      \
+            for (; i + TGI_LANES <= end; i += TGI_LANES)                                                           \
+                TGI_V(add_to_lanes_##suffix)(lane, a + i, b ? b + i : NULL, shift);                                \
+            if (i < end) { /* the last elements, made as many as there are lanes */                                \
+                real x[TGI_LANES], y[TGI_LANES];                                                                   \
+                for (int l = 0; l < TGI_LANES; ++l) {                                                              \
+                    x[l] = i + l < end ? a[i + l] : shift;                                                         \
+                    y[l] = b && i + l < end ? b[i + l] : shift;                                                    \
+                }                                                                                                  \
+                TGI_V(add_to_lanes_##suffix)(lane, x, b ? y : NULL, shift);                                        \
+                i = end;                                                                                           \
+            }                                                                                                      \
+            sum += (double)TGI_V(lanes_total_##suffix)(lane);                                                      \
+        }                                                                                                          \
+        return sum;                                                                                                \
+    }                                                                                                              \
+    /* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */                                                              \
+    static double TGI_V(row_sum_##suffix)(const real *a, const real *b, int64_t n)                                 \
+    {                                                                                                              \
+        return b ? TGI_V(shifted_sum_##suffix)(a, b, 0, n) : TGI_V(shifted_sum_##suffix)(a, NULL, 0, n);           \
+    }                                                                                                              \
+    /* The largest number; NaN is passed over. */                                                                  \
+    static real TGI_V(row_largest_##suffix)(const real *x, int64_t n)                                              \
+    {                                                                                                              \
+        real lane[TGI_LANES], largest = -(real)HUGE_VAL;                                                           \
+        int64_t i = 0;                                                                                             \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = largest;                                                     \
+        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                               \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];                 \
+        }                                                                                                          \
+        for (int l = 0; l < TGI_LANES; ++l) largest = lane[l] > largest ? lane[l] : largest;                       \
+        for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;                                              \
+        return largest;                                                                                            \
     }
-}
-
-/* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */
-static inline double TGI_V(shifted_sum)(const float *a, const float *b, float shift, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n;) {
-        const TGI_V(vector_f32) zero = {0};
-        const int64_t end = tgi_at_most(n, i + TGI_SUM_BLOCK);
-        TGI_V(vector_f32) lane[TGI_V(vectors)];
-        float part[TGI_LANES / TGI_V(vectors)];
-        TGI_UNROLL
-        for (int k = 0; k < TGI_V(vectors); ++k) lane[k] = zero;
-        for (; i + TGI_LANES <= end; i += TGI_LANES) TGI_V(add_to_lanes)(lane, a + i, b ? b + i : NULL, shift);
-        if (i < end) { /* the last elements, made as many as there are lanes */
-            float x[TGI_LANES], y[TGI_LANES];
-            for (int l = 0; l < TGI_LANES; ++l) {
-                x[l] = i + l < end ? a[i + l] : shift;
-                y[l] = b && i + l < end ? b[i + l] : shift;
-            }
-            TGI_V(add_to_lanes)(lane, x, b ? y : NULL, shift);
-            i = end;
-        }
-        TGI_UNROLL
-        for (int w = TGI_V(vectors) / 2; w > 0; w /= 2) {
-            TGI_UNROLL
-            for (int k = 0; k < w; ++k) lane[k] += lane[k + w];
-        }
-        memcpy(part, lane, sizeof part);
-        TGI_UNROLL
-        for (int w = TGI_LANES / TGI_V(vectors) / 2; w > 0; w /= 2) {
-            TGI_UNROLL
-            for (int l = 0; l < w; ++l) part[l] += part[l + w];
-        }
-        sum += (double)part[0];
-    }
-    return sum;
-}
-
-/* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */
-static double TGI_V(row_sum)(const float *a, const float *b, int64_t n)
-{
-    return b ? TGI_V(shifted_sum)(a, b, 0, n) : TGI_V(shifted_sum)(a, NULL, 0, n);
-}
+#endif
+TGI_ROWS(f32, float, TGI_V(vector_f32))
+TGI_ROWS(f64, double, TGI_V(vector_f64))
 
 static void TGI_V(sum_f32)(void *result, const void *x, int64_t n)
 {
-    *(double *)result += TGI_V(row_sum)((const float *)x, NULL, n);
+    *(double *)result += TGI_V(row_sum_f32)((const float *)x, NULL, n);
 }
 
 /* Eight rows are added in floats, two by two; their sum is added in doubles. */
@@ -5322,6 +5342,7 @@ static void TGI_V(sum_across_f32)(void *result, const void *x, int64_t step, int
         for (int64_t i = 0; i < n; ++i) sum[i] += (double)a[i];
     }
 }
+
 static double TGI_V(lanes_sum)(double *lane)
 {
     for (int w = TGI_LANES / 2; w > 0; w /= 2) {
@@ -5330,45 +5351,14 @@ static double TGI_V(lanes_sum)(double *lane)
     return lane[0];
 }
 
-/* row_sum in doubles. */
-static double TGI_V(row_sum_f64)(const double *a, const double *b, int64_t n)
-{
-    double lane[TGI_LANES];
-    int64_t i = 0;
-    for (int l = 0; l < TGI_LANES; ++l) lane[l] = 0;
-    for (; !b && i + TGI_LANES <= n; i += TGI_LANES) {
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] += a[i + l];
-    }
-    for (; b && i + TGI_LANES <= n; i += TGI_LANES) {
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] += a[i + l] * b[i + l];
-    }
-    for (int l = 0; i + l < n; ++l) lane[l] += a[i + l] * (b ? b[i + l] : 1);
-    return TGI_V(lanes_sum)(lane);
-}
-
-
-/* The largest number; NaN is passed over. */
-static float TGI_V(row_largest)(const float *x, int64_t n)
-{
-    float lane[TGI_LANES], largest = -HUGE_VALF;
-    int64_t i = 0;
-    for (int l = 0; l < TGI_LANES; ++l) lane[l] = -HUGE_VALF;
-    for (; i + TGI_LANES <= n; i += TGI_LANES) {
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-    }
-    for (int l = 0; l < TGI_LANES; ++l) largest = lane[l] > largest ? lane[l] : largest;
-    for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-    return largest;
-}
-
 /* y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
    keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN.  y is not x. */
 static void TGI_V(softmax)(float *y, const float *x, int64_t n, bool log_of_it)
 {
-    const float largest = TGI_V(row_largest)(x, n);
+    const float largest = TGI_V(row_largest_f32)(x, n);
     TGI_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) y[i] = TGI_V(expf)(x[i] - largest);
-    const double sum = TGI_V(row_sum)(y, NULL, n);
+    const double sum = TGI_V(row_sum_f32)(y, NULL, n);
     const float scale = (float)(1 / sum), log_sum = (float)log(sum);
     if (log_of_it) {
         TGI_INDEPENDENT
@@ -5382,7 +5372,7 @@ static void TGI_V(softmax)(float *y, const float *x, int64_t n, bool log_of_it)
 static void TGI_V(softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it)
 {
     /* the sum over the row first: every element of dx needs it */
-    const float sum = (float)TGI_V(row_sum)(g, log_of_it ? NULL : y, n);
+    const float sum = (float)TGI_V(row_sum_f32)(g, log_of_it ? NULL : y, n);
     if (log_of_it) {
         TGI_INDEPENDENT
         for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - TGI_V(expf)(y[i]) * sum;
@@ -5392,24 +5382,12 @@ static void TGI_V(softmax_backward)(float *dx, const float *g, const float *y, i
     }
 }
 
-/* y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps), means over the row; rms: with 0 in place of the
-   mean.  Returns rstd, kept for backward. */
-static float TGI_V(layer_norm)(float *y, const float *x, int64_t n, bool rms, double eps)
-{
-    const float mean = rms ? 0 : (float)(TGI_V(row_sum)(x, NULL, n) / (double)n);
-    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
-    const float rstd = (float)(1 / sqrt(TGI_V(shifted_sum)(x, x, mean, n) / (double)n + eps));
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd;
-    return rstd;
-}
-
 /* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are the gradients that reach x by way
    of the row's mean and of rstd. */
 static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd)
 {
-    const float mean_g = rms ? 0 : (float)(TGI_V(row_sum)(g, NULL, n) / (double)n);
-    const float mean_gy = (float)(TGI_V(row_sum)(g, y, n) / (double)n);
+    const float mean_g = rms ? 0 : (float)(TGI_V(row_sum_f32)(g, NULL, n) / (double)n);
+    const float mean_gy = (float)(TGI_V(row_sum_f32)(g, y, n) / (double)n);
     TGI_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
 }
@@ -5489,81 +5467,90 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
 TGI_ATTENTION_ROWS(f32, float, TGI_V(expf))
 TGI_ATTENTION_ROWS(f64, double, exp)
 
-/* layer_norm and rms_norm with weight and bias: see tgi_row_norm. */
+/* layer_norm and rms_norm, y = (x - mean) * rstd * weight + bias: see tgi_norm_row.  mean and rstd, 1 / sqrt(mean((x -
+   mean)^2) + eps), are of the row; rms: with 0 in place of the mean.
+
+   Backward, with xn = (x - mean) * rstd and h = g * weight: dweight += g * xn, dbias += g, and
+   dx = rstd * (h - mean(h) - xn * mean(h * xn)); rms: without mean(h).  The means are the gradients that reach x by way
+   of the row's mean and of rstd. */
 #ifndef TGI_NORM
-#define TGI_NORM(suffix, real, row_sum)                                                                            \
-    static void TGI_V(norm_##suffix)(tgi_norm_row *row)                                                            \
-    {                                                                                                              \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                     \
-        const real *const bias = (const real *)row->bias;                                                          \
-        real *const y = (real *)row->y;                                                                            \
-        const int64_t n = row->n;                                                                                  \
-        const real mean = row->rms ? 0 : (real)(TGI_V(row_sum)(x, NULL, n) / (double)n);                           \
-        /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */ \
-        TGI_INDEPENDENT                                                                                            \
-        for (int64_t i = 0; i < n; ++i) y[i] = x[i] - mean;                                                        \
-        const real rstd = (real)(1 / sqrt(TGI_V(row_sum)(y, y, n) / (double)n + row->eps));                        \
-        if (bias) {                                                                                                \
-            TGI_INDEPENDENT                                                                                        \
-            for (int64_t i = 0; i < n; ++i) y[i] = y[i] * rstd * weight[i] + bias[i];                              \
-        } else {                                                                                                   \
-            TGI_INDEPENDENT                                                                                        \
-            for (int64_t i = 0; i < n; ++i) y[i] = y[i] * rstd * weight[i];                                        \
-        }                                                                                                          \
-        row->mean = (double)mean;                                                                                  \
-        row->rstd = (double)rstd;                                                                                  \
-    }                                                                                                              \
-    static void TGI_V(norm_backward_##suffix)(const tgi_norm_row *row)                                             \
-    {                                                                                                              \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                     \
-        const real *const g = (const real *)row->g;                                                                \
-        real *const dx = (real *)row->dx, *const h = (real *)row->part;                                            \
-        real *const dweight = (real *)row->dweight, *const dbias = (real *)row->dbias;                             \
-        const real mean = (real)row->mean, rstd = (real)row->rstd;                                                 \
-        const int64_t n = row->n;                                                                                  \
-        TGI_INDEPENDENT                                                                                            \
-        for (int64_t i = 0; i < n; ++i) {                                                                          \
-            dx[i] = (x[i] - mean) * rstd; /* the normalised x, at first */                                         \
-            h[i] = g[i] * weight[i];                                                                               \
-        }                                                                                                          \
-        if (dweight) {                                                                                             \
-            TGI_INDEPENDENT                                                                                        \
-            for (int64_t i = 0; i < n; ++i) dweight[i] += g[i] * dx[i];                                            \
-        }                                                                                                          \
-        if (dbias) {                                                                                               \
-            TGI_INDEPENDENT                                                                                        \
-            for (int64_t i = 0; i < n; ++i) dbias[i] += g[i];                                                      \
-        }                                                                                                          \
-        const real mean_h = row->rms ? 0 : (real)(TGI_V(row_sum)(h, NULL, n) / (double)n);                         \
-        const real mean_hn = (real)(TGI_V(row_sum)(h, dx, n) / (double)n);                                         \
-        TGI_INDEPENDENT                                                                                            \
-        for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (h[i] - mean_h - dx[i] * mean_hn);                          \
+#define TGI_NORM(suffix, real, vector)                                                                              \
+    static void TGI_V(norm_##suffix)(tgi_norm_row *row)                                                             \
+    {                                                                                                               \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                      \
+        const real *const bias = (const real *)row->bias;                                                           \
+        real *const y = (real *)row->y;                                                                             \
+        const int64_t n = row->n;                                                                                   \
+        const real mean = row->rms ? 0 : (real)(TGI_V(row_sum_##suffix)(x, NULL, n) / (double)n);                   \
+        /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */  \
+        const real rstd = (real)(1 / sqrt(TGI_V(shifted_sum_##suffix)(x, x, mean, n) / (double)n + row->eps));      \
+        if (bias) {                                                                                                 \
+            TGI_INDEPENDENT                                                                                         \
+            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];                      \
+        } else if (weight) {                                                                                        \
+            TGI_INDEPENDENT                                                                                         \
+            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i];                                \
+        } else {                                                                                                    \
+            TGI_INDEPENDENT                                                                                         \
+            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd;                                            \
+        }                                                                                                           \
+        row->mean = (double)mean;                                                                                   \
+        row->rstd = (double)rstd;                                                                                   \
+    }                                                                                                               \
+    static void TGI_V(norm_backward_##suffix)(const tgi_norm_row *row)                                              \
+    {                                                                                                               \
+        enum { VECTORS = TGI_V(vectors_##suffix) };                                                                 \
+        const real *const x = (const real *)row->x, *const g = (const real *)row->g;                                \
+        const real *const weight = (const real *)row->weight;                                                       \
+        real *const dx = (real *)row->dx, *const dweight = (real *)row->dweight, *const dbias = (real *)row->dbias; \
+        const real mean = (real)row->mean, rstd = (real)row->rstd;                                                  \
+        const int64_t n = row->n, whole = n - n % TGI_LANES;                                                        \
+        double h_sum = 0, hxn_sum = 0;                                                                              \
+        for (int64_t i = 0; i < whole;) {                                                                           \
+            const int64_t end = tgi_at_most(whole, i + TGI_SUM_BLOCK);                                              \
+            const vector zero = {0};                                                                                \
+            vector h_lane[TGI_V(vectors_##suffix)], hxn_lane[TGI_V(vectors_##suffix)];                              \
+            TGI_UNROLL                                                                                              \
+            for (int k = 0; k < VECTORS; ++k) h_lane[k] = hxn_lane[k] = zero;                                       \
+            for (; i < end; i += TGI_LANES) {                                                                       \
+                TGI_UNROLL                                                                                          \
+                for (int k = 0; k < VECTORS; ++k) {                                                                 \
+                    const vector gk = ((const vector *)(g + i))[k], h = gk * ((const vector *)(weight + i))[k];     \
+                    const vector xn = (((const vector *)(x + i))[k] - mean) * rstd;                                 \
+                    ((vector *)(dweight + i))[k] += gk * xn;                                                        \
+                    ((vector *)(dbias + i))[k] += gk;                                                               \
+                    h_lane[k] += h;                                                                                 \
+                    hxn_lane[k] += h * xn;                                                                          \
+                }                                                                                                   \
+            }                                                                                                       \
+            h_sum += (double)TGI_V(lanes_total_##suffix)(h_lane);                                                   \
+            hxn_sum += (double)TGI_V(lanes_total_##suffix)(hxn_lane);                                               \
+        }                                                                                                           \
+        for (int64_t i = whole; i < n; ++i) {                                                                       \
+            const real xn = (x[i] - mean) * rstd, h = g[i] * weight[i];                                             \
+            dweight[i] += g[i] * xn;                                                                                \
+            dbias[i] += g[i];                                                                                       \
+            h_sum += (double)h;                                                                                     \
+            hxn_sum += (double)(h * xn);                                                                            \
+        }                                                                                                           \
+        const real h_mean = row->rms ? 0 : (real)(h_sum / (double)n), hxn_mean = (real)(hxn_sum / (double)n);       \
+        TGI_INDEPENDENT                                                                                             \
+        for (int64_t i = 0; i < n; ++i)                                                                             \
+            dx[i] = rstd * (g[i] * weight[i] - h_mean - (x[i] - mean) * rstd * hxn_mean);                           \
     }
 #endif
-TGI_NORM(f32, float, row_sum)
-TGI_NORM(f64, double, row_sum_f64)
+TGI_NORM(f32, float, TGI_V(vector_f32))
+TGI_NORM(f64, double, TGI_V(vector_f64))
 
 /* Rows of cross_entropy: see tgi_class_row.  The exponentials are added up by lanes, eight to a float, then in doubles.
    */
 #ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, row_sum, exp_of)                                              \
-    static real TGI_V(class_largest_##suffix)(const real *x, int64_t n)                            \
-    {                                                                                              \
-        real lane[TGI_LANES], largest = -(real)HUGE_VAL;                                           \
-        int64_t i = 0;                                                                             \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = largest;                                     \
-        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                               \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l]; \
-        }                                                                                          \
-        for (int l = 0; l < TGI_LANES; ++l) largest = lane[l] > largest ? lane[l] : largest;       \
-        for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;                              \
-        return largest;                                                                            \
-    }                                                                                              \
+#define TGI_CLASS_LOSS(suffix, real, exp_of)                                                       \
     static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                     \
     {                                                                                              \
         const real *const x = (const real *)row->x;                                                \
         const int64_t n = row->n, step = 8 * TGI_LANES;                                            \
-        const real largest = TGI_V(class_largest_##suffix)(x, n);                                  \
+        const real largest = TGI_V(row_largest_##suffix)(x, n);                                    \
         double sum[TGI_LANES];                                                                     \
         int64_t i = 0;                                                                             \
         for (int l = 0; l < TGI_LANES; ++l) sum[l] = 0;                                            \
@@ -5580,7 +5567,7 @@ TGI_NORM(f64, double, row_sum_f64)
         }                                                                                          \
         for (int l = 0; i + l < n; ++l) sum[l] += (double)exp_of(x[i + l] - largest);              \
         row->lse = (double)largest + log(TGI_V(lanes_sum)(sum));                                   \
-        row->sum = row->smoothed ? TGI_V(row_sum)(x, (const real *)row->weight, n) : 0;            \
+        row->sum = row->smoothed ? TGI_V(row_sum_##suffix)(x, (const real *)row->weight, n) : 0;   \
     }                                                                                              \
     static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                      \
     {                                                                                              \
@@ -5595,8 +5582,8 @@ TGI_NORM(f64, double, row_sum_f64)
         for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                 \
     }
 #endif
-TGI_CLASS_LOSS(f32, float, row_sum, TGI_V(expf))
-TGI_CLASS_LOSS(f64, double, row_sum_f64, exp)
+TGI_CLASS_LOSS(f32, float, TGI_V(expf))
+TGI_CLASS_LOSS(f64, double, exp)
 
 /* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
 #ifndef TGI_GEMM_KERNEL
@@ -5795,7 +5782,6 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(sum_across_f32),
     TGI_V(softmax),
     TGI_V(softmax_backward),
-    TGI_V(layer_norm),
     TGI_V(layer_norm_backward),
 #ifdef TGI_HAS_VECTORS
     TGI_V(max_pool),
@@ -6817,30 +6803,30 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
     tgi_store_row(job, 0, at, g);
 }
 
-/* y, x [rows, n], as in the kernel for f32; rstd [rows] is kept for backward. */
+/* y, x [rows, n]; rstd [rows] is kept for backward. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    double *x = (double *)(void *)scratch, *squares = x + n;
+    tgi_norm_row row;
+    memset(&row, 0, sizeof row);
+    row.n = n;
+    row.rms = job->flag;
+    row.eps = job->eps;
     if (job->iter.dtype[2] != TG_F64) {
         float *const y = tgi_row_result(job, at, 2, (float *)(void *)scratch);
-        const float single =
-            job->kernels->layer_norm(y, tgi_row_f32(job, 2, at, (float *)(void *)scratch + n), n, job->flag, job->eps);
+        row.y = y;
+        row.x = tgi_row_f32(job, 2, at, (float *)(void *)scratch + n);
+        job->kernels->norm[0](&row);
         tgi_row_done(job, at, y);
-        tgi_store_elements(TG_F32, &single, job->iter.dtype[1], at[1], 0, 1);
-        return;
+    } else {
+        double *const y = (double *)(void *)scratch, *const x = y + n;
+        tgi_load_row(job, 2, at, x);
+        row.y = y;
+        row.x = x;
+        job->kernels->norm[1](&row);
+        tgi_store_row(job, 0, at, y);
     }
-    tgi_load_row(job, 2, at, x);
-    const double mean = job->flag ? 0 : tgi_row_sum(x, n) / (double)n;
-    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
-    for (int64_t i = 0; i < n; ++i) {
-        x[i] -= mean;
-        squares[i] = x[i] * x[i];
-    }
-    const double rstd = 1 / sqrt(tgi_row_sum(squares, n) / (double)n + job->eps);
-    for (int64_t i = 0; i < n; ++i) x[i] *= rstd;
-    tgi_store_row(job, 0, at, x);
-    tgi_store_elements(TG_F64, &rstd, job->iter.dtype[1], at[1], 0, 1);
+    tgi_store_elements(TG_F64, &row.rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
 /* dx, g, y [rows, n] and rstd [rows], as in the kernel for f32. */
@@ -8946,7 +8932,6 @@ static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *
     }
     row.weight = tgi_row_from(&job->format, norm->weight, 0, part[0]);
     row.bias = tgi_row_from(&job->format, norm->bias, 0, part[1]);
-    row.part = part[1];
     return row;
 }
 
@@ -8983,8 +8968,8 @@ static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, 
         char *const sums = job->sums + first * 2 * n * size;
         const int64_t last = tgi_at_most((first + 1) * job->block, norm->rows);
         memset(sums, 0, (size_t)(2 * n * size));
-        row.dweight = norm->dweight ? sums : NULL;
-        row.dbias = norm->dbias ? sums + n * size : NULL;
+        row.dweight = sums;
+        row.dbias = sums + n * size;
         for (int64_t r = first * job->block; r < last; ++r) {
             row.x = tgi_row_from(&job->format, norm->x, r * n, part[2]);
             row.g = tgi_row_from(&job->format, norm->g, r * n, part[3]);
