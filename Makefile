@@ -34,6 +34,7 @@ help:
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
+	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
 	@echo 'make clean           removes $(BUILD)/ and out/'
 	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
 

@@ -5,7 +5,7 @@
 #include "../harness.h"
 #ifdef CUDASIM
 #include "cudasim_test.h"
-#define LAUNCHES() cudasim_launches()
+#define LAUNCHES() (long)cudasim_total(CUDASIM_KERNELS)
 enum { COUNTED = 1 };
 #else
 #define LAUNCHES() 0

@@ -167,6 +167,7 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
         return;
     }
 
+    if (reporting) report_access(address, bytes, write, shared, pc);
     uint32_t thread = static_cast<uint32_t>(now.block * now.threads + now.thread);
     Access access = {now.launch, thread, now.barrier_epoch, now.warp_epoch[now.thread], pc};
     for (size_t done = 0; done < bytes; ++cell) {

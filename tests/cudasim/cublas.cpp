@@ -205,6 +205,7 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
     char *workspace = handle->workspace;
     size_t workspace_bytes = handle->workspace_bytes;
     cudaError_t error = enqueue(handle->stream, call, [p, call, wide, workspace, workspace_bytes] {
+        add_to_total(CUDASIM_LIBRARY_CALLS, 1);
         if (workspace && !use_range(workspace, workspace_bytes, now.device, true, call)) return;
         if (p.alpha != 0 && p.k)
             if (!usable(p.a, p.batch, false, call) || !usable(p.b, p.batch, false, call)) return;

@@ -54,7 +54,9 @@ static struct {
     Policy policy = Policy::lazy;
     size_t memory = size_t(1) << 30;
     bool peer = true, strict = false, stream_check = true, keep_going = false, leaks = false;
+    const char *report = nullptr;
 } settings;
+bool reporting;
 
 static uint64_t random_state = 88172645463325252u;
 static uint64_t random_bits() /* xorshift64, Marsaglia (2003) */
@@ -70,6 +72,9 @@ template <class T> static void shuffle_order(std::vector<T> &v)
     if (settings.order == Order::random || settings.order == Order::greedy)
         for (size_t i = v.size(); i > 1; --i) std::swap(v[i - 1], v[random_bits() % i]);
 }
+
+static long long totals[CUDASIM_BYTES + 1];
+void add_to_total(cudasim_total_of what, uint64_t n) { totals[what] += static_cast<long long>(n); }
 
 static int errors;
 static const int most_reports = 20; /* with TG_SIM_KEEP_GOING, further errors are only counted */
@@ -112,7 +117,7 @@ std::string source_of(uintptr_t pc)
 }
 
 /* The name of a kernel, from the program's symbol table; dladdr does not find static functions. */
-static std::string function_name(const void *address)
+std::string function_name(const void *address)
 {
     std::string name = "?";
     int fd = ::open("/proc/self/exe", O_RDONLY);
@@ -515,6 +520,8 @@ const uint64_t *warp_collective(unsigned mask, uint64_t value, Collective what, 
 void check_aligned(const void *p, size_t alignment, const char *file, int line)
 {
     if (reinterpret_cast<uintptr_t>(p) % alignment) fail("misaligned vector access to %p at %s:%d", p, file, line);
+    if (reporting && now.kernel)
+        report_pack(p, alignment, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(__builtin_return_address(0))));
 }
 
 /* Defined by the linker if clang compiled a kernel with shared memory. */
@@ -531,12 +538,10 @@ static void poison_shared(size_t dynamic_bytes)
 #endif
 }
 
-static long launches;
-
 static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
 {
     size_t threads = size_t(dimensions.x) * dimensions.y * dimensions.z, blocks = size_t(grid.x) * grid.y * grid.z;
-    ++launches;
+    add_to_total(CUDASIM_KERNELS, 1);
     ++now.launch;
     now.kernel_address = body.kernel;
     now.threads = static_cast<unsigned>(threads);
@@ -576,6 +581,7 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
     shuffle_order(order);
     now.kernel = true;
     check_launch();
+    if (reporting) report_launch();
     for (size_t k = 0; k < blocks; ++k) {
         size_t i = order.empty() ? k : order[k];
         now.block = i;
@@ -584,6 +590,7 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
         blockIdx.z = static_cast<unsigned>(i / (size_t(grid.x) * grid.y));
         poison_shared(dynamic_bytes);
         run_block();
+        if (reporting) report_block();
     }
 #ifdef CUDASIM_ASAN
     __asan_unpoison_memory_region(block.dynamic + dynamic_bytes, slack);
@@ -807,6 +814,7 @@ static Allocation *allocate(int device, size_t bytes, Allocation::State state)
     if (allocation_countdown >= 0 && allocation_countdown-- == 0) return nullptr;
     if (may_allocate && !may_allocate()) return nullptr;
     if (bytes > arena.limit || arena.used > arena.limit - bytes) return nullptr;
+    add_to_total(CUDASIM_DRIVER_ALLOCATIONS, 1);
     Allocation a = {};
     a.span = (bytes + page - 1) / page * page;
     if (arena.top + a.span + page > arena.base + arena_bytes) return nullptr;
@@ -1128,6 +1136,7 @@ static void at_exit()
                  "cuBLAS "
                  "handles",
                  live_allocations, pinned.size(), alive, events.size(), graphs.size(), cublas_handles);
+        if (settings.report) report_end(settings.report);
     }
     if (!errors) return;
     fflush(stdout);
@@ -1146,6 +1155,9 @@ static void initialise()
     settings.stream_check = environment_int("TG_SIM_STREAM_CHECK", 1);
     settings.keep_going = settings.keep_going || environment_int("TG_SIM_KEEP_GOING", 0);
     settings.leaks = environment_int("TG_SIM_LEAKS", 0);
+    settings.report = getenv("TG_SIM_REPORT");
+    reporting = settings.report;
+    if (reporting && !checking) fail_and_exit("TG_SIM_REPORT needs the build SIM=check");
     allocation_countdown = environment_int("TG_SIM_FAIL_ALLOC", -1);
     if (const char *memory = getenv("TG_SIM_MEMORY")) settings.memory = strtoull(memory, nullptr, 10);
     if (!set_schedule(getenv("TG_SIM_ORDER"), getenv("TG_SIM_STREAMS")))
@@ -1421,6 +1433,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceSynchronize(void)
 {
     ENTER_UNCAPTURED;
+    add_to_total(CUDASIM_WAITS, 1);
     for (CUstream_st *s : std::vector<CUstream_st *>(streams))
         if (s->device == device_of_thread) wait_for(s);
     return cudaSuccess;
@@ -1514,6 +1527,7 @@ cudaError_t cudaFree(void *pointer)
 {
     ENTER_UNCAPTURED;
     if (!pointer) return cudaSuccess;
+    add_to_total(CUDASIM_WAITS, 1);
     for (CUstream_st *s : std::vector<CUstream_st *>(streams)) wait_for(s);
     Allocation *a = allocation_to_free(pointer, "cudaFree");
     if (!a) return result(cudaErrorInvalidValue);
@@ -1664,6 +1678,8 @@ static void run_copy(const Copy &c, const char *what)
     if (!c.width || !c.height) return;
     bool to_device = arena_of(c.to) >= 0, from_device = arena_of(c.from) >= 0;
     size_t to_bytes = extent(c, c.to_pitch), from_bytes = extent(c, c.from_pitch);
+    add_to_total(CUDASIM_COPIES, 1);
+    add_to_total(CUDASIM_BYTES, c.width * c.height * (static_cast<size_t>(to_device) + from_device));
     /* Copies between devices need no peer access. */
     if (from_device && !use_range(c.from, from_bytes, arena_of(c.from), false, what)) return;
     if (to_device && !use_range(c.to, to_bytes, arena_of(c.to), true, what)) return;
@@ -1708,7 +1724,10 @@ static cudaError_t copy(const Copy &c, cudaMemcpyKind kind, cudaStream_t handle,
     });
     /* The host waits for a copy of pageable memory, which goes through a buffer of the driver, and for other
        synchronous copies, but not for those between devices. */
-    if (pageable || (!asynchronous && !(to_device && from_device))) wait_for(stream);
+    if (pageable || (!asynchronous && !(to_device && from_device))) {
+        add_to_total(CUDASIM_WAITS, 1);
+        wait_for(stream);
+    }
     return error;
 }
 
@@ -1758,6 +1777,8 @@ static cudaError_t set_memory(void *to, int value, size_t bytes, cudaStream_t st
     return enqueue(stream, what, [=] {
         Allocation *a = use_range(to, bytes, now.device, true, what);
         if (!a) return;
+        add_to_total(CUDASIM_COPIES, 1);
+        add_to_total(CUDASIM_BYTES, bytes);
         memset(to, value, bytes);
         check_written(*a, to, bytes);
     });
@@ -1804,6 +1825,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         s->capture->invalid = true;
         return result(cudaErrorStreamCaptureUnsupported);
     }
+    add_to_total(CUDASIM_WAITS, 1);
     wait_for(s);
     return cudaSuccess;
 }
@@ -1898,6 +1920,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     ENTER;
     if (!known_event(event)) return result(cudaErrorInvalidResourceHandle);
     if (event->capture) return result(cudaErrorStreamCaptureUnsupported);
+    add_to_total(CUDASIM_WAITS, 1);
     if (event->stream) wait_for(event->stream, event->number, event->clock);
     return cudaSuccess;
 }
@@ -2020,7 +2043,12 @@ size_t cudasim_live(cudasim_count what)
     }
     return 0;
 }
-long cudasim_launches(void) { return launches; }
+long long cudasim_total(cudasim_total_of what) { return totals[what]; }
+void cudasim_report(int on)
+{
+    Api api("cudasim_report");
+    reporting = on && settings.report;
+}
 int cudasim_take_errors(void)
 {
     int count = errors;

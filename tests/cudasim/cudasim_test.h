@@ -20,6 +20,7 @@
      TG_SIM_DEVICES=2 TG_TEST_DEVICE=cuda:0 ./ops
      make sim-selftest         tests the simulator: correct programs run, and each of a list of mistakes is found
      make sim-conform          compares the headers with NVIDIA's, where they are installed
+     make sim-counts           what a training step asks of a GPU: launches, allocations, waits, megabytes
 
    A .cu file that the simulator can run keeps these rules: kernels are launched with cudaLaunchKernelEx, never with
    <<<>>>; dynamic shared memory is declared by one macro, which is CUDASIM_DYN_SHARED(T, name) here; all threads of a
@@ -39,7 +40,12 @@
                                workspace of its own
      TG_SIM_STREAM_CHECK=0     does not check that streams are ordered (for a memory pool that divides one allocation)
      TG_SIM_KEEP_GOING=1       counts errors and exits with 99 at the end, instead of at the first error
-     TG_SIM_LEAKS=1            what is still allocated at the end is an error */
+     TG_SIM_LEAKS=1            what is still allocated at the end is an error
+     TG_SIM_REPORT=file        with SIM=check: writes a line for each kernel: its launches; the bytes of global memory
+                               that it reads and writes, where the lanes of a warp that ask for the same bytes in one
+                               instruction count once; the sectors of 32 bytes that this moves, divided by the least
+                               that hold as many bytes; the conflicts between banks of shared memory; the longest loop
+                               of a thread.  What CUDASIM_CHECK_ALIGNED announces counts as one access */
 #ifndef CUDASIM_TEST_H
 #define CUDASIM_TEST_H
 
@@ -63,7 +69,19 @@ typedef enum {
 } cudasim_count;
 
 size_t cudasim_live(cudasim_count what);
-long cudasim_launches(void); /* kernels that ran */
+
+/* Totals since the program began, on all devices, of the work that has run. */
+typedef enum {
+    CUDASIM_KERNELS,
+    CUDASIM_LIBRARY_CALLS,      /* products by cuBLAS */
+    CUDASIM_COPIES,             /* and fills, by the runtime */
+    CUDASIM_DRIVER_ALLOCATIONS, /* of device memory */
+    CUDASIM_WAITS,              /* of the host for the device */
+    CUDASIM_BYTES               /* read and written in device memory by copies and, with TG_SIM_REPORT, by kernels */
+} cudasim_total_of;
+long long cudasim_total(cudasim_total_of what);
+/* With TG_SIM_REPORT: kernels that run from now on are in the report, or are not. */
+void cudasim_report(int on);
 
 /* The number of errors since the last call.  Without cudasim_keep_going the first error ends the program. */
 int cudasim_take_errors(void);

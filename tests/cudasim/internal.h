@@ -50,7 +50,9 @@ extern Now now;
 extern thread_local bool executing; /* this host thread runs the operation that `now` describes */
 
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void add_to_total(cudasim_total_of what, uint64_t n);
 std::string source_of(uintptr_t pc);
+std::string function_name(const void *kernel);
 Allocation *find_allocation(uintptr_t address);
 int arena_of(uintptr_t address); /* the device, or -1 */
 bool is_pinned(const void *p, size_t bytes);
@@ -74,6 +76,14 @@ void check_copied(const void *to, const void *from, size_t bytes);
 bool check_initialised(const Allocation &a, const void *p, size_t bytes);
 void check_freed(Allocation &a);
 extern const bool checking;
+
+/* The report of the check mode: report.cpp. */
+void report_launch();
+void report_pack(const void *p, size_t bytes, uint32_t pc);
+void report_access(uintptr_t address, size_t bytes, bool write, bool shared, uint32_t pc);
+void report_block();
+void report_end(const char *path);
+extern bool reporting; /* TG_SIM_REPORT */
 } // namespace cudasim
 
 #endif

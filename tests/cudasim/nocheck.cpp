@@ -10,4 +10,8 @@ void check_copied(const void *, const void *, size_t) {}
 bool check_initialised(const Allocation &, const void *, size_t) { return true; }
 void check_freed(Allocation &) {}
 void atomic_access(const void *, size_t, void *) {}
+void report_launch() {}
+void report_pack(const void *, size_t, uint32_t) {}
+void report_block() {}
+void report_end(const char *) {}
 } // namespace cudasim

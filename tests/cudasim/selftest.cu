@@ -36,15 +36,27 @@ cudaError_t add(float *out, const float *a, const float *b, size_t n, cudaStream
     return launch(k_add, blocks_for(n, 256), 128, 0, stream, out, a, b, n, bug);
 }
 
+/* One load or store of a whole float4. */
+#ifndef CUDASIM_CHECK_ALIGNED
+#define CUDASIM_CHECK_ALIGNED(p, alignment) ((void)0)
+#endif
+__device__ static float4 load_vector(const float *p)
+{
+    CUDASIM_CHECK_ALIGNED(p, 16);
+    return *reinterpret_cast<const float4 *>(p);
+}
+__device__ static void store_vector(float *p, float4 x)
+{
+    CUDASIM_CHECK_ALIGNED(p, 16);
+    *reinterpret_cast<float4 *>(p) = x;
+}
+
 __global__ void k_add_vectors(float *out, const float *a, const float *b, size_t n)
 {
     size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= n) return;
-#ifdef CUDASIM
-    CUDASIM_CHECK_ALIGNED(a + 4 * i, 16);
-#endif
-    float4 x = reinterpret_cast<const float4 *>(a)[i], y = reinterpret_cast<const float4 *>(b)[i];
-    reinterpret_cast<float4 *>(out)[i] = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+    const float4 x = load_vector(a + 4 * i), y = load_vector(b + 4 * i);
+    store_vector(out + 4 * i, make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w));
 }
 cudaError_t add_vectors(float *out, const float *a, const float *b, size_t n, Bug bug)
 {
@@ -214,6 +226,28 @@ __global__ void k_odd(float *out, int index, Bug bug)
         out[i] = few[bug == Bug::static_shared_bounds ? i + index : i];
 }
 cudaError_t odd(float *out, Bug bug) { return launch(k_odd, 1, 64, 0, nullptr, out, 40, bug); }
+
+__global__ void k_transpose(float *out, const float *x, int pitch)
+{
+    __shared__ float tile[32 * 33];
+    for (int i = 0; i < 32; ++i) tile[i * pitch + threadIdx.x] = x[i * 32 + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < 32; ++i) out[i * 32 + threadIdx.x] = tile[threadIdx.x * pitch + i];
+}
+cudaError_t transpose(float *out, const float *x, int pitch)
+{
+    return launch(k_transpose, 1, 32, 0, nullptr, out, x, pitch);
+}
+
+__global__ void k_every(float *out, const float *x, int step, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i * step];
+}
+cudaError_t every(float *out, const float *x, int step, int n)
+{
+    return launch(k_every, blocks_for(static_cast<size_t>(n), 64), 64, 0, nullptr, out, x, step, n);
+}
 
 __global__ void k_empty() {}
 cudaError_t launch_empty(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream)

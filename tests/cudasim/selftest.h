@@ -40,6 +40,10 @@ cudaError_t total(float *out, const float *x, int n, Bug bug = Bug::none);
 cudaError_t row_sum(float *out, const float *x, int rows, int columns, Bug bug = Bug::none);
 cudaError_t increment_bf16(unsigned short *out, const unsigned short *x, int n);
 cudaError_t odd(float *out, Bug bug); /* computes nothing; contains the mistakes that fit nowhere else */
+/* out [32, 32] = x^T, by way of shared memory whose rows are `pitch` floats apart, 32 or 33. */
+cudaError_t transpose(float *out, const float *x, int pitch);
+/* out [n] = x[0], x[step], ... */
+cudaError_t every(float *out, const float *x, int step, int n);
 cudaError_t launch_empty(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream = nullptr);
 
 #endif

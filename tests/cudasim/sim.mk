@@ -17,6 +17,7 @@ SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h)
 SIM_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas
 SIM_SANITIZE :=
 SIM_CHECK := nocheck
+SIM_REPORT :=
 
 ifeq ($(SIM),plain)
 SIM_CXX := $(CXX) -O2
@@ -26,6 +27,7 @@ SIM_CXX := $(CXX) -O1
 else ifeq ($(SIM),check)
 SIM_CXX := $(CLANGXX) -O1
 SIM_CHECK := check
+SIM_REPORT := $(SIM_BUILD)/report.o
 # The instrumentation of ThreadSanitizer, which calls functions of check.cpp; its library is not linked.
 SIM_KERNEL := -fsanitize=thread,bounds -fsanitize-trap=bounds -fno-omit-frame-pointer \
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-handle-cxx-exceptions=0 -mllvm -tsan-instrument-atomics=0
@@ -34,7 +36,7 @@ $(error SIM is plain, asan or check, not '$(SIM)')
 endif
 
 SIM_COMPILE = $(SIM_CXX) -std=c++17 -g -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
-SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o
+SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o $(SIM_REPORT)
 SIM_STEM := $(basename $(notdir $(MAIN)))
 
 sim: $(OUT)
@@ -43,7 +45,7 @@ $(SIM_BUILD)/cudasim.o: $(SIM_DIR)/cudasim.cpp $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
 	$(SIM_COMPILE) $(SIM_SANITIZE) -c $< -o $@
 
-$(SIM_BUILD)/$(SIM_CHECK).o: $(SIM_DIR)/$(SIM_CHECK).cpp $(SIM_HEADERS)
+$(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/report.o: $(SIM_BUILD)/%.o: $(SIM_DIR)/%.cpp $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
 	$(SIM_COMPILE) -O2 -fno-omit-frame-pointer -c $< -o $@
 
@@ -102,3 +104,11 @@ sim-conform:
 	@echo 'conform: $(if $(CUDA_INCLUDE),the headers of the CUDA toolkit,no CUDA toolkit found: skipped)'
 
 .PHONY: sim-conform
+
+# Counts what one training step of three models asks of a GPU.  $(BUILD)/sim-counts.txt tells of each kernel.
+sim-counts:
+	@$(MAKE) -s sim SIM=$(if $(shell command -v $(CLANGXX)),check,plain) MAIN=tests/cuda/counts.c OUT=$(BUILD)/sim-counts
+	@$(if $(shell command -v $(CLANGXX)),TG_SIM_REPORT=$(BUILD)/sim-counts.txt) $(BUILD)/sim-counts
+	@$(if $(shell command -v $(CLANGXX)),sh tests/ci/sectors.sh $(BUILD)/sim-counts.txt)
+
+.PHONY: sim-counts

@@ -1,0 +1,198 @@
+/* What one training step asks of a GPU, counted on the simulator (`make sim-counts`): the third step of each model, when
+ * nothing is new any more.
+ *
+ *     NAME launches N allocations N waits N megabytes N
+ *
+ * launches: kernels, products by cuBLAS, copies and fills.  allocations: of device memory, from the driver.  waits: of the
+ * host for the device.  megabytes: what all but the products read and write in device memory; 0 without TG_SIM_REPORT,
+ * which needs the build SIM=check.  A figure above its limit is a failure; limits come down with the figures. */
+#include "tensorgrad.h"
+#include "cudasim_test.h"
+#include <stdio.h>
+
+enum { MOST_LAYERS = 4 };
+
+typedef struct { long long launches, allocations, waits, bytes; } counts;
+
+typedef struct { tg_module *norm_attention, *norm_mlp, *query_key_value, *attention_out, *mlp_in, *mlp_out; } block;
+typedef struct {
+    int64_t batch, length, layers, width, heads, vocabulary;
+    tg_module *net, *tokens, *positions, *norm, *logits;
+    block block[MOST_LAYERS];
+    tg_tensor *position; /* i64 [length] */
+} gpt;
+
+static counts so_far(void)
+{
+    counts c;
+    c.waits = cudasim_total(CUDASIM_WAITS); /* before the wait that this makes */
+    tg_synchronize(TG_CUDA(0));
+    c.launches = cudasim_total(CUDASIM_KERNELS) + cudasim_total(CUDASIM_LIBRARY_CALLS) + cudasim_total(CUDASIM_COPIES);
+    c.allocations = cudasim_total(CUDASIM_DRIVER_ALLOCATIONS);
+    c.bytes = cudasim_total(CUDASIM_BYTES);
+    return c;
+}
+
+/* Numbers i, i + 1, ... modulo n, on the CPU. */
+static tg_tensor *counted(tg_shape shape, int64_t first, int64_t n)
+{
+    tg_tensor *t = tg_empty_on(shape, TG_I64, TG_CPU);
+    for (int64_t i = 0; i < tg_numel(t); ++i) tg_data_i64(t)[i] = (first + i * 7) % n;
+    return t;
+}
+
+static tg_tensor *here(tg_tensor *t) { return tg_to(t, TG_CUDA(0)); }
+
+/* ---- an MLP ---- */
+
+static tg_module *make_mlp(void)
+{
+    tg_module *layers[] = {tg_nn_linear(784, 512, true), tg_nn_relu(), tg_nn_linear(512, 512, true), tg_nn_relu(),
+                           tg_nn_linear(512, 10, true)};
+    return tg_nn_sequential(layers, 5);
+}
+
+static tg_tensor *mlp_loss(void *net, int step)
+{
+    tg_tensor *x = here(tg_full_on(TG_SHAPE(64, 784), 0.01 * step, TG_F32, TG_CPU));
+    return tg_cross_entropy(tg_forward((tg_module *)net, x), here(counted(TG_SHAPE(64), step, 10)));
+}
+
+/* ---- a GPT ---- */
+
+static tg_module *child(gpt *g, tg_module *m)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%d", tg_module_child_count(g->net));
+    return tg_module_child(g->net, name, m);
+}
+
+static void make_gpt(gpt *g, tg_dtype dtype)
+{
+    const int64_t C = g->width;
+    g->net = tg_module_new("GPT", NULL, 0);
+    g->tokens = child(g, tg_nn_embedding(g->vocabulary, C));
+    g->positions = child(g, tg_nn_embedding(g->length, C));
+    for (int64_t i = 0; i < g->layers; ++i) {
+        block *b = &g->block[i];
+        b->norm_attention = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
+        b->norm_mlp = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
+        b->query_key_value = child(g, tg_nn_linear(C, 3 * C, true));
+        b->attention_out = child(g, tg_nn_linear(C, C, true));
+        b->mlp_in = child(g, tg_nn_linear(C, 4 * C, true));
+        b->mlp_out = child(g, tg_nn_linear(4 * C, C, true));
+    }
+    g->norm = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
+    g->logits = child(g, tg_nn_linear(C, g->vocabulary, false));
+    tg_module_to_dtype(g->net, dtype);
+    g->position = tg_retain(here(counted(TG_SHAPE(g->length), 0, g->length)));
+}
+
+static tg_tensor *attention(const gpt *g, const block *b, tg_tensor *x)
+{
+    const int64_t B = g->batch, T = g->length, C = g->width;
+    tg_tensor *part[3]; /* queries, keys, values [B, heads, T, C / heads] */
+    tg_tensor *qkv = tg_view(tg_forward(b->query_key_value, x), TG_SHAPE(B, T, 3, g->heads, C / g->heads));
+    tg_unbind(qkv, 2, part, 3);
+    for (int i = 0; i < 3; ++i) part[i] = tg_transpose(part[i], 1, 2);
+    tg_tensor *y = tg_scaled_dot_product_attention(part[0], part[1], part[2], NULL, 0, true, 0);
+    return tg_forward(b->attention_out, tg_reshape(tg_transpose(y, 1, 2), TG_SHAPE(B, T, C)));
+}
+
+static tg_tensor *gpt_loss(void *model, int step)
+{
+    const gpt *g = (const gpt *)model;
+    const int64_t n = g->batch * g->length;
+    tg_tensor *ids = here(counted(TG_SHAPE(g->batch, g->length), step, g->vocabulary));
+    tg_tensor *targets = here(counted(TG_SHAPE(n), step + 1, g->vocabulary));
+    tg_tensor *x = tg_add(tg_forward(g->tokens, ids), tg_forward(g->positions, g->position));
+    for (int64_t i = 0; i < g->layers; ++i) {
+        const block *b = &g->block[i];
+        x = tg_add(x, attention(g, b, tg_forward(b->norm_attention, x)));
+        tg_tensor *y = tg_gelu(tg_forward(b->mlp_in, tg_forward(b->norm_mlp, x)), true);
+        x = tg_add(x, tg_forward(b->mlp_out, y));
+    }
+    x = tg_forward(g->logits, tg_forward(g->norm, x));
+    return tg_cross_entropy(tg_view(x, TG_SHAPE(n, g->vocabulary)), targets);
+}
+
+/* ---- counting ---- */
+
+/* The counts of the third step.  Frees net. */
+static counts third_step(tg_module *net, tg_tensor *(*loss_of)(void *model, int step), void *model, double max_norm)
+{
+    const int n = tg_module_count(net);
+    tg_optim *optim = tg_adamw(tg_module_params(net), n, 1e-3);
+    counts before = {0, 0, 0, 0}, after = before;
+    for (int step = 1; step <= 3; ++step) {
+        TG_SCOPE;
+        before = so_far();
+        cudasim_report(step == 3);
+        tg_optim_zero_grad(optim);
+        tg_tensor *loss = loss_of(model, step);
+        tg_backward(loss);
+        if (max_norm > 0) tg_clip_grad_norm(tg_module_params(net), n, max_norm);
+        tg_step(optim);
+        tg_item(loss);
+        after = so_far();
+    }
+    tg_optim_free(optim);
+    tg_module_free(net);
+    after.launches -= before.launches;
+    after.allocations -= before.allocations;
+    after.waits -= before.waits + 1; /* the wait of so_far */
+    after.bytes -= before.bytes;
+    return after;
+}
+
+static counts count_gpt(gpt g, tg_dtype dtype)
+{
+    make_gpt(&g, dtype);
+    const counts c = third_step(g.net, gpt_loss, &g, 1);
+    tg_release(g.position);
+    return c;
+}
+
+static int failures;
+
+static void report(const char *name, counts c, counts limit)
+{
+    const double megabytes = (double)c.bytes / 1e6;
+    printf("%s launches %lld allocations %lld waits %lld megabytes %.1f\n", name, c.launches, c.allocations, c.waits,
+           megabytes);
+    if (c.launches > limit.launches || c.allocations > limit.allocations || c.waits > limit.waits ||
+        c.bytes > limit.bytes) {
+        printf("FAILED: at most launches %lld allocations %lld waits %lld megabytes %.1f\n", limit.launches,
+               limit.allocations, limit.waits, (double)limit.bytes / 1e6);
+        ++failures;
+    }
+}
+
+/* The same for 12 layers: each adds what the second did. */
+static counts of_12(counts one, counts two)
+{
+    two.launches += 10 * (two.launches - one.launches);
+    two.allocations += 10 * (two.allocations - one.allocations);
+    two.waits += 10 * (two.waits - one.waits);
+    two.bytes += 10 * (two.bytes - one.bytes);
+    return two;
+}
+
+int main(void)
+{
+    const counts limits[] = {{49, 41, 3, 21600000}, {748, 610, 3, 129800000}, {2430, 2129, 3, 4406000000}};
+    gpt small = {2, 64, 4, 128, 4, 65, NULL, NULL, NULL, NULL, NULL, {{NULL}}, NULL};
+    gpt large = {1, 64, 1, 768, 12, 256, NULL, NULL, NULL, NULL, NULL, {{NULL}}, NULL};
+    tg_set_default_device(TG_CUDA(0));
+    cudasim_report(0);
+    tg_module *mlp = make_mlp();
+    report("mlp_784_512_512_10", third_step(mlp, mlp_loss, mlp, 0), limits[0]);
+    report("gpt_4x128", count_gpt(small, TG_F32), limits[1]);
+    const counts one = count_gpt(large, TG_BF16);
+    large.layers = 2;
+    report("gpt2_12x768", of_12(one, count_gpt(large, TG_BF16)), limits[2]);
+    failures += !tg_ok();
+    if (!tg_ok()) printf("FAILED: %s\n", tg_error_message());
+    printf("%d passed, %d failed\n", 3 - failures, failures);
+    return failures != 0;
+}
