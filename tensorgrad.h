@@ -4582,7 +4582,8 @@ typedef struct {
     int64_t k;
     const void *a;
     int64_t a_row, a_col;
-    bool a_packed; /* a is a panel [k, rows of a whole tile] */
+    const int64_t *a_rows, *a_cols; /* not NULL: element [i, k] of a is at a_rows[i] + a_cols[k] instead */
+    bool a_packed;                  /* a is a panel [k, rows of a whole tile] */
     const void *b;
     int64_t b_row;
     void *c;
@@ -5600,8 +5601,9 @@ TGI_CLASS_LOSS(f64, double, exp)
         TGI_UNROLL                                                                                                    \
         for (int i = 0; i < ROWS; ++i) {                                                                              \
             sum[i][0] = sum[i][1] = zero;                                                                             \
-            row[i] = t->a_row * (i < t->rows ? i : t->rows - 1);                                                      \
-            TGI_PREFETCH((const real *)t->c + (i < t->rows ? i : t->rows - 1) * t->c_row);                            \
+            const int64_t at = i < t->rows ? i : t->rows - 1;                                                         \
+            row[i] = t->a_rows ? t->a_rows[at] : t->a_row * at;                                                       \
+            TGI_PREFETCH((const real *)t->c + at * t->c_row);                                                         \
         }                                                                                                             \
         if (t->a_packed) {                                                                                            \
             for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
@@ -5610,6 +5612,16 @@ TGI_CLASS_LOSS(f64, double, exp)
                 for (int i = 0; i < ROWS; ++i) {                                                                      \
                     sum[i][0] += x[i] * b0;                                                                           \
                     sum[i][1] += x[i] * b1;                                                                           \
+                }                                                                                                     \
+            }                                                                                                         \
+        } else if (t->a_cols) {                                                                                       \
+            for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {                                                       \
+                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
+                const real *const from = x + t->a_cols[k];                                                            \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) {                                                                      \
+                    sum[i][0] += from[row[i]] * b0;                                                                   \
+                    sum[i][1] += from[row[i]] * b1;                                                                   \
                 }                                                                                                     \
             }                                                                                                         \
         } else {                                                                                                      \
@@ -7650,64 +7662,8 @@ static tgi_matrix tgi_transposed(tgi_matrix x)
     return x;
 }
 
-/* What the taps see in the windows of an image that has been copied into its padding: a matrix [taps, windows] whose
-   element is image[tap[i] + start of window j]. */
-typedef struct {
-    int64_t windows[3], stride[3]; /* stride: in elements of the image */
-    const int64_t *tap;
-} tgi_columns;
-
-static int64_t tgi_window_start(const tgi_columns *m, int64_t window)
-{
-    const int64_t last = window % m->windows[2], rows = window / m->windows[2];
-    return rows / m->windows[1] * m->stride[0] + rows % m->windows[1] * m->stride[1] + last * m->stride[2];
-}
-
-/* panel [n, width] = columns [k.., j..], n rows of `lanes` windows: windows side by side see elements side by side. */
-static void tgi_columns_pack(const tgi_columns *m, float *panel, int width, const float *image, int64_t j,
-                             int64_t lanes, int64_t k, int64_t n)
-{
-    const int64_t *const tap = m->tap + k, step = m->stride[2];
-    if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);
-    for (int64_t lane = 0, run; lane < lanes; lane += run) {
-        const float *const x = image + tgi_window_start(m, j + lane);
-        run = tgi_at_most(lanes - lane, m->windows[2] - (j + lane) % m->windows[2]);
-        for (int64_t i = 0; i < n; ++i) {
-            const float *const from = x + tap[i];
-            float *const to = panel + i * width + lane;
-            int64_t l = 0;
-            for (; step == 1 && l + 4 <= run; l += 4) memcpy(to + l, from + l, 4 * sizeof *to);
-            for (; l < run; ++l) to[l] = from[l * step];
-        }
-    }
-}
-
-/* panel [n, width] = columns [j.., k..] transposed: n rows, of windows, of `lanes` taps. */
-static void tgi_columns_pack_transposed(const tgi_columns *m, float *panel, int width, const float *image, int64_t j,
-                                        int64_t lanes, int64_t k, int64_t n)
-{
-    const int64_t *const tap = m->tap + j, step = m->stride[2];
-    if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);
-    for (int64_t i = 0, run; i < n; i += run) {
-        const float *const x = image + tgi_window_start(m, k + i);
-        run = tgi_at_most(n - i, m->windows[2] - (k + i) % m->windows[2]);
-        for (int64_t lane = 0; lane < lanes; lane += 4) {
-            const int64_t at = lanes < 4 ? 0 : tgi_at_most(lane, lanes - 4);
-            float *const to = panel + i * width + at;
-            int64_t l = 0;
-            for (; step == 1 && lanes >= 4 && l + 4 <= run; l += 4)
-                tgi_transpose_four(x + l, tap + at, to + l * width, width);
-            for (; l < run; ++l) {
-                for (int64_t q = 0; q < tgi_at_most(lanes, 4); ++q) to[l * width + q] = x[tap[at + q] + l * step];
-            }
-        }
-    }
-}
-
 typedef struct {
     const tgi_gemm *gemm;
-    const tgi_columns *columns; /* b is these columns of an image at b.data; NULL: b is a matrix */
-    bool transposed;            /* b is these columns transposed */
     tg_dtype compute;
     void (*tile)(const tgi_gemm_tile *t);
     int mr, nr; /* of a tile */
@@ -7737,20 +7693,6 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
     }
 }
 
-static void tgi_gemm_pack_b(const tgi_gemm_job *job, char *panel, tgi_matrix b, int64_t lane, int64_t lanes, int64_t k,
-                            int64_t n)
-{
-    float *const to = (float *)(void *)panel;
-    const float *const image = (const float *)(const void *)b.data;
-    if (!job->columns) {
-        tgi_gemm_pack(job->compute, panel, job->nr, b, true, lane, lanes, k, n);
-    } else if (job->transposed) {
-        tgi_columns_pack_transposed(job->columns, to, job->nr, image, lane, lanes, k, n);
-    } else {
-        tgi_columns_pack(job->columns, to, job->nr, image, lane, lanes, k, n);
-    }
-}
-
 /* One block of the output, rows [i0, i1) and columns [j0, j1), of one batch; c points to its first element.  bias: what
    the product is added to. */
 static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, tgi_matrix bias, char *c, int64_t c_row,
@@ -7762,6 +7704,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
     tgi_gemm_tile t;
     int64_t k = 0;
     t.a_packed = job->pack_a;
+    t.a_rows = t.a_cols = NULL;
     t.a_row = a.row;
     t.a_col = a.col;
     t.c_row = c_row;
@@ -7773,7 +7716,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         t.from_row = k > 0 ? c_row : bias.row;
         t.from_col = k > 0 ? c_col : bias.col;
         for (int64_t j = j0; j < j1 && !each; j += nr) {
-            tgi_gemm_pack_b(job, b_panels + (j - j0) * t.k * size, b, j, tgi_at_most(j1 - j, nr), k, t.k);
+            tgi_gemm_pack(job->compute, b_panels + (j - j0) * t.k * size, (int)nr, b, true, j, j1 - j, k, t.k);
         }
         for (int64_t i = i0; i < i1; i += job->strip) {
             const int64_t end = tgi_at_most(i1, i + job->strip);
@@ -7785,7 +7728,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
                 t.cols = tgi_at_most(j1 - j, nr);
                 t.b = packed ? b_panels + (each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
                 t.b_row = packed ? nr : b.row;
-                if (packed && each) tgi_gemm_pack_b(job, b_panels, b, j, t.cols, k, t.k);
+                if (packed && each) tgi_gemm_pack(job->compute, b_panels, (int)nr, b, true, j, t.cols, k, t.k);
                 for (int64_t p = i; p < end; p += mr) {
                     t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
                     t.rows = tgi_at_most(end - p, mr);
@@ -7886,7 +7829,6 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
     const bool swap = tgi_gemm_swaps(g, job->compute, mr, nr);
     job->tile = kernels->gemm_tile[type];
-    job->columns = NULL;
     job->m = swap ? g->n : g->m;
     job->n = swap ? g->m : g->n;
     job->k = g->k;
@@ -8053,171 +7995,322 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
     return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
 }
 
-/* ---- convolution: a product with the columns, which are made panel by panel when the product packs them ---- */
+/* ---- convolution: products with the columns, [taps, windows], what each tap of the kernel sees in each window ----
+
+       y [maps, windows] = w [maps, taps] columns            w [maps, taps] = y [maps, windows] columns^T
+
+   The columns are not made: an element of theirs is an element of the image, at the place of its tap plus the place of
+   its window, and the kernel of the products reads it there.  So what is computed is the transposed result, of which
+   the maps are neighbours: y^T = columns^T w^T, and w^T = columns y^T, where w^T and y^T are packed into panels.  An
+   image with padding is copied into its zeros first. */
 
 typedef struct {
-    tgi_gemm_job gemm;
     tgi_convolution conv; /* result: y, or w */
-    tgi_columns columns;
-    int64_t channels, taps, maps;  /* of a group; taps of one channel */
-    int64_t size[3], volume;       /* of the image with its padding, and of one of its channels */
-    int64_t parts;                 /* into which the items of a group are divided */
+    bool turned;          /* result: y; w is that of the transposed convolution: see tgi_conv_cpu_image */
+    const tgi_kernels *kernels;
+    int64_t mr, nr;               /* of a tile */
+    int64_t channels, taps, maps; /* of a group; taps of all its channels */
+    int64_t windows, panels;      /* of an image; of nr maps */
+    bool padded;                  /* whether the images have padding */
+    int64_t size[3], volume;      /* of an image with its padding, and of a channel of it: 0 without padding */
+    int64_t channel, step[3];     /* from channel to channel, and along the dims, in elements */
+    const int64_t *tap;           /* [taps]: the place of each in the image, counted from that of its window */
+    float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
+    int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
+    int64_t elements;             /* of product */
+    tgi_scratch scratch;          /* the image with its padding; the sums of a block of y^T, or a panel of y^T */
 } tgi_conv_cpu;
 
-/* Windows, and taps, of a block; elements of an image with its padding, at most. */
-enum { TGI_CONV_WINDOWS = 256, TGI_CONV_TAPS = 512, TGI_CONV_MOST = 1 << 24 };
+/* Windows of a block of y, taps of a part of w, terms that a tile adds up at a time; elements of an image with its
+   padding, at most; parts of the images whose sums for w are kept apart, for threads, and elements of these sums. */
+enum { TGI_CONV_WINDOWS = 96, TGI_CONV_TAPS = 510, TGI_CONV_K = 256 };
+enum { TGI_CONV_MOST = 1 << 24, TGI_CONV_CHUNKS = 8, TGI_CONV_SUMS = 1 << 20 };
 
-/* padded [to - from, size..] = channels [from, to) of an image of the operand, with zeros around it. */
+/* padded [to - from, size..] = channels [from, to) of an image of the operand; the zeros around them are there. */
 static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, int64_t to, float *padded)
 {
     const tgi_im2col *m = &job->conv.m;
-    const int64_t *const stride = m->image.stride, *const size = m->size, *const before = m->before;
-    const int64_t first = before[2] < 0 ? -before[2] : 0, most = job->size[2] - before[2]; /* elements of a row: .. */
-    const int64_t end = most < size[2] ? most : size[2];                                    /* .. first to end */
-    const float *const x = (const float *)m->image.data + image * stride[0];
-    for (int64_t row = 0; row < (to - from) * job->size[0] * job->size[1]; ++row, padded += job->size[2]) {
-        const int64_t e1 = row % job->size[1] - before[1], e0 = row / job->size[1] % job->size[0] - before[0];
-        const int64_t channel = from + row / job->size[1] / job->size[0];
-        const float *const at = x + channel * stride[1] + e0 * stride[2] + e1 * stride[3];
-        if (e0 < 0 || e0 >= size[0] || e1 < 0 || e1 >= size[1] || first >= end) {
-            memset(padded, 0, (size_t)job->size[2] * sizeof *padded);
-            continue;
+    const int64_t *const stride = m->image.stride, *const before = m->before;
+    int64_t first[3], end[3]; /* elements of the image that windows see */
+    for (int d = 0; d < 3; ++d) {
+        first[d] = before[d] < 0 ? -before[d] : 0;
+        end[d] = tgi_at_most(m->size[d], job->size[d] - before[d]);
+    }
+    for (int64_t channel = from; channel < to && first[2] < end[2]; ++channel, padded += job->volume) {
+        const float *const x = (const float *)m->image.data + image * stride[0] + channel * stride[1];
+        for (int64_t e0 = first[0]; e0 < end[0]; ++e0) {
+            for (int64_t e1 = first[1]; e1 < end[1]; ++e1) {
+                const float *const row = x + e0 * stride[2] + e1 * stride[3];
+                float *const y = padded + (e0 + before[0]) * job->step[0] + (e1 + before[1]) * job->step[1] + before[2];
+                for (int64_t e = first[2]; e < end[2]; ++e) y[e] = row[e * stride[4]];
+            }
         }
-        memset(padded, 0, (size_t)(before[2] + first) * sizeof *padded);
-        for (int64_t e = first; e < end; ++e) padded[before[2] + e] = at[e * stride[4]];
-        memset(padded + before[2] + end, 0, (size_t)(job->size[2] - before[2] - end) * sizeof *padded);
     }
 }
 
-/* y [images, maps, windows]: for each image and group w [maps, taps] times columns [taps, windows].  Items: parts of
-   the windows, group by group, image by image. */
+/* Channels [from, to) of an image, in padding or where they lie; returns where channel 0 of the group is, or would. */
+static const float *tgi_conv_image(const tgi_conv_cpu *job, int64_t image, int64_t group, int64_t from, int64_t to,
+                                   float *scratch)
+{
+    const tgi_operand *x = &job->conv.m.image;
+    const int64_t channel = group * job->channels;
+    if (!job->padded) return (const float *)x->data + image * x->stride[0] + channel * x->stride[1];
+    tgi_conv_pad(job, image, channel + from, channel + to, scratch + from * job->volume);
+    return scratch;
+}
+
+/* start [n]: the places of the windows from `first` on. */
+static void tgi_conv_starts(const tgi_conv_cpu *job, int64_t first, int64_t n, int64_t *start)
+{
+    const tgi_im2col *m = &job->conv.m;
+    const int64_t *const windows = m->windows, step = m->stride[2] * job->step[2];
+    int64_t at = first % windows[2], row = first / windows[2];
+    for (int64_t run; n > 0; n -= run, start += run, at = 0, ++row) {
+        const int64_t place =
+            row / windows[1] * m->stride[0] * job->step[0] + row % windows[1] * m->stride[1] * job->step[1] + at * step;
+        run = tgi_at_most(n, windows[2] - at);
+        for (int64_t i = 0; i < run; ++i) start[i] = place + i * step;
+    }
+}
+
+/* y [lanes, n] = x [n, width] transposed, without the columns from `lanes` on; the rows of y are y_step apart. */
+static void tgi_conv_store(const float *x, int64_t width, int64_t lanes, int64_t n, float *y, int64_t y_step)
+{
+    const int64_t rows[4] = {0, width, 2 * width, 3 * width};
+    for (int64_t l = 0; l < lanes; l += 4) {
+        int64_t i = 0;
+        for (; l + 4 <= lanes && i + 4 <= n; i += 4) {
+            tgi_transpose_four(x + i * width + l, rows, y + l * y_step + i, y_step);
+        }
+        for (; i < n; ++i) {
+            for (int64_t k = l; k < l + 4 && k < lanes; ++k) y[k * y_step + i] = x[i * width + k];
+        }
+    }
+}
+
+/* The tile of a product with columns, whose sums c are c_row apart from row to row. */
+static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, const float *panel, int64_t c_row)
+{
+    tgi_gemm_tile t;
+    memset(&t, 0, sizeof t);
+    t.a = image;
+    t.b = panel;
+    t.b_row = t.cols = job->nr;
+    t.c_row = t.from_row = c_row;
+    t.c_col = t.from_col = 1;
+    return t;
+}
+
+/* c [n, nr] = elements of the image at the places rows [n] plus cols [k] times a panel [k, nr]; add: c is added to. */
+static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64_t *rows, int64_t n,
+                           const int64_t *cols, int64_t k, float *c, bool add)
+{
+    t.k = k;
+    t.a_cols = cols;
+    for (int64_t i = 0; i < n; i += job->mr) {
+        t.rows = tgi_at_most(n - i, job->mr);
+        t.a_rows = rows + i;
+        t.c = c + i * t.c_row;
+        t.from = add ? t.c : NULL;
+        job->kernels->gemm_tile[0](&t);
+    }
+}
+
+/* y [images, maps, windows].  Items: parts of the windows, group by group, image by image. */
 static void tgi_conv_maps_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
-    const tgi_gemm_job *g = &job->gemm;
-    char *const scratch = g->scratch.each + (size_t)thread * g->scratch.bytes;
-    float *const padded = (float *)(void *)(scratch + g->a_bytes + g->b_bytes);
-    const int64_t share = tgi_round_up((g->n + job->parts - 1) / job->parts, g->nr);
-    tgi_matrix w = g->a, image = g->b, none = {TG_F32, NULL, 0, 0};
+    const int64_t nr = job->nr, groups = job->conv.groups, block = TGI_CONV_WINDOWS / job->mr * job->mr;
+    const int64_t share = tgi_round_up((job->windows + job->parts - 1) / job->parts, block);
+    float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
+    float *const sums = scratch + job->channels * job->volume;
+    memset(scratch, 0, (size_t)(job->channels * job->volume) * sizeof *scratch);
     for (; first < end; ++first) {
-        const int64_t group = first / job->parts % job->conv.groups, n = first / job->parts / job->conv.groups;
-        const int64_t from = first % job->parts * share, to = tgi_at_most(g->n, from + share);
-        float *const y = (float *)job->conv.y.data + (n * job->conv.groups + group) * job->maps * g->n;
-        tgi_conv_pad(job, n, group * job->channels, (group + 1) * job->channels, padded);
-        w.data = g->a.data + group * job->maps * g->k * (int64_t)sizeof(float);
-        image.data = (const char *)padded;
-        for (int64_t j = from; j < to; j += TGI_CONV_WINDOWS) {
-            tgi_gemm_block(g, w, image, none, (char *)(y + j), g->n, 1, 0, g->m, j,
-                           tgi_at_most(to, j + TGI_CONV_WINDOWS), scratch);
+        const int64_t group = first / job->parts % groups, image = first / job->parts / groups;
+        const int64_t from = first % job->parts * share, to = tgi_at_most(job->windows, from + share);
+        float *const y = (float *)job->conv.y.data + (image * groups + group) * job->maps * job->windows;
+        const float *const w = job->product + group * job->panels * job->taps * nr;
+        const float *const x = tgi_conv_image(job, image, group, 0, job->channels, scratch);
+        for (int64_t j = from; j < to; j += block) {
+            int64_t start[TGI_CONV_WINDOWS];
+            const int64_t n = tgi_at_most(to - j, block);
+            tgi_conv_starts(job, j, n, start);
+            for (int64_t panel = 0; panel < job->panels; ++panel) {
+                const int64_t map = panel * nr;
+                for (int64_t k = 0; k < job->taps; k += TGI_CONV_K) {
+                    const tgi_gemm_tile t = tgi_conv_tile(job, x, w + (panel * job->taps + k) * nr, nr);
+                    tgi_conv_tiles(job, t, start, n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K), sums, k > 0);
+                }
+                tgi_conv_store(sums, nr, tgi_at_most(job->maps - map, nr), n, y + map * job->windows + j, job->windows);
+            }
         }
     }
 }
 
-/* w [maps, taps]: for each group the sum over the images of y [maps, windows] times columns^T [windows, taps].  Items:
-   parts of the taps, group by group. */
+/* product [chunks, groups, taps, maps of all panels]: w^T, the sum over the images of a chunk.  Items: parts of the
+   taps, group by group, chunk by chunk. */
 static void tgi_conv_weight_part(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
-    const tgi_gemm_job *g = &job->gemm;
-    char *const scratch = g->scratch.each + (size_t)thread * g->scratch.bytes;
-    float *const padded = (float *)(void *)(scratch + g->a_bytes + g->b_bytes);
-    const int64_t share = tgi_round_up((g->n + job->parts - 1) / job->parts, g->nr);
+    const tgi_convolution *conv = &job->conv;
+    const int64_t nr = job->nr, width = job->panels * nr, taps = job->taps / job->channels; /* of a channel */
+    const int64_t share = tgi_round_up((job->taps + job->parts - 1) / job->parts, job->mr);
+    float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
+    float *const panel = scratch + job->channels * job->volume;
+    memset(scratch, 0, (size_t)(job->channels * job->volume) * sizeof *scratch);
     for (; first < end; ++first) {
-        const int64_t group = first / job->parts, from = first % job->parts * share;
-        const int64_t to = tgi_at_most(g->n, from + share), channel = group * job->channels;
-        const int64_t c0 = from / job->taps, c1 = (to + job->taps - 1) / job->taps; /* channels that these taps see */
-        float *const w = (float *)job->conv.w.data + group * job->maps * g->n + from;
-        tgi_matrix y = g->a, image = g->b, sum = {TG_F32, NULL, g->n, 1};
-        image.data = (const char *)padded;
-        for (int64_t n = 0; n < job->conv.m.images && from < to; ++n) {
-            tgi_conv_pad(job, n, channel + c0, channel + c1, padded + c0 * job->volume);
-            y.data = g->a.data + (n * job->conv.y.stride[0] + group * job->maps * y.row) * (int64_t)sizeof(float);
-            sum.data = n ? (const char *)(w - from) : NULL;
-            tgi_gemm_block(g, y, image, sum, (char *)w, g->n, 1, 0, g->m, from, to, scratch);
+        const int64_t group = first / job->parts % conv->groups, chunk = first / job->parts / conv->groups;
+        const int64_t from = first % job->parts * share, to = tgi_at_most(job->taps, from + share);
+        float *const w = job->product + ((chunk * conv->groups + group) * job->taps + from) * width;
+        const int64_t begin = chunk * conv->m.images / job->chunks, stop = (chunk + 1) * conv->m.images / job->chunks;
+        for (int64_t image = begin; image < stop && from < to; ++image) {
+            const float *const x = tgi_conv_image(job, image, group, from / taps, (to + taps - 1) / taps, scratch);
+            const int64_t at = image * conv->y.stride[0] + group * job->maps * conv->y.stride[1];
+            const tgi_matrix y = {TG_F32, (const char *)((const float *)conv->y.data + at), conv->y.stride[1], 1};
+            for (int64_t k = 0; k < job->windows; k += TGI_CONV_K) {
+                int64_t start[TGI_CONV_K];
+                const int64_t n = tgi_at_most(job->windows - k, TGI_CONV_K);
+                tgi_conv_starts(job, k, n, start);
+                for (int64_t map = 0; map < job->maps; map += nr) {
+                    tgi_gemm_pack(TG_F32, (char *)panel, (int)nr, y, false, map, job->maps - map, k, n);
+                    const tgi_gemm_tile t = tgi_conv_tile(job, x, panel, width);
+                    tgi_conv_tiles(job, t, job->tap + from, to - from, start, n, w + map, image > begin || k > 0);
+                }
+            }
         }
     }
 }
 
-/* Sets what follows from job->conv, whose result is y or w, and tap [channels of a group * taps]. */
-static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int64_t *tap, int threads)
+/* w [maps, taps] of all groups = the sums of the chunks. */
+static void tgi_conv_weight_sum(const tgi_conv_cpu *job)
 {
-    const tgi_im2col *m = &job->conv.m;
-    const bool to_w = job->conv.result == TGI_CONV_W;
-    const int64_t windows = m->windows[0] * m->windows[1] * m->windows[2];
-    tgi_gemm_job *g = &job->gemm;
-    memset(g, 0, sizeof *g);
-    job->channels = m->channels / job->conv.groups;
-    job->maps = job->conv.maps / job->conv.groups;
-    job->taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
-    for (int d = 0; d < 3; ++d)
-        job->size[d] = (m->windows[d] - 1) * m->stride[d] + (m->kernel[d] - 1) * m->dilation[d] + 1;
-    job->volume = job->size[0] * job->size[1] * job->size[2];
-    const int64_t step[3] = {job->size[1] * job->size[2], job->size[2], 1};
-    for (int d = 0; d < 3; ++d) {
-        job->columns.windows[d] = m->windows[d];
-        job->columns.stride[d] = m->stride[d] * step[d];
+    const int64_t width = job->panels * job->nr, n = job->conv.groups * job->taps * width;
+    float *const sum = job->product;
+    for (int64_t chunk = 1; chunk < job->chunks; ++chunk) {
+        for (int64_t i = 0; i < n; ++i) sum[i] += sum[chunk * n + i];
     }
-    for (int64_t i = 0; i < job->channels * job->taps; ++i) {
-        const int64_t t2 = i % m->kernel[2], rest = i / m->kernel[2], t1 = rest % m->kernel[1];
-        const int64_t t0 = rest / m->kernel[1] % m->kernel[0];
-        tap[i] = i / job->taps * job->volume + t0 * m->dilation[0] * step[0] + t1 * m->dilation[1] * step[1] +
-                 t2 * m->dilation[2];
+    for (int64_t group = 0; group < job->conv.groups; ++group) {
+        float *const w = (float *)job->conv.w.data + group * job->maps * job->taps;
+        tgi_conv_store(sum + group * job->taps * width, width, job->maps, job->taps, w, job->taps);
     }
-    job->columns.tap = tap;
-    g->columns = &job->columns;
-    g->transposed = to_w;
-    g->compute = TG_F32;
-    g->tile = kernels->gemm_tile[0];
-    g->mr = kernels->tile_rows, g->nr = kernels->tile_cols[0];
-    g->m = job->maps;
-    g->n = to_w ? job->channels * job->taps : windows;
-    g->k = to_w ? windows : job->channels * job->taps;
-    g->a.dtype = g->b.dtype = TG_F32;
-    g->a.data = (const char *)(to_w ? job->conv.y.data : job->conv.w.data);
-    g->a.row = to_w ? job->conv.y.stride[1] : g->k;
-    g->a.col = 1;
-    g->pack_a = g->pack_b = true;
-    const int64_t depth = tgi_at_most(g->k, TGI_GEMM_K), items = job->conv.groups * (to_w ? 1 : m->images);
-    g->strip = tgi_at_most(tgi_round_up(g->m, g->mr), TGI_GEMM_STRIP / g->mr * g->mr);
-    const int64_t blocks = to_w ? (g->n + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1, each = (threads + items - 1) / items;
-    job->parts = tgi_at_most(blocks > each ? blocks : each, (g->n + g->nr - 1) / g->nr);
-    const int64_t share = tgi_round_up((g->n + job->parts - 1) / job->parts, g->nr);
-    const int64_t block = to_w ? share : tgi_at_most(share, TGI_CONV_WINDOWS);
-    g->a_bytes = (size_t)(g->strip * depth) * sizeof(float);
-    g->b_bytes = (size_t)(block * depth) * sizeof(float);
-    g->scratch.bytes = g->a_bytes + g->b_bytes + (size_t)(job->channels * job->volume) * sizeof(float);
 }
 
-static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv)
+/* panel [taps, nr] = a transposed convolution's w [channels, maps, taps of a channel] for nr maps, its taps in reverse
+   order. */
+static void tgi_conv_turn(const tgi_conv_cpu *job, const float *w, int64_t maps, float *panel)
+{
+    const int64_t taps = job->taps / job->channels;
+    if (maps > job->nr) maps = job->nr;
+    for (int64_t channel = 0; channel < job->channels; ++channel, w += job->maps * taps) {
+        for (int64_t t = taps - 1; t >= 0; --t, panel += job->nr) {
+            for (int64_t map = 0; map < job->nr; ++map) panel[map] = map < maps ? w[map * taps + t] : 0;
+        }
+    }
+}
+
+/* product = w^T in panels. */
+static void tgi_conv_weight_pack(const tgi_conv_cpu *job)
+{
+    for (int64_t i = 0; i < job->conv.groups * job->panels; ++i) {
+        const int64_t map = i % job->panels * job->nr, maps = job->maps - map;
+        const float *const from = (const float *)job->conv.w.data + i / job->panels * job->maps * job->taps;
+        float *const panel = job->product + i * job->taps * job->nr;
+        const tgi_matrix w = {TG_F32, (const char *)from, job->taps, 1};
+        if (job->turned)
+            tgi_conv_turn(job, from + map * (job->taps / job->channels), maps, panel);
+        else
+            tgi_gemm_pack(TG_F32, (char *)panel, (int)job->nr, w, false, map, maps, 0, job->taps);
+    }
+}
+
+/* Sets what follows from job->conv, whose result is y or w, but for the table of taps. */
+static void tgi_conv_cpu_plan(tgi_conv_cpu *job, int threads)
+{
+    const tgi_convolution *conv = &job->conv;
+    const tgi_im2col *m = &conv->m;
+    const bool to_w = conv->result == TGI_CONV_W;
+    job->mr = job->kernels->tile_rows, job->nr = job->kernels->tile_cols[0];
+    job->channels = m->channels / conv->groups;
+    job->maps = conv->maps / conv->groups;
+    job->taps = job->channels * m->kernel[0] * m->kernel[1] * m->kernel[2];
+    job->windows = m->windows[0] * m->windows[1] * m->windows[2];
+    job->panels = (job->maps + job->nr - 1) / job->nr;
+    job->padded = false;
+    for (int d = 0; d < 3; ++d) {
+        job->size[d] = (m->windows[d] - 1) * m->stride[d] + (m->kernel[d] - 1) * m->dilation[d] + 1;
+        job->padded |= m->before[d] != 0 || job->size[d] > m->size[d];
+        job->step[d] = m->image.stride[2 + d];
+    }
+    job->channel = m->image.stride[1];
+    job->volume = 0;
+    if (job->padded) {
+        job->step[2] = 1, job->step[1] = job->size[2], job->step[0] = job->size[1] * job->size[2];
+        job->volume = tgi_round_up(job->size[0] * job->step[0], 16) | 16; /* in different sets of the cache */
+        job->channel = job->volume;
+    }
+    const int64_t sums = conv->groups * job->taps * job->panels * job->nr; /* elements of w, in panels */
+    job->chunks = to_w ? tgi_at_most(m->images, TGI_CONV_CHUNKS) : 1;
+    while (job->chunks > 1 && job->chunks * sums > TGI_CONV_SUMS) job->chunks /= 2;
+    job->elements = job->chunks * sums;
+    const int64_t items = conv->groups * (to_w ? job->chunks : m->images), each = (threads + items - 1) / items;
+    const int64_t blocks = to_w ? (job->taps + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1;
+    const int64_t most = to_w ? job->taps / job->mr : job->windows / TGI_CONV_WINDOWS;
+    job->parts = tgi_at_most(blocks > each ? blocks : each, most + 1);
+    job->scratch.bytes = (size_t)(job->channels * job->volume + TGI_CONV_K * job->nr) * sizeof(float);
+}
+
+/* tap [taps] */
+static void tgi_conv_places(const tgi_conv_cpu *job, int64_t *tap)
+{
+    const tgi_im2col *m = &job->conv.m;
+    for (int64_t i = 0; i < job->taps; ++i) {
+        int64_t rest = i;
+        tap[i] = 0;
+        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) {
+            tap[i] += rest % m->kernel[d] * m->dilation[d] * job->step[d];
+        }
+        tap[i] += rest * job->channel;
+    }
+}
+
+static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, bool turned)
 {
     const tgi_im2col *m = &conv->m;
-    const size_t bytes = (size_t)(m->channels / conv->groups * m->kernel[0] * m->kernel[1] * m->kernel[2]) *
-                         sizeof(int64_t); /* of the table of taps */
-    const int64_t windows = m->windows[0] * m->windows[1] * m->windows[2];
+    const bool to_w = conv->result == TGI_CONV_W;
+    const size_t taps = (size_t)(m->channels / conv->groups * m->kernel[0] * m->kernel[1] * m->kernel[2]);
+    const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* of scratch: so that none is on the stack */
     tgi_conv_cpu job;
-    double padded = (double)(m->channels / conv->groups);
+    double padded = (double)(m->channels / conv->groups), work = (double)m->images * (double)conv->maps * (double)taps;
     for (int d = 0; d < 3; ++d) {
         padded *= (double)(m->windows[d] - 1) * (double)m->stride[d] +
                   (double)(m->kernel[d] - 1) * (double)m->dilation[d] + 1;
+        work *= (double)m->windows[d];
     }
     if (padded > (double)TGI_CONV_MOST) return TGI_COMPOSE;
-    int64_t *const tap = (int64_t *)tgi_alloc(S, bytes);
-    if (!tap) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
-    const double work = (double)m->images * (double)windows * (double)conv->maps * ((double)bytes / sizeof *tap);
     const int threads = tgi_threads_for(S, work);
     job.conv = *conv;
-    tgi_conv_cpu_plan(&job, tgi_kernels_of(S), tap, threads);
-    const bool to_w = conv->result == TGI_CONV_W;
-    const int64_t items = conv->groups * (to_w ? 1 : m->images) * job.parts;
+    job.turned = turned;
+    job.kernels = tgi_kernels_of(S);
+    tgi_conv_cpu_plan(&job, threads);
+    if ((uint64_t)job.elements > SIZE_MAX / sizeof(float)) return TGI_COMPOSE;
+    const size_t table = taps * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
+    int64_t *const tap = (int64_t *)tgi_alloc(S, table);
+    job.tap = tap;
+    job.product = (float *)tgi_alloc(S, bytes);
+    const int64_t items = conv->groups * (to_w ? job.chunks : m->images) * job.parts;
     const int parts = (int)tgi_at_most(items, threads);
-    tgi_scratch *const scratch = &job.gemm.scratch;
-    const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* so that none is on the stack */
-    const bool ok = tgi_scratch_alloc(S, "conv", scratch, scratch->bytes < least ? least : scratch->bytes, parts);
+    bool ok = tap && job.product;
+    if (!ok) tgi_no_memory(S, "conv", tap ? bytes : table);
+    ok = ok && tgi_scratch_alloc(S, "conv", &job.scratch, job.scratch.bytes < least ? least : job.scratch.bytes, parts);
     if (ok) {
+        tgi_conv_places(&job, tap);
+        if (!to_w) tgi_conv_weight_pack(&job);
         tgi_parallel_for(parts, items, to_w ? tgi_conv_weight_part : tgi_conv_maps_part, &job);
-        tgi_free(S, scratch->each, scratch->total);
+        if (to_w) tgi_conv_weight_sum(&job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
     }
-    tgi_free(S, tap, bytes);
+    tgi_free(S, job.product, bytes);
+    tgi_free(S, tap, table);
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
@@ -8226,20 +8319,9 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv)
 static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
 {
     const tgi_im2col *m = &conv->m;
-    const int64_t channels = m->channels / conv->groups, maps = conv->maps / conv->groups;
-    const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
-    const size_t bytes = (size_t)(conv->maps * channels * taps) * sizeof(float);
     tgi_convolution turned = *conv;
-    float *const w = (float *)tgi_alloc(S, bytes);
-    if (!w) return tgi_no_memory(S, "conv", bytes), TGI_FAILED;
-    for (int64_t i = 0; i < conv->maps * channels * taps; ++i) {
-        const int64_t t = i % taps, map = i / taps % maps, channel = i / taps / maps; /* of all groups */
-        const int64_t from = (channel / channels * maps + map) * channels + channel % channels;
-        w[i] = ((const float *)conv->w.data)[from * taps + (taps - 1 - t)];
-    }
     turned.result = TGI_CONV_Y;
     turned.maps = m->channels;
-    turned.w.data = w;
     turned.y = m->image;
     turned.m.channels = conv->maps;
     turned.m.image = conv->y;
@@ -8248,9 +8330,7 @@ static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
         turned.m.windows[d] = m->size[d];
         turned.m.before[d] = m->dilation[d] * (m->kernel[d] - 1) - m->before[d];
     }
-    const tgi_answer answer = tgi_conv_cpu_run(S, &turned);
-    tgi_free(S, w, bytes);
-    return answer;
+    return tgi_conv_cpu_run(S, &turned, true);
 }
 
 static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv)
@@ -8260,9 +8340,10 @@ static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv
     const bool plain = stride[4] == 1 && stride[3] == windows[2] && stride[2] == windows[1] * windows[2];
     const bool image = conv->result == TGI_CONV_X;
     if (conv->w.dtype != TG_F32 || (conv->result == TGI_CONV_W && !plain)) return TGI_COMPOSE;
-    /* the weight is packed anew for each image, and tiles of few rows are mostly empty */
-    if (windows[0] * windows[1] * windows[2] < 128 || (image && m->channels < 4 * conv->groups)) return TGI_COMPOSE;
-    if (!image) return tgi_conv_cpu_run(S, conv);
+    /* tiles of few windows or of few maps are mostly empty */
+    if (windows[0] * windows[1] * windows[2] < 16 || (image && m->channels < 4 * conv->groups)) return TGI_COMPOSE;
+    if (conv->groups > 1 && conv->maps < 3 * conv->groups) return TGI_COMPOSE;
+    if (!image) return tgi_conv_cpu_run(S, conv, false);
     return m->stride[0] == 1 && m->stride[1] == 1 && m->stride[2] == 1 ? tgi_conv_cpu_image(S, conv) : TGI_COMPOSE;
 }
 
@@ -8648,6 +8729,7 @@ static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
     const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
     tgi_gemm_tile t;
     t.a_packed = false;
+    t.a_rows = t.a_cols = NULL;
     t.a_row = p->a_row, t.a_col = p->a_col, t.b_row = p->b_row;
     t.c_row = t.from_row = p->c_row, t.c_col = t.from_col = 1, t.cols = job->nr;
     for (int64_t j = 0; j < p->n; j += job->nr) {
