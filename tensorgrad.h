@@ -4778,7 +4778,7 @@ TGI_GRADIENTS(TGI_KERNELS_GXY)
         }                                                                                                           \
     }
 #define TGI_OPTIMIZER_NAME_f64(name) tgi_##name##_f64
-#define TGI_OPTIMIZER_NAME_f32_isa(name) TGI_V(name##_f32)
+#define TGI_OPTIMIZER_NAME_f32_isa(name) TGI_LIGHT(name##_f32)
 #define TGI_OPTIMIZER_ENTRY(name, suffix, ...) TGI_OPTIMIZER_NAME_##suffix(name),
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
 
@@ -5109,8 +5109,20 @@ static inline float TGI_V(gelu_tanhf)(float x)
 #undef TGI_F32_FMA
 #undef TGI_F64_FMA
 
+/* Ops of kind ANY and TEST, gradients of ops and steps of optimizers compute little for each number that they read:
+   AVX-512 takes the kernels for AVX2. */
+#undef TGI_LIGHT
+#undef TGI_F32_LIGHT
+#ifdef TGI_LIGHT_AS_AVX2
+#define TGI_LIGHT(name) TGI_JOIN(name, avx2)
+#define TGI_F32_LIGHT(name, result, inputs, y)
+#else
+#define TGI_LIGHT(name) TGI_V(name)
+#define TGI_F32_LIGHT(name, result, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, result, (real), inputs, y)
+#endif
+
 #define TGI_F32_ROW_FLOATS(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, real, (real), inputs, y)
-#define TGI_F32_ROW_ANY TGI_F32_ROW_FLOATS
+#define TGI_F32_ROW_ANY(name, inputs, y) TGI_F32_LIGHT(name, real, inputs, y)
 #define TGI_F32_ROW_CHOICE(name, inputs, y)                                                                          \
     TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, 0, (real), inputs, y)                                          \
     TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, 1, (real), inputs, y)                                          \
@@ -5119,7 +5131,7 @@ static inline float TGI_V(gelu_tanhf)(float x)
     {                                                                                                                \
         (scalar[0] != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))(n, scalar, out, in0, in1, in2);             \
     }
-#define TGI_F32_ROW_TEST(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, uint8_t, (real), inputs, y)
+#define TGI_F32_ROW_TEST(name, inputs, y) TGI_F32_LIGHT(name, uint8_t, inputs, y)
 #define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, y)
 #define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, y)
 #define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, y)
@@ -5129,10 +5141,12 @@ TGI_BINARY_OPS(TGI_F32_ROW_AB)
 TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_AB)
 
+#ifndef TGI_LIGHT_AS_AVX2
 #define TGI_F32_ROW_GXY(name, kind, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, dx)
 TGI_GRADIENTS(TGI_F32_ROW_GXY)
 
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
+#endif
 
 /* ---- random numbers ---- */
 
@@ -5766,12 +5780,16 @@ static void TGI_V(max_pool)(const tgi_pool_run *run, const float *x, float *y, i
 static const tgi_kernels TGI_V(kernels) = {
     TGI_TEXT(TGI_ISA),
     {
-#define TGI_F32_ENTRY(name, ...) TGI_V(name##_f32),
+#define TGI_F32_ENTRY_FLOATS TGI_V
+#define TGI_F32_ENTRY_CHOICE TGI_V
+#define TGI_F32_ENTRY_ANY TGI_LIGHT
+#define TGI_F32_ENTRY_TEST TGI_LIGHT
+#define TGI_F32_ENTRY(name, kind, ...) TGI_F32_ENTRY_##kind(name##_f32),
         TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
 #undef TGI_F32_ENTRY
     },
     {
-#define TGI_F32_ENTRY(name, ...) TGI_V(name##_gradient_f32),
+#define TGI_F32_ENTRY(name, ...) TGI_LIGHT(name##_gradient_f32),
         TGI_GRADIENTS(TGI_F32_ENTRY)
 #undef TGI_F32_ENTRY
     },
@@ -5832,7 +5850,9 @@ TGI_LOOPS_END
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c,prefer-vector-width=512")
 #endif
 #define TGI_ISA avx512
+#define TGI_LIGHT_AS_AVX2
 #include "tensorgrad.h"
+#undef TGI_LIGHT_AS_AVX2
 #undef TGI_ISA
 #ifdef __clang__
 #pragma clang attribute pop
