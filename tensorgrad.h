@@ -3402,7 +3402,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 /* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
 #define TGI_FLAGS(FLAG)                                                                                                \
-    /* the rule needs: input a (or x), b, c, d; output y; the second output */                                         \
+    /* the rule needs: input a (or x), b, c, d; output y; the outputs after it */                                      \
     FLAG(A, 0) FLAG(B, 1) FLAG(C, 2) FLAG(D, 3) FLAG(Y, 4) FLAG(Y2, 5)                                                 \
     /* input a, but only if b requires grad; the reverse; s and t (set for all ops that have them) */                  \
     FLAG(A_FOR_B, 6) FLAG(B_FOR_A, 7) FLAG(NUMBERS, 8)                                                                 \
@@ -3651,6 +3651,8 @@ enum {
        "weight: g * n, bias: g, x: rstd * (h - mean(h) - n * mean(h * n)), n = (x - mean) * rstd, h = g * weight")     \
     OP(rms_norm, "x,weight", A | B | Y2,                                                                               \
        "weight: g * n, x: rstd * (h - n * mean(h * n)), n = x * rstd, h = g * weight")                                 \
+    OP(lstm_cell, "from_x,from_h,c", C | Y2,                                                                           \
+       "from_x, from_h: the gradient of i f g o times their slopes, c: (gc + g * o * (1 - tanh(c')^2)) * f")           \
     OP(cross_entropy, "logits,targets,weight", A | B | C | Y2, "g * weight[t] * (softmax(logits) - 1 at t)")           \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
     OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A, "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")     \
@@ -3821,6 +3823,16 @@ typedef struct {
     void *y, *stats;
     void *dx, *dweight, *dbias; /* NULL: not wanted */
 } tgi_row_norm;
+
+/* A step of an LSTM: i f g o = sigmoid, sigmoid, tanh and sigmoid of from_x + from_h, next = f * c + i * g and h = o *
+   tanh(next).  from_x, from_h and act, which is i f g o, [rows, 4 n]; c, next, h [rows, n]; all contiguous, and f32.
+   Only backward has gradients: gh of h and gnext of next make dgates, of from_x and of from_h, and dc. */
+typedef struct {
+    int64_t rows, n;
+    int index; /* of the device */
+    const float *from_x, *from_h, *c, *gh, *gnext;
+    float *act, *next, *h, *dgates, *dc;
+} tgi_lstm_cell;
 
 /* The loss of each row of logits [rows, classes] with the class t that targets [rows] (i64 or i32) say:
        (smoothing - 1) * weight[t] * logp[t] - smoothing / classes * sum(weight * logp),  0 if t is ignore_index,
@@ -3996,6 +4008,10 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     OP(ALL, tgi_answer, attention_backward, (tgi_thread *S, const tgi_attention *attention))                           \
     /* x, w or y, without columns in memory; none of them is empty */                                                  \
     OP(ALL, tgi_answer, convolution, (tgi_thread *S, const tgi_convolution *conv))                                     \
+    /* act, next and h */                                                                                              \
+    OP(ALL, tgi_answer, lstm_cell, (tgi_thread *S, const tgi_lstm_cell *cell))                                         \
+    /* dgates and dc, from act, c and next */                                                                          \
+    OP(ALL, tgi_answer, lstm_cell_backward, (tgi_thread *S, const tgi_lstm_cell *cell))                                \
     /* columns = what the taps see of the image */                                                                     \
     OP(ALL, bool, im2col, (tgi_thread *S, const tgi_im2col *m))                                                        \
     /* image = for each element the sum of all entries of columns that see it, in the order of the taps */             \
@@ -4414,7 +4430,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 11, TGI_CUDA_SIZES = 14 };
+enum { TGI_CUDA_ABI = 12, TGI_CUDA_SIZES = 15 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -4426,7 +4442,8 @@ typedef struct {
         TGI_CUDA_ABI,                                                                                                  \
         {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
          sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),    \
-         sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                  \
+         sizeof(tgi_lstm_cell), sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT,                     \
+         (size_t)TGI_MAX_DEVICES},                                                                                     \
         {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
@@ -4641,6 +4658,8 @@ typedef struct tgi_kernels {
     void (*norm_backward[2])(const tgi_norm_row *row);
     void (*class_loss[2])(tgi_class_row *row);
     void (*class_loss_backward[2])(const tgi_class_row *row);
+    void (*lstm_cell)(const tgi_lstm_cell *cell, int64_t row);
+    void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
     void (*from_f32[2])(void *y, const float *x, int64_t n);
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
@@ -5600,6 +5619,46 @@ TGI_NORM(f64, double, TGI_V(vector_f64))
 TGI_CLASS_LOSS(f32, float, TGI_V(expf))
 TGI_CLASS_LOSS(f64, double, exp)
 
+/* Rows of tgi_lstm_cell. */
+static void TGI_V(lstm_cell)(const tgi_lstm_cell *cell, int64_t row)
+{
+    const int64_t n = cell->n;
+    const double none[2] = {0, 0}; /* these ops have no numbers */
+    const float *const x = cell->from_x + row * 4 * n, *const h = cell->from_h + row * 4 * n;
+    const float *const c = cell->c + row * n;
+    float *const act = cell->act + row * 4 * n, *const next = cell->next + row * n, *const y = cell->h + row * n;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < 4 * n; ++i) act[i] = x[i] + h[i];
+    TGI_V(sigmoid_f32)(2 * n, none, act, act, NULL, NULL);
+    TGI_V(tanh_f32)(n, none, act + 2 * n, act + 2 * n, NULL, NULL);
+    TGI_V(sigmoid_f32)(n, none, act + 3 * n, act + 3 * n, NULL, NULL);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) next[i] = act[n + i] * c[i] + act[i] * act[2 * n + i];
+    TGI_V(tanh_f32)(n, none, y, next, NULL, NULL);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] *= act[3 * n + i];
+}
+
+static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
+{
+    const int64_t n = cell->n;
+    const double none[2] = {0, 0}; /* these ops have no numbers */
+    const float *const act = cell->act + row * 4 * n, *const c = cell->c + row * n;
+    const float *const gh = cell->gh + row * n, *const gnext = cell->gnext + row * n;
+    float *const d = cell->dgates + row * 4 * n, *const dc = cell->dc + row * n;
+    TGI_V(tanh_f32)(n, none, dc, cell->next + row * n, NULL, NULL);
+    TGI_INDEPENDENT
+    for (int64_t k = 0; k < n; ++k) {
+        const float i = act[k], f = act[n + k], g = act[2 * n + k], o = act[3 * n + k], t = dc[k];
+        const float dnext = gnext[k] + gh[k] * o * (1 - t * t);
+        d[k] = dnext * g * (i * (1 - i));
+        d[n + k] = dnext * c[k] * (f * (1 - f));
+        d[2 * n + k] = dnext * i * (1 - g * g);
+        d[3 * n + k] = gh[k] * t * (o * (1 - o));
+        dc[k] = dnext * f;
+    }
+}
+
 /* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
 #ifndef TGI_GEMM_KERNEL
 #define TGI_GEMM_KERNEL(function, real, vector)                                                                       \
@@ -5804,6 +5863,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(norm_backward_f32), TGI_V(norm_backward_f64)},
     {TGI_V(class_loss_f32), TGI_V(class_loss_f64)},
     {TGI_V(class_loss_backward_f32), TGI_V(class_loss_backward_f64)},
+    TGI_V(lstm_cell),
+    TGI_V(lstm_cell_backward),
     {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
     TGI_V(random_words),
@@ -7866,7 +7927,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / mr * mr);
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
     const bool stays = depth * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
-    job->pack_a = job->a.dtype != job->compute || (job->n > nr && (job->a.col != 1 || job->n > 384));
+    const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384) || (job->a.row == 1 && job->n <= 128);
+    job->pack_a = job->a.dtype != job->compute || !reads_a;
     job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
     job->widen = g->out.dtype != job->compute;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * depth * size) : 0;
@@ -9252,6 +9314,38 @@ static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *los
 static tgi_answer tgi_cpu_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
 {
     return tgi_class_run(S, loss);
+}
+
+/* ---- a step of an LSTM; items: rows ---- */
+
+typedef struct {
+    const tgi_lstm_cell *cell;
+    void (*row)(const tgi_lstm_cell *cell, int64_t row);
+} tgi_lstm_job;
+
+static void tgi_lstm_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_lstm_job *job = (const tgi_lstm_job *)job_;
+    (void)thread;
+    for (; first < end; ++first) job->row(job->cell, first);
+}
+
+static tgi_answer tgi_lstm_run(tgi_thread *S, const tgi_lstm_cell *cell,
+                               void (*row)(const tgi_lstm_cell *cell, int64_t row))
+{
+    const tgi_lstm_job job = {cell, row};
+    const double work = (double)cell->rows * (double)cell->n * 16;
+    tgi_parallel_for(tgi_parts_for(S, work, cell->rows), cell->rows, tgi_lstm_part, &job);
+    return TGI_DONE;
+}
+
+static tgi_answer tgi_cpu_lstm_cell(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    return tgi_lstm_run(S, cell, tgi_kernels_of(S)->lstm_cell);
+}
+static tgi_answer tgi_cpu_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    return tgi_lstm_run(S, cell, tgi_kernels_of(S)->lstm_cell_backward);
 }
 
 /* ---- the CPU's row of the backend table ---- */
@@ -12578,7 +12672,8 @@ static void tgi_return_grads(tg_backward_run *run, const tgi_grad_slot *slot)
 }
 
 /* Makes the gradients in a slot ready for the rule: calls the hooks with them, keeps those that were asked for, and
-   puts zeros where an output has none.  False after recording an error. */
+   puts zeros where an output has none, but for output 1 of an op that saves it: that is made for the rule alone, and
+   receives a gradient only where the rule is recorded.  False after recording an error. */
 static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
@@ -12596,6 +12691,7 @@ static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
     for (int i = 0; i < n->outputs && slot->needed; ++i) {
         const tgi_output_info *info = &n->output_info[i];
         if (slot->grad[i] || (!tgi_dtypes[info->dtype].floating && !n->ctx)) continue;
+        if (i == 1 && (n->op->flags & TGI_FLAG_Y2)) continue;
         tg_tensor *zeros =
             tg_zeros_on(tg_make_shape(info->ndim, info->dim), (tg_dtype)info->dtype, tgi_output_device(info));
         if (!zeros) return false;
@@ -13542,7 +13638,7 @@ typedef struct {
     int nin, nout;
     tg_tensor *const *in; /* [nin]: in_storage, or a list of the user's */
     tg_tensor **out;      /* [nout]: out_storage, or a list of the user's */
-    tg_tensor *in_storage[3], *out_storage[2];
+    tg_tensor *in_storage[3], *out_storage[3];
     bool has_params;              /* the rule reads params: see tgi_params */
     tgi_op_params params;
     int64_t numbers[TGI_NUMBERS]; /* memory for params.list */
@@ -13770,7 +13866,7 @@ static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout, int
 {
     int saves = (c->op->flags & TGI_FLAG_Y) != 0;
     for (int i = 0; i < 4; ++i) saves += tgi_saves_input(saved, i);
-    if (nout > 1) saves += (c->op->flags & TGI_FLAG_Y2) != 0;
+    if (c->op->flags & TGI_FLAG_Y2) saves += nout - 1;
     return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
 }
@@ -18173,6 +18269,100 @@ tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
     }
     tg_tensor *rows = tg_unsqueeze(a, -2), *columns = tg_unsqueeze(b, -3); /* [.., n, 1, k], [.., 1, m, k] */
     return tgi_composite_end(&c, tg_norm_dim(tg_sub(rows, columns), p, -1, false));
+}
+
+/* ---- a step of an LSTM ---- */
+
+static tgi_lstm_cell tgi_lstm_cell_of(const tg_tensor *act, const tg_tensor *next, const tg_tensor *c)
+{
+    tgi_lstm_cell cell;
+    memset(&cell, 0, sizeof cell);
+    cell.rows = c->dim[0];
+    cell.n = c->dim[1];
+    cell.index = c->storage->index;
+    cell.act = (float *)tgi_first_element(act);
+    cell.next = (float *)tgi_first_element(next);
+    cell.c = (const float *)tgi_first_element(c);
+    return cell;
+}
+
+/* h, and *c replaced, as one op: of f32 without autocast. */
+static tgi_answer tgi_lstm_in_one(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c, tg_tensor **h)
+{
+    tgi_call call;
+    if (from_x->dtype != TG_F32 || from_h->dtype != TG_F32 || (*c)->dtype != TG_F32 || tgi_numel(*c) == 0 ||
+        !tgi_same_place(from_x, *c) || tgi_self()->composes) {
+        return TGI_COMPOSE;
+    }
+    tg_tensor *in[3] = {tg_contiguous(from_x), tg_contiguous(from_h), tg_contiguous(*c)};
+    if (!tgi_op_begin(&call, TGI_OP_lstm_cell, in, 3)) return TGI_FAILED;
+    *h = tgi_output_like(&call, in[2], TG_F32);
+    tg_tensor *act = *h ? tgi_output_like(&call, in[0], TG_F32) : NULL;
+    tg_tensor *next = act ? tgi_output_like(&call, in[2], TG_F32) : NULL;
+    tgi_answer answer = TGI_FAILED;
+    if (next) {
+        tgi_lstm_cell cell = tgi_lstm_cell_of(act, next, in[2]);
+        cell.from_x = (const float *)tgi_first_element(in[0]);
+        cell.from_h = (const float *)tgi_first_element(in[1]);
+        cell.h = (float *)tgi_first_element(*h);
+        answer = call.backend->lstm_cell(call.S, &cell);
+    }
+    *h = tgi_op_end(&call, answer == TGI_DONE);
+    if (!*h) return answer == TGI_DONE ? TGI_FAILED : answer;
+    tg_drop(act);
+    *c = next;
+    return TGI_DONE;
+}
+
+/* from_x, from_h [N, 4 H]: what the input and the state h add to the gates i f g o.  Replaces *c [N, H], returns h. */
+static tg_tensor *tgi_lstm_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *gate[4], *h = NULL;
+    if (!tgi_arguments(S, "lstm_cell", "from_x,from_h", from_x, from_h) || !tgi_argument(S, "lstm_cell", "c", *c))
+        return NULL;
+    if (tgi_lstm_in_one(from_x, from_h, c, &h) != TGI_COMPOSE) return h;
+    if (tg_chunk(tg_add(from_x, from_h), 4, 1, gate, 4) != 4) return NULL;
+    tg_tensor *kept = tg_mul(tg_sigmoid(gate[1]), *c);
+    *c = tg_add(kept, tg_mul(tg_sigmoid(gate[0]), tg_tanh(gate[2])));
+    return tg_mul(tg_sigmoid(gate[3]), tg_tanh(*c));
+}
+
+static tgi_answer tgi_lstm_fused(tgi_step *step, tg_tensor *act, tg_tensor *next, tg_tensor *c)
+{
+    if (!tgi_fuses(step->S) || step->grad[1]) return TGI_COMPOSE;
+    tg_tensor *gh = tg_contiguous(step->grad[0]), *gnext = tg_contiguous(step->grad[2]);
+    tg_tensor *dgates = tgi_new_like(step->S, "lstm_cell", act), *dc = tgi_new_like(step->S, "lstm_cell", c);
+    if (!gh || !gnext || !dgates || !dc) return TGI_FAILED;
+    tgi_lstm_cell cell = tgi_lstm_cell_of(act, next, c);
+    cell.gh = (const float *)tgi_first_element(gh);
+    cell.gnext = (const float *)tgi_first_element(gnext);
+    cell.dgates = (float *)tgi_first_element(dgates);
+    cell.dc = (float *)tgi_first_element(dc);
+    const tgi_answer answer = c->storage->backend->lstm_cell_backward(step->S, &cell);
+    if (answer != TGI_DONE) return answer;
+    tgi_set_input_grad(step, 0, dgates), tgi_set_input_grad(step, 1, dgates), tgi_set_input_grad(step, 2, dc);
+    return TGI_DONE;
+}
+
+/* The gradient of act = i f g o, times the slopes of sigmoid and tanh, is that of from_x and of from_h. */
+static bool tgi_rule_lstm_cell(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *act = tgi_saved_tensor(step, -2), *next = tgi_saved_tensor(step, -3), *c = tgi_saved_tensor(step, 2);
+    const tgi_answer answer = tgi_lstm_fused(step, act, next, c);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    tg_tensor *gate[4], *slope[4]; /* i f g o */
+    if (tg_chunk(act, 4, 1, gate, 4) != 4) return false;
+    tg_tensor *t = tg_tanh(next), *of_t = tg_rsub_scalar(tg_square(t), 1);
+    tg_tensor *dnext = tg_add(step->grad[2], tg_mul(tg_mul(g, gate[3]), of_t));
+    tg_tensor *of_gate[4] = {tg_mul(dnext, gate[2]), tg_mul(dnext, c), tg_mul(dnext, gate[0]), tg_mul(g, t)};
+    for (int i = 0; i < 4; ++i)
+        slope[i] = i == 2 ? tg_rsub_scalar(tg_square(gate[i]), 1) : tg_mul(gate[i], tg_rsub_scalar(gate[i], 1));
+    tg_tensor *dact = tg_cat(of_gate, 4, 1);
+    if (step->grad[1]) dact = tg_add(dact, step->grad[1]);
+    tg_tensor *dgates = tg_mul(dact, tg_cat(slope, 4, 1));
+    return tgi_set_input_grad(step, 0, dgates) && tgi_set_input_grad(step, 1, dgates) &&
+           tgi_set_input_grad(step, 2, tg_mul(dnext, gate[1]));
 }
 
 /* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
@@ -27071,16 +27261,6 @@ typedef struct {
     tg_tensor *h, *c;
 } tgi_rnn_state;
 
-/* gates [N, 4 H]: i f g o.  Replaces *c and returns h. */
-static tg_tensor *tgi_lstm_step(tg_tensor *gates, tg_tensor **c)
-{
-    tg_tensor *gate[4];
-    if (tg_chunk(gates, 4, 1, gate, 4) != 4) return NULL;
-    tg_tensor *kept = tg_mul(tg_sigmoid(gate[1]), *c);
-    *c = tg_add(kept, tg_mul(tg_sigmoid(gate[0]), tg_tanh(gate[2])));
-    return tg_mul(tg_sigmoid(gate[3]), tg_tanh(*c));
-}
-
 /* from_x, from_h [N, 3 H]: what the input and the state h add to the gates r z n. */
 static tg_tensor *tgi_gru_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor *h)
 {
@@ -27108,7 +27288,7 @@ static bool tgi_rnn_step(const tgi_rnn *r, const tgi_rnn_weights *w, tg_tensor *
     switch (r->kind) {
     case TGI_RNN_TANH: h = tg_tanh(tg_add(from_x, from_h)); break;
     case TGI_RNN_RELU: h = tg_relu(tg_add(from_x, from_h)); break;
-    case TGI_LSTM: h = tgi_lstm_step(tg_add(from_x, from_h), &cell); break;
+    case TGI_LSTM: h = tgi_lstm_step(from_x, from_h, &cell); break;
     case TGI_GRU: h = tgi_gru_step(from_x, from_h, state->h); break;
     }
     if (h && cell) state->c = tg_keep(cell);

@@ -2753,6 +2753,8 @@ TGI_CUDA_COMPOSES(norm, (tgi_thread *, const tgi_row_norm *))
 TGI_CUDA_COMPOSES(norm_backward, (tgi_thread *, const tgi_row_norm *))
 TGI_CUDA_COMPOSES(cross_entropy, (tgi_thread *, const tgi_class_loss *))
 TGI_CUDA_COMPOSES(cross_entropy_backward, (tgi_thread *, const tgi_class_loss *))
+TGI_CUDA_COMPOSES(lstm_cell, (tgi_thread *, const tgi_lstm_cell *))
+TGI_CUDA_COMPOSES(lstm_cell_backward, (tgi_thread *, const tgi_lstm_cell *))
 TGI_CUDA_COMPOSES(convolution, (tgi_thread *, const tgi_convolution *))
 
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,

@@ -271,6 +271,14 @@ static tg_tensor *conv_weight_call(tg_tensor *x, tg_tensor *g, const numbers *p)
     return tgi_conv_op(TGI_CONV_W, t, &geometry, p->dims);
 }
 
+/* Both states after a step of an LSTM, [N, 2 H] */
+static tg_tensor *lstm_call(tg_tensor *from_x, tg_tensor *from_h, tg_tensor *c)
+{
+    tg_tensor *state[2] = {NULL, c};
+    state[0] = tgi_lstm_step(from_x, from_h, &state[1]);
+    return state[0] ? tg_cat(state, 2, 1) : NULL;
+}
+
 static tg_tensor *square_then_sum(tg_tensor *const *in_, int n, void *user)
 {
     (void)n, (void)user;
@@ -524,6 +532,7 @@ enum {
     OP(batch_norm_by_running, tg_batch_norm(a, b, c, d, n > 4 ? in_[4] : NULL, false, 0, p->num), 0) \
     OP(instance_norm, tg_instance_norm(a, NULL, NULL, b, c, true, 0.1, p->num), 0)                   \
     OP(group_norm, tg_group_norm(a, p->count, b, c, p->num), 0)                                      \
+    OP(lstm_cell, lstm_call(a, b, c), 0)                                                             \
     OP(unit_length, tg_normalize(a, p->num, p->dim, p->num2), 0)                                     \
     OP(cosine_similarity, tg_cosine_similarity(a, b, p->dim, p->num), 0)                             \
     OP(cdist, tg_cdist(a, b, p->num), 0)                                                             \
@@ -2877,6 +2886,16 @@ SAMPLES(conv_weight)
     sample(S(0, 2, 4), S(0, 3, 3), dims(3, 2, 2), dim(1), count2(1));
     edge(in("[[[1, 2, 3]]]"), in("[[[1, 10]]]"), dims(1, 1, 2), dim(1), count2(1), gives("[[[21, 32]]]"),
          grads("[[[1, 11, 10]]]"), grads("[[[3, 5]]]"));
+}
+SAMPLES(lstm_cell)
+{
+    sample(S(2, 12), S(2, 12), S(2, 3));
+    sample(S(1, 4), S(1, 4), S(1, 1));
+    sample(S(5, 76), S(5, 76), S(5, 19));
+    sample(S(0, 8), S(0, 8), S(0, 2));
+    edge(in("[[0, 0, 0, 0]]"), in("[[0, 0, 0, 0]]"), in("[[2]]"), gives("[[0.380797077978, 1]]"),
+         grads("[[0, 0.604993585404, 0.604993585404, 0.190398538989]]"),
+         grads("[[0, 0.604993585404, 0.604993585404, 0.190398538989]]"), grads("[[0.604993585404]]"));
 }
 SAMPLES(scaled_dot_product_attention)
 {

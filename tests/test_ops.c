@@ -1621,6 +1621,19 @@ static tg_tensor *smoothed_loss(tg_tensor *const *in_, int n, void *user) /* use
     return tg_cross_entropy_ex(in_[0], (tg_tensor *)user, n > 1 ? in_[1] : NULL, 7, n > 1 ? 0.1 : 0, TG_NONE);
 }
 
+static tg_tensor *lstm_stepped(tg_tensor *const *in_, int n, void *user)
+{
+    (void)n, (void)user;
+    return lstm_call(in_[0], in_[1], in_[2]);
+}
+/* All gradients of the same, with a graph, so that they have gradients in turn. */
+static tg_tensor *lstm_gradients(tg_tensor *const *in_, int n, void *user)
+{
+    tg_tensor *loss = tg_sum(tg_square(lstm_stepped(in_, n, user))), *d[3] = {NULL, NULL, NULL};
+    if (tg_gradients(&loss, 1, NULL, in_, 3, d, TG_CREATE_GRAPH) != TG_OK) return NULL;
+    return tg_cat(d, 3, 1);
+}
+
 static void composed_too(const char *what, tg_function call, tg_tensor *const *in_, int n, int leaves, void *user)
 {
     static const tg_dtype dtypes[] = {TG_F64, TG_F32, TG_F16, TG_BF16};
@@ -1645,7 +1658,7 @@ TEST(composed_rows)
     int i;
     for (i = 0; i < 3; ++i) {
         TG_SCOPE;
-        const int64_t n = sizes[i];
+        const int64_t n = sizes[i], hidden = n / 16 + 1;
         tg_tensor *in_[3], *targets;
         tg_seed(3);
         in_[0] = tg_randn_on(TG_SHAPE(rows[i], n), TG_F64, HERE);
@@ -1655,6 +1668,11 @@ TEST(composed_rows)
         composed_too("rms_norm", rms_normed, in_, 2, 2, NULL);
         composed_too("cross_entropy", smoothed_loss, in_, 1, 1, targets);
         composed_too("smoothed cross_entropy", smoothed_loss, in_, 2, 1, targets);
+        in_[0] = tg_randn_on(TG_SHAPE(rows[i], 4 * hidden), TG_F64, HERE);
+        in_[1] = tg_randn_on(TG_SHAPE(rows[i], 4 * hidden), TG_F64, HERE);
+        in_[2] = tg_randn_on(TG_SHAPE(rows[i], hidden), TG_F64, HERE);
+        composed_too("lstm_cell", lstm_stepped, in_, 3, 3, NULL);
+        composed_too("gradients of lstm_cell", lstm_gradients, in_, 3, 3, NULL);
     }
 }
 
