@@ -3669,6 +3669,7 @@ enum {
     OP(cat, "tensors", NOTHING, "each its slice of g")                                                                 \
     OP(flip, "t", NOTHING, "g flipped")                                                                                \
     OP(pad, "t", NOTHING, "the part of g inside")                                                                      \
+    OP(dropout, "x", NOTHING, "g * the same mask / (1 - p)")                                                           \
     OP(checkpoint, "inputs", RECOMPUTES, "runs the function again, then through it")                                   \
     OP(custom, "inputs", CUSTOM, "your backward")
 
@@ -4019,6 +4020,10 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
     OP(ALL, bool, random,                                                                                              \
        (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
+    /* y = x * mask / (1 - p), n contiguous elements; mask: the numbers of kind BERNOULLI with probability 1 - p from  \
+       rng on.  Where p is 1, y = x * 0. */                                                                            \
+    OP(ALL, tgi_answer, dropout,                                                                                       \
+       (tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng))                                 \
     /* n steps, one after the other, on one device. */                                                                 \
     OP(ALL, bool, optim_step, (tgi_thread * S, const tgi_optim_step *steps, int n))
 
@@ -9346,6 +9351,59 @@ static tgi_answer tgi_cpu_lstm_cell(tgi_thread *S, const tgi_lstm_cell *cell)
 static tgi_answer tgi_cpu_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell *cell)
 {
     return tgi_lstm_run(S, cell, tgi_kernels_of(S)->lstm_cell_backward);
+}
+
+/* ---- dropout ---- */
+
+typedef struct {
+    const tgi_kernels *kernels;
+    tgi_operand y, x;
+    int64_t n;
+    uint32_t last; /* word that keeps an element */
+    double scale;  /* of what is kept, rounded to the dtype */
+    tg_rng rng;
+} tgi_dropout_job;
+
+/* Items: tiles. */
+TGI_LOOPS_BEGIN
+static void tgi_dropout_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_dropout_job *job = (const tgi_dropout_job *)job_;
+    const tg_dtype dtype = job->y.dtype, compute = tgi_compute_dtype(dtype);
+    const int64_t size = tgi_bytes_of(dtype);
+    const double scale = job->scale;
+    const float scale_f32 = (float)scale;
+    const uint32_t last = job->last;
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
+        uint32_t word[TGI_TILE];
+        tgi_tile x;
+        job->kernels->random_words(job->rng, (uint64_t)(start / 4), word, (n + 3) / 4);
+        tgi_load_elements(compute, &x, dtype, (const char *)job->x.data + start * size, size, n);
+        for (int64_t i = 0; compute == TG_F32 && i < n; ++i) x.f32[i] *= word[i] <= last ? scale_f32 : 0;
+        for (int64_t i = 0; compute == TG_F64 && i < n; ++i) x.f64[i] *= word[i] <= last ? scale : 0;
+        tgi_store_elements(compute, &x, dtype, (char *)job->y.data + start * size, size, n);
+    }
+}
+TGI_LOOPS_END
+
+static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
+{
+    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE, size = tgi_bytes_of(y.dtype);
+    const double scale = p < 1 ? (y.dtype == TG_F64 ? 1 / (1 - p) : (double)(1 / (float)(1 - p))) : 0;
+    tgi_dropout_job job;
+    tgi_tile rounded;
+    tgi_store_elements(TG_F64, &scale, y.dtype, (char *)&rounded, size, 1);
+    tgi_load_elements(TG_F64, &job.scale, y.dtype, (const char *)&rounded, size, 1);
+    job.kernels = tgi_kernels_of(S);
+    job.y = y;
+    job.x = x;
+    job.n = n;
+    job.last = p < 1 ? (uint32_t)(ceil((1 - p) * 4294967296.0) - 1) : 0; /* as in tgi_random_bernoulli */
+    job.rng = rng;
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_dropout_part, &job);
+    return TGI_DONE;
 }
 
 /* ---- the CPU's row of the backend table ---- */
@@ -20108,6 +20166,47 @@ tg_tensor *tg_multinomial(tg_tensor *probs, int64_t n, bool replacement)
     return tgi_composite_end(&c, replacement && n > 1 ? tgi_draw_again(p, n) : tgi_race(p, n));
 }
 
+/* ---- dropout ---- */
+
+/* Numbers like x: 0 with probability p, else 1 / (1 - p). */
+static tg_tensor *tgi_dropout_mask(tg_tensor *x, double p)
+{
+    tg_tensor *mask = tg_bernoulli_on(tgi_shape_of(x), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
+    return p < 1 ? tg_div_scalar(mask, 1 - p) : mask;
+}
+
+/* *y = x times the mask of rng, as one op that stores no mask: backward makes it again.  params: s is p, i and j the
+   seed and offset of rng */
+static tgi_answer tgi_dropout_in_one(tg_tensor *x, double p, tg_rng rng, tg_tensor **y)
+{
+    tgi_call c;
+    if (tgi_self()->composes) return TGI_COMPOSE;
+    x = tg_contiguous(x);
+    if (!tgi_op_begin1(&c, TGI_OP_dropout, x)) return TGI_FAILED;
+    tgi_params(&c)->s = p;
+    c.params.i = (int64_t)rng.seed;
+    c.params.j = (int64_t)rng.offset;
+    *y = tgi_output_like(&c, x, (tg_dtype)x->dtype);
+    tgi_answer answer = TGI_FAILED;
+    if (*y) answer = c.backend->dropout(c.S, tgi_operand_of(*y), tgi_operand_of(x), tgi_numel(x), p, rng);
+    *y = tgi_op_end(&c, answer == TGI_DONE);
+    return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
+}
+
+static bool tgi_rule_dropout(tgi_step *step, tg_tensor *g)
+{
+    tgi_thread *S = step->S;
+    const double p = step->params->s;
+    const tg_rng now = S->rng, rng = {(uint64_t)step->params->i, (uint64_t)step->params->j};
+    tg_tensor *dx = NULL;
+    const tgi_answer answer = tgi_fuses(S) ? tgi_dropout_in_one(g, p, rng, &dx) : TGI_COMPOSE;
+    if (answer != TGI_COMPOSE) return tgi_set_input_grad(step, 0, dx);
+    S->rng = rng;
+    tg_tensor *mask = tgi_dropout_mask(g, p);
+    S->rng = now;
+    return tgi_set_input_grad(step, 0, mask ? tg_mul(g, mask) : NULL);
+}
+
 /* x with each element 0 with probability p, else x / (1 - p) */
 tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
 {
@@ -20119,10 +20218,15 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     }
     if (!training || p == 0) return x;
     tgi_composite c;
+    tg_tensor *y = NULL;
     if (!tgi_need_floating(S, "dropout", x) || !tgi_composite_begin(&c, "dropout")) return NULL;
-    tg_tensor *mask = tg_bernoulli_on(tgi_shape_of(x), 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
-    if (p < 1) mask = tg_div_scalar(mask, 1 - p);
-    return tgi_composite_end(&c, tg_mul(x, mask));
+    const tgi_answer answer = tgi_dropout_in_one(x, p, S->rng, &y);
+    if (y) S->rng.offset += tgi_random_counters(TGI_BERNOULLI, (tg_dtype)x->dtype, tgi_numel(x));
+    if (answer == TGI_COMPOSE) {
+        tg_tensor *mask = tgi_dropout_mask(x, p);
+        y = mask ? tg_mul(x, mask) : NULL;
+    }
+    return tgi_composite_end(&c, y);
 }
 
 /* -------- @@INIT -------------------------------------------------------------------------------------------------- */

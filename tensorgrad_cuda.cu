@@ -2756,6 +2756,7 @@ TGI_CUDA_COMPOSES(cross_entropy_backward, (tgi_thread *, const tgi_class_loss *)
 TGI_CUDA_COMPOSES(lstm_cell, (tgi_thread *, const tgi_lstm_cell *))
 TGI_CUDA_COMPOSES(lstm_cell_backward, (tgi_thread *, const tgi_lstm_cell *))
 TGI_CUDA_COMPOSES(convolution, (tgi_thread *, const tgi_convolution *))
+TGI_CUDA_COMPOSES(dropout, (tgi_thread *, tgi_operand, tgi_operand, int64_t, double, tg_rng))
 
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};

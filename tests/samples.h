@@ -2991,6 +2991,8 @@ SAMPLES(dropout)
     tg_tensor *x = leaf("[1, 2, 3, 4, 5, 6, 7, 8]"), *y, *g;
     sample(S(2, 3), num(0.5), flag(false));
     sample(S(2, 3), num(0), flag(true));
+    sample(S(2, 3), num(0.5), flag(true));
+    sample(S(5, 7), num(0.3), flag(true));
     edge(in("[1, 2, 3]"), num(1), flag(true), gives("[0, 0, 0]"), grads("[0, 0, 0]"));
     CHECK(tg_dropout(x, 0.5, false) == x && tg_dropout(x, 0, true) == x);
     tg_seed(5);

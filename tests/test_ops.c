@@ -1652,6 +1652,26 @@ static void composed_too(const char *what, tg_function call, tg_tensor *const *i
     }
 }
 
+/* Dropout that makes its mask again, and that which stores it, have the same bits. */
+TEST(composed_dropout)
+{
+    static const tg_dtype dtypes[] = {TG_F64, TG_F32, TG_F16, TG_BF16};
+    int k;
+    for (k = 0; k < 4; ++k) {
+        TG_SCOPE;
+        tg_tensor *x = tg_randn_on(TG_SHAPE(3, 611), dtypes[k], HERE), *one, *stored;
+        tg_rng after;
+        tg_seed(5);
+        one = tg_dropout(x, 0.3, true);
+        after = tg_rng_state();
+        tg_seed(5);
+        tgi_self()->composes = true;
+        stored = tg_dropout(x, 0.3, true);
+        tgi_self()->composes = false;
+        CHECK(tg_equal(one, stored) && after.offset == tg_rng_state().offset);
+    }
+}
+
 TEST(composed_rows)
 {
     static const int64_t rows[] = {70, 5, 1}, sizes[] = {40, 611, 2000};
@@ -1868,6 +1888,7 @@ static void run_tests(void)
     RUN(first_of_many);
     RUN(long_inputs);
     RUN(composed_rows);
+    RUN(composed_dropout);
     RUN(accuracy);
     RUN(rows_of_nothing);
     if (!harness.only && harness.parts == 1) { /* these need all rows to have run */
