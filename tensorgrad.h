@@ -5005,18 +5005,23 @@ static inline float TGI_V(expm1f)(float x)
     return x == x && x != 0 ? y : x;
 }
 
-/* tanh(x): a polynomial in x^2 where |x| is small (Cephes), else 1 - 2 / (exp(2 |x|) + 1). */
+/* tanh(x): a polynomial in x^2 where |x| is small, else 1 - 2 / (exp(2 |x|) + 1).  The result is then near 1, so that
+   the exponent, 2^n 2^f with n + f = 2 |x| / log(2), needs log(2) in one part only. */
 static inline float TGI_V(tanhf)(float x)
 {
-    const float a = fabsf(x), c = TGI_V(at_most)(a, 10.0f), z = x * x;
-    float p = -5.70498872745e-3f;
-    p = TGI_F32_FMA(p, z, 2.06390887954e-2f);
-    p = TGI_F32_FMA(p, z, -5.37397155531e-2f);
-    p = TGI_F32_FMA(p, z, 1.33314422036e-1f);
-    p = TGI_F32_FMA(p, z, -3.33332819422e-1f);
-    const TGI_V(power) e = TGI_V(exp_parts)(c + c);
-    const float scale = TGI_V(power_of_2)(e.n), far = 1.0f - 2.0f / TGI_F32_FMA(scale, e.p, scale + 1.0f);
-    const float y = a >= 0.625f ? far : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
+    const float a = fabsf(x), c = TGI_V(at_most)(a, 10.0f), z = x * x, factor = 2.88539008f;
+    float p = 1.643758826e-2f;
+    p = TGI_F32_FMA(p, z, -5.267181620e-2f);
+    p = TGI_F32_FMA(p, z, 1.332072467e-1f);
+    p = TGI_F32_FMA(p, z, -3.333294690e-1f);
+    int32_t n;
+    const float k = TGI_V(nearest)(c, factor, &n), f = TGI_F32_FMA(c, factor, -k), square = f * f;
+    float power = TGI_F32_FMA(1.535335905e-4f, f, 1.339887502e-3f); /* 2^f */
+    power = TGI_F32_FMA(power, f, 9.618436918e-3f);
+    power = TGI_F32_FMA(power, square, TGI_F32_FMA(5.550332367e-2f, f, 2.402264774e-1f));
+    power = TGI_F32_FMA(power, square, TGI_F32_FMA(6.931471825e-1f, f, 1.0f));
+    const float far = 1.0f - 2.0f / TGI_F32_FMA(TGI_V(power_of_2)(n), power, 1.0f);
+    const float y = a >= 0.55f ? far : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
     return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
 }
 
