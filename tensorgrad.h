@@ -6177,7 +6177,8 @@ typedef struct {
     tgi_map_kernel kernel;
     double scalar[2];
     tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
-    bool flat[TGI_MAX_ARGS];  /* contiguous and of the kernel's dtype: needs no tile */
+    bool long_runs; /* a tile holds a part of one run; else several runs */
+    bool direct[TGI_MAX_ARGS]; /* of the kernel's dtype, and contiguous, or each of its long runs: needs no tile */
     bool same[TGI_MAX_ARGS];  /* an input that is one number everywhere: its tile is filled once */
     int64_t most;             /* elements per call of the kernel */
 } tgi_map_job;
@@ -6220,8 +6221,6 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
     const tgi_iter *iter = &job->iter;
-    const int inner = iter->ndim - 1;
-    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4; /* a tile holds a part of one run; else several runs */
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile[4];
     bool filled[4] = {false, false, false, false};
@@ -6230,12 +6229,11 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
         void *at[4] = {NULL, NULL, NULL, NULL};
         bool in_tile = false;
         n = tgi_at_most(end - first, job->most);
-        if (long_runs) n = tgi_cursor_run(&cursor, iter, n);
+        if (job->long_runs) n = tgi_cursor_run(&cursor, iter, n);
         for (int k = iter->nargs - 1; k >= 0; --k) {
             const tg_dtype dtype = k ? job->compute : job->result;
             at[k] = cursor.at[k];
-            if (job->flat[k]) continue;
-            if (long_runs && iter->dtype[k] == dtype && iter->stride[k][inner] == tgi_bytes_of(dtype)) continue;
+            if (job->direct[k]) continue;
             at[k] = &tile[k];
             if (k == 0)
                 in_tile = true;
@@ -6266,7 +6264,7 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
 {
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
-    bool direct = true, all_flat = true;
+    bool direct = true, all_flat = true, all_direct = true;
     job.kernel = kernel;
     job.compute = loop->compute;
     job.result = result;
@@ -6281,13 +6279,21 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     if (job.iter.numel == 0) return true;
     job.scalar[0] = loop->scalar[0];
     job.scalar[1] = loop->scalar[1];
+    const int inner = job.iter.ndim - 1;
     for (int k = 0; k < job.iter.nargs; ++k) {
-        job.flat[k] = job.iter.dtype[k] == (k ? job.compute : job.result) && tgi_is_flat(&job.iter, k);
+        const tg_dtype dtype = k ? job.compute : job.result;
+        all_flat = all_flat && job.iter.dtype[k] == dtype && tgi_is_flat(&job.iter, k);
+    }
+    job.long_runs = !all_flat && job.iter.dim[inner] >= TGI_TILE / 4;
+    for (int k = 0; k < job.iter.nargs; ++k) {
+        const tg_dtype dtype = k ? job.compute : job.result;
+        const bool dense = job.long_runs && job.iter.stride[k][inner] == tgi_bytes_of(dtype);
+        job.direct[k] = job.iter.dtype[k] == dtype && (dense || tgi_is_flat(&job.iter, k));
         job.same[k] = k > 0;
         for (int d = 0; d < job.iter.ndim; ++d) job.same[k] = job.same[k] && job.iter.stride[k][d] == 0;
-        all_flat = all_flat && job.flat[k];
+        all_direct = all_direct && job.direct[k];
     }
-    job.most = all_flat ? INT64_MAX : (int64_t)TGI_TILE;
+    job.most = all_direct ? INT64_MAX : (int64_t)TGI_TILE;
     tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, job.iter.numel), job.iter.numel, tgi_map_part, &job);
     return true;
 }
