@@ -4960,6 +4960,14 @@ static inline float TGI_V(expf)(float x)
     return x == x ? y : x;
 }
 
+/* exp(x), x <= 0, for a sum that contains exp(0): to it, exp(-87) is as good as what is smaller.  A NaN stays one. */
+static inline float TGI_V(exp_in_sumf)(float x)
+{
+    const TGI_V(power) e = TGI_V(exp_parts)(x < -87.0f ? -87.0f : x);
+    const float scale = TGI_V(power_of_2)(e.n);
+    return TGI_F32_FMA(scale, e.p, scale);
+}
+
 /* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
 static inline float TGI_V(logf)(float x)
 {
@@ -5589,45 +5597,45 @@ TGI_NORM(f64, double, TGI_V(vector_f64))
 /* Rows of cross_entropy: see tgi_class_row.  The exponentials are added up by lanes, eight to a float, then in doubles.
    */
 #ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, exp_of)                                                       \
-    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                     \
-    {                                                                                              \
-        const real *const x = (const real *)row->x;                                                \
-        const int64_t n = row->n, step = 8 * TGI_LANES;                                            \
-        const real largest = TGI_V(row_largest_##suffix)(x, n);                                    \
-        double sum[TGI_LANES];                                                                     \
-        int64_t i = 0;                                                                             \
-        for (int l = 0; l < TGI_LANES; ++l) sum[l] = 0;                                            \
-        for (; i + step <= n; i += step) {                                                         \
-            real part[TGI_LANES];                                                                  \
-            for (int l = 0; l < TGI_LANES; ++l) part[l] = exp_of(x[i + l] - largest);              \
-            for (int64_t k = i + TGI_LANES; k < i + step; k += TGI_LANES) {                        \
-                for (int l = 0; l < TGI_LANES; ++l) part[l] += exp_of(x[k + l] - largest);         \
-            }                                                                                      \
-            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];                         \
-        }                                                                                          \
-        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                               \
-            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)exp_of(x[i + l] - largest);      \
-        }                                                                                          \
-        for (int l = 0; i + l < n; ++l) sum[l] += (double)exp_of(x[i + l] - largest);              \
-        row->lse = (double)largest + log(TGI_V(lanes_sum)(sum));                                   \
-        row->sum = row->smoothed ? TGI_V(row_sum_##suffix)(x, (const real *)row->weight, n) : 0;   \
-    }                                                                                              \
-    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                      \
-    {                                                                                              \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;     \
-        const real lse = (real)row->lse, scale = (real)row->scale, shift = (real)row->shift;       \
-        const int64_t n = row->n;                                                                  \
-        real *const dx = (real *)row->dx;                                                          \
-        TGI_INDEPENDENT                                                                            \
-        for (int64_t i = 0; i < n; ++i) dx[i] = exp_of(x[i] - lse) * scale;                        \
-        if (shift == 0) return;                                                                    \
-        TGI_INDEPENDENT                                                                            \
-        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                 \
+#define TGI_CLASS_LOSS(suffix, real, exp_of, exp_in_sum)                                          \
+    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                    \
+    {                                                                                             \
+        const real *const x = (const real *)row->x;                                               \
+        const int64_t n = row->n, step = 8 * TGI_LANES;                                           \
+        const real largest = TGI_V(row_largest_##suffix)(x, n);                                   \
+        double sum[TGI_LANES];                                                                    \
+        int64_t i = 0;                                                                            \
+        for (int l = 0; l < TGI_LANES; ++l) sum[l] = 0;                                           \
+        for (; i + step <= n; i += step) {                                                        \
+            real part[TGI_LANES];                                                                 \
+            for (int l = 0; l < TGI_LANES; ++l) part[l] = exp_in_sum(x[i + l] - largest);         \
+            for (int64_t k = i + TGI_LANES; k < i + step; k += TGI_LANES) {                       \
+                for (int l = 0; l < TGI_LANES; ++l) part[l] += exp_in_sum(x[k + l] - largest);    \
+            }                                                                                     \
+            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];                        \
+        }                                                                                         \
+        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                              \
+            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)exp_in_sum(x[i + l] - largest); \
+        }                                                                                         \
+        for (int l = 0; i + l < n; ++l) sum[l] += (double)exp_in_sum(x[i + l] - largest);         \
+        row->lse = (double)largest + log(TGI_V(lanes_sum)(sum));                                  \
+        row->sum = row->smoothed ? TGI_V(row_sum_##suffix)(x, (const real *)row->weight, n) : 0;  \
+    }                                                                                             \
+    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                     \
+    {                                                                                             \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;    \
+        const real lse = (real)row->lse, scale = (real)row->scale, shift = (real)row->shift;      \
+        const int64_t n = row->n;                                                                 \
+        real *const dx = (real *)row->dx;                                                         \
+        TGI_INDEPENDENT                                                                           \
+        for (int64_t i = 0; i < n; ++i) dx[i] = exp_of(x[i] - lse) * scale;                       \
+        if (shift == 0) return;                                                                   \
+        TGI_INDEPENDENT                                                                           \
+        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                \
     }
 #endif
-TGI_CLASS_LOSS(f32, float, TGI_V(expf))
-TGI_CLASS_LOSS(f64, double, exp)
+TGI_CLASS_LOSS(f32, float, TGI_V(expf), TGI_V(exp_in_sumf))
+TGI_CLASS_LOSS(f64, double, exp, exp)
 
 /* Rows of tgi_lstm_cell. */
 static void TGI_V(lstm_cell)(const tgi_lstm_cell *cell, int64_t row)
