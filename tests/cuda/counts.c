@@ -1,13 +1,14 @@
-/* What one training step asks of a GPU, counted on the simulator (`make sim-counts`): the third step of each model, when
- * nothing is new any more.
+/* What one training step asks of a GPU, counted on the simulator (`make sim-counts`): the third step of each model,
+ * when nothing is new any more.
  *
  *     NAME launches N allocations N waits N megabytes N
  *
- * launches: kernels, products by cuBLAS, copies and fills.  allocations: of device memory, from the driver.  waits: of the
- * host for the device.  megabytes: what all but the products read and write in device memory; 0 without TG_SIM_REPORT,
- * which needs the build SIM=check.  A figure above its limit is a failure; limits come down with the figures. */
+ * launches: kernels, products by cuBLAS, copies and fills.  allocations: of device memory, from the driver.  waits: of
+ * the host for the device.  megabytes: what all but the products read and write in device memory; without
+ * TG_SIM_REPORT, which needs the build SIM=check, only copies and fills.  A figure above its limit is a failure; limits
+ * come down with the figures. */
 #include "tensorgrad.h"
-#include "cudasim_test.h"
+#include "../cudasim/cudasim_test.h"
 #include <stdio.h>
 
 enum { MOST_LAYERS = 4 };
@@ -15,8 +16,9 @@ enum { MOST_LAYERS = 4 };
 typedef struct { long long launches, allocations, waits, bytes; } counts;
 
 typedef struct { tg_module *norm_attention, *norm_mlp, *query_key_value, *attention_out, *mlp_in, *mlp_out; } block;
+typedef struct { int64_t batch, length, layers, width, heads, vocabulary; } gpt_sizes;
 typedef struct {
-    int64_t batch, length, layers, width, heads, vocabulary;
+    gpt_sizes size;
     tg_module *net, *tokens, *positions, *norm, *logits;
     block block[MOST_LAYERS];
     tg_tensor *position; /* i64 [length] */
@@ -69,11 +71,11 @@ static tg_module *child(gpt *g, tg_module *m)
 
 static void make_gpt(gpt *g, tg_dtype dtype)
 {
-    const int64_t C = g->width;
+    const int64_t C = g->size.width;
     g->net = tg_module_new("GPT", NULL, 0);
-    g->tokens = child(g, tg_nn_embedding(g->vocabulary, C));
-    g->positions = child(g, tg_nn_embedding(g->length, C));
-    for (int64_t i = 0; i < g->layers; ++i) {
+    g->tokens = child(g, tg_nn_embedding(g->size.vocabulary, C));
+    g->positions = child(g, tg_nn_embedding(g->size.length, C));
+    for (int64_t i = 0; i < g->size.layers; ++i) {
         block *b = &g->block[i];
         b->norm_attention = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
         b->norm_mlp = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
@@ -83,16 +85,16 @@ static void make_gpt(gpt *g, tg_dtype dtype)
         b->mlp_out = child(g, tg_nn_linear(4 * C, C, true));
     }
     g->norm = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
-    g->logits = child(g, tg_nn_linear(C, g->vocabulary, false));
+    g->logits = child(g, tg_nn_linear(C, g->size.vocabulary, false));
     tg_module_to_dtype(g->net, dtype);
-    g->position = tg_retain(here(counted(TG_SHAPE(g->length), 0, g->length)));
+    g->position = tg_retain(here(counted(TG_SHAPE(g->size.length), 0, g->size.length)));
 }
 
 static tg_tensor *attention(const gpt *g, const block *b, tg_tensor *x)
 {
-    const int64_t B = g->batch, T = g->length, C = g->width;
+    const int64_t B = g->size.batch, T = g->size.length, C = g->size.width;
     tg_tensor *part[3]; /* queries, keys, values [B, heads, T, C / heads] */
-    tg_tensor *qkv = tg_view(tg_forward(b->query_key_value, x), TG_SHAPE(B, T, 3, g->heads, C / g->heads));
+    tg_tensor *qkv = tg_view(tg_forward(b->query_key_value, x), TG_SHAPE(B, T, 3, g->size.heads, C / g->size.heads));
     tg_unbind(qkv, 2, part, 3);
     for (int i = 0; i < 3; ++i) part[i] = tg_transpose(part[i], 1, 2);
     tg_tensor *y = tg_scaled_dot_product_attention(part[0], part[1], part[2], NULL, 0, true, 0);
@@ -102,18 +104,18 @@ static tg_tensor *attention(const gpt *g, const block *b, tg_tensor *x)
 static tg_tensor *gpt_loss(void *model, int step)
 {
     const gpt *g = (const gpt *)model;
-    const int64_t n = g->batch * g->length;
-    tg_tensor *ids = here(counted(TG_SHAPE(g->batch, g->length), step, g->vocabulary));
-    tg_tensor *targets = here(counted(TG_SHAPE(n), step + 1, g->vocabulary));
+    const int64_t n = g->size.batch * g->size.length;
+    tg_tensor *ids = here(counted(TG_SHAPE(g->size.batch, g->size.length), step, g->size.vocabulary));
+    tg_tensor *targets = here(counted(TG_SHAPE(n), step + 1, g->size.vocabulary));
     tg_tensor *x = tg_add(tg_forward(g->tokens, ids), tg_forward(g->positions, g->position));
-    for (int64_t i = 0; i < g->layers; ++i) {
+    for (int64_t i = 0; i < g->size.layers; ++i) {
         const block *b = &g->block[i];
         x = tg_add(x, attention(g, b, tg_forward(b->norm_attention, x)));
         tg_tensor *y = tg_gelu(tg_forward(b->mlp_in, tg_forward(b->norm_mlp, x)), true);
         x = tg_add(x, tg_forward(b->mlp_out, y));
     }
     x = tg_forward(g->logits, tg_forward(g->norm, x));
-    return tg_cross_entropy(tg_view(x, TG_SHAPE(n, g->vocabulary)), targets);
+    return tg_cross_entropy(tg_view(x, TG_SHAPE(n, g->size.vocabulary)), targets);
 }
 
 /* ---- counting ---- */
@@ -145,8 +147,10 @@ static counts third_step(tg_module *net, tg_tensor *(*loss_of)(void *model, int 
     return after;
 }
 
-static counts count_gpt(gpt g, tg_dtype dtype)
+static counts count_gpt(gpt_sizes size, tg_dtype dtype)
 {
+    gpt g;
+    g.size = size;
     make_gpt(&g, dtype);
     const counts c = third_step(g.net, gpt_loss, &g, 1);
     tg_release(g.position);
@@ -181,16 +185,14 @@ static counts of_12(counts one, counts two)
 int main(void)
 {
     const counts limits[] = {{49, 41, 3, 21600000}, {748, 610, 3, 129800000}, {2430, 2129, 3, 4406000000}};
-    gpt small = {2, 64, 4, 128, 4, 65, NULL, NULL, NULL, NULL, NULL, {{NULL}}, NULL};
-    gpt large = {1, 64, 1, 768, 12, 256, NULL, NULL, NULL, NULL, NULL, {{NULL}}, NULL};
+    const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
+    const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));
     cudasim_report(0);
     tg_module *mlp = make_mlp();
     report("mlp_784_512_512_10", third_step(mlp, mlp_loss, mlp, 0), limits[0]);
     report("gpt_4x128", count_gpt(small, TG_F32), limits[1]);
-    const counts one = count_gpt(large, TG_BF16);
-    large.layers = 2;
-    report("gpt2_12x768", of_12(one, count_gpt(large, TG_BF16)), limits[2]);
+    report("gpt2_12x768", of_12(count_gpt(one_layer, TG_BF16), count_gpt(two_layers, TG_BF16)), limits[2]);
     failures += !tg_ok();
     if (!tg_ok()) printf("FAILED: %s\n", tg_error_message());
     printf("%d passed, %d failed\n", 3 - failures, failures);
