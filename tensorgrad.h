@@ -4470,14 +4470,27 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 #define TGI_HAS_VECTORS 1
 #endif
 
-/* GCC makes vectors of the loops between these two at -O2 as well, and of those with sqrt or a choice of two values. */
+/* There are kernels for AVX2 and AVX-512, too: see "the kernels for one instruction set". */
+#if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__has_include)
+#if __has_include("tensorgrad.h")
+#define TGI_HAS_X86_KERNELS 1
+#endif
+#endif
+
+/* GCC makes vectors of the loops between TGI_LOOPS_BEGIN and END at -O2 as well, and of those with sqrt or a choice of
+   two values.  TGI_SPARE_BEGIN in place of the first is for portable kernels where there are those of x86, too: few
+   processors use them then, and they compile in half the time. */
 #if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(__clang__)
 #define TGI_LOOPS_BEGIN         \
     _Pragma("GCC push_options") \
     _Pragma("GCC optimize(\"O3\", \"no-trapping-math\", \"no-math-errno\", \"fp-contract=off\")")
+#define TGI_SPARE_BEGIN         \
+    _Pragma("GCC push_options") \
+    _Pragma("GCC optimize(\"no-trapping-math\", \"no-math-errno\", \"fp-contract=off\")")
 #define TGI_LOOPS_END _Pragma("GCC pop_options")
 #else
 #define TGI_LOOPS_BEGIN
+#define TGI_SPARE_BEGIN
 #define TGI_LOOPS_END
 #endif
 
@@ -4733,8 +4746,8 @@ enum {
 #define TGI_KERNEL(function, type, result, number, inputs, expression) \
     TGI_KERNEL_OF(function, type, result, number(scalar[0]), number, inputs, expression)
 #define TGI_KERNEL_OF(function, type, result, number_s, number, inputs, expression)                          \
-    static void function(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,       \
-                         const void *in2)                                                                    \
+    TGI_NOINLINE static void function(int64_t n, const double *scalar, void *out, const void *in0,           \
+                                      const void *in1, const void *in2)                                      \
     {                                                                                                        \
         typedef type real;                                                                                   \
         const real s = number_s, t = number(scalar[1]);                                                      \
@@ -4868,7 +4881,11 @@ extern float sqrtf(float) __attribute__((__const__));
    GCC and clang, and the compiler makes of it what the processor has. */
 #ifdef TGI_ISA
 
+#if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
+TGI_SPARE_BEGIN
+#else
 TGI_LOOPS_BEGIN
+#endif
 
 #ifdef TGI_HAS_VECTORS
 typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
@@ -5287,11 +5304,16 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
 }
 
-/* ---- rows in f32: x, y, g, dx [n] ----
+/* ---- rows: x, y, g, dx [n], in f32 or f64 ----
+
+   All instruction sets share the kernels for f64, which are compiled once.
 
    Sums and maxima go by TGI_LANES lanes, whatever the instruction set: element i belongs to lane i modulo TGI_LANES.
    A sum is in floats over TGI_SUM_BLOCK elements, in at most 21 steps one after the other, and in doubles over the
    blocks. */
+
+#undef TGI_F64_ROW
+#define TGI_F64_ROW(name) tgi_##name##_f64_portable
 
 #ifndef TGI_ROWS
 #define TGI_ROWS(suffix, real, vector)                                                                             \
@@ -5368,7 +5390,9 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     }
 #endif
 TGI_ROWS(f32, float, TGI_V(vector_f32))
+#ifndef TGI_AGAIN
 TGI_ROWS(f64, double, TGI_V(vector_f64))
+#endif
 
 static void TGI_V(sum_f32)(void *result, const void *x, int64_t n)
 {
@@ -5393,14 +5417,6 @@ static void TGI_V(sum_across_f32)(void *result, const void *x, int64_t step, int
         TGI_INDEPENDENT
         for (int64_t i = 0; i < n; ++i) sum[i] += (double)a[i];
     }
-}
-
-static double TGI_V(lanes_sum)(double *lane)
-{
-    for (int w = TGI_LANES / 2; w > 0; w /= 2) {
-        for (int l = 0; l < w; ++l) lane[l] += lane[l + w];
-    }
-    return lane[0];
 }
 
 /* y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
@@ -5517,7 +5533,9 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
     }
 #endif
 TGI_ATTENTION_ROWS(f32, float, TGI_V(expf))
+#ifndef TGI_AGAIN
 TGI_ATTENTION_ROWS(f64, double, exp)
+#endif
 
 /* layer_norm and rms_norm, y = (x - mean) * rstd * weight + bias: see tgi_norm_row.  mean and rstd, 1 / sqrt(mean((x -
    mean)^2) + eps), are of the row; rms: with 0 in place of the mean.
@@ -5592,50 +5610,46 @@ TGI_ATTENTION_ROWS(f64, double, exp)
     }
 #endif
 TGI_NORM(f32, float, TGI_V(vector_f32))
+#ifndef TGI_AGAIN
 TGI_NORM(f64, double, TGI_V(vector_f64))
+#endif
 
-/* Rows of cross_entropy: see tgi_class_row.  The exponentials are added up by lanes, eight to a float, then in doubles.
-   */
+/* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
+   are. */
 #ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, exp_of, exp_in_sum)                                          \
-    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                    \
-    {                                                                                             \
-        const real *const x = (const real *)row->x;                                               \
-        const int64_t n = row->n, step = 8 * TGI_LANES;                                           \
-        const real largest = TGI_V(row_largest_##suffix)(x, n);                                   \
-        double sum[TGI_LANES];                                                                    \
-        int64_t i = 0;                                                                            \
-        for (int l = 0; l < TGI_LANES; ++l) sum[l] = 0;                                           \
-        for (; i + step <= n; i += step) {                                                        \
-            real part[TGI_LANES];                                                                 \
-            for (int l = 0; l < TGI_LANES; ++l) part[l] = exp_in_sum(x[i + l] - largest);         \
-            for (int64_t k = i + TGI_LANES; k < i + step; k += TGI_LANES) {                       \
-                for (int l = 0; l < TGI_LANES; ++l) part[l] += exp_in_sum(x[k + l] - largest);    \
-            }                                                                                     \
-            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];                        \
-        }                                                                                         \
-        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                              \
-            for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)exp_in_sum(x[i + l] - largest); \
-        }                                                                                         \
-        for (int l = 0; i + l < n; ++l) sum[l] += (double)exp_in_sum(x[i + l] - largest);         \
-        row->lse = (double)largest + log(TGI_V(lanes_sum)(sum));                                  \
-        row->sum = row->smoothed ? TGI_V(row_sum_##suffix)(x, (const real *)row->weight, n) : 0;  \
-    }                                                                                             \
-    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                     \
-    {                                                                                             \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;    \
-        const real lse = (real)row->lse, scale = (real)row->scale, shift = (real)row->shift;      \
-        const int64_t n = row->n;                                                                 \
-        real *const dx = (real *)row->dx;                                                         \
-        TGI_INDEPENDENT                                                                           \
-        for (int64_t i = 0; i < n; ++i) dx[i] = exp_of(x[i] - lse) * scale;                       \
-        if (shift == 0) return;                                                                   \
-        TGI_INDEPENDENT                                                                           \
-        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                \
+#define TGI_CLASS_LOSS(suffix, real, exp_of, exp_in_sum)                                              \
+    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                        \
+    {                                                                                                 \
+        const real *const x = (const real *)row->x;                                                   \
+        const real largest = TGI_V(row_largest_##suffix)(x, row->n);                                  \
+        real part[TGI_SUM_BLOCK];                                                                     \
+        double sum = 0;                                                                               \
+        for (int64_t i = 0, n; i < row->n; i += n) {                                                  \
+            n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);                                               \
+            TGI_INDEPENDENT                                                                           \
+            for (int64_t k = 0; k < n; ++k) part[k] = exp_in_sum(x[i + k] - largest);                 \
+            sum += TGI_V(row_sum_##suffix)(part, NULL, n);                                            \
+        }                                                                                             \
+        row->lse = (double)largest + log(sum);                                                        \
+        row->sum = row->smoothed ? TGI_V(row_sum_##suffix)(x, (const real *)row->weight, row->n) : 0; \
+    }                                                                                                 \
+    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                         \
+    {                                                                                                 \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;        \
+        const real lse = (real)row->lse, scale = (real)row->scale, shift = (real)row->shift;          \
+        const int64_t n = row->n;                                                                     \
+        real *const dx = (real *)row->dx;                                                             \
+        TGI_INDEPENDENT                                                                               \
+        for (int64_t i = 0; i < n; ++i) dx[i] = exp_of(x[i] - lse) * scale;                           \
+        if (shift == 0) return;                                                                       \
+        TGI_INDEPENDENT                                                                               \
+        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                    \
     }
 #endif
 TGI_CLASS_LOSS(f32, float, TGI_V(expf), TGI_V(exp_in_sumf))
+#ifndef TGI_AGAIN
 TGI_CLASS_LOSS(f64, double, exp, exp)
+#endif
 
 /* Rows of tgi_lstm_cell. */
 static void TGI_V(lstm_cell)(const tgi_lstm_cell *cell, int64_t row)
@@ -5875,12 +5889,12 @@ static const tgi_kernels TGI_V(kernels) = {
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double))},
     {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64)},
     {TGI_V(gemv_f32), TGI_V(gemv_f64)},
-    {TGI_V(attention_weights_f32), TGI_V(attention_weights_f64)},
-    {TGI_V(attention_gradient_f32), TGI_V(attention_gradient_f64)},
-    {TGI_V(norm_f32), TGI_V(norm_f64)},
-    {TGI_V(norm_backward_f32), TGI_V(norm_backward_f64)},
-    {TGI_V(class_loss_f32), TGI_V(class_loss_f64)},
-    {TGI_V(class_loss_backward_f32), TGI_V(class_loss_backward_f64)},
+    {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
+    {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
+    {TGI_V(norm_f32), TGI_F64_ROW(norm)},
+    {TGI_V(norm_backward_f32), TGI_F64_ROW(norm_backward)},
+    {TGI_V(class_loss_f32), TGI_F64_ROW(class_loss)},
+    {TGI_V(class_loss_backward_f32), TGI_F64_ROW(class_loss_backward)},
     TGI_V(lstm_cell),
     TGI_V(lstm_cell_backward),
     {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
@@ -5906,8 +5920,7 @@ TGI_LOOPS_END
 #if defined(TGI_ISA) && !defined(TGI_AGAIN) /* the first time: the rest */
 #undef TGI_ISA
 
-#if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__has_include)
-#if __has_include("tensorgrad.h")
+#ifdef TGI_HAS_X86_KERNELS
 #define TGI_AGAIN
 
 #ifdef __clang__
@@ -5939,8 +5952,6 @@ TGI_LOOPS_END
 #pragma GCC pop_options
 #endif
 #undef TGI_AGAIN
-#define TGI_HAS_X86_KERNELS 1
-#endif
 #endif
 
 #undef TGI_REAL
