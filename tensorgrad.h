@@ -35,7 +35,8 @@
 
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
-   CUDA       nvcc -c tensorgrad_cuda.cu; cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
+   CUDA       nvcc -arch=native -c tensorgrad_cuda.cu
+              cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
    SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     runs the CUDA kernels without a GPU
 
    CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
@@ -454,12 +455,12 @@ extern "C" {
 typedef struct { uint64_t serial; } tg_mark; /* which scope tg_scope_begin has opened; 0: it failed */
 TG_API tg_mark tg_scope_begin(void);         /* opens a scope */
 TG_API void tg_scope_end(tg_mark mark);      /* ends it, and scopes inside it that are open.  Errors: it has ended */
-/* How TG_SCOPE, TG_NO_GRAD and TG_ENABLE_GRAD work: a variable is initialised by tgi_scope_guard_open, and at the
-   end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode. */
+/* How TG_SCOPE, TG_NO_GRAD, TG_ENABLE_GRAD and TG_AUTOCAST work: a variable is initialised by tgi_scope_guard_open, and
+   at the end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode. */
 typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
 TG_API tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value);
 TG_API void tgi_scope_guard_close(tgi_scope_guard *guard);
-enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD };
+enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD, TGI_GUARD_AUTOCAST };
 #define TGI_PASTE_(a, b) a##b
 #define TGI_PASTE(a, b) TGI_PASTE_(a, b)
 #ifdef __COUNTER__
@@ -798,6 +799,30 @@ TG_API tg_status tg_to_all_ex_(tg_tensor *const *leaves, int n, tg_device device
    is not on the CPU, or there is no GPU.  torch.Tensor.pin_memory */
 TG_API tg_tensor *tg_pin_memory(tg_tensor *t);
 TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.Tensor.is_pinned */
+
+/* Mixed precision: TG_AUTOCAST(TG_BF16); or TG_AUTOCAST(TG_F16); lets ops choose their dtype until the end of the
+   enclosing block, per thread.  Floating-point inputs, other than f64, are converted by a recorded tg_to_dtype, so that
+   gradients come back in the dtype of the parameters:
+     to the block's dtype   matrix products (tg_matmul, tg_linear, tg_einsum and their like, not tg_dot), convolutions,
+                            attention, prelu, recurrent layers;
+     to f32                 exp, expm1, log and its like, pow, reciprocal, rsqrt, tan, asin, acos, sinh, cosh, softplus;
+                            sum, prod, norm, logsumexp, cumsum, softmax, log_softmax; layer_norm, rms_norm, group_norm;
+                            interpolate, cosine_similarity, cdist; all losses;
+     to the widest of them  addcmul, addcdiv, atan2, dot, scatter_add, index_put, bilinear layers.
+   Other ops, and those in place, take what they get.  The lists are PyTorch's for CUDA, on the CPU too, so that a model
+   gives the same dtypes everywhere; tg_binary_cross_entropy is an error, as it is there.  The CPU stores products in
+   bf16 and f16, and computes them in f32.
+
+   A parameter in f32 (a leaf that requires grad) is converted once: the result is kept until no block is open any more,
+   or the parameter is written.  Open the block around the forward and the loss; backward computes outside of it, each
+   gradient in the dtype of its op, and tg_checkpoint runs its function again as it did first.  f16 needs a
+   tg_grad_scaler.  TG_AUTOCAST(TG_F32); switches it off inside a block.  Errors: another dtype, and the mode stays.
+   torch.autocast */
+#define TG_AUTOCAST(dtype) TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_autocast_), TGI_GUARD_AUTOCAST, dtype)
+/* tg_set_autocast sets the dtype, TG_F32 for off, until the innermost TG_SCOPE or other such block ends, for good if
+   none is open; returns what it was.  For compilers without TG_AUTOCAST.  torch.set_autocast_dtype */
+TG_API tg_dtype tg_set_autocast(tg_dtype dtype);
+TG_API tg_dtype tg_autocast_dtype(void); /* the dtype now; TG_F32 when off.  torch.get_autocast_dtype */
 
 /* ======== @@OPS ===================================================================================================
 
@@ -1559,10 +1584,15 @@ typedef struct tg_optim {
     struct tgi_optim_param *param; /* private: the parameters and their state */
     struct tgi_lbfgs *lbfgs;       /* private: the state of lbfgs */
     bool warned, runs, ended;      /* private: of a step without gradients; in its closure; freed in its closure */
+    tg_tensor *finite;             /* private: whether all gradients are, since tg_grad_scaler_unscale_; else NULL */
+    uint64_t unscaled, stepped;    /* private: the rounds of the scaler in which that and the step happened last */
 } tg_optim;
 
 /* A new optimizer of n leaf tensors with learning rate lr; change its fields for other hyperparameters.  It keeps its
-   parameters alive, so that you may release them before it; only tg_optim_free frees it.  Errors: "optimizer got an
+   parameters alive, so that you may release them before it; only tg_optim_free frees it.  Of a parameter in bf16 or f16
+   its state is f32 all the same, and so is a master copy, which keeps the digits for which the parameter has no room
+   (PyTorch has neither): each step changes the copy and rounds it to the parameter.  Elements that you have written
+   since the last step count instead of the copy.  tg_lbfgs has no copies.  Errors: "optimizer got an
    empty parameter list", "can't optimize a non-leaf Tensor", "Invalid learning rate". */
 TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);     /* torch.optim.SGD */
 TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);    /* torch.optim.Adam */
@@ -1613,6 +1643,44 @@ TG_API tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
 /* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 
+/* A step of training on a GPU that is recorded once and then replayed, which takes the host microseconds.
+
+       static bool step(void *model)
+       {
+           tg_optim_zero_grad(opt);
+           tg_tensor *loss = tg_cross_entropy(tg_forward((tg_module *)model, x), y);
+           return tg_backward(loss) == TG_OK && tg_step(opt) == TG_OK && tg_copy_(loss_out, tg_detach(loss));
+       }
+       tg_graph *graph = tg_graph_new(TG_CUDA(0), step, model);
+       for (each batch) {
+           tg_copy_(x, batch), tg_copy_(y, targets);      x, y and loss_out stay: they were made before
+           opt->lr = tg_lr_cosine(...);
+           tg_graph_run(graph);
+       }
+
+   tg_graph_run calls step twice, records it at the third call, and from then on replays what was recorded, without
+   calling step: the same ops on the same memory.  Random numbers go on, and tg_step uses the settings that the
+   optimizer has at each run.  Everything else is as it was at the third call: sizes, numbers, which branch was taken.
+   So every tensor that step uses and does not make must stay as long as the graph, and so must its optimizers and the
+   gradients.  step runs in a scope of its own.
+
+   A step cannot be recorded if it waits for the GPU or copies from another device.  Then, and on the CPU, each run
+   calls step, with the same results; tg_graph_obstacle says why.  Call tg_graph_free before the thread ends.
+   torch.cuda.CUDAGraph */
+typedef struct tg_graph tg_graph;
+
+/* A graph of the step on this device; NULL after an error. */
+TG_API tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user);
+
+/* Runs the step.  An error while it is recorded leaves gradients undefined: clear them before the next run. */
+TG_API tg_status tg_graph_run(tg_graph *graph);
+
+/* Why the step is not replayed; NULL: it is, or will be. */
+TG_API const char *tg_graph_obstacle(const tg_graph *graph);
+
+/* Ends it; NULL is allowed. */
+TG_API void tg_graph_free(tg_graph *graph);
+
 /* Clipping of gradients, before tg_step; parameters without .grad are skipped.
 
    tg_clip_grad_norm multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all their
@@ -1626,6 +1694,46 @@ TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double m
 
 /* Limits each element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
 TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
+
+/* For training in f16 (see TG_AUTOCAST), whose numbers end at 65504 and near 1e-7: the loss, and so every gradient, is
+   multiplied by a scale that keeps gradients in that range.  Begin with `tg_grad_scaler scaler = TG_GRAD_SCALER;`,
+   which holds PyTorch's defaults.  A step:
+       tg_optim_zero_grad(opt);
+       {
+           TG_AUTOCAST(TG_F16);
+           loss = tg_cross_entropy(tg_forward(net, x), y);
+       }
+       tg_backward(tg_grad_scaler_scale(&scaler, loss));
+       tg_grad_scaler_unscale_(&scaler, opt);      // only if the gradients are used before the step:
+       tg_clip_grad_norm(params, n, 1);
+       tg_grad_scaler_step(&scaler, opt);
+       tg_grad_scaler_update(&scaler);
+   Parameters stay in f32.  bf16, whose range is that of f32, needs no scaler.  torch.amp.GradScaler */
+typedef struct {
+    double scale;          /* 65536: the scale.  get_scale */
+    double growth_factor;  /* 2: what the scale is multiplied by after growth_interval steps without infinities */
+    double backoff_factor; /* 0.5: what it is multiplied by after a step that was skipped */
+    int growth_interval;   /* 2000 */
+    bool enabled;          /* true; false: the loss stays as it is, and a step is tg_step */
+    bool found_inf;        /* read only: a gradient was infinite or NaN, so the last step was skipped */
+    int growth_tracker;    /* steps without infinities since the scale changed */
+    int steps;             /* private: since the last update */
+    uint64_t round;        /* private: which update comes next; 0: not known yet */
+} tg_grad_scaler;
+/* TG_GRAD_SCALER is the first value of a tg_grad_scaler. */
+#define TG_GRAD_SCALER {65536, 2, 0.5, 2000, true, false, 0, 0, 0}
+/* loss times the scale, a new tensor, or loss itself if not enabled.  A 0-dim loss in f16 or bf16 becomes f32 first.
+   GradScaler.scale */
+TG_API tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss);
+/* Divides every .grad of the optimizer's parameters by the scale, and finds out, on the device, whether all are finite.
+   Errors: called twice before tg_grad_scaler_update, or after the step; a .grad in f16.  GradScaler.unscale_ */
+TG_API tg_status tg_grad_scaler_unscale_(tg_grad_scaler *scaler, tg_optim *opt);
+/* tg_step, unless a gradient is infinite or NaN: then nothing changes, which is no error.  Calls
+   tg_grad_scaler_unscale_ if you have not, and waits once for the device.  Errors: called twice before
+   tg_grad_scaler_update; no parameter has a .grad.  GradScaler.step */
+TG_API tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt);
+/* Changes the scale, after the steps of all optimizers.  Errors: there was none.  GradScaler.update */
+TG_API tg_status tg_grad_scaler_update(tg_grad_scaler *scaler);
 
 /* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  tg_lr_cosine and tg_lr_linear rise to lr
    in `warmup` steps, then fall to lr_min at step `total`, and stay there:
@@ -2081,6 +2189,12 @@ TG_API tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict);
 /* Copies the parameters and buffers of src to those of dst, a module with the same paths and shapes. */
 TG_API tg_status tg_module_copy_(tg_module *dst, tg_module *src);
 
+/* tg_grad_scaler_state is a new dict with the numbers of a scaler, 0-dim f64: scale, growth_factor, backoff_factor,
+   growth_interval, _growth_tracker.  tg_grad_scaler_load_state takes them from such a dict.  Errors: one is missing, or
+   cannot be.  torch.amp.GradScaler.state_dict, load_state_dict */
+TG_API tg_dict *tg_grad_scaler_state(tg_grad_scaler *scaler);
+TG_API tg_status tg_grad_scaler_load_state(tg_grad_scaler *scaler, tg_dict *dict);
+
 /* Saves tg_module_state as a safetensors file, which PyTorch reads by safetensors.torch.load_file. */
 TG_API tg_status tg_module_save(tg_module *m, const char *path);
 /* Loads such a file, also one that PyTorch has written, into the tensors of m, where they are; strict.  Errors: those
@@ -2261,6 +2375,10 @@ enum { TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
 enum { TGI_ERROR_TEXT = 1024 };
 enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP), TGI_KEPT_ANYHOW = 64 << 20 };
 
+/* A hash table from addresses to numbers: linear probing, at most half full. */
+typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
+typedef struct { tgi_map_slot *slot; size_t size; } tgi_map;         /* slot [size], a power of 2 */
+
 /* The state of one thread.  A public function gets it with tgi_self() and passes it down. */
 struct tgi_thread {
     bool started;
@@ -2304,6 +2422,7 @@ struct tgi_thread {
 
     /* modes and defaults */
     bool grad_off, anomaly;
+    tg_dtype autocast; /* of TG_AUTOCAST; TG_F32: none */
     bool sync_checks; /* every op waits for its device and reports what failed there */
     bool composes;    /* tests: optional entries of the backend are not asked (see tgi_answer) */
     int threads;      /* for OpenMP; 0: OpenMP's own choice */
@@ -2311,6 +2430,7 @@ struct tgi_thread {
     tg_device default_device;
     tg_precision precision;
     tg_rng rng;
+    struct tg_graph *recording; /* the step that is being recorded, or NULL */
     const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
 
     /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
@@ -2332,6 +2452,11 @@ struct tgi_thread {
     bool releasing_nodes;
     int hooking;                       /* how many hooks run, one inside the other */
     struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
+
+    /* casts of parameters that are kept while a TG_AUTOCAST is open, and the place in them of each parameter */
+    struct tgi_cast *casts; /* [casts_room], or NULL */
+    int casts_count, casts_room;
+    tgi_map cast_of;
 };
 
 static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
@@ -2445,6 +2570,7 @@ typedef struct tgi_guard {
     uint64_t frame_limit; /* S->serials: the callback cannot close frames up to this serial */
     uint64_t raised;
     bool grad_off;
+    tg_dtype autocast;
     bool misused; /* the callback tried to end a scope that was open before it, or its thread */
     bool keeps_places; /* it must not move tensors in place that the library has references to */
     /* of a callback that interrupts other work (see tgi_guard_open_interrupt): its tensors, and the state before */
@@ -2559,6 +2685,15 @@ static tg_status tgi_failed(const tgi_thread *S)
 {
     const tg_status code = S->error ? S->error : S->last_error;
     return code ? code : TG_ERR_ARGUMENT;
+}
+
+/* If an error is recorded already: counts another one, without a call of the handler, and returns true. */
+static TGI_UNUSED bool tgi_fails_again(tgi_thread *S)
+{
+    if (!S->error) return false;
+    S->raised++;
+    S->errors++;
+    return true;
 }
 
 /* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
@@ -2800,6 +2935,34 @@ void tg_trim(void)
     tgi_thread *S = tgi_self();
     tgi_trim(S, 0);
     tgi_set_most_in_use(S, 0);
+}
+
+/* ---- a hash table from addresses to numbers ---- */
+
+static size_t tgi_map_size(int64_t entries)
+{
+    size_t size = 8;
+    while (size < 2 * (size_t)entries) size *= 2;
+    return size;
+}
+
+/* Memory for that many entries; false, without an error, if there is none. */
+static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
+{
+    m->size = tgi_map_size(entries);
+    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
+    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
+    return m->slot != NULL;
+}
+
+static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
+
+/* The slot of a key, or the empty one where it belongs. */
+TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
+{
+    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
+    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
+    return &m->slot[i];
 }
 
 /* ---- statistics ---- */
@@ -3378,6 +3541,7 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      3. the declaration of its twin in place, if the row makes one;
      4. its row in tests/samples.h (the call, and the call in place), 5. its samples there, beside those of a neighbour.
    An op with one input whose rule takes several ops may have its gradient in one, too: a row of TGI_GRADIENTS.
+   One whose rule is a single op, or g itself, may have a row of TGI_SHORT_RULES, for tensors of a few elements.
    To add an op with a kernel of its own, like cumsum:
      1. its row in TGI_OPS, 2. its declaration in the public part;
      3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
@@ -3416,11 +3580,14 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     /* one 0-dim input on the CPU moves to the device of the others, but: any number of them does; none does */        \
     FLAG(ANY_CPU_SCALARS, 16) FLAG(NO_CPU_SCALARS, 17)                                                                 \
     /* what the op is: a view of its input; a move; a function of the program; one that backward computes again */     \
-    FLAG(VIEW, 18) FLAG(MOVE, 19) FLAG(CUSTOM, 20) FLAG(RECOMPUTES, 21)
+    FLAG(VIEW, 18) FLAG(MOVE, 19) FLAG(CUSTOM, 20) FLAG(RECOMPUTES, 21)                                                \
+    /* under TG_AUTOCAST its inputs become: of the block's dtype; f32; the widest of them */                           \
+    FLAG(CAST_LOW, 22) FLAG(CAST_F32, 23) FLAG(CAST_WIDEST, 24)
 
 enum {
 #define TGI_FLAG(name, bit) TGI_FLAG_##name = 1 << bit,
-    TGI_FLAGS(TGI_FLAG) TGI_NO_FLAGS = 0
+    TGI_FLAGS(TGI_FLAG) TGI_NO_FLAGS = 0,
+    TGI_CAST_FLAGS = TGI_FLAG_CAST_LOW | TGI_FLAG_CAST_F32 | TGI_FLAG_CAST_WIDEST
 #undef TGI_FLAG
 };
 
@@ -3430,24 +3597,27 @@ enum {
     OP(abs, ANY, tgi_fabs(x), (x < 0 ? tgi_wrap_sub(0, x) : x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
     OP(sign, ANY, (real)((x > 0) - (x < 0)), (x > 0) - (x < 0), NOTHING, tg_zeros_like(g), "0")                        \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
-    OP(exp, FLOATS, tgi_exp(x), x, Y, tg_mul(g, y), "g * y")                                                           \
-    OP(expm1, FLOATS, tgi_expm1(x), x, Y, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                               \
-    OP(log, FLOATS, tgi_log(x), x, A, tg_div(g, x), "g / x")                                                           \
-    OP(log2, FLOATS, tgi_log2(x), x, A, tg_div(g, tg_mul_scalar(x, 0.69314718055994531)), "g / (x * ln 2)")            \
-    OP(log10, FLOATS, tgi_log10(x), x, A, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)), "g / (x * ln 10)")         \
-    OP(log1p, FLOATS, tgi_log1p(x), x, A, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                               \
+    OP(exp, FLOATS, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
+    OP(expm1, FLOATS, tgi_expm1(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                    \
+    OP(log, FLOATS, tgi_log(x), x, A | CAST_F32, tg_div(g, x), "g / x")                                                \
+    OP(log2, FLOATS, tgi_log2(x), x, A | CAST_F32, tg_div(g, tg_mul_scalar(x, 0.69314718055994531)), "g / (x * ln 2)") \
+    OP(log10, FLOATS, tgi_log10(x), x, A | CAST_F32, tg_div(g, tg_mul_scalar(x, 2.30258509299404568)),                 \
+       "g / (x * ln 10)")                                                                                              \
+    OP(log1p, FLOATS, tgi_log1p(x), x, A | CAST_F32, tg_div(g, tg_add_scalar(x, 1)), "g / (x + 1)")                    \
     OP(sqrt, FLOATS, tgi_sqrt(x), x, Y, tg_div(g, tg_mul_scalar(y, 2)), "g / (2 * y)")                                 \
-    OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)), "g * -y^3 / 2")      \
-    OP(reciprocal, FLOATS, 1 / x, x, Y, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                                 \
+    OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y | CAST_F32, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)),           \
+       "g * -y^3 / 2")                                                                                                 \
+    OP(reciprocal, FLOATS, 1 / x, x, Y | CAST_F32, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                      \
     OP(sin, FLOATS, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                              \
     OP(cos, FLOATS, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                     \
-    OP(tan, FLOATS, tgi_tan(x), x, Y, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")                      \
-    OP(asin, FLOATS, tgi_asin(x), x, A, tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1))), "g / sqrt(1 - x*x)")     \
-    OP(acos, FLOATS, tgi_acos(x), x, A, tg_neg(tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1)))),                  \
+    OP(tan, FLOATS, tgi_tan(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")           \
+    OP(asin, FLOATS, tgi_asin(x), x, A | CAST_F32, tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1))),               \
+       "g / sqrt(1 - x*x)")                                                                                            \
+    OP(acos, FLOATS, tgi_acos(x), x, A | CAST_F32, tg_neg(tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1)))),       \
        "-g / sqrt(1 - x*x)")                                                                                           \
     OP(atan, FLOATS, tgi_atan(x), x, A, tg_div(g, tg_add_scalar(tg_mul(x, x), 1)), "g / (1 + x*x)")                    \
-    OP(sinh, FLOATS, tgi_sinh(x), x, A, tg_mul(g, tg_cosh(x)), "g * cosh(x)")                                          \
-    OP(cosh, FLOATS, tgi_cosh(x), x, A, tg_mul(g, tg_sinh(x)), "g * sinh(x)")                                          \
+    OP(sinh, FLOATS, tgi_sinh(x), x, A | CAST_F32, tg_mul(g, tg_cosh(x)), "g * cosh(x)")                               \
+    OP(cosh, FLOATS, tgi_cosh(x), x, A | CAST_F32, tg_mul(g, tg_sinh(x)), "g * sinh(x)")                               \
     OP(tanh, FLOATS, tgi_tanh(x), x, Y, tg_mul(g, tg_rsub_scalar(tg_mul(y, y), 1)), "g * (1 - y*y)")                   \
     OP(sigmoid, FLOATS, tgi_sigmoid(x), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")           \
     OP(erf, FLOATS, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
@@ -3484,7 +3654,7 @@ enum {
     OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), BOOL_TO_I64, tg_neg(g), "-g", S)                                   \
     OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), BOOL_TO_I64, tg_mul_scalar(g, s), "g * s", S_TWIN)                  \
     OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s", S_TWIN)                                    \
-    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A | BOOL_TO_I64 | S_EXPONENT,                        \
+    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A | BOOL_TO_I64 | S_EXPONENT | CAST_F32,             \
        tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)", S_TWIN)                                                    \
     OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x),               \
        A | BOOL_TO_I64 | S_T_BOUNDS, tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0", S_T_TWIN)            \
@@ -3496,8 +3666,8 @@ enum {
     OP(celu, FLOATS, x > 0 ? x : s * tgi_expm1(x / s), x, A,                                                           \
        tg_where(tg_gt_scalar(x, 0), g, tg_mul(g, tg_exp(tg_div_scalar(tgi_up_to_0(x), s)))),                           \
        "g * exp(x / alpha) where x <= 0, else g", S)                                                                   \
-    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A, tgi_softplus_gradient(g, x, s, t),       \
-       "g * sigmoid(beta * x)", S_T)                                                                                   \
+    OP(softplus, FLOATS, x * s > t ? x : tgi_log1p(tgi_exp(x * s)) / s, x, A | CAST_F32,                               \
+       tgi_softplus_gradient(g, x, s, t), "g * sigmoid(beta * x)", S_T)                                                \
     OP(gelu, CHOICE, s != 0 ? tgi_gelu_tanh(x) : tgi_gelu_erf(x), x, A, tgi_gelu_gradient(g, x, s != 0),               \
        "g * (Phi(x) + x * phi(x))", FLAG)                                                                              \
     OP(eq_scalar, TEST, x == s, x == s, NOTHING, NULL, NULL, S)                                                        \
@@ -3515,13 +3685,13 @@ enum {
        AB_TWIN)                                                                                                        \
     OP(div, FLOATS, a / b, a, A_FOR_B | B, tg_div(g, b), tg_neg(tg_mul(g, tg_div(tg_div(a, b), b))),                   \
        "a: g / b, b: -g * a / b^2", AB_TWIN)                                                                           \
-    OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y, tgi_pow_base_gradient(g, a, b),                         \
+    OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y | CAST_F32, tgi_pow_base_gradient(g, a, b),              \
        tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)", AB_TWIN)                        \
     OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal", AB)                                  \
     OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
-    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B, tgi_atan2_gradient(g, b, a, b),                                       \
+    OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B | CAST_WIDEST, tgi_atan2_gradient(g, b, a, b),                         \
        tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
     OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL, AB)                                                        \
     OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL, AB)                                                        \
@@ -3541,10 +3711,11 @@ enum {
     OP(lerp, FLOATS, c < (real)0.5 ? a + c * (b - a) : b - (b - a) * (1 - c), a, A | B | C | FLOATS_ONLY,              \
        tg_mul(g, tg_rsub_scalar(c, 1)), tg_mul(g, c), tg_mul(g, tg_sub(b, a)),                                         \
        "a: g * (1-w), b: g * w, w: g * (b-a)", "a,b,weight")                                                           \
-    OP(addcmul, ANY, a + s * b * c, tgi_wrap_add(a, tgi_wrap_mul(tgi_wrap_mul(s, b), c)), B | C | NUMBERS | NO_BOOL,   \
+    OP(addcmul, ANY, a + s * b * c, tgi_wrap_add(a, tgi_wrap_mul(tgi_wrap_mul(s, b), c)),                              \
+       B | C | NUMBERS | NO_BOOL | CAST_WIDEST,                                                                        \
        g, tgi_scaled(tg_mul(g, c), s), tgi_scaled(tg_mul(g, b), s), "x: g, a: g * value * b, b: g * value * a",        \
        "x,a,b")                                                                                                        \
-    OP(addcdiv, FLOATS, a + s * b / c, a, B | C | NUMBERS | FLOATS_ONLY, g, tgi_scaled(tg_div(g, c), s),               \
+    OP(addcdiv, FLOATS, a + s * b / c, a, B | C | NUMBERS | FLOATS_ONLY | CAST_WIDEST, g, tgi_scaled(tg_div(g, c), s), \
        tgi_scaled(tg_neg(tg_mul(g, tg_div(tg_div(b, c), c))), s),                                                      \
        "x: g, a: g * value / b, b: -g * value * a / b^2", "x,a,b")
 
@@ -3556,7 +3727,7 @@ enum {
        tg_mul_scalar(g, 1 - s), tg_mul_scalar(g, s), "a: g * (1-w), b: g * w", "a,b")                                  \
     OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B | LAST_IS_MASK | S_ELEMENT, tg_masked_fill(g, b, 0), NULL,  \
        "g, 0 where masked", "x,mask")                                                                                  \
-    OP(prelu, FLOATS, a > 0 ? a : a * b, a, A | B, tg_where(tg_gt_scalar(a, 0), g, tg_mul(g, b)),                      \
+    OP(prelu, FLOATS, a > 0 ? a : a * b, a, A | B | CAST_LOW, tg_where(tg_gt_scalar(a, 0), g, tg_mul(g, b)),           \
        tg_masked_fill(tg_mul(g, a), tg_gt_scalar(a, 0), 0),                                                            \
        "x: g where x > 0, else g * w, w: g * x where x <= 0, else 0", "x,weight")                                      \
     OP(binary_cross_entropy, FLOATS, (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)),   \
@@ -3629,9 +3800,9 @@ enum {
     OP(split, "t", VIEW, "the pieces of g joined")                                                                     \
     OP(unbind, "t", VIEW, "the pieces of g stacked")                                                                   \
     OP(sum_to, "t", NOTHING, "g expanded")                                                                             \
-    OP(sum, "t", NOTHING, "g expanded")                                                                                \
+    OP(sum, "t", CAST_F32, "g expanded")                                                                               \
     OP(mean, "t", NOTHING, "g expanded, divided by the count")                                                         \
-    OP(prod, "t", A, "g times the product of the others")                                                              \
+    OP(prod, "t", A | CAST_F32, "g times the product of the others")                                                   \
     OP(amax, "t", A | Y, "g shared among the largest")                                                                 \
     OP(amin, "t", A | Y, "g shared among the smallest")                                                                \
     OP(max, "t", A | Y, "g shared among the largest, or among the NaN")                                                \
@@ -3640,32 +3811,36 @@ enum {
     OP(min_dim, "t", Y2, "g to the index found")                                                                       \
     OP(var, "t", A, "g * 2 * (t - mean) / (n - correction)")                                                           \
     OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
-    OP(norm, "t", A | Y, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                                          \
-    OP(logsumexp, "t", A | Y, "g * exp(t - y)")                                                                        \
-    OP(cumsum, "t", NOTHING, "reverse running sum of g")                                                               \
+    OP(norm, "t", A | Y | CAST_F32, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                               \
+    OP(logsumexp, "t", A | Y | CAST_F32, "g * exp(t - y)")                                                             \
+    OP(cumsum, "t", CAST_F32, "reverse running sum of g")                                                              \
     OP(sort, "t", Y2, "g back in the order of t")                                                                      \
-    OP(softmax, "t", Y, "y * (g - sum(g * y))")                                                                        \
-    OP(log_softmax, "t", Y, "g - exp(y) * sum(g)")                                                                     \
+    OP(softmax, "t", Y | CAST_F32, "y * (g - sum(g * y))")                                                             \
+    OP(log_softmax, "t", Y | CAST_F32, "g - exp(y) * sum(g)")                                                          \
     OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
-    OP(layer_norm, "x,weight,bias", A | B | Y2,                                                                        \
+    OP(layer_norm, "x,weight,bias", A | B | Y2 | CAST_F32,                                                             \
        "weight: g * n, bias: g, x: rstd * (h - mean(h) - n * mean(h * n)), n = (x - mean) * rstd, h = g * weight")     \
-    OP(rms_norm, "x,weight", A | B | Y2,                                                                               \
+    OP(rms_norm, "x,weight", A | B | Y2 | CAST_F32,                                                                    \
        "weight: g * n, x: rstd * (h - n * mean(h * n)), n = x * rstd, h = g * weight")                                 \
     OP(lstm_cell, "from_x,from_h,c", C | Y2,                                                                           \
        "from_x, from_h: the gradient of i f g o times their slopes, c: (gc + g * o * (1 - tanh(c')^2)) * f")           \
-    OP(cross_entropy, "logits,targets,weight", A | B | C | Y2, "g * weight[t] * (softmax(logits) - 1 at t)")           \
-    OP(matmul, "a,b", A_FOR_B | B_FOR_A, "a: g @ b^T, b: a^T @ g")                                                     \
-    OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A, "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")     \
-    OP(scaled_dot_product_attention, "q,k,v,mask", A | B | C | D | Y2,                                                 \
+    OP(cross_entropy, "logits,targets,weight", A | B | C | Y2 | CAST_F32,                                              \
+       "g * weight[t] * (softmax(logits) - 1 at t)")                                                                   \
+    OP(matmul, "a,b", A_FOR_B | B_FOR_A | CAST_LOW, "a: g @ b^T, b: a^T @ g")                                          \
+    OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                          \
+       "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")                                                 \
+    OP(scaled_dot_product_attention, "q,k,v,mask", A | B | C | D | Y | Y2 | CAST_LOW,                                  \
        "q: scale * ds @ k, k: scale * ds^T @ q, v: p^T @ g, where ds = p * (dp - sum(dp * p)), dp = g @ v^T")          \
-    OP(conv, "x,weight", A_FOR_B | B_FOR_A, "x: conv_transpose(g, w), w: conv_weight(x, g)")                           \
-    OP(conv_transpose, "x,weight", A_FOR_B | B_FOR_A, "x: conv(g, w), w: conv_weight(g, x)")                           \
+    OP(conv, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                            \
+       "x: conv_transpose(g, w), w: conv_weight(x, g), bias: g summed over all windows")                               \
+    OP(conv_transpose, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                  \
+       "x: conv(g, w), w: conv_weight(g, x), bias: g summed over all windows")                                         \
     OP(conv_weight, "x,y", A_FOR_B | B_FOR_A, "x: conv_transpose(y, g), y: conv(x, g)")                                \
     OP(max_pool, "x", Y2, "g added at the indices found")                                                              \
     OP(window_sum, "x", NOTHING, "g times the weights, added to each window")                                          \
     OP(gather, "t,index", B, "g added at index to zeros")                                                              \
     OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
-    OP(scatter_add, "t,index,src", B, "t: g, src: g at index")                                                         \
+    OP(scatter_add, "t,index,src", B | CAST_WIDEST, "t: g, src: g at index")                                           \
     OP(cat, "tensors", NOTHING, "each its slice of g")                                                                 \
     OP(flip, "t", NOTHING, "g flipped")                                                                                \
     OP(pad, "t", NOTHING, "the part of g inside")                                                                      \
@@ -3682,7 +3857,7 @@ enum {
     OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
     OP(index_put_) OP(masked_select) OP(one_hot) OP(bincount) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like)        \
     OP(cpu) OP(to_all) OP(to_all_ex) OP(to_) OP(to_all_) OP(to_all_ex_) OP(copy_) OP(from) OP(from_on) OP(gradcheck)   \
-    OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(synchronize) OP(empty_cache)
+    OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -3785,13 +3960,14 @@ typedef struct {
 
 /* A convolution: the sum of conv(image, w) * y is linear in each of images x, a weight w [maps, channels / groups,
    kernel..], contiguous, and y [images, maps, windows..].  `result` says which one is computed: its gradient, from the
-   other two (see the room CONV).  m.columns is not used. */
+   other two (see the room CONV).  To y or x, bias is added: one number for each map, or channel; it may have no data.
+   m.columns is not used. */
 enum { TGI_CONV_X, TGI_CONV_W, TGI_CONV_Y };
 typedef struct {
     int result;
     int64_t groups, maps;
     tgi_im2col m;
-    tgi_operand w, y;
+    tgi_operand w, y, bias;
 } tgi_convolution;
 
 /* Pools and interpolation.  x is planes of rows and columns; each of the two dims, of size `in`, is cut into `out`
@@ -3850,7 +4026,24 @@ typedef struct {
     void *loss, *lse, *dlogits;
 } tgi_class_loss;
 
-/* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype.
+/* The gradient of a table of `count` rows of `width` numbers: row r of dweight is the sum of all rows i of g [n, width]
+   with ids[i] == r, in the order of i, and 0 where there is none.  All are contiguous, g and dweight of one float
+   dtype, ids i64 or i32.  Bad ids count for nothing. */
+typedef struct {
+    int64_t count, width, n;
+    tg_dtype dtype, id_dtype;
+    int index; /* of the device */
+    const void *ids, *g;
+    void *dweight;
+} tgi_table_gradient;
+
+/* What scatter does with the elements of src: all for one element of x in their order, the last one stays; they are
+   added to it; or no element of x is named twice, so the order does not matter. */
+typedef enum { TGI_SCATTER_SET, TGI_SCATTER_ADD, TGI_SCATTER_UNIQUE } tgi_scatter_kind;
+
+/* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype, but
+   for f16 and bf16: then s[] are f32, and so is master [n], from which p is rounded.  An element of master that does
+   not round to that of p, because the program has written p since, is replaced by it first.
    TGI_LBFGS alone has no kernel.
    All bytes before `index` are equal where a step differs in nothing but the memory it works on. */
 typedef enum { TGI_SGD, TGI_ADAM, TGI_ADAMW, TGI_RMSPROP, TGI_ADAGRAD, TGI_ADADELTA, TGI_LBFGS } tgi_optimizer;
@@ -3864,8 +4057,23 @@ typedef struct {
     int64_t n;
     void *p;
     const void *g;
-    void *s[3]; /* see tgi_optim_kinds; NULL when not used */
+    void *s[3];    /* see tgi_optim_kinds; NULL when not used */
+    float *master; /* NULL unless dtype is f16 or bf16 */
 } tgi_optim_step;
+
+/* A call for many tensors, each of n contiguous elements, n > 0, that overlap no other; all of one float dtype.
+   TGI_MULTI_SQUARES: *number = the sum of the squares of all elements.  TGI_MULTI_SCALE: all elements are multiplied by
+   *number.  The number is on the device, too, in the dtype that is computed in. */
+typedef enum { TGI_MULTI_SQUARES, TGI_MULTI_SCALE } tgi_multi_kind;
+typedef struct { void *data; int64_t n; } tgi_flat;
+typedef struct {
+    tgi_multi_kind kind;
+    tg_dtype dtype;
+    int index; /* of the device */
+    int count; /* > 0 */
+    const tgi_flat *list;
+    void *number;
+} tgi_multi;
 
 /* Which message a bad index gives: see tgi_text_of_bad_index.  Those from TGI_INDEX_CLASS on are for numbers that are
    no indices but are checked in the same way: classes, and flags that must be 0. */
@@ -3883,6 +4091,9 @@ typedef enum {
 /* The answer of an optional entry: it is done; or the backend has nothing for these arguments, and the caller composes
    it of other entries; or it failed, after recording an error. */
 typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
+
+/* A device has a stream for its work and two copy streams, for copies to it and from it that run beside the work. */
+typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
 
 /* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
    is not the host's; NULL in the others' rows), result, name, arguments.  The struct, the row of each backend and the
@@ -3908,7 +4119,7 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     OP(ALL, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                       \
     /* The bytes that are kept for reuse. */                                                                           \
     OP(ALL, int64_t, cached, (tgi_thread *S, int index))                                                               \
-    /* Gives them back, when the work that this thread has asked for is done. */                                       \
+    /* Gives them back, when the work of the device is done. */                                                        \
     OP(ALL, bool, trim, (tgi_thread *S, int index))                                                                    \
                                                                                                                        \
     /* Copies from host memory, which may be changed when this returns. */                                             \
@@ -3934,13 +4145,25 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     OP(DEVICE, bool, start_upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))              \
     /* Begins a copy to page-locked memory on the copy stream, after the work asked for so far. */                     \
     OP(DEVICE, bool, start_download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))            \
-    /* Makes an event: the end of the work, or of the copies on the copy stream, that was asked for so far. */         \
-    OP(DEVICE, bool, event_record, (tgi_thread *S, int index, bool of_copy_stream, void **event))                      \
+    /* Makes an event: the end of the work, or of the copies in one direction, that was asked for so far. */           \
+    OP(DEVICE, bool, event_record, (tgi_thread *S, int index, tgi_stream_of stream, void **event))                     \
     /* The device's further work waits for the event. */                                                               \
     OP(DEVICE, bool, event_wait, (tgi_thread *S, int index, void *event))                                              \
     /* The host waits for the event. */                                                                                \
     OP(DEVICE, bool, event_sync, (tgi_thread *S, int index, void *event))                                              \
     OP(DEVICE, void, event_destroy, (tgi_thread *S, void *event))                                                      \
+                                                                                                                       \
+    /* Watches this thread's calls, until graph_obstacle says why they cannot be recorded; NULL: they can. */          \
+    OP(DEVICE, void, graph_watch, (tgi_thread *S, int index))                                                          \
+    OP(DEVICE, const char *, graph_obstacle, (tgi_thread *S, int index))                                               \
+    /* Makes a graph: from now on work is recorded in it, and not done.  rng: the state of the random numbers. */      \
+    OP(DEVICE, void *, graph_begin, (tgi_thread *S, int index, tg_rng rng))                                            \
+    OP(DEVICE, bool, graph_end, (tgi_thread *S, int index, void *graph))                                               \
+    /* From now until graph_launch, optim_step does not work, but gives the graph the numbers of the next launch. */   \
+    OP(DEVICE, void, graph_renumber, (tgi_thread *S, int index, void *graph))                                          \
+    /* Does the recorded work, unless ok is false. */                                                                  \
+    OP(DEVICE, bool, graph_launch, (tgi_thread *S, int index, void *graph, bool ok, tg_rng rng))                       \
+    OP(DEVICE, void, graph_free, (tgi_thread *S, int index, void *graph))                                              \
                                                                                                                        \
     /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
     OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
@@ -3987,7 +4210,9 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
     /* out[i] = x[i with index[i] along the row's dim]; rows over index's shape.  Operands: out, x, index. */          \
     OP(ALL, bool, gather, (tgi_thread *S, const tgi_rows *rows))                                                       \
     /* x[i with index[i] along the row's dim] = src[i], or += ; in the order of the rows.  Operands: x, src, index. */ \
-    OP(ALL, bool, scatter, (tgi_thread *S, bool add, const tgi_rows *rows))                                            \
+    OP(ALL, bool, scatter, (tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows))                               \
+    /* dweight */                                                                                                      \
+    OP(ALL, tgi_answer, embedding_backward, (tgi_thread *S, const tgi_table_gradient *table))                          \
     /* The number of elements of in->arg[0] that are not 0, and their indices in out [count, ndim] (NULL: none). */    \
     OP(ALL, bool, nonzero, (tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out))                          \
                                                                                                                        \
@@ -4024,6 +4249,7 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
        rng on.  Where p is 1, y = x * 0. */                                                                            \
     OP(ALL, tgi_answer, dropout,                                                                                       \
        (tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng))                                 \
+    OP(DEVICE, tgi_answer, multi, (tgi_thread *S, const tgi_multi *multi))                                             \
     /* n steps, one after the other, on one device. */                                                                 \
     OP(ALL, bool, optim_step, (tgi_thread * S, const tgi_optim_step *steps, int n))
 
@@ -4428,6 +4654,7 @@ typedef struct {
     bool (*fail)(tgi_thread *S, tg_status code, const char *op, const char *format, ...);
     bool (*no_memory)(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached);
     bool (*fail_later)(tgi_thread *S, tg_status code, const char *op, const char *text);
+    bool (*fails_again)(tgi_thread *S);
     void (*count_wait)(tgi_thread *S, int type, int index);
     void *(*take)(tgi_thread *S, size_t bytes); /* host memory, and back */
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
@@ -4435,7 +4662,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 12, TGI_CUDA_SIZES = 15 };
+enum { TGI_CUDA_ABI = 18, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -4447,8 +4674,8 @@ typedef struct {
         TGI_CUDA_ABI,                                                                                                  \
         {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
          sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),    \
-         sizeof(tgi_lstm_cell), sizeof(tgi_optim_step), sizeof(tgi_backend), (size_t)TGI_OP_COUNT,                     \
-         (size_t)TGI_MAX_DEVICES},                                                                                     \
+         sizeof(tgi_lstm_cell), sizeof(tgi_table_gradient), sizeof(tgi_optim_step), sizeof(tgi_multi),                 \
+         sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                                          \
         {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
     }
 
@@ -4688,6 +4915,7 @@ typedef struct tgi_kernels {
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
     void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
+    void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
 } tgi_kernels;
 enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512 };
 
@@ -4898,10 +5126,8 @@ typedef double TGI_V(vector_f64);
 /* a * b + c, rounded once where the processor can. */
 #if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define TGI_F32_FMA(a, b, c) __builtin_fmaf(a, b, c)
-#define TGI_F64_FMA(a, b, c) __builtin_fma(a, b, c)
 #else
 #define TGI_F32_FMA(a, b, c) ((a) * (b) + (c))
-#define TGI_F64_FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
 /* The functions below have no branches, so that the loops of the ops become vectors.  Their errors, in units in the
@@ -4941,15 +5167,6 @@ static inline float TGI_V(nearest)(float x, float factor, int32_t *n)
 #endif
 }
 
-static inline double TGI_V(nearest_f64)(double x, double factor) /* the same without bits */
-{
-#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
-    return TGI_F64_FMA(x, factor, 6755399441055744.0) - 6755399441055744.0;
-#else
-    return rint(x * factor);
-#endif
-}
-
 /* exp(r) - 1, |r| < 0.36 */
 static inline float TGI_V(small_expm1)(float r)
 {
@@ -4959,7 +5176,7 @@ static inline float TGI_V(small_expm1)(float r)
 }
 
 /* exp(c) = 2^n (1 + p), |c| < 1e5: c = n log(2) + r, |r| <= log(2) / 2; log(2) is in two parts, of which n times the
-   first is exact.  c is no NaN. */
+   first is exact.  Of NaN, p is NaN. */
 typedef struct { float p; int32_t n; } TGI_V(power);
 static inline TGI_V(power) TGI_V(exp_parts)(float c)
 {
@@ -4977,12 +5194,13 @@ static inline float TGI_V(expf)(float x)
     return x == x ? y : x;
 }
 
-/* exp(x), x <= 0, for a sum that contains exp(0): to it, exp(-87) is as good as what is smaller.  A NaN stays one. */
-static inline float TGI_V(exp_in_sumf)(float x)
+/* exp(x), x < 88, as softmax needs it, whose numbers are at most 0: less work than expf.  What would be below 2^-126,
+   the smallest of the normal floats, is 0. */
+static inline float TGI_V(exp_below_88f)(float x)
 {
-    const TGI_V(power) e = TGI_V(exp_parts)(x < -87.0f ? -87.0f : x);
-    const float scale = TGI_V(power_of_2)(e.n);
-    return TGI_F32_FMA(scale, e.p, scale);
+    const TGI_V(power) e = TGI_V(exp_parts)(x);
+    const float scale = TGI_V(power_of_2)(e.n), y = TGI_F32_FMA(scale, e.p, scale);
+    return x < -87.0f ? 0.0f : y;
 }
 
 /* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
@@ -5147,21 +5365,41 @@ static inline float TGI_V(gelu_erf_slopef)(float x)
     return x < 0 ? d : 1.0f - d;
 }
 
-/* x / (1 + exp(w)), w = -2 sqrt(2 / pi) (x + 0.044715 x^3): a float does not hold enough of w. */
+/* w / log(2), w = -2 sqrt(2 / pi) (x + 0.044715 x^3), in two parts: a float does not hold enough of it.  With an FMA, x
+   is multiplied by `sum`, the larger part of a polynomial in x^2, and by its rest.  The coefficients are in two parts,
+   too; the first of the constant term has so few digits that constant - sum is exact. */
+typedef struct { float large, rest; } TGI_V(two_parts);
+static inline TGI_V(two_parts) TGI_V(gelu_tanh_exponent)(float x)
+{
+    TGI_V(two_parts) y;
+#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    const float constant = -2.30220795f, factor = -0.102943242f, square = x * x;
+    const float square_rest = TGI_F32_FMA(x, x, -square), sum = TGI_F32_FMA(factor, square, constant);
+    const float rests = TGI_F32_FMA(factor, square_rest, TGI_F32_FMA(2.01619854e-9f, square, -2.5136697e-7f));
+    const float rest = TGI_F32_FMA(factor, square, constant - sum) + rests;
+    y.large = x * sum;
+    y.rest = TGI_F32_FMA(x, rest, TGI_F32_FMA(x, sum, -y.large));
+#else
+    const double d = (double)x, both = d * (d * d * -0.10294323958003487 - 2.3022081981443249);
+    y.large = (float)both;
+    y.rest = (float)(both - (double)y.large);
+#endif
+    return y;
+}
+
+/* x / (1 + exp(w)) */
 static inline float TGI_V(gelu_tanhf)(float x)
 {
     const float c = TGI_V(between)(x, -11.0f, 8.0f);
-    const double d = (double)c, w = d * TGI_F64_FMA(d * d, -0.071354816272600253, -1.5957691216057308);
-    const double n = TGI_V(nearest_f64)(w, 1.4426950408889634); /* w = n log(2) + r */
-    TGI_V(power) e;
-    e.p = TGI_V(small_expm1)((float)TGI_F64_FMA(n, -0.69314718055994531, w));
-    TGI_V(nearest)((float)n, 1.0f, &e.n);
+    const TGI_V(two_parts) w = TGI_V(gelu_tanh_exponent)(c);
+    TGI_V(power) e; /* exp(w) = 2^n (1 + p) */
+    const float n = TGI_V(nearest)(w.large, 1.0f, &e.n);
+    e.p = TGI_V(small_expm1)(0.693147182f * (w.large - n + w.rest));
     const float y = TGI_V(over_1_plus)(c, e) - (x - x); /* as in silu */
     return x > 8.0f ? x : y;
 }
 
 #undef TGI_F32_FMA
-#undef TGI_F64_FMA
 
 /* Ops of kind ANY and TEST, gradients of ops and steps of optimizers compute little for each number that they read:
    AVX-512 takes the kernels for AVX2. */
@@ -5346,7 +5584,7 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
         }                                                                                                          \
     }                                                                                                              \
     /* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */                   \
-    static inline double TGI_V(shifted_sum_##suffix)(const real *a, const real *b, real shift, int64_t n)          \
+    TGI_ALWAYS_INLINE double TGI_V(shifted_sum_##suffix)(const real *a, const real *b, real shift, int64_t n)      \
     {                                                                                                              \
         double sum = 0;                                                                                            \
         for (int64_t i = 0; i < n;) {                                                                              \
@@ -5425,13 +5663,14 @@ static void TGI_V(softmax)(float *y, const float *x, int64_t n, bool log_of_it)
 {
     const float largest = TGI_V(row_largest_f32)(x, n);
     TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) y[i] = TGI_V(expf)(x[i] - largest);
+    for (int64_t i = 0; i < n; ++i) y[i] = TGI_V(exp_below_88f)(x[i] - largest);
     const double sum = TGI_V(row_sum_f32)(y, NULL, n);
-    const float scale = (float)(1 / sum), log_sum = (float)log(sum);
     if (log_of_it) {
+        const float log_sum = (float)log(sum);
         TGI_INDEPENDENT
         for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
     } else {
+        const float scale = (float)(1 / sum);
         for (int64_t i = 0; i < n; ++i) y[i] *= scale;
     }
 }
@@ -5443,7 +5682,7 @@ static void TGI_V(softmax_backward)(float *dx, const float *g, const float *y, i
     const float sum = (float)TGI_V(row_sum_f32)(g, log_of_it ? NULL : y, n);
     if (log_of_it) {
         TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - TGI_V(expf)(y[i]) * sum;
+        for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - TGI_V(exp_below_88f)(y[i]) * sum;
     } else {
         TGI_INDEPENDENT
         for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - sum);
@@ -5532,7 +5771,7 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
         for (int64_t i = 0; i < n; ++i) d[i] = p[i] * (d[i] - sum);                                                    \
     }
 #endif
-TGI_ATTENTION_ROWS(f32, float, TGI_V(expf))
+TGI_ATTENTION_ROWS(f32, float, TGI_V(exp_below_88f))
 #ifndef TGI_AGAIN
 TGI_ATTENTION_ROWS(f64, double, exp)
 #endif
@@ -5551,7 +5790,7 @@ TGI_ATTENTION_ROWS(f64, double, exp)
         const real *const bias = (const real *)row->bias;                                                           \
         real *const y = (real *)row->y;                                                                             \
         const int64_t n = row->n;                                                                                   \
-        const real mean = row->rms ? 0 : (real)(TGI_V(row_sum_##suffix)(x, NULL, n) / (double)n);                   \
+        const real mean = row->rms ? 0 : (real)(TGI_V(shifted_sum_##suffix)(x, NULL, 0, n) / (double)n);            \
         /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */  \
         const real rstd = (real)(1 / sqrt(TGI_V(shifted_sum_##suffix)(x, x, mean, n) / (double)n + row->eps));      \
         if (bias) {                                                                                                 \
@@ -5617,7 +5856,7 @@ TGI_NORM(f64, double, TGI_V(vector_f64))
 /* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
    are. */
 #ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, exp_of, exp_in_sum)                                              \
+#define TGI_CLASS_LOSS(suffix, real, exponential)                                                     \
     static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                        \
     {                                                                                                 \
         const real *const x = (const real *)row->x;                                                   \
@@ -5627,7 +5866,7 @@ TGI_NORM(f64, double, TGI_V(vector_f64))
         for (int64_t i = 0, n; i < row->n; i += n) {                                                  \
             n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);                                               \
             TGI_INDEPENDENT                                                                           \
-            for (int64_t k = 0; k < n; ++k) part[k] = exp_in_sum(x[i + k] - largest);                 \
+            for (int64_t k = 0; k < n; ++k) part[k] = exponential(x[i + k] - largest);                \
             sum += TGI_V(row_sum_##suffix)(part, NULL, n);                                            \
         }                                                                                             \
         row->lse = (double)largest + log(sum);                                                        \
@@ -5640,15 +5879,15 @@ TGI_NORM(f64, double, TGI_V(vector_f64))
         const int64_t n = row->n;                                                                     \
         real *const dx = (real *)row->dx;                                                             \
         TGI_INDEPENDENT                                                                               \
-        for (int64_t i = 0; i < n; ++i) dx[i] = exp_of(x[i] - lse) * scale;                           \
+        for (int64_t i = 0; i < n; ++i) dx[i] = exponential(x[i] - lse) * scale;                      \
         if (shift == 0) return;                                                                       \
         TGI_INDEPENDENT                                                                               \
         for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                    \
     }
 #endif
-TGI_CLASS_LOSS(f32, float, TGI_V(expf), TGI_V(exp_in_sumf))
+TGI_CLASS_LOSS(f32, float, TGI_V(exp_below_88f))
 #ifndef TGI_AGAIN
-TGI_CLASS_LOSS(f64, double, exp, exp)
+TGI_CLASS_LOSS(f64, double, exp)
 #endif
 
 /* Rows of tgi_lstm_cell. */
@@ -5835,14 +6074,14 @@ static inline tgi_four TGI_V(four_at)(const float *x, int64_t step)
     if (step == 1) return *(const tgi_four *)x;
     return step == 2 ? TGI_FOUR_OF(*(const tgi_four *)x, *(const tgi_four *)(x + 3), 0, 2, 5, 7) : apart;
 }
-static inline void TGI_V(max_pool_four)(const tgi_pool_run *run, const float *x, int64_t stride, int64_t start,
-                                        float *y, int64_t *index)
+static inline void TGI_V(max_pool_four)(const tgi_pool_run *run, int64_t rows, int64_t columns, const float *x,
+                                        int64_t stride, int64_t start, float *y, int64_t *index)
 {
     const float least = -(float)HUGE_VAL;
     tgi_four best = {least, least, least, least};
     tgi_four_places found = {0, 0, 0, 0}; /* counted from the corner of each window */
-    for (int64_t i = 0; i < run->rows; ++i) {
-        for (int64_t k = 0, at = i * run->row_step; k < run->columns; ++k, at += run->column_step) {
+    for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t k = 0, at = i * run->row_step; k < columns; ++k, at += run->column_step) {
             const tgi_four element = TGI_V(four_at)(x + at, stride);
             const tgi_four_places larger = (element > best) | (element != element);
             best = (tgi_four)(((tgi_four_places)element & larger) | ((tgi_four_places)best & ~larger));
@@ -5855,16 +6094,41 @@ static inline void TGI_V(max_pool_four)(const tgi_pool_run *run, const float *x,
 
 static void TGI_V(max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index)
 {
+    const int64_t rows = run->rows, columns = run->columns, stride = run->stride;
     for (int64_t o = 0; o < run->n; o += 4) {
-        const int64_t at = o + 4 <= run->n ? o : run->n - 4, corner = at * run->stride;
+        const int64_t at = o + 4 <= run->n ? o : run->n - 4, corner = at * stride, start = run->start + corner;
         int64_t *const to = index ? index + at : NULL;
-        if (run->stride == 1) /* constants make it fast */
-            TGI_V(max_pool_four)(run, x + corner, 1, run->start + corner, y + at, to);
-        else if (run->stride == 2)
-            TGI_V(max_pool_four)(run, x + corner, 2, run->start + corner, y + at, to);
+        if (stride == 2 && rows == 2 && columns == 2) /* constants make it fast */
+            TGI_V(max_pool_four)(run, 2, 2, x + corner, 2, start, y + at, to);
+        else if (stride == 2)
+            TGI_V(max_pool_four)(run, rows, columns, x + corner, 2, start, y + at, to);
+        else if (stride == 1)
+            TGI_V(max_pool_four)(run, rows, columns, x + corner, 1, start, y + at, to);
         else
-            TGI_V(max_pool_four)(run, x + corner, run->stride, run->start + corner, y + at, to);
+            TGI_V(max_pool_four)(run, rows, columns, x + corner, stride, start, y + at, to);
     }
+}
+#endif
+
+/* y [bytes] = x, written past the caches, which would first read what is there.  Bytes before the first whole vector of
+   y and behind the last are copied as usual. */
+#ifdef TGI_AGAIN
+static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
+{
+    typedef float floats __attribute__((__vector_size__(32)));
+    const int64_t before = tgi_at_most(bytes, (int64_t)((32 - (uintptr_t)y % 32) % 32));
+    int64_t i = before;
+    memcpy(y, x, (size_t)before);
+    for (; i + 32 <= bytes; i += 32) {
+        floats v;
+        memcpy(&v, (const char *)x + i, sizeof v);
+#ifdef __clang__
+        __builtin_nontemporal_store(v, (floats *)(void *)((char *)y + i));
+#else
+        __builtin_ia32_movntps256((float *)(void *)((char *)y + i), v);
+#endif
+    }
+    memcpy((char *)y + i, (const char *)x + i, (size_t)(bytes - i));
 }
 #endif
 
@@ -5908,6 +6172,11 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(layer_norm_backward),
 #ifdef TGI_HAS_VECTORS
     TGI_V(max_pool),
+#else
+    NULL,
+#endif
+#ifdef TGI_AGAIN
+    TGI_V(stream),
 #else
     NULL,
 #endif
@@ -6191,6 +6460,15 @@ static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
 /* ---- elementwise ops: the loop that calls a kernel, copy, fill, accumulate, arange ---- */
 
+/* Bytes of the operands of an op together, from which on its result is written past the caches: none of it would still
+   be there when the next op reads it.  Other threads see such stores in any order until the end. */
+enum { TGI_STREAM_LEAST = 64 << 20 };
+#ifdef TGI_HAS_X86_KERNELS
+#define TGI_STREAM_END() __builtin_ia32_sfence()
+#else
+#define TGI_STREAM_END() (void)0
+#endif
+
 typedef struct {
     tgi_iter iter;
     tgi_map_kernel kernel;
@@ -6200,6 +6478,7 @@ typedef struct {
     bool direct[TGI_MAX_ARGS]; /* of the kernel's dtype, and contiguous, or each of its long runs: needs no tile */
     bool same[TGI_MAX_ARGS];  /* an input that is one number everywhere: its tile is filled once */
     int64_t most;             /* elements per call of the kernel */
+    void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
 } tgi_map_job;
 
 /* Loads n elements of operand k, from the cursor on, into a tile. */
@@ -6263,12 +6542,14 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
             filled[k] = job->same[k];
         }
         job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
-        if (in_tile) tgi_store_tile(iter, cursor, job->result, &tile[0], n);
+        if (in_tile && job->stream) job->stream(cursor.at[0], &tile[0], n * tgi_bytes_of(job->result));
+        else if (in_tile) tgi_store_tile(iter, cursor, job->result, &tile[0], n);
         for (int64_t done = 0, run; done < n; done += run) {
             run = tgi_cursor_run(&cursor, iter, n - done);
             tgi_cursor_advance(&cursor, iter, run);
         }
     }
+    if (job->stream) TGI_STREAM_END();
 }
 
 /* The kernel of an elementwise op that computes in this dtype; NULL if it has none. */
@@ -6279,7 +6560,19 @@ static inline tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype c
 }
 
 /* Runs a kernel over the loop; result: the dtype that it writes. */
-static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result)
+/* Whether `numel` elements of each operand are so many; not if the result takes the place of an input. */
+static bool tgi_streams(const tgi_iter *iter, double numel)
+{
+    double bytes = 0;
+    for (int k = 0; k < iter->nargs; ++k) {
+        if (k > 0 && iter->data[k] == iter->data[0]) return false;
+        bytes += numel * (double)tgi_bytes_of(iter->dtype[k]);
+    }
+    return bytes >= (double)TGI_STREAM_LEAST;
+}
+
+/* light: the op reads two tensors at least, and computes little for each number. */
+static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, bool light)
 {
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
@@ -6310,8 +6603,11 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
         job.direct[k] = job.iter.dtype[k] == dtype && (dense || tgi_is_flat(&job.iter, k));
         job.same[k] = k > 0;
         for (int d = 0; d < job.iter.ndim; ++d) job.same[k] = job.same[k] && job.iter.stride[k][d] == 0;
-        all_direct = all_direct && job.direct[k];
     }
+    const bool streams = light && job.direct[0] && tgi_streams(&job.iter, (double)job.iter.numel);
+    job.stream = streams ? tgi_kernels_of(S)->stream : NULL;
+    if (job.stream) job.direct[0] = false;
+    for (int k = 0; k < job.iter.nargs; ++k) all_direct = all_direct && job.direct[k];
     job.most = all_direct ? INT64_MAX : (int64_t)TGI_TILE;
     tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, job.iter.numel), job.iter.numel, tgi_map_part, &job);
     return true;
@@ -6323,17 +6619,25 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                         tg_dtype_name(loop->compute));
-    return tgi_map_with(S, loop, kernel, tgi_map_rows[loop->kernel].test ? TG_BOOL : loop->compute);
+    const tgi_map_row *row = &tgi_map_rows[loop->kernel];
+    const bool light = row->kernel[2] != NULL && loop->nargs > 2;
+    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, light);
 }
 
-static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
+/* The kernel of an op with a row in TGI_GRADIENTS. */
+static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype compute)
 {
 #define TGI_GRADIENT(name, ...) tgi_##name##_gradient_f64,
     static const tgi_map_kernel f64[] = {TGI_GRADIENTS(TGI_GRADIENT)};
 #undef TGI_GRADIENT
-    const int row = tgi_gradient_of(loop->kernel);
-    const tgi_map_kernel kernel = loop->compute == TG_F32 ? tgi_kernels_of(S)->gradient_f32[row] : f64[row];
-    return tgi_map_with(S, loop, kernel, loop->compute) ? TGI_DONE : TGI_FAILED;
+    const int row = tgi_gradient_of(op);
+    return compute == TG_F32 ? tgi_kernels_of(S)->gradient_f32[row] : f64[row];
+}
+
+static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_map_kernel kernel = tgi_gradient_kernel_of(S, loop->kernel, loop->compute);
+    return tgi_map_with(S, loop, kernel, loop->compute, false) ? TGI_DONE : TGI_FAILED;
 }
 
 /* y [n] of one dtype = x [n] of another, steps in bytes.  The elements of a row without gaps are converted where they
@@ -6810,6 +7114,7 @@ struct tgi_row_job {
     int64_t kept; /* by sort: as in tgi_rows */
     tgi_iter iter;                      /* over the other dims */
     int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
+    void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the rows that tgi_row_result computes */
     tgi_scratch scratch;
 };
 
@@ -6823,11 +7128,13 @@ static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t en
         job->row(job, cursor.at, scratch);
         tgi_cursor_advance(&cursor, &job->iter, 1);
     }
+    if (job->stream) TGI_STREAM_END();
 }
 
-/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row. */
+/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
+   computes little for each number; where the operands are large, its rows are written past the caches. */
 static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
-                         size_t bytes)
+                         size_t bytes, bool light)
 {
     tgi_row_job job;
     size_t scratch;
@@ -6840,7 +7147,10 @@ static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tg
     job.length = rows->length;
     for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
     if (job.iter.numel == 0) return true;
-    const int parts = tgi_parts_for(S, (double)job.iter.numel * (double)rows->length, job.iter.numel);
+    const double numel = (double)job.iter.numel * (double)rows->length;
+    light = light && rows->arg[0].dtype == TG_F32 && rows->step[0] == 1 && rows->length <= 4096;
+    job.stream = light && tgi_streams(&job.iter, numel) ? job.kernels->stream : NULL;
+    const int parts = tgi_parts_for(S, numel, job.iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
     if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
     tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
@@ -6866,10 +7176,11 @@ static const float *tgi_row_f32(const tgi_row_job *job, int k, char *const *at, 
     return x;
 }
 
-/* Where a row of f32 is computed: in the output, unless that is no row of f32 side by side or is also read. */
+/* Where a row of f32 is computed: in the output, unless that is streamed, is no row of f32 side by side or is also
+   read. */
 static float *tgi_row_result(const tgi_row_job *job, char *const *at, int reads, float *y)
 {
-    bool there = job->iter.dtype[0] == TG_F32 && job->step[0] == (int64_t)sizeof(float);
+    bool there = !job->stream && job->iter.dtype[0] == TG_F32 && job->step[0] == (int64_t)sizeof(float);
     for (int k = 1; k <= reads; ++k) there = there && at[k] != at[0];
     return there ? (float *)(void *)at[0] : y;
 }
@@ -6877,7 +7188,8 @@ static float *tgi_row_result(const tgi_row_job *job, char *const *at, int reads,
 static void tgi_row_done(const tgi_row_job *job, char *const *at, const float *y)
 {
     if ((const void *)y == (const void *)at[0]) return;
-    tgi_store_elements(TG_F32, y, job->iter.dtype[0], at[0], job->step[0], job->length);
+    if (job->stream) job->stream(at[0], y, job->length * (int64_t)sizeof *y);
+    else tgi_store_elements(TG_F32, y, job->iter.dtype[0], at[0], job->step[0], job->length);
 }
 
 static double tgi_row_sum(const double *x, int64_t n)
@@ -7176,39 +7488,40 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
             kept.step[k] = rows->step[k + 1];
         }
     }
-    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0);
+    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0, false);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0);
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0, false);
 }
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
     const bool few = rows->size > 0 && rows->size <= rows->length / 8;
     if (rows->size == 0) return true;
-    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair));
+    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair),
+                        false);
 }
 
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double), false);
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double));
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double), !log);
 }
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double), false);
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double));
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double), true);
 }
 
 /* ---- gather, scatter, nonzero ---- */
@@ -7308,7 +7621,7 @@ static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
     return true;
 }
 
-static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
+static bool tgi_cpu_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
     const tgi_index_job job = tgi_index_job_of(rows, 1, 0, false);
     const tgi_iter *iter = &job.iter;
@@ -7324,7 +7637,7 @@ static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
             const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
             char *x = cursor.at[1] + i * x_step + at * job.step;
             const char *src = cursor.at[0] + i * src_step;
-            if (add)
+            if (kind == TGI_SCATTER_ADD)
                 tgi_add_run(iter->dtype[1], x, x_step, src, src_step, same);
             else
                 tgi_copy_run(x, x_step, src, src_step, same, size);
@@ -7332,6 +7645,52 @@ static bool tgi_cpu_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
         tgi_cursor_advance(&cursor, iter, run);
     }
     return true;
+}
+
+/* The rows of g are sorted by their ids, which takes two passes over the ids alone; then each row of dweight is written
+   once, from the first row of g to the last, and no two threads have the same row. */
+typedef struct {
+    const tgi_table_gradient *table;
+    int64_t *end;   /* [count + 1]: the rows of g for row r of dweight are order[end[r - 1] .. end[r]); end[-1] is 0 */
+    int64_t *order; /* [n] */
+} tgi_table_job;
+
+static void tgi_table_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_table_job *job = (const tgi_table_job *)job_;
+    const tgi_table_gradient *table = job->table;
+    const int64_t size = tgi_bytes_of(table->dtype), bytes = table->width * size;
+    const char *const g = (const char *)table->g;
+    (void)thread;
+    for (int64_t row = first; row < end; ++row) {
+        char *const to = (char *)table->dweight + row * bytes;
+        int64_t i = row ? job->end[row - 1] : 0;
+        if (i == job->end[row])
+            memset(to, 0, (size_t)bytes);
+        else
+            memcpy(to, g + job->order[i++] * bytes, (size_t)bytes);
+        for (; i < job->end[row]; ++i)
+            tgi_add_run(table->dtype, to, size, g + job->order[i] * bytes, size, table->width);
+    }
+}
+
+static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_gradient *table)
+{
+    const int64_t count = table->count, n = table->n, id_size = tgi_bytes_of(table->id_dtype);
+    const char *const ids = (const char *)table->ids;
+    const size_t bytes = sizeof(int64_t) * ((size_t)count + 1 + (size_t)n);
+    tgi_table_job job;
+    job.table = table;
+    job.end = (int64_t *)tgi_alloc(S, bytes);
+    if (!job.end) return tgi_no_memory(S, "embedding", bytes), TGI_FAILED;
+    job.order = job.end + count + 1;
+    memset(job.end, 0, sizeof(int64_t) * ((size_t)count + 1));
+    for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, table->id_dtype) + 1]++;
+    for (int64_t row = 0; row < count; ++row) job.end[row + 1] += job.end[row]; /* end[r]: where the rows for r begin */
+    for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, table->id_dtype)]++] = i;
+    tgi_parallel_for(tgi_parts_for(S, (double)(count + n) * (double)table->width, count), count, tgi_table_part, &job);
+    tgi_free(S, job.end, bytes);
+    return TGI_DONE;
 }
 
 static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
@@ -7532,7 +7891,8 @@ static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
     static void name(real *dx, int64_t start, int64_t n, const real *g, const int64_t *index, int64_t out)       \
     {                                                                                                            \
         for (int64_t o = 0; o < out; ++o) {                                                                      \
-            if (index[o] >= start && index[o] < start + n) dx[index[o] - start] += g[o];                         \
+            const uint64_t at = (uint64_t)index[o] - (uint64_t)start;                                            \
+            if (at < (uint64_t)n) dx[at] += g[o];                                                                \
         }                                                                                                        \
     }
 TGI_MAX_POOL_ADD(tgi_max_pool_add_f32, float)
@@ -7555,7 +7915,8 @@ static void tgi_max_pool_backward_part(const void *job_, int thread, int64_t fir
         const int64_t last = tgi_at_most(h->in, row + TGI_POOL_ROWS) - 1, n = (last + 1 - row) * w->in;
         const int64_t windows = tgi_span_of(h, true, last).end;
         char *const dx = tgi_pool_row(pool, 0, plane, h->in, row, w->in);
-        memset(dtype == TG_F32 ? (void *)dx : (void *)sum, 0, (dtype == TG_F32 ? 4 : sizeof *sum) * (size_t)n);
+        memset(dtype == TG_F32 ? (void *)dx : (void *)sum, 0,
+               (dtype == TG_F32 ? sizeof(float) : sizeof *sum) * (size_t)n);
         for (int64_t k = tgi_span_of(h, true, row).first; k < windows; ++k) {
             const int64_t *index = (const int64_t *)(const void *)tgi_pool_row(pool, 2, plane, h->out, k, w->out);
             if (dtype == TG_F32) {
@@ -8133,6 +8494,7 @@ typedef struct {
     int64_t channel, step[3];     /* from channel to channel, and along the dims, in elements */
     const int64_t *tap;           /* [taps]: the place of each in the image, counted from that of its window */
     float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
+    float *bias;                  /* [groups, panels, nr], which lie behind w^T; or NULL */
     int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
     int64_t elements;             /* of product */
     tgi_scratch scratch;          /* the image with its padding; the sums of a block of y^T, or a panel of y^T */
@@ -8153,13 +8515,18 @@ static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, i
         first[d] = before[d] < 0 ? -before[d] : 0;
         end[d] = tgi_at_most(m->size[d], job->size[d] - before[d]);
     }
+    const bool quads = stride[4] == 1 && end[2] - first[2] >= 4;
     for (int64_t channel = from; channel < to && first[2] < end[2]; ++channel, padded += job->volume) {
         const float *const x = (const float *)m->image.data + image * stride[0] + channel * stride[1];
         for (int64_t e0 = first[0]; e0 < end[0]; ++e0) {
             for (int64_t e1 = first[1]; e1 < end[1]; ++e1) {
                 const float *const row = x + e0 * stride[2] + e1 * stride[3];
                 float *const y = padded + (e0 + before[0]) * job->step[0] + (e1 + before[1]) * job->step[1] + before[2];
-                for (int64_t e = first[2]; e < end[2]; ++e) y[e] = row[e * stride[4]];
+                for (int64_t e = first[2]; e < end[2] && !quads; ++e) y[e] = row[e * stride[4]];
+                for (int64_t e = first[2]; e < end[2] && quads; e += 4) { /* the last may have some again */
+                    const int64_t four = tgi_at_most(e, end[2] - 4);
+                    memcpy(y + four, row + four, 4 * sizeof *row);
+                }
             }
         }
     }
@@ -8213,22 +8580,24 @@ static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, 
     t.a = image;
     t.b = panel;
     t.b_row = t.cols = job->nr;
-    t.c_row = t.from_row = c_row;
+    t.c_row = c_row;
     t.c_col = t.from_col = 1;
     return t;
 }
 
-/* c [n, nr] = elements of the image at the places rows [n] plus cols [k] times a panel [k, nr]; add: c is added to. */
+/* c [n, nr] = elements of the image at the places rows [n] plus cols [k] times a panel [k, nr], plus `from`: NULL, c,
+   or a row [nr]. */
 static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64_t *rows, int64_t n,
-                           const int64_t *cols, int64_t k, float *c, bool add)
+                           const int64_t *cols, int64_t k, float *c, const float *from)
 {
     t.k = k;
     t.a_cols = cols;
+    t.from_row = from == c ? t.c_row : 0;
     for (int64_t i = 0; i < n; i += job->mr) {
         t.rows = tgi_at_most(n - i, job->mr);
         t.a_rows = rows + i;
         t.c = c + i * t.c_row;
-        t.from = add ? t.c : NULL;
+        t.from = from ? from + i * t.from_row : NULL;
         job->kernels->gemm_tile[0](&t);
     }
 }
@@ -8247,18 +8616,24 @@ static void tgi_conv_maps_part(const void *job_, int thread, int64_t first, int6
         const int64_t from = first % job->parts * share, to = tgi_at_most(job->windows, from + share);
         float *const y = (float *)job->conv.y.data + (image * groups + group) * job->maps * job->windows;
         const float *const w = job->product + group * job->panels * job->taps * nr;
+        const float *const bias = job->bias ? job->bias + group * job->panels * nr : NULL;
         const float *const x = tgi_conv_image(job, image, group, 0, job->channels, scratch);
         for (int64_t j = from; j < to; j += block) {
             int64_t start[TGI_CONV_WINDOWS];
             const int64_t n = tgi_at_most(to - j, block);
             tgi_conv_starts(job, j, n, start);
             for (int64_t panel = 0; panel < job->panels; ++panel) {
-                const int64_t map = panel * nr;
+                const int64_t map = panel * nr, maps = tgi_at_most(job->maps - map, nr);
+                for (int64_t i = 0; i < maps; ++i) { /* lines of y, of which each is elsewhere */
+                    for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(y + (map + i) * job->windows + j + k);
+                }
                 for (int64_t k = 0; k < job->taps; k += TGI_CONV_K) {
                     const tgi_gemm_tile t = tgi_conv_tile(job, x, w + (panel * job->taps + k) * nr, nr);
-                    tgi_conv_tiles(job, t, start, n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K), sums, k > 0);
+                    const float *const first_sums = bias ? bias + map : NULL;
+                    tgi_conv_tiles(job, t, start, n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K), sums,
+                                   k > 0 ? sums : first_sums);
                 }
-                tgi_conv_store(sums, nr, tgi_at_most(job->maps - map, nr), n, y + map * job->windows + j, job->windows);
+                tgi_conv_store(sums, nr, maps, n, y + map * job->windows + j, job->windows);
             }
         }
     }
@@ -8291,7 +8666,9 @@ static void tgi_conv_weight_part(const void *job_, int thread, int64_t first, in
                 for (int64_t map = 0; map < job->maps; map += nr) {
                     tgi_gemm_pack(TG_F32, (char *)panel, (int)nr, y, false, map, job->maps - map, k, n);
                     const tgi_gemm_tile t = tgi_conv_tile(job, x, panel, width);
-                    tgi_conv_tiles(job, t, job->tap + from, to - from, start, n, w + map, image > begin || k > 0);
+                    float *const sums = w + map;
+                    tgi_conv_tiles(job, t, job->tap + from, to - from, start, n, sums,
+                                   image > begin || k > 0 ? sums : NULL);
                 }
             }
         }
@@ -8325,9 +8702,14 @@ static void tgi_conv_turn(const tgi_conv_cpu *job, const float *w, int64_t maps,
     }
 }
 
-/* product = w^T in panels. */
+/* product = w^T in panels; and the bias, with zeros between groups. */
 static void tgi_conv_weight_pack(const tgi_conv_cpu *job)
 {
+    const float *const bias = (const float *)job->conv.bias.data;
+    for (int64_t i = 0, n = job->panels * job->nr; job->bias && i < job->conv.groups * n; ++i) {
+        const int64_t map = i % n;
+        job->bias[i] = map < job->maps ? bias[(i / n * job->maps + map) * job->conv.bias.stride[0]] : 0;
+    }
     for (int64_t i = 0; i < job->conv.groups * job->panels; ++i) {
         const int64_t map = i % job->panels * job->nr, maps = job->maps - map;
         const float *const from = (const float *)job->conv.w.data + i / job->panels * job->maps * job->taps;
@@ -8368,7 +8750,7 @@ static void tgi_conv_cpu_plan(tgi_conv_cpu *job, int threads)
     const int64_t sums = conv->groups * job->taps * job->panels * job->nr; /* elements of w, in panels */
     job->chunks = to_w ? tgi_at_most(m->images, TGI_CONV_CHUNKS) : 1;
     while (job->chunks > 1 && job->chunks * sums > TGI_CONV_SUMS) job->chunks /= 2;
-    job->elements = job->chunks * sums;
+    job->elements = job->chunks * sums + (to_w ? 0 : conv->groups * job->panels * job->nr); /* the bias */
     const int64_t items = conv->groups * (to_w ? job->chunks : m->images), each = (threads + items - 1) / items;
     const int64_t blocks = to_w ? (job->taps + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1;
     const int64_t most = to_w ? job->taps / job->mr : job->windows / TGI_CONV_WINDOWS;
@@ -8414,6 +8796,7 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, b
     int64_t *const tap = (int64_t *)tgi_alloc(S, table);
     job.tap = tap;
     job.product = (float *)tgi_alloc(S, bytes);
+    job.bias = conv->bias.data ? job.product + (job.elements - conv->groups * job.panels * job.nr) : NULL;
     const int64_t items = conv->groups * (to_w ? job.chunks : m->images) * job.parts;
     const int parts = (int)tgi_at_most(items, threads);
     bool ok = tap && job.product;
@@ -8659,31 +9042,44 @@ typedef struct {
     tgi_optimizer_kernel kernel;
 } tgi_optim_job;
 
-/* Tile by tile: p, g and the state are used in place if they are f32 or f64, else converted to f32 tiles; a state that
-   the optimizer does not use is a tile of zeros. */
+/* master [n] := p where it does not round to that. */
+static void tgi_follow_written(float *master, tg_dtype dtype, const char *p, int64_t n)
+{
+    uint16_t rounded[TGI_TILE];
+    tgi_tile written;
+    tgi_store_elements(TG_F32, master, dtype, (char *)rounded, 2, n);
+    if (memcmp(rounded, p, 2 * (size_t)n) == 0) return;
+    tgi_load_elements(TG_F32, &written, dtype, p, 2, n);
+    for (int64_t i = 0; i < n; ++i) {
+        if (memcmp(&rounded[i], p + 2 * i, 2) != 0) master[i] = written.f32[i];
+    }
+}
+
+/* Tile by tile: all is used in place if p is f32 or f64.  Else its master copy stands for it and is rounded to it, and
+   g is converted to a tile.  A state that the optimizer does not use is a tile of zeros. */
 static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_optim_step *step = ((const tgi_optim_job *)job)->step;
     const tg_dtype compute = tgi_compute_dtype(step->dtype);
     const tgi_optimizer_kernel kernel = ((const tgi_optim_job *)job)->kernel;
     const int64_t size = tgi_bytes_of(step->dtype);
-    tgi_tile tile[5];
-    memset(tile, 0, sizeof tile);
+    tgi_tile wide_g, unused[3];
+    memset(unused, 0, sizeof unused);
     (void)thread;
     for (int64_t n; first < end; first += n) {
-        char *at[5];
-        void *x[5];
+        char *const p = (char *)step->p + first * size;
+        const char *const g = (const char *)step->g + first * size;
+        float *const master = step->master ? step->master + first : NULL;
+        void *state[3];
         n = tgi_at_most(end - first, TGI_TILE);
-        for (int k = 0; k < 5; ++k) {
-            at[k] = k == 0 ? (char *)step->p : k == 1 ? (char *)(uintptr_t)step->g : (char *)step->s[k - 2];
-            if (at[k]) at[k] += first * size;
-            x[k] = at[k] && step->dtype == compute ? (void *)at[k] : (void *)&tile[k];
-            if (at[k] && step->dtype != compute) tgi_load_elements(compute, &tile[k], step->dtype, at[k], size, n);
+        for (int k = 0; k < 3; ++k)
+            state[k] = step->s[k] ? (void *)((char *)step->s[k] + first * tgi_bytes_of(compute)) : (void *)&unused[k];
+        if (master) {
+            tgi_follow_written(master, step->dtype, p, n);
+            tgi_load_elements(compute, &wide_g, step->dtype, g, size, n);
         }
-        kernel(step, n, x[0], x[1], x + 2);
-        for (int k = 0; k < 5 && step->dtype != compute; ++k) {
-            if (k != 1 && at[k]) tgi_store_elements(compute, &tile[k], step->dtype, at[k], size, n);
-        }
+        kernel(step, n, master ? (void *)master : (void *)p, master ? (const void *)&wide_g : (const void *)g, state);
+        if (master) tgi_store_elements(compute, master, step->dtype, p, size, n);
     }
 }
 
@@ -9452,7 +9848,8 @@ static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail, tgi_no_memory_on, tgi_fail_later, tgi_count_wait, tgi_alloc, tgi_free};
+    static const tgi_host host = {tgi_fail,       tgi_no_memory_on, tgi_fail_later, tgi_fails_again,
+                                  tgi_count_wait, tgi_alloc,        tgi_free};
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
@@ -9664,24 +10061,29 @@ typedef struct tgi_pending_event {
     void *event;  /* the device reaches it when the work is done */
 } tgi_pending_event;
 
-/* Bytes on one device; invariant 6.  Small host data stands behind the struct in the same block. */
+/* Bytes on one device; invariant 6.  Small host data stands behind the struct in the same block; struct and data of a
+   few elements are one line of the cache.  Behind the struct of other data stands where that memory is from. */
 typedef struct tgi_storage {
     int32_t refs;
     uint32_t version; /* writes in place so far, of any tensor that uses this storage */
     uint32_t start;   /* the version at first: 0, or after a move in place, beyond all of the storage before it */
+    int16_t index;    /* of the device */
     bool shared;      /* with other threads: refs is atomic */
-    bool borrowed;    /* data belongs to the user */
-    int index;        /* of the device */
+    bool small;       /* data stands behind the struct */
     const tgi_backend *backend;
-    const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
-    tgi_pending_event *pending; /* or NULL; of a shared storage only a writer removes events */
-    const char *writer; /* the op that last wrote in place, for messages */
-    size_t block;       /* bytes of this block */
-    size_t bytes;       /* of data */
     void *data;
+    size_t bytes;               /* of data */
+    tgi_pending_event *pending; /* or NULL; of a shared storage only a writer removes events */
+    const char *writer;         /* the op that last wrote in place, for messages */
+} tgi_storage;
+
+/* Where the memory of a storage that is not small is from. */
+typedef struct {
+    bool borrowed;             /* it belongs to the user */
+    const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
     void (*deleter)(void *user);
     void *user;
-} tgi_storage;
+} tgi_memory_source;
 
 typedef struct tgi_hook_entry tgi_hook_entry;
 typedef struct tgi_grad_slot tgi_grad_slot;
@@ -9697,26 +10099,27 @@ enum {
     TGI_MOVING = 128       /* is in the list of the tgi_to_all_ that runs */
 };
 
-/* The handle: see the invariants above. */
+/* The handle: see the invariants above.  What every op uses stands first, what most tensors do not have together. */
 struct tg_tensor {
     tgi_link link;            /* in its list; must come first */
     int32_t refs, saved_refs; /* invariants 1 and 3 */
-    int32_t retains;          /* how many of refs are the user's */
-    uint32_t history;         /* invariant 7 */
     uint8_t dtype, ndim;
     uint16_t flags;
-    int32_t output;      /* which output of node it is */
+    int16_t few;         /* see tgi_count_few */
     uint8_t ended;       /* a tgi_cause: what ended it, or TGI_ALIVE */
     uint8_t known_cause; /* the cause to report when it ends, where that is known before; TGI_ALIVE: S->cause */
-    int32_t grad_of;     /* of how many tensors it is the .grad */
     tgi_storage *storage;
     int64_t offset; /* of the first element in the storage, in elements */
     tgi_node *node; /* what made it; NULL for leaves */
-    tg_tensor *base, *grad;
     uint64_t scope, owner; /* serial of its list; id of its thread */
-    char *name;
+    int32_t output;        /* which output of node it is */
+    uint32_t history;      /* invariant 7 */
+    int32_t retains;       /* how many of refs are the user's */
+    int32_t grad_of;       /* of how many tensors it is the .grad */
+    tg_tensor *base, *grad;
     tgi_hook_entry *hooks; /* of a leaf */
     tgi_grad_slot *slot;   /* of a leaf in a running backward */
+    char *name;
     tg_tensor *next_ended; /* in S->ended_tensors */
     const char *maker;     /* with TG_DEBUG: the function that made it */
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS]; /* strides in elements */
@@ -9839,14 +10242,14 @@ static void tgi_wait_before_free(tgi_thread *S, tgi_storage *s)
 }
 
 /* Adds the event that the device (or its copy stream) reaches after all work asked of it until now: that work reads the
-   bytes, or writes them, too.  It replaces an earlier event of the same kind, because a stream does its work in order.
-   False after recording an error.  If op is NULL, a failed allocation returns false without an error: then the caller
-   has to wait in another way. */
+   bytes, or writes them, too.  It replaces an earlier event of the same kind, because a stream does its work in order,
+   and only one stream at a time reads or writes a storage.  False after recording an error.  If op is NULL, a failed
+   allocation returns false without an error: then the caller has to wait in another way. */
 static bool tgi_add_pending_event(tgi_thread *S, const char *op, tgi_storage *s, const tgi_backend *backend, int index,
-                                  bool copy_stream, bool reading)
+                                  tgi_stream_of stream, bool reading)
 {
     void *event;
-    if (!backend->event_record(S, index, copy_stream, &event)) return false;
+    if (!backend->event_record(S, index, stream, &event)) return false;
     tgi_pending_event *e = s->pending;
     while (e && (e->backend != backend || e->index != index || e->reading != reading)) e = e->next;
     if (e) {
@@ -9874,8 +10277,22 @@ static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 {
     s->version++;
     s->writer = writer;
-    if (s->shared && !s->backend->host && !tgi_add_pending_event(S, NULL, s, s->backend, s->index, false, false))
+    if (s->shared && !s->backend->host && !tgi_add_pending_event(S, NULL, s, s->backend, s->index, TGI_OF_WORK, false))
         s->backend->device_sync(S, s->index);
+}
+
+static inline tgi_memory_source *tgi_source_of(tgi_storage *s)
+{
+    return s->small ? NULL : (tgi_memory_source *)(void *)(s + 1);
+}
+
+/* The backend whose page-locked memory it is, or NULL. */
+static const tgi_backend *tgi_pinned_by(tgi_storage *s) { return s->small ? NULL : tgi_source_of(s)->pinned; }
+
+/* Bytes of the storage's own block. */
+static inline size_t tgi_block_bytes(const tgi_storage *s)
+{
+    return sizeof *s + (s->small ? s->bytes : sizeof(tgi_memory_source));
 }
 
 /* Frees page-locked memory.  With a single event of its own device pending, the backend gets that event and waits for
@@ -9883,10 +10300,11 @@ static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 static void tgi_free_pinned_storage(tgi_thread *S, tgi_storage *s)
 {
     tgi_pending_event *e = s->pending;
-    void *event = e && !e->next && e->backend == s->pinned ? e->event : NULL;
+    const tgi_backend *pinned = tgi_pinned_by(s);
+    void *event = e && !e->next && e->backend == pinned ? e->event : NULL;
     if (event) tgi_free(S, e, sizeof *e);
     else tgi_wait_before_free(S, s);
-    s->pinned->free_pinned(S, s->data, s->bytes, event);
+    pinned->free_pinned(S, s->data, s->bytes, event);
 }
 
 /* With TG_DEBUG: sets all bits of the bytes before they are freed (NaN in floats, -1 in signed integers), so that
@@ -9919,20 +10337,22 @@ static void tgi_storage_ref(tgi_storage *s)
 TGI_NOINLINE static void tgi_storage_free(tgi_thread *S, tgi_storage *s)
 {
     tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
-    if (s->deleter) {
+    const tgi_memory_source *source = tgi_source_of(s);
+    if (source && source->deleter) {
         tgi_guard guard;
         tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
-        s->deleter(s->user);
+        source->deleter(source->user);
         tgi_guard_close(&guard);
     }
-    if (s->pinned) {
+    if (tgi_pinned_by(s)) {
         tgi_free_pinned_storage(S, s);
     } else {
+        const bool borrowed = source && source->borrowed;
         if (s->pending || s->shared) tgi_wait_before_free(S, s);
-        if (S->debug && !s->borrowed && s->bytes) tgi_poison(S, s);
-        if (!s->borrowed && s->data != (void *)(s + 1)) s->backend->release(S, s->index, s->data, s->bytes);
+        if (S->debug && !borrowed && s->bytes) tgi_poison(S, s);
+        if (source && !borrowed) s->backend->release(S, s->index, s->data, s->bytes);
     }
-    tgi_free(S, s, s->block);
+    tgi_free(S, s, tgi_block_bytes(s));
 }
 
 static inline void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
@@ -9940,11 +10360,11 @@ static inline void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
     if (s->shared) {
         if (TGI_ATOMIC_ADD(&s->refs, -1) == 0) tgi_storage_free(S, s);
     } else if (--s->refs == 0) {
-        if (s->data != (void *)(s + 1) || s->pending || S->debug) {
+        if (!s->small || s->pending || S->debug) {
             tgi_storage_free(S, s);
-        } else { /* nearly always: a small one, whose bytes are in its block */
+        } else { /* nearly always */
             tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
-            tgi_free(S, s, s->block);
+            tgi_free(S, s, sizeof *s + s->bytes);
         }
     }
 }
@@ -10151,18 +10571,70 @@ static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
     for (int i = 0; i < n; ++i) tgi_unref(S, list[i]);
 }
 
+/* ---- casts that an autocast keeps ---- */
+
+/* One parameter's. */
+typedef struct tgi_cast {
+    tg_tensor *source, *cast; /* references */
+    uint32_t version;         /* of the source when it was converted */
+    bool recorded;            /* the conversion has a node, so gradients go through it */
+} tgi_cast;
+
+static void tgi_casts_clear(tgi_thread *S)
+{
+    tgi_cast *const casts = S->casts;
+    const int count = S->casts_count, room = S->casts_room;
+    S->casts = NULL; /* first: what ends may call the user's deleters */
+    S->casts_count = S->casts_room = 0;
+    tgi_map_close(S, &S->cast_of);
+    S->cast_of.slot = NULL;
+    for (int i = 0; i < count; ++i) {
+        tgi_unref(S, casts[i].cast);
+        tgi_unref(S, casts[i].source);
+    }
+    tgi_free(S, casts, sizeof *casts * (size_t)room);
+}
+
+/* Restores the mode of before; the casts end with the outermost block. */
+static void tgi_autocast_restore(tgi_thread *S, tg_dtype before)
+{
+    const bool was_on = S->autocast != TG_F32;
+    S->autocast = before;
+    if (was_on && before == TG_F32 && S->casts) tgi_casts_clear(S);
+}
+
+static bool tgi_check_autocast(tgi_thread *S, int dtype)
+{
+    if (dtype == TG_F32 || dtype == TG_BF16 || dtype == TG_F16) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, "autocast", "autocast takes bf16, f16, or f32 for off, but not dtype %d", dtype);
+}
+
 /* ---- scopes ---- */
 
 /* One open scope or mode (invariant 10). */
 struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
-    int kind;      /* TGI_GUARD_SCOPE or TGI_GUARD_GRAD */
+    int kind;      /* TGI_GUARD_SCOPE, TGI_GUARD_GRAD or TGI_GUARD_AUTOCAST */
     tgi_link list; /* a scope's tensors */
     bool grad_off; /* this and the following: what S had when the frame was opened */
+    tg_dtype autocast;
     tgi_link *scope;
     uint64_t scope_serial;
 };
+
+/* Fetches what the end of the tensors before `next` will touch, since each tensor of a list that is larger than the
+   caches would be waited for: the handle of the third from here, and what the second one, whose handle was fetched
+   before, refers to. */
+static inline void tgi_prefetch_ending(const tgi_link *list, const tgi_link *next)
+{
+    const tgi_link *second = next->prev;
+    const tg_tensor *t = (const tg_tensor *)(const void *)second;
+    for (int line = 0; line < 192; line += 64) TGI_PREFETCH((const char *)(const void *)second->prev + line);
+    if (second == list) return;
+    TGI_PREFETCH(t->storage);
+    for (int line = 0; line < 256; line += 64) TGI_PREFETCH((const char *)(const void *)t->node + line);
+}
 
 /* Ends the tensors of a list, newest first. */
 static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
@@ -10170,6 +10642,7 @@ static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
     const tgi_cause before = S->cause;
     while (list->prev != list) {
         tg_tensor *t = (tg_tensor *)(void *)list->prev;
+        tgi_prefetch_ending(list, t->link.prev);
         tgi_leave_list(S, t);
         S->cause = cause;
         tgi_unref(S, t);
@@ -10189,6 +10662,7 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     f->serial = ++S->serials;
     f->kind = kind;
     f->grad_off = S->grad_off;
+    f->autocast = S->autocast;
     f->scope = S->scope;
     f->scope_serial = S->scope_serial;
     if (kind == TGI_GUARD_SCOPE) {
@@ -10209,6 +10683,7 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
         S->scope = f->scope;
         S->scope_serial = f->scope_serial;
         S->grad_off = f->grad_off;
+        if (S->autocast != f->autocast) tgi_autocast_restore(S, f->autocast);
         if (f->kind == TGI_GUARD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
         tgi_free(S, f, sizeof *f);
     }
@@ -10248,6 +10723,7 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->frame_limit = S->serials;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
+    g->autocast = S->autocast;
     g->misused = g->interrupts = g->keeps_places = false;
     S->guard = g;
     S->composite = NULL; /* messages about the callback's calls name those */
@@ -10284,6 +10760,7 @@ static bool tgi_guard_close(tgi_guard *g)
     S->guard = g->outer;
     S->composite = g->composite;
     S->grad_off = g->grad_off;
+    tgi_autocast_restore(S, g->autocast);
     if (left_open) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_begin", "%s left a scope open\n"
                  "end it with tg_scope_end, after tg_keep of the result", g->what);
@@ -10325,6 +10802,7 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     hold.self = self;
     hold.serial = tgi_frame_open(S, kind);
     if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
+    if (kind == TGI_GUARD_AUTOCAST && hold.serial && tgi_check_autocast(S, value)) S->autocast = (tg_dtype)value;
     return hold;
 }
 
@@ -10508,7 +10986,8 @@ static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
     tgi_storage *s = t->storage;
     if (t->flags & TGI_SHARED) return true;
     if (s->pending && !tgi_wait_pending(S, s, true)) return false;
-    if (!s->backend->host && !tgi_add_pending_event(S, "share", s, s->backend, s->index, false, false)) return false;
+    if (!s->backend->host && !tgi_add_pending_event(S, "share", s, s->backend, s->index, TGI_OF_WORK, false))
+        return false;
     t->flags |= TGI_SHARED;
     s->shared = true;
     return true;
@@ -10533,6 +11012,7 @@ tg_tensor *tg_share(tg_tensor *t)
 static tg_status tgi_end_thread(tgi_thread *S)
 {
     tgi_frames_close(S, NULL);
+    tgi_autocast_restore(S, TG_F32);
     tgi_end_list(S, &S->unscoped, TGI_BY_THREAD);
     tgi_end_devices(S);
     tgi_trim(S, 0);
@@ -10625,19 +11105,23 @@ TGI_ALWAYS_INLINE tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dt
     tg_tensor *t = tgi_alloc_handle(S);
     if (!t) return tgi_no_tensor(tgi_no_memory(S, op, sizeof *t));
     t->refs = t->saved_refs = 1; /* each member by itself: that is faster than memset */
-    t->retains = t->output = t->grad_of = 0;
-    t->history = 0;
     t->dtype = (uint8_t)dtype;
-    t->ndim = t->ended = t->known_cause = 0;
+    t->ndim = 0;
     t->flags = S->debug ? TGI_DEBUG_HANDLE : 0;
+    t->few = -1;
+    t->ended = t->known_cause = 0;
     t->storage = NULL;
     t->offset = 0;
     t->node = NULL;
-    t->base = t->grad = t->next_ended = NULL;
     t->owner = S->id;
-    t->name = NULL;
+    t->output = 0;
+    t->history = 0;
+    t->retains = t->grad_of = 0;
+    t->base = t->grad = NULL;
     t->hooks = NULL;
     t->slot = NULL;
+    t->name = NULL;
+    t->next_ended = NULL;
     t->maker = S->composite ? S->composite : op;
     if (++S->stats.tensors > S->stats.peak_tensors) S->stats.peak_tensors = S->stats.tensors;
     tgi_join_list(S, t, S->scope, S->scope_serial);
@@ -10650,29 +11134,23 @@ typedef enum { TGI_ORDINARY, TGI_PINNED, TGI_FOR_COPY_STREAM } tgi_memory;
 
 enum { TGI_INLINE_BYTES = 512 };
 
-/* A storage that has no data yet, with this much room behind the struct; NULL after recording an error. */
+/* A storage whose block has this much room behind the struct; its data is still to be set.  NULL after recording an
+   error. */
 TGI_ALWAYS_INLINE tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *op, const tgi_backend *backend,
                                                      int index, size_t room)
 {
-    const size_t block = sizeof(tgi_storage) + room;
-    tgi_storage *s = (tgi_storage *)tgi_alloc(S, block);
+    tgi_storage *s = (tgi_storage *)tgi_alloc(S, sizeof *s + room);
     if (!s) {
-        tgi_no_memory(S, op, block);
+        tgi_no_memory(S, op, sizeof *s + room);
         return NULL;
     }
     s->refs = 1; /* each member by itself: that is faster than memset */
     s->version = s->start = 0;
-    s->shared = s->borrowed = false;
-    s->index = index;
+    s->index = (int16_t)index;
+    s->shared = s->small = false;
     s->backend = backend;
-    s->pinned = NULL;
     s->pending = NULL;
     s->writer = NULL;
-    s->block = block;
-    s->bytes = 0;
-    s->data = NULL;
-    s->deleter = NULL;
-    s->user = NULL;
     return s;
 }
 
@@ -10682,9 +11160,21 @@ TGI_ALWAYS_INLINE tgi_storage *tgi_new_small_storage(tgi_thread *S, const char *
 {
     tgi_storage *s = tgi_new_storage_block(S, op, backend, index, bytes);
     if (!s) return NULL;
+    s->small = true;
     s->data = s + 1;
     s->bytes = bytes;
     tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
+    return s;
+}
+
+/* A storage whose data lies elsewhere: no data yet. */
+static tgi_storage *tgi_new_large_storage(tgi_thread *S, const char *op, const tgi_backend *backend, int index)
+{
+    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, sizeof(tgi_memory_source));
+    if (!s) return NULL;
+    s->data = NULL;
+    s->bytes = 0;
+    memset(tgi_source_of(s), 0, sizeof(tgi_memory_source));
     return s;
 }
 
@@ -10695,16 +11185,18 @@ static tgi_storage *tgi_new_storage(tgi_thread *S, const char *op, const tgi_bac
 {
     if (backend->host && bytes <= TGI_INLINE_BYTES && memory == TGI_ORDINARY)
         return tgi_new_small_storage(S, op, backend, index, bytes);
-    tgi_storage *s = tgi_new_storage_block(S, op, backend, index, 0);
+    tgi_storage *s = tgi_new_large_storage(S, op, backend, index);
     if (!s) return NULL;
+    const uint64_t raised = S->raised;
     s->data = memory == TGI_PINNED ? pinning->alloc_pinned(S, bytes)
                                    : backend->alloc(S, index, bytes, memory == TGI_FOR_COPY_STREAM);
     if (!s->data) {
-        tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
-        tgi_free(S, s, s->block);
+        if (S->raised == raised)
+            tgi_no_memory_on(S, op, backend->type, index, (double)bytes, backend->cached(S, index));
+        tgi_free(S, s, tgi_block_bytes(s));
         return NULL;
     }
-    s->pinned = memory == TGI_PINNED ? pinning : NULL;
+    if (memory == TGI_PINNED) tgi_source_of(s)->pinned = pinning;
     s->bytes = bytes;
     tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
     return s;
@@ -10727,6 +11219,14 @@ static inline void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dim
     tgi_contiguous_strides(ndim, dims, t->stride);
 }
 
+/* t->few: the number of elements if t can go the short way of elementwise ops (tgi_are_few), else -1.  They are less
+   than TGI_FEW, of f32 or f64, row-major in the host's memory, and t is no view. */
+static inline int16_t tgi_count_few(const tg_tensor *t, int64_t numel)
+{
+    const bool floats = t->dtype == TG_F32 || t->dtype == TG_F64;
+    return floats && numel < TGI_FEW && t->storage->backend->host ? (int16_t)numel : -1;
+}
+
 /* A new tensor of x's shape and device, row-major, of this many bytes, contents undefined. */
 static tg_tensor *tgi_new_shaped(tgi_thread *S, const char *op, const tg_tensor *x, tg_dtype dtype, size_t bytes)
 {
@@ -10739,6 +11239,7 @@ static tg_tensor *tgi_new_shaped(tgi_thread *S, const char *op, const tg_tensor 
                      : tgi_new_storage(S, op, backend, index, bytes, TGI_ORDINARY, NULL);
     if (!t->storage) return tgi_or_release(S, t, false);
     tgi_set_contiguous(t, x->ndim, x->dim);
+    if (dtype == (tg_dtype)x->dtype) t->few = x->few;
     return t;
 }
 
@@ -10759,6 +11260,7 @@ static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int6
     t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
     if (!t->storage) return tgi_or_release(S, t, false);
     tgi_set_contiguous(t, ndim, dims);
+    t->few = tgi_count_few(t, numel);
     return t;
 }
 
@@ -10777,6 +11279,7 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     tgi_storage_ref(t->storage);
     y->offset = t->offset;
     y->ndim = t->ndim;
+    y->few = t->few;
     tgi_copy_dims(y->dim, t->dim);
     tgi_copy_dims(y->stride, t->stride);
     return y;
@@ -10879,12 +11382,35 @@ static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor
     return y->storage->backend->copy(S, &loop);
 }
 
+static bool tgi_is_contiguous(const tg_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = t->ndim - 1; i >= 0; --i) {
+        if (t->dim[i] == 0) return true;
+        if (t->dim[i] != 1 && t->stride[i] != n) return tgi_numel(t) == 0;
+        n *= t->dim[i];
+    }
+    return true;
+}
+
+/* Called after the strides of a new tensor were set to others than row-major ones. */
+static void tgi_strides_changed(tg_tensor *t)
+{
+    if (!tgi_is_contiguous(t)) t->few = -1;
+}
+
 /* y += x, element for element; the same shape and dtype, one device; no two elements of y are one. */
 static bool tgi_add_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     tgi_loop loop;
-    tgi_loop_init(&loop, y);
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
+    if (y->storage->backend->host && tgi_is_contiguous(y) && tgi_is_contiguous(x) && tgi_numel(y) < TGI_FEW) {
+        const int64_t size = tgi_bytes_of((tg_dtype)y->dtype);
+        tgi_add_run((tg_dtype)y->dtype, (char *)tgi_first_element(y), size, (const char *)tgi_first_element(x), size,
+                    tgi_numel(y));
+        return true;
+    }
+    tgi_loop_init(&loop, y);
     loop.nargs = 2;
     tgi_operand_init(&loop.arg[1], x);
     return y->storage->backend->accumulate(S, &loop);
@@ -11107,13 +11633,15 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
     if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
     tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_storage_block(S, "wrap", &tgi_cpu, 0, 0);
+    t->storage = tgi_new_large_storage(S, "wrap", &tgi_cpu, 0);
     if (!t->storage) return tgi_or_release(S, t, false);
     t->storage->data = data;
-    t->storage->deleter = deleter;
-    t->storage->user = user;
-    t->storage->borrowed = true;
+    tgi_memory_source *source = tgi_source_of(t->storage);
+    source->deleter = deleter;
+    source->user = user;
+    source->borrowed = true;
     tgi_set_contiguous(t, shape.ndim, shape.dim);
+    t->few = tgi_count_few(t, numel);
     return t;
 }
 
@@ -11250,17 +11778,6 @@ bool tg_is_cuda(const tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "is_cuda")) return false;
     return t->storage->backend->type == TG_DEV_CUDA;
-}
-
-static bool tgi_is_contiguous(const tg_tensor *t)
-{
-    int64_t n = 1;
-    for (int i = t->ndim - 1; i >= 0; --i) {
-        if (t->dim[i] == 0) return true;
-        if (t->dim[i] != 1 && t->stride[i] != n) return tgi_numel(t) == 0;
-        n *= t->dim[i];
-    }
-    return true;
 }
 
 bool tg_is_contiguous(const tg_tensor *t)
@@ -11587,7 +12104,8 @@ struct tg_ctx {
     void (*free_user)(void *user);
     tg_custom_backward backward; /* of a custom function */
     tg_function function;        /* of a checkpoint */
-    tg_rng rng;                  /* the thread's random numbers when the call began */
+    tg_rng rng;                  /* the thread's random numbers when the call began, and its autocast */
+    tg_dtype autocast;
     const char *name;
     bool forward;                /* forward is running: tg_save is allowed */
     uint64_t scope;              /* serial of the scope in which the function runs */
@@ -11709,8 +12227,9 @@ static tg_device tgi_output_device(const tgi_output_info *info)
 
 /* A node that is not on the tape, with its arrays in the same block: edges empty, params copied, outputs described,
    saved tensors still to come.  The caller owns the one reference.  NULL after recording an error. */
-static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
-                              tg_tensor *const *out, const tgi_op_params *params, const tgi_view_info *view)
+TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
+                                                tg_tensor *const *out, const tgi_op_params *params,
+                                                const tgi_view_info *view)
 {
     const size_t edge_bytes = sizeof(tgi_edge) * (size_t)inputs, saved_bytes = sizeof(tgi_saved) * (size_t)saves;
     const size_t info_bytes = sizeof(tgi_output_info) * (size_t)outputs;
@@ -11763,6 +12282,13 @@ static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int s
     }
     *n->view = *view;
     return n;
+}
+
+TGI_NOINLINE static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
+                                           tg_tensor *const *out, const tgi_op_params *params,
+                                           const tgi_view_info *view)
+{
+    return tgi_node_new_inline(S, op, inputs, saves, outputs, out, params, view);
 }
 
 /* Puts a node, whose edges are set, on the tape: invariant (4). */
@@ -12444,7 +12970,7 @@ static inline bool tgi_accumulate(tg_backward_run *run, tg_tensor **grad, tg_ten
 }
 
 /* Adds g to the slot to which e points, and queues its node: invariant (9).  False after recording an error. */
-static inline bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
+TGI_ALWAYS_INLINE bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
     if (e->leaf) {
         if (tgi_refs(e->leaf) == 0) return true; /* its handles are gone: nobody can read its .grad */
@@ -12806,11 +13332,24 @@ static inline bool tgi_run_rule(tgi_step *step)
     return step->result[0] != NULL;
 }
 
+/* result[i], a gradient that was sent, leaves the list of the step if a slot has a handle of it now: it need not end
+   with the step, and may be written in place from now on.  Not yet if it is sent once more. */
+static inline void tgi_leave_step(tgi_thread *S, tg_tensor *const *result, int i)
+{
+    tg_tensor *g = result[i];
+    for (int k = 0; k < i; ++k) {
+        if (result[k] == g) return;
+    }
+    if (g->refs != 2 || (g->flags & TGI_SHARED) || !tgi_in_list(S, g, S->scope_serial)) return;
+    tgi_leave_list(S, g);
+    g->refs = 1;
+}
+
 enum { TGI_STEP_RESULTS = 8 }; /* results of a rule that need no allocation */
 
 /* Runs the rule of the slot's node and sends its results on, last input first: later inputs are mostly newer, so the
    numbers that arrive in the queue fall.  False after recording an error. */
-static inline bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
+TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
@@ -12834,6 +13373,7 @@ static inline bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
         const tgi_output_info info = tgi_input_info(n, i);
         if (!tgi_is_like(result[i], &info)) result[i] = tgi_validate_grad(S, n, i, result[i], &info);
         ok = result[i] && tgi_send_grad(run, &n->edge[i], result[i]);
+        if (ok) tgi_leave_step(S, result, i);
     }
     if (result != few) tgi_free(S, result, bytes);
     return ok;
@@ -12853,7 +13393,13 @@ static void tgi_run_fail(tg_backward_run *run)
 }
 
 /* A scope for one step, which needs no memory and so cannot fail to open, and the mode of its ops: invariant (12). */
-typedef struct { tgi_frame *frame; tgi_link list, *outer; uint64_t outer_serial; bool grad_off; } tgi_step_scope;
+typedef struct {
+    tgi_frame *frame;
+    tgi_link list, *outer;
+    uint64_t outer_serial;
+    bool grad_off;
+    tg_dtype autocast;
+} tgi_step_scope;
 
 static inline void tgi_step_scope_open(tgi_thread *S, tgi_step_scope *scope, bool grad_off)
 {
@@ -12861,10 +13407,12 @@ static inline void tgi_step_scope_open(tgi_thread *S, tgi_step_scope *scope, boo
     scope->outer = S->scope;
     scope->outer_serial = S->scope_serial;
     scope->grad_off = S->grad_off;
+    scope->autocast = S->autocast;
     scope->list.prev = scope->list.next = &scope->list;
     S->scope = &scope->list;
     S->scope_serial = ++S->serials;
     S->grad_off = grad_off;
+    S->autocast = TG_F32; /* the casts of an open block stay */
 }
 
 static inline void tgi_step_scope_close(tgi_thread *S, tgi_step_scope *scope)
@@ -12874,6 +13422,7 @@ static inline void tgi_step_scope_close(tgi_thread *S, tgi_step_scope *scope)
     S->scope = scope->outer;
     S->scope_serial = scope->outer_serial;
     S->grad_off = scope->grad_off;
+    S->autocast = scope->autocast;
 }
 
 /* Fills in *info for the step that runs the slot's node; the run keeps the gradient in it until the next step. */
@@ -13072,7 +13621,10 @@ static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *slot)
     if (exclusive && (dense ? tgi_same_layout(g, leaf) : tgi_is_contiguous(g))) return g;
     if (run->flags & TG_CREATE_GRAPH) return exclusive ? g : tgi_later_clone(g);
     tg_tensor *copy = tgi_new_like(run->S, "backward", leaf);
-    if (copy && dense) memcpy(copy->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
+    if (copy && dense) {
+        memcpy(copy->stride, leaf->stride, sizeof(int64_t) * leaf->ndim);
+        tgi_strides_changed(copy);
+    }
     return copy && tgi_copy_elements(run->S, copy, g) ? copy : NULL;
 }
 
@@ -13161,8 +13713,10 @@ static bool tgi_end_run(tg_backward_run *run)
     tgi_thread *S = run->S;
     bool ok = !run->failed && !run->head && !run->heap;
     const bool was_off = S->grad_off;
+    const tg_dtype autocast = S->autocast;
     const uint64_t scope = ok ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
+    S->autocast = TG_F32;
     if (ok && !(scope && tgi_commit(run))) {
         ok = false;
         tgi_run_fail(run);
@@ -13170,6 +13724,7 @@ static bool tgi_end_run(tg_backward_run *run)
     S->running--;
     if (ok) ok = tgi_run_all_post_hooks(run); /* after an error in one, every .grad stays as committed */
     S->grad_off = was_off;
+    S->autocast = autocast;
     for (tgi_grad_slot *slot; (slot = tgi_dequeue(run)) != NULL;) {
         if (!slot->listed) tgi_grad_slot_free(S, slot);
     }
@@ -13511,6 +14066,7 @@ static tg_ctx *tgi_unrecorded_begin(tgi_thread *S, const char *name, void *user,
     S->grad_off = true; /* until the frame is closed */
     ctx->user = user;
     ctx->rng = S->rng;
+    ctx->autocast = S->autocast;
     ctx->in = in, ctx->n_in = n_in;
     ctx->out = out, ctx->n_out = n_out;
     tgi_ref_all(in, n_in);
@@ -13672,8 +14228,8 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     return y;
 }
 
-/* Calls the function again, with the random numbers that it had, recorded, and sends g to its result: the nodes that it
-   has made are the newest, so the run goes on in them.  See (10). */
+/* Calls the function again, with the random numbers and the autocast that it had, recorded, and sends g to its result:
+   the nodes that it has made are the newest, so the run goes on in them.  See (10). */
 static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 {
     tgi_thread *S = step->S;
@@ -13690,8 +14246,10 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     const tg_rng rng = S->rng;
     S->rng = ctx->rng;
     S->grad_off = false;
+    S->autocast = ctx->autocast;
     tg_tensor *y = tgi_checkpoint_call(S, ctx->function, in, n, ctx->user);
     S->grad_off = was_off;
+    S->autocast = TG_F32;
     S->rng = rng;
     if (in != few) tgi_free(S, in, bytes);
     if (!y) return false;
@@ -13933,30 +14491,57 @@ static tg_tensor *tgi_output_like(tgi_call *c, const tg_tensor *t, tg_dtype dtyp
     return tgi_output(c, t->ndim, t->dim, dtype);
 }
 
-static bool tgi_requires_grad(const tgi_call *c, int i) { return i < c->nin && (c->in[i]->flags & TGI_REQUIRES_GRAD); }
+static inline bool tgi_requires_grad(const tg_tensor *t) { return (t->flags & TGI_REQUIRES_GRAD) != 0; }
 
 /* The inputs that are saved for the rule, as a sum of TGI_FLAG_A to TGI_FLAG_D; the row of the op says when. */
-static int tgi_saved_inputs(const tgi_call *c)
+static inline int tgi_saved_inputs(const tgi_op *op, tg_tensor *const *in, int nin)
 {
-    const int flags = c->op->flags;
+    const int flags = op->flags;
     int saved = flags & (TGI_FLAG_A | TGI_FLAG_B | TGI_FLAG_C | TGI_FLAG_D);
-    if ((flags & TGI_FLAG_A_FOR_B) && tgi_requires_grad(c, 1)) saved |= TGI_FLAG_A;
-    if ((flags & TGI_FLAG_B_FOR_A) && tgi_requires_grad(c, 0)) saved |= TGI_FLAG_B;
-    return c->nin == 3 ? saved & ~TGI_FLAG_D : saved; /* the last one is optional */
+    if ((flags & TGI_FLAG_A_FOR_B) && nin > 1 && tgi_requires_grad(in[1])) saved |= TGI_FLAG_A;
+    if ((flags & TGI_FLAG_B_FOR_A) && tgi_requires_grad(in[0])) saved |= TGI_FLAG_B;
+    return nin == 3 ? saved & ~TGI_FLAG_D : saved; /* the last one is optional */
 }
 
-static bool tgi_saves_input(int saved, int i) { return i < 4 && (saved & (TGI_FLAG_A << i)); }
+static inline bool tgi_saves_input(int saved, int i) { return i < 4 && (saved & (TGI_FLAG_A << i)); }
+
+/* How many tensors the node of a call saves. */
+static inline int tgi_count_saved(const tgi_op *op, int saved, int nout)
+{
+    static const uint8_t bits[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+    const int saves = bits[saved] + ((op->flags & TGI_FLAG_Y) != 0);
+    return op->flags & TGI_FLAG_Y2 ? saves + nout - 1 : saves;
+}
 
 /* A node for the call, with these outputs; not yet on the tape, and without edges and saved tensors.  If the target is
    a view, out is its base, and the node keeps where the target lies in it (TGI_WROTE_VIEW).  saved: see
    tgi_saved_inputs. */
 static tgi_node *tgi_call_node(tgi_call *c, tg_tensor *const *out, int nout, int saved)
 {
-    int saves = (c->op->flags & TGI_FLAG_Y) != 0;
-    for (int i = 0; i < 4; ++i) saves += tgi_saves_input(saved, i);
-    if (c->op->flags & TGI_FLAG_Y2) saves += nout - 1;
-    return tgi_node_new(c->S, c->op, c->nin, saves, nout, out, c->has_params ? &c->params : NULL,
+    return tgi_node_new(c->S, c->op, c->nin, tgi_count_saved(c->op, saved, nout), nout, out,
+                        c->has_params ? &c->params : NULL,
                         c->target ? (c->target->base ? &c->target_view : NULL) : c->view);
+}
+
+/* Makes n the node of an op's outputs: sets its edges, saves what the rule needs, and puts it on the tape. */
+static inline void tgi_record_node(tgi_thread *S, tgi_node *n, tg_tensor *const *in, int nin, int saved,
+                                   tg_tensor *const *out, int nout)
+{
+    const int flags = n->op->flags;
+    for (int i = 0; i < nin; ++i) {
+        if (tgi_requires_grad(in[i])) tgi_set_edge(&n->edge[i], tgi_edge_to(in[i]));
+        if (tgi_saves_input(saved, i)) tgi_save_tensor(S, n, in[i], i, in[i]->storage->version);
+    }
+    for (int i = 0; i < nout; ++i) {
+        tg_tensor *y = out[i];
+        if (flags & (i ? TGI_FLAG_Y2 : TGI_FLAG_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
+        if (!tgi_dtypes[y->dtype].floating) continue;
+        y->node = n;
+        y->output = i;
+        y->flags |= TGI_REQUIRES_GRAD;
+        if (i > 0) n->refs++;
+    }
+    tgi_node_link(S, n);
 }
 
 /* The end of a call whose outputs have been computed, if ok: records the op if an input requires grad, and returns the
@@ -13968,7 +14553,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     int saved = 0;
     ok = ok && c->nout > 0 && (!S->sync_checks || c->out[0]->storage->backend->synchronize(S, c->index));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
-        n = tgi_call_node(c, c->out, c->nout, saved = tgi_saved_inputs(c));
+        n = tgi_call_node(c, c->out, c->nout, saved = tgi_saved_inputs(c->op, c->in, c->nin));
         ok = n != NULL;
     }
     if (!ok) {
@@ -13978,21 +14563,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
         }
         return NULL;
     }
-    if (!n) return c->out[0];
-    for (int i = 0; i < c->nin; ++i) {
-        if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(c->in[i]));
-        if (tgi_saves_input(saved, i)) tgi_save_tensor(S, n, c->in[i], i, c->in[i]->storage->version);
-    }
-    for (int i = 0; i < c->nout; ++i) {
-        tg_tensor *y = c->out[i];
-        if (c->op->flags & (i ? TGI_FLAG_Y2 : TGI_FLAG_Y)) tgi_save_tensor(S, n, y, -1 - i, y->storage->version);
-        if (!tgi_dtypes[y->dtype].floating) continue;
-        y->node = n;
-        y->output = i;
-        y->flags |= TGI_REQUIRES_GRAD;
-        if (i > 0) n->refs++;
-    }
-    tgi_node_link(S, n);
+    if (n) tgi_record_node(S, n, c->in, c->nin, saved, c->out, c->nout);
     return c->out[0];
 }
 
@@ -14074,7 +14645,7 @@ static bool tgi_op_prepare_write(tgi_call *c)
         c->view_node = tgi_view_node_new(S, t, &c->target_view);
         if (!c->view_node) return false;
     }
-    const int saved = tgi_saved_inputs(c);
+    const int saved = tgi_saved_inputs(c->op, c->in, c->nin);
     c->node = tgi_call_node(c, t->base ? &t->base : &t, 1, saved);
     if (!c->node) return false;
     if (!tgi_saves_input(saved, 0)) return true;
@@ -14112,10 +14683,10 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
         tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
         tgi_unref(S, c->before);
     }
-    const int saved = tgi_saved_inputs(c);
+    const int saved = tgi_saved_inputs(c->op, c->in, c->nin);
     for (int i = 1; i < c->nin; ++i) {
         tg_tensor *x = c->in[i];
-        if (tgi_requires_grad(c, i)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
+        if (tgi_requires_grad(x)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
         if (!tgi_saves_input(saved, i)) continue;
         /* one in the same storage has just been overwritten: the version before lets backward say so (5) */
         tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
@@ -14272,6 +14843,7 @@ static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
         y->stride[order[i]] = stride;
         stride *= y->dim[order[i]] ? y->dim[order[i]] : 1;
     }
+    tgi_strides_changed(y);
 }
 
 /* Copies the bytes of x to y on another device, and waits for the end.  Both are dense, with the same strides and
@@ -14302,6 +14874,7 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     const bool up = x->storage->backend->host;
+    const tgi_stream_of stream = up ? TGI_OF_UPLOADS : TGI_OF_DOWNLOADS;
     const tgi_storage *device = up ? y->storage : x->storage;
     const size_t bytes = (size_t)tgi_numel(x) * tgi_dtypes[x->dtype].size;
     void *to = tgi_bytes_at(S, y, 0, true), *from = tgi_bytes_at(S, x, 0, false);
@@ -14310,8 +14883,8 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
     tgi_count_moved(S, y->storage, x->storage, bytes);
     if ((up ? device->backend->start_upload(S, device->index, to, from, bytes)
             : device->backend->start_download(S, device->index, to, from, bytes)) &&
-        tgi_add_pending_event(S, "to", y->storage, device->backend, device->index, true, false) &&
-        tgi_add_pending_event(S, "to", x->storage, device->backend, device->index, true, true)) {
+        tgi_add_pending_event(S, "to", y->storage, device->backend, device->index, stream, false) &&
+        tgi_add_pending_event(S, "to", x->storage, device->backend, device->index, stream, true)) {
         return true;
     }
     /* without its pending event the copy must be over before the memory is freed */
@@ -14340,7 +14913,7 @@ static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool no
 static bool tgi_may_be_non_blocking(const tg_tensor *t, const tgi_backend *to, tg_dtype dtype)
 {
     if (t->storage->shared || t->storage->backend->host == to->host) return false;
-    return to->host || (t->storage->pinned == to && t->dtype == (uint8_t)dtype && tgi_is_dense(t));
+    return to->host || (tgi_pinned_by(t->storage) == to && t->dtype == (uint8_t)dtype && tgi_is_dense(t));
 }
 
 /* A copy of t on device `index` of backend `to`: the op behind every move.  pinning: the backend for which the copy is
@@ -14572,7 +15145,9 @@ static void tgi_exchange(tg_tensor *t, tg_tensor *copy)
     t->storage = copy->storage;
     t->offset = copy->offset;
     t->dtype = copy->dtype;
+    t->few = copy->few;
     memcpy(t->stride, copy->stride, sizeof(int64_t) * t->ndim);
+    copy->few = -1;
     copy->storage = storage;
     copy->offset = offset;
     copy->base = t->base;
@@ -14662,7 +15237,7 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
                                       "cannot pin a tensor on %s: only dense CPU tensors can be pinned",
                                       tg_device_str(tgi_device_of(t))));
     }
-    if (t->storage->pinned) return t;
+    if (tgi_pinned_by(t->storage)) return t;
     tg_device gpu;
     gpu.type = TG_DEV_CUDA;
     gpu.index = -1; /* the current one */
@@ -14676,7 +15251,164 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
 bool tg_is_pinned(const tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "is_pinned")) return false;
-    return t->storage->pinned != NULL;
+    return tgi_pinned_by(t->storage) != NULL;
+}
+
+/* ---- autocast: what TG_AUTOCAST does to the inputs of an op whose row says TGI_FLAG_CAST_... ---- */
+
+tg_dtype tg_autocast_dtype(void) { return tgi_self()->autocast; }
+
+tg_dtype tg_set_autocast(tg_dtype dtype)
+{
+    tgi_thread *S = tgi_self();
+    const tg_dtype was = S->autocast;
+    if (tgi_check_autocast(S, (int)dtype)) tgi_autocast_restore(S, dtype);
+    return was;
+}
+
+/* Whether an input takes part: floating point, but not f64. */
+static bool tgi_is_castable(const tgi_thread *S, const tg_tensor *t)
+{
+    return t && tgi_usable(S, t) && tgi_dtypes[t->dtype].floating && t->dtype != TG_F64;
+}
+
+/* The dtype that the castable inputs become. */
+static tg_dtype tgi_autocast_to(const tgi_thread *S, int flags, tg_tensor *const *in, int n)
+{
+    if (flags & TGI_FLAG_CAST_F32) return TG_F32;
+    for (int i = 0; i < n && (flags & TGI_FLAG_CAST_WIDEST); ++i) {
+        if (tgi_is_castable(S, in[i]) && in[i]->dtype != (uint8_t)S->autocast) return TG_F32;
+    }
+    return S->autocast;
+}
+
+/* The kept cast of a parameter, whatever it is worth; NULL if there is none. */
+static tgi_cast *tgi_find_cast(const tgi_thread *S, const tg_tensor *t)
+{
+    const tgi_map_slot *slot = S->casts ? tgi_map_find(&S->cast_of, t) : NULL;
+    return slot && slot->key ? &S->casts[slot->value] : NULL;
+}
+
+/* Makes room for one more.  Without memory nothing is kept, which is no error. */
+static bool tgi_casts_reserve(tgi_thread *S)
+{
+    if (S->casts_count < S->casts_room) return true;
+    const int room = S->casts_room ? 2 * S->casts_room : 32;
+    tgi_map map;
+    tgi_cast *casts = (tgi_cast *)tgi_alloc(S, sizeof *casts * (size_t)room);
+    if (!casts || !tgi_map_open(S, &map, room)) {
+        tgi_free(S, casts, sizeof *casts * (size_t)room);
+        return false;
+    }
+    for (int i = 0; i < S->casts_count; ++i) {
+        casts[i] = S->casts[i];
+        tgi_map_slot *slot = tgi_map_find(&map, casts[i].source);
+        slot->key = casts[i].source;
+        slot->value = i;
+    }
+    tgi_free(S, S->casts, sizeof *casts * (size_t)S->casts_room);
+    tgi_map_close(S, &S->cast_of);
+    S->casts = casts;
+    S->casts_room = room;
+    S->cast_of = map;
+    return true;
+}
+
+/* Parameters alone, whose values stay for a step.  In a checkpoint each run has casts of its own, so that the node of a
+   cast is never older than the run that uses it. */
+static bool tgi_may_keep_cast(const tgi_thread *S, const tg_tensor *t)
+{
+    return t->dtype == TG_F32 && (t->flags & TGI_REQUIRES_GRAD) && !t->node && !t->base && !S->captures && !S->running;
+}
+
+/* A cast of t that was made before, for as many references as the table has; NULL if there is none. */
+static tg_tensor *tgi_kept_cast(const tgi_thread *S, const tg_tensor *t, tg_dtype dtype)
+{
+    const tgi_cast *c = tgi_may_keep_cast(S, t) ? tgi_find_cast(S, t) : NULL;
+    const bool fits = c && c->cast->dtype == (uint8_t)dtype && c->version == t->storage->version &&
+                      (c->recorded || S->grad_off);
+    return fits ? c->cast : NULL;
+}
+
+static void tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
+{
+    if (!tgi_may_keep_cast(S, t) || !tgi_casts_reserve(S)) return;
+    tgi_cast *c = tgi_find_cast(S, t);
+    tgi_ref(cast);
+    if (c) {
+        tgi_unref(S, c->cast);
+    } else {
+        tgi_map_slot *slot = tgi_map_find(&S->cast_of, t);
+        tgi_ref(t);
+        slot->key = t;
+        slot->value = S->casts_count;
+        c = &S->casts[S->casts_count++];
+    }
+    c->source = t;
+    c->cast = cast;
+    c->version = t->storage->version;
+    c->recorded = cast->node != NULL;
+}
+
+/* t in this dtype, as a tensor of the innermost scope or of the table; NULL after recording an error. */
+static tg_tensor *tgi_autocast_tensor(tgi_thread *S, tg_tensor *t, tg_dtype dtype)
+{
+    tg_tensor *cast = tgi_kept_cast(S, t, dtype);
+    if (cast) return cast;
+    cast = tg_to_dtype(t, dtype);
+    if (cast && dtype != TG_F32) tgi_keep_cast(S, t, cast);
+    return cast;
+}
+
+/* Casts list [n], which may have NULLs, in a scope of the caller's.  False after recording an error. */
+static bool tgi_autocast_inputs(tgi_thread *S, int flags, tg_tensor **list, int n)
+{
+    if (TGI_LIKELY(S->autocast == TG_F32)) return true;
+    const tg_dtype dtype = tgi_autocast_to(S, flags, list, n);
+    for (int i = 0; i < n; ++i) {
+        if (!tgi_is_castable(S, list[i]) || list[i]->dtype == (uint8_t)dtype) continue;
+        list[i] = tgi_autocast_tensor(S, list[i], dtype);
+        if (!list[i]) return false;
+    }
+    return true;
+}
+
+/* The same for a composite: also turns the mode off, so that the ops inside take what they get, until closing the
+   composite's scope restores it. */
+static bool tgi_autocast_list(tgi_thread *S, int flags, tg_tensor **list, int n)
+{
+    const bool ok = tgi_autocast_inputs(S, flags, list, n);
+    S->autocast = TG_F32;
+    return ok;
+}
+
+/* The same for up to three variables. */
+static bool tgi_autocast(tgi_thread *S, int flags, tg_tensor **a, tg_tensor **b, tg_tensor **c)
+{
+    tg_tensor *list[3] = {*a, b ? *b : NULL, c ? *c : NULL};
+    if (!tgi_autocast_list(S, flags, list, 3)) return false;
+    *a = list[0];
+    if (b) *b = list[1];
+    if (c) *c = list[2];
+    return true;
+}
+
+/* For an op with one input: t itself, or what the mode makes of it, which is the caller's to end by tgi_with_cast; NULL
+   after recording an error. */
+static tg_tensor *tgi_autocast_input(int op, tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    const int flags = tgi_op_row(op)->flags;
+    if (TGI_LIKELY(S->autocast == TG_F32) || !(flags & TGI_CAST_FLAGS) || !tgi_is_castable(S, t)) return t;
+    const tg_dtype dtype = tgi_autocast_to(S, flags, &t, 1);
+    return t->dtype == (uint8_t)dtype ? t : tg_to_dtype(t, dtype);
+}
+
+/* y, which was computed from such an input. */
+static tg_tensor *tgi_with_cast(tg_tensor *cast, tg_tensor *y)
+{
+    tg_drop(cast);
+    return y;
 }
 
 /* ======== @@OPS =================================================================================================== */
@@ -14900,49 +15632,45 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
 }
 
 /* ---- the short way of an elementwise op: few elements of one float dtype and one shape, contiguous in the host's
-   memory, so that nothing is to be promoted, converted or broadcast, and no loop to be described ---- */
+   memory (t->few), so that nothing is to be promoted, converted or broadcast, and no loop to be described ---- */
+
+static inline bool tgi_are_alike(const tg_tensor *a, const tg_tensor *b)
+{
+    if (a->few != b->few || a->dtype != b->dtype || a->ndim != b->ndim) return false;
+    for (int d = 0; d < a->ndim; ++d) {
+        if (a->dim[d] != b->dim[d]) return false;
+    }
+    return true;
+}
 
 /* Whether a call with these inputs can go the short way: that holds, and tgi_call_begin would find nothing to do.
-   Stores the number of elements, and whether the call is recorded. */
-static inline bool tgi_is_few(const tgi_thread *S, const tgi_op *op, tg_tensor *const *in, int n, int64_t *numel,
-                              bool *records)
+   Stores whether the call is recorded. */
+static inline bool tgi_are_few(const tgi_thread *S, const tgi_op *op, tg_tensor *const *in, int n, bool *records)
 {
-    const tg_tensor *a = in[0];
     int flags = 0;
     if (S->captures || (op->flags & TGI_FLAG_LAST_IS_MASK)) return false;
+    if (S->autocast != TG_F32 && (op->flags & TGI_CAST_FLAGS)) return false;
     for (int i = 0; i < n; ++i) {
         const tg_tensor *x = in[i];
-        if (!tgi_usable(S, x) || x->base || x->storage->pending) return false;
+        if (!tgi_usable(S, x) || x->few < 0 || x->storage->pending) return false;
+        if (i > 0 && !tgi_are_alike(x, in[0])) return false;
         flags |= x->flags;
-        if (i == 0) continue;
-        if (x->dtype != a->dtype || x->ndim != a->ndim || x->storage->backend != a->storage->backend) return false;
-        for (int d = 0; d < a->ndim; ++d) {
-            if (x->dim[d] != a->dim[d] || x->stride[d] != a->stride[d]) return false;
-        }
     }
-    int64_t count = 1;
-    for (int d = a->ndim - 1; d >= 0; count *= a->dim[d--]) {
-        if (a->stride[d] != count && a->dim[d] != 1) return false;
-    }
-    *numel = count;
     *records = (flags & TGI_REQUIRES_GRAD) && !S->grad_off;
-    return count < TGI_FEW && a->storage->backend->host && (a->dtype == TG_F32 || a->dtype == TG_F64);
+    return true;
 }
 
 /* The result of such a call, not recorded; NULL after recording an error. */
 static inline tg_tensor *tgi_map_few(tgi_thread *S, const char *name, int op, bool test, tg_tensor *const *in, int n,
-                                     double s, double t, int64_t numel)
+                                     double s, double t)
 {
     const tg_tensor *a = in[0];
     const tg_dtype dtype = (tg_dtype)a->dtype, result = test ? TG_BOOL : dtype;
-    const int64_t size = (int64_t)tgi_dtypes[dtype].size;
     const double scalar[2] = {s, t};
-    const char *data[3] = {NULL, NULL, NULL};
-    tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)numel * tgi_dtypes[result].size);
+    tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)a->few * tgi_dtypes[result].size);
     if (!y) return NULL;
-    data[0] = (const char *)a->storage->data + a->offset * size;
-    for (int i = 1; i < n; ++i) data[i] = (const char *)in[i]->storage->data + in[i]->offset * size;
-    tgi_map_kernel_of(S, op, dtype)(numel, scalar, y->storage->data, data[0], data[1], data[2]);
+    tgi_map_kernel_of(S, op, dtype)(a->few, scalar, y->storage->data, tgi_first_element(a),
+                                    n > 1 ? tgi_first_element(in[1]) : NULL, n > 2 ? tgi_first_element(in[2]) : NULL);
     return y;
 }
 
@@ -14958,15 +15686,47 @@ static inline void tgi_elementwise_init(tgi_call *c, tgi_thread *S, const char *
     c->has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
 }
 
-/* Records a call whose result was computed on the short way. */
-TGI_NOINLINE static tg_tensor *tgi_record_few(tgi_thread *S, const char *name, const tgi_op *row, tg_tensor *const *in,
-                                              int n, double s, double t, tg_tensor *y)
+/* Records a call whose result y was computed on the short way.  NULL if that fails; then y has ended. */
+TGI_NOINLINE static tg_tensor *tgi_record_few(tgi_thread *S, const tgi_op *row, tg_tensor *const *in, int n, double s,
+                                              double t, tg_tensor *y)
 {
-    tgi_call c;
-    tgi_elementwise_init(&c, S, name, row, in, n, s, t);
-    c.records = true;
-    c.out[c.nout++] = y;
-    return tgi_op_end(&c, true);
+    const int saved = tgi_saved_inputs(row, in, n), saves = tgi_count_saved(row, saved, 1);
+    tgi_node *node;
+    if (!tgi_dtypes[y->dtype].floating) return y;
+    if (row->flags & TGI_FLAG_NUMBERS) {
+        tgi_op_params params;
+        memset(&params, 0, sizeof params);
+        params.s = s;
+        params.t = t;
+        node = tgi_node_new(S, row, n, saves, 1, &y, &params, NULL);
+    } else {
+        node = tgi_node_new_inline(S, row, n, saves, 1, &y, NULL, NULL);
+    }
+    if (!node) return tgi_or_release(S, y, false);
+    tgi_record_node(S, node, in, n, saved, &y, 1);
+    return y;
+}
+
+/* Whether TG_AUTOCAST casts an input of an elementwise op. */
+static bool tgi_casts_any(const tgi_thread *S, const tgi_op *row, tg_tensor *const *in, int n)
+{
+    if (S->autocast == TG_F32 || !(row->flags & TGI_CAST_FLAGS)) return false;
+    const tg_dtype dtype = tgi_autocast_to(S, row->flags, in, n);
+    for (int i = 0; i < n; ++i) {
+        if (tgi_is_castable(S, in[i]) && in[i]->dtype != (uint8_t)dtype) return true;
+    }
+    return false;
+}
+
+/* The op on the casts, which are recorded. */
+static tg_tensor *tgi_map_casts(const char *name, int op, tg_tensor *const *in, int n, double s, double t)
+{
+    tg_tensor *cast[3];
+    tgi_composite c;
+    if (!tgi_composite_begin(&c, name)) return NULL;
+    memcpy(cast, in, sizeof *in * (size_t)n);
+    const bool ok = tgi_autocast_list(c.S, tgi_op_row(op)->flags, cast, n);
+    return tgi_composite_end(&c, ok ? tgi_elementwise(name, op, false, cast, n, s, t) : NULL);
 }
 
 /* The general way, for any inputs. */
@@ -14975,6 +15735,7 @@ TGI_NOINLINE static tg_tensor *tgi_map_any(tgi_thread *S, const char *name, int 
 {
     const tgi_op *row = tgi_op_row(op);
     tgi_call c;
+    if (!in_place && tgi_casts_any(S, row, in, n)) return tgi_map_casts(name, op, in, n, s, t);
     tgi_elementwise_init(&c, S, name, row, in, n, s, t);
     if (!tgi_call_begin(&c)) return c.mixed ? tgi_across_devices(c.name, op, in_place, in, n, s, t) : NULL;
     tg_dtype dtype = TG_F32;
@@ -15000,14 +15761,12 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
 {
     tgi_thread *S = tgi_self();
     const tgi_op *row = tgi_op_row(op);
-    int64_t numel;
     bool records;
     if (!name) name = in_place ? row->in_place : row->name;
     tgi_check_unscoped(S);
-    if (in_place || !tgi_is_few(S, row, in, n, &numel, &records))
-        return tgi_map_any(S, name, op, in_place, in, n, s, t);
-    tg_tensor *y = tgi_map_few(S, name, op, row->kind == TGI_KIND_TEST, in, n, s, t, numel);
-    return y && records ? tgi_record_few(S, name, row, in, n, s, t, y) : y;
+    if (in_place || !tgi_are_few(S, row, in, n, &records)) return tgi_map_any(S, name, op, in_place, in, n, s, t);
+    tg_tensor *y = tgi_map_few(S, name, op, row->kind == TGI_KIND_TEST, in, n, s, t);
+    return y && records ? tgi_record_few(S, row, in, n, s, t, y) : y;
 }
 
 TGI_NOINLINE static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
@@ -15139,14 +15898,16 @@ static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 /* Whether a rule may use an optional entry of the backend: no graph of the gradient is recorded. */
 static inline bool tgi_fuses(const tgi_thread *S) { return S->grad_off && !S->composes; }
 
-/* *dx = the gradient of an op with one input by its row in TGI_GRADIENTS; saved: x or y. */
+/* *dx = the gradient of an op with one input by its row in TGI_GRADIENTS; saved: x or y.  It takes the place of g where
+   g belongs to the run alone. */
 TGI_NOINLINE static tgi_answer tgi_gradient_in_one(tgi_step *step, int op, tg_tensor *g, tg_tensor *saved,
                                                    tg_tensor **dx)
 {
     tgi_call c;
     if (tgi_gradient_of(op) < 0 || !tgi_fuses(step->S)) return TGI_COMPOSE;
     if (!tgi_op_begin2(&c, op, g, saved)) return TGI_FAILED;
-    tg_tensor *out = tgi_output_like(&c, saved, (tg_dtype)saved->dtype);
+    const bool in_place = tgi_is_exclusive(g) && tgi_is_contiguous(g) && g->dtype == saved->dtype;
+    tg_tensor *out = in_place ? g : tgi_output_like(&c, saved, (tg_dtype)saved->dtype);
     if (!out) return TGI_FAILED;
     tgi_loop loop = tgi_loop_over(out);
     loop.kernel = op;
@@ -15157,8 +15918,111 @@ TGI_NOINLINE static tgi_answer tgi_gradient_in_one(tgi_step *step, int op, tg_te
     loop.arg[1] = tgi_operand_of(g);
     loop.arg[2] = tgi_operand_of(saved);
     const tgi_answer answer = c.backend->map_gradient(c.S, &loop);
-    *dx = tgi_op_end(&c, answer == TGI_DONE);
+    *dx = !in_place ? tgi_op_end(&c, answer == TGI_DONE) : answer == TGI_DONE ? g : NULL;
     return answer == TGI_DONE && !*dx ? TGI_FAILED : answer;
+}
+
+/* ---- the short way of a rule, on few elements like that of its op: each gradient by one kernel ---- */
+
+/* For each of at most two inputs: the op whose kernel computes the gradient from g and, where it takes one, a saved
+   tensor (the which of tgi_saved). */
+typedef struct { int kernel[2], with[2]; } tgi_short_rule;
+enum { TGI_NO_KERNEL = -1, TGI_G_ITSELF = -2, TGI_ROW_OF_GRADIENTS = -3, TGI_WITH_NOTHING = 2 };
+
+/* The rules that are one elementwise op, or g itself; those of TGI_GRADIENTS come by themselves. */
+#define TGI_SHORT_RULES(RULE)                                                                                          \
+    RULE(neg, TGI_OP_neg, TGI_WITH_NOTHING, TGI_NO_KERNEL, 0)                                                          \
+    RULE(exp, TGI_OP_mul, 0, TGI_NO_KERNEL, 0)                                                                         \
+    RULE(log, TGI_OP_div, 0, TGI_NO_KERNEL, 0)                                                                         \
+    RULE(add_scalar, TGI_G_ITSELF, TGI_WITH_NOTHING, TGI_NO_KERNEL, 0)                                                 \
+    RULE(sub_scalar, TGI_G_ITSELF, TGI_WITH_NOTHING, TGI_NO_KERNEL, 0)                                                 \
+    RULE(rsub_scalar, TGI_OP_neg, TGI_WITH_NOTHING, TGI_NO_KERNEL, 0)                                                  \
+    RULE(mul_scalar, TGI_OP_mul_scalar, TGI_WITH_NOTHING, TGI_NO_KERNEL, 0)                                            \
+    RULE(div_scalar, TGI_OP_div_scalar, TGI_WITH_NOTHING, TGI_NO_KERNEL, 0)                                            \
+    RULE(add, TGI_G_ITSELF, TGI_WITH_NOTHING, TGI_G_ITSELF, TGI_WITH_NOTHING)                                          \
+    RULE(sub, TGI_G_ITSELF, TGI_WITH_NOTHING, TGI_OP_neg, TGI_WITH_NOTHING)                                            \
+    RULE(mul, TGI_OP_mul, 1, TGI_OP_mul, 0)                                                                            \
+    RULE(div, TGI_OP_div, 1, TGI_NO_KERNEL, 0)
+
+/* Known when the rule is compiled. */
+TGI_ALWAYS_INLINE tgi_short_rule tgi_short_rule_of(int op)
+{
+    const int of_gradient = tgi_gradient_of(op) >= 0 ? TGI_ROW_OF_GRADIENTS : TGI_NO_KERNEL;
+    const tgi_short_rule rule = {{of_gradient, TGI_NO_KERNEL}, {0, 0}};
+#define TGI_SHORT_RULE(name, kernel_a, with_a, kernel_b, with_b)                                                       \
+    case TGI_OP_##name: {                                                                                              \
+        const tgi_short_rule found = {{kernel_a, kernel_b}, {with_a, with_b}};                                         \
+        return found;                                                                                                  \
+    }
+    switch (op) {
+        TGI_SHORT_RULES(TGI_SHORT_RULE)
+    default: return rule;
+    }
+#undef TGI_SHORT_RULE
+}
+
+/* The gradient of input i, which the kernel computes from g and `with`, is added to what the input has received, or
+   becomes a result of the step: in the place of g, if g is the slot's alone and this is its last use.  False after
+   recording an error. */
+TGI_ALWAYS_INLINE bool tgi_give_few(tgi_step *step, int i, tgi_map_kernel kernel, tg_tensor *g, const tg_tensor *with,
+                                bool last)
+{
+    tgi_thread *S = step->S;
+    const tg_dtype dtype = (tg_dtype)g->dtype;
+    const double scalar[2] = {step->params ? step->params->s : 0, step->params ? step->params->t : 0};
+    const void *a = tgi_first_element(g), *b = with ? tgi_first_element(with) : NULL;
+    tg_tensor *y = tgi_received_grad(step, i);
+    if (y && g->few <= TGI_TILE && tgi_are_alike(y, g)) {
+        void *sum = tgi_first_element(y);
+        tgi_tile term;
+        kernel(g->few, scalar, &term, a, b, NULL);
+        tgi_map_kernel_of(S, TGI_OP_add, dtype)(g->few, scalar, sum, sum, &term, NULL);
+        return true;
+    }
+    y = last && tgi_is_exclusive(g)
+            ? g
+            : tgi_new_shaped(S, step->node->op->name, g, dtype, (size_t)g->few * tgi_dtypes[dtype].size);
+    if (y) kernel(g->few, scalar, tgi_first_element(y), a, b, NULL);
+    return tgi_set_input_grad(step, i, y);
+}
+
+/* The gradients of all inputs that need one.  TGI_COMPOSE, and nothing is done: one of them has no kernel, or is not of
+   few elements like g. */
+TGI_NOINLINE static tgi_answer tgi_rule_few(tgi_step *step, int op, tgi_short_rule rule, tg_tensor *g)
+{
+    tgi_thread *S = step->S;
+    const tgi_node *n = step->node;
+    const tg_tensor *with[2] = {NULL, NULL};
+    int first = -1; /* the input whose gradient is computed last */
+    if (g->few < 0 || g->storage->pending || !tgi_fuses(S) || S->captures) return TGI_COMPOSE;
+    if (n->op->flags & TGI_FLAG_Y) rule.with[0] = -1;
+    for (int i = n->inputs - 1; i >= 0; --i) {
+        if (!tgi_has_edge(n, i)) continue;
+        if (rule.kernel[i] == TGI_NO_KERNEL) return TGI_COMPOSE;
+        first = i;
+        if (rule.with[i] == TGI_WITH_NOTHING) continue;
+        with[i] = tgi_saved_tensor(step, rule.with[i]);
+        if (!tgi_are_alike(with[i], g) || with[i]->storage->pending) return TGI_COMPOSE;
+    }
+    for (int i = n->inputs - 1; i >= first; --i) { /* the last first, as they are sent */
+        const int op_of_kernel = rule.kernel[i];
+        if (!tgi_has_edge(n, i)) continue;
+        if (op_of_kernel == TGI_G_ITSELF) {
+            step->result[i] = g;
+            continue;
+        }
+        const tgi_map_kernel kernel = op_of_kernel == TGI_ROW_OF_GRADIENTS
+                                          ? tgi_gradient_kernel_of(S, op, (tg_dtype)g->dtype)
+                                          : tgi_map_kernel_of(S, op_of_kernel, (tg_dtype)g->dtype);
+        if (!tgi_give_few(step, i, kernel, g, with[i], i == first)) return TGI_FAILED;
+    }
+    return TGI_DONE;
+}
+
+TGI_ALWAYS_INLINE tgi_answer tgi_rule_short(tgi_step *step, int op, tg_tensor *g)
+{
+    const tgi_short_rule rule = tgi_short_rule_of(op);
+    return rule.kernel[0] == TGI_NO_KERNEL ? TGI_COMPOSE : tgi_rule_few(step, op, rule, g);
 }
 
 /* The rules of the rows with one input. */
@@ -15169,9 +16033,11 @@ TGI_NOINLINE static tgi_answer tgi_gradient_in_one(tgi_step *step, int op, tg_te
 #define TGI_RULE1_FLOATS(name, rule)                                                                                   \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \
+        tgi_answer answer = tgi_rule_short(step, TGI_OP_##name, g);                                                    \
+        if (answer != TGI_COMPOSE) return answer == TGI_DONE;                                                          \
         tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1), *dx = NULL;                         \
         const double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0;                   \
-        const tgi_answer answer = tgi_gradient_in_one(step, TGI_OP_##name, g, x ? x : y, &dx);                         \
+        answer = tgi_gradient_in_one(step, TGI_OP_##name, g, x ? x : y, &dx);                                          \
         (void)x, (void)y, (void)s, (void)t;                                                                            \
         return tgi_set_input_grad(step, 0, answer == TGI_COMPOSE ? (rule) : dx);                                       \
     }
@@ -15186,6 +16052,8 @@ TGI_SCALAR_OPS(TGI_RULE1)
 #define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \
+        const tgi_answer answer = tgi_rule_short(step, TGI_OP_##name, g);                                              \
+        if (answer != TGI_COMPOSE) return answer == TGI_DONE;                                                          \
         tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
         tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
         const double s = step->params ? step->params->s : 0;                                                           \
@@ -15295,6 +16163,7 @@ tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight)
 static void tgi_set_layout(tg_tensor *t, int ndim, const int64_t *dims, const int64_t *strides)
 {
     t->ndim = (uint8_t)ndim;
+    t->few = -1;
     memcpy(t->dim, dims, sizeof(int64_t) * (size_t)ndim);
     memcpy(t->stride, strides, sizeof(int64_t) * (size_t)ndim);
 }
@@ -16609,6 +17478,8 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
 {
     tgi_call c;
     int mask;
+    tg_tensor *const cast = tgi_autocast_input(op, t);
+    if (cast != t) return tgi_with_cast(cast, tgi_reduction_op(name, op, kind, cast, dims, keepdim));
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
         return tgi_no_tensor(
@@ -16797,6 +17668,7 @@ tg_tensor *tg_trace(tg_tensor *t)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "trace", "t", t)) return NULL;
+    c.S->autocast = TG_F32; /* trace keeps its dtype, unlike sum; closing the scope restores the mode */
     if (t->ndim != 2) {
         tgi_fail(c.S, TG_ERR_SHAPE, "trace", "trace: expected a matrix, but got tensor with dim %d", t->ndim);
         return tgi_composite_end(&c, NULL);
@@ -16874,7 +17746,8 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *y;
+    tg_tensor *y, *const cast = tgi_autocast_input(TGI_OP_norm, t);
+    if (cast != t) return tgi_with_cast(cast, tgi_norm(name, cast, p, dims, keepdim));
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
     if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
         return tgi_no_tensor(tgi_fail(
@@ -16946,6 +17819,8 @@ static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, tg_shape
         t = tg_to_dtype(t, inner.S->default_dtype);
         return tgi_composite_end(&inner, tgi_logsumexp(name, op, t, dims, keepdim));
     }
+    tg_tensor *const cast = tgi_autocast_input(op, t);
+    if (cast != t) return tgi_with_cast(cast, tgi_logsumexp(name, op, cast, dims, keepdim));
     if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
     tgi_params(&c)->dim = mask;
     if (!tgi_composite_begin(&inner, name)) return NULL;
@@ -17071,19 +17946,45 @@ tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
     return tgi_composite_end(&c, y ? tg_reshape(y, tgi_shape_of(index)) : NULL);
 }
 
-static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
+/* Flags of scatter and scatter_add: src is added; t is taken as zeros, whatever it holds; no
+   element of t is indexed twice. */
+enum { TGI_SCATTER_ADDS = 1, TGI_SCATTER_TO_ZEROS = 2, TGI_SCATTER_ONCE = 4 };
+
+/* y [rows, width] = src [n, width] added to zeros at index [n, width], the same for all columns: the gradient of a
+   table, for which backends may have a kernel. */
+static tgi_answer tgi_scatter_rows(tgi_call *c, tg_tensor *y)
 {
-    tg_tensor *zeros = tg_zeros_on(tgi_input_shape(step, 0), (tg_dtype)g->dtype, tgi_device_of(g));
-    if (!zeros) return false;
-    return tgi_set_input_grad(step, 0, tg_scatter_add_(zeros, step->params->dim, tgi_saved_tensor(step, 1), g));
+    const tg_tensor *index = c->in[1], *src = c->in[2];
+    tgi_table_gradient table;
+    const bool rows = c->params.dim == 0 && y->ndim == 2 && index->stride[1] == 0 && index->stride[0] == 1 &&
+                      src->dim[0] == index->dim[0] && tgi_is_contiguous(src) && tgi_numel(y) > 0 &&
+                      tgi_dtypes[y->dtype].floating;
+    if (!rows || index->dim[1] != y->dim[1] || src->dim[1] != y->dim[1] || c->S->composes) return TGI_COMPOSE;
+    table.count = y->dim[0];
+    table.width = y->dim[1];
+    table.n = index->dim[0];
+    table.dtype = (tg_dtype)y->dtype;
+    table.id_dtype = (tg_dtype)index->dtype;
+    table.index = tgi_device_of(y).index;
+    table.ids = tgi_operand_of(index).data;
+    table.g = tgi_operand_of(src).data;
+    table.dweight = tgi_operand_of(y).data;
+    return c->backend->embedding_backward(c->S, &table);
 }
 
 /* y [t's shape], a copy of t or t itself: y[.., index[.., i, ..], ..] = (or +=) src[.., i, ..], at dim */
 static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
 {
     const tg_tensor *t = c->in[0];
+    const int flag = c->params.flag;
+    const tgi_scatter_kind kind = flag & TGI_SCATTER_ONCE   ? TGI_SCATTER_UNIQUE
+                                  : flag & TGI_SCATTER_ADDS ? TGI_SCATTER_ADD
+                                                            : TGI_SCATTER_SET;
     tg_tensor *from[2] = {c->in[2], c->in[1]}; /* src and index, copied where a write to y would change them */
-    bool ok = y == t || tgi_copy_elements(c->S, y, t);
+    const bool to_zeros = (flag & TGI_SCATTER_TO_ZEROS) != 0;
+    const tgi_answer answer = to_zeros && kind == TGI_SCATTER_ADD ? tgi_scatter_rows(c, y) : TGI_COMPOSE;
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    bool ok = to_zeros ? tgi_fill_elements(c->S, y, 0) : y == t || tgi_copy_elements(c->S, y, t);
     for (int i = 0; i < 2 && ok; ++i) {
         if (tgi_shares(y, from[i])) from[i] = tgi_copy_apart(c, from[i]);
         ok = from[i] != NULL;
@@ -17091,7 +17992,7 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
     if (ok) {
         tgi_rows r = tgi_rows_along(c->params.dim, 3, y, from[0], from[1]);
         r.size = tgi_size_along(t, c->params.dim);
-        ok = c->backend->scatter(c->S, c->params.flag != 0, &r);
+        ok = c->backend->scatter(c->S, kind, &r);
     }
     for (int i = 0; i < 2; ++i) {
         if (from[i] && from[i] != c->in[2 - i]) tgi_unref(c->S, from[i]);
@@ -17099,7 +18000,8 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
     return ok;
 }
 
-static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+static tg_tensor *tgi_scatter_flagged(int op, int flag, bool in_place, tg_tensor *t, int dim, tg_tensor *index,
+                                      tg_tensor *src)
 {
     tgi_call c;
     if (!tgi_op_begin3_as(&c, in_place ? tgi_op_row(op)->in_place : NULL, op, t, index, src) ||
@@ -17115,9 +18017,28 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
         return NULL;
     }
     tgi_params(&c)->dim = dim;
-    c.params.flag = op == TGI_OP_scatter_add;
+    c.params.flag = flag | (op == TGI_OP_scatter_add ? TGI_SCATTER_ADDS : 0);
     return in_place ? tgi_run_in_place(&c, tgi_scatter_kernel)
                     : tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_scatter_kernel);
+}
+
+static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_scatter_flagged(op, 0, in_place, t, dim, index, src);
+}
+
+/* Zeros of this shape with g added at index; the op itself writes the zeros. */
+static tg_tensor *tgi_scatter_to_zeros(tg_shape shape, int flag, int dim, tg_tensor *index, tg_tensor *g)
+{
+    tg_tensor *y = tg_empty_on(shape, (tg_dtype)g->dtype, tgi_device_of(g));
+    return y ? tgi_scatter_flagged(TGI_OP_scatter_add, TGI_SCATTER_TO_ZEROS | flag, true, y, dim, index, g) : NULL;
+}
+
+static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
+{
+    const tg_shape shape = tgi_input_shape(step, 0);
+    return tgi_set_input_grad(step, 0,
+                              tgi_scatter_to_zeros(shape, 0, step->params->dim, tgi_saved_tensor(step, 1), g));
 }
 
 tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -17127,7 +18048,12 @@ tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 
 tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
-    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
+    if (TGI_LIKELY(tgi_self()->autocast == TG_F32))
+        return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
+    tgi_composite c;
+    if (!tgi_composite_begin(&c, "scatter_add")) return NULL;
+    const bool ok = tgi_autocast(c.S, tgi_op_row(TGI_OP_scatter_add)->flags, &t, &src, NULL);
+    return tgi_composite_end(&c, ok ? tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src) : NULL);
 }
 
 tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -17559,6 +18485,7 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
         !tgi_composite_begin(&c, op)) {
         return NULL;
     }
+    if (!in_place && !tgi_autocast(S, TGI_FLAG_CAST_WIDEST, &t, &values, NULL)) return tgi_composite_end(&c, NULL);
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
     tg_tensor *y = NULL;
     tgi_call write; /* only to check that t may be written */
@@ -17692,11 +18619,11 @@ static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *index = tgi_saved_tensor(step, -2);
     tg_shape in = tgi_input_shape(step, 0);
-    tg_tensor *zeros = tg_zeros_on(in, (tg_dtype)g->dtype, tgi_device_of(g));
     int dim = step->params->dim;
     if (index->ndim < in.ndim) index = tg_unsqueeze(index, dim);
     if (g->ndim < in.ndim) g = tg_unsqueeze(g, dim);
-    return tgi_set_input_grad(step, 0, tg_scatter_add(zeros, dim, index, g));
+    if (!index || !g) return false;
+    return tgi_set_input_grad(step, 0, tgi_scatter_to_zeros(in, TGI_SCATTER_ONCE, dim, index, g));
 }
 
 static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
@@ -17731,6 +18658,8 @@ static bool tgi_cumsum_kernel(tgi_call *c, tg_tensor *y)
 tg_tensor *tg_cumsum(tg_tensor *t, int dim)
 {
     tgi_call c;
+    tg_tensor *const cast = tgi_autocast_input(TGI_OP_cumsum, t);
+    if (cast != t) return tgi_with_cast(cast, tg_cumsum(cast, dim));
     if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
     tgi_params(&c)->dim = dim;
     return tgi_run(&c, tgi_shape_of(t), tgi_sum_dtype(t), tgi_cumsum_kernel);
@@ -17795,6 +18724,8 @@ static bool tgi_softmax_kernel(tgi_call *c, tg_tensor *y)
 static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
 {
     tgi_call c;
+    tg_tensor *const cast = tgi_autocast_input(op, t);
+    if (cast != t) return tgi_with_cast(cast, tgi_softmax_op(op, cast, dim));
     if (!tgi_op_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
         return NULL;
     tgi_params(&c)->dim = dim;
@@ -17854,6 +18785,7 @@ tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "prelu", "x,weight", x, weight)) return NULL;
+    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_prelu)->flags, &x, &weight, NULL)) return tgi_composite_end(&c, NULL);
     const int64_t channels = x->ndim > 1 ? x->dim[1] : 1, count = tgi_numel(weight);
     if (weight->ndim > 1) {
         tgi_fail(c.S, TG_ERR_SHAPE, "prelu", "Expected `weight` to be a scalar or 1D tensor, but got: ndim = %d",
@@ -18068,6 +19000,8 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_layer_norm)->flags, &x, &weight, &bias))
+        return tgi_composite_end(&c, NULL);
     if (!tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, weight, "weight") ||
         !tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, bias, "bias")) {
         return tgi_composite_end(&c, NULL);
@@ -18085,6 +19019,7 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "rms_norm", "x,weight?", x, weight)) return NULL;
+    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_rms_norm)->flags, &x, &weight, NULL)) return tgi_composite_end(&c, NULL);
     if (!tgi_check_normalized(c.S, "rms_norm", x, normalized_ndim, weight, "weight"))
         return tgi_composite_end(&c, NULL);
     tg_tensor *y = NULL;
@@ -18296,6 +19231,7 @@ tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_ten
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "group_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
     if (!tgi_check_group_norm(c.S, x, groups, weight, bias)) return tgi_composite_end(&c, NULL);
     tg_tensor *y = tgi_as_channels(x);
     const tg_shape channels = y ? tgi_shape_of(y) : TG_SCALAR;
@@ -18323,9 +19259,10 @@ tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps)
 tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
 {
     tgi_composite c;
-    tg_tensor *in[2] = {a, b};
     tg_shape shape = TG_SCALAR;
     if (!tgi_composite_begin_with(&c, "cosine_similarity", "a,b", a, b)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
+    tg_tensor *in[2] = {a, b};
     for (int i = 0; i < 2; ++i) {
         if (!tgi_need_floating(c.S, "cosine_similarity", in[i]) ||
             !tgi_broadcast(c.S, "cosine_similarity", &shape.ndim, shape.dim, in[i], in, 2)) {
@@ -18341,6 +19278,7 @@ tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "cdist", "a,b", a, b)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
     if (a->ndim < 2 || b->ndim < 2) {
         tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "cdist only supports at least 2D tensors, %s got: %dD",
                  a->ndim < 2 ? "a" : "b", a->ndim < 2 ? a->ndim : b->ndim);
@@ -18374,7 +19312,7 @@ static tgi_lstm_cell tgi_lstm_cell_of(const tg_tensor *act, const tg_tensor *nex
     return cell;
 }
 
-/* h, and *c replaced, as one op: of f32 without autocast. */
+/* *h = the new state [N, H], and *c [N, H] replaced, as one op, which is for f32. */
 static tgi_answer tgi_lstm_in_one(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c, tg_tensor **h)
 {
     tgi_call call;
@@ -18580,10 +19518,14 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
                                       "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
                                       a->ndim, b->ndim));
     }
-    const bool row = a->ndim == 1, column = b->ndim == 1;
-    if (!row && !column && !(a->ndim > 2 && b->ndim == 2)) return tgi_batched_matmul(a, b);
+    const bool row = a->ndim == 1, column = b->ndim == 1, folds = a->ndim > 2 && b->ndim == 2;
+    if (!row && !column && !folds && S->autocast == TG_F32) return tgi_batched_matmul(a, b);
     tgi_composite c;
-    if (!tgi_check_product_dtypes(S, "matmul", "a", a, "b", b) || !tgi_composite_begin(&c, "matmul")) return NULL;
+    if (!tgi_composite_begin(&c, "matmul")) return NULL;
+    if (!tgi_autocast(S, tgi_op_row(TGI_OP_matmul)->flags, &a, &b, NULL) ||
+        !tgi_check_product_dtypes(S, "matmul", "a", a, "b", b)) {
+        return tgi_composite_end(&c, NULL);
+    }
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
     tg_tensor *y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
@@ -18622,7 +19564,9 @@ static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, 
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, op, "a,b", a, b)) return NULL;
-    const bool ok = tgi_check_product_shapes(c.S, op, a, b, a_ndim, b_ndim);
+    const bool is_dot = a_ndim == 1; /* which PyTorch does not compute in the lower dtype */
+    const bool ok = (!is_dot || tgi_autocast(c.S, TGI_FLAG_CAST_WIDEST, &a, &b, NULL)) &&
+                    tgi_check_product_shapes(c.S, op, a, b, a_ndim, b_ndim);
     return tgi_composite_end(&c, ok ? tg_matmul(a, b) : NULL);
 }
 
@@ -18660,6 +19604,20 @@ static void tgi_fold_rows(tgi_gemm *gemm, const tg_tensor *x)
     memcpy(gemm->dim, x->dim, sizeof(int64_t) * (size_t)lead);
 }
 
+/* y += bias along its dim `dim`, [y->dim[dim]] */
+static bool tgi_add_bias(const tgi_call *c, const tg_tensor *y, const tg_tensor *bias, int dim)
+{
+    tgi_loop add = tgi_loop_over(y);
+    add.kernel = TGI_OP_add;
+    add.nargs = 3;
+    add.compute = tgi_compute_dtype((tg_dtype)y->dtype);
+    add.arg[0] = add.arg[1] = tgi_operand_of(y);
+    add.arg[2] = tgi_operand_of(bias);
+    memset(add.arg[2].stride, 0, sizeof add.arg[2].stride);
+    add.arg[2].stride[dim] = bias->stride[0];
+    return c->backend->map(c->S, &add);
+}
+
 /* y [.., n] = x [.., k] times weight [n, k] transposed, plus bias [n] */
 static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
 {
@@ -18680,15 +19638,7 @@ static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
     const bool fuses = bias->stride[0] == 1 && !c->S->composes;
     const tgi_answer answer = fuses ? c->backend->linear(c->S, &gemm, tgi_operand_of(bias).data) : TGI_COMPOSE;
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
-    tgi_loop add = tgi_loop_over(y);
-    add.kernel = TGI_OP_add;
-    add.nargs = 3;
-    add.compute = tgi_compute_dtype((tg_dtype)y->dtype);
-    add.arg[0] = add.arg[1] = gemm.out;
-    add.arg[2] = tgi_operand_of(bias);
-    memset(add.arg[2].stride, 0, sizeof add.arg[2].stride);
-    add.arg[2].stride[y->ndim - 1] = bias->stride[0];
-    return c->backend->gemm(c->S, &gemm) && c->backend->map(c->S, &add);
+    return c->backend->gemm(c->S, &gemm) && tgi_add_bias(c, y, bias, y->ndim - 1);
 }
 
 /* x [.., in], weight [out, in], bias [out] or NULL, all of one dtype -> [.., out] */
@@ -18727,6 +19677,7 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "linear", "x,weight,bias?", x, weight, bias)) return NULL;
+    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_linear)->flags, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
         tgi_fail(c.S, TG_ERR_SHAPE, "linear",
                  "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
@@ -18749,6 +19700,7 @@ tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, doubl
 {
     tgi_composite inner;
     if (!tgi_composite_begin_with(&inner, "addmm", "c,a,b", c, a, b)) return NULL;
+    if (!tgi_autocast(inner.S, TGI_FLAG_CAST_LOW, &c, &a, &b)) return tgi_composite_end(&inner, NULL);
     tg_tensor *y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
     if (y && beta == 0) c = tg_zeros_like(c); /* NaN in c must not reach the result */
@@ -19060,7 +20012,12 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     if (!tgi_one_device(S, "einsum", "tensors", tensors, n)) return NULL;
     tgi_composite c;
     if (!tgi_composite_begin(&c, "einsum")) return NULL;
-    tg_tensor *y = tgi_einsum(S, equation, tensors, n);
+    const size_t bytes = sizeof *tensors * (size_t)n;
+    tg_tensor *y = NULL, **list = (tg_tensor **)tgi_alloc(S, bytes); /* the operands as TG_AUTOCAST has them */
+    if (list) memcpy(list, tensors, bytes);
+    else tgi_no_memory(S, "einsum", bytes);
+    if (list && tgi_autocast_list(S, TGI_FLAG_CAST_LOW, list, n)) y = tgi_einsum(S, equation, list, n);
+    tgi_free(S, list, bytes);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y); /* y is a tensor of the user */
     return tgi_composite_end(&c, y);
 }
@@ -19075,7 +20032,8 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
 
        y: conv(x, w)    x: conv_transpose(y, w)    w: conv_weight(x, y)
 
-   So the gradients of each of these ops are the other two, and gradients of gradients need nothing more.
+   So the gradients of each of these ops are the other two, and gradients of gradients need nothing more.  The first two
+   may have a bias [F, 1..] as well, which is added to their result.
 
    They are computed as products of matrices, one for each group, with the columns: what each tap of the kernel sees in
    each window (im2col).
@@ -19228,8 +20186,8 @@ static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
     return backend->accumulate(S, &add);
 }
 
-/* All of it at once, if the backend can. */
-static tgi_answer tgi_conv_whole(const tgi_conv_job *job)
+/* All of it at once, if the backend can; bias may be NULL. */
+static tgi_answer tgi_conv_whole(const tgi_conv_job *job, const tg_tensor *bias)
 {
     const tg_tensor *y = job->t[TGI_CONV_Y];
     const int lead = 3 - (y->ndim - 2);
@@ -19241,6 +20199,8 @@ static tgi_answer tgi_conv_whole(const tgi_conv_job *job)
     conv.m.images = y->dim[0];
     conv.w = tgi_operand_of(job->t[TGI_CONV_W]);
     conv.y = tgi_operand_of(y);
+    conv.bias = tgi_operand_of(bias ? bias : y);
+    if (!bias) conv.bias.data = NULL;
     for (int d = 2; d >= 0; --d) { /* of missing dims, which have size 1, the stride that a dim of that size may have */
         const int64_t inner = d == 2 ? 1 : conv.y.stride[2 + d + 1] * conv.m.windows[d + 1];
         conv.y.stride[2 + d] = d < lead || conv.m.windows[d] == 1 ? inner : y->stride[2 + d - lead];
@@ -19248,47 +20208,56 @@ static tgi_answer tgi_conv_whole(const tgi_conv_job *job)
     return job->c->backend->convolution(job->c->S, &conv);
 }
 
+/* Without the bias. */
+static bool tgi_conv_by_parts(tgi_conv_job *job, tg_tensor *y)
+{
+    const int64_t images = job->t[TGI_CONV_X]->dim[0];
+    bool ok = tgi_conv_begin(job);
+    for (int64_t first = 0; ok && first < images; first += job->m.images) {
+        job->m.images = tgi_at_most(job->m.images, images - first);
+        ok = tgi_conv_part(job, first);
+    }
+    if (ok && job->sum) ok = tgi_copy_elements(job->c->S, y, job->sum);
+    tgi_conv_end(job);
+    return ok;
+}
+
 static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
 {
+    const tg_tensor *bias = c->nin > 2 ? c->in[2] : NULL;
     tgi_conv_geometry geometry;
     tgi_conv_job job;
+    bool empty = false;
     memset(&job, 0, sizeof job);
     job.c = c;
     job.result = c->params.flag;
     for (int i = 0; i < 2; ++i) job.t[tgi_conv_ops[job.result].in[i]] = c->in[i];
     job.t[job.result] = y;
-    for (int i = 0; i < 3; ++i) {
-        if (tg_numel(job.t[i]) == 0) return tgi_fill_elements(c->S, y, 0);
-    }
+    for (int i = 0; i < 3; ++i) empty = empty || tgi_numel(job.t[i]) == 0;
     memcpy(&geometry, c->params.list, sizeof geometry);
-    tgi_conv_windows(&job, &geometry);
-    const int64_t images = job.t[TGI_CONV_X]->dim[0];
-    const tgi_answer answer = c->S->composes ? TGI_COMPOSE : tgi_conv_whole(&job);
+    if (!empty) tgi_conv_windows(&job, &geometry);
+    const tgi_answer answer = empty || c->S->composes ? TGI_COMPOSE : tgi_conv_whole(&job, bias);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
-    bool ok = tgi_conv_begin(&job);
-    for (int64_t first = 0; ok && first < images; first += job.m.images) {
-        job.m.images = tgi_at_most(job.m.images, images - first);
-        ok = tgi_conv_part(&job, first);
-    }
-    if (ok && job.sum) ok = tgi_copy_elements(c->S, y, job.sum);
-    tgi_conv_end(&job);
-    return ok;
+    const bool ok = empty ? tgi_fill_elements(c->S, y, 0) : tgi_conv_by_parts(&job, y);
+    return ok && (!bias || tgi_add_bias(c, y, bias, 1));
 }
 
-/* t[result], of this shape, from the other two of x, w and y. */
-static tg_tensor *tgi_conv_op(int result, tg_tensor *const *t, const tgi_conv_geometry *geometry, tg_shape shape)
+/* t[result], of this shape, from the other two of x, w and y, and from bias, which may be NULL. */
+static tg_tensor *tgi_conv_op(int result, tg_tensor *const *t, tg_tensor *bias, const tgi_conv_geometry *geometry,
+                              tg_shape shape)
 {
-    tg_tensor *a = t[tgi_conv_ops[result].in[0]], *b = t[tgi_conv_ops[result].in[1]];
+    tg_tensor *in[3] = {t[tgi_conv_ops[result].in[0]], t[tgi_conv_ops[result].in[1]], bias};
     tgi_call c;
-    if (b && result != TGI_CONV_W && !(b = tg_contiguous(b))) return NULL; /* w */
-    if (!tgi_op_begin2(&c, tgi_conv_ops[result].op, a, b)) return NULL;
+    if (in[1] && result != TGI_CONV_W && !(in[1] = tg_contiguous(in[1]))) return NULL; /* w */
+    if (!tgi_op_begin(&c, tgi_conv_ops[result].op, in, bias ? 3 : 2)) return NULL;
     tgi_params(&c)->flag = result;
     c.params.listed = sizeof *geometry / sizeof(int64_t);
     memcpy(c.numbers, geometry, sizeof *geometry);
-    return tgi_run(&c, shape, (tg_dtype)a->dtype, tgi_conv_kernel);
+    return tgi_run(&c, shape, (tg_dtype)in[0]->dtype, tgi_conv_kernel);
 }
 
-/* The gradient of each input is the op that computes it, from the other input and from g in place of the output. */
+/* The gradient of each input is the op that computes it, from the other input and from g in place of the output; that
+   of the bias is g, which backward sums over the dims that were broadcast. */
 static bool tgi_conv_rule(tgi_step *step, tg_tensor *g)
 {
     const int *const in = tgi_conv_ops[step->params->flag].in;
@@ -19299,9 +20268,10 @@ static bool tgi_conv_rule(tgi_step *step, tg_tensor *g)
     for (int i = 0; i < 2; ++i) t[in[i]] = tgi_saved_tensor(step, i);
     for (int i = 0; i < 2; ++i) {
         if (!tgi_input_needs_grad(step, i)) continue;
-        if (!tgi_set_input_grad(step, i, tgi_conv_op(in[i], t, &geometry, tgi_input_shape(step, i)))) return false;
+        if (!tgi_set_input_grad(step, i, tgi_conv_op(in[i], t, NULL, &geometry, tgi_input_shape(step, i))))
+            return false;
     }
-    return true;
+    return step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, g);
 }
 
 static bool tgi_rule_conv(tgi_step *step, tg_tensor *g) { return tgi_conv_rule(step, g); }
@@ -19516,16 +20486,18 @@ static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor 
     tgi_conv_geometry geometry;
     tg_shape shape, wide = TG_SCALAR;
     if (!tgi_composite_begin_with(&c, op, "x,weight,bias?", x, weight, bias)) return NULL;
+    const int flags = tgi_op_row(transposed ? TGI_OP_conv_transpose : TGI_OP_conv)->flags;
+    if (!tgi_autocast(c.S, flags, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
     const tgi_conv_call call = {c.S,    op,      dims,     transposed,     x,     weight, bias,
                                 stride, padding, dilation, output_padding, groups};
     if (!tgi_conv_shape(&call, &geometry, &shape)) return tgi_composite_end(&c, NULL);
     const bool batched = x->ndim == dims + 2;
     if (!batched) x = tg_unsqueeze(x, 0);
     tg_tensor *const t[3] = {x, weight, x}; /* x, or y of a transposed one */
-    tg_tensor *y = tgi_conv_op(transposed ? TGI_CONV_X : TGI_CONV_Y, t, &geometry, shape);
     for (wide.ndim = 1; wide.ndim <= dims; ++wide.ndim) wide.dim[wide.ndim] = 1;
     wide.dim[0] = shape.dim[1];
-    if (y && bias) y = tg_add(y, tg_reshape(bias, wide)); /* [O, 1..] */
+    if (bias && !(bias = tg_reshape(bias, wide))) return tgi_composite_end(&c, NULL); /* [O, 1..] */
+    tg_tensor *y = tgi_conv_op(transposed ? TGI_CONV_X : TGI_CONV_Y, t, bias, &geometry, shape);
     if (y && !batched) y = tg_squeeze(y, 0);
     return tgi_composite_end(&c, y);
 }
@@ -20011,6 +20983,7 @@ tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
     tg_tensor *y = NULL;
     if (!mode) return tgi_no_tensor(tgi_null_argument(tgi_self(), "interpolate", "mode"));
     if (!tgi_composite_begin_with(&c, "interpolate", "x", x)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &x, NULL, NULL)) return tgi_composite_end(&c, NULL);
     if (tgi_interpolate_windows(c.S, x, size, mode, w)) y = tgi_window_sum(tg_contiguous(x), x->ndim - 2, w, false);
     return tgi_composite_end(&c, y);
 }
@@ -20631,6 +21604,7 @@ static tgi_answer tgi_fused_attention_backward(tgi_step *step, tg_tensor *const 
     tgi_operand *const result[3] = {&a.dq, &a.dk, &a.dv};
     tg_tensor *d[3] = {NULL, NULL, NULL};
     a.g = tgi_operand_of(g);
+    a.y = tgi_operand_of(tgi_saved_tensor(step, -1));
     a.lse = tgi_operand_of(tgi_saved_tensor(step, -2));
     for (int i = 0; i < 3; ++i) {
         if (!tgi_input_needs_grad(step, i)) continue;
@@ -20676,11 +21650,14 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
                                            bool is_causal, double scale)
 {
     const char *op = "scaled_dot_product_attention";
-    tg_tensor *const in[4] = {q, k, v, mask};
+    tg_tensor *in[4] = {q, k, v, mask};
     tgi_composite c;
     tg_tensor *y = NULL;
     tgi_answer answer = TGI_COMPOSE;
     if (!tgi_composite_begin_with(&c, op, "q,k,v,mask?", q, k, v, mask)) return NULL;
+    if (!tgi_autocast_list(c.S, tgi_op_row(TGI_OP_scaled_dot_product_attention)->flags, in, 4))
+        return tgi_composite_end(&c, NULL);
+    q = in[0], k = in[1], v = in[2], mask = in[3];
     if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
     if (dropout_p == 0 && !c.S->composes) answer = tgi_fused_attention(&y, in, is_causal, scale);
@@ -20708,6 +21685,7 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, name, "a,b", a, b)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
     if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, name,
                  op == TGI_OP_huber_loss ? "huber_loss does not support non-positive values for delta."
@@ -20931,6 +21909,7 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
     const char *op = "nll_loss";
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, op, "log_probs,targets,weight?", log_probs, targets, weight)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &log_probs, &targets, &weight)) return tgi_composite_end(&c, NULL);
     if (!tgi_need_floating(c.S, op, log_probs) || !tgi_check_targets(c.S, op, log_probs, targets))
         return tgi_composite_end(&c, NULL);
     return tgi_composite_end(&c, tgi_nll(c.S, op, log_probs, false, targets, weight, ignore_index, 0, reduction));
@@ -20967,6 +21946,8 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, op, "logits,targets,weight?", logits, targets, weight)) return NULL;
+    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_cross_entropy)->flags, &logits, &targets, &weight))
+        return tgi_composite_end(&c, NULL);
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
         return tgi_composite_end(&c, NULL);
@@ -21004,6 +21985,12 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     const char *op = "binary_cross_entropy";
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
+    if (c.S->autocast != TG_F32) {
+        tgi_fail(c.S, TG_ERR_UNSUPPORTED, op,
+                 "binary_cross_entropy and sigmoid before it are unsafe to autocast.\n"
+                 "combine the two: tg_binary_cross_entropy_with_logits, which is safe to autocast");
+        return tgi_composite_end(&c, NULL);
+    }
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
         tgi_fail(c.S, TG_ERR_SHAPE, op,
                  "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
@@ -21025,6 +22012,9 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
     const char *op = "binary_cross_entropy_with_logits";
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
+    tg_tensor *in[4] = {input, target, weight, pos_weight};
+    if (!tgi_autocast_list(c.S, TGI_FLAG_CAST_F32, in, 4)) return tgi_composite_end(&c, NULL);
+    input = in[0], target = in[1], weight = in[2], pos_weight = in[3];
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
         tgi_fail(c.S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
@@ -21045,6 +22035,7 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "kl_div", "input,target", input, target)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &input, &target, NULL)) return tgi_composite_end(&c, NULL);
     tg_tensor *loss;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
@@ -21753,18 +22744,20 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
 
 /* ======== @@OPTIM ================================================================================================= */
 
-enum { TGI_STATES = 3 };
+enum { TGI_MASTER = 3, TGI_STATES = 4 };
 
 typedef struct tgi_optim_param {
-    tg_tensor *t, *state[TGI_STATES]; /* the parameter, and its state like t: s[] of tgi_optim_step */
+    tg_tensor *t, *state[TGI_STATES]; /* the parameter, and its state like t: s[] of tgi_optim_step, and master */
     const tg_optim_group *group;      /* NULL: its numbers are those of the optimizer */
     int64_t steps;                    /* done */
+    int recorded;                     /* of these, while a graph is recorded */
     bool has_momentum;                /* sgd: the momentum buffer has been set */
     tg_tensor *p, *g;                 /* during tg_step: the parameter and its gradient, contiguous */
 } tgi_optim_param;
 
-/* In the order of tgi_optimizer: its name, and those of its state, as in a state_dict of PyTorch. */
-static const struct { const char *name, *state[TGI_STATES]; } tgi_optim_kinds[] = {
+/* In the order of tgi_optimizer: its name, and those of its state, as in a state_dict of PyTorch, but for the master
+   copy, which PyTorch has not. */
+static const struct { const char *name, *state[TGI_MASTER]; } tgi_optim_kinds[] = {
     {"sgd", {"momentum_buffer", NULL, NULL}},
     {"adam", {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
     {"adamw", {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
@@ -21825,34 +22818,6 @@ static bool tgi_check_parameters(tgi_thread *S, const char *op, tg_tensor *const
         }
     }
     return true;
-}
-
-/* A hash table from addresses to numbers: linear probing, at most half full. */
-typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
-typedef struct { tgi_map_slot *slot; size_t size; } tgi_map;         /* slot [size], a power of 2 */
-
-static size_t tgi_map_size(int64_t entries)
-{
-    size_t size = 8;
-    while (size < 2 * (size_t)entries) size *= 2;
-    return size;
-}
-
-/* Memory for that many entries; false, without an error, if there is none. */
-static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
-{
-    m->size = tgi_map_size(entries);
-    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
-    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
-    return m->slot != NULL;
-}
-
-/* The slot of a key, or the empty one where it belongs. */
-TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
-{
-    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
-    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
-    return &m->slot[i];
 }
 
 /* One allocation: n parameters, and the n steps that tg_step gives to the kernel. */
@@ -22038,6 +23003,7 @@ void tg_optim_free(tg_optim *opt)
     opt->ended = true;
     if (opt->runs) return; /* tg_step_closure frees it at its end */
     tgi_lbfgs_free(S, opt->lbfgs);
+    tgi_unref(S, opt->finite);
     for (int i = 0; i < opt->count; ++i) {
         for (int k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
         tgi_unref(S, opt->param[i].t);
@@ -22066,9 +23032,10 @@ tg_status tg_optim_zero_grad(tg_optim *opt)
    for each parameter:  tgi_optim_prepare (checks, then its state, contiguous p and g)
    for each device:     tgi_optim_update (one kernel call for all parameters there) */
 
-/* Whether state k is used; s[] of tgi_optim_step says what each is. */
-static bool tgi_optim_has(const tg_optim *o, int k)
+/* Whether state k of a parameter is used; s[] of tgi_optim_step says what each is. */
+static bool tgi_optim_has(const tg_optim *o, const tgi_optim_param *e, int k)
 {
+    if (k == TGI_MASTER) return tgi_is_half(e->t);
     switch (o->kind) {
     case TGI_SGD: return k == 0 && o->momentum != 0;
     case TGI_ADAM:
@@ -22088,23 +23055,27 @@ static void tgi_optim_own(tgi_thread *S, tg_tensor **state, tg_tensor *t)
     tgi_unref(S, old);
 }
 
-/* Moves a state to the device and dtype of `like`, a parameter that may have been moved since its last step. */
-static bool tgi_optim_follow(tgi_thread *S, tg_tensor **state, const tg_tensor *like)
+/* Moves a state to the device of a parameter that may have been moved since its last step, and to this dtype. */
+static bool tgi_optim_follow(tgi_thread *S, tg_tensor **state, const tg_tensor *t, tg_dtype dtype)
 {
-    if (tgi_same_place(*state, like) && (*state)->dtype == like->dtype) return true;
-    tg_tensor *moved = tg_to_ex(*state, tgi_device_of(like), (tg_dtype)like->dtype, 0);
+    if (tgi_same_place(*state, t) && (*state)->dtype == (uint8_t)dtype) return true;
+    tg_tensor *moved = tg_to_ex(*state, tgi_device_of(t), dtype, 0);
     if (moved) tgi_optim_own(S, state, moved);
     return moved != NULL;
 }
 
-/* Creates state k of a parameter, or moves it to the parameter's device and dtype. */
+/* Creates state k of a parameter, or moves it to the parameter's device, in the dtype that the step computes in. */
 static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, int k)
 {
-    if (e->state[k]) return tgi_optim_follow(S, &e->state[k], e->t);
-    tg_tensor *s = tgi_new_like(S, "step", e->t);
-    if (!s || !tgi_fill_elements(S, s, o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0)) return false;
-    tgi_optim_own(S, &e->state[k], s);
-    return true;
+    tg_tensor *const t = e->t;
+    const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
+    if (e->state[k]) return tgi_optim_follow(S, &e->state[k], t, dtype);
+    tg_tensor *s = tgi_new(S, "step", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
+    const double first = o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0;
+    const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t)
+                                          : tgi_fill_elements(S, s, first));
+    if (ok) tgi_optim_own(S, &e->state[k], s);
+    return ok;
 }
 
 /* t itself if it is contiguous, else a contiguous copy in the step's scope. */
@@ -22149,10 +23120,10 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     if (!g) return true;
     if (!tgi_optim_check(S, o, e)) return false;
     for (int k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, k) && !tgi_optim_state(S, o, e, k)) return false;
+        if (tgi_optim_has(o, e, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
     for (int k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
+        if (tgi_optim_has(o, e, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
     }
     e->p = tgi_wait_ready(S, t, false) ? tgi_optim_contiguous(S, t) : NULL;
     e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_contiguous(S, g) : NULL;
@@ -22185,9 +23156,10 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
     step->n = tgi_numel(e->t);
     step->p = tgi_operand_of(e->p).data;
     step->g = tgi_operand_of(e->g).data;
-    for (int k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, k)) step->s[k] = tgi_operand_of(e->state[k]).data;
+    for (int k = 0; k < TGI_MASTER; ++k) {
+        if (tgi_optim_has(o, e, k)) step->s[k] = tgi_operand_of(e->state[k]).data;
     }
+    if (tgi_optim_has(o, e, TGI_MASTER)) step->master = (float *)tgi_operand_of(e->state[TGI_MASTER]).data;
 }
 
 /* After the kernel has run on p. */
@@ -22196,6 +23168,7 @@ static bool tgi_optim_updated(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
     if (o->kind == TGI_SGD && o->momentum != 0) e->has_momentum = true;
     e->steps++;
+    if (S->recording) e->recorded++;
     tgi_bump_version(S, e->t->storage, "step");
     e->p = NULL; /* this parameter is done */
     return true;
@@ -22237,6 +23210,31 @@ static void tgi_warn_of_no_step(tgi_thread *S, tg_optim *o)
              "returns");
 }
 
+/* ---- recorded steps ---- */
+
+enum { TGI_GRAPH_OPTIMS = 8, TGI_GRAPH_TRIES = 2 };
+struct tg_graph {
+    const tgi_backend *backend;
+    int index;
+    bool (*step)(void *user);
+    void *user;
+    const char *obstacle;
+    int tries;        /* runs that were watched */
+    void *recorded;   /* of the backend; NULL: not yet */
+    uint64_t offset;  /* random counters that a run uses */
+    int optims;       /* the calls of tg_step, in their order */
+    tg_optim *optim[TGI_GRAPH_OPTIMS];
+};
+
+/* The recording notes that tg_step was called. */
+static void tgi_graph_note_step(tgi_thread *S, tg_optim *opt)
+{
+    tg_graph *g = S->recording;
+    if (!g) return;
+    if (g->optims < TGI_GRAPH_OPTIMS) g->optim[g->optims] = opt;
+    g->optims++;
+}
+
 tg_status tg_step(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
@@ -22257,8 +23255,122 @@ tg_status tg_step(tg_optim *opt)
     }
     tgi_frame_close(S, scope);
     if (!ok) return tgi_failed(S);
+    tgi_graph_note_step(S, opt);
     if (tgi_optim_is_idle(opt)) tgi_warn_of_no_step(S, opt); /* last, since the handler may free opt */
     return TG_OK;
+}
+
+tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_backend *backend = tgi_backend_for(S, "graph_new", &device);
+    if (!backend) return NULL;
+    if (!step) return tgi_null_argument(S, "graph_new", "step"), (tg_graph *)NULL;
+    tg_graph *g = (tg_graph *)tgi_alloc(S, sizeof *g);
+    if (!g) return tgi_no_memory(S, "graph_new", sizeof *g), (tg_graph *)NULL;
+    memset(g, 0, sizeof *g);
+    g->backend = backend;
+    g->index = device.index;
+    g->step = step;
+    g->user = user;
+    g->obstacle = backend->graph_begin ? NULL : "it runs on the CPU";
+    return g;
+}
+
+void tg_graph_free(tg_graph *graph)
+{
+    tgi_thread *S = tgi_self();
+    if (!graph) return;
+    if (graph->recorded) graph->backend->graph_free(S, graph->index, graph->recorded);
+    tgi_free(S, graph, sizeof *graph);
+}
+
+const char *tg_graph_obstacle(const tg_graph *graph) { return graph ? graph->obstacle : NULL; }
+
+/* Calls the user's function, in a scope of its own. */
+static bool tgi_graph_call(tgi_thread *S, tg_graph *g)
+{
+    tgi_guard guard;
+    const uint64_t raised = S->raised, scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!scope) return false;
+    tgi_guard_open(&guard, S, "the step");
+    const bool done = g->step(g->user), ok = tgi_guard_close(&guard);
+    tgi_frame_close(S, scope);
+    if (ok && !done && S->raised == raised) tgi_fail(S, TG_ERR_ARGUMENT, "graph_run", "the step returned false");
+    return ok && done;
+}
+
+/* After a recording: the steps that were recorded count, or are undone because they have not been made. */
+static void tgi_graph_settle(tg_optim *o, bool undo)
+{
+    for (tgi_optim_param *e = o->param; e < o->param + o->count; ++e) {
+        if (undo) e->steps -= e->recorded;
+        e->recorded = 0;
+    }
+}
+
+/* Records the step, and launches it for the first time.  After an error the optimizers and the random numbers are as
+   before; later runs call the step. */
+static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
+{
+    const tg_rng before = S->rng;
+    const uint64_t raised = S->raised;
+    void *recorded = g->backend->graph_begin(S, g->index, before);
+    if (!recorded) return false;
+    g->optims = 0;
+    tgi_casts_clear(S); /* the recorded work must not use casts that it does not make, and has not made its own yet */
+    S->recording = g;
+    bool ok = tgi_graph_call(S, g);
+    S->recording = NULL;
+    tgi_casts_clear(S);
+    ok = g->backend->graph_end(S, g->index, recorded) && ok && S->raised == raised;
+    if (ok && g->optims > TGI_GRAPH_OPTIMS)
+        ok = tgi_fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: it calls tg_step too often");
+    if (ok && S->rng.seed != before.seed)
+        ok = tgi_fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: it calls tg_seed");
+    g->offset = S->rng.offset - before.offset;
+    if (ok && g->backend->graph_launch(S, g->index, recorded, true, before)) {
+        g->recorded = recorded;
+        for (int k = 0; k < g->optims; ++k) tgi_graph_settle(g->optim[k], false);
+        return true;
+    }
+    g->obstacle = "its recording failed";
+    g->backend->graph_free(S, g->index, recorded);
+    S->rng = before;
+    for (int k = 0; k < g->optims && k < TGI_GRAPH_OPTIMS; ++k) tgi_graph_settle(g->optim[k], true);
+    return false;
+}
+
+static bool tgi_graph_replay(tgi_thread *S, tg_graph *g)
+{
+    bool ok = true;
+    g->backend->graph_renumber(S, g->index, g->recorded);
+    for (int k = 0; ok && k < g->optims; ++k) ok = tg_step(g->optim[k]) == TG_OK;
+    if (!g->backend->graph_launch(S, g->index, g->recorded, ok, S->rng)) return false;
+    S->rng.offset += g->offset;
+    return true;
+}
+
+tg_status tg_graph_run(tg_graph *graph)
+{
+    tgi_thread *S = tgi_self();
+    bool ok;
+    if (!graph) return tgi_null_argument(S, "graph_run", "graph"), tgi_failed(S);
+    if (S->recording) {
+        ok = tgi_fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: it runs a graph");
+    } else if (graph->recorded) {
+        ok = tgi_graph_replay(S, graph);
+    } else if (graph->obstacle) {
+        ok = tgi_graph_call(S, graph);
+    } else if (graph->tries < TGI_GRAPH_TRIES) {
+        graph->backend->graph_watch(S, graph->index);
+        ok = tgi_graph_call(S, graph);
+        graph->obstacle = graph->backend->graph_obstacle(S, graph->index);
+        graph->tries++;
+    } else {
+        ok = tgi_graph_record(S, graph);
+    }
+    return ok ? TG_OK : tgi_failed(S);
 }
 
 /* ---- steps with a closure ----
@@ -22614,9 +23726,10 @@ static bool tgi_lbfgs_iterate(tgi_closure_run *r, bool last, bool *stop)
 static bool tgi_lbfgs_follow(tgi_closure_run *r)
 {
     tgi_lbfgs *l = r->next;
-    bool ok = !l->d || (tgi_optim_follow(r->S, &l->d, r->g) && tgi_optim_follow(r->S, &l->g, r->g));
+    const tg_dtype dtype = (tg_dtype)r->g->dtype;
+    bool ok = !l->d || (tgi_optim_follow(r->S, &l->d, r->g, dtype) && tgi_optim_follow(r->S, &l->g, r->g, dtype));
     for (int i = 0; ok && i < l->count; ++i) {
-        ok = tgi_optim_follow(r->S, &l->pair[i].y, r->g) && tgi_optim_follow(r->S, &l->pair[i].s, r->g);
+        ok = tgi_optim_follow(r->S, &l->pair[i].y, r->g, dtype) && tgi_optim_follow(r->S, &l->pair[i].s, r->g, dtype);
     }
     return ok;
 }
@@ -22698,6 +23811,7 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
        adamw.params, adamw.groups                        how many there are
        adamw.groups.0.count, .lr_scale, .weight_decay    of each group that was added
        adamw.state.3.step, .exp_avg, .exp_avg_sq         of each parameter that has made a step: how many, and its state
+       adamw.state.3.master_param                        its master copy, if it is in bf16 or f16
    Of an lbfgs that has made an iteration, in place of the last line:
        lbfgs.n_iter, .t, .H_diag, .d, .prev_flat_grad, .pairs      see tgi_lbfgs
        lbfgs.state.0.old_dirs, .old_stps, .ro                      y, s and rho of each pair
@@ -22753,7 +23867,7 @@ static bool tgi_visit_whole(const tgi_optim_file *f, const char *name, int64_t *
 }
 
 /* A state of this shape, or NULL if it need not be there.  What is read goes to the device of `place`; the next step
-   converts it to the dtype of the parameters. */
+   converts it to the dtype in which it computes. */
 static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor **state, tg_shape shape,
                             const tg_tensor *place, bool needed)
 {
@@ -22828,10 +23942,10 @@ static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
     if (f->put ? e->steps == 0 : !f->get(f->user, step.text)) return true;
     bool ok = tgi_visit_whole(f, step.text, &e->steps, (int64_t)1 << 53);
     for (int k = 0; ok && k < TGI_STATES; ++k) {
-        const char *state = tgi_optim_kinds[o->kind].state[k];
+        const char *state = k == TGI_MASTER ? "master_param" : tgi_optim_kinds[o->kind].state[k];
         const tgi_text name = tgi_optim_name(o, "state", i, state ? state : "");
-        const bool unset = f->put && o->kind == TGI_SGD && !e->has_momentum;
-        const bool needed = o->kind != TGI_SGD && (k == 0 || (k == 1 && o->kind != TGI_RMSPROP));
+        const bool unset = f->put && o->kind == TGI_SGD && !e->has_momentum && k != TGI_MASTER;
+        const bool needed = k != TGI_MASTER && o->kind != TGI_SGD && (k == 0 || (k == 1 && o->kind != TGI_RMSPROP));
         if (!state || unset) continue;
         ok = tgi_visit_state(f, name.text, &e->state[k], tgi_shape_of(e->t), e->t, needed);
     }
@@ -22888,6 +24002,7 @@ static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *
     if (!draft) return tgi_no_memory(S, op, sizeof *draft), draft;
     *draft = *o;
     draft->runs = draft->ended = false;
+    draft->finite = NULL;
     draft->group = NULL;
     draft->lbfgs = NULL;
     draft->count = 0;
@@ -22976,6 +24091,67 @@ static bool tgi_clip_check(tgi_thread *S, const char *op, tg_tensor *const *para
     return true;
 }
 
+/* Memory for a clip of n gradients. */
+typedef struct {
+    tg_tensor **norms; /* [n] */
+    tgi_flat *spans;   /* [n] */
+    tgi_multi multi;   /* of the spans; count is 0 where no kernel takes all gradients at once */
+} tgi_clip;
+
+/* Describes the gradients that have elements: they are contiguous, of one dtype and on one device that is not the host,
+   and no two share memory.  clip->multi.count is 0 if that is not so. */
+static bool tgi_clip_describe(tgi_thread *S, tg_tensor *const *params, int n, tgi_clip *clip)
+{
+    tgi_multi *const m = &clip->multi;
+    memset(m, 0, sizeof *m);
+    m->list = clip->spans;
+    for (int i = 0; i < n; ++i) {
+        tg_tensor *g = params[i]->grad;
+        if (!g || tgi_numel(g) == 0) continue;
+        if (!tgi_wait_ready(S, g, true)) return false;
+        bool fits = !g->storage->backend->host && tgi_is_contiguous(g) && !S->composes && m->count < 2048;
+        for (int k = 0; k < m->count && fits; ++k) fits = g->storage != clip->norms[k]->storage;
+        if (m->count > 0) fits = fits && tgi_same_place(g, clip->norms[0]) && g->dtype == clip->norms[0]->dtype;
+        if (!fits) return m->count = 0, true;
+        clip->norms[m->count] = g;
+        clip->spans[m->count].data = tgi_first_element(g);
+        clip->spans[m->count++].n = tgi_numel(g);
+        m->dtype = (tg_dtype)g->dtype;
+        m->index = g->storage->index;
+    }
+    return true;
+}
+
+/* The 2-norm over all gradients, 0-dim, in one kernel call. */
+static tgi_answer tgi_clip_total_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor **total)
+{
+    if (clip->multi.count == 0) return TGI_COMPOSE;
+    const tg_tensor *g = clip->norms[0];
+    tg_tensor *squares = tg_empty_on(TG_SCALAR, tgi_compute_dtype(clip->multi.dtype), tgi_device_of(g));
+    if (!squares) return TGI_FAILED;
+    clip->multi.kind = TGI_MULTI_SQUARES;
+    clip->multi.number = tgi_first_element(squares);
+    const tgi_answer answer = g->storage->backend->multi(S, &clip->multi);
+    if (answer != TGI_DONE) return clip->multi.count = 0, answer;
+    *total = tg_to_dtype(tg_sqrt(squares), clip->multi.dtype);
+    return *total ? TGI_DONE : TGI_FAILED;
+}
+
+/* Multiplies all gradients by scale in one kernel call, after tgi_clip_total_in_one has been done. */
+static bool tgi_clip_scale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *const *params, int n, tg_tensor *scale)
+{
+    scale = tg_to_dtype(scale, tgi_compute_dtype(clip->multi.dtype));
+    if (!scale) return false;
+    clip->multi.kind = TGI_MULTI_SCALE;
+    clip->multi.number = tgi_first_element(scale);
+    if (scale->storage->backend->multi(S, &clip->multi) != TGI_DONE) return false;
+    for (int i = 0; i < n; ++i) {
+        const tg_tensor *g = params[i]->grad;
+        if (g && tgi_numel(g) > 0) tgi_bump_version(S, g->storage, "clip_grad_norm");
+    }
+    return true;
+}
+
 /* The norm over all gradients: the norm of their norms, 0-dim.  norms [n]: for the norm of each. */
 static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_type, tg_tensor **norms)
 {
@@ -22990,12 +24166,14 @@ static tg_tensor *tgi_clip_total(tg_tensor *const *params, int n, double norm_ty
     return tg_norm_dims(tg_stack(norms, found, 0), norm_type, TG_SCALAR, false);
 }
 
-/* Multiplies all gradients by min(1, max_norm / (total + 1e-6)).  scales [n]: the factor on each gradient's device, all
-   computed before the first gradient changes. */
-static bool tgi_clip_scale(tg_tensor *const *params, int n, double max_norm, tg_tensor *total, tg_tensor **scales)
+/* Multiplies all gradients by min(1, max_norm / (total + 1e-6)).  clip->norms [n]: the factor on each gradient's
+   device, all computed before the first gradient changes. */
+static bool tgi_clip_scale(tgi_thread *S, tg_tensor *const *params, int n, double max_norm, tg_tensor *total,
+                           tgi_clip *clip)
 {
-    tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm);
+    tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm), **scales = clip->norms;
     scale = tg_clamp_max(scale, 1); /* always multiplied, so that the host need not wait for the value */
+    if (scale && clip->multi.count > 0) return tgi_clip_scale_in_one(S, clip, params, n, scale);
     for (int i = 0; scale && i < n; ++i) {
         if (params[i]->grad) scales[i] = scale = tg_to(scale, tgi_device_of(params[i]->grad));
     }
@@ -23010,16 +24188,21 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
                                      double norm_type, bool error_if_nonfinite)
 {
     tgi_thread *S = tgi_self();
-    size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 1);
+    const size_t room = (size_t)(n > 0 ? n : 1), bytes = room * (sizeof(tgi_flat) + sizeof(tg_tensor *));
     tg_tensor *total = NULL;
+    tgi_clip clip;
     if (!tgi_clip_check(S, op, params, n)) return NULL;
-    tg_tensor **norms = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!norms) return tgi_no_tensor(tgi_no_memory(S, op, bytes));
+    clip.spans = (tgi_flat *)tgi_alloc(S, bytes);
+    if (!clip.spans) return tgi_no_tensor(tgi_no_memory(S, op, bytes));
+    clip.norms = (tg_tensor **)(void *)(clip.spans + room);
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (scope) {
         S->grad_off = true;
-        total = tgi_clip_total(params, n, norm_type, norms);
-        bool ok = total != NULL;
+        bool ok = tgi_clip_describe(S, params, n, &clip);
+        if (norm_type != 2) clip.multi.count = 0;
+        const tgi_answer answer = ok ? tgi_clip_total_in_one(S, &clip, &total) : TGI_FAILED;
+        if (answer == TGI_COMPOSE) total = tgi_clip_total(params, n, norm_type, clip.norms);
+        ok = total != NULL;
         if (ok && error_if_nonfinite && !tgi_is_finite(tg_item(total))) {
             ok = tgi_fail(
                 S, TG_ERR_ARGUMENT, op,
@@ -23027,10 +24210,10 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
                 "with error_if_nonfinite false all gradients are scaled by it anyway",
                 norm_type);
         }
-        total = ok && tgi_clip_scale(params, n, max_norm, total, norms) ? tg_keep(total) : NULL;
+        total = ok && tgi_clip_scale(S, params, n, max_norm, total, &clip) ? tg_keep(total) : NULL;
         tgi_frame_close(S, scope);
     }
-    tgi_free(S, norms, bytes);
+    tgi_free(S, clip.spans, bytes);
     return total;
 }
 
@@ -23058,6 +24241,146 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
     for (int i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_clamp_(params[i]->grad, -value, value);
     S->grad_off = was_off;
     return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ---- scaling of the loss.  Gradients are looked at and divided where they are; the host waits for one flag. ---- */
+
+/* Also begins a round, which ends with the update. */
+static bool tgi_check_scaler(tgi_thread *S, const char *op, tg_grad_scaler *s)
+{
+    if (!s) return tgi_null_argument(S, op, "scaler");
+    if (!(s->scale > 0)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "Invalid scale: %g", s->scale);
+    if (!(s->growth_factor > 1)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "The growth factor must be > 1.0.");
+    if (!(s->backoff_factor > 0 && s->backoff_factor < 1))
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "The backoff factor must be < 1.0.");
+    if (s->growth_interval < 1) return tgi_fail(S, TG_ERR_ARGUMENT, op, "The growth interval must be > 0.");
+    if (s->round == 0) s->round = ++S->serials;
+    return true;
+}
+
+tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss)
+{
+    const char *op = "grad_scaler_scale";
+    tgi_composite c;
+    if (!tgi_check_scaler(tgi_self(), op, scaler)) return NULL;
+    if (!scaler->enabled) return tgi_argument(tgi_self(), op, "loss", loss) ? loss : NULL;
+    if (!tgi_composite_begin_with(&c, op, "loss", loss)) return NULL;
+    if (tgi_is_half(loss) && loss->ndim == 0) loss = tg_to_dtype(loss, TG_F32); /* f16 has no 65536 */
+    return tgi_composite_end(&c, tg_mul_scalar(loss, scaler->scale));
+}
+
+/* Whether all gradients are finite, as a bool [] on the device of the first; NULL after recording an error.  flags [n]:
+   for that of each. */
+static tg_tensor *tgi_all_finite(tg_tensor *const *params, int n, tg_tensor **flags)
+{
+    int found = 0;
+    for (int i = 0; i < n; ++i) {
+        if (!params[i]->grad) continue;
+        tg_tensor *flag = tg_all(tg_isfinite(params[i]->grad));
+        flags[found] = flag && found ? tg_to(flag, tgi_device_of(flags[0])) : flag;
+        if (!flags[found++]) return NULL;
+    }
+    return tg_all(tg_stack(flags, found, 0));
+}
+
+/* No gradient may be in f16: those below its range are gone when they are divided. */
+static bool tgi_check_unscale(tgi_thread *S, const char *op, const tg_grad_scaler *s, const tg_optim *o)
+{
+    if (o->stepped == s->round)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "unscale_() is being called after step().");
+    if (o->unscaled == s->round) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "unscale_() has already been called on this optimizer since the last update().");
+    }
+    for (int i = 0; i < o->count; ++i) {
+        const tg_tensor *g = o->param[i].t->grad;
+        if (!g || g->dtype != TG_F16) continue;
+        return tgi_fail(S, TG_ERR_DTYPE, op, "Attempting to unscale FP16 gradients. (parameter %d)\n"
+                        "keep the parameters in f32, and let TG_AUTOCAST convert them", i);
+    }
+    return true;
+}
+
+static bool tgi_unscale(tgi_thread *S, const char *op, const tg_grad_scaler *s, tg_optim *o)
+{
+    if (!tgi_check_unscale(S, op, s, o)) return false;
+    const size_t bytes = 2 * sizeof(tg_tensor *) * (size_t)o->count;
+    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes); /* the parameters; their flags */
+    if (!list) return tgi_no_memory(S, op, bytes);
+    for (int i = 0; i < o->count; ++i) list[i] = o->param[i].t;
+    const uint64_t scope = tgi_clip_check(S, op, list, o->count) ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
+    bool ok = scope != 0;
+    if (ok && !tgi_optim_is_idle(o)) {
+        S->grad_off = true; /* closing the scope restores it */
+        tg_tensor *finite = tgi_all_finite(list, o->count, list + o->count);
+        ok = finite != NULL;
+        for (int i = 0; ok && i < o->count; ++i)
+            ok = !list[i]->grad || tg_mul_scalar_(list[i]->grad, (float)(1 / s->scale));
+        if (ok) tgi_optim_own(S, &o->finite, finite);
+    }
+    if (ok) o->unscaled = s->round;
+    if (scope) tgi_frame_close(S, scope);
+    tgi_free(S, list, bytes);
+    return ok;
+}
+
+tg_status tg_grad_scaler_unscale_(tg_grad_scaler *scaler, tg_optim *opt)
+{
+    const char *op = "grad_scaler_unscale_";
+    tgi_thread *S = tgi_self();
+    if (!tgi_check_scaler(S, op, scaler)) return tgi_failed(S);
+    if (!opt) return tgi_null_argument(S, op, "opt"), tgi_failed(S);
+    return !scaler->enabled || tgi_unscale(S, op, scaler, opt) ? TG_OK : tgi_failed(S);
+}
+
+tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt)
+{
+    const char *op = "grad_scaler_step";
+    tgi_thread *S = tgi_self();
+    if (!tgi_check_scaler(S, op, scaler)) return tgi_failed(S);
+    if (!opt) return tgi_null_argument(S, op, "opt"), tgi_failed(S);
+    if (!scaler->enabled) return tg_step(opt);
+    if (opt->stepped == scaler->round) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "step() has already been called since the last update().");
+        return tgi_failed(S);
+    }
+    if (opt->unscaled != scaler->round && !tgi_unscale(S, op, scaler, opt)) return tgi_failed(S);
+    if (!opt->finite) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op,
+                 "No inf checks were recorded for this optimizer.\nno parameter has a gradient");
+        return tgi_failed(S);
+    }
+    const uint64_t raised = S->raised;
+    const bool finite = tg_item(opt->finite) != 0;
+    if (S->raised != raised || (finite && tg_step(opt) != TG_OK)) return tgi_failed(S);
+    opt->stepped = scaler->round;
+    scaler->found_inf = !finite || (scaler->steps > 0 && scaler->found_inf);
+    scaler->steps++;
+    tgi_unref(S, opt->finite);
+    opt->finite = NULL;
+    return TG_OK;
+}
+
+tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_check_scaler(S, "grad_scaler_update", scaler)) return tgi_failed(S);
+    if (!scaler->enabled) return TG_OK;
+    if (scaler->steps == 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "grad_scaler_update", "No inf checks were recorded prior to update.");
+        return tgi_failed(S);
+    }
+    if (scaler->found_inf) {
+        scaler->scale = (float)(scaler->scale * scaler->backoff_factor);
+        scaler->growth_tracker = 0;
+    } else if (++scaler->growth_tracker >= scaler->growth_interval) {
+        const float larger = (float)(scaler->scale * scaler->growth_factor);
+        if (tgi_is_finite(larger)) scaler->scale = larger;
+        scaler->growth_tracker = 0;
+    }
+    scaler->steps = 0;
+    scaler->round = 0;
+    return TG_OK;
 }
 
 /* ---- schedules ---- */
@@ -24441,6 +25764,7 @@ static void tgi_set_fortran_order(tg_tensor *t)
         t->stride[i] = stride;
         stride *= t->dim[i] ? t->dim[i] : 1;
     }
+    tgi_strides_changed(t);
 }
 
 static tg_tensor *tgi_read_npy(tgi_file *f)
@@ -25604,7 +26928,7 @@ static int tgi_module_gather(tgi_thread *S, const char *op, tg_module *m, tgi_me
         slot->key = e->t;
         list[n++] = e->t;
     }
-    tgi_free(S, seen.slot, seen.size * sizeof *seen.slot);
+    tgi_map_close(S, &seen);
     return n;
 }
 
@@ -26523,6 +27847,9 @@ static tg_tensor *tgi_bilinear(tg_tensor *x1, tg_tensor *x2, tg_tensor *weight, 
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "nn_bilinear", "x1,x2,weight,bias?", x1, x2, weight, bias)) return NULL;
+    tg_tensor *in[4] = {x1, x2, weight, bias};
+    if (!tgi_autocast_list(c.S, TGI_FLAG_CAST_WIDEST, in, 4)) return tgi_composite_end(&c, NULL);
+    x1 = in[0], x2 = in[1], weight = in[2], bias = in[3];
     tg_shape shape = tg_shape_of(x1);
     bool fits = x1->ndim == x2->ndim && x1->ndim > 0 && x1->dim[x1->ndim - 1] == weight->dim[1] &&
                 x2->dim[x2->ndim - 1] == weight->dim[2];
@@ -27491,6 +28818,13 @@ static bool tgi_rnn_check(tg_module *m, const tgi_rnn *r, int dims, tg_tensor *c
     return true;
 }
 
+/* in := the input and the states that were given, under TG_AUTOCAST in its dtype, as what the weights make of them. */
+static bool tgi_rnn_inputs(tgi_thread *S, tg_tensor *const *given, int n, tg_tensor **in)
+{
+    for (int i = 0; i < n; ++i) in[i] = given[i];
+    return tgi_autocast_inputs(S, TGI_FLAG_CAST_LOW, in, n);
+}
+
 /* The states that the caller gave, with N = 1 as dim 1 or 0 (of a cell) if it is `alone`; or zeros. */
 static tgi_rnn_state tgi_rnn_first(const tgi_rnn *r, tg_tensor *const *in, int n, tg_shape shape, bool alone, int dim)
 {
@@ -27506,12 +28840,13 @@ static tgi_rnn_state tgi_rnn_first(const tgi_rnn *r, tg_tensor *const *in, int n
     return first;
 }
 
-static void tgi_rnn_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+static void tgi_rnn_forward(tg_module *m, tg_tensor *const *given, int n, tg_tensor **out, int n_out)
 {
     tgi_thread *S = tgi_self();
     const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
     const int states = tgi_rnn_kinds[r->kind].states, count = r->layers * r->directions;
-    if (!tgi_layer_takes(m, n, 1, 1 + states, n_out, 1 + states)) return;
+    tg_tensor *in[3];
+    if (!tgi_layer_takes(m, n, 1, 1 + states, n_out, 1 + states) || !tgi_rnn_inputs(S, given, n, in)) return;
     const bool alone = in[0]->ndim == 2, turned = r->batch_first && !alone;
     const tg_shape shape = alone ? TG_SHAPE(count, r->hidden) : TG_SHAPE(count, in[0]->dim[!turned], r->hidden);
     if (!tgi_rnn_check(m, r, 3, in, n, shape)) return;
@@ -27535,11 +28870,12 @@ static void tgi_rnn_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor
     if (turned && out[0]) out[0] = tg_transpose(out[0], 0, 1);
 }
 
-static void tgi_rnn_cell_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+static void tgi_rnn_cell_forward(tg_module *m, tg_tensor *const *given, int n, tg_tensor **out, int n_out)
 {
     const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
     const int states = tgi_rnn_kinds[r->kind].states;
-    if (!tgi_layer_takes(m, n, 1, 1 + states, n_out, states)) return;
+    tg_tensor *in[3];
+    if (!tgi_layer_takes(m, n, 1, 1 + states, n_out, states) || !tgi_rnn_inputs(tgi_self(), given, n, in)) return;
     const bool alone = in[0]->ndim == 1;
     const tg_shape shape = alone ? TG_SHAPE(r->hidden) : TG_SHAPE(in[0]->dim[0], r->hidden);
     if (!tgi_rnn_check(m, r, 2, in, n, shape)) return;
@@ -28109,6 +29445,53 @@ tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict)
     return tgi_state_end(&c, NULL, ok);
 }
 
+/* ---- the state of a scaler of gradients as a dict ---- */
+
+enum { TGI_SCALER_NUMBERS = 5 };
+static const char *const tgi_scaler_names[TGI_SCALER_NUMBERS] = {"scale", "growth_factor", "backoff_factor",
+                                                                 "growth_interval", "_growth_tracker"};
+
+tg_dict *tg_grad_scaler_state(tg_grad_scaler *scaler)
+{
+    const char *op = "grad_scaler_state";
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_check_scaler(S, op, scaler) || !tgi_composite_begin(&c, op)) return NULL;
+    const double number[] = {scaler->scale, scaler->growth_factor, scaler->backoff_factor,
+                             (double)scaler->growth_interval, (double)scaler->growth_tracker};
+    tg_dict *d = tgi_dict_new(S, op);
+    bool ok = d != NULL;
+    for (int i = 0; ok && i < TGI_SCALER_NUMBERS; ++i) {
+        tg_tensor *t = tg_full_on(TG_SCALAR, number[i], TG_F64, TG_CPU);
+        ok = t && tgi_dict_put(S, op, d, tgi_scaler_names[i], t, NULL);
+    }
+    tgi_composite_end(&c, NULL);
+    if (!ok) tgi_dict_free(S, d);
+    return ok ? d : NULL;
+}
+
+tg_status tg_grad_scaler_load_state(tg_grad_scaler *scaler, tg_dict *dict)
+{
+    const char *op = "grad_scaler_load_state";
+    tgi_thread *S = tgi_self();
+    double number[TGI_SCALER_NUMBERS];
+    if (!scaler) return tgi_null_argument(S, op, "scaler"), tgi_failed(S);
+    for (int i = 0; i < TGI_SCALER_NUMBERS; ++i) {
+        const uint64_t raised = S->raised;
+        tg_tensor *t = tg_dict_get(dict, tgi_scaler_names[i]);
+        if (!t && S->raised == raised) tgi_fail(S, TG_ERR_FORMAT, op, "there is no '%s'", tgi_scaler_names[i]);
+        number[i] = t ? tg_item(t) : 0;
+        if (S->raised != raised) return tgi_failed(S);
+    }
+    tg_grad_scaler loaded = *scaler;
+    loaded.scale = number[0], loaded.growth_factor = number[1], loaded.backoff_factor = number[2];
+    loaded.growth_interval = number[3] >= 0 && number[3] <= INT_MAX ? (int)number[3] : -1;
+    loaded.growth_tracker = number[4] >= 0 && number[4] <= INT_MAX ? (int)number[4] : 0;
+    if (!tgi_check_scaler(S, op, &loaded)) return tgi_failed(S);
+    *scaler = loaded;
+    return TG_OK;
+}
+
 tg_status tg_module_copy_(tg_module *dst, tg_module *src)
 {
     tgi_composite c;
@@ -28511,8 +29894,6 @@ typedef struct {
 } tgi_tape;
 
 enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that root reaches, while a tape is collected */
-
-static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
 
 /* The row of a node or leaf; -1 if it has none. */
 static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)

@@ -1,36 +1,44 @@
 /* tensorgrad_cuda.cu: the CUDA backend of tensorgrad, for NVIDIA GPUs of compute capability 7.5 and newer.
 
-       nvcc -c tensorgrad_cuda.cu
+       nvcc -arch=native -c tensorgrad_cuda.cu
        cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
+
+   -arch=native compiles for the GPU of this machine.  On a machine without one, name the GPU that the program will run
+   on: -arch=sm_90 for an H100, for example.  For any other GPU the driver compiles all kernels when the program begins.
 
    Contents:
        The runtime              streams, errors, device memory, copies, events
        What kernels share       loads and stores of any dtype, addresses, sums over a block
        Elementwise              sin and cos, the ops of the op table, copy, fill
-       Sorting                  a stable merge sort; accumulate and arange
+       Sorting                  a stable radix sort, sums over equal keys; accumulate and arange
        Reductions               sum, prod, amax, amin, any, all
-       Rows                     argmax, cumsum, sort, softmax, layer_norm and their backward kernels
+       Rows                     argmax, cumsum, sort
+       Rows in registers        softmax, layer_norm, cross_entropy and their backward kernels
        Indexing                 the check of indices, gather, scatter, nonzero
        Pools                    max_pool and its backward kernel, window_sum
        Matrix products          cuBLAS, and a plain kernel for integers
        Convolution              im2col and col2im
+       A step of an LSTM        and its backward kernel
        Random numbers           Philox, with the CPU's formulas
        Optimizers               steps over many parameters in one launch
+       Many tensors at once     the norm of all of them, and all times a number
+       Attention                products by tensor cores; attention without a tensor of scores, forward and backward
        (at the end)             the table of all these functions, struct tgi_backend in tensorgrad.h
 
    A function tgi_cuda_NAME does on a device what tgi_cpu_NAME in tensorgrad.h does on the CPU, with the same arguments;
    they stand in the same order, so that the two files can be read side by side.  struct tgi_backend says what each of
    them must do.  Formulas and element types come from the same tables.
 
-   How threads map to elements: elementwise kernels give one element to each thread, row kernels one row to each block.
-   The size of the grid is limited, so each kernel is a loop (a grid-stride loop): a thread continues with the element
-   that is one grid further, a block with the row that is one grid further.  Every kernel gives the same bits on every
-   run: sums have a fixed order, and no float is added atomically.
+   How threads map to elements: elementwise kernels give one pack of elements to each thread, row kernels one row to
+   each block.  The size of the grid is limited, so each kernel is a loop (a grid-stride loop): a thread continues with
+   the element that is one grid further, a block with the row that is one grid further.  Every kernel gives the same
+   bits on every run: sums have a fixed order, and no float is added atomically.
 
-   Each thread of the host has one stream per device for its work, and a second one for copies that run beside it.  The
-   host waits only where it needs a value.  Licence: that of tensorgrad.h. */
+   Each thread of the host has one stream per device for its work, and two for copies that run beside it.  The host
+   waits only where it needs a value.  Licence: that of tensorgrad.h. */
 
 #include <cublas_v2.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #define TGI_CUDA_COMPANION
@@ -55,6 +63,11 @@ extern "C" void __cxa_guard_abort(long long *guard) __asm__("tgi_guard_abort");
 extern "C" int __cxa_guard_acquire(long long *guard) { return !__atomic_load_n((char *)guard, __ATOMIC_ACQUIRE); }
 extern "C" void __cxa_guard_release(long long *guard) { __atomic_store_n((char *)guard, (char)1, __ATOMIC_RELEASE); }
 extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
+#endif
+
+#ifndef CUDASIM_CHECK_CALL /* defined by the simulator in tests/cudasim */
+#define CUDASIM_CHECK_CALL(device) ((void)0)
+#define CUDASIM_CHECK_ALIGNED(at, alignment) ((void)0)
 #endif
 
 enum { TGI_BLOCK = 256, TGI_MAX_BLOCKS = 1 << 20 }; /* threads in a block, blocks in a grid */
@@ -83,9 +96,16 @@ typedef struct {
 typedef struct {
     bool ready;               /* the rest is initialised */
     bool index_checked;       /* an index check was launched since the last report */
+    bool pass_through;        /* each block of memory is an allocation of the driver (TG_CUDA_PASS_THROUGH) */
     int index;                /* of the device */
     cudaStream_t stream;      /* all work */
-    cudaStream_t copies;      /* the copy stream: copies that run beside the work */
+    cudaStream_t copies[2];   /* copies that run beside the work: to the device, and from it */
+    cudaEvent_t mark;         /* the work that the stream had been given when the copy stream last got a block */
+    uint64_t marks;           /* how many times that was */
+    unsigned peers;           /* bit i: the access to device i has been asked for */
+    bool recording;           /* into `graph`: work is recorded, and not done */
+    bool renumbering;         /* the optimizers' steps only give `graph` new numbers */
+    struct tgi_device_graph *graph; /* NULL but for these two */
     cudaEvent_t event;        /* recorded in one stream for another one to wait for */
     cublasHandle_t blas;      /* NULL until the first matrix product */
     void *workspace;          /* of cuBLAS, likewise */
@@ -104,7 +124,12 @@ typedef struct tgi_pinned {
 } tgi_pinned;
 
 typedef struct {
-    int current; /* the device that tg_cuda_set_device chose */
+    int current;         /* the device that tg_cuda_set_device chose */
+    bool inside;         /* a function of the backend has asked for a device: the next two are valid */
+    int active, callers; /* CUDA's current device: now, and when the library was called */
+    int watched;         /* 1 + the device on which a step is tried out that is to be recorded; 0: none */
+    const char *obstacle; /* why that step cannot be recorded; NULL: it can */
+    cudaError_t fault;   /* the error after which no call of CUDA works any more in this process; cudaSuccess: none */
     tgi_cuda_device device[TGI_MAX_DEVICES];
     tgi_pinned *pinned;
 } tgi_cuda_thread;
@@ -113,22 +138,46 @@ static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
 static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_backend, to the same value at each call */
 
 /* Each call of CUDA and cuBLAS stands in one of these.  They return false after recording an error that names the call,
-   the file and the line. */
+   the file and the line.  After a fault of the device, which is the error of every later call, they record nothing. */
 #define TGI_CUDA(call) tgi_cuda_ok(S, call, #call, __LINE__)
 #define TGI_CUBLAS(call) tgi_cublas_ok(S, call, #call, __LINE__)
+
+/* Whether the error ends all use of CUDA in this process: a kernel has failed while it ran. */
+static bool tgi_is_fault(cudaError_t status)
+{
+    switch ((int)status) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+    }
+}
 
 static bool tgi_cuda_ok(tgi_thread *S, cudaError_t status, const char *call, int line)
 {
     if (status == cudaSuccess) return true;
     cudaGetLastError(); /* clears the runtime's own record of the error */
+    if (tgi_this_cuda.fault) return false;
     const tg_status code = status == cudaErrorMemoryAllocation ? TG_ERR_MEMORY : TG_ERR_CUDA;
-    return tgi_host_api.fail(S, code, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d",
-                             cudaGetErrorString(status), call, line);
+    const bool fault = tgi_is_fault(status);
+    if (fault) tgi_this_cuda.fault = status;
+    return tgi_host_api.fail(S, code, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d%s",
+                             cudaGetErrorString(status), call, line,
+                             fault ? "; no GPU can be used any more in this process" : "");
 }
 
 static bool tgi_cublas_ok(tgi_thread *S, cublasStatus_t status, const char *call, int line)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
+    cudaGetLastError();
+    if (tgi_this_cuda.fault) return false;
     return tgi_host_api.fail(S, TG_ERR_CUDA, "cuda", "cuBLAS error: %s\nin %s, tensorgrad_cuda.cu:%d",
                              cublasGetStatusString(status), call, line);
 }
@@ -172,12 +221,12 @@ static bool tgi_clear_bad_index(tgi_thread *S, const tgi_cuda_device *d)
 /* Initialises all of d except cuBLAS.  After a failure tgi_device_end releases what there is. */
 static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
 {
-    cudaMemPool_t pool;
-    unsigned long long keep = ~0ull; /* bytes of freed memory that the pool keeps for reuse: all */
-    if (!TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, d->index)) ||
-        !TGI_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep)) ||
-        !TGI_CUDA(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
-        !TGI_CUDA(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking)) ||
+    const char *pass_through = getenv("TG_CUDA_PASS_THROUGH");
+    d->pass_through = pass_through && *pass_through && strcmp(pass_through, "0") != 0;
+    if (!TGI_CUDA(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
+        !TGI_CUDA(cudaStreamCreateWithFlags(&d->copies[0], cudaStreamNonBlocking)) ||
+        !TGI_CUDA(cudaStreamCreateWithFlags(&d->copies[1], cudaStreamNonBlocking)) ||
+        !TGI_CUDA(cudaEventCreateWithFlags(&d->mark, cudaEventDisableTiming)) ||
         !TGI_CUDA(cudaEventCreateWithFlags(&d->event, cudaEventDisableTiming))) {
         return false;
     }
@@ -194,7 +243,6 @@ static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
 static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
 {
     if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
-    TGI_CUDA(cudaFree(d->workspace));
     TGI_CUDA(cudaFree(d->bad_index));
     TGI_CUDA(cudaFreeHost(d->bad_copy));
     for (int k = 0; k < 2; ++k) {
@@ -202,9 +250,44 @@ static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
         if (d->staging[k].done) TGI_CUDA(cudaEventDestroy(d->staging[k].done));
     }
     if (d->event) TGI_CUDA(cudaEventDestroy(d->event));
-    if (d->copies) TGI_CUDA(cudaStreamDestroy(d->copies));
+    if (d->mark) TGI_CUDA(cudaEventDestroy(d->mark));
+    for (int k = 0; k < 2; ++k) {
+        if (d->copies[k]) TGI_CUDA(cudaStreamDestroy(d->copies[k]));
+    }
     if (d->stream) TGI_CUDA(cudaStreamDestroy(d->stream));
     memset(d, 0, sizeof *d);
+}
+
+/* Makes the device current until the function of the backend that is running returns (tgi_leave).  The program may use
+   CUDA itself: its own current device must be the same after a call of the library as before. */
+static bool tgi_enter(tgi_thread *S, int index)
+{
+    tgi_cuda_thread *t = &tgi_this_cuda;
+    if (t->fault) {
+        if (tgi_host_api.fails_again(S)) return false; /* it need not be said twice */
+        return tgi_host_api.fail(S, TG_ERR_CUDA, "cuda",
+                                 "no GPU can be used any more in this process, since an error: %s",
+                                 cudaGetErrorString(t->fault));
+    }
+    if (!t->inside) {
+        if (!TGI_CUDA(cudaGetDevice(&t->callers))) return false;
+        t->active = t->callers;
+        t->inside = true;
+    }
+    if (t->active == index) return true;
+    if (!TGI_CUDA(cudaSetDevice(index))) return false;
+    t->active = index;
+    return true;
+}
+
+static void tgi_leave(void)
+{
+    tgi_cuda_thread *t = &tgi_this_cuda;
+    const bool changed = t->inside && t->active != t->callers;
+    const bool restored = !changed || cudaSetDevice(t->callers) == cudaSuccess;
+    if (!restored) cudaGetLastError();
+    CUDASIM_CHECK_CALL(t->inside && restored ? t->callers : -1);
+    t->inside = false;
 }
 
 /* Makes the device current and returns what the calling thread owns on it, initialised at the first call; NULL after
@@ -212,7 +295,8 @@ static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
 static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
-    if (!TGI_CUDA(cudaSetDevice(index))) return NULL;
+    if (!tgi_enter(S, index)) return NULL;
+    if (tgi_this_cuda.watched && tgi_this_cuda.watched != index + 1) tgi_this_cuda.obstacle = "it uses another GPU";
     if (d->ready) return d;
     d->index = index;
     d->ready = tgi_device_begin(S, d);
@@ -221,14 +305,20 @@ static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
     return NULL;
 }
 
-/* Records an error and returns false if a kernel has found a bad index since the last report.  The stream is idle. */
+/* Asks for the first bad index, if an index check was launched since the last report; the work that follows in the
+   stream, and is waited for, brings it to bad_copy. */
+static bool tgi_ask_for_bad_index(tgi_thread *S, const tgi_cuda_device *d)
+{
+    return !d->index_checked ||
+           TGI_CUDA(cudaMemcpyAsync(d->bad_copy, d->bad_index, sizeof *d->bad_copy, cudaMemcpyDeviceToHost, d->stream));
+}
+
+/* Records an error and returns false if a kernel has found a bad index since the last report.  tgi_ask_for_bad_index
+   was called, and then the stream waited for. */
 static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *later)
 {
+    if (!d->index_checked) return true;
     d->index_checked = false;
-    if (!TGI_CUDA(cudaMemcpyAsync(d->bad_copy, d->bad_index, sizeof *d->bad_copy, cudaMemcpyDeviceToHost, d->stream)) ||
-        !TGI_CUDA(cudaStreamSynchronize(d->stream))) {
-        return false;
-    }
     const tgi_bad_index bad = *d->bad_copy;
     if (!bad.found) return true;
     if (!tgi_clear_bad_index(S, d)) return false;
@@ -237,18 +327,29 @@ static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *
         tgi_text_of_bad_index((tgi_index_message)bad.message, bad.value, bad.position, bad.axis, bad.size, later).text);
 }
 
+/* Called before what cannot be recorded.  Notes that for a step that is tried out; an error while one is recorded. */
+static bool tgi_unrecordable(tgi_thread *S, const tgi_cuda_device *d, const char *what)
+{
+    if (tgi_this_cuda.watched && !tgi_this_cuda.obstacle) tgi_this_cuda.obstacle = what;
+    return !d->recording ||
+           tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: %s", what);
+}
+#define TGI_IT_WAITS "it waits for the GPU, as tg_item does"
+#define TGI_IT_COPIES "it copies between devices, as tg_to does; copy into a tensor that stays, before the run"
+
 /* Waits for the thread's stream, and reports a bad index that was found there. */
 static bool tgi_stream_sync(tgi_thread *S, tgi_cuda_device *d)
 {
+    if (!tgi_unrecordable(S, d, TGI_IT_WAITS)) return false;
     tgi_host_api.count_wait(S, TG_DEV_CUDA, d->index);
-    return TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
-           (!d->index_checked || tgi_report_bad_index(S, d, " (detected later)"));
+    return tgi_ask_for_bad_index(S, d) && TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
+           tgi_report_bad_index(S, d, " (detected later)");
 }
 
 /* Further work of `stream` starts after the work that d's stream has been given so far; the host does not wait. */
 static bool tgi_stream_wait(tgi_thread *S, cudaStream_t stream, const tgi_cuda_device *d)
 {
-    return TGI_CUDA(cudaSetDevice(d->index)) && TGI_CUDA(cudaEventRecord(d->event, d->stream)) &&
+    return tgi_enter(S, d->index) && TGI_CUDA(cudaEventRecord(d->event, d->stream)) &&
            TGI_CUDA(cudaStreamWaitEvent(stream, d->event, 0));
 }
 
@@ -295,18 +396,251 @@ static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
 
 static bool tgi_cuda_set_current(tgi_thread *S, int index)
 {
-    if (!TGI_CUDA(cudaSetDevice(index))) return false;
-    tgi_this_cuda.current = index;
+    if (!tgi_enter(S, index)) return false;
+    tgi_this_cuda.current = tgi_this_cuda.callers = index; /* it stays CUDA's current device after the call */
     return true;
+}
+
+/* ---- device memory ----
+
+   A block that is freed is kept and given out again: the driver takes microseconds for each allocation.  A stream does
+   its work in order.  So a block that a thread frees may at once be given out again to the same thread: what its stream
+   is asked to do with the block later runs after what it was asked before.  Blocks that other threads have freed are
+   not touched, except to return them to the driver when there is no other memory left; then the device is idle.
+
+   Sizes are rounded up to one of a few classes, so that a block that is kept fits many requests.  With the environment
+   variable TG_CUDA_PASS_THROUGH=1 nothing is kept: each block is an allocation of the driver, so that a tool such as
+   compute-sanitizer finds every access to a freed block, and beyond the end of one. */
+struct tgi_device_graph; /* see recorded steps */
+typedef struct tgi_device_block {
+    struct tgi_device_block *next;
+    void *data;
+    size_t bytes;
+    int index, size_class;
+    cudaStream_t stream; /* of the thread that has freed it; NULL: that thread has no stream here */
+    struct tgi_device_graph *graph; /* the recorded step that uses it: nothing else may, until that is freed; or NULL */
+    uint64_t freed_at;   /* the `marks` of that stream then */
+} tgi_device_block;
+
+enum { TGI_BLOCK_STEP = 9, TGI_LAST_BLOCK_STEP = 48, TGI_CHAINS = 4096 };
+enum { TGI_BLOCK_CLASSES = 8 * (TGI_LAST_BLOCK_STEP - TGI_BLOCK_STEP) + 16 };
+static struct {
+    char locked;
+    int64_t kept_bytes[TGI_MAX_DEVICES];
+    tgi_device_block *kept[TGI_MAX_DEVICES][TGI_BLOCK_CLASSES]; /* free ones by size, the last one freed first */
+    tgi_device_block *used[TGI_CHAINS];                         /* the others, by their address */
+} tgi_device_blocks; /* of all threads */
+
+static void tgi_lock_blocks(void)
+{
+    while (TGI_ATOMIC_SWAP(&tgi_device_blocks.locked, 1)) {
+    }
+}
+static void tgi_unlock_blocks(void) { TGI_ATOMIC_STORE(&tgi_device_blocks.locked, 0); }
+
+/* Rounds a size up: to a multiple of 512 bytes up to 8 KiB, then eight steps to the doubling, so that a block is at
+   most an eighth longer than needed.  Returns the class, or -1 for more than any memory. */
+static int tgi_block_class(size_t *bytes)
+{
+    int step = TGI_BLOCK_STEP; /* log2 of the difference between sizes */
+    while (step < TGI_LAST_BLOCK_STEP && *bytes > (size_t)16 << step) ++step;
+    const size_t steps = *bytes ? ((*bytes - 1) >> step) + 1 : 1;
+    if (steps > 16) return -1;
+    *bytes = steps << step;
+    return 8 * (step - TGI_BLOCK_STEP) + (int)steps - 1;
+}
+
+static tgi_device_block **tgi_chain_of(const void *data)
+{
+    return &tgi_device_blocks.used[(uintptr_t)data / 512 % TGI_CHAINS];
+}
+
+static void tgi_use_block(tgi_device_block *block)
+{
+    tgi_lock_blocks();
+    tgi_device_block **chain = tgi_chain_of(block->data);
+    block->next = *chain;
+    *chain = block;
+    tgi_unlock_blocks();
+}
+
+/* Takes the block that begins at this address out of the used ones; NULL if there is none (TG_CUDA_PASS_THROUGH). */
+static tgi_device_block *tgi_unuse_block(const void *data)
+{
+    tgi_lock_blocks();
+    tgi_device_block **at = tgi_chain_of(data);
+    while (*at && (*at)->data != data) at = &(*at)->next;
+    tgi_device_block *block = *at;
+    if (block) *at = block->next;
+    tgi_unlock_blocks();
+    return block;
+}
+
+/* Keeps a block that this thread has freed, until its stream needs one.  d: NULL if the thread has no stream. */
+static void tgi_keep_block(const tgi_cuda_device *d, tgi_device_block *block)
+{
+    block->stream = d ? d->stream : NULL;
+    if (d && d->recording) block->graph = d->graph;
+    block->freed_at = d ? d->marks : 0;
+    tgi_lock_blocks();
+    tgi_device_block **list = &tgi_device_blocks.kept[block->index][block->size_class];
+    block->next = *list;
+    *list = block;
+    tgi_device_blocks.kept_bytes[block->index] += (int64_t)block->bytes;
+    tgi_unlock_blocks();
+}
+
+/* Takes out a kept block of the class that d's stream has freed, and before d->marks was `before`; NULL if there is
+   none.  A step that is recorded gets only blocks of its own. */
+static tgi_device_block *tgi_kept_block(const tgi_cuda_device *d, int size_class, uint64_t before)
+{
+    const tgi_device_graph *const graph = d->recording ? d->graph : NULL;
+    tgi_lock_blocks();
+    tgi_device_block **at = &tgi_device_blocks.kept[d->index][size_class];
+    while (*at && ((*at)->stream != d->stream || (*at)->graph != graph || (*at)->freed_at >= before))
+        at = &(*at)->next;
+    tgi_device_block *block = *at;
+    if (block) {
+        *at = block->next;
+        tgi_device_blocks.kept_bytes[d->index] -= (int64_t)block->bytes;
+    }
+    tgi_unlock_blocks();
+    return block;
+}
+
+/* Returns kept blocks to the driver, after all work of the device is done: all that no recorded step uses, or those of
+   one stream. */
+static bool tgi_return_blocks(tgi_thread *S, int index, bool all, cudaStream_t stream)
+{
+    tgi_device_block *returned = NULL;
+    tgi_lock_blocks();
+    for (int k = 0; k < TGI_BLOCK_CLASSES; ++k) {
+        for (tgi_device_block **at = &tgi_device_blocks.kept[index][k]; *at;) {
+            tgi_device_block *block = *at;
+            if (all ? block->graph != NULL : block->stream && block->stream != stream) {
+                at = &block->next;
+                continue;
+            }
+            *at = block->next;
+            block->next = returned;
+            returned = block;
+            tgi_device_blocks.kept_bytes[index] -= (int64_t)block->bytes;
+        }
+    }
+    tgi_unlock_blocks();
+    bool ok = !tgi_this_cuda.fault && tgi_enter(S, index) && TGI_CUDA(cudaDeviceSynchronize());
+    while (returned) {
+        tgi_device_block *block = returned;
+        returned = block->next;
+        ok = TGI_CUDA(cudaFree(block->data)) && ok;
+        tgi_host_api.give_back(S, block, sizeof *block);
+    }
+    return ok;
+}
+
+static bool tgi_cuda_trim(tgi_thread *S, int index) { return tgi_return_blocks(S, index, true, NULL); }
+
+/* Asks the driver for memory and, if the device has none left, once more after all kept blocks are returned. */
+static cudaError_t tgi_ask_driver(tgi_thread *S, const tgi_cuda_device *d, cudaStream_t stream, void **data,
+                                  size_t bytes)
+{
+    for (bool again = false;; again = true) {
+        const cudaError_t status = d->pass_through ? cudaMallocAsync(data, bytes, stream) : cudaMalloc(data, bytes);
+        if (status == cudaSuccess) return status;
+        if (status != cudaErrorMemoryAllocation) {
+            tgi_cuda_ok(S, status, d->pass_through ? "cudaMallocAsync" : "cudaMalloc", __LINE__);
+            return status;
+        }
+        cudaGetLastError(); /* clears the runtime's own record of the error */
+        if (again || d->graph || !tgi_return_blocks(S, d->index, true, NULL)) return status;
+    }
+}
+
+/* A new block from the driver; NULL, without recording an error, if the device has no memory left. */
+static tgi_device_block *tgi_new_block(tgi_thread *S, const tgi_cuda_device *d, size_t bytes, int size_class)
+{
+    tgi_device_block *block = (tgi_device_block *)tgi_host_api.take(S, sizeof *block);
+    if (!block) return NULL;
+    memset(block, 0, sizeof *block);
+    block->index = d->index;
+    block->bytes = bytes;
+    block->size_class = size_class;
+    block->graph = d->recording ? d->graph : NULL;
+    if (tgi_ask_driver(S, d, d->stream, &block->data, bytes) == cudaSuccess) return block;
+    tgi_host_api.give_back(S, block, sizeof *block);
+    return NULL;
+}
+
+/* A block for the stream that copies to the device, which overtakes the work: it must not wait for work that was asked
+   for after the block was last used.  So it gets one that was freed before the last call of this function, and waits
+   for the work up to that call. */
+static tgi_device_block *tgi_block_for_copy(tgi_thread *S, tgi_cuda_device *d, int size_class)
+{
+    tgi_device_block *block = tgi_kept_block(d, size_class, d->marks);
+    if ((block && !TGI_CUDA(cudaStreamWaitEvent(d->copies[0], d->mark, 0))) ||
+        !TGI_CUDA(cudaEventRecord(d->mark, d->stream))) {
+        if (block) tgi_keep_block(d, block);
+        return NULL;
+    }
+    d->marks++;
+    return block;
+}
+
+/* Returns NULL without recording an error if there is no memory left. */
+static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
+{
+    tgi_cuda_device *d = tgi_device_for(S, index);
+    void *data = NULL;
+    if (!d) return NULL;
+    if (d->pass_through) {
+        const cudaStream_t stream = for_copy_stream ? d->copies[0] : d->stream;
+        return tgi_ask_driver(S, d, stream, &data, bytes ? bytes : 1) == cudaSuccess ? data : NULL;
+    }
+    const int size_class = tgi_block_class(&bytes);
+    if (size_class < 0) return NULL;
+    tgi_device_block *block =
+        for_copy_stream ? tgi_block_for_copy(S, d, size_class) : tgi_kept_block(d, size_class, UINT64_MAX);
+    if (!block) block = tgi_new_block(S, d, bytes, size_class);
+    if (!block) return NULL;
+    tgi_use_block(block);
+    return block->data;
+}
+
+/* The work that the stream has been given may still use the block.  Does not make the device current: each call less is
+   one less that can fail and so leak the memory. */
+static void tgi_cuda_release(tgi_thread *S, int index, void *data, size_t bytes)
+{
+    tgi_cuda_device *d = &tgi_this_cuda.device[index];
+    (void)bytes;
+    if (!data) return;
+    if (!d->ready) d = tgi_device_for(S, index);
+    tgi_device_block *block = tgi_unuse_block(data);
+    if (block) tgi_keep_block(d, block);
+    else if (d) TGI_CUDA(cudaFreeAsync(data, d->stream));
+}
+
+static int64_t tgi_cuda_cached(tgi_thread *S, int index)
+{
+    (void)S;
+    tgi_lock_blocks();
+    const int64_t bytes = tgi_device_blocks.kept_bytes[index];
+    tgi_unlock_blocks();
+    return bytes;
+}
+
+static bool tgi_copies_sync(tgi_thread *S, const tgi_cuda_device *d)
+{
+    return TGI_CUDA(cudaStreamSynchronize(d->copies[0])) && TGI_CUDA(cudaStreamSynchronize(d->copies[1]));
 }
 
 static void tgi_cuda_thread_end(tgi_thread *S)
 {
     for (int index = 0; index < TGI_MAX_DEVICES; ++index) {
         tgi_cuda_device *d = &tgi_this_cuda.device[index];
-        if (!d->ready || !TGI_CUDA(cudaSetDevice(index))) continue;
-        tgi_stream_sync(S, d);
-        TGI_CUDA(cudaStreamSynchronize(d->copies));
+        if (!d->ready) continue;
+        if (!tgi_this_cuda.fault && tgi_enter(S, index)) tgi_stream_sync(S, d) && tgi_copies_sync(S, d);
+        tgi_cuda_release(S, index, d->workspace, 0);
+        tgi_return_blocks(S, index, false, d->stream);
         tgi_device_end(S, d);
     }
     while (tgi_this_cuda.pinned) {
@@ -316,80 +650,7 @@ static void tgi_cuda_thread_end(tgi_thread *S)
         tgi_host_api.give_back(S, p, sizeof *p);
     }
     tgi_this_cuda.current = 0;
-}
-
-/* ---- device memory ---- */
-
-/* All device memory is allocated and freed here, in the order of the stream: the work after the call may use it, and
-   the work before may still use what is freed.  With TG_CUDA_PASS_THROUGH each block is a cudaMalloc of its own, so
-   that a memory checker finds every access outside of it. */
-static cudaError_t tgi_device_malloc(cudaStream_t stream, void **data, size_t bytes)
-{
-#ifdef TG_CUDA_PASS_THROUGH
-    (void)stream;
-    return cudaMalloc(data, bytes ? bytes : 1);
-#else
-    return cudaMallocAsync(data, bytes ? bytes : 1, stream);
-#endif
-}
-
-static cudaError_t tgi_device_free(tgi_cuda_device *d, void *data)
-{
-#ifdef TG_CUDA_PASS_THROUGH
-    const cudaError_t status = cudaStreamSynchronize(d->stream);
-    return status == cudaSuccess ? cudaFree(data) : status;
-#else
-    return cudaFreeAsync(data, d->stream);
-#endif
-}
-
-/* Makes the pool give what it keeps for reuse back to the driver, when the work on the stream is done. */
-static bool tgi_cuda_trim(tgi_thread *S, int index)
-{
-    const tgi_cuda_device *d = tgi_device_for(S, index);
-    cudaMemPool_t pool;
-    return d && TGI_CUDA(cudaStreamSynchronize(d->stream)) && TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) &&
-           TGI_CUDA(cudaMemPoolTrimTo(pool, 0));
-}
-
-/* Returns NULL without recording an error if the device has no memory left, even after the pool has released what it
-   kept for reuse. */
-static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
-{
-    tgi_cuda_device *d = tgi_device_for(S, index);
-    void *data = NULL;
-    if (!d) return NULL;
-    const cudaStream_t stream = for_copy_stream ? d->copies : d->stream;
-    cudaError_t status = tgi_device_malloc(stream, &data, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        if (!tgi_cuda_trim(S, index)) return NULL;
-        status = tgi_device_malloc(stream, &data, bytes);
-        if (status == cudaErrorMemoryAllocation) {
-            cudaGetLastError();
-            return NULL;
-        }
-    }
-    return tgi_cuda_ok(S, status, "cudaMallocAsync", __LINE__) ? data : NULL;
-}
-
-/* Does not make the device current: each call less is one less that can fail and so leak the memory. */
-static void tgi_cuda_release(tgi_thread *S, int index, void *data, size_t bytes)
-{
-    tgi_cuda_device *d = &tgi_this_cuda.device[index];
-    (void)bytes;
-    if (data && (d->ready || tgi_device_for(S, index)))
-        tgi_cuda_ok(S, tgi_device_free(d, data), "cudaFreeAsync", __LINE__);
-}
-
-static int64_t tgi_cuda_cached(tgi_thread *S, int index)
-{
-    cudaMemPool_t pool;
-    unsigned long long reserved = 0, used = 0;
-    const bool known = tgi_device_for(S, index) && TGI_CUDA(cudaDeviceGetDefaultMemPool(&pool, index)) &&
-                       TGI_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved)) &&
-                       TGI_CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
-    return known ? (int64_t)(reserved - used) : 0;
+    tgi_this_cuda.fault = cudaSuccess; /* if there was one, the next call of CUDA finds it again */
 }
 
 /* ---- copies ---- */
@@ -409,7 +670,7 @@ static bool tgi_wait_event(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t 
 static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    if (!d) return false;
+    if (!d || !tgi_unrecordable(S, d, TGI_IT_COPIES)) return false;
     for (size_t done = 0, part; done < bytes; done += part) {
         d->last_staging = 1 - d->last_staging;
         const tgi_staging *s = &d->staging[d->last_staging];
@@ -429,7 +690,7 @@ static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
     const size_t parts = (bytes + TGI_STAGING_BYTES - 1) / TGI_STAGING_BYTES;
-    if (!d) return false;
+    if (!d || !tgi_unrecordable(S, d, TGI_IT_WAITS)) return false;
     for (size_t k = 0; k <= parts && parts > 0; ++k) { /* starts the copy of part k, then finishes part k - 1 */
         if (k < parts) {
             const tgi_staging *s = &d->staging[k % 2];
@@ -437,7 +698,7 @@ static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *
             const size_t size = left < TGI_STAGING_BYTES ? left : (size_t)TGI_STAGING_BYTES;
             if (!TGI_CUDA(
                     cudaMemcpyAsync(s->data, (const char *)src + offset, size, cudaMemcpyDeviceToHost, d->stream)) ||
-                !TGI_CUDA(cudaEventRecord(s->done, d->stream))) {
+                (k + 1 == parts && !tgi_ask_for_bad_index(S, d)) || !TGI_CUDA(cudaEventRecord(s->done, d->stream))) {
                 return false;
             }
         }
@@ -448,7 +709,7 @@ static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *
             memcpy((char *)host + offset, s->data, k < parts ? (size_t)TGI_STAGING_BYTES : bytes - offset);
         }
     }
-    return !d->index_checked || tgi_report_bad_index(S, d, " (detected later)");
+    return parts == 0 || tgi_report_bad_index(S, d, " (detected later)");
 }
 
 /* Stores one element, whose bits come as an argument of the kernel: no copy is needed.  One thread. */
@@ -472,12 +733,28 @@ static bool tgi_cuda_put_element(tgi_thread *S, int index, void *dst, const void
     return d && tgi_launch(S, d, tgi_store_element, 1, 1, dst, bits, (int64_t)bytes);
 }
 
+/* Lets d access the other device's memory, at the first copy between the two: else the driver copies by way of the
+   host.  No error if they cannot. */
+static bool tgi_enable_peer(tgi_thread *S, tgi_cuda_device *d, int other)
+{
+    int possible = 0;
+    if (d->peers >> other & 1) return true;
+    if (!tgi_enter(S, d->index) || !TGI_CUDA(cudaDeviceCanAccessPeer(&possible, d->index, other))) return false;
+    const cudaError_t status = possible ? cudaDeviceEnablePeerAccess(other, 0) : cudaSuccess;
+    if (status == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError(); /* by another thread, or by the program */
+    else if (!tgi_cuda_ok(S, status, "cudaDeviceEnablePeerAccess", __LINE__)) return false;
+    d->peers |= 1u << other;
+    return true;
+}
+
 /* The copy runs on the source's stream, after the target's work so far (which may still use dst); the target's further
    work waits for it. */
 static bool tgi_cuda_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
-    const tgi_cuda_device *target = tgi_device_for(S, to), *source = target ? tgi_device_for(S, from) : NULL;
-    if (!source || !tgi_stream_wait(S, source->stream, target) || !TGI_CUDA(cudaSetDevice(from)) ||
+    tgi_cuda_device *target = tgi_device_for(S, to), *source = target ? tgi_device_for(S, from) : NULL;
+    if (!source || !tgi_unrecordable(S, source, TGI_IT_COPIES) || !tgi_unrecordable(S, target, TGI_IT_COPIES) ||
+        !tgi_enable_peer(S, source, to) || !tgi_stream_wait(S, source->stream, target) ||
+        !tgi_enter(S, from) ||
         !TGI_CUDA(cudaMemcpyPeerAsync(dst, to, src, from, bytes, source->stream))) {
         return false;
     }
@@ -491,13 +768,13 @@ static bool tgi_cuda_peer_copy(tgi_thread *S, int to, void *dst, int from, const
 static bool tgi_cuda_synchronize(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_stream_sync(S, d) && TGI_CUDA(cudaStreamSynchronize(d->copies));
+    return d && tgi_stream_sync(S, d) && tgi_copies_sync(S, d);
 }
 
 static bool tgi_cuda_device_sync(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    if (!d) return false;
+    if (!d || !tgi_unrecordable(S, d, TGI_IT_WAITS)) return false;
     tgi_host_api.count_wait(S, TG_DEV_CUDA, index);
     return TGI_CUDA(cudaDeviceSynchronize());
 }
@@ -520,7 +797,11 @@ static void *tgi_cuda_alloc_pinned(tgi_thread *S, size_t bytes)
     if (!tgi_device_for(S, tgi_this_cuda.current)) return NULL;
     for (tgi_pinned **at = &tgi_this_cuda.pinned; *at; at = &(*at)->next) {
         tgi_pinned *p = *at;
-        if (p->bytes != size || (p->event && cudaEventQuery(p->event) != cudaSuccess)) continue;
+        if (p->bytes != size) continue;
+        if (p->event && cudaEventQuery(p->event) != cudaSuccess) {
+            cudaGetLastError(); /* not ready is no error */
+            continue;
+        }
         if (p->event) TGI_CUDA(cudaEventDestroy(p->event));
         data = p->data;
         *at = p->next;
@@ -549,25 +830,30 @@ static void tgi_cuda_free_pinned(tgi_thread *S, void *data, size_t bytes, void *
 static bool tgi_cuda_start_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && TGI_CUDA(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, d->copies));
+    return d && tgi_unrecordable(S, d, TGI_IT_COPIES) &&
+           TGI_CUDA(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, d->copies[0]));
 }
 
 static bool tgi_cuda_start_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_stream_wait(S, d->copies, d) &&
-           TGI_CUDA(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, d->copies));
+    return d && tgi_unrecordable(S, d, TGI_IT_COPIES) && tgi_stream_wait(S, d->copies[1], d) &&
+           TGI_CUDA(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, d->copies[1]));
 }
 
 /* ---- events ---- */
 
-static bool tgi_cuda_event_record(tgi_thread *S, int index, bool of_copy_stream, void **event)
+static bool tgi_cuda_event_record(tgi_thread *S, int index, tgi_stream_of stream, void **event)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
     cudaEvent_t made;
-    if (!d || !TGI_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming))) return false;
+    if (!d || !tgi_unrecordable(S, d, TGI_IT_COPIES) ||
+        !TGI_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming))) {
+        return false;
+    }
     *event = made;
-    if (TGI_CUDA(cudaEventRecord(made, of_copy_stream ? d->copies : d->stream))) return true;
+    const cudaStream_t recorded = stream == TGI_OF_WORK ? d->stream : d->copies[stream == TGI_OF_DOWNLOADS];
+    if (TGI_CUDA(cudaEventRecord(made, recorded))) return true;
     cudaEventDestroy(made);
     return false;
 }
@@ -575,7 +861,8 @@ static bool tgi_cuda_event_record(tgi_thread *S, int index, bool of_copy_stream,
 static bool tgi_cuda_event_wait(tgi_thread *S, int index, void *event)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && TGI_CUDA(cudaStreamWaitEvent(d->stream, (cudaEvent_t)event, 0));
+    return d && tgi_unrecordable(S, d, TGI_IT_COPIES) &&
+           TGI_CUDA(cudaStreamWaitEvent(d->stream, (cudaEvent_t)event, 0));
 }
 
 static bool tgi_cuda_event_sync(tgi_thread *S, int index, void *event)
@@ -592,14 +879,224 @@ static void *tgi_scratch_alloc(tgi_thread *S, tgi_cuda_device *d, const char *op
 {
     const size_t bytes = (size_t)count * size;
     void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
-    if (!data) {
+    if (!data && !tgi_this_cuda.fault) {
         tgi_host_api.no_memory(S, op, TG_DEV_CUDA, d->index, (double)count * (double)size,
                                tgi_cuda_cached(S, d->index));
     }
     return data;
 }
 
+/* ---- recorded steps ----
+
+   A step of training is recorded as a graph of CUDA, and launched as a whole: the host then needs microseconds for it.
+   What changes from step to step, the numbers of optimizers and the state of the random numbers, lies in device memory,
+   which the host writes before each launch.  Blocks of memory that the step allocates or frees while it is recorded
+   are the graph's until it is freed. */
+
+/* Numbers of an optimizer's step. */
+typedef struct { uint32_t word[24]; } tgi_graph_words;
+typedef struct tgi_graph_slot {
+    struct tgi_graph_slot *next; /* in the order in which the step uses them */
+    void *at;                    /* on the device */
+    tgi_graph_words words;       /* for the next launch */
+} tgi_graph_slot;
+
+typedef struct tgi_device_graph {
+    cudaGraphExec_t exec;
+    tg_rng rng;     /* when the recording began */
+    tg_rng *begin;  /* on the device: when the launch began */
+    bool index_checked;
+    tgi_graph_slot *slot, **next; /* next: where the one that comes next is linked, or to be linked */
+} tgi_device_graph;
+
+static __global__ void tgi_store_words(uint32_t *to, tgi_graph_words words)
+{
+    to[threadIdx.x] = words.word[threadIdx.x];
+}
+
+static bool tgi_other_steps(tgi_thread *S)
+{
+    return tgi_host_api.fail(S, TG_ERR_GRAPH, "graph_run",
+                             "the optimizers do not make the steps that were recorded\n"
+                             "do parameters still have the gradients that they had then?");
+}
+
+/* Device memory that holds these numbers when the graph is launched: new while the step is recorded, then the same in
+   the same order.  NULL after recording an error. */
+static void *tgi_graph_number(tgi_thread *S, tgi_cuda_device *d, const void *numbers, size_t bytes)
+{
+    tgi_device_graph *g = d->graph;
+    tgi_graph_slot *slot = *g->next;
+    if (!slot && d->recording) {
+        slot = (tgi_graph_slot *)tgi_host_api.take(S, sizeof *slot);
+        if (slot) memset(slot, 0, sizeof *slot);
+        d->recording = false; /* the work that is recorded must not use this memory */
+        if (slot) slot->at = tgi_scratch_alloc(S, d, "graph_run", 1, sizeof slot->words);
+        d->recording = true;
+        if (slot && !slot->at) {
+            tgi_host_api.give_back(S, slot, sizeof *slot);
+            slot = NULL;
+        }
+        *g->next = slot;
+    }
+    if (!slot || bytes > sizeof slot->words) return tgi_other_steps(S), (void *)NULL;
+    memcpy(&slot->words, numbers, bytes);
+    g->next = &slot->next;
+    return slot->at;
+}
+
+/* The random numbers of a kernel.  begin: NULL, or where the state lies with which a launch of a recorded step begins:
+   then rng.offset is counted from there. */
+typedef struct {
+    tg_rng rng;
+    const tg_rng *begin;
+} tgi_device_rng;
+
+static tgi_device_rng tgi_rng_for(const tgi_cuda_device *d, tg_rng rng)
+{
+    tgi_device_rng state = {rng, NULL};
+    if (d && d->recording) {
+        state.rng.offset -= d->graph->rng.offset;
+        state.begin = d->graph->begin;
+    }
+    return state;
+}
+
+__device__ inline tg_rng tgi_rng_now(tgi_device_rng state)
+{
+    if (state.begin) {
+        state.rng.seed = state.begin->seed;
+        state.rng.offset += state.begin->offset;
+    }
+    return state.rng;
+}
+
+static void tgi_cuda_graph_watch(tgi_thread *S, int index)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, index);
+    tgi_this_cuda.watched = index + 1;
+    tgi_this_cuda.obstacle = d && d->pass_through ? "TG_CUDA_PASS_THROUGH is set" : NULL;
+}
+
+static const char *tgi_cuda_graph_obstacle(tgi_thread *S, int index)
+{
+    (void)S, (void)index;
+    tgi_this_cuda.watched = 0;
+    return tgi_this_cuda.obstacle;
+}
+
+/* Makes what the graph keeps ordinary memory of this thread. */
+static void tgi_graph_leave_blocks(const tgi_device_graph *g, tgi_device_block *list)
+{
+    for (; list; list = list->next) {
+        if (list->graph == g) list->graph = NULL;
+    }
+}
+static void tgi_graph_free_blocks(int index, const tgi_device_graph *g)
+{
+    tgi_lock_blocks();
+    for (int k = 0; k < TGI_BLOCK_CLASSES; ++k) tgi_graph_leave_blocks(g, tgi_device_blocks.kept[index][k]);
+    for (int k = 0; k < TGI_CHAINS; ++k) tgi_graph_leave_blocks(g, tgi_device_blocks.used[k]);
+    tgi_unlock_blocks();
+}
+
+static void tgi_cuda_graph_free(tgi_thread *S, int index, void *graph)
+{
+    tgi_device_graph *g = (tgi_device_graph *)graph;
+    if (g->exec) TGI_CUDA(cudaGraphExecDestroy(g->exec));
+    while (g->slot) {
+        tgi_graph_slot *slot = g->slot;
+        g->slot = slot->next;
+        tgi_cuda_release(S, index, slot->at, 0);
+        tgi_host_api.give_back(S, slot, sizeof *slot);
+    }
+    tgi_cuda_release(S, index, g->begin, 0);
+    tgi_graph_free_blocks(index, g);
+    tgi_host_api.give_back(S, g, sizeof *g);
+}
+
+/* Begins the recording. */
+static void *tgi_cuda_graph_begin(tgi_thread *S, int index, tg_rng rng)
+{
+    tgi_cuda_device *d = tgi_device_for(S, index);
+    tgi_device_graph *g = d ? (tgi_device_graph *)tgi_host_api.take(S, sizeof *g) : NULL;
+    if (!g) return NULL;
+    memset(g, 0, sizeof *g);
+    g->rng = rng;
+    g->next = &g->slot;
+    g->begin = (tg_rng *)tgi_scratch_alloc(S, d, "graph_run", 1, sizeof(tgi_graph_words));
+    g->index_checked = d->index_checked;
+    if (!g->begin || !TGI_CUDA(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed))) {
+        tgi_cuda_graph_free(S, index, g);
+        return NULL;
+    }
+    d->index_checked = false;
+    d->recording = true;
+    d->graph = g;
+    return g;
+}
+
+/* Ends it.  False after recording an error. */
+static bool tgi_cuda_graph_end(tgi_thread *S, int index, void *graph)
+{
+    tgi_cuda_device *d = &tgi_this_cuda.device[index];
+    tgi_device_graph *g = (tgi_device_graph *)graph;
+    const bool checked = g->index_checked;
+    cudaGraph_t recorded = NULL;
+    bool ok = tgi_enter(S, index) && TGI_CUDA(cudaStreamEndCapture(d->stream, &recorded));
+    ok = ok && TGI_CUDA(cudaGraphInstantiate(&g->exec, recorded, 0));
+    if (recorded) ok = TGI_CUDA(cudaGraphDestroy(recorded)) && ok;
+    g->index_checked = d->index_checked;
+    d->index_checked = checked;
+    d->recording = false;
+    d->graph = NULL;
+    return ok;
+}
+
+/* From now on, optim_step gives the graph new numbers instead of working; until graph_launch. */
+static void tgi_cuda_graph_renumber(tgi_thread *S, int index, void *graph)
+{
+    tgi_cuda_device *d = &tgi_this_cuda.device[index];
+    (void)S;
+    d->graph = (tgi_device_graph *)graph;
+    d->graph->next = &d->graph->slot;
+    d->renumbering = true;
+}
+
+/* Does the recorded work, if ok. */
+static bool tgi_cuda_graph_launch(tgi_thread *S, int index, void *graph, bool ok, tg_rng rng)
+{
+    tgi_device_graph *g = (tgi_device_graph *)graph;
+    tgi_cuda_device *d = &tgi_this_cuda.device[index];
+    const bool complete = !d->renumbering || !*g->next;
+    tgi_graph_words words = {};
+    d->graph = NULL;
+    d->renumbering = false;
+    if (!ok || !tgi_device_for(S, index)) return false;
+    if (!complete) return tgi_other_steps(S);
+    memcpy(&words, &rng, sizeof rng);
+    if (!tgi_launch(S, d, tgi_store_words, 1, (int)(sizeof rng / 4), (uint32_t *)(void *)g->begin, words)) return false;
+    for (const tgi_graph_slot *slot = g->slot; slot; slot = slot->next) {
+        if (!tgi_launch(S, d, tgi_store_words, 1, 24, (uint32_t *)slot->at, slot->words)) return false;
+    }
+    if (g->index_checked) d->index_checked = true;
+    return TGI_CUDA(cudaGraphLaunch(g->exec, d->stream));
+}
+
 /* ======== What kernels share ====================================================================================== */
+
+/* ---- f16 ----
+
+   The processor's instructions take the place of the functions of tensorgrad.h.  They give the same bits but for NaN,
+   of which they make one, with all bits of the fraction set.  The function for bf16 is short, and with the instruction
+   a kernel that is at its limit of registers spills. */
+
+__device__ inline float tgi_cuda_f16_to_f32(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+__device__ inline uint16_t tgi_cuda_f32_to_f16(float x) { return __half_as_ushort(__float2half_rn(x)); }
+
+/* The table of element types uses these names. */
+#define tgi_f16_to_f32 tgi_cuda_f16_to_f32
+#define tgi_f32_to_f16 tgi_cuda_f32_to_f16
 
 /* ---- one element of any dtype ----
 
@@ -708,6 +1205,7 @@ template <int dtype> struct tgi_stored;
 #define TGI_STORED(name, stored, ...)              \
     template <> struct tgi_stored<TGI_AS_##name> { \
         typedef stored type;                       \
+        enum { size = (int)sizeof(stored) };       \
     };
 TGI_ELEMENTS(TGI_STORED)
 template <int dtype> struct tgi_computed {
@@ -724,6 +1222,14 @@ template <> struct tgi_computed<TG_F64> {
     typedef double type;
 };
 
+/* The type in which a kernel gets the numbers of an op: that in which it computes, but double for int64_t. */
+template <class real> struct tgi_number {
+    typedef real of;
+};
+template <> struct tgi_number<int64_t> {
+    typedef double of;
+};
+
 /* ---- packs ---- */
 
 /* A pack is `width` neighbouring elements that are loaded and stored by one instruction: 16 bytes at most, aligned to
@@ -732,10 +1238,6 @@ enum { TGI_PACK_BYTES = 16 };
 template <int dtype, int width> struct alignas(sizeof(typename tgi_stored<dtype>::type) * width) tgi_pack {
     typename tgi_stored<dtype>::type x[width];
 };
-#ifndef CUDASIM_CHECK_ALIGNED /* defined by the simulator in tests/cudasim */
-#define CUDASIM_CHECK_ALIGNED(at, alignment) ((void)0)
-#endif
-
 template <class pack> __device__ inline pack tgi_load_pack(const void *at)
 {
     CUDASIM_CHECK_ALIGNED(at, alignof(pack));
@@ -755,6 +1257,190 @@ static int64_t tgi_packs_of(const tgi_iter *iter, int operands, int64_t width)
         if ((uintptr_t)iter->data[k] % TGI_PACK_BYTES) return 0;
     }
     return iter->numel / width;
+}
+
+/* ---- packs of rows ----
+
+   A loop whose innermost dim, the row, has elements side by side in the output, and in each input elements side by side
+   or one element for the whole row (its step is 0), as broadcasting makes them.  A thread takes a pack of `width`
+   neighbours, the last one of a row what is left; packs are numbered over all rows.  For rows of 10, with width 4:
+
+       threads 0 0 0 0 1 1 1 1 2 2
+               3 3 3 3 4 4 4 4 5 5
+
+   The width is the largest for which the packs of all operands are aligned. */
+
+/* Division of a number below 2^31 by one that is not known at compile time, as a product and a shift; after Granlund
+   and Montgomery, "Division by invariant integers using multiplication" (1994). */
+typedef struct {
+    uint32_t size, factor;
+    int shift;
+} tgi_divisor;
+
+static tgi_divisor tgi_divisor_of(int64_t size)
+{
+    tgi_divisor d = {(uint32_t)size, 0, 0};
+    while (((int64_t)1 << d.shift) < size) d.shift++;
+    d.factor = (uint32_t)(((((uint64_t)1 << d.shift) - (uint64_t)size) << 32) / (uint64_t)size + 1);
+    return d;
+}
+
+__device__ inline uint32_t tgi_divide(uint32_t x, tgi_divisor d) { return (__umulhi(x, d.factor) + x) >> d.shift; }
+
+enum { TGI_ROW_DIMS = 3, TGI_ROW_OPERANDS = 4 };
+typedef struct {
+    uint32_t count;      /* of packs in all */
+    int width;           /* a power of two */
+    int64_t length;      /* of a row */
+    tgi_divisor per_row; /* packs in a row */
+    int ndim;            /* the other dims, the last one first */
+    tgi_divisor dim[TGI_ROW_DIMS];
+    char *data[TGI_ROW_OPERANDS];   /* operand 0 is the output */
+    int64_t step[TGI_ROW_OPERANDS]; /* in bytes, along a row */
+    int64_t stride[TGI_ROW_OPERANDS][TGI_ROW_DIMS];
+} tgi_packs;
+
+/* Whether the elements of each row lie side by side in the output, and in the inputs, too, or are one there. */
+static bool tgi_has_dense_rows(const tgi_iter *iter)
+{
+    for (int k = 0; k < iter->nargs; ++k) {
+        const int64_t step = iter->stride[k][iter->ndim - 1];
+        if (step != tgi_bytes_of(iter->dtype[k]) && (k == 0 || step != 0)) return false;
+    }
+    return true;
+}
+
+/* most: elements in a pack; with 1, the rows may have any step.  False if there are too many dims, or too many packs to
+   number them with 31 bits. */
+static bool tgi_packs_init(tgi_packs *p, const tgi_iter *iter, int most)
+{
+    const int inner = iter->ndim - 1;
+    int64_t rows = 1;
+    if (inner > TGI_ROW_DIMS) return false;
+    memset(p, 0, sizeof *p);
+    p->width = most;
+    p->length = iter->dim[inner];
+    p->ndim = inner;
+    for (int d = 0; d < inner; ++d) {
+        rows *= iter->dim[inner - 1 - d];
+        p->dim[d] = tgi_divisor_of(tgi_at_most(iter->dim[inner - 1 - d], INT32_MAX));
+    }
+    for (int k = 0; k < iter->nargs; ++k) {
+        const int size = (int)tgi_bytes_of(iter->dtype[k]);
+        p->data[k] = iter->data[k];
+        p->step[k] = iter->stride[k][inner];
+        uint64_t places = (uintptr_t)p->data[k];
+        for (int d = 0; d < inner; ++d) {
+            p->stride[k][d] = iter->stride[k][inner - 1 - d];
+            places |= (uint64_t)p->stride[k][d];
+        }
+        while (p->step[k] && places % (uint64_t)(size * p->width)) p->width /= 2;
+    }
+    const int64_t per_row = (p->length + p->width - 1) / p->width;
+    if (per_row > INT32_MAX || rows > INT32_MAX / per_row) return false;
+    p->per_row = tgi_divisor_of(per_row);
+    p->count = (uint32_t)(per_row * rows);
+    return true;
+}
+
+/* The addresses of a pack's first elements; returns the number of its elements. */
+template <int operands> __device__ inline int tgi_pack_at(const tgi_packs &p, uint32_t pack, char *(&at)[operands])
+{
+    uint32_t row = p.ndim > 0 ? tgi_divide(pack, p.per_row) : 0;
+    const int64_t first = (int64_t)(pack - row * p.per_row.size) * p.width, left = p.length - first;
+#pragma unroll
+    for (int k = 0; k < operands; ++k) at[k] = p.data[k] + first * p.step[k];
+#pragma unroll
+    for (int d = 0; d < TGI_ROW_DIMS; ++d) {
+        if (d >= p.ndim) break;
+        const uint32_t above = tgi_divide(row, p.dim[d]), index = row - above * p.dim[d].size;
+#pragma unroll
+        for (int k = 0; k < operands; ++k) at[k] += index * p.stride[k][d];
+        row = above;
+    }
+    return left < p.width ? (int)left : p.width;
+}
+
+/* The number of elements in a pack of operands with these sizes of an element. */
+__host__ __device__ constexpr int tgi_pack_width(int a, int b, int c)
+{
+    return TGI_PACK_BYTES / (a > b ? (a > c ? a : c) : (b > c ? b : c));
+}
+
+/* The elements of a pack as words, just as they are in memory: nothing waits for the load before a value is needed. */
+template <int dtype, int width> struct tgi_loaded {
+    typedef typename tgi_stored<dtype>::type stored;
+    enum { size = (int)sizeof(stored), words = size * width / 4 };
+    uint32_t word[words > 0 ? words : 1];
+
+    __device__ stored element(int k) const
+    {
+        const int at = k * size;
+        uint64_t bits = word[at / 4] >> at % 4 * 8;
+        stored x;
+        if (size == 8) bits |= (uint64_t)word[at / 4 + (size == 8)] << 32;
+        memcpy(&x, &bits, sizeof x); /* the device is little-endian */
+        return x;
+    }
+    __device__ void set(int k, stored x)
+    {
+        const int at = k * size;
+        uint64_t bits = 0;
+        memcpy(&bits, &x, sizeof x);
+        word[at / 4] |= (uint32_t)bits << at % 4 * 8;
+        if (size == 8) word[at / 4 + (size == 8)] |= (uint32_t)(bits >> 32);
+    }
+    template <int part> __device__ void load(const void *at) /* the first elements, as many as `part` */
+    {
+        const tgi_pack<dtype, part> x = tgi_load_pack<tgi_pack<dtype, part>>(at);
+        memcpy(word, &x, sizeof x);
+    }
+};
+
+/* The first `count` elements of a pack; step 0: one element, repeated. */
+template <int dtype, int width>
+__device__ inline tgi_loaded<dtype, width> tgi_load_part(const void *at, int64_t step, int count)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    tgi_loaded<dtype, width> x = {};
+    if (step == 0) {
+        const stored one = *(const stored *)at;
+#pragma unroll
+        for (int k = 0; k < width; ++k) x.set(k, one);
+    } else if (count == width) {
+        x.template load<width>(at);
+    } else if (2 * count == width) {
+        x.template load<width / 2>(at);
+    } else {
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            if (k >= count) break;
+            x.set(k, ((const stored *)at)[k]);
+        }
+    }
+    return x;
+}
+
+/* Stores the first `count` elements of a pack. */
+template <int dtype, int width>
+__device__ inline void tgi_store_part(void *at, const tgi_pack<dtype, width> &x, int count)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    typedef tgi_pack<dtype, width / 2> half;
+    if (count == width) {
+        tgi_store_pack(at, x);
+    } else if (2 * count == width) {
+        half y;
+#pragma unroll
+        for (int k = 0; k < width / 2; ++k) y.x[k] = x.x[k];
+        tgi_store_pack(at, y);
+    } else {
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            if (k >= count) break;
+            ((stored *)at)[k] = x.x[k];
+        }
+    }
 }
 
 /* ---- addresses ---- */
@@ -791,12 +1477,14 @@ template <int N> __device__ inline void tgi_element_addresses(const tgi_iter &it
 
 /* ---- over the threads of a block ---- */
 
-/* Each kind of reduction as a type with its identity and the combination of two values, for double and for int64_t:
+/* Each kind of reduction as a type with its identity and the combination of two values, for float, double and int64_t:
    tgi_combine_sum::two(a, x) is a + x. */
 #define TGI_COMBINE(name, identity_f64, combination_f64, identity_i64, combination_i64)            \
     struct tgi_combine_##name {                                                                    \
+        __device__ static float identity(float) { return (float)(identity_f64); }                  \
         __device__ static double identity(double) { return (double)(identity_f64); }               \
         __device__ static int64_t identity(int64_t) { return (int64_t)(identity_i64); }            \
+        __device__ static float two(float a, float x) { return (float)(combination_f64); }         \
         __device__ static double two(double a, double x) { return (double)(combination_f64); }     \
         __device__ static int64_t two(int64_t a, int64_t x) { return (int64_t)(combination_i64); } \
     };
@@ -817,24 +1505,34 @@ template <class combine, class T> __device__ inline T tgi_block_combine(T a)
     return a;
 }
 
-__device__ inline double tgi_block_sum(double x) { return tgi_block_combine<tgi_combine_sum>(x); }
+/* Inclusive scan over a warp, after Hillis and Steele (1986): a lane adds what the lane 1, 2, 4, .. before has. */
+template <class T> __device__ inline T tgi_warp_scan(T x)
+{
+    const int lane = (int)threadIdx.x % 32;
+    for (int offset = 1; offset < 32; offset *= 2) {
+        const T before = __shfl_up_sync(TGI_FULL_MASK, x, offset);
+        if (lane >= offset) x = tgi_combine_sum::two(before, x);
+    }
+    return x;
+}
 
-/* Inclusive scan over the block, after Hillis and Steele (1986): thread t gets x_0 + .. + x_t, of the threads' x, and
-   *total is the sum of all.  All threads of the block call it. */
+/* Inclusive scan over the block: thread t gets x_0 + .. + x_t, of the threads' x, and *total is the sum of all.  The
+   first warp scans the sums of the warps.  All threads of the block call it. */
 template <class T> __device__ inline T tgi_block_scan(T x, T *total)
 {
-    __shared__ T part[2][TGI_BLOCK]; /* each step reads one and writes the other */
-    const int t = (int)threadIdx.x, threads = (int)blockDim.x;
-    int now = 0;
+    __shared__ T part[32]; /* of the warps */
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+    x = tgi_warp_scan(x);
     __syncthreads(); /* other threads may still read part in the call before */
-    part[0][t] = x;
-    for (int offset = 1; offset < threads; offset *= 2, now = 1 - now) {
-        __syncthreads();
-        part[1 - now][t] = t < offset ? part[now][t] : tgi_combine_sum::two(part[now][t - offset], part[now][t]);
+    if (lane == 31) part[warp] = x;
+    __syncthreads();
+    if (warp == 0) {
+        const T sum = tgi_warp_scan(lane < warps ? part[lane] : (T)0);
+        part[lane] = sum;
     }
     __syncthreads();
-    *total = part[now][threads - 1];
-    return part[now][t];
+    *total = part[warps - 1];
+    return warp ? tgi_combine_sum::two(part[warp - 1], x) : x;
 }
 
 /* ======== Elementwise ============================================================================================= */
@@ -956,14 +1654,15 @@ template <class real> __device__ inline real tgi_cuda_tan(real x)
 template <int op, class real> struct tgi_formula {
     enum { exists = 0 };
 };
-#define TGI_FORMULA(name, type, result, number, inputs, expression)           \
+#define TGI_FORMULA(name, type, result, number_of, inputs, expression)        \
     template <> struct tgi_formula<TGI_OP_##name, type> {                     \
         enum { exists = 1 };                                                  \
         typedef type real;                                                    \
         typedef result value;                                                 \
-        __device__ static value of(TGI_INPUTS_##inputs, double s_, double t_) \
+        typedef tgi_number<type>::of number;                                  \
+        __device__ static value of(TGI_INPUTS_##inputs, number s_, number t_) \
         {                                                                     \
-            const real s = number(s_), t = number(t_);                        \
+            const real s = number_of(s_), t = number_of(t_);                  \
             (void)s, (void)t;                                                 \
             TGI_USED_##inputs;                                                \
             return (value)(expression);                                       \
@@ -1000,54 +1699,80 @@ TGI_BINARY_SCALAR_OPS(TGI_FORMULAS_AB)
 #define TGI_OPS_OF_2(OP) TGI_BINARY_OPS(OP) TGI_BINARY_SCALAR_OPS(OP)
 #define TGI_OPS_OF_3(OP) TGI_TERNARY_OPS(OP)
 
-/* y[i] = formula(a[i], b[i], c[i]) for `width` elements from i on.  a, b, c, y [n], all contiguous; the inputs have one
-   dtype, `from`; y may be one of them. */
-template <class formula, int inputs, int from, int to, int width>
-__device__ inline void tgi_map_pack(int64_t i, void *y, const void *a, const void *b, const void *c, double s, double t)
+/* Each row of TGI_GRADIENTS in the same way: tgi_gradient<TGI_OP_exp, float>::of(g, x, ..) is the gradient of x, and
+   the second input is y where the op saves that. */
+template <int op, class real> struct tgi_gradient;
+#define TGI_GRADIENT_FORMULA(name, kind, expression)                    \
+    template <class real_> struct tgi_gradient<TGI_OP_##name, real_> {  \
+        typedef real_ real;                                             \
+        typedef real_ value;                                            \
+        typedef real_ number;                                           \
+        __device__ static real of(real g, real x, real, real s, real t) \
+        {                                                               \
+            const real y = x;                                           \
+            (void)s, (void)t, (void)y;                                  \
+            return (expression);                                        \
+        }                                                               \
+    };
+TGI_GRADIENTS(TGI_GRADIENT_FORMULA)
+
+/* The formula y = x, for conversions. */
+template <class real_> struct tgi_identity {
+    typedef real_ real;
+    typedef real_ value;
+    typedef typename tgi_number<real_>::of number;
+    __device__ static real of(real x, real, real, number, number) { return x; }
+};
+
+/* y[i] = formula(a[i], b[i], c[i]), one thread per pack.  The last input has the dtype `last`, those before it
+   `from`; y may be one of them.  A pack has 16 bytes in the widest of the dtypes. */
+template <class formula, int inputs, int from, int last, int to>
+__global__ void tgi_map_packs(const __grid_constant__ tgi_packs p, typename formula::number s,
+                              typename formula::number t)
 {
-    typedef typename tgi_computed<from>::type real;
-    typedef typename tgi_stored<from>::type stored;
-    typedef tgi_pack<from, width> pack;
-    tgi_pack<to, width> py;
-    const pack pa = tgi_load_pack<pack>((const stored *)a + i);
-    const pack pb = inputs > 1 ? tgi_load_pack<pack>((const stored *)b + i) : pa;
-    const pack pc = inputs > 2 ? tgi_load_pack<pack>((const stored *)c + i) : pa;
+    typedef typename formula::real real;
+    constexpr int width = tgi_pack_width(tgi_stored<from>::size, tgi_stored<last>::size, tgi_stored<to>::size);
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += gridDim.x * blockDim.x) {
+        char *at[inputs + 1];
+        tgi_loaded<from, width> x[inputs]; /* the inputs before the last one */
+        tgi_pack<to, width> y;
+        const int count = tgi_pack_at(p, i, at);
 #pragma unroll
-    for (int k = 0; k < width; ++k) {
-        const real x[3] = {tgi_load_as<real>((tg_dtype)from, &pa.x[k]), tgi_load_as<real>((tg_dtype)from, &pb.x[k]),
-                           tgi_load_as<real>((tg_dtype)from, &pc.x[k])};
-        tgi_store_as((tg_dtype)to, &py.x[k], (real)formula::of(x[0], x[1], x[2], s, t));
+        for (int k = 0; k + 1 < inputs; ++k) x[k] = tgi_load_part<from, width>(at[k + 1], p.step[k + 1], count);
+        const tgi_loaded<last, width> z = tgi_load_part<last, width>(at[inputs], p.step[inputs], count);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            const typename tgi_stored<last>::type of_last = z.element(k);
+            real v[3] = {};
+#pragma unroll
+            for (int j = 0; j + 1 < inputs; ++j) {
+                const typename tgi_stored<from>::type of_input = x[j].element(k);
+                v[j] = tgi_load_as<real>((tg_dtype)from, &of_input);
+            }
+            v[inputs - 1] = tgi_load_as<real>((tg_dtype)last, &of_last);
+            tgi_store_as((tg_dtype)to, &y.x[k], (real)formula::of(v[0], v[1], v[2], s, t));
+        }
+        tgi_store_part<to, width>(at[0], y, count);
     }
-    tgi_store_pack((typename tgi_stored<to>::type *)y + i, py);
 }
 
-/* The same for all n elements: one thread per pack, then one thread per element that is left. */
-template <class formula, int inputs, int from, int to, int width>
-__global__ void tgi_map_flat(int64_t n, int64_t packs, void *y, const void *a, const void *b, const void *c, double s,
-                             double t)
+/* Sets *done and launches it if the operands have dense rows. */
+template <class formula, int inputs, int from, int last, int to>
+static bool tgi_launch_packs(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t,
+                             bool *done)
 {
-    const int64_t done = packs * width;
-    for (int64_t i = tgi_grid_thread(); i < packs; i += tgi_grid_size())
-        tgi_map_pack<formula, inputs, from, to, width>(i * width, y, a, b, c, s, t);
-    for (int64_t i = done + tgi_grid_thread(); i < n; i += tgi_grid_size())
-        tgi_map_pack<formula, inputs, from, to, 1>(i, y, a, b, c, s, t);
-}
-
-/* A pack has 16 bytes in the wider dtype of input and output.  Inputs that the op does not have are the first one. */
-template <class formula, int inputs, int from, int to>
-static bool tgi_launch_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t)
-{
-    constexpr size_t x = sizeof(typename tgi_stored<from>::type), y = sizeof(typename tgi_stored<to>::type);
-    constexpr int width = (int)(TGI_PACK_BYTES / (x > y ? x : y));
-    const int64_t n = iter->numel, packs = tgi_packs_of(iter, 1 + inputs, width);
-    return tgi_launch_each(S, d, tgi_map_flat<formula, inputs, from, to, width>, packs ? packs : n, n, packs,
-                           iter->data[0], iter->data[1], iter->data[inputs > 1 ? 2 : 1], iter->data[inputs > 2 ? 3 : 1],
-                           s, t);
+    typedef typename formula::number number;
+    constexpr int width = tgi_pack_width(tgi_stored<from>::size, tgi_stored<last>::size, tgi_stored<to>::size);
+    tgi_packs packs;
+    *done = tgi_packs_init(&packs, iter, width);
+    return !*done || tgi_launch_each(S, d, tgi_map_packs<formula, inputs, from, last, to>, packs.count, packs,
+                                     (number)s, (number)t);
 }
 
 /* The formula of op number `op`, chosen when the kernel runs. */
 template <class real, int inputs>
-__device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, double t)
+__device__ inline real tgi_formula_of(int op, real a, real b, real c, typename tgi_number<real>::of s,
+                                      typename tgi_number<real>::of t)
 {
 #define TGI_FORMULA_CASE(name, ...)                                           \
     case TGI_OP_##name:                                                       \
@@ -1072,7 +1797,8 @@ __device__ inline real tgi_formula_of(int op, real a, real b, real c, double s, 
 
 /* y[i] = formula(a[i], b[i], c[i]), one thread per element.  Operands of any strides and dtypes: iter's 0 is y, then
    come the inputs.  One kernel serves all ops with as many inputs. */
-template <class real, int inputs> __global__ void tgi_map_strided(tgi_iter iter, int op, double s, double t)
+template <class real, int inputs>
+__global__ void tgi_map_strided(tgi_iter iter, int op, typename tgi_number<real>::of s, typename tgi_number<real>::of t)
 {
     for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[inputs + 1];
@@ -1084,27 +1810,42 @@ template <class real, int inputs> __global__ void tgi_map_strided(tgi_iter iter,
     }
 }
 
-/* Chooses the kernel for contiguous operands by the inputs' dtype: `compute`, or with f32 one of 16 bits.  A test (its
-   result is smaller than its inputs) gives bool. */
-template <class formula, int compute, int inputs>
-static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t)
+/* Chooses the kernel for dense rows by the inputs' dtype: `compute`, or with f32 one of 16 bits.  A test (its result is
+   smaller than its inputs) gives bool; the last input of `where` and masked_fill is bool. */
+template <class formula, int compute, int inputs, bool mask>
+static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t, bool *done)
 {
     constexpr bool test = sizeof(typename formula::value) < sizeof(typename formula::real);
-    constexpr int to = test ? TG_BOOL : compute, to_bf16 = test ? TG_BOOL : TG_BF16, to_f16 = test ? TG_BOOL : TG_F16;
+#define TGI_MAP_FROM(dtype) \
+    tgi_launch_packs<formula, inputs, dtype, mask ? TG_BOOL : dtype, test ? TG_BOOL : dtype>(S, d, iter, s, t, done)
     if constexpr (compute == TG_F32) {
-        if (iter->dtype[1] == TG_BF16) return tgi_launch_flat<formula, inputs, TG_BF16, to_bf16>(S, d, iter, s, t);
-        if (iter->dtype[1] == TG_F16) return tgi_launch_flat<formula, inputs, TG_F16, to_f16>(S, d, iter, s, t);
+        if (iter->dtype[1] == TG_BF16) return TGI_MAP_FROM(TG_BF16);
+        if (iter->dtype[1] == TG_F16) return TGI_MAP_FROM(TG_F16);
     }
-    return tgi_launch_flat<formula, inputs, compute, to>(S, d, iter, s, t);
+    return TGI_MAP_FROM(compute);
 }
 
-/* map in one compute dtype: one kernel per op where all operands are contiguous and the inputs have one dtype, else the
-   kernel for any strides and dtypes. */
+/* Whether the operands of a loop have dense rows and the dtypes for which there are kernels with packs: the inputs have
+   the dtype in which it computes, or 16 bits; the output has theirs, or bool in a test. */
+static bool tgi_is_dense_map(const tgi_loop *loop, const tgi_iter *iter, bool test, bool mask)
+{
+    const tg_dtype from = iter->dtype[1], compute = loop->compute;
+    if (from != compute && !(compute == TG_F32 && (from == TG_BF16 || from == TG_F16))) return false;
+    for (int k = 0; k < iter->nargs; ++k) {
+        const bool flag = k == 0 ? test : mask && k + 1 == iter->nargs;
+        if (iter->dtype[k] != (flag ? TG_BOOL : from)) return false;
+    }
+    return tgi_has_dense_rows(iter);
+}
+
+/* map in one compute dtype: one kernel per op where the rows are dense, else the kernel for any strides and dtypes. */
 template <int compute>
 static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_iter *iter)
 {
     typedef typename tgi_computed<compute>::type real;
-    bool flat = true, exists = false, test = false;
+    typedef typename tgi_number<real>::of number;
+    bool exists = false, test = false, done = false;
+    const bool mask = loop->kernel == TGI_OP_where || loop->kernel == TGI_OP_masked_fill;
 #define TGI_ROW_EXISTS(name, kind, ...)                    \
     case TGI_OP_##name:                                    \
         exists = tgi_formula<TGI_OP_##name, real>::exists; \
@@ -1120,29 +1861,28 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
     if (!exists)
         return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                                  tgi_dtypes[loop->compute].name);
-    const tg_dtype from = iter->dtype[1];
-    for (int k = 0; k < iter->nargs; ++k)
-        flat = flat && iter->dtype[k] == (k || !test ? from : TG_BOOL) && tgi_is_flat(iter, k);
-    flat = flat && (from == compute || (compute == TG_F32 && (from == TG_BF16 || from == TG_F16)));
     const double s = loop->scalar[0], t = loop->scalar[1];
-#define TGI_MAP_DENSE(inputs, name)                                                                    \
-    case TGI_OP_##name:                                                                                \
-        if constexpr (tgi_formula<TGI_OP_##name, real>::exists)                                        \
-            return tgi_map_dense<tgi_formula<TGI_OP_##name, real>, compute, inputs>(S, d, iter, s, t); \
+#define TGI_MAP_DENSE(inputs, name)                                                                         \
+    case TGI_OP_##name:                                                                                     \
+        if constexpr (tgi_formula<TGI_OP_##name, real>::exists) {                                           \
+            constexpr bool has_mask = TGI_OP_##name == TGI_OP_where || TGI_OP_##name == TGI_OP_masked_fill; \
+            typedef tgi_formula<TGI_OP_##name, real> formula;                                               \
+            ok = tgi_map_dense<formula, compute, inputs, has_mask>(S, d, iter, s, t, &done);                \
+        }                                                                                                   \
         break;
 #define TGI_MAP_DENSE_1(name, ...) TGI_MAP_DENSE(1, name)
 #define TGI_MAP_DENSE_2(name, ...) TGI_MAP_DENSE(2, name)
 #define TGI_MAP_DENSE_3(name, ...) TGI_MAP_DENSE(3, name)
-    if (flat) {
+    bool ok = true;
+    if (tgi_is_dense_map(loop, iter, test, mask)) {
         switch (loop->kernel) {
             TGI_OPS_OF_1(TGI_MAP_DENSE_1) TGI_OPS_OF_2(TGI_MAP_DENSE_2) TGI_OPS_OF_3(TGI_MAP_DENSE_3)
         }
     }
-    if (iter->nargs == 2)
-        return tgi_launch_each(S, d, tgi_map_strided<real, 1>, iter->numel, *iter, loop->kernel, s, t);
-    if (iter->nargs == 3)
-        return tgi_launch_each(S, d, tgi_map_strided<real, 2>, iter->numel, *iter, loop->kernel, s, t);
-    return tgi_launch_each(S, d, tgi_map_strided<real, 3>, iter->numel, *iter, loop->kernel, s, t);
+    if (done || !ok) return ok;
+    void (*const strided[])(tgi_iter, int, number, number) = {tgi_map_strided<real, 1>, tgi_map_strided<real, 2>,
+                                                              tgi_map_strided<real, 3>};
+    return tgi_launch_each(S, d, strided[iter->nargs - 2], iter->numel, *iter, loop->kernel, (number)s, (number)t);
 }
 
 static bool tgi_cuda_map(tgi_thread *S, const tgi_loop *loop)
@@ -1157,6 +1897,38 @@ static bool tgi_cuda_map(tgi_thread *S, const tgi_loop *loop)
     return tgi_map_as<TG_I64>(S, d, loop, &iter);
 }
 
+/* Chooses the kernel by the dtype of x. */
+template <int op>
+static bool tgi_map_gradient(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_iter *iter,
+                             bool *done)
+{
+    typedef tgi_gradient<op, float> formula;
+    const double s = loop->scalar[0], t = loop->scalar[1];
+    switch ((int)iter->dtype[0]) {
+    case TG_F32: return tgi_launch_packs<formula, 2, TG_F32, TG_F32, TG_F32>(S, d, iter, s, t, done);
+    case TG_BF16: return tgi_launch_packs<formula, 2, TG_BF16, TG_BF16, TG_BF16>(S, d, iter, s, t, done);
+    default: return tgi_launch_packs<formula, 2, TG_F16, TG_F16, TG_F16>(S, d, iter, s, t, done);
+    }
+}
+
+/* One kernel where the rows are dense and the dtype is not f64; else the rule composes the gradient. */
+static tgi_answer tgi_cuda_map_gradient(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);
+    bool ok = true, done = false;
+    tgi_iter iter;
+    tgi_iter_init(&iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    if (!d) return TGI_FAILED;
+    if (iter.numel == 0) return TGI_DONE;
+    if (loop->compute != TG_F32 || !tgi_is_dense_map(loop, &iter, false, false)) return TGI_COMPOSE;
+#define TGI_MAP_GRADIENT(name, ...) \
+    case TGI_OP_##name: ok = tgi_map_gradient<TGI_OP_##name>(S, d, loop, &iter, &done); break;
+    switch (loop->kernel) {
+        TGI_GRADIENTS(TGI_MAP_GRADIENT)
+    }
+    return !ok ? TGI_FAILED : done ? TGI_DONE : TGI_COMPOSE;
+}
+
 /* ---- copy, fill ---- */
 
 /* y = x of the same dtype, one thread per element of 1, 2, 4 or 8 bytes; any strides. */
@@ -1166,6 +1938,138 @@ template <class word> __global__ void tgi_copy_bits(tgi_iter iter)
         char *at[2];
         tgi_element_addresses(iter, i, at);
         *(word *)(void *)at[0] = *(const word *)(const void *)at[1];
+    }
+}
+
+/* The same for rows of words of 1 to 16 bytes, one thread per word.  A row in which the elements lie side by side on
+   both sides is one of words as long as its places and its length allow. */
+template <class word> __global__ void tgi_copy_words(const __grid_constant__ tgi_packs p)
+{
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += gridDim.x * blockDim.x) {
+        char *at[2];
+        tgi_pack_at(p, i, at);
+        *(word *)(void *)at[0] = *(const word *)(const void *)at[1];
+    }
+}
+
+/* A transpose: y has its elements side by side along the columns, x along the rows.  It goes by square tiles in shared
+   memory, so that the threads of a warp read and write neighbours:
+
+       x [columns, rows]       tile       y [rows, columns]
+       a d g                   a d g      a b c
+       b e h         rows of x  b e h  columns of the tile
+       c f i         into it    c f i      d e f  ..
+
+   A row of the tile is one word of memory longer than the side: the elements of its columns are in different banks. */
+typedef struct {
+    const char *x;
+    char *y;
+    int64_t rows, columns, row_tiles, column_tiles, tiles; /* tiles: for all other dims, too */
+    int64_t x_column, y_row;                               /* in bytes */
+    int ndim;                                              /* the other dims */
+    int64_t dim[TG_MAX_DIMS], x_stride[TG_MAX_DIMS], y_stride[TG_MAX_DIMS];
+} tgi_transpose;
+
+/* One block per tile. */
+template <class word> __global__ void tgi_copy_tiles(const __grid_constant__ tgi_transpose t)
+{
+    constexpr int size = (int)sizeof(word), side = size < 4 ? 64 : 32, per_round = TGI_BLOCK / side;
+    __shared__ word tile[side][side + (size < 4 ? 4 / size : 1)];
+    const int lane = (int)threadIdx.x % side, first = (int)threadIdx.x / side;
+    for (int64_t i = blockIdx.x; i < t.tiles; i += gridDim.x) {
+        int64_t rest = i;
+        const int64_t row = tgi_pop_index(&rest, t.row_tiles) * side,
+                      column = tgi_pop_index(&rest, t.column_tiles) * side;
+        const char *x = t.x + row * size + column * t.x_column;
+        char *y = t.y + row * t.y_row + column * size;
+        for (int d = t.ndim - 1; d >= 0; --d) {
+            const int64_t index = tgi_pop_index(&rest, t.dim[d]);
+            x += index * t.x_stride[d];
+            y += index * t.y_stride[d];
+        }
+#pragma unroll 4
+        for (int k = 0; k < side; k += per_round) {
+            const int c = k + first;
+            if (row + lane < t.rows && column + c < t.columns)
+                tile[c][lane] = *(const word *)(const void *)(x + lane * size + c * t.x_column);
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int k = 0; k < side; k += per_round) {
+            const int r = k + first;
+            if (row + r < t.rows && column + lane < t.columns)
+                *(word *)(void *)(y + r * t.y_row + lane * size) = tile[lane][r];
+        }
+        __syncthreads(); /* before the tile is written again */
+    }
+}
+
+/* Sets *t if the loop is a transpose, with at least 8 rows and 8 columns. */
+static bool tgi_is_transpose(const tgi_iter *iter, tgi_transpose *t)
+{
+    const int c = iter->ndim - 1;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]), side = size < 4 ? 64 : 32;
+    int r = 0;
+    while (r < c && iter->stride[1][r] != size) ++r;
+    if (r == c || iter->stride[0][c] != size || iter->dim[r] < 8 || iter->dim[c] < 8) return false;
+    memset(t, 0, sizeof *t);
+    t->x = iter->data[1];
+    t->y = iter->data[0];
+    t->rows = iter->dim[r];
+    t->columns = iter->dim[c];
+    t->x_column = iter->stride[1][c];
+    t->y_row = iter->stride[0][r];
+    t->row_tiles = (t->rows + side - 1) / side;
+    t->column_tiles = (t->columns + side - 1) / side;
+    t->tiles = t->row_tiles * t->column_tiles;
+    for (int d = 0; d < c; ++d) {
+        if (d == r) continue;
+        t->tiles *= t->dim[t->ndim] = iter->dim[d];
+        t->x_stride[t->ndim] = iter->stride[1][d];
+        t->y_stride[t->ndim++] = iter->stride[0][d];
+    }
+    return true;
+}
+
+static bool tgi_copy_same(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter)
+{
+    const int inner = iter->ndim - 1;
+    int64_t word = tgi_bytes_of(iter->dtype[0]);
+    tgi_iter words = *iter;
+    tgi_packs packs;
+    tgi_transpose t;
+    if (tgi_is_transpose(iter, &t)) {
+        void (*const tiles)(tgi_transpose) = word == 1   ? tgi_copy_tiles<uint8_t>
+                                             : word == 2 ? tgi_copy_tiles<uint16_t>
+                                             : word == 4 ? tgi_copy_tiles<uint32_t>
+                                                         : tgi_copy_tiles<uint64_t>;
+        return tgi_launch(S, d, tiles, t.tiles, TGI_BLOCK, t);
+    }
+    for (; word < TGI_PACK_BYTES && words.stride[0][inner] == word && words.stride[1][inner] == word; word *= 2) {
+        bool fits = words.dim[inner] % 2 == 0;
+        for (int k = 0; k < 2; ++k) {
+            uint64_t places = (uintptr_t)words.data[k];
+            for (int e = 0; e < inner; ++e) places |= (uint64_t)words.stride[k][e];
+            fits = fits && places % (uint64_t)(2 * word) == 0;
+        }
+        if (!fits) break;
+        words.dim[inner] /= 2;
+        words.stride[0][inner] = words.stride[1][inner] = 2 * word;
+    }
+    if (tgi_packs_init(&packs, &words, 1)) {
+        switch (word) {
+        case 1: return tgi_launch_each(S, d, tgi_copy_words<uint8_t>, packs.count, packs);
+        case 2: return tgi_launch_each(S, d, tgi_copy_words<uint16_t>, packs.count, packs);
+        case 4: return tgi_launch_each(S, d, tgi_copy_words<uint32_t>, packs.count, packs);
+        case 8: return tgi_launch_each(S, d, tgi_copy_words<uint64_t>, packs.count, packs);
+        default: return tgi_launch_each(S, d, tgi_copy_words<tgi_pack<TG_I64, 2>>, packs.count, packs);
+        }
+    }
+    switch (tgi_bytes_of(iter->dtype[0])) {
+    case 1: return tgi_launch_each(S, d, tgi_copy_bits<uint8_t>, iter->numel, *iter);
+    case 2: return tgi_launch_each(S, d, tgi_copy_bits<uint16_t>, iter->numel, *iter);
+    case 4: return tgi_launch_each(S, d, tgi_copy_bits<uint32_t>, iter->numel, *iter);
+    default: return tgi_launch_each(S, d, tgi_copy_bits<uint64_t>, iter->numel, *iter);
     }
 }
 
@@ -1180,18 +2084,17 @@ template <class real> __global__ void tgi_copy_converted(tgi_iter iter)
     }
 }
 
-/* The formula y = x, with which tgi_map_flat converts contiguous operands. */
-template <class real_> struct tgi_identity {
-    typedef real_ real;
-    __device__ static real of(real x, real, real, double, double) { return x; }
-};
-
 /* Chooses the kernel by the dtype of y. */
-template <int from> static bool tgi_convert_flat(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter)
+template <int from>
+static bool tgi_convert_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, bool *done)
 {
     typedef tgi_identity<typename tgi_computed<from>::type> identity;
-#define TGI_CONVERT_TO(name, ...) \
-    case TGI_AS_##name: return tgi_launch_flat<identity, 1, from, TGI_AS_##name>(S, d, iter, 0, 0);
+#define TGI_CONVERT_TO(name, ...)            \
+    case TGI_AS_##name:                      \
+        if constexpr (from == TGI_AS_##name) \
+            break;                           \
+        else                                 \
+            return tgi_launch_packs<identity, 1, from, from, TGI_AS_##name>(S, d, iter, 0, 0, done);
     switch ((int)iter->dtype[0]) {
         TGI_ELEMENTS(TGI_CONVERT_TO)
     }
@@ -1206,26 +2109,20 @@ static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
     tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, true);
     if (!d) return false;
     if (iter.numel == 0) return true;
-    const bool flat = tgi_is_flat(&iter, 0) && tgi_is_flat(&iter, 1);
-    if (to == from && flat) {
+    if (to == from && tgi_is_flat(&iter, 0) && tgi_is_flat(&iter, 1)) {
         return TGI_CUDA(cudaMemcpyAsync(iter.data[0], iter.data[1], (size_t)(iter.numel * tgi_bytes_of(to)),
                                         cudaMemcpyDeviceToDevice, d->stream));
     }
-    if (to == from) {
-        switch (tgi_bytes_of(to)) {
-        case 1: return tgi_launch_each(S, d, tgi_copy_bits<uint8_t>, iter.numel, iter);
-        case 2: return tgi_launch_each(S, d, tgi_copy_bits<uint16_t>, iter.numel, iter);
-        case 4: return tgi_launch_each(S, d, tgi_copy_bits<uint32_t>, iter.numel, iter);
-        default: return tgi_launch_each(S, d, tgi_copy_bits<uint64_t>, iter.numel, iter);
-        }
-    }
+    if (to == from) return tgi_copy_same(S, d, &iter);
+    bool ok = true, done = false;
 #define TGI_CONVERT_FROM(name, ...) \
-    case TGI_AS_##name: return tgi_convert_flat<TGI_AS_##name>(S, d, &iter);
-    if (flat) {
+    case TGI_AS_##name: ok = tgi_convert_dense<TGI_AS_##name>(S, d, &iter, &done); break;
+    if (tgi_has_dense_rows(&iter)) {
         switch ((int)from) {
             TGI_ELEMENTS(TGI_CONVERT_FROM)
         }
     }
+    if (done || !ok) return ok;
     void (*const convert[])(tgi_iter) = {tgi_copy_converted<float>, tgi_copy_converted<double>,
                                          tgi_copy_converted<int64_t>};
     return tgi_launch_each(S, d, convert[tgi_compute_index(tgi_compute_dtype(from))], iter.numel, iter);
@@ -1269,87 +2166,247 @@ static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
 
 /* ======== Sorting ================================================================================================= */
 
-/* pairs [rows, length] of (key, index): each row is sorted by key, and pairs with equal keys by index, so that the sort
-   is stable.  Runs of TGI_RUN pairs are sorted in shared memory by a bitonic network, then merged two at a time. */
-enum { TGI_RUN = 2 * TGI_BLOCK };
+/* Pairs of a key and an index, [rows, length]: each row is sorted by key, and pairs with equal keys keep their order.
+   Keys and indices are numbers of 32 bits where both fit, and of 64 otherwise. */
+typedef struct {
+    void *key, *index; /* [rows, length], uint32_t, or uint64_t if wide */
+    int64_t rows, length;
+    bool wide;
+} tgi_pairs;
 
-__device__ inline bool tgi_before(const tgi_sort_pair &a, const tgi_sort_pair &b)
+__device__ inline uint64_t tgi_pair_key(const tgi_pairs &p, int64_t i)
 {
-    return a.key < b.key || (a.key == b.key && a.index < b.index);
+    return p.wide ? ((const uint64_t *)p.key)[i] : ((const uint32_t *)p.key)[i];
 }
 
-/* Sorts the runs of pairs [rows, length] in place.  One block per run; in each step of the network a thread compares
-   two pairs and exchanges them if they are in the wrong order. */
-static __global__ void tgi_sort_runs(tgi_sort_pair *pairs, int64_t rows, int64_t length)
+__device__ inline int64_t tgi_pair_index(const tgi_pairs &p, int64_t i)
 {
-    __shared__ uint64_t key[TGI_RUN];
-    __shared__ int64_t index[TGI_RUN];
-    const int64_t runs = (length + TGI_RUN - 1) / TGI_RUN;
-    for (int64_t run = blockIdx.x; run < rows * runs; run += gridDim.x) {
-        const int64_t start = run % runs * TGI_RUN, left = length - start;
-        tgi_sort_pair *const p = pairs + run / runs * length + start;
+    return p.wide ? (int64_t)((const uint64_t *)p.index)[i] : (int64_t)((const uint32_t *)p.index)[i];
+}
+
+__device__ inline void tgi_set_pair(const tgi_pairs &p, int64_t i, uint64_t key, int64_t index)
+{
+    if (p.wide) {
+        ((uint64_t *)p.key)[i] = key;
+        ((uint64_t *)p.index)[i] = (uint64_t)index;
+    } else {
+        ((uint32_t *)p.key)[i] = (uint32_t)key;
+        ((uint32_t *)p.index)[i] = (uint32_t)index;
+    }
+}
+
+/* ---- short rows: a bitonic network in shared memory ---- */
+
+enum { TGI_RUN = 2 * TGI_BLOCK };
+
+/* Sorts rows of TGI_RUN pairs at most, in place.  One block per row; in each step of the network a thread compares two
+   pairs and exchanges them if they are in the wrong order.  Equal keys are compared by their place in the row. */
+template <class word> __global__ void tgi_sort_runs(tgi_pairs p)
+{
+    __shared__ word key[TGI_RUN], index[TGI_RUN];
+    __shared__ int place[TGI_RUN];
+    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+        word *const keys = (word *)p.key + row * p.length, *const indices = (word *)p.index + row * p.length;
         for (int i = (int)threadIdx.x; i < TGI_RUN; i += TGI_BLOCK) { /* padding sorts last */
-            key[i] = i < left ? p[i].key : UINT64_MAX;
-            index[i] = i < left ? p[i].index : INT64_MAX;
+            key[i] = i < p.length ? keys[i] : ~(word)0;
+            index[i] = i < p.length ? indices[i] : 0;
+            place[i] = i;
         }
         for (int size = 2; size <= TGI_RUN; size *= 2) {
             for (int distance = size / 2; distance > 0; distance /= 2) {
                 const int t = (int)threadIdx.x, i = 2 * t - (t & (distance - 1)), j = i + distance;
                 __syncthreads();
-                const tgi_sort_pair a = {key[i], index[i]}, b = {key[j], index[j]};
-                if (tgi_before(b, a) == ((i & size) == 0)) {
-                    key[i] = b.key, index[i] = b.index;
-                    key[j] = a.key, index[j] = a.index;
+                const word a = key[i], b = key[j], a_index = index[i];
+                const int a_place = place[i];
+                if ((b < a || (b == a && place[j] < a_place)) == ((i & size) == 0)) {
+                    key[i] = b, index[i] = index[j], place[i] = place[j];
+                    key[j] = a, index[j] = a_index, place[j] = a_place;
                 }
             }
         }
         __syncthreads();
-        for (int i = (int)threadIdx.x; i < TGI_RUN && i < left; i += TGI_BLOCK) {
-            p[i].key = key[i];
-            p[i].index = index[i];
+        for (int i = (int)threadIdx.x; i < TGI_RUN && i < p.length; i += TGI_BLOCK) {
+            keys[i] = key[i];
+            indices[i] = index[i];
         }
         __syncthreads();
     }
 }
 
-/* Merges neighbouring runs of `run` pairs: from, to [rows, length].  One thread per pair: its place in the merged run
-   is its place in its own run plus the number of pairs before it in the other run, which a binary search finds. */
-static __global__ void tgi_merge_runs(tgi_sort_pair *to, const tgi_sort_pair *from, int64_t rows, int64_t length,
-                                      int64_t run)
+/* ---- long rows: a radix sort ----
+
+   The pairs are sorted by the lowest byte of the key, then, stably, by the next one, and so on: at the end they are in
+   order.  A row is cut into tiles of TGI_RADIX_TILE pairs, one block each.  For each byte, which is a digit of the key:
+   tgi_radix_count counts the pairs of each tile with each digit, tgi_radix_scan adds up the counts of the tiles before,
+   and tgi_radix_move, which then knows where the pairs of a tile with a digit go, moves them there. */
+enum { TGI_DIGITS = 256, TGI_RADIX_EACH = 8, TGI_RADIX_TILE = TGI_RADIX_EACH * TGI_BLOCK };
+
+/* counts [rows, digits, tiles] */
+template <class word> __global__ void tgi_radix_count(tgi_pairs p, int shift, word *counts)
 {
-    for (int64_t e = tgi_grid_thread(); e < rows * length; e += tgi_grid_size()) {
-        const int64_t i = e % length, start = i - i % (2 * run);
-        const int64_t middle = length - start < run ? length : start + run;
-        const int64_t end = length - start < 2 * run ? length : start + 2 * run;
-        const tgi_sort_pair *const row = from + (e - i);
-        const tgi_sort_pair mine = row[i];
-        const int64_t other = i < middle ? middle : start; /* the first pair of the other run */
-        int64_t low = other, high = i < middle ? end : middle;
-        while (low < high) {
-            const int64_t half = low + (high - low) / 2;
-            if (tgi_before(row[half], mine))
-                low = half + 1;
-            else
-                high = half;
-        }
-        to[e - i + start + (i < middle ? i - start : i - middle) + (low - other)] = mine;
+    __shared__ unsigned count[TGI_DIGITS];
+    const int t = (int)threadIdx.x;
+    const int64_t tiles = (p.length + TGI_RADIX_TILE - 1) / TGI_RADIX_TILE;
+    for (int64_t item = blockIdx.x; item < p.rows * tiles; item += gridDim.x) {
+        const int64_t row = item / tiles, tile = item % tiles, start = tile * TGI_RADIX_TILE;
+        const word *const key = (const word *)p.key + row * p.length + start;
+        count[t] = 0;
+        __syncthreads();
+        for (int i = t; i < TGI_RADIX_TILE && i < p.length - start; i += TGI_BLOCK)
+            atomicAdd(&count[key[i] >> shift & (TGI_DIGITS - 1)], 1u); /* whole numbers: the order does not matter */
+        __syncthreads();
+        counts[(row * TGI_DIGITS + t) * tiles + tile] = count[t];
     }
 }
 
-/* Sorts pairs [rows, length] with the help of `other`, as large.  Returns the one of the two that holds the result;
-   NULL after recording an error. */
-static tgi_sort_pair *tgi_sort_pairs(tgi_thread *S, const tgi_cuda_device *d, tgi_sort_pair *pairs,
-                                     tgi_sort_pair *other, int64_t rows, int64_t length)
+/* counts: those of a digit in all tiles before; totals [rows, digits]: in all tiles.  One block per row and digit. */
+template <class word> __global__ void tgi_radix_scan(word *counts, word *totals, int64_t items, int64_t tiles)
 {
-    if (!tgi_launch(S, d, tgi_sort_runs, rows * ((length + TGI_RUN - 1) / TGI_RUN), TGI_BLOCK, pairs, rows, length))
-        return NULL;
-    for (int64_t run = TGI_RUN; run < length; run *= 2) {
-        if (!tgi_launch_each(S, d, tgi_merge_runs, rows * length, other, pairs, rows, length, run)) return NULL;
-        tgi_sort_pair *const sorted = other;
-        other = pairs;
-        pairs = sorted;
+    for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        int64_t before = 0, total;
+        for (int64_t start = 0; start < tiles; start += TGI_BLOCK) {
+            word *const count = counts + item * tiles + start + threadIdx.x;
+            const int64_t n = start + threadIdx.x < tiles ? (int64_t)*count : 0, sum = tgi_block_scan(n, &total);
+            if (start + threadIdx.x < tiles) *count = (word)(before + sum - n);
+            before += total;
+        }
+        if (threadIdx.x == 0) totals[item] = (word)before;
     }
-    return pairs;
+}
+
+/* The lanes of the warp whose digit is that of this lane. */
+__device__ inline unsigned tgi_lanes_like(unsigned digit, bool valid)
+{
+    unsigned like = __ballot_sync(TGI_FULL_MASK, valid);
+    for (int bit = 0; bit < 8; ++bit) {
+        const bool set = (digit >> bit & 1) != 0;
+        const unsigned lanes = __ballot_sync(TGI_FULL_MASK, set);
+        like &= set ? lanes : ~lanes;
+    }
+    return like;
+}
+
+/* Moves the pairs of each tile to their places in `to`.  Warp w has pairs 256 w .. 256 w + 255 of the tile, 32 at a
+   time, so that the pairs before one of them with the same digit are: those in the warps before, those that the warp
+   has counted so far, and those in lower lanes.  The tile is put in order in shared memory first, so that neighbouring
+   threads write to neighbouring places.  before: NULL if there is one tile. */
+template <class word>
+__global__ void tgi_radix_move(tgi_pairs to, tgi_pairs from, int shift, const word *before, const word *totals)
+{
+    __shared__ word key[TGI_RADIX_TILE], index[TGI_RADIX_TILE];
+    __shared__ word begin[TGI_DIGITS];                /* of the digit, in the row */
+    __shared__ int first[TGI_DIGITS];                 /* of the digit, in the tile */
+    __shared__ int count[TGI_BLOCK / 32][TGI_DIGITS]; /* by warp; then: in the warps before */
+    const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+    const int64_t tiles = (from.length + TGI_RADIX_TILE - 1) / TGI_RADIX_TILE;
+    for (int64_t item = blockIdx.x; item < from.rows * tiles; item += gridDim.x) {
+        const int64_t row = item / tiles, tile = item % tiles, start = tile * TGI_RADIX_TILE;
+        const word *const keys = (const word *)from.key + row * from.length + start;
+        const word *const indices = (const word *)from.index + row * from.length + start;
+        const int n = from.length - start < TGI_RADIX_TILE ? (int)(from.length - start) : (int)TGI_RADIX_TILE;
+        word mine[TGI_RADIX_EACH];
+        int rank[TGI_RADIX_EACH];
+        for (int w = 0; w < TGI_BLOCK / 32; ++w) count[w][t] = 0;
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < TGI_RADIX_EACH; ++k) {
+            const int i = warp * 32 * TGI_RADIX_EACH + k * 32 + lane;
+            mine[k] = i < n ? keys[i] : 0;
+            const unsigned digit = (unsigned)(mine[k] >> shift) & (TGI_DIGITS - 1);
+            const unsigned like = tgi_lanes_like(digit, i < n), lower = like & ((1u << lane) - 1);
+            rank[k] = count[warp][digit] + __popc(lower);
+            __syncwarp();
+            if (i < n && lower == 0) count[warp][digit] = rank[k] + __popc(like);
+            __syncwarp();
+        }
+        __syncthreads();
+        int sum = 0; /* of digit t */
+        for (int w = 0; w < TGI_BLOCK / 32; ++w) {
+            const int of_warp = count[w][t];
+            count[w][t] = sum;
+            sum += of_warp;
+        }
+        int64_t unused;
+        const int64_t digit_total = (int64_t)totals[row * TGI_DIGITS + t];
+        first[t] = (int)tgi_block_scan<int64_t>(sum, &unused) - sum;
+        begin[t] = (word)(tgi_block_scan<int64_t>(digit_total, &unused) - digit_total +
+                          (before ? (int64_t)before[(row * TGI_DIGITS + t) * tiles + tile] : 0));
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < TGI_RADIX_EACH; ++k) {
+            const int i = warp * 32 * TGI_RADIX_EACH + k * 32 + lane;
+            if (i >= n) continue;
+            const unsigned digit = (unsigned)(mine[k] >> shift) & (TGI_DIGITS - 1);
+            const int place = first[digit] + count[warp][digit] + rank[k];
+            key[place] = mine[k];
+            index[place] = indices[i];
+        }
+        __syncthreads();
+        for (int i = t; i < n; i += TGI_BLOCK) {
+            const unsigned digit = (unsigned)(key[i] >> shift) & (TGI_DIGITS - 1);
+            const int64_t place = row * from.length + (int64_t)begin[digit] + i - first[digit];
+            ((word *)to.key)[place] = key[i];
+            ((word *)to.index)[place] = index[i];
+        }
+        __syncthreads(); /* before all of it is written again */
+    }
+}
+
+/* ---- both ---- */
+
+/* Memory for a sort: the pairs, which kernels fill, a copy of them, and the counts. */
+typedef struct {
+    tgi_pairs pairs, other;
+    void *counts, *totals; /* NULL for short rows */
+    int64_t tiles;
+    int bytes; /* of a key that can differ from 0 */
+} tgi_sort_job;
+
+/* For keys of at most `most`.  The memory begins at pairs.key; the caller releases it. */
+static bool tgi_sort_begin(tgi_thread *S, tgi_cuda_device *d, const char *op, tgi_sort_job *job, int64_t rows,
+                           int64_t length, uint64_t most)
+{
+    const bool wide = most > UINT32_MAX || length > UINT32_MAX;
+    const int64_t n = rows * length, word = wide ? 8 : 4;
+    job->tiles = length > TGI_RUN ? (length + TGI_RADIX_TILE - 1) / TGI_RADIX_TILE : 0;
+    job->bytes = 1;
+    while (job->bytes < 8 && most >> (8 * job->bytes)) job->bytes++;
+    const int64_t counts = rows * TGI_DIGITS * job->tiles, totals = job->tiles > 1 ? rows * TGI_DIGITS : 0;
+    char *const memory = (char *)tgi_scratch_alloc(S, d, op, (job->tiles ? 4 : 2) * n + counts + totals, (size_t)word);
+    if (!memory) return false;
+    const tgi_pairs pairs = {memory, memory + n * word, rows, length, wide};
+    const tgi_pairs other = {memory + 2 * n * word, memory + 3 * n * word, rows, length, wide};
+    job->pairs = pairs;
+    job->other = other;
+    job->counts = memory + 4 * n * word;
+    job->totals = memory + (4 * n + counts) * word;
+    return true;
+}
+
+template <class word> static bool tgi_sort_words(tgi_thread *S, const tgi_cuda_device *d, tgi_sort_job *job)
+{
+    const int64_t rows = job->pairs.rows, items = rows * job->tiles;
+    word *const counts = (word *)job->counts, *const totals = job->tiles > 1 ? (word *)job->totals : counts;
+    if (!job->tiles) return tgi_launch(S, d, tgi_sort_runs<word>, rows, TGI_BLOCK, job->pairs);
+    for (int byte = 0; byte < job->bytes; ++byte) {
+        const tgi_pairs from = job->pairs;
+        if (!tgi_launch(S, d, tgi_radix_count<word>, items, TGI_BLOCK, from, 8 * byte, counts) ||
+            (job->tiles > 1 && !tgi_launch(S, d, tgi_radix_scan<word>, rows * TGI_DIGITS, TGI_BLOCK, counts, totals,
+                                           rows * TGI_DIGITS, job->tiles)) ||
+            !tgi_launch(S, d, tgi_radix_move<word>, items, TGI_BLOCK, job->other, from, 8 * byte,
+                        job->tiles > 1 ? counts : (word *)NULL, totals)) {
+            return false;
+        }
+        job->pairs = job->other;
+        job->other = from;
+    }
+    return true;
+}
+
+/* Sorts job->pairs, which may then be in the other half of the memory. */
+static bool tgi_sort_pairs(tgi_thread *S, const tgi_cuda_device *d, tgi_sort_job *job)
+{
+    return job->pairs.wide ? tgi_sort_words<uint64_t>(S, d, job) : tgi_sort_words<uint32_t>(S, d, job);
 }
 
 /* An element as an unsigned integer with the same order (see tgi_load_keys in tensorgrad.h); NaN is the largest. */
@@ -1362,60 +2419,268 @@ __device__ inline uint64_t tgi_key_of(tg_dtype dtype, const void *at)
     return x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
 }
 
+/* The same in few bits, for dtypes of 4 bytes and less: those of tgi_key_bits. */
+__device__ inline uint32_t tgi_short_key_of(tg_dtype dtype, const void *at)
+{
+    const uint32_t sign = (uint32_t)1 << 31;
+    if (!tgi_is_floating(dtype)) {
+        const uint32_t x = (uint32_t)tgi_load_as<int64_t>(dtype, at);
+        return dtype == TG_I32 ? x ^ sign : x;
+    }
+    const float x = tgi_load_as<float>(dtype, at) + 0.0f;
+    const uint32_t bits = __float_as_uint(x), key = x != x ? UINT32_MAX : bits & sign ? ~bits : bits | sign;
+    return dtype == TG_BF16 ? key >> 16 : dtype == TG_F16 ? key >> 13 : key; /* f32 has that many more digits */
+}
+
+__host__ __device__ inline int tgi_key_bits(tg_dtype dtype)
+{
+    switch (dtype) {
+    case TG_F64:
+    case TG_I64: return 64;
+    case TG_F32:
+    case TG_I32: return 32;
+    case TG_F16: return 19;
+    case TG_BF16: return 16;
+    default: return 8;
+    }
+}
+
+/* ---- sums over equal keys ----
+
+   Sorted pairs [rows, length] say which element of `from` (the index) is added to which of `to` (the key), for each of
+   `columns` columns.  The pairs of a row are cut into segments of TGI_SEGMENT.  One thread adds the elements with the
+   same key in a segment, in order; neighbouring threads have neighbouring columns.  Where a key goes on in the next
+   segment, the sums of the segments are kept, and a block adds them up in a second launch: no thread has a long way,
+   however often a key comes, and the order is always the same.
+
+       keys   2 2 3 3 | 3 3 3 3 | 3 5 5 6 |      segments of 4; key 3 is in three of them
+              --- ~~~   ~~~~~~~   ~ --- -        --- added at once, ~~~ kept in `partial` and joined */
+enum { TGI_SEGMENT = 64 };
+
+/* Where the elements are.  One of three: operands 0 (to) and 1 (from) of iter, a loop over the rows or columns, with a
+   step from element to element; the same by_element: iter leads to the element of from that the index says; or tables,
+   of contiguous rows of packs. */
+typedef struct {
+    tgi_iter iter;
+    bool by_element;
+    int64_t to_step, from_step; /* in bytes */
+} tgi_strided_places;
+
+template <class real_> struct tgi_places_any {
+    typedef real_ real;
+    enum { width = 1 };
+    tgi_strided_places at;
+    __device__ char *to(int64_t key, int64_t item) const
+    {
+        char *place[1];
+        tgi_element_addresses(at.iter, at.by_element ? 0 : item, place);
+        return place[0] + key * at.to_step;
+    }
+    __device__ const char *from(int64_t index, int64_t item) const
+    {
+        char *place[2];
+        tgi_element_addresses(at.iter, at.by_element ? index : item, place);
+        return at.by_element ? place[1] : place[1] + index * at.from_step;
+    }
+    __device__ void load(const char *place, real (&x)[1]) const
+    {
+        x[0] = tgi_load_as<real>(at.iter.dtype[0], place);
+    }
+    __device__ void store(char *place, const real (&x)[1]) const { tgi_store_as(at.iter.dtype[0], place, x[0]); }
+    __device__ static real two(real a, real x) { return tgi_formula<TGI_OP_add, real>::of(a, x, 0, 0, 0); }
+};
+
+template <int dtype, int width_> struct tgi_places_table {
+    typedef typename tgi_computed<dtype>::type real;
+    typedef tgi_pack<dtype, width_> pack;
+    enum { width = width_ };
+    char *table;      /* [keys, columns] packs */
+    const char *rows; /* [indices, columns] packs */
+    int64_t columns;
+    __device__ char *to(int64_t key, int64_t column) const
+    {
+        return table + (key * columns + column) * (int64_t)sizeof(pack);
+    }
+    __device__ const char *from(int64_t index, int64_t column) const
+    {
+        return rows + (index * columns + column) * (int64_t)sizeof(pack);
+    }
+    __device__ void load(const char *place, real (&x)[width]) const
+    {
+        const pack p = tgi_load_pack<pack>(place);
+#pragma unroll
+        for (int w = 0; w < width; ++w) x[w] = tgi_load_as<real>((tg_dtype)dtype, &p.x[w]);
+    }
+    __device__ void store(char *place, const real (&x)[width]) const
+    {
+        pack p;
+#pragma unroll
+        for (int w = 0; w < width; ++w) tgi_store_as((tg_dtype)dtype, &p.x[w], x[w]);
+        tgi_store_pack(place, p);
+    }
+    __device__ static real two(real a, real x) { return a + x; }
+};
+
+/* The sums of segments: partial [rows, segments, 2, columns, width].  Of each segment: 0 the sum of the key it begins
+   with, 1 that of the key it ends with if that is another one; only those that go on in other segments are written. */
+template <class places>
+__global__ void tgi_add_segments(places at, tgi_pairs p, int64_t columns, int64_t keys, typename places::real *partial)
+{
+    typedef typename places::real real;
+    const int64_t segments = (p.length + TGI_SEGMENT - 1) / TGI_SEGMENT;
+    for (int64_t e = tgi_grid_thread(); e < p.rows * p.length * columns; e += tgi_grid_size()) {
+        int64_t row = e;
+        const int64_t column = tgi_pop_index(&row, columns), i = tgi_pop_index(&row, p.length);
+        const int64_t first = row * p.length, segment = i / TGI_SEGMENT;
+        const int64_t item = p.rows > 1 ? row : column;
+        const uint64_t key = tgi_pair_key(p, first + i);
+        const bool begins = i == 0 || tgi_pair_key(p, first + i - 1) != key;
+        if (key >= (uint64_t)keys || (!begins && i % TGI_SEGMENT != 0)) continue;
+        const int64_t left = p.length - segment * TGI_SEGMENT;
+        const int64_t end = left < TGI_SEGMENT ? p.length : (segment + 1) * TGI_SEGMENT;
+        real sum[places::width] = {0}, x[places::width];
+        int64_t j = i;
+        if (begins) at.load(at.to((int64_t)key, item), sum);
+        do {
+            at.load(at.from(tgi_pair_index(p, first + j), item), x);
+#pragma unroll
+            for (int w = 0; w < places::width; ++w) sum[w] = places::two(sum[w], x[w]);
+        } while (++j < end && tgi_pair_key(p, first + j) == key);
+        const bool ends = j == p.length || tgi_pair_key(p, first + j) != key;
+        if (begins && ends) {
+            at.store(at.to((int64_t)key, item), sum);
+            continue;
+        }
+        const int64_t slot = (row * segments + segment) * 2 + (i % TGI_SEGMENT != 0);
+#pragma unroll
+        for (int w = 0; w < places::width; ++w) partial[(slot * columns + column) * places::width + w] = sum[w];
+    }
+}
+
+/* Joins the sums of a key that goes on in other segments.  One block for each segment in which one begins that does,
+   and for each `lanes` columns: the threads of a column share the segments. */
+template <class places>
+__global__ void tgi_join_segments(places at, tgi_pairs p, int64_t columns, int64_t keys,
+                                  const typename places::real *partial, int lanes)
+{
+    typedef typename places::real real;
+    __shared__ real part[places::width][TGI_BLOCK];
+    const int t = (int)threadIdx.x, y = t / lanes, threads = TGI_BLOCK / lanes;
+    const int64_t segments = (p.length + TGI_SEGMENT - 1) / TGI_SEGMENT, tiles = (columns + lanes - 1) / lanes;
+    for (int64_t item = blockIdx.x; item < p.rows * segments * tiles; item += gridDim.x) {
+        const int64_t row = item / tiles / segments, segment = item / tiles % segments, start = row * p.length;
+        const int64_t column = item % tiles * lanes + t % lanes, next = (segment + 1) * TGI_SEGMENT;
+        if (next >= p.length) continue;
+        const uint64_t key = tgi_pair_key(p, start + next);
+        const int64_t first = next - TGI_SEGMENT;
+        const bool whole = tgi_pair_key(p, start + first) == key; /* all of the segment has this key */
+        if (key >= (uint64_t)keys || tgi_pair_key(p, start + next - 1) != key) continue;
+        if (whole && first > 0 && tgi_pair_key(p, start + first - 1) == key) continue; /* it began before */
+        int64_t low = segment + 2, high = segments; /* the first segment that begins with another key */
+        while (low < high) {
+            const int64_t half = low + (high - low) / 2;
+            if (tgi_pair_key(p, start + half * TGI_SEGMENT) == key)
+                low = half + 1;
+            else
+                high = half;
+        }
+        const real *const of_row = partial + row * segments * 2 * columns * places::width;
+        real sum[places::width] = {0};
+        for (int64_t s = segment + 1 + y; s < low && column < columns; s += threads) {
+#pragma unroll
+            for (int w = 0; w < places::width; ++w)
+                sum[w] = places::two(sum[w], of_row[(2 * s * columns + column) * places::width + w]);
+        }
+#pragma unroll
+        for (int w = 0; w < places::width; ++w) part[w][t] = sum[w];
+        for (int half = threads / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (y >= half) continue;
+#pragma unroll
+            for (int w = 0; w < places::width; ++w) part[w][t] = places::two(part[w][t], part[w][t + half * lanes]);
+        }
+        if (y == 0 && column < columns) {
+            const int64_t slot = 2 * segment + !whole;
+#pragma unroll
+            for (int w = 0; w < places::width; ++w)
+                sum[w] = places::two(of_row[(slot * columns + column) * places::width + w], part[w][t]);
+            at.store(at.to((int64_t)key, p.rows > 1 ? row : column), sum);
+        }
+        __syncthreads(); /* before part is written again */
+    }
+}
+
+/* Adds by sorted pairs; keys from `keys` on are skipped. */
+template <class places>
+static bool tgi_add_sorted(tgi_thread *S, tgi_cuda_device *d, const char *op, const places &at, const tgi_pairs *p,
+                           int64_t columns, int64_t keys)
+{
+    typedef typename places::real real;
+    const int64_t segments = (p->length + TGI_SEGMENT - 1) / TGI_SEGMENT;
+    const int64_t sums = segments > 1 ? p->rows * segments * 2 * columns * places::width : 1;
+    int lanes = 1;
+    while (lanes < 32 && lanes < columns) lanes *= 2;
+    real *const partial = (real *)tgi_scratch_alloc(S, d, op, sums, sizeof(real));
+    if (!partial) return false;
+    const int64_t elements = p->rows * p->length * columns, tiles = (columns + lanes - 1) / lanes;
+    const bool ok = tgi_launch_each(S, d, tgi_add_segments<places>, elements, at, *p, columns, keys, partial) &&
+                    (segments == 1 || tgi_launch(S, d, tgi_join_segments<places>, p->rows * segments * tiles, TGI_BLOCK,
+                                                 at, *p, columns, keys, partial, lanes));
+    tgi_cuda_release(S, d->index, partial, 0);
+    return ok;
+}
+
+/* The same for strided operands, in the type that their dtype is computed in. */
+static bool tgi_add_sorted_strided(tgi_thread *S, tgi_cuda_device *d, const char *op, const tgi_strided_places *at,
+                                   const tgi_pairs *p, int64_t columns, int64_t keys)
+{
+    const tgi_places_any<float> in_f32 = {*at};
+    const tgi_places_any<double> in_f64 = {*at};
+    const tgi_places_any<int64_t> in_i64 = {*at};
+    switch (tgi_compute_dtype(at->iter.dtype[0])) {
+    case TG_F32: return tgi_add_sorted(S, d, op, in_f32, p, columns, keys);
+    case TG_F64: return tgi_add_sorted(S, d, op, in_f64, p, columns, keys);
+    default: return tgi_add_sorted(S, d, op, in_i64, p, columns, keys);
+    }
+}
+
 /* ---- accumulate: y[i] += x[i], where several i may be the same element of y ----
 
-   The elements are sorted by their place in y; then one thread adds all elements that have the same place, in the order
-   of i.  No atomic addition is needed, and the result is the same on every run. */
+   The elements are sorted by their place in y, and added as equal keys. */
 
-/* pairs [n] = (offset of y[i] in bytes, i), one thread per element. */
-static __global__ void tgi_load_offsets(tgi_iter iter, tgi_sort_pair *pairs)
+/* pairs [n] = (offset of y[i] in elements, i), one thread per element. */
+static __global__ void tgi_load_offsets(tgi_iter iter, int64_t size, tgi_pairs pairs)
 {
     for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[1];
         tgi_element_addresses(iter, i, at);
-        pairs[i].key = (uint64_t)(at[0] - iter.data[0]);
-        pairs[i].index = i;
-    }
-}
-
-/* pairs [n], sorted.  One thread per pair; only the first pair of each offset adds. */
-template <class real> __global__ void tgi_add_sorted(tgi_iter iter, const tgi_sort_pair *pairs)
-{
-    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
-        const uint64_t key = pairs[i].key;
-        if (i > 0 && pairs[i - 1].key == key) continue;
-        char *const y = iter.data[0] + (int64_t)key;
-        real sum = tgi_load_as<real>(iter.dtype[0], y);
-        for (int64_t j = i; j < iter.numel && pairs[j].key == key; ++j) {
-            char *at[2];
-            tgi_element_addresses(iter, pairs[j].index, at);
-            sum = tgi_formula<TGI_OP_add, real>::of(sum, tgi_load_as<real>(iter.dtype[1], at[1]), 0, 0, 0);
-        }
-        tgi_store_as(iter.dtype[0], y, sum);
+        tgi_set_pair(pairs, i, (uint64_t)(at[0] - iter.data[0]) / (uint64_t)size, i);
     }
 }
 
 static bool tgi_cuda_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
     tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);
-    tgi_iter iter;
-    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
+    tgi_strided_places at;
+    tgi_sort_job job;
+    tgi_iter_init(&at.iter, loop->ndim, loop->dim, 2, loop->arg, false);
     if (!d) return false;
-    if (iter.numel == 0) return true;
-    if (tgi_no_overlap(&iter)) {
+    if (at.iter.numel == 0) return true;
+    if (tgi_no_overlap(&at.iter)) {
         const tgi_loop add = tgi_as_addition(loop);
         return tgi_cuda_map(S, &add);
     }
-    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "accumulate", 2 * iter.numel, sizeof *pairs);
-    if (!pairs) return false;
-    const tgi_sort_pair *sorted = NULL;
-    if (tgi_launch_each(S, d, tgi_load_offsets, iter.numel, iter, pairs))
-        sorted = tgi_sort_pairs(S, d, pairs, pairs + iter.numel, 1, iter.numel);
-    void (*const add[])(tgi_iter, const tgi_sort_pair *) = {tgi_add_sorted<float>, tgi_add_sorted<double>,
-                                                            tgi_add_sorted<int64_t>};
-    const int compute = tgi_compute_index(tgi_compute_dtype(iter.dtype[0]));
-    const bool ok = sorted && tgi_launch_each(S, d, add[compute], iter.numel, iter, sorted);
-    tgi_cuda_release(S, d->index, pairs, 0);
+    int64_t reach = 0; /* the largest offset; strides are not negative */
+    at.by_element = true;
+    at.to_step = tgi_bytes_of(at.iter.dtype[0]);
+    at.from_step = 0;
+    for (int k = 0; k < at.iter.ndim; ++k) reach += (at.iter.dim[k] - 1) * at.iter.stride[0][k] / at.to_step;
+    if (!tgi_sort_begin(S, d, "accumulate", &job, 1, at.iter.numel, (uint64_t)reach)) return false;
+    void *const memory = job.pairs.key;
+    const bool ok = tgi_launch_each(S, d, tgi_load_offsets, at.iter.numel, at.iter, at.to_step, job.pairs) &&
+                    tgi_sort_pairs(S, d, &job) &&
+                    tgi_add_sorted_strided(S, d, "accumulate", &at, &job.pairs, 1, reach + 1);
+    tgi_cuda_release(S, d->index, memory, 0);
     return ok;
 }
 
@@ -1442,97 +2707,271 @@ static bool tgi_cuda_arange(tgi_thread *S, tgi_operand out, int64_t n, double st
 
 /* ======== Reductions ============================================================================================== */
 
-/* out[o] = the combination (sum, prod, ..) of in[o, r] over all r.  The reduced elements r of each output are cut into
-   pieces of a fixed size, so that the order of the combination depends on the shapes alone.  A piece is combined by one
-   block (tgi_fold), or, where neighbouring outputs are neighbours in memory, by one thread (tgi_fold_across): then
-   neighbouring threads read neighbouring elements.  Several pieces are combined by a second kernel
-   (tgi_fold_pieces). */
-enum { TGI_FOLD_PIECE = 16384, TGI_ACROSS_PIECE = 512 };
+/* out[o] = the combination (sum, prod, ..) of in[o, r] over all r.  Two kernels, by which elements are neighbours in
+   memory.  A thread reads a pack of neighbours at a time, 16 bytes where they are contiguous and aligned:
+
+       tgi_fold           the reduced elements of one output: a block has one output, and thread t packs t, t + 256, ..
+       tgi_fold_across    the same element of neighbouring outputs: a block is a tile of 8 rows of 32 threads
+
+                                     outputs  0-3   4-7   ..  124-127
+                          reduced element 0    t0    t1   ..  t31      A thread goes on with the element 8 further
+                                          1    t32   t33  ..  t63      down.  At the end the 8 threads of a column
+                                          ..                           are combined in shared memory.
+                                          7    t224  t225 ..  t255
+
+   Where there are few outputs, the reduced elements are cut into pieces, so that there are enough blocks for a whole
+   GPU; a second launch combines the results of the pieces.  The sizes follow from the shapes alone, and so does the
+   order of the combination.
+
+   f32, bf16 and f16 are combined in f32, but only TGI_FOLD_ROUNDS times in a row: then the result is added to a double,
+   so that the rounding error does not grow with the number of elements. */
+enum { TGI_FOLD_LOADS = 4, TGI_FOLD_ROUNDS = 16, TGI_FOLD_BLOCKS = 528 }; /* 4 blocks for each part of an H100 */
 typedef struct {
     tgi_iter kept;    /* over the outputs: operand 0 is out, operand 1 the first element of in for that output */
     tgi_iter reduced; /* over the reduced elements: operand 0 is in */
-    int64_t piece;    /* elements in a piece */
+    bool across;
+    int lanes;        /* of tgi_fold_across: threads in a row of the tile, a power of two */
+    int64_t length;   /* what the threads of an output read one after the other: packs, or elements if across */
+    int64_t piece;    /* how many of them are in a piece */
     int64_t pieces;   /* per output */
-    void *partial;    /* [pieces, outputs] double or int64_t; NULL where there is one piece, which goes to out */
+    void *partial;    /* double or int64_t [outputs, pieces], or [pieces, outputs] if across; NULL if pieces is 1 */
 } tgi_reduce_job;
 
-/* Combines elements first, first + step, .. of a piece; `item` is the number of the piece in [pieces, outputs].  *out
-   is the address of its output. */
-template <class combine, class T>
-__device__ inline T tgi_fold_piece(const tgi_reduce_job &job, int64_t item, int64_t first, int64_t step, char **out)
+/* What the results of threads are combined in. */
+template <class real> struct tgi_total {
+    typedef real type;
+};
+template <> struct tgi_total<float> {
+    typedef double type;
+};
+
+/* The dtype of kernels that look it up at each element. */
+enum { TGI_ANY_DTYPE = -1 };
+
+/* `width` neighbouring elements at an address, as numbers. */
+template <int dtype, int width, class real>
+__device__ inline void tgi_load_numbers(const tgi_iter &x, const void *at, real (&number)[width])
 {
-    const int64_t outputs = job.kept.numel, output = item % outputs, from = item / outputs * job.piece;
-    const int64_t to = job.reduced.numel - from < job.piece ? job.reduced.numel : from + job.piece;
-    char *at[2], *x[1];
-    T a = combine::identity(T());
-    tgi_element_addresses(job.kept, output, at);
-    *out = at[0];
-    for (int64_t i = from + first; i < to; i += step) {
-        tgi_element_addresses(job.reduced, i, x);
-        a = combine::two(a, tgi_load_as<T>(job.reduced.dtype[0], x[0] + (at[1] - job.kept.data[1])));
+    if constexpr (dtype == TGI_ANY_DTYPE) {
+        number[0] = tgi_load_as<real>(x.dtype[0], at);
+    } else {
+        const tgi_pack<dtype, width> pack = tgi_load_pack<tgi_pack<dtype, width>>(at);
+#pragma unroll
+        for (int w = 0; w < width; ++w) number[w] = tgi_load_as<real>((tg_dtype)dtype, &pack.x[w]);
     }
-    return a;
 }
 
-/* Stores the result of a piece: to partial, or to the output if it is the only piece. */
-template <class T> __device__ inline void tgi_fold_store(const tgi_reduce_job &job, int64_t item, char *out, T a)
+/* The address of reduced element e.  Kernels of one dtype have at most two reduced dims. */
+template <int dtype> __device__ inline const char *tgi_reduced_at(const tgi_iter &x, const char *base, int64_t e)
 {
-    if (job.partial)
-        ((T *)job.partial)[item] = a;
-    else
-        tgi_store_as(job.kept.dtype[0], out, a);
+    if constexpr (dtype == TGI_ANY_DTYPE) {
+        char *at[1];
+        tgi_element_addresses(x, e, at);
+        return base + (at[0] - x.data[0]);
+    } else {
+        const int64_t inner = x.ndim > 1 ? tgi_pop_index(&e, x.dim[1]) * x.stride[0][1] : 0;
+        return base + inner + e * x.stride[0][0];
+    }
+}
+
+/* Combines packs first, first + step, .. < end with total [width].  Pack i begins at reduced element i * elements.
+   Several packs are loaded before the first is used, as memory answers late; but one where the dtype is not known,
+   since there an address alone takes many instructions. */
+template <class combine, class real, int dtype, int width, class T>
+__device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t first, int64_t end, int64_t step,
+                                    int elements, T (&total)[width])
+{
+    constexpr int loads = dtype == TGI_ANY_DTYPE ? 1 : (int)TGI_FOLD_LOADS;
+    for (int64_t i = first; i < end;) {
+        real part[width];
+#pragma unroll
+        for (int w = 0; w < width; ++w) part[w] = combine::identity(real());
+#pragma unroll 1
+        for (int round = 0; round < TGI_FOLD_ROUNDS && i < end; ++round, i += loads * step) {
+            real number[loads][width];
+#pragma unroll
+            for (int k = 0; k < loads; ++k) {
+#pragma unroll
+                for (int w = 0; w < width; ++w) number[k][w] = combine::identity(real());
+                const int64_t e = i + k * step;
+                if (e < end)
+                    tgi_load_numbers<dtype, width>(x, tgi_reduced_at<dtype>(x, base, e * elements), number[k]);
+            }
+#pragma unroll
+            for (int w = 0; w < width; ++w) {
+#pragma unroll
+                for (int k = 1; k < loads; ++k) number[0][w] = combine::two(number[0][w], number[k][w]);
+                part[w] = combine::two(part[w], number[0][w]);
+            }
+        }
+#pragma unroll
+        for (int w = 0; w < width; ++w) total[w] = combine::two(total[w], (T)part[w]);
+    }
 }
 
 /* One block per piece. */
-template <class combine, class T> __global__ void tgi_fold(tgi_reduce_job job)
+template <class combine, class real, int dtype, int width>
+__global__ void tgi_fold(tgi_reduce_job job)
 {
+    typedef typename tgi_total<real>::type T;
     for (int64_t item = blockIdx.x; item < job.kept.numel * job.pieces; item += gridDim.x) {
-        char *out;
-        T a = tgi_fold_piece<combine, T>(job, item, threadIdx.x, blockDim.x, &out);
-        a = tgi_block_combine<combine>(a);
-        if (threadIdx.x == 0) tgi_fold_store(job, item, out, a);
+        const int64_t first = item % job.pieces * job.piece, left = job.length - first;
+        const int64_t end = left < job.piece ? job.length : first + job.piece;
+        char *at[2];
+        T total[width];
+        tgi_element_addresses(job.kept, item / job.pieces, at);
+#pragma unroll
+        for (int w = 0; w < width; ++w) total[w] = combine::identity(T());
+        tgi_fold_run<combine, real, dtype, width>(job.reduced, at[1], first + threadIdx.x, end, blockDim.x, width,
+                                                  total);
+#pragma unroll
+        for (int w = 1; w < width; ++w) total[0] = combine::two(total[0], total[w]);
+        const T result = tgi_block_combine<combine>(total[0]);
+        if (threadIdx.x != 0) continue;
+        if (job.partial)
+            ((T *)job.partial)[item] = result;
+        else
+            tgi_store_as(job.kept.dtype[0], at[0], result);
     }
 }
 
-/* One thread per piece. */
-template <class combine, class T> __global__ void tgi_fold_across(tgi_reduce_job job)
+/* One block per tile of a piece. */
+template <class combine, class real, int dtype, int width>
+__global__ void tgi_fold_across(tgi_reduce_job job)
 {
-    for (int64_t item = tgi_grid_thread(); item < job.kept.numel * job.pieces; item += tgi_grid_size()) {
-        char *out;
-        const T a = tgi_fold_piece<combine, T>(job, item, 0, 1, &out);
-        tgi_fold_store(job, item, out, a);
+    typedef typename tgi_total<real>::type T;
+    __shared__ T part[width][TGI_BLOCK + 4]; /* + 4: neighbouring outputs lie in different banks */
+    const int t = (int)threadIdx.x, y = t / job.lanes, rows = TGI_BLOCK / job.lanes;
+    const int64_t packs = job.kept.numel / width, tiles = (packs + job.lanes - 1) / job.lanes;
+    for (int64_t item = blockIdx.x; item < tiles * job.pieces; item += gridDim.x) {
+        const int64_t pack = item % tiles * job.lanes + t % job.lanes, first = item / tiles * job.piece;
+        const int64_t end = job.length - first < job.piece ? job.length : first + job.piece;
+        const bool inside = pack < packs;
+        char *at[2];
+        T total[width];
+        tgi_element_addresses(job.kept, inside ? pack * width : 0, at);
+#pragma unroll
+        for (int w = 0; w < width; ++w) total[w] = combine::identity(T());
+        if (inside)
+            tgi_fold_run<combine, real, dtype, width>(job.reduced, at[1], first + y, end, rows, 1, total);
+#pragma unroll
+        for (int w = 0; w < width; ++w) part[w][t] = total[w];
+        for (int half = rows / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (y >= half) continue;
+#pragma unroll
+            for (int w = 0; w < width; ++w) part[w][t] = combine::two(part[w][t], part[w][t + half * job.lanes]);
+        }
+        __syncthreads();
+        const int64_t start = item % tiles * job.lanes * width; /* the first output of the tile */
+        for (int e = t; e < job.lanes * width && start + e < job.kept.numel; e += TGI_BLOCK) {
+            const T result = part[e % width][e / width];
+            tgi_element_addresses(job.kept, start + e, at);
+            if (job.partial)
+                ((T *)job.partial)[item / tiles * job.kept.numel + start + e] = result;
+            else
+                tgi_store_as(job.kept.dtype[0], at[0], result);
+        }
+        __syncthreads(); /* before part is written again */
     }
 }
 
-/* out[o] = the combination of partial[p, o] over all pieces p, one block per output. */
-template <class combine, class T> __global__ void tgi_fold_pieces(tgi_reduce_job job)
+/* Chooses the sizes of a job whose packs have `width` elements.  may_cut: several pieces are allowed; they cost a
+   second launch, as much time as a thread takes to read about 64 packs. */
+static void tgi_reduce_cut(tgi_reduce_job *job, int width, bool may_cut)
 {
-    for (int64_t output = blockIdx.x; output < job.kept.numel; output += gridDim.x) {
-        char *at[1];
-        T a = combine::identity(T());
-        tgi_element_addresses(job.kept, output, at);
-        for (int64_t p = threadIdx.x; p < job.pieces; p += blockDim.x)
-            a = combine::two(a, ((const T *)job.partial)[p * job.kept.numel + output]);
-        a = tgi_block_combine<combine>(a);
-        if (threadIdx.x == 0) tgi_store_as(job.kept.dtype[0], at[0], a);
+    const int64_t outputs = job->kept.numel, packs = job->across ? outputs / width : job->reduced.numel / width;
+    int64_t blocks = outputs; /* without pieces */
+    int threads = TGI_BLOCK;  /* that share an output */
+    job->length = job->across ? job->reduced.numel : packs;
+    job->lanes = 1;
+    if (job->across) {
+        while (job->lanes < packs && job->lanes < (job->length <= 16 ? (int)TGI_BLOCK : 32)) job->lanes *= 2;
+        blocks = (packs + job->lanes - 1) / job->lanes;
+        threads = TGI_BLOCK / job->lanes;
     }
+    job->pieces = 1;
+    if (may_cut && job->length > 64 * threads) {
+        job->pieces = tgi_at_most((TGI_FOLD_BLOCKS + blocks - 1) / blocks, job->length / (8 * threads));
+    }
+    job->piece = (job->length + job->pieces - 1) / job->pieces;
+    if (job->piece > 0) job->pieces = (job->length + job->piece - 1) / job->piece;
 }
 
-template <class combine, class T>
-static bool tgi_reduce_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *job, bool across)
+/* Launches one of the two kernels; a block of one warp where an output has few packs. */
+template <class combine, class real, int dtype, int width, int across_width>
+static bool tgi_reduce_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *job)
 {
-    const int64_t items = job->kept.numel * job->pieces;
-    const bool ok = across ? tgi_launch_each(S, d, tgi_fold_across<combine, T>, items, *job)
-                           : tgi_launch(S, d, tgi_fold<combine, T>, items, TGI_BLOCK, *job);
-    if (!ok || !job->partial) return ok;
-    return tgi_launch(S, d, tgi_fold_pieces<combine, T>, job->kept.numel, job->pieces < 64 ? 32 : (int)TGI_BLOCK, *job);
+    if (!job->across) {
+        return tgi_launch(S, d, tgi_fold<combine, real, dtype, width>, job->kept.numel * job->pieces,
+                          job->piece <= TGI_BLOCK ? 32 : (int)TGI_BLOCK, *job);
+    }
+    const int64_t packs = job->kept.numel / across_width, tiles = (packs + job->lanes - 1) / job->lanes;
+    return tgi_launch(S, d, tgi_fold_across<combine, real, dtype, across_width>, tiles * job->pieces, TGI_BLOCK, *job);
 }
 
-/* Floats accumulate in double, integers and bool in int64_t. */
-typedef bool (*tgi_reduce_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *job, bool across);
-#define TGI_REDUCE_ROW(name, ...) \
-    {tgi_reduce_as<tgi_combine_##name, double>, tgi_reduce_as<tgi_combine_##name, int64_t>},
+typedef bool (*tgi_reduce_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *job);
+#define TGI_REDUCE_ROW(name, ...)                                    \
+    {tgi_reduce_as<tgi_combine_##name, double, TGI_ANY_DTYPE, 1, 1>, \
+     tgi_reduce_as<tgi_combine_##name, int64_t, TGI_ANY_DTYPE, 1, 1>},
 static const tgi_reduce_fn tgi_reduce_rows[][2] = {TGI_REDUCTIONS(TGI_REDUCE_ROW)}; /* in the order of tgi_reduction */
+
+/* The kernels that know their dtype, for packs; sums have others for single elements.  The rows are f32, bf16, f16. */
+#define TGI_REDUCE_PACKS(name)                               \
+    {tgi_reduce_as<tgi_combine_##name, float, TG_F32, 4, 4>, \
+     tgi_reduce_as<tgi_combine_##name, float, TG_BF16, 8, 4>, tgi_reduce_as<tgi_combine_##name, float, TG_F16, 8, 4>}
+static const tgi_reduce_fn tgi_reduce_sums[3] = {tgi_reduce_as<tgi_combine_sum, float, TG_F32, 1, 1>,
+                                                 tgi_reduce_as<tgi_combine_sum, float, TG_BF16, 1, 1>,
+                                                 tgi_reduce_as<tgi_combine_sum, float, TG_F16, 1, 1>};
+static const tgi_reduce_fn tgi_reduce_packed_sum[3] = TGI_REDUCE_PACKS(sum),
+                           tgi_reduce_packed_amax[3] = TGI_REDUCE_PACKS(amax),
+                           tgi_reduce_packed_amin[3] = TGI_REDUCE_PACKS(amin);
+
+/* The kernel of a kind for elements of this dtype, in packs or not; NULL: only that for any dtype. */
+static tgi_reduce_fn tgi_reduce_typed(tgi_reduction kind, tg_dtype dtype, bool packs)
+{
+    const int row = dtype == TG_F32 ? 0 : dtype == TG_BF16 ? 1 : dtype == TG_F16 ? 2 : -1;
+    if (row < 0) return NULL;
+    switch (kind) {
+    case TGI_SUM: return packs ? tgi_reduce_packed_sum[row] : tgi_reduce_sums[row];
+    case TGI_AMAX: return packs ? tgi_reduce_packed_amax[row] : NULL;
+    case TGI_AMIN: return packs ? tgi_reduce_packed_amin[row] : NULL;
+    default: return NULL;
+    }
+}
+
+/* Whether the elements along the last dim of operand k lie in packs of `width`, aligned to their size, wherever the two
+   iterators lead. */
+static bool tgi_reduce_packs(const tgi_iter *along, int k, const tgi_iter *other, int other_k, int64_t width)
+{
+    const int inner = along->ndim - 1;
+    const int64_t size = tgi_bytes_of(along->dtype[k]), bytes = width * size;
+    bool ok = along->stride[k][inner] == size && along->dim[inner] % width == 0 && along->numel > 0 &&
+              (uintptr_t)along->data[k] % (size_t)bytes == 0;
+    for (int i = 0; i < inner; ++i) ok = ok && along->stride[k][i] % bytes == 0;
+    for (int i = 0; i < other->ndim; ++i) ok = ok && (other->stride[other_k][i] % bytes == 0 || other->dim[i] == 1);
+    return ok;
+}
+
+/* The second launch of a job with pieces: out[o] = the combination of partial[o] over all pieces. */
+static bool tgi_reduce_pieces(tgi_thread *S, const tgi_cuda_device *d, const tgi_reduce_job *first,
+                              tgi_reduce_fn any_dtype)
+{
+    tgi_reduce_job job = *first;
+    const tg_dtype dtype = tgi_is_floating(first->reduced.dtype[0]) ? TG_F64 : TG_I64;
+    const int64_t outputs = job.kept.numel;
+    int64_t step = 8 * (job.across ? 1 : first->pieces);
+    job.kept.data[1] = (char *)first->partial;
+    for (int k = job.kept.ndim - 1; k >= 0; step *= job.kept.dim[k], --k) job.kept.stride[1][k] = step;
+    job.reduced.ndim = 1;
+    job.reduced.dim[0] = job.reduced.numel = first->pieces;
+    job.reduced.stride[0][0] = 8 * (job.across ? outputs : 1);
+    job.reduced.data[0] = (char *)first->partial;
+    job.reduced.dtype[0] = dtype;
+    job.partial = NULL;
+    tgi_reduce_cut(&job, 1, false);
+    return any_dtype(S, d, &job);
+}
 
 static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
@@ -1548,16 +2987,20 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const int64_t columns = job.kept.dim[job.kept.ndim - 1];
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
-    const bool across = (columns >= 4 && kept_step < reduced_step) || job.reduced.numel <= 16;
-    job.piece = across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
-    job.pieces = (job.reduced.numel + job.piece - 1) / job.piece;
-    if (job.pieces == 0) job.pieces = 1;
+    job.across = (columns >= 4 && kept_step < reduced_step) || job.reduced.numel <= 16;
+    const int pack = job.across || in.dtype == TG_F32 ? 4 : 8;
+    const bool packs = job.reduced.ndim <= 2 && (job.across ? tgi_reduce_packs(&job.kept, 1, &job.reduced, 0, pack)
+                                                            : tgi_reduce_packs(&job.reduced, 0, &job.kept, 1, pack));
+    const tgi_reduce_fn any_dtype = tgi_reduce_rows[reduce->kind][tgi_is_floating(in.dtype) ? 0 : 1];
+    const tgi_reduce_fn typed = job.reduced.ndim <= 2 ? tgi_reduce_typed(reduce->kind, in.dtype, packs) : NULL;
+    tgi_reduce_cut(&job, typed && packs ? pack : 1, true);
     job.partial = NULL;
     if (job.pieces > 1) {
         job.partial = tgi_scratch_alloc(S, d, "sum", job.pieces * job.kept.numel, sizeof(double));
         if (!job.partial) return false;
     }
-    const bool ok = tgi_reduce_rows[reduce->kind][tgi_is_floating(in.dtype) ? 0 : 1](S, d, &job, across);
+    const bool ok = (typed ? typed : any_dtype)(S, d, &job) &&
+                    (!job.partial || tgi_reduce_pieces(S, d, &job, any_dtype));
     tgi_cuda_release(S, d->index, job.partial, 0);
     return ok;
 }
@@ -1614,36 +3057,85 @@ template <int N> __device__ inline void tgi_row_init(const tgi_row_job &job, int
     }
 }
 
-/* Element i of a row: its address, its value as a float, a double or an int64_t (tgi_row_get: a double), and a new
+/* Element i of a row: its address, its value as a float, a double or an int64_t, and a new
    value. */
 __device__ inline char *tgi_row_at(const tgi_row &x, int64_t i) { return x.data + i * x.step; }
 template <class T> __device__ inline T tgi_row_load(const tgi_row &x, int64_t i)
 {
     return tgi_load_as<T>(x.dtype, tgi_row_at(x, i));
 }
-__device__ inline double tgi_row_get(const tgi_row &x, int64_t i) { return tgi_row_load<double>(x, i); }
 template <class T> __device__ inline void tgi_row_set(const tgi_row &x, int64_t i, T value)
 {
     tgi_store_as(x.dtype, tgi_row_at(x, i), value);
 }
 
+/* Where there are few long rows, each is cut into this many pieces, so that there are enough blocks for a whole GPU. */
+static int64_t tgi_pieces_of_rows(const tgi_row_job *job)
+{
+    const int64_t rows = job->iter.numel, least = 16 * TGI_BLOCK; /* elements of a piece */
+    const int64_t pieces = rows ? tgi_at_most((TGI_FOLD_BLOCKS + rows - 1) / rows, job->length / least) : 1;
+    return pieces > 1 ? pieces : 1;
+}
+
+/* Elements first .. end - 1 of a row of n are piece number `piece` of it. */
+__device__ inline void tgi_piece_of_row(int64_t n, int64_t pieces, int64_t piece, int64_t *first, int64_t *end)
+{
+    const int64_t length = (n + pieces - 1) / pieces;
+    *first = piece * length;
+    *end = n - *first < length ? n : *first + length;
+}
+
 /* ---- argmax, argmin, max, min ---- */
 
-/* values, indices [rows, 1], x [rows, n]: value and index of the largest (or smallest) element of each row, the first
-   one of several; the first NaN if there is one.  `in` is the number of the operand x: 2, or 1 where the values are not
-   wanted.  One block per row; each thread finds the best of its elements, then a tree in shared memory the best of
-   all. */
-template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smallest)
+__device__ inline bool tgi_before(const tgi_sort_pair &a, const tgi_sort_pair &b)
+{
+    return a.key < b.key || (a.key == b.key && a.index < b.index);
+}
+
+/* The first of all threads' pairs in the order of tgi_before, for thread 0.  All threads of the block call it. */
+__device__ inline tgi_sort_pair tgi_block_first(const tgi_sort_pair &mine)
 {
     __shared__ uint64_t keys[TGI_BLOCK];
     __shared__ int64_t indices[TGI_BLOCK];
     const int t = (int)threadIdx.x;
-    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+    __syncthreads(); /* other threads may still read keys and indices in the call before */
+    keys[t] = mine.key, indices[t] = mine.index;
+    for (int half = (int)blockDim.x / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half) {
+            const tgi_sort_pair a = {keys[t], indices[t]}, b = {keys[t + half], indices[t + half]};
+            if (tgi_before(b, a)) keys[t] = b.key, indices[t] = b.index;
+        }
+    }
+    const tgi_sort_pair first = {keys[t], indices[t]};
+    return first;
+}
+
+/* values, indices [rows, 1], x [rows, n]: value and index of the largest (or smallest) element of each row, the first
+   one of several; the first NaN if there is one.  `in` is the number of the operand x: 2, or 1 where the values are not
+   wanted. */
+template <int in> __device__ inline void tgi_store_extreme(const tgi_row_job &job, int64_t row, int64_t index)
+{
+    tgi_row arg[in + 1];
+    tgi_row_init(job, row, arg);
+    const int64_t found = index == INT64_MAX ? 0 : index;
+    tgi_row_set(arg[in - 1], 0, found);
+    if (in == 2 && job.length > 0)
+        tgi_copy_element(arg[0].data, tgi_row_at(arg[in], found), tgi_size_of(arg[in].dtype));
+}
+
+/* One block per piece of a row.  found [rows, pieces]: the best of each piece; NULL where there is one. */
+template <int in>
+__global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smallest, int64_t pieces, tgi_sort_pair *found)
+{
+    for (int64_t item = blockIdx.x; item < job.iter.numel * pieces; item += gridDim.x) {
         tgi_row arg[in + 1];
-        tgi_row_init(job, row, arg);
+        tgi_row_init(job, item / pieces, arg);
         const tgi_row x = arg[in];
+        int64_t first, end;
+        tgi_piece_of_row(job.length, pieces, item % pieces, &first, &end);
         tgi_sort_pair best = {UINT64_MAX, INT64_MAX}; /* the smallest key wins; for the largest, keys are inverted */
-        for (int64_t i = t; i < job.length; i += blockDim.x) {
+        for (int64_t i = first + threadIdx.x; i < end; i += blockDim.x) {
             tgi_sort_pair pair = {tgi_key_of(x.dtype, tgi_row_at(x, i)), i};
             const bool nan = tgi_is_floating(x.dtype) && pair.key == UINT64_MAX;
             if (nan)
@@ -1652,82 +3144,148 @@ template <int in> __global__ void tgi_arg_reduce_rows(tgi_row_job job, bool smal
                 pair.key = ~pair.key;
             if (tgi_before(pair, best)) best = pair;
         }
-        keys[t] = best.key, indices[t] = best.index;
-        for (int half = (int)blockDim.x / 2; half > 0; half /= 2) {
-            __syncthreads();
-            if (t < half) {
-                const tgi_sort_pair a = {keys[t], indices[t]}, b = {keys[t + half], indices[t + half]};
-                if (tgi_before(b, a)) keys[t] = b.key, indices[t] = b.index;
-            }
-        }
-        if (t == 0) {
-            const int64_t found = indices[0] == INT64_MAX ? 0 : indices[0];
-            tgi_row_set(arg[in - 1], 0, found);
-            if (in == 2 && job.length > 0) tgi_copy_element(arg[0].data, tgi_row_at(x, found), tgi_size_of(x.dtype));
-        }
-        __syncthreads(); /* before keys and indices are written again */
+        best = tgi_block_first(best);
+        if (threadIdx.x != 0) continue;
+        if (found)
+            found[item] = best;
+        else
+            tgi_store_extreme<in>(job, item, best.index);
     }
+}
+
+/* The best of the pieces, one block per row. */
+template <int in>
+__global__ void tgi_arg_reduce_pieces(tgi_row_job job, int64_t pieces, const tgi_sort_pair *found)
+{
+    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+        tgi_sort_pair best = {UINT64_MAX, INT64_MAX};
+        for (int64_t i = threadIdx.x; i < pieces; i += blockDim.x) {
+            const tgi_sort_pair pair = found[row * pieces + i];
+            if (tgi_before(pair, best)) best = pair;
+        }
+        best = tgi_block_first(best);
+        if (threadIdx.x == 0) tgi_store_extreme<in>(job, row, best.index);
+    }
+}
+
+template <int in> static bool tgi_arg_reduce(tgi_thread *S, const tgi_rows *rows, bool smallest)
+{
+    tgi_cuda_device *d = tgi_device_for(S, rows->arg[in].index);
+    const tgi_row_job job = tgi_row_job_of(rows);
+    const int64_t pieces = tgi_pieces_of_rows(&job), items = job.iter.numel * pieces;
+    tgi_sort_pair *found = NULL;
+    if (!d) return false;
+    if (items == 0) return true;
+    if (pieces > 1) {
+        found = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "max", items, sizeof *found);
+        if (!found) return false;
+    }
+    const int threads = job.length <= 64 ? 32 : (int)TGI_BLOCK;
+    const bool ok =
+        tgi_launch(S, d, tgi_arg_reduce_rows<in>, items, threads, job, smallest, pieces, found) &&
+        (!found || tgi_launch(S, d, tgi_arg_reduce_pieces<in>, job.iter.numel, TGI_BLOCK, job, pieces, found));
+    tgi_cuda_release(S, d->index, found, 0);
+    return ok;
 }
 
 static bool tgi_cuda_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
 {
     tgi_rows wanted = *rows;
-    if (rows->arg[0].data) return tgi_each_row(S, tgi_arg_reduce_rows<2>, rows, kind == TGI_AMIN);
+    if (rows->arg[0].data) return tgi_arg_reduce<2>(S, rows, kind == TGI_AMIN);
     wanted.nargs = 2;
     for (int k = 0; k < 2; ++k) {
         wanted.arg[k] = rows->arg[k + 1];
         wanted.step[k] = rows->step[k + 1];
     }
-    return tgi_each_row(S, tgi_arg_reduce_rows<1>, &wanted, kind == TGI_AMIN);
+    return tgi_arg_reduce<1>(S, &wanted, kind == TGI_AMIN);
 }
 
 /* ---- cumsum ---- */
 
-/* y, x [rows, n]: y[i] = x[0] + .. + x[i].  One block per row, which takes as many elements at a time as it has threads
-   and adds the sum of those before. */
-template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job)
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i].  One block per piece of a row, which takes as many elements at a time as it
+   has threads and adds the sum of those before.  Several pieces take three launches: the first stores only the sum of
+   each piece, the second one, over the sums as rows, makes of each the sum up to there, the third begins with it. */
+template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job, int64_t pieces, T *sums, bool only_sums)
 {
-    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+    for (int64_t item = blockIdx.x; item < job.iter.numel * pieces; item += gridDim.x) {
         tgi_row arg[2];
-        tgi_row_init(job, row, arg);
+        tgi_row_init(job, item / pieces, arg);
         const tgi_row y = arg[0], x = arg[1];
-        T before = 0, total;
-        for (int64_t start = 0; start < job.length; start += blockDim.x) {
+        int64_t first, end;
+        tgi_piece_of_row(job.length, pieces, item % pieces, &first, &end);
+        T before = !only_sums && item % pieces > 0 ? sums[item - 1] : (T)0, total;
+        for (int64_t start = first; start < end; start += blockDim.x) {
             const int64_t i = start + threadIdx.x;
-            const T sum = tgi_block_scan<T>(i < job.length ? tgi_row_load<T>(x, i) : (T)0, &total);
-            if (i < job.length) tgi_row_set(y, i, tgi_combine_sum::two(before, sum));
+            const T sum = tgi_block_scan<T>(i < end ? tgi_row_load<T>(x, i) : (T)0, &total);
+            if (i < end && !only_sums) tgi_row_set(y, i, tgi_combine_sum::two(before, sum));
             before = tgi_combine_sum::two(before, total);
         }
+        if (only_sums && threadIdx.x == 0) sums[item] = before;
     }
+}
+
+template <class T> static bool tgi_cumsum(tgi_thread *S, const tgi_rows *rows, tg_dtype dtype)
+{
+    tgi_cuda_device *d = tgi_device_for(S, rows->arg[1].index);
+    const tgi_row_job job = tgi_row_job_of(rows);
+    const int64_t pieces = tgi_pieces_of_rows(&job), items = job.iter.numel * pieces;
+    const int threads = job.length <= 64 ? 32 : (int)TGI_BLOCK;
+    T *const none = NULL;
+    if (!d) return false;
+    if (items == 0) return true;
+    if (pieces == 1) return tgi_launch(S, d, tgi_cumsum_rows<T>, items, threads, job, pieces, none, false);
+    T *const sums = (T *)tgi_scratch_alloc(S, d, "cumsum", items, sizeof(T));
+    if (!sums) return false;
+    tgi_rows of_sums;
+    memset(&of_sums, 0, sizeof of_sums);
+    of_sums.ndim = 1;
+    of_sums.dim[0] = job.iter.numel;
+    of_sums.length = pieces;
+    of_sums.nargs = 2;
+    for (int k = 0; k < 2; ++k) {
+        of_sums.arg[k].data = sums;
+        of_sums.arg[k].dtype = dtype;
+        of_sums.arg[k].stride[0] = pieces;
+        of_sums.step[k] = 1;
+    }
+    const tgi_row_job sums_job = tgi_row_job_of(&of_sums);
+    const int64_t one = 1;
+    const bool ok =
+        tgi_launch(S, d, tgi_cumsum_rows<T>, items, threads, job, pieces, sums, true) &&
+        tgi_launch(S, d, tgi_cumsum_rows<T>, job.iter.numel, TGI_BLOCK, sums_job, one, none, false) &&
+        tgi_launch(S, d, tgi_cumsum_rows<T>, items, threads, job, pieces, sums, false);
+    tgi_cuda_release(S, d->index, sums, 0);
+    return ok;
 }
 
 static bool tgi_cuda_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    if (tgi_is_floating(rows->arg[1].dtype)) return tgi_each_row(S, tgi_cumsum_rows<double>, rows);
-    return tgi_each_row(S, tgi_cumsum_rows<int64_t>, rows);
+    if (tgi_is_floating(rows->arg[1].dtype)) return tgi_cumsum<double>(S, rows, TG_F64);
+    return tgi_cumsum<int64_t>(S, rows, TG_I64);
 }
 
 /* ---- sort: values, indices [rows, k], x [rows, n] ---- */
 
 /* pairs [rows, n] = (key of x[i], i), one thread per element. */
-static __global__ void tgi_load_keys(tgi_row_job job, bool descending, tgi_sort_pair *pairs)
+static __global__ void tgi_load_keys(tgi_row_job job, bool descending, tgi_pairs pairs)
 {
     for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
         const int64_t i = e % job.length;
         tgi_row arg[3];
         tgi_row_init(job, e / job.length, arg);
         const tgi_row x = arg[2];
-        const uint64_t key = tgi_key_of(x.dtype, tgi_row_at(x, i));
-        pairs[e].key = descending ? ~key : key;
-        pairs[e].index = i;
+        const int bits = tgi_key_bits(x.dtype);
+        const char *const at = tgi_row_at(x, i);
+        const uint64_t key = bits == 64 ? tgi_key_of(x.dtype, at) : tgi_short_key_of(x.dtype, at);
+        tgi_set_pair(pairs, e, descending ? ~key & UINT64_MAX >> (64 - bits) : key, i);
     }
 }
 
 /* The first k of each row: indices[i] = the index in sorted pair i, values[i] = x at that index; one thread each. */
-static __global__ void tgi_store_sorted(tgi_row_job job, int64_t k, const tgi_sort_pair *pairs)
+static __global__ void tgi_store_sorted(tgi_row_job job, int64_t k, tgi_pairs pairs)
 {
     for (int64_t e = tgi_grid_thread(); e < job.iter.numel * k; e += tgi_grid_size()) {
-        const int64_t i = e % k, row = e / k, from = pairs[row * job.length + i].index;
+        const int64_t i = e % k, row = e / k, from = tgi_pair_index(pairs, row * job.length + i);
         tgi_row arg[3];
         tgi_row_init(job, row, arg);
         const tgi_row values = arg[0], indices = arg[1], x = arg[2];
@@ -1741,132 +3299,732 @@ static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
     tgi_cuda_device *d = tgi_device_for(S, rows->arg[2].index);
     const tgi_row_job job = tgi_row_job_of(rows);
     const int64_t n = job.iter.numel * job.length, k = rows->size;
+    const uint64_t most = UINT64_MAX >> (64 - tgi_key_bits(rows->arg[2].dtype));
+    tgi_sort_job sort;
     if (!d) return false;
     if (n == 0 || k == 0) return true;
-    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "sort", 2 * n, sizeof *pairs), *sorted = NULL;
-    if (!pairs) return false;
-    if (tgi_launch_each(S, d, tgi_load_keys, n, job, descending, pairs))
-        sorted = tgi_sort_pairs(S, d, pairs, pairs + n, job.iter.numel, job.length);
-    const bool ok = sorted && tgi_launch_each(S, d, tgi_store_sorted, job.iter.numel * k, job, k, sorted);
-    tgi_cuda_release(S, d->index, pairs, 0);
+    if (!tgi_sort_begin(S, d, "sort", &sort, job.iter.numel, job.length, most)) return false;
+    void *const memory = sort.pairs.key;
+    const bool ok = tgi_launch_each(S, d, tgi_load_keys, n, job, descending, sort.pairs) &&
+                    tgi_sort_pairs(S, d, &sort) &&
+                    tgi_launch_each(S, d, tgi_store_sorted, job.iter.numel * k, job, k, sort.pairs);
+    tgi_cuda_release(S, d->index, memory, 0);
     return ok;
 }
 
+/* ======== Rows in registers ======================================================================================= */
+
+/* softmax, layer_norm and cross_entropy keep a row in registers, so that they read it once.  A row belongs to a team of
+   8 to 512 threads, as many as are needed to hold it.  Its elements are dealt to the threads in packs, so that each
+   load and store is 16 bytes wide, and those of neighbouring threads are neighbours.  With packs of 4 and 32 threads:
+
+       element  0 .. 3 | 4 .. 7 | .. | 124 .. 127 | 128 .. 131 | ..
+       thread      0   |    1   | .. |     31     |      0     | ..
+       x[]      0 .. 3 | 0 .. 3 | .. |   0 .. 3   |   4 .. 7   | ..
+
+   Rows that do not consist of packs are dealt element by element: each kernel has a second instance with the width 1.
+   A row that is longer than what a team can hold is taken in chunks, and read again where it is needed again.  A block
+   of 256 threads holds several teams if they are smaller; all of them go through the same barriers. */
+enum { TGI_TEAM_MOST = 512 };
+template <int dtype> constexpr int tgi_held = dtype == TG_F64 ? 8 : 16; /* elements of x[] */
+template <int dtype> constexpr int tgi_width = (int)(TGI_PACK_BYTES / sizeof(typename tgi_stored<dtype>::type));
+typedef struct {
+    int threads, t; /* of the team; the number of this thread among them */
+    bool active;    /* has a row: the last block may have more teams than rows */
+    int64_t n;      /* elements of the row; 0 if there is none */
+} tgi_team;
+
+/* A kernel's rows, and how they are given to teams. */
+typedef struct {
+    tgi_row_job rows;
+    int threads; /* of a team */
+    bool packed; /* rows consist of packs */
+} tgi_team_job;
+
+/* The place in the team's chunk of this thread's x[e]. */
+template <int width> __device__ inline int tgi_place(const tgi_team &team, int e)
+{
+    return (e / width * team.threads + team.t) * width + e % width;
+}
+
+/* A kernel's loop over the chunks of a row: for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)); i is the
+   first element of the chunk. */
+template <int dtype> __device__ inline int tgi_chunk(const tgi_team &team) { return tgi_held<dtype> * team.threads; }
+
+/* Whether the row is longer than what the team holds. */
+template <int dtype> __device__ inline bool tgi_in_chunks(const tgi_team &team)
+{
+    return team.n > tgi_chunk<dtype>(team);
+}
+
+/* The elements of the row from number i on, as many as there are places in a chunk at most. */
+template <int dtype> __device__ inline int tgi_left(const tgi_team &team, int64_t i)
+{
+    const int64_t left = team.n - i;
+    return left < tgi_chunk<dtype>(team) ? (int)left : tgi_chunk<dtype>(team);
+}
+
+/* x = this thread's elements of the chunk, `fill` beyond the end of the row.  All are loaded before the first is used,
+   so that the loads are under way together. */
+template <int dtype, int width, class real, int held>
+__device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_row &row, real fill, real (&x)[held])
+{
+    typedef tgi_pack<dtype, width> pack;
+    const int left = tgi_left<dtype>(team, i);
+    const char *const at = row.data + i * row.step;
+    pack raw[held / width];
+#pragma unroll
+    for (int e = 0; e < held; e += width) {
+        const int place = tgi_place<width>(team, e);
+        if (place < left) {
+            raw[e / width] = tgi_load_pack<pack>(at + place * row.step);
+            continue;
+        }
+#pragma unroll
+        for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)dtype, &raw[e / width].x[k], fill);
+    }
+#pragma unroll
+    for (int e = 0; e < held; ++e) x[e] = tgi_load_as<real>((tg_dtype)dtype, &raw[e / width].x[e % width]);
+}
+
+/* The chunk of the row = x. */
+template <int dtype, int width, class real, int held>
+__device__ inline void tgi_team_store(const tgi_team &team, int64_t i, const tgi_row &row, const real (&x)[held])
+{
+    const int left = tgi_left<dtype>(team, i);
+    char *const at = row.data + i * row.step;
+#pragma unroll
+    for (int e = 0; e < held; e += width) {
+        tgi_pack<dtype, width> raw;
+        const int place = tgi_place<width>(team, e);
+#pragma unroll
+        for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)dtype, &raw.x[k], x[e + k]);
+        if (place < left) tgi_store_pack(at + place * row.step, raw);
+    }
+}
+
+/* x = the chunk of a vector that all rows share, such as a weight; fill where it is NULL. */
+template <int dtype, int width, class real, int held>
+__device__ inline void tgi_team_vector(const tgi_team &team, int64_t i, const void *vector, real fill, real (&x)[held])
+{
+    const tgi_row row = {(char *)(uintptr_t)vector, (int64_t)sizeof(typename tgi_stored<dtype>::type), (tg_dtype)dtype};
+    tgi_team all = team;
+    if (!vector) all.n = 0; /* nothing is loaded */
+    tgi_team_load<dtype, width>(all, i, row, fill, x);
+}
+
+/* A kernel's loop over its rows: for (int64_t base = tgi_first_base(job); base < rows; base += tgi_base_step(job)), the
+   same for all teams of a block; row number base + k belongs to team k. */
+__device__ inline int64_t tgi_base_step(const tgi_team_job &job)
+{
+    return (int64_t)gridDim.x * (blockDim.x / (unsigned)job.threads);
+}
+__device__ inline int64_t tgi_first_base(const tgi_team_job &job)
+{
+    return (int64_t)blockIdx.x * (blockDim.x / (unsigned)job.threads);
+}
+__device__ inline int64_t tgi_row_of(const tgi_team_job &job, int64_t base)
+{
+    return base + (int)threadIdx.x / job.threads;
+}
+
+/* This thread's place in its team, and the job's first N operands of the team's row. */
+template <int N> __device__ inline tgi_team tgi_team_begin(const tgi_team_job &job, int64_t row, tgi_row (&arg)[N])
+{
+    const bool active = row < job.rows.iter.numel;
+    tgi_row_init(job.rows, active ? row : 0, arg);
+    return {job.threads, (int)threadIdx.x % job.threads, active, active ? job.rows.length : 0};
+}
+
+/* The sum of one value per thread of a team, or the largest: first over the lanes of each warp, then over the team's
+   warps.  All threads of the block call it, and all get the result of their team. */
+template <bool largest, class real> __device__ inline real tgi_team_combine(real x, int threads)
+{
+    __shared__ real part[TGI_TEAM_MOST / 32]; /* one result per warp */
+    const int warps = threads / 32, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    for (int offset = (warps ? 32 : threads) / 2; offset > 0; offset /= 2) {
+        const real y = __shfl_xor_sync(TGI_FULL_MASK, x, offset);
+        x = !largest ? x + y : x > y ? x : y;
+    }
+    if (warps <= 1) return x;
+    __syncthreads(); /* other warps may still read part in the call before */
+    if (lane == 0) part[warp] = x;
+    __syncthreads();
+    x = part[warp / warps * warps + lane % warps]; /* each lane has the result of one warp of the team */
+    for (int offset = warps / 2; offset > 0; offset /= 2) {
+        const real y = __shfl_xor_sync(TGI_FULL_MASK, x, offset);
+        x = !largest ? x + y : x > y ? x : y;
+    }
+    return x;
+}
+template <class real> __device__ inline real tgi_team_sum(real x, int threads)
+{
+    return tgi_team_combine<false>(x, threads);
+}
+
+/* Whether all rows of the operands `whole` (bit k: operand k), consist of packs. */
+static bool tgi_rows_packed(const tgi_row_job *job, unsigned whole, int64_t size)
+{
+    uintptr_t places = (uintptr_t)(job->length * size);
+    for (int k = 0; k < job->iter.nargs; ++k) {
+        if (!(whole >> k & 1)) continue;
+        if (job->step[k] != size) return false;
+        places |= (uintptr_t)job->iter.data[k];
+        for (int d = 0; d < job->iter.ndim; ++d) places |= (uintptr_t)job->iter.stride[k][d];
+    }
+    return places % TGI_PACK_BYTES == 0;
+}
+
+/* `whole`: the operands whose rows are of full length; the others have one element for each row. */
+static tgi_team_job tgi_team_job_of(const tgi_rows *rows, unsigned whole)
+{
+    const tg_dtype dtype = rows->arg[0].dtype;
+    const int64_t size = tgi_bytes_of(dtype), held = dtype == TG_F64 ? tgi_held<TG_F64> : tgi_held<TG_F32>;
+    tgi_team_job job;
+    job.rows = tgi_row_job_of(rows);
+    job.packed = dtype != TG_F64 && tgi_rows_packed(&job.rows, whole, size);
+    const int64_t width = job.packed ? TGI_PACK_BYTES / size : 1;
+    for (job.threads = 8; job.threads < TGI_TEAM_MOST; job.threads *= 2) { /* first all lanes of a warp take part */
+        if (rows->length <= job.threads * (job.threads < 32 ? width : held)) break;
+    }
+    return job;
+}
+
+/* Launches the kernel for the rows' dtype and width, kernel(job, args...), with at most so many blocks. */
+template <class kernel, class... A>
+static bool tgi_launch_teams(tgi_thread *S, const tgi_cuda_device *d, const kernel (&kernels)[4][2],
+                             const tgi_team_job &job, int64_t most, const A &...args)
+{
+    const int threads = job.threads < TGI_BLOCK ? (int)TGI_BLOCK : job.threads, teams = threads / job.threads;
+    const int64_t blocks = tgi_at_most((job.rows.iter.numel + teams - 1) / teams, most);
+    if (blocks == 0) return true;
+    return tgi_launch(S, d, kernels[job.rows.iter.dtype[0]][job.packed], blocks, threads, job, args...);
+}
+
+/* A kernel with two template arguments, for each floating-point dtype in the order of tg_dtype, and for both widths. */
+#define TGI_FOR_ROWS(kernel)                                                          \
+    {{kernel<TG_F32, 1>, kernel<TG_F32, 4>}, {kernel<TG_F64, 1>, NULL},               \
+     {kernel<TG_BF16, 1>, kernel<TG_BF16, 8>}, {kernel<TG_F16, 1>, kernel<TG_F16, 8>}}
+
 /* ---- softmax ---- */
 
-/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)); with as_log, y = x - max - log(sum(exp(x - max))).  A row of
-   -inf alone gives NaN.  One block per row, which reads it three times.  `single`: expf where the dtype is not f64. */
-static __global__ void tgi_softmax_rows(tgi_row_job job, bool as_log)
+/* The largest x so far and the sum of exp(x - largest): in one pass, because the sum is scaled when a larger x comes.
+   Milakov and Gimelshein (2018) */
+template <class real> struct tgi_exp_sum {
+    real largest, sum;
+};
+
+/* What is subtracted from x before exp; exp(-inf - 0) is 0 where all so far are -inf. */
+template <class real> __device__ inline real tgi_exp_base(real largest) { return largest == -HUGE_VAL ? 0 : largest; }
+
+/* Adds x, in which -inf stands for no element. */
+template <class real, int held> __device__ inline void tgi_exp_sum_add(tgi_exp_sum<real> *s, const real (&x)[held])
 {
-    const bool single = job.iter.dtype[1] != TG_F64;
-    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+    real largest = s->largest, sum = 0;
+#pragma unroll
+    for (int e = 0; e < held; ++e) largest = x[e] > largest ? x[e] : largest;
+    const real base = tgi_exp_base(largest);
+#pragma unroll
+    for (int e = 0; e < held; ++e) sum += tgi_exp(x[e] - base);
+    s->sum = s->sum * tgi_exp(s->largest - base) + sum;
+    s->largest = largest;
+}
+
+/* Of all threads of the team. */
+template <class real> __device__ inline tgi_exp_sum<real> tgi_team_exp_sum(tgi_exp_sum<real> s, int threads)
+{
+    const real largest = tgi_team_combine<true>(s.largest, threads);
+    const real sum = tgi_team_sum(s.sum * tgi_exp(s.largest - tgi_exp_base(largest)), threads);
+    return {largest, sum};
+}
+
+/* y, x [rows, n]: y = exp(x - max) / sum(exp(x - max)); with as_log, y = x - max - log(sum(exp(x - max))).  A row of
+   -inf alone gives NaN. */
+template <int dtype, int width>
+__global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_softmax_rows(tgi_team_job job, bool as_log)
+{
+    typedef typename tgi_computed<dtype>::type real;
+    for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         tgi_row arg[2];
-        tgi_row_init(job, row, arg);
-        const tgi_row y = arg[0], x = arg[1];
-        double max = -HUGE_VAL, sum = 0;
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
-            const double value = tgi_row_get(x, i);
-            max = value > max ? value : max;
+        const tgi_team team = tgi_team_begin(job, tgi_row_of(job, base), arg);
+        real x[tgi_held<dtype>];
+        tgi_exp_sum<real> s = {(real)-HUGE_VAL, 0};
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            tgi_team_load<dtype, width>(team, i, arg[1], (real)-HUGE_VAL, x);
+            tgi_exp_sum_add(&s, x);
         }
-        max = tgi_block_combine<tgi_combine_amax>(max);
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
-            const double shifted = tgi_row_get(x, i) - max;
-            sum += single ? (double)expf((float)shifted) : exp(shifted);
-        }
-        sum = tgi_block_sum(sum);
-        const double scale = 1 / sum, log_sum = log(sum);
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
-            const double shifted = tgi_row_get(x, i) - max;
-            tgi_row_set(y, i,
-                        as_log ? shifted - log_sum : (single ? (double)expf((float)shifted) : exp(shifted)) * scale);
+        s = tgi_team_exp_sum(s, team.threads);
+        const real scale = 1 / s.sum, log_sum = tgi_log(s.sum);
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            if (tgi_in_chunks<dtype>(team)) tgi_team_load<dtype, width>(team, i, arg[1], (real)-HUGE_VAL, x);
+#pragma unroll
+            for (int e = 0; e < tgi_held<dtype>; ++e) {
+                const real shifted = x[e] - s.largest;
+                x[e] = as_log ? shifted - log_sum : tgi_exp(shifted) * scale;
+            }
+            tgi_team_store<dtype, width>(team, i, arg[0], x);
         }
     }
 }
 
 static bool tgi_cuda_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    return tgi_each_row(S, tgi_softmax_rows, rows, log);
+    void (*const kernels[4][2])(tgi_team_job, bool) = TGI_FOR_ROWS(tgi_softmax_rows);
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
+    return d && tgi_launch_teams(S, d, kernels, tgi_team_job_of(rows, 3), TGI_MAX_BLOCKS, log);
 }
 
-/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); with as_log, dx = g - exp(y) * sum(g).  One block per row. */
-static __global__ void tgi_softmax_backward_rows(tgi_row_job job, bool as_log)
+/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); with as_log, dx = g - exp(y) * sum(g). */
+template <int dtype, int width>
+__global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_softmax_backward_rows(tgi_team_job job, bool as_log)
 {
-    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
+    typedef typename tgi_computed<dtype>::type real;
+    for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         tgi_row arg[3];
-        tgi_row_init(job, row, arg);
-        const tgi_row dx = arg[0], g = arg[1], y = arg[2];
-        double sum = 0;
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x)
-            sum += as_log ? tgi_row_get(g, i) : tgi_row_get(g, i) * tgi_row_get(y, i);
-        sum = tgi_block_sum(sum);
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
-            const double g_i = tgi_row_get(g, i), y_i = tgi_row_get(y, i);
-            tgi_row_set(dx, i, as_log ? g_i - exp(y_i) * sum : y_i * (g_i - sum));
+        const tgi_team team = tgi_team_begin(job, tgi_row_of(job, base), arg);
+        real g[tgi_held<dtype>], y[tgi_held<dtype>], sum = 0;
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            tgi_team_load<dtype, width>(team, i, arg[1], (real)0, g);
+            tgi_team_load<dtype, width>(team, i, arg[2], (real)0, y);
+            real part = 0;
+#pragma unroll
+            for (int e = 0; e < tgi_held<dtype>; ++e) part += as_log ? g[e] : g[e] * y[e];
+            sum += part;
+        }
+        sum = tgi_team_sum(sum, team.threads);
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            if (tgi_in_chunks<dtype>(team)) {
+                tgi_team_load<dtype, width>(team, i, arg[1], (real)0, g);
+                tgi_team_load<dtype, width>(team, i, arg[2], (real)0, y);
+            }
+#pragma unroll
+            for (int e = 0; e < tgi_held<dtype>; ++e) g[e] = as_log ? g[e] - tgi_exp(y[e]) * sum : y[e] * (g[e] - sum);
+            tgi_team_store<dtype, width>(team, i, arg[0], g);
         }
     }
 }
 
 static bool tgi_cuda_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    return tgi_each_row(S, tgi_softmax_backward_rows, rows, log);
+    void (*const kernels[4][2])(tgi_team_job, bool) = TGI_FOR_ROWS(tgi_softmax_backward_rows);
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
+    return d && tgi_launch_teams(S, d, kernels, tgi_team_job_of(rows, 7), TGI_MAX_BLOCKS, log);
 }
 
 /* ---- layer_norm, rms_norm ---- */
 
-/* y, x [rows, n]; rstd [rows], kept for backward: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps).
-   With rms, the mean of x is not subtracted.  Weight and bias are applied by other kernels.  One block per row. */
-static __global__ void tgi_layer_norm_rows(tgi_row_job job, bool rms, double eps)
+/* A number in both types, because conversions between them are slow on a GPU. */
+typedef struct {
+    float f32;
+    double f64;
+} tgi_both;
+__device__ inline float tgi_one_of(const tgi_both &x, float) { return x.f32; }
+__device__ inline double tgi_one_of(const tgi_both &x, double) { return x.f64; }
+
+/* y, x [rows, n]; rstd [rows]; mean [rows] or NULL; weight, bias [n] or NULL:
+       y = (x - mean) * rstd * weight + bias,  rstd = 1 / sqrt(mean((x - mean)^2) + eps)
+   With rms, 0 stands for the mean.  mean and rstd are kept for backward.  The variance needs a second pass over x,
+   which is in registers; so are weight and bias, for all rows of the team. */
+template <int dtype, int width>
+__global__ void __launch_bounds__(TGI_TEAM_MOST)
+    tgi_norm_rows(tgi_team_job job, const void *weight, const void *bias, void *mean_of_row, bool rms, tgi_both eps)
 {
-    const double n = (double)job.length;
-    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
-        tgi_row arg[3];
-        tgi_row_init(job, row, arg);
-        const tgi_row y = arg[0], x = arg[2];
-        double sum = 0, squares = 0;
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) sum += tgi_row_get(x, i);
-        sum = tgi_block_sum(sum);
-        const double mean = rms ? 0 : sum / n;
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
-            const double centered = tgi_row_get(x, i) - mean;
-            squares += centered * centered;
+    typedef typename tgi_computed<dtype>::type real;
+    constexpr int held = tgi_held<dtype>;
+    const real n = (real)job.rows.length;
+    tgi_row arg[3];
+    const tgi_team any = tgi_team_begin(job, 0, arg);
+    real x[held], w[held], b[held];
+    tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
+    tgi_team_vector<dtype, width>(any, 0, bias, (real)0, b);
+    for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
+        const int64_t row = tgi_row_of(job, base);
+        const tgi_team team = tgi_team_begin(job, row, arg);
+        real sum = 0, squares = 0;
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            real part = 0;
+            tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+#pragma unroll
+            for (int e = 0; e < held; ++e) part += x[e];
+            sum += part;
         }
-        const double rstd = 1 / sqrt(tgi_block_sum(squares) / n + eps);
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x)
-            tgi_row_set(y, i, (tgi_row_get(x, i) - mean) * rstd);
-        if (threadIdx.x == 0) tgi_row_set(arg[1], 0, rstd);
+        const real mean = rms ? 0 : tgi_team_sum(sum, team.threads) / n;
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            real part = 0;
+            if (tgi_in_chunks<dtype>(team)) tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+#pragma unroll
+            for (int e = 0; e < held; ++e) {
+                const real centered = tgi_place<width>(team, e) < tgi_left<dtype>(team, i) ? x[e] - mean : 0;
+                part += centered * centered;
+            }
+            squares += part;
+        }
+        const real rstd = 1 / tgi_sqrt(tgi_team_sum(squares, team.threads) / n + tgi_one_of(eps, real()));
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            if (tgi_in_chunks<dtype>(team)) {
+                tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+                tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
+                tgi_team_vector<dtype, width>(team, i, bias, (real)0, b);
+            }
+#pragma unroll
+            for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * rstd * w[e] + b[e];
+            tgi_team_store<dtype, width>(team, i, arg[0], x);
+        }
+        if (team.t == 0 && team.active) {
+            *(real *)arg[1].data = rstd;
+            if (mean_of_row) ((real *)mean_of_row)[row] = mean;
+        }
     }
+}
+
+/* The most blocks: they are on the GPU at the same time, two on each multiprocessor, and load weight and bias once. */
+enum { TGI_NORM_BLOCKS = 256 };
+static bool tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const void *weight, const void *bias,
+                            void *mean_of_row, bool rms, double eps)
+{
+    void (*const kernels[4][2])(tgi_team_job, const void *, const void *, void *, bool, tgi_both) =
+        TGI_FOR_ROWS(tgi_norm_rows);
+    const tgi_both both = {(float)eps, eps};
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
+    tgi_team_job job = tgi_team_job_of(rows, 5);
+    if (((uintptr_t)weight | (uintptr_t)bias) % TGI_PACK_BYTES) job.packed = false;
+    return d && tgi_launch_teams(S, d, kernels, job, TGI_NORM_BLOCKS, weight, bias, mean_of_row, rms, both);
 }
 
 static bool tgi_cuda_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    return tgi_each_row(S, tgi_layer_norm_rows, rows, rms, eps);
+    return tgi_norm_launch(S, rows, NULL, NULL, NULL, rms, eps);
 }
 
-/* dx, g, y [rows, n]; rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); with rms, without mean(g).  One block
-   per row. */
-static __global__ void tgi_layer_norm_backward_rows(tgi_row_job job, bool rms)
+/* x = (x - mean) * scale and g of this thread's elements of the chunk; operands 2 and 1. */
+template <int dtype, int width, class real, int held>
+__device__ inline void tgi_norm_load(const tgi_team &team, int64_t i, const tgi_row (&arg)[4], real mean, real scale,
+                                     real (&x)[held], real (&g)[held])
 {
-    const double n = (double)job.length;
-    for (int64_t row = blockIdx.x; row < job.iter.numel; row += gridDim.x) {
-        tgi_row arg[4];
-        tgi_row_init(job, row, arg);
-        const tgi_row dx = arg[0], g = arg[1], y = arg[2];
-        double sum = 0, products = 0;
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x) {
-            sum += tgi_row_get(g, i);
-            products += tgi_row_get(g, i) * tgi_row_get(y, i);
+    tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+    tgi_team_load<dtype, width>(team, i, arg[1], (real)0, g);
+#pragma unroll
+    for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * scale;
+}
+
+/* dx, g, x [rows, n]; mean, rstd [rows]; weight [n] or NULL.  Where there is no mean, x is xn already.
+   With xn = (x - mean) * rstd and h = g * weight:
+       dx = rstd * (h - mean(h) - xn * mean(h * xn));  with rms, without mean(h)
+   sums: also partial [blocks, 2, held * threads] = the sums of g * xn and of g over the rows of each block, for dweight
+   and dbias.  Each thread adds up x[e] of all of its rows, which are one chunk each, for partial[.., e * threads + t];
+   then the teams of the block, one after the other, add theirs. */
+template <int dtype, int width, bool sums>
+__global__ void __launch_bounds__(TGI_TEAM_MOST)
+    tgi_norm_backward_rows(tgi_team_job job, const void *weight, const void *mean_of_row, void *partial, bool rms)
+{
+    typedef typename tgi_computed<dtype>::type real;
+    constexpr int held = tgi_held<dtype>;
+    const real n = (real)job.rows.length;
+    tgi_row arg[4];
+    const tgi_team any = tgi_team_begin(job, 0, arg);
+    real w[held], dweight[held] = {}, dbias[held] = {};
+    tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
+    for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
+        const int64_t row = tgi_row_of(job, base);
+        const tgi_team team = tgi_team_begin(job, row, arg);
+        const real rstd = team.active ? *(const real *)arg[3].data : 0, scale = mean_of_row ? rstd : 1;
+        const real mean = mean_of_row && team.active ? ((const real *)mean_of_row)[row] : 0;
+        real x[held], h[held], h_sum = 0, product_sum = 0;
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            real part = 0, products = 0;
+            tgi_norm_load<dtype, width>(team, i, arg, mean, scale, x, h);
+            if (tgi_in_chunks<dtype>(team)) tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
+#pragma unroll
+            for (int e = 0; e < held; ++e) {
+                if (sums) dweight[e] += h[e] * x[e], dbias[e] += h[e];
+                h[e] *= w[e];
+                part += h[e], products += h[e] * x[e];
+            }
+            h_sum += part, product_sum += products;
         }
-        sum = tgi_block_sum(sum);
-        products = tgi_block_sum(products);
-        const double mean_g = rms ? 0 : sum / n, mean_gy = products / n, rstd = tgi_row_get(arg[3], 0);
-        for (int64_t i = threadIdx.x; i < job.length; i += blockDim.x)
-            tgi_row_set(dx, i, rstd * (tgi_row_get(g, i) - mean_g - tgi_row_get(y, i) * mean_gy));
+        const real h_mean = rms ? 0 : tgi_team_sum(h_sum, team.threads) / n;
+        const real product_mean = tgi_team_sum(product_sum, team.threads) / n;
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            if (tgi_in_chunks<dtype>(team)) {
+                tgi_norm_load<dtype, width>(team, i, arg, mean, scale, x, h);
+                tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
+#pragma unroll
+                for (int e = 0; e < held; ++e) h[e] *= w[e];
+            }
+#pragma unroll
+            for (int e = 0; e < held; ++e) h[e] = rstd * (h[e] - h_mean - x[e] * product_mean);
+            tgi_team_store<dtype, width>(team, i, arg[0], h);
+        }
+    }
+    if constexpr (sums) {
+        __shared__ real sum[2][held * TGI_BLOCK / 2]; /* not used by a team that is a whole block */
+        const int threads = job.threads, teams = (int)blockDim.x / threads, t = (int)threadIdx.x % threads;
+        const tgi_team team = {threads, t, true, job.rows.length};
+        real *const to = (real *)partial + (int64_t)blockIdx.x * 2 * held * threads;
+        for (int k = 0; k < teams; ++k) {
+#pragma unroll
+            for (int e = 0; e < held && (int)threadIdx.x / threads == k; ++e) {
+                const int at = e * threads + t;
+                if (k > 0) dweight[e] += sum[0][at], dbias[e] += sum[1][at];
+                if (k + 1 < teams)
+                    sum[0][at] = dweight[e], sum[1][at] = dbias[e];
+                else if (tgi_place<width>(team, e) < job.rows.length)
+                    to[at] = dweight[e], to[held * threads + at] = dbias[e];
+            }
+            __syncthreads();
+        }
     }
 }
 
+template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backward_rows<dtype, width, false>;
+
 static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    return tgi_each_row(S, tgi_layer_norm_backward_rows, rows, rms);
+    void (*const kernels[4][2])(tgi_team_job, const void *, const void *, void *, bool) =
+        TGI_FOR_ROWS(tgi_norm_dx_rows);
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
+    void *const none = NULL;
+    return d && tgi_launch_teams(S, d, kernels, tgi_team_job_of(rows, 7), TGI_NORM_BLOCKS, none, none, none, rms);
+}
+
+/* ---- the same with weight and bias ---- */
+
+/* One more operand for rows that lie one after the other: `length` elements of each. */
+static void tgi_add_operand(tgi_rows *rows, const void *data, tg_dtype dtype, int64_t length)
+{
+    tgi_operand *const arg = &rows->arg[rows->nargs];
+    arg->data = (void *)(uintptr_t)data;
+    arg->dtype = dtype;
+    arg->index = rows->arg[0].index;
+    arg->stride[0] = length;
+    rows->step[rows->nargs++] = 1;
+}
+
+static tgi_rows tgi_dense_rows(int64_t n, int64_t length, int index)
+{
+    tgi_rows rows = {};
+    rows.ndim = 1;
+    rows.dim[0] = n;
+    rows.length = length;
+    rows.arg[0].index = index;
+    return rows;
+}
+
+/* The second half of stats. */
+static void *tgi_norm_rstd(const tgi_row_norm *norm)
+{
+    return (char *)norm->stats + norm->rows * tgi_bytes_of(tgi_compute_dtype(norm->dtype));
+}
+
+static tgi_answer tgi_cuda_norm(tgi_thread *S, const tgi_row_norm *norm)
+{
+    if (norm->dtype == TG_F64) return TGI_COMPOSE;
+    tgi_rows rows = tgi_dense_rows(norm->rows, norm->n, norm->index);
+    tgi_add_operand(&rows, norm->y, norm->dtype, norm->n);
+    tgi_add_operand(&rows, tgi_norm_rstd(norm), TG_F32, 1);
+    tgi_add_operand(&rows, norm->x, norm->dtype, norm->n);
+    const bool ok = tgi_norm_launch(S, &rows, norm->weight, norm->bias, norm->stats, norm->rms, norm->eps);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* dweight, dbias [n] or NULL = the sums over all blocks of partial, as tgi_norm_backward_rows leaves it.  A block takes
+   32 neighbours of [2, held * threads]: each of its warps sums every eighth block's, and the first warp sums theirs. */
+template <int dtype, int width>
+__global__ void tgi_norm_columns(tgi_team_job job, const void *partial, int64_t blocks, void *dweight, void *dbias)
+{
+    typedef typename tgi_computed<dtype>::type real;
+    __shared__ real part[TGI_BLOCK / 32][32];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, places = tgi_held<dtype> * job.threads;
+    for (int item = (int)blockIdx.x; item < 2 * places / 32; item += (int)gridDim.x) {
+        const int of_bias = item * 32 >= places, at = item * 32 % places + lane;
+        const tgi_team team = {job.threads, at % job.threads, true, job.rows.length};
+        const int column = tgi_place<width>(team, at / job.threads);
+        void *const to = column < job.rows.length ? of_bias ? dbias : dweight : NULL;
+        real sum = 0;
+        if (to) {
+#pragma unroll 8
+            for (int64_t b = warp; b < blocks; b += TGI_BLOCK / 32)
+                sum += ((const real *)partial)[(2 * b + of_bias) * places + at];
+        }
+        part[warp][lane] = sum;
+        __syncthreads();
+        for (int w = 1; w < TGI_BLOCK / 32; ++w) sum += part[w][lane];
+        if (warp == 0 && to) tgi_store_as((tg_dtype)dtype, (typename tgi_stored<dtype>::type *)to + column, sum);
+        __syncthreads(); /* before part is written again */
+    }
+}
+
+/* Both kernels, for one dtype.  The number of blocks, and so the order of all sums, depends on the shape alone; it is
+   small, so that partial is, but enough for all of a GPU. */
+template <int dtype>
+static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_norm *norm, const tgi_team_job &job)
+{
+    constexpr int width = tgi_width<dtype>;
+    const int64_t places = tgi_held<dtype> * job.threads, teams = job.threads < TGI_BLOCK ? TGI_BLOCK / job.threads : 1;
+    const int64_t blocks = tgi_at_most((norm->rows + teams - 1) / teams, TGI_NORM_BLOCKS);
+    void *const partial = tgi_scratch_alloc(S, d, "layer_norm", blocks * 2 * places, sizeof(float));
+    const int threads = (int)(teams * job.threads);
+    const bool ok = partial &&
+                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true>, blocks, threads, job, norm->weight,
+                               norm->stats, partial, norm->rms) &&
+                    tgi_launch(S, d, tgi_norm_columns<dtype, width>, 2 * places / 32, TGI_BLOCK, job, partial, blocks,
+                               norm->dweight, norm->dbias);
+    tgi_cuda_release(S, d->index, partial, 0);
+    return ok;
+}
+
+static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
+{
+    tgi_cuda_device *d = tgi_device_for(S, norm->index);
+    tgi_rows rows = tgi_dense_rows(norm->rows, norm->n, norm->index);
+    tgi_add_operand(&rows, norm->dx, norm->dtype, norm->n);
+    tgi_add_operand(&rows, norm->g, norm->dtype, norm->n);
+    tgi_add_operand(&rows, norm->x, norm->dtype, norm->n);
+    tgi_add_operand(&rows, tgi_norm_rstd(norm), TG_F32, 1);
+    const tgi_team_job job = tgi_team_job_of(&rows, 7);
+    if (!job.packed || (uintptr_t)norm->weight % TGI_PACK_BYTES || norm->n > tgi_held<TG_F32> * TGI_TEAM_MOST)
+        return TGI_COMPOSE;
+    if (!d) return TGI_FAILED;
+    const bool ok = norm->dtype == TG_F32    ? tgi_norm_with_sums<TG_F32>(S, d, norm, job)
+                    : norm->dtype == TG_BF16 ? tgi_norm_with_sums<TG_BF16>(S, d, norm, job)
+                                             : tgi_norm_with_sums<TG_F16>(S, d, norm, job);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* ---- cross_entropy of class indices ---- */
+
+/* The target of a row; -1 where it is ignored, or no class. */
+__device__ inline int64_t tgi_class_target(const tgi_class_loss &p, int64_t row)
+{
+    const int64_t t = p.target_dtype == TG_I64 ? ((const int64_t *)p.targets)[row] : ((const int32_t *)p.targets)[row];
+    return t != p.ignore_index && t >= 0 && t < p.classes ? t : -1;
+}
+
+template <int dtype> __device__ inline float tgi_class_weight(const tgi_class_loss &p, int64_t t)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    return p.weight ? tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.weight + t) : 1;
+}
+
+/* loss, lse [rows] of logits [rows, classes], see tgi_class_loss: reads them once.  uniform is smoothing / classes. */
+template <int dtype, int width>
+__global__ void __launch_bounds__(TGI_TEAM_MOST)
+    tgi_class_loss_rows(tgi_team_job job, tgi_class_loss p, float smoothing, float uniform)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    constexpr int held = tgi_held<dtype>;
+    for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
+        const int64_t row = tgi_row_of(job, base);
+        tgi_row logits[1];
+        tgi_team team = tgi_team_begin(job, row, logits);
+        const int64_t t = team.active ? tgi_class_target(p, row) : -1;
+        tgi_exp_sum<float> s = {-HUGE_VALF, 0};
+        float weights = 0, weighted = 0; /* the sums of weight and of weight * logits, for smoothing */
+        if (t < 0) team.n = 0;
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            float x[held], w[held], w_sum = 0, wx_sum = 0;
+            tgi_team_load<dtype, width>(team, i, logits[0], -HUGE_VALF, x);
+            tgi_exp_sum_add(&s, x);
+            if (smoothing == 0) continue;
+            tgi_team_vector<dtype, width>(team, i, p.weight, 1.0f, w);
+#pragma unroll
+            for (int e = 0; e < held; ++e) {
+                const bool exists = tgi_place<width>(team, e) < tgi_left<dtype>(team, i);
+                w_sum += exists ? w[e] : 0;
+                wx_sum += exists ? w[e] * x[e] : 0;
+            }
+            weights += w_sum, weighted += wx_sum;
+        }
+        s = tgi_team_exp_sum(s, team.threads);
+        if (smoothing != 0) {
+            weights = tgi_team_sum(weights, team.threads);
+            weighted = tgi_team_sum(weighted, team.threads);
+        }
+        if (team.t > 0 || !team.active) continue;
+        const float lse = s.largest + logf(s.sum);
+        float loss = 0;
+        if (t >= 0) {
+            const float x = tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.logits + row * p.classes + t);
+            loss = (1 - smoothing) * tgi_class_weight<dtype>(p, t) * (lse - x);
+            if (smoothing != 0) loss += uniform * (lse * weights - weighted);
+        }
+        ((float *)p.lse)[row] = lse;
+        tgi_store_as((tg_dtype)dtype, (stored *)p.loss + row, loss);
+    }
+}
+
+/* dlogits [rows, classes] from g [rows], in one pass; the operands are dlogits and logits.  With target t:
+       dlogits = exp(logits - lse) * (one + u * sum(weight)) - u * weight - (one where the class is t)
+       one = g * (1 - smoothing) * weight[t],  u = g * uniform */
+template <int dtype, int width>
+__global__ void __launch_bounds__(TGI_TEAM_MOST)
+    tgi_class_loss_backward_rows(tgi_team_job job, tgi_class_loss p, float smoothing, float uniform)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    constexpr int held = tgi_held<dtype>;
+    const void *const vector = smoothing != 0 ? p.weight : NULL;
+    for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
+        const int64_t row = tgi_row_of(job, base);
+        tgi_row arg[2];
+        const tgi_team team = tgi_team_begin(job, row, arg);
+        const int64_t t = team.active ? tgi_class_target(p, row) : -1;
+        const float g = t >= 0 ? tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.g + row) : 0;
+        const float one = t >= 0 ? g * (1 - smoothing) * tgi_class_weight<dtype>(p, t) : 0;
+        const float lse = t >= 0 ? ((const float *)p.lse)[row] : 0, u = g * uniform;
+        float x[held], w[held], weights = vector ? 0 : (float)p.classes;
+        for (int64_t i = 0; vector && i < team.n; i += tgi_chunk<dtype>(team)) {
+            float part = 0;
+            tgi_team_vector<dtype, width>(team, i, vector, 0.0f, w);
+#pragma unroll
+            for (int e = 0; e < held; ++e) part += w[e];
+            weights += part;
+        }
+        if (vector) weights = tgi_team_sum(weights, team.threads);
+        const float scale = one + u * weights;
+        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+            tgi_team_load<dtype, width>(team, i, arg[1], 0.0f, x);
+            tgi_team_vector<dtype, width>(team, i, vector, 1.0f, w);
+#pragma unroll
+            for (int e = 0; e < held; ++e) {
+                const float dx = expf(x[e] - lse) * scale - u * w[e];
+                x[e] = t < 0 ? 0 : i + tgi_place<width>(team, e) == t ? dx - one : dx;
+            }
+            tgi_team_store<dtype, width>(team, i, arg[0], x);
+        }
+    }
+}
+
+typedef void (*tgi_class_kernel)(tgi_team_job, tgi_class_loss, float, float);
+static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss, const tgi_class_kernel (&kernels)[4][2],
+                                const tgi_rows *rows)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, loss->index);
+    tgi_team_job job = tgi_team_job_of(rows, 3);
+    if ((uintptr_t)loss->weight % TGI_PACK_BYTES) job.packed = false;
+    const float smoothing = (float)loss->smoothing, uniform = (float)(loss->smoothing / (double)loss->classes);
+    return d && tgi_launch_teams(S, d, kernels, job, TGI_MAX_BLOCKS, *loss, smoothing, uniform) ? TGI_DONE : TGI_FAILED;
+}
+
+/* A kernel for each dtype but f64, which is composed. */
+#define TGI_FOR_F32_ROWS(kernel)                                                      \
+    {{kernel<TG_F32, 1>, kernel<TG_F32, 4>}, {NULL, NULL},                            \
+     {kernel<TG_BF16, 1>, kernel<TG_BF16, 8>}, {kernel<TG_F16, 1>, kernel<TG_F16, 8>}}
+
+static tgi_answer tgi_cuda_cross_entropy(tgi_thread *S, const tgi_class_loss *loss)
+{
+    const tgi_class_kernel kernels[4][2] = TGI_FOR_F32_ROWS(tgi_class_loss_rows);
+    tgi_rows rows = tgi_dense_rows(loss->rows, loss->classes, loss->index);
+    tgi_add_operand(&rows, loss->logits, loss->dtype, loss->classes);
+    return loss->dtype == TG_F64 ? TGI_COMPOSE : tgi_class_run(S, loss, kernels, &rows);
+}
+
+static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
+{
+    const tgi_class_kernel kernels[4][2] = TGI_FOR_F32_ROWS(tgi_class_loss_backward_rows);
+    tgi_rows rows = tgi_dense_rows(loss->rows, loss->classes, loss->index);
+    tgi_add_operand(&rows, loss->dlogits, loss->dtype, loss->classes);
+    tgi_add_operand(&rows, loss->logits, loss->dtype, loss->classes);
+    return loss->dtype == TG_F64 ? TGI_COMPOSE : tgi_class_run(S, loss, kernels, &rows);
 }
 
 /* ======== Indexing ================================================================================================ */
@@ -1920,7 +4078,8 @@ static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand inde
     d->index_checked = true;
     return tgi_launch_each(S, d, tgi_find_bad_index, iter.numel, iter, least, size, d->bad_index) &&
            tgi_launch(S, d, tgi_note_bad_index, 1, 1, iter, size, op, (int)message, axis, d->bad_index) &&
-           (!now || (TGI_CUDA(cudaStreamSynchronize(d->stream)) && tgi_report_bad_index(S, d, "")));
+           (!now || (tgi_ask_for_bad_index(S, d) && TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
+                     tgi_report_bad_index(S, d, "")));
 }
 
 /* ---- gather ---- */
@@ -1941,6 +4100,38 @@ static __global__ void tgi_gather_elements(tgi_iter iter, int64_t step, int64_t 
     }
 }
 
+/* The same for rows of packs of 16 bytes, one thread per pack; iter is over packs, and their index is the same for all
+   elements of a pack. */
+static __global__ void tgi_gather_packs(tgi_iter iter, int64_t step, int64_t size)
+{
+    typedef tgi_pack<TG_I64, 2> pack;
+    for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
+        char *at[3];
+        tgi_element_addresses(iter, i, at);
+        const int64_t index = iter.dtype[2] == TG_I32 ? *(const int32_t *)at[2] : *(const int64_t *)at[2];
+        pack x = {{0, 0}};
+        if ((uint64_t)index < (uint64_t)size) x = tgi_load_pack<pack>(at[1] + index * step);
+        tgi_store_pack(at[0], x);
+    }
+}
+
+/* Makes a gather's iter one over packs, if the rows of out and x consist of aligned ones. */
+static bool tgi_gather_in_packs(tgi_iter *iter, int64_t step)
+{
+    const int inner = iter->ndim - 1;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]), width = TGI_PACK_BYTES / size;
+    bool ok = iter->stride[2][inner] == 0 && iter->dim[inner] % width == 0 && step % TGI_PACK_BYTES == 0;
+    for (int k = 0; k < 2; ++k) {
+        ok = ok && iter->stride[k][inner] == size && (uintptr_t)iter->data[k] % TGI_PACK_BYTES == 0;
+        for (int i = 0; i < inner; ++i) ok = ok && iter->stride[k][i] % TGI_PACK_BYTES == 0;
+    }
+    if (!ok) return false;
+    iter->dim[inner] /= width;
+    iter->numel /= width;
+    iter->stride[0][inner] = iter->stride[1][inner] = TGI_PACK_BYTES;
+    return true;
+}
+
 static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
 {
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
@@ -1956,88 +4147,133 @@ static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
     }
     tgi_iter_init(&iter, rows->ndim + 1, dim, 3, arg, true);
     const int64_t step = rows->step[1] * tgi_bytes_of(rows->arg[1].dtype);
-    return d && (iter.numel == 0 || tgi_launch_each(S, d, tgi_gather_elements, iter.numel, iter, step, rows->size));
+    if (!d) return false;
+    if (iter.numel == 0) return true;
+    const bool packs = tgi_gather_in_packs(&iter, step);
+    return tgi_launch_each(S, d, packs ? tgi_gather_packs : tgi_gather_elements, iter.numel, iter, step, rows->size);
 }
 
 /* ---- scatter: x[index[i]] = src[i] or += src[i] along dim ----
 
    x [rows, size], src, index [rows, n].  The pairs (index, i) of each row are sorted.  Elements of src that go to the
-   same element of x are then neighbours, in the order of i, and one thread deals with all of them: the result is the
-   same on every run.  Where index is the same for all rows, as in an embedding, one sorted row of pairs serves them
-   all. */
+   same element of x are then neighbours, in the order of i: see "sums over equal keys".  Where index is the same for
+   all rows, as in an embedding, one sorted row of pairs serves them all: the rows of x are then the columns. */
 
-/* pairs [rows, n] = (index[i], i), one thread per element; rows is 1 where one row serves all. */
-static __global__ void tgi_load_indices(tgi_row_job job, int64_t rows, tgi_sort_pair *pairs)
+/* pairs [rows, n] = (index[i], i), or (size, i) for a bad index; one thread per element; rows is 1 where one row serves
+   all. */
+static __global__ void tgi_load_indices(tgi_row_job job, int64_t size, tgi_pairs pairs)
 {
-    for (int64_t e = tgi_grid_thread(); e < rows * job.length; e += tgi_grid_size()) {
+    for (int64_t e = tgi_grid_thread(); e < pairs.rows * job.length; e += tgi_grid_size()) {
         const int64_t i = e % job.length;
         tgi_row arg[3];
         tgi_row_init(job, e / job.length, arg);
-        pairs[e].key = (uint64_t)tgi_row_load<int64_t>(arg[2], i);
-        pairs[e].index = i;
-    }
-}
-
-/* x[index] += the sum of src[i] over all i with that index, in the order of i.  pairs [rows, n], sorted; one thread per
-   pair, of which only the first of each index adds. */
-template <class real>
-__global__ void tgi_scatter_add_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
-{
-    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
-        const int64_t row = e % job.iter.numel, i = e / job.iter.numel; /* neighbouring threads: other rows, same i */
-        const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
-        const uint64_t key = p[i].key;
-        if (key >= (uint64_t)size || (i > 0 && p[i - 1].key == key)) continue;
-        tgi_row arg[2];
-        tgi_row_init(job, row, arg);
-        const tgi_row x = arg[0], src = arg[1];
-        real sum = tgi_row_load<real>(x, (int64_t)key);
-        for (int64_t j = i; j < job.length && p[j].key == key; ++j)
-            sum = tgi_formula<TGI_OP_add, real>::of(sum, tgi_row_load<real>(src, p[j].index), 0, 0, 0);
-        tgi_row_set(x, (int64_t)key, sum);
+        const int64_t index = tgi_row_load<int64_t>(arg[2], i);
+        tgi_set_pair(pairs, e, (uint64_t)index < (uint64_t)size ? (uint64_t)index : (uint64_t)size, i);
     }
 }
 
 /* x[index] = src[i] of the last i with that index.  One thread per pair, of which only the last of each index
    writes. */
-static __global__ void tgi_scatter_pairs(tgi_row_job job, int64_t size, int64_t rows, const tgi_sort_pair *pairs)
+static __global__ void tgi_scatter_pairs(tgi_row_job job, int64_t size, tgi_pairs pairs)
 {
     for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
-        const int64_t row = e % job.iter.numel, i = e / job.iter.numel;
-        const tgi_sort_pair *const p = pairs + (rows > 1 ? row : 0) * job.length;
-        const uint64_t key = p[i].key;
-        if (key >= (uint64_t)size || (i + 1 < job.length && p[i + 1].key == key)) continue;
+        const int64_t row = e % job.iter.numel, i = e / job.iter.numel; /* neighbouring threads: other rows, same i */
+        const int64_t at = (pairs.rows > 1 ? row : 0) * job.length + i;
+        const uint64_t key = tgi_pair_key(pairs, at);
+        if (key >= (uint64_t)size || (i + 1 < job.length && tgi_pair_key(pairs, at + 1) == key)) continue;
         tgi_row arg[2];
         tgi_row_init(job, row, arg);
         const tgi_row x = arg[0], src = arg[1];
-        tgi_copy_element(tgi_row_at(x, (int64_t)key), tgi_row_at(src, p[i].index), tgi_size_of(x.dtype));
+        tgi_copy_element(tgi_row_at(x, (int64_t)key), tgi_row_at(src, tgi_pair_index(pairs, at)), tgi_size_of(x.dtype));
     }
 }
 
-static bool tgi_cuda_scatter(tgi_thread *S, bool add, const tgi_rows *rows)
+/* x[index[i]] = src[i], where no element of x is named twice: nothing has to be sorted.  One thread per element. */
+static __global__ void tgi_scatter_unique(tgi_row_job job, int64_t size)
+{
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
+        const int64_t i = e % job.length;
+        tgi_row arg[3];
+        tgi_row_init(job, e / job.length, arg);
+        const tgi_row x = arg[0], src = arg[1];
+        const int64_t index = tgi_row_load<int64_t>(arg[2], i);
+        if ((uint64_t)index < (uint64_t)size)
+            tgi_copy_element(tgi_row_at(x, index), tgi_row_at(src, i), tgi_size_of(x.dtype));
+    }
+}
+
+static bool tgi_cuda_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
     tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     const tgi_row_job job = tgi_row_job_of(rows);
     const int64_t n = job.iter.numel * job.length;
+    const tgi_strided_places at = {job.iter, false, job.step[0], job.step[1]};
     int64_t rows_of_pairs = 1;
+    tgi_sort_job sort;
     if (!d) return false;
     if (n == 0) return true;
+    if (kind == TGI_SCATTER_UNIQUE) return tgi_launch_each(S, d, tgi_scatter_unique, n, job, rows->size);
     for (int k = 0; k < job.iter.ndim; ++k) {
         if (job.iter.stride[2][k] != 0) rows_of_pairs = job.iter.numel; /* index is not the same for all rows */
     }
-    const int64_t count = rows_of_pairs * job.length;
-    tgi_sort_pair *const pairs = (tgi_sort_pair *)tgi_scratch_alloc(S, d, "scatter", 2 * count, sizeof *pairs);
-    const tgi_sort_pair *sorted = NULL;
-    if (!pairs) return false;
-    if (tgi_launch_each(S, d, tgi_load_indices, count, job, rows_of_pairs, pairs))
-        sorted = tgi_sort_pairs(S, d, pairs, pairs + count, rows_of_pairs, job.length);
-    void (*const add_kernels[])(tgi_row_job, int64_t, int64_t, const tgi_sort_pair *) = {
-        tgi_scatter_add_pairs<float>, tgi_scatter_add_pairs<double>, tgi_scatter_add_pairs<int64_t>};
-    const int compute = tgi_compute_index(tgi_compute_dtype(rows->arg[0].dtype));
-    const bool ok = sorted && tgi_launch_each(S, d, add ? add_kernels[compute] : tgi_scatter_pairs, n, job, rows->size,
-                                              rows_of_pairs, sorted);
-    tgi_cuda_release(S, d->index, pairs, 0);
+    if (!tgi_sort_begin(S, d, "scatter", &sort, rows_of_pairs, job.length, (uint64_t)rows->size)) return false;
+    void *const memory = sort.pairs.key;
+    bool ok = tgi_launch_each(S, d, tgi_load_indices, rows_of_pairs * job.length, job, rows->size, sort.pairs) &&
+              tgi_sort_pairs(S, d, &sort);
+    if (ok && kind == TGI_SCATTER_ADD) {
+        ok = tgi_add_sorted_strided(S, d, "scatter", &at, &sort.pairs, rows_of_pairs > 1 ? 1 : job.iter.numel,
+                                    rows->size);
+    } else if (ok) {
+        ok = tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sort.pairs);
+    }
+    tgi_cuda_release(S, d->index, memory, 0);
     return ok;
+}
+
+/* ---- the gradient of an embedding ---- */
+
+/* Adds the rows of g to those of a table of zeros, by sorted pairs. */
+template <int dtype>
+static bool tgi_table_add(tgi_thread *S, tgi_cuda_device *d, const tgi_table_gradient *table, const tgi_pairs *pairs)
+{
+    typedef tgi_places_table<dtype, (int)(TGI_PACK_BYTES / sizeof(typename tgi_stored<dtype>::type))> places;
+    const int64_t columns = table->width / places::width;
+    const places at = {(char *)table->dweight, (const char *)table->g, columns};
+    return tgi_add_sorted(S, d, "embedding", at, pairs, columns, table->count);
+}
+
+static tgi_answer tgi_cuda_embedding_backward(tgi_thread *S, const tgi_table_gradient *table)
+{
+    tgi_cuda_device *d = tgi_device_for(S, table->index);
+    const int64_t bytes = table->width * tgi_bytes_of(table->dtype);
+    tgi_sort_job sort;
+    tgi_rows rows;
+    if (!d) return TGI_FAILED;
+    if (table->dtype == TG_F64 || bytes % TGI_PACK_BYTES || (uintptr_t)table->g % TGI_PACK_BYTES ||
+        (uintptr_t)table->dweight % TGI_PACK_BYTES) {
+        return TGI_COMPOSE;
+    }
+    if (!TGI_CUDA(cudaMemsetAsync(table->dweight, 0, (size_t)(table->count * bytes), d->stream))) return TGI_FAILED;
+    if (table->n == 0) return TGI_DONE;
+    memset(&rows, 0, sizeof rows); /* one row of n ids */
+    rows.length = table->n;
+    rows.nargs = 3;
+    for (int k = 0; k < 3; ++k) {
+        rows.arg[k].data = (void *)table->ids;
+        rows.arg[k].dtype = table->id_dtype;
+        rows.step[k] = 1;
+    }
+    if (!tgi_sort_begin(S, d, "embedding", &sort, 1, table->n, (uint64_t)table->count)) return TGI_FAILED;
+    void *const memory = sort.pairs.key;
+    bool ok = tgi_launch_each(S, d, tgi_load_indices, table->n, tgi_row_job_of(&rows), table->count, sort.pairs) &&
+              tgi_sort_pairs(S, d, &sort);
+    switch (table->dtype) {
+    case TG_BF16: ok = ok && tgi_table_add<TG_BF16>(S, d, table, &sort.pairs); break;
+    case TG_F16: ok = ok && tgi_table_add<TG_F16>(S, d, table, &sort.pairs); break;
+    default: ok = ok && tgi_table_add<TG_F32>(S, d, table, &sort.pairs);
+    }
+    tgi_cuda_release(S, d->index, memory, 0);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 /* ---- nonzero: the indices of the elements of x [n] that are not zero ----
@@ -2507,13 +4743,101 @@ static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
     return d && tgi_launch_each(S, d, kernels[tgi_compute_index(tgi_compute_dtype(m->image.dtype))], numel, *m);
 }
 
+/* ======== A step of an LSTM ======================================================================================= */
+
+/* One thread per pack of `width` neighbours of one row of c, next, h [rows, n].  In a row of from_x, from_h and act
+   [rows, 4 n], the four gates i f g o of element k are k, n + k, 2 n + k and 3 n + k.  See tgi_lstm_cell. */
+template <int width> __global__ void tgi_lstm_cell_packs(tgi_lstm_cell cell)
+{
+    typedef tgi_pack<TG_F32, width> pack;
+    const int64_t packs = cell.n / width;
+    for (int64_t i = tgi_grid_thread(); i < cell.rows * packs; i += tgi_grid_size()) {
+        const int64_t at = i * width, first = at + i / packs * 3 * cell.n;
+        pack gate[4], h[4], c = tgi_load_pack<pack>(cell.c + at), next, y;
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+            gate[part] = tgi_load_pack<pack>(cell.from_x + first + part * cell.n);
+            h[part] = tgi_load_pack<pack>(cell.from_h + first + part * cell.n);
+        }
+#pragma unroll
+        for (int e = 0; e < width; ++e) {
+            typedef float real;
+#pragma unroll
+            for (int part = 0; part < 4; ++part) {
+                const float x = gate[part].x[e] + h[part].x[e];
+                gate[part].x[e] = part == 2 ? tgi_tanh(x) : tgi_sigmoid(x);
+            }
+            next.x[e] = gate[1].x[e] * c.x[e] + gate[0].x[e] * gate[2].x[e];
+            y.x[e] = gate[3].x[e] * tgi_tanh(next.x[e]);
+        }
+#pragma unroll
+        for (int part = 0; part < 4; ++part) tgi_store_pack(cell.act + first + part * cell.n, gate[part]);
+        tgi_store_pack(cell.next + at, next);
+        tgi_store_pack(cell.h + at, y);
+    }
+}
+
+/* Backward, likewise: gh, gnext, dc [rows, n], dgates [rows, 4 n]. */
+template <int width> __global__ void tgi_lstm_backward_packs(tgi_lstm_cell cell)
+{
+    typedef tgi_pack<TG_F32, width> pack;
+    const int64_t packs = cell.n / width;
+    for (int64_t i = tgi_grid_thread(); i < cell.rows * packs; i += tgi_grid_size()) {
+        const int64_t at = i * width, first = at + i / packs * 3 * cell.n;
+        pack gate[4], c = tgi_load_pack<pack>(cell.c + at), next = tgi_load_pack<pack>(cell.next + at);
+        const pack gh = tgi_load_pack<pack>(cell.gh + at), gnext = tgi_load_pack<pack>(cell.gnext + at);
+#pragma unroll
+        for (int part = 0; part < 4; ++part) gate[part] = tgi_load_pack<pack>(cell.act + first + part * cell.n);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            typedef float real;
+            const float in = gate[0].x[k], f = gate[1].x[k], g = gate[2].x[k], o = gate[3].x[k];
+            const float t = tgi_tanh(next.x[k]), dnext = gnext.x[k] + gh.x[k] * o * (1 - t * t);
+            gate[0].x[k] = dnext * g * (in * (1 - in));
+            gate[1].x[k] = dnext * c.x[k] * (f * (1 - f));
+            gate[2].x[k] = dnext * in * (1 - g * g);
+            gate[3].x[k] = gh.x[k] * t * (o * (1 - o));
+            c.x[k] = dnext * f;
+        }
+#pragma unroll
+        for (int part = 0; part < 4; ++part) tgi_store_pack(cell.dgates + first + part * cell.n, gate[part]);
+        tgi_store_pack(cell.dc + at, c);
+    }
+}
+
+/* `places` are the addresses of all operands, or'ed. */
+static tgi_answer tgi_lstm_run(tgi_thread *S, const tgi_lstm_cell *cell, uintptr_t places, void (*one)(tgi_lstm_cell),
+                               void (*four)(tgi_lstm_cell))
+{
+    const tgi_cuda_device *d = tgi_device_for(S, cell->index);
+    const bool packed = cell->n % 4 == 0 && places % TGI_PACK_BYTES == 0;
+    const int64_t threads = cell->rows * cell->n / (packed ? 4 : 1);
+    return d && tgi_launch_each(S, d, packed ? four : one, threads, *cell) ? TGI_DONE : TGI_FAILED;
+}
+
+static tgi_answer tgi_cuda_lstm_cell(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    const uintptr_t in = (uintptr_t)cell->from_x | (uintptr_t)cell->from_h | (uintptr_t)cell->c;
+    const uintptr_t out = (uintptr_t)cell->act | (uintptr_t)cell->next | (uintptr_t)cell->h;
+    return tgi_lstm_run(S, cell, in | out, tgi_lstm_cell_packs<1>, tgi_lstm_cell_packs<4>);
+}
+
+static tgi_answer tgi_cuda_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    const uintptr_t in = (uintptr_t)cell->act | (uintptr_t)cell->next | (uintptr_t)cell->c | (uintptr_t)cell->gh |
+                         (uintptr_t)cell->gnext;
+    return tgi_lstm_run(S, cell, in | (uintptr_t)cell->dgates | (uintptr_t)cell->dc, tgi_lstm_backward_packs<1>,
+                        tgi_lstm_backward_packs<4>);
+}
+
 /* ======== Random numbers ========================================================================================== */
 
-/* out [n], contiguous.  One thread per counter of Philox, whose four words make `per` elements: the same words and
-   formulas as on the CPU.  lo, hi: see tgi_random. */
+/* out [n], contiguous, of any kind and dtype.  One thread per counter of Philox, whose four words make `per`
+   elements: the same words and formulas as on the CPU.  lo, hi: see tgi_random. */
 static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
-                                           tg_rng rng)
+                                           tgi_device_rng state)
 {
+    const tg_rng rng = tgi_rng_now(state);
     const int per = tgi_random_per_counter(kind, out.dtype), words = 4 / per;
     const int64_t least = tgi_f64_to_i64(lo), size = tgi_size_of(out.dtype);
     const uint64_t range = (uint64_t)tgi_f64_to_i64(hi) - (uint64_t)least;
@@ -2547,11 +4871,131 @@ static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int
     }
 }
 
+/* The words of a pack of elements that take one each, element `first` of the call being the pack's first: as many
+   counters as it needs. */
+template <int width> __device__ inline void tgi_random_words_of(tg_rng rng, uint64_t first, uint32_t (&word)[width])
+{
+#pragma unroll
+    for (int k = 0; k < width; k += 4) tgi_random_block(rng, (first + (uint64_t)k) / 4, *(uint32_t(*)[4])(word + k));
+}
+
+/* One element from a word, in f32, for the three kinds whose numbers are exact in f32 or made in it: the same bits
+   as in tgi_random_elements.  most: the largest word of a 1. */
+template <int kind, int dtype>
+__device__ inline float tgi_random_element(uint32_t word, float a, float b, uint32_t most)
+{
+    if constexpr (kind == TGI_NORMAL) return tgi_random_normal_f32(word, a, b);
+    if constexpr (kind == TGI_BERNOULLI) return word <= most ? 1.0f : 0.0f;
+    const int bits = dtype == TG_BF16 ? 8 : dtype == TG_F16 ? 11 : 24; /* see tgi_random_fraction */
+    return fmaf((float)(word >> (32 - bits)) * (1.0f / (float)(1 << bits)), b, a);
+}
+
+/* out [n] of such a kind in f32, bf16 or f16, one thread per pack of 16 bytes.  a, b: the mean and the deviation, or
+   the least number and the range; a uniform number that is rounded up to `end` becomes a. */
+template <int kind, int dtype>
+__global__ void tgi_random_packs(void *out, int64_t n, float a, float b, float end, uint32_t most, tgi_device_rng state)
+{
+    const tg_rng rng = tgi_rng_now(state);
+    constexpr int width = TGI_PACK_BYTES / tgi_stored<dtype>::size;
+    for (int64_t i = tgi_grid_thread() * width; i < n; i += tgi_grid_size() * width) {
+        tgi_pack<dtype, width> y;
+        uint32_t word[width];
+        tgi_random_words_of(rng, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            tgi_store_as((tg_dtype)dtype, &y.x[k], tgi_random_element<kind, dtype>(word[k], a, b, most));
+            if (kind == TGI_UNIFORM && tgi_load_as<float>((tg_dtype)dtype, &y.x[k]) >= end)
+                tgi_store_as((tg_dtype)dtype, &y.x[k], a);
+        }
+        tgi_store_part<dtype, width>((typename tgi_stored<dtype>::type *)out + i, y,
+                                     (int)(n - i < width ? n - i : width));
+    }
+}
+
+/* The largest word for which tgi_random_bernoulli is 1, p > 0. */
+static uint32_t tgi_most_of(double p) { return p < 1 ? (uint32_t)(ceil(p * 4294967296.0) - 1) : UINT32_MAX; }
+
+/* Whether a + b * fraction has the same bits by fmaf as in double and then rounded: a and b are floats, and no bit
+   of the sum is lost in double; with 16 bits, which are rounded once more, no bit is lost in f32. */
+static bool tgi_is_exact_range(tg_dtype dtype, double a, double b)
+{
+    int exponent;
+    if ((double)(float)a != a || (double)(float)b != b || fabs(a) > 16 * fabs(b) || b < 1e-30) return false;
+    if (dtype == TG_F32) return a == 0 || fabs(a) >= b / 1048576;
+    return frexp(b, &exponent) == 0.5 && fmod(a, b / 2048) == 0;
+}
+
+template <int kind>
+static bool tgi_random_launch(tgi_thread *S, const tgi_cuda_device *d, tgi_operand out, int64_t n, double a, double b,
+                              double end, uint32_t most, tgi_device_rng rng)
+{
+    void (*const kernel)(void *, int64_t, float, float, float, uint32_t, tgi_device_rng) =
+        out.dtype == TG_F32    ? tgi_random_packs<kind, TG_F32>
+        : out.dtype == TG_BF16 ? tgi_random_packs<kind, TG_BF16>
+                               : tgi_random_packs<kind, TG_F16>;
+    const int64_t width = TGI_PACK_BYTES / tgi_bytes_of(out.dtype);
+    return tgi_launch_each(S, d, kernel, (n + width - 1) / width, out.data, n, a, b, end, most, rng);
+}
+
 static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
-                            tg_rng rng)
+                            tg_rng state)
 {
     const tgi_cuda_device *d = tgi_device_for(S, out.index);
-    return d && (n <= 0 || tgi_launch_each(S, d, tgi_random_elements, n, kind, out, n, lo, hi, rng));
+    const tgi_device_rng rng = tgi_rng_for(d, state);
+    const bool packs = tgi_compute_dtype(out.dtype) == TG_F32 && (uintptr_t)out.data % TGI_PACK_BYTES == 0;
+    if (!d || n <= 0) return d != NULL;
+    if (packs && kind == TGI_NORMAL) return tgi_random_launch<TGI_NORMAL>(S, d, out, n, lo, hi, 0, 0, rng);
+    if (packs && kind == TGI_BERNOULLI && lo > 0)
+        return tgi_random_launch<TGI_BERNOULLI>(S, d, out, n, 0, 0, 0, tgi_most_of(lo), rng);
+    if (packs && kind == TGI_UNIFORM && tgi_is_exact_range(out.dtype, lo, hi - lo) && (double)(float)hi == hi)
+        return tgi_random_launch<TGI_UNIFORM>(S, d, out, n, lo, hi - lo, hi, 0, rng);
+    return tgi_launch_each(S, d, tgi_random_elements, (n + 1) / 2, kind, out, n, lo, hi, rng); /* most make 2 each */
+}
+
+/* ---- dropout ---- */
+
+/* y, x [n]: y = x * scale where the word of the element is at most `most`, else x * 0; one thread per pack. */
+template <int dtype>
+__global__ void tgi_dropout_packs(void *y, const void *x, int64_t n, float scale, uint32_t most, tgi_device_rng state)
+{
+    const tg_rng rng = tgi_rng_now(state);
+    constexpr int width = TGI_PACK_BYTES / tgi_stored<dtype>::size;
+    typedef typename tgi_stored<dtype>::type stored;
+    stored rounded;
+    tgi_store_as((tg_dtype)dtype, &rounded, scale);
+    const float factor = tgi_load_as<float>((tg_dtype)dtype, &rounded);
+    for (int64_t i = tgi_grid_thread() * width; i < n; i += tgi_grid_size() * width) {
+        const int count = (int)(n - i < width ? n - i : width);
+        const tgi_loaded<dtype, width> in = tgi_load_part<dtype, width>((const stored *)x + i, sizeof(stored), count);
+        tgi_pack<dtype, width> out;
+        uint32_t word[width];
+        tgi_random_words_of(rng, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            const stored element = in.element(k);
+            const float value = tgi_load_as<float>((tg_dtype)dtype, &element);
+            tgi_store_as((tg_dtype)dtype, &out.x[k], value * (word[k] <= most ? factor : 0.0f));
+        }
+        tgi_store_part<dtype, width>((stored *)y + i, out, count);
+    }
+}
+
+static tgi_answer tgi_cuda_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, y.index);
+    void (*const kernel)(void *, const void *, int64_t, float, uint32_t, tgi_device_rng) =
+        x.dtype == TG_F32    ? tgi_dropout_packs<TG_F32>
+        : x.dtype == TG_BF16 ? tgi_dropout_packs<TG_BF16>
+                             : tgi_dropout_packs<TG_F16>;
+    const int64_t width = TGI_PACK_BYTES / tgi_bytes_of(x.dtype);
+    const float scale = p < 1 ? 1 / (float)(1 - p) : 0;
+    if (!d) return TGI_FAILED;
+    if (n == 0) return TGI_DONE;
+    if (x.dtype == TG_F64 || ((uintptr_t)x.data | (uintptr_t)y.data) % TGI_PACK_BYTES) return TGI_COMPOSE;
+    const uint32_t most = p < 1 ? tgi_most_of(1 - p) : 0;
+    const tgi_device_rng state = tgi_rng_for(d, rng);
+    return tgi_launch_each(S, d, kernel, (n + width - 1) / width, y.data, x.data, n, scale, most, state) ? TGI_DONE
+                                                                                                         : TGI_FAILED;
 }
 
 /* ======== Optimizers ============================================================================================== */
@@ -2581,7 +5025,7 @@ TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f64, double)
    TGI_OPTIM_PIECE elements, and the pieces of all parameters are numbered; a block updates one piece. */
 enum { TGI_OPTIM_TENSORS = 48, TGI_OPTIM_PIECE = 8 * TGI_BLOCK };
 typedef struct {
-    void *at[5]; /* p [n], g [n], then the state a, b, c [n] or NULL */
+    void *at[6]; /* p [n], g [n], then a, b, c [n], the state, and the master copy [n], each or NULL */
     int64_t n;
     int64_t first_piece; /* the number of its first piece */
     bool aligned;        /* all of at[] are, for packs */
@@ -2593,38 +5037,53 @@ typedef struct {
     tgi_optim_tensor tensor[TGI_OPTIM_TENSORS];
 } tgi_optim_job;
 
-/* Updates `width` elements from i on: loads packs of p, g and the state, updates element by element, and stores all but
-   g. */
+/* Updates `width` elements from i on: loads packs of p, g, the state and the master copy, updates element by element,
+   and stores all but g.  p and g are of `dtype`; the others are of the type that is computed in.  With a master copy
+   that is what is updated, and p is rounded from it. */
 template <class formula, int dtype, int width>
-__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const formula &optim, void *const (&at)[5], int64_t i)
+__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const formula &optim, void *const (&at)[6], int64_t i)
 {
     typedef typename formula::real real;
     typedef typename tgi_stored<dtype>::type stored;
-    tgi_pack<dtype, width> x[5];
+    constexpr int wide = dtype == TG_F64 ? TG_F64 : TG_F32;
+    constexpr bool has_master = dtype == TG_BF16 || dtype == TG_F16;
+    tgi_pack<dtype, width> p = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[0] + i);
+    const tgi_pack<dtype, width> g = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[1] + i);
+    tgi_pack<wide, width> x[4]; /* a, b, c, master */
 #pragma unroll
-    for (int k = 0; k < 5; ++k) {
-        if (at[k]) x[k] = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[k] + i);
+    for (int k = 0; k < 4; ++k) {
+        if (at[k + 2]) x[k] = tgi_load_pack<tgi_pack<wide, width>>((const real *)at[k + 2] + i);
     }
 #pragma unroll
     for (int e = 0; e < width; ++e) {
-        real value[5];
+        real value[4];
 #pragma unroll
-        for (int k = 0; k < 5; ++k) value[k] = at[k] ? tgi_load_as<real>((tg_dtype)dtype, &x[k].x[e]) : real();
-        optim.update(step, value[0], value[1], value[2], value[3], value[4]);
+        for (int k = 0; k < 4; ++k) value[k] = at[k + 2] ? x[k].x[e] : real();
+        real now = tgi_load_as<real>((tg_dtype)dtype, &p.x[e]);
+        if (has_master) { /* what the program has written counts instead */
+            stored rounded;
+            tgi_store_as((tg_dtype)dtype, &rounded, value[3]);
+            if (rounded == p.x[e]) now = value[3];
+        }
+        optim.update(step, now, tgi_load_as<real>((tg_dtype)dtype, &g.x[e]), value[0], value[1], value[2]);
+        tgi_store_as((tg_dtype)dtype, &p.x[e], now);
+        value[3] = now;
 #pragma unroll
-        for (int k = 0; k < 5; ++k) tgi_store_as((tg_dtype)dtype, &x[k].x[e], value[k]);
+        for (int k = 0; k < 4; ++k) x[k].x[e] = value[k];
     }
+    tgi_store_pack((stored *)at[0] + i, p);
 #pragma unroll
-    for (int k = 0; k < 5; ++k) {
-        if (at[k] && k != 1) tgi_store_pack((stored *)at[k] + i, x[k]);
+    for (int k = 0; k < 4; ++k) {
+        if (at[k + 2]) tgi_store_pack((real *)at[k + 2] + i, x[k]);
     }
 }
 
 /* One block per piece; each of its threads updates one pack at a time, then one element at a time. */
 template <class formula, int dtype>
-__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, formula optim)
+__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, formula optim, const formula *now)
 {
-    constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename tgi_stored<dtype>::type));
+    if (now) optim = *now; /* of a recorded step */
+    constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename formula::real));
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
         int t = 0, high = job.count - 1; /* binary search for the tensor of this piece */
         while (t < high) {
@@ -2637,9 +5096,9 @@ __global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, form
         const int64_t start = (piece - job.tensor[t].first_piece) * TGI_OPTIM_PIECE;
         const int64_t left = job.tensor[t].n - start, n = left < TGI_OPTIM_PIECE ? left : (int64_t)TGI_OPTIM_PIECE;
         const int64_t packed = job.tensor[t].aligned ? n / width * width : 0;
-        void *at[5];
+        void *at[6];
 #pragma unroll
-        for (int k = 0; k < 5; ++k) at[k] = job.tensor[t].at[k];
+        for (int k = 0; k < 6; ++k) at[k] = job.tensor[t].at[k];
         for (int64_t i = (int64_t)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
             tgi_optim_pack<formula, dtype, width>(&job.step, optim, at, start + i);
         for (int64_t i = packed + threadIdx.x; i < n; i += TGI_BLOCK)
@@ -2648,7 +5107,7 @@ __global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, form
 }
 
 template <class formula, int dtype>
-static bool tgi_optim_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
+static bool tgi_optim_launch(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job)
 {
     typedef typename formula::real real;
     const tgi_optim_step *step = &job->step;
@@ -2664,18 +5123,21 @@ static bool tgi_optim_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_
     optim.one_minus_beta2 = (real)(1 - step->beta2);
     optim.rate = (real)(step->lr / step->bias1);
     optim.sqrt_bias_correction2 = (real)sqrt(step->bias2);
-    return tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job, optim);
+    const formula *now = NULL;
+    if (d->graph && !(now = (const formula *)tgi_graph_number(S, d, &optim, sizeof optim))) return false;
+    return d->renumbering ||
+           tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job, optim, now);
 }
 
 /* For each optimizer, in the order of tgi_optimizer, its kernel for each floating-point dtype, in the order of
    tg_dtype. */
-typedef bool (*tgi_optim_fn)(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job);
+typedef bool (*tgi_optim_fn)(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job);
 #define TGI_OPTIM_ROW(name, ...)                                                                         \
     {tgi_optim_launch<tgi_optim_##name##_f32, TG_F32>, tgi_optim_launch<tgi_optim_##name##_f64, TG_F64>, \
      tgi_optim_launch<tgi_optim_##name##_f32, TG_BF16>, tgi_optim_launch<tgi_optim_##name##_f32, TG_F16>},
 static const tgi_optim_fn tgi_optim_rows[][4] = {TGI_OPTIMIZERS(TGI_OPTIM_ROW, f32, float)};
 
-static bool tgi_optim_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_job *job)
+static bool tgi_optim_run(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job)
 {
     return job->pieces == 0 || tgi_optim_rows[job->step.kind][job->step.dtype](S, d, job);
 }
@@ -2703,7 +5165,7 @@ static bool tgi_optim_same_settings(const tgi_optim_step *a, const tgi_optim_ste
 }
 
 /* Runs the first step and all steps that have the same settings, with as few launches as possible. */
-static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_optim_step *steps, int n)
+static bool tgi_optim_group(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_step *steps, int n)
 {
     tgi_optim_job job;
     memcpy(&job.step, steps, sizeof *steps);
@@ -2717,12 +5179,12 @@ static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_o
             job.pieces = 0;
         }
         tgi_optim_tensor *const t = &job.tensor[job.count++];
-        void *const at[5] = {step->p, (void *)(uintptr_t)step->g, step->s[0], step->s[1], step->s[2]};
+        void *const at[6] = {step->p, (void *)(uintptr_t)step->g, step->s[0], step->s[1], step->s[2], step->master};
         memcpy(t->at, at, sizeof at);
         t->n = step->n;
         t->first_piece = job.pieces;
         t->aligned = true;
-        for (int k = 0; k < 5; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK_BYTES == 0;
+        for (int k = 0; k < 6; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK_BYTES == 0;
         job.pieces += (step->n + TGI_OPTIM_PIECE - 1) / TGI_OPTIM_PIECE;
     }
     return tgi_optim_run(S, d, &job);
@@ -2730,7 +5192,7 @@ static bool tgi_optim_group(tgi_thread *S, const tgi_cuda_device *d, const tgi_o
 
 static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
 {
-    const tgi_cuda_device *d = n > 0 ? tgi_device_for(S, steps[0].index) : NULL;
+    tgi_cuda_device *d = n > 0 ? tgi_device_for(S, steps[0].index) : NULL;
     if (!d) return n == 0;
     for (int i = 0; i < n; ++i) {
         bool done = false; /* it ran in the group of an earlier step */
@@ -2740,25 +5202,907 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
     return true;
 }
 
+/* ======== Many tensors at once ==================================================================================== */
+
+/* The sum of the squares of all elements of many tensors, and their product with a number: as for the optimizers above,
+   each tensor is cut into pieces, one for each block. */
+enum { TGI_MULTI_TENSORS = 160, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
+typedef struct {
+    char *data;
+    int64_t n;
+    int64_t first_piece; /* the number of its first piece */
+} tgi_multi_tensor;
+typedef struct {
+    int64_t pieces;
+    int count;
+    bool scales; /* else sums squares */
+    tgi_multi_tensor tensor[TGI_MULTI_TENSORS];
+} tgi_multi_job;
+
+/* Elements i to i + width: adds their squares to *sum, or multiplies them by factor. */
+template <int dtype, int width, class real>
+__device__ inline void tgi_multi_pack(bool scales, char *at, real factor, real *sum)
+{
+    typedef tgi_pack<dtype, width> pack;
+    pack x = tgi_load_pack<pack>(at);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+        const real value = tgi_load_as<real>((tg_dtype)dtype, &x.x[k]);
+        *sum += value * value;
+        tgi_store_as((tg_dtype)dtype, &x.x[k], value * factor);
+    }
+    if (scales) tgi_store_pack(at, x);
+}
+
+/* One block per piece: multiplies its elements by *number, or stores the sum of their squares in partial [pieces]. */
+template <int dtype>
+__global__ void tgi_multi_pieces(const __grid_constant__ tgi_multi_job job, const void *number, void *partial)
+{
+    typedef typename tgi_computed<dtype>::type real;
+    constexpr int size = (int)sizeof(typename tgi_stored<dtype>::type), width = tgi_width<dtype>;
+    const real factor = job.scales ? *(const real *)number : 0;
+    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
+        int t = 0, high = job.count - 1; /* binary search for the tensor of this piece */
+        while (t < high) {
+            const int half = (t + high + 1) / 2;
+            if (job.tensor[half].first_piece <= piece)
+                t = half;
+            else
+                high = half - 1;
+        }
+        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
+        const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
+        char *const at = job.tensor[t].data + start * size;
+        const int packed = (uintptr_t)at % TGI_PACK_BYTES ? 0 : n / width * width;
+        real sum = 0;
+#pragma unroll 4
+        for (int i = (int)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
+            tgi_multi_pack<dtype, width>(job.scales, at + i * size, factor, &sum);
+        for (int i = packed + (int)threadIdx.x; i < n; i += TGI_BLOCK)
+            tgi_multi_pack<dtype, 1>(job.scales, at + i * size, factor, &sum);
+        if (job.scales) continue;
+        sum = tgi_team_sum(sum, TGI_BLOCK);
+        if (threadIdx.x == 0) ((real *)partial)[piece] = sum;
+    }
+}
+
+/* *number = the sum of partial [pieces]; one block. */
+template <class real> __global__ void tgi_multi_total(const void *partial, int64_t pieces, void *number)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < pieces; i += TGI_BLOCK) sum += (double)((const real *)partial)[i];
+    sum = tgi_team_sum(sum, TGI_BLOCK);
+    if (threadIdx.x == 0) *(real *)number = (real)sum;
+}
+
+static int64_t tgi_multi_pieces_of(int64_t n) { return (n + TGI_MULTI_PIECE - 1) / TGI_MULTI_PIECE; }
+
+/* All tensors of the list, as many in one launch as its arguments have room for. */
+static bool tgi_multi_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_multi *m, char *partial)
+{
+    void (*const kernels[])(tgi_multi_job, const void *, void *) = {
+        tgi_multi_pieces<TG_F32>, tgi_multi_pieces<TG_F64>, tgi_multi_pieces<TG_BF16>, tgi_multi_pieces<TG_F16>};
+    for (int i = 0; i < m->count;) {
+        tgi_multi_job job;
+        job.pieces = 0;
+        job.scales = m->kind == TGI_MULTI_SCALE;
+        for (job.count = 0; job.count < TGI_MULTI_TENSORS && i < m->count; ++job.count, ++i) {
+            const tgi_multi_tensor tensor = {(char *)m->list[i].data, m->list[i].n, job.pieces};
+            job.tensor[job.count] = tensor;
+            job.pieces += tgi_multi_pieces_of(tensor.n);
+        }
+        if (!tgi_launch(S, d, kernels[m->dtype], job.pieces, TGI_BLOCK, job, m->number, partial)) return false;
+        if (partial) partial += job.pieces * tgi_bytes_of(tgi_compute_dtype(m->dtype));
+    }
+    return true;
+}
+
+static tgi_answer tgi_cuda_multi(tgi_thread *S, const tgi_multi *m)
+{
+    tgi_cuda_device *d = tgi_device_for(S, m->index);
+    if (!d) return TGI_FAILED;
+    if (m->kind == TGI_MULTI_SCALE) return tgi_multi_run(S, d, m, NULL) ? TGI_DONE : TGI_FAILED;
+    int64_t pieces = 0;
+    for (int i = 0; i < m->count; ++i) pieces += tgi_multi_pieces_of(m->list[i].n);
+    char *const partial = (char *)tgi_scratch_alloc(S, d, "clip_grad_norm", pieces, sizeof(double));
+    void (*const total)(const void *, int64_t, void *) =
+        m->dtype == TG_F64 ? tgi_multi_total<double> : tgi_multi_total<float>;
+    const bool ok = partial && tgi_multi_run(S, d, m, partial) &&
+                    tgi_launch(S, d, total, 1, TGI_BLOCK, partial, pieces, m->number);
+    tgi_cuda_release(S, d->index, partial, 0);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* ======== Attention =============================================================================================== */
+
+/* ---- PTX ----
+
+   Tensor cores multiply matrices whose elements are spread over the registers of a warp, its fragments.  Lane 4 g + t
+   (g 0..7, t 0..3) holds, of c [16, 8] += a [16, 16] b [16, 8], two neighbours in each register of a and b:
+
+       a    columns 2t, 2t+1    2t+8, 2t+9      b    column g           c    columns 2t    2t+1
+       row g         a[0]          a[2]         rows 2t,   2t+1  b[0]   row g         c[0]  c[1]
+       row g + 8     a[1]          a[3]         rows 2t+8, 2t+9  b[1]   row g + 8     c[2]  c[3]
+
+   So two neighbouring tiles c, rounded to 16 bits, are the fragment a of the next product: no lane has to ask another
+   one.  A fragment is loaded from shared memory as four matrices [8, 8]; lane 8 m + r gives the address of row r of
+   matrix m, which has 16 bytes, and lane 4 g + t gets the elements [g, 2t] and [g, 2t + 1] of each matrix; transposed,
+   it gets [2t, g] and [2t + 1, g].
+
+   These functions need compute capability 8.0; code for older devices, which never calls them, has a trap in their
+   place.  The simulator in tests/cudasim has functions of its own. */
+#ifdef CUDASIM
+#include <tensor_cores.h>
+#else
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define TGI_PTX(...) __trap()
+#else
+#define TGI_PTX(...) asm volatile(__VA_ARGS__)
+#endif
+
+/* c [16, 8] += a [16, 16] times b [16, 8]; a and b in bf16 or f16 */
+template <bool bf16>
+__device__ inline void tgi_mma_16816(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if constexpr (bf16)
+        TGI_PTX("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        TGI_PTX("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline void tgi_load_matrices(uint32_t (&x)[4], const void *row)
+{
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    TGI_PTX("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
+            : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+            : "r"(at));
+}
+
+__device__ inline void tgi_load_matrices_transposed(uint32_t (&x)[4], const void *row)
+{
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    TGI_PTX("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
+            : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+            : "r"(at));
+}
+
+/* Two numbers rounded to 16 bits, in one register. */
+template <bool bf16> __device__ inline uint32_t tgi_two_halves(float low, float high)
+{
+    uint32_t two = 0;
+    if constexpr (bf16)
+        TGI_PTX("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(two) : "f"(high), "f"(low));
+    else
+        TGI_PTX("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+
+/* 2^x; 0 if that is below the normal floats. */
+__device__ inline float tgi_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Begins to copy 16 bytes from global to shared memory, or to fill them with zeros.  A thread ends a group of such
+   copies, and later waits until all of its groups but the last `left` are done; other threads see the bytes after the
+   barrier that follows. */
+__device__ inline void tgi_copy_async(void *to, const void *from, bool copies)
+{
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to), bytes = copies ? 16 : 0;
+    TGI_PTX("cp.async.cg.shared.global [%0],[%1],16,%2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
+}
+__device__ inline void tgi_copy_async_commit(void) { TGI_PTX("cp.async.commit_group;" : : : "memory"); }
+template <int left> __device__ inline void tgi_copy_async_wait(void)
+{
+    TGI_PTX("cp.async.wait_group %0;" : : "n"(left) : "memory");
+}
+#endif
+
+/* Dynamic shared memory: T name[], as large as the launch says. */
+#ifdef CUDASIM
+#define TGI_DYNAMIC_SHARED(T, name) CUDASIM_DYN_SHARED(T, name)
+#else
+#define TGI_DYNAMIC_SHARED(T, name)                       \
+    extern __shared__ __align__(16) unsigned char name##_bytes[]; \
+    T *const name = (T *)name##_bytes
+#endif
+
+/* ---- the tiles of a block ----
+
+   After Dao, "FlashAttention-2" (2023): the scores of all queries with all keys are never in memory.  A block of
+   threads owns a tile of rows, 16 for each warp, and loops over tiles of columns, which it copies to shared memory, the
+   next one while it computes with this one.  A warp's scores of its rows with the columns of a tile are in registers
+   only.
+
+                    owns         loops over    for each tile of columns
+       forward      q            k, v          s = scale q k^T, p = exp(s - largest s so far), y += p v
+       dq           q, g         k, v          p = exp(scale q k^T - lse), ds = p (g v^T - d), dq += ds k
+       dk and dv    k, v         q, g          the same transposed: dk += ds^T q, dv += p^T g
+
+   with d = sum(g y) for each query, which is sum(p dp): a small kernel computes it first.  The scores are computed
+   again in both backward kernels, so that each sum has one owner and a fixed order.
+
+   Where is_causal hides all of a tile from all of a block, the tile is left out. */
+
+#define TGI_LOG2_E 1.44269504f
+/* Bytes of a tile of columns and of one copy; what the number of queries is rounded up to in tgi_flash_job.sums, a
+   multiple of all tiles. */
+enum { TGI_FLASH_TILE_BYTES = 8192, TGI_FLASH_COPY = 16, TGI_FLASH_SUMS = 128 };
+
+/* Sizes by dtype and width D, 64 or 128: narrower rows are filled with zeros in shared memory. */
+template <int dtype, int D> struct tgi_flash_sizes {
+    typedef typename tgi_stored<dtype>::type element;
+    enum {
+        WARPS = 16 / (int)sizeof(element),
+        THREADS = 32 * WARPS,
+        ROWS = 16 * WARPS,
+        COLUMNS = TGI_FLASH_TILE_BYTES / (D * (int)sizeof(element)),
+        EACH = TGI_FLASH_COPY / (int)sizeof(element), /* elements of one copy */
+        COPIES = D / EACH,                            /* of a row */
+        OWN_BYTES = ROWS * D * (int)sizeof(element),
+        STAGES_BYTES = 4 * TGI_FLASH_TILE_BYTES, /* two stages of two tiles */
+        SUMS_BYTES = 2 * COLUMNS * (int)sizeof(float2)
+    };
+};
+
+/* One operand: element [i, j] of a head is at data[head + i * row + j * col].  packs: the elements of a row are
+   neighbours, and every 16 bytes of them are aligned. */
+typedef struct {
+    void *data;
+    bool packs;
+    int64_t row, col, batch[TG_MAX_DIMS];
+} tgi_flash_operand;
+
+/* tgi_attention for kernels.  sums [heads, sums_row]: for each query lse in base 2 and d, in scratch memory. */
+typedef struct {
+    int ndim;
+    bool is_causal, is_bool; /* is_bool: the mask's dtype, else that of q */
+    int dim[TG_MAX_DIMS], heads;
+    int queries, keys, width, value_width, sums_row;
+    float scale;
+    tgi_flash_operand y, lse, q, k, v, mask, g, dq, dk, dv;
+    float2 *sums;
+} tgi_flash_job;
+
+/* An operand's matrix of one head. */
+template <class T> struct tgi_flash_matrix {
+    T *data;
+    int64_t row, col;
+    bool packs;
+};
+
+/* The index of a head in each batch dim. */
+struct tgi_flash_head {
+    int at[TG_MAX_DIMS];
+};
+
+__device__ inline tgi_flash_head tgi_flash_head_of(const tgi_flash_job &job, int number)
+{
+    tgi_flash_head head = {};
+#pragma unroll
+    for (int d = TG_MAX_DIMS - 1; d >= 0; --d) {
+        if (d >= job.ndim) continue;
+        head.at[d] = (int)((unsigned)number % (unsigned)job.dim[d]);
+        number = (int)((unsigned)number / (unsigned)job.dim[d]);
+    }
+    return head;
+}
+
+template <class T>
+__device__ inline tgi_flash_matrix<T> tgi_flash_matrix_of(const tgi_flash_operand &x, const tgi_flash_head &head)
+{
+    int64_t at = 0;
+#pragma unroll
+    for (int d = 0; d < TG_MAX_DIMS; ++d) at += head.at[d] * x.batch[d];
+    return {(T *)x.data + at, x.row, x.col, x.packs};
+}
+
+/* A tile in shared memory is [rows, D].  The copies of 16 bytes in a row change places by the last three bits of the
+   row's number: so the eight rows of a matrix, at one column, lie in different banks.  Returns where copy number `copy`
+   of the row is, in elements. */
+template <int dtype, int D> __device__ inline int tgi_flash_place(int row, int copy)
+{
+    return row * D + (copy ^ (row & 7)) * tgi_flash_sizes<dtype, D>::EACH;
+}
+
+/* Elements [row, column], [row, column + 1], .. of x, with zeros from column `width` on. */
+template <int dtype, int each, class T>
+__device__ inline tgi_pack<dtype, each> tgi_flash_pack_at(const tgi_flash_matrix<T> &x, int row, int column, int width)
+{
+    const T *const at = x.data + row * x.row + column * x.col;
+    tgi_pack<dtype, each> p;
+    if (x.packs) return tgi_load_pack<tgi_pack<dtype, each>>(at);
+#pragma unroll
+    for (int e = 0; e < each; ++e) p.x[e] = column + e < width ? at[e * x.col] : (T)0;
+    return p;
+}
+
+/* Begins to load rows [first, first + rows) of x [limit, width], with zeros beyond these.  All threads call it. */
+template <int dtype, int D, int rows, class T>
+__device__ inline void tgi_flash_load(T *tile, const tgi_flash_matrix<T> &x, int first, int limit, int width)
+{
+    typedef tgi_flash_sizes<dtype, D> sizes;
+    typedef tgi_pack<dtype, sizes::EACH> pack;
+    const int r = (int)threadIdx.x / sizes::COPIES, copy = (int)threadIdx.x % sizes::COPIES;
+    const int column = copy * sizes::EACH;
+    if (x.packs) {
+#pragma unroll
+        for (int i = 0; i < rows; i += sizes::THREADS / sizes::COPIES) {
+            const bool inside = first + r + i < limit && column < width;
+            tgi_copy_async(tile + tgi_flash_place<dtype, D>(r + i, copy),
+                           inside ? x.data + (first + r + i) * x.row + column : x.data, inside);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int i = r; i < rows; i += sizes::THREADS / sizes::COPIES) {
+        const bool inside = first + i < limit && column < width;
+        const pack p = inside ? tgi_flash_pack_at<dtype, sizes::EACH>(x, first + i, column, width) : pack();
+        tgi_store_pack(tile + tgi_flash_place<dtype, D>(i, copy), p);
+    }
+}
+
+/* ---- the products of a warp ----
+
+   Scores and sums are spread over the lanes as c in the picture above, for f32, too: lane 4 g + t has of tile n, which
+   has eight columns, x[n][2 r + e], row g + 8 r and column 8 n + 2 t + e. */
+template <int dtype, int D> struct tgi_flash_products {
+    enum { BF16 = dtype == TG_BF16, COLUMNS = tgi_flash_sizes<dtype, D>::COLUMNS };
+    typedef uint16_t T;
+
+    /* s [16, COLUMNS] = a [16, D] times b [COLUMNS, D] transposed */
+    __device__ static void scores(float (&s)[COLUMNS / 8][4], const T *a, const T *b)
+    {
+        const int lane = (int)threadIdx.x % 32;
+#pragma unroll 4
+        for (int k = 0; k < D / 16; ++k) {
+            uint32_t x[4], y[4];
+            tgi_load_matrices(x, a + tgi_flash_place<dtype, D>(lane % 16, 2 * k + lane / 16));
+#pragma unroll
+            for (int n = 0; n < COLUMNS / 16; ++n) {
+                const int column = 16 * n + lane / 16 * 8 + lane % 8;
+                tgi_load_matrices(y, b + tgi_flash_place<dtype, D>(column, 2 * k + lane / 8 % 2));
+                tgi_mma_16816<BF16>(s[2 * n], x, y[0], y[1]);
+                tgi_mma_16816<BF16>(s[2 * n + 1], x, y[2], y[3]);
+            }
+        }
+    }
+
+    /* sum [16, D] += p [16, COLUMNS], rounded, times b [COLUMNS, D] */
+    __device__ static void add(float (&sum)[D / 8][4], const float (&p)[COLUMNS / 8][4], const T *b)
+    {
+        const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+        for (int k = 0; k < COLUMNS / 16; ++k) {
+            const float(&left)[4] = p[2 * k], (&right)[4] = p[2 * k + 1];
+            const uint32_t x[4] = {tgi_two_halves<BF16>(left[0], left[1]), tgi_two_halves<BF16>(left[2], left[3]),
+                                   tgi_two_halves<BF16>(right[0], right[1]), tgi_two_halves<BF16>(right[2], right[3])};
+            uint32_t y[4];
+#pragma unroll
+            for (int n = 0; n < D / 16; ++n) {
+                tgi_load_matrices_transposed(y,
+                                             b + tgi_flash_place<dtype, D>(16 * k + lane % 16, 2 * n + lane / 16));
+                tgi_mma_16816<BF16>(sum[2 * n], x, y[0], y[1]);
+                tgi_mma_16816<BF16>(sum[2 * n + 1], x, y[2], y[3]);
+            }
+        }
+    }
+
+    __device__ static void store_two(T *to, float x, float y) { *(uint32_t *)to = tgi_two_halves<BF16>(x, y); }
+};
+
+/* f32 without tensor cores. */
+template <int D> struct tgi_flash_products<TG_F32, D> {
+    enum { COLUMNS = tgi_flash_sizes<TG_F32, D>::COLUMNS };
+    typedef tgi_pack<TG_F32, 4> pack;
+
+    __device__ static pack load(const float *tile, int row, int copy)
+    {
+        return tgi_load_pack<pack>(tile + tgi_flash_place<TG_F32, D>(row, copy));
+    }
+
+    __device__ static void scores(float (&s)[COLUMNS / 8][4], const float *a, const float *b)
+    {
+        const int group = (int)threadIdx.x % 32 / 4, column = (int)threadIdx.x % 4 * 2;
+#pragma unroll 128 / D
+        for (int k = 0; k < D / 4; ++k) {
+            const pack x[2] = {load(a, group, k), load(a, group + 8, k)};
+#pragma unroll
+            for (int n = 0; n < COLUMNS / 8; ++n) {
+                const pack y[2] = {load(b, 8 * n + column, k), load(b, 8 * n + column + 1, k)};
+#pragma unroll
+                for (int e = 0; e < 16; ++e) s[n][e / 4] += x[e / 8].x[e % 4] * y[e / 4 % 2].x[e % 4];
+            }
+        }
+    }
+
+    /* The lanes of a row hold a pair of columns each, which they show to the others. */
+    __device__ static void add(float (&sum)[D / 8][4], float (&p)[COLUMNS / 8][4], const float *b)
+    {
+        const int lane = (int)threadIdx.x % 32, column = lane % 4 * 2;
+#pragma unroll 1
+        for (int tile = 0; tile < COLUMNS; tile += 8) {
+#pragma unroll 1
+            for (int pair = 0; pair < 4; ++pair) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    const float upper = __shfl_sync(TGI_FULL_MASK, p[0][e], lane / 4 * 4 + pair);
+                    const float lower = __shfl_sync(TGI_FULL_MASK, p[0][2 + e], lane / 4 * 4 + pair);
+                    const float *const row = b + (tile + 2 * pair + e) * D;
+#pragma unroll
+                    for (int n = 0; n < D / 8; ++n) {
+                        const int copy = (2 * n + column / 4) ^ (2 * pair + e);
+                        const tgi_pack<TG_F32, 2> y = tgi_load_pack<tgi_pack<TG_F32, 2>>(row + 4 * copy + column % 4);
+                        sum[n][0] += upper * y.x[0], sum[n][1] += upper * y.x[1];
+                        sum[n][2] += lower * y.x[0], sum[n][3] += lower * y.x[1];
+                    }
+                }
+            }
+#pragma unroll
+            for (int i = 4; i < COLUMNS / 2; ++i) p[i / 4 - 1][i % 4] = p[i / 4][i % 4]; /* registers have no index */
+        }
+    }
+
+    __device__ static void store_two(float *to, float x, float y) { to[0] = x, to[1] = y; }
+};
+
+/* Stores x [16, D] * scale of this warp to rows [first, first + 16) of `to` [limit, width], by way of `tile` [16, D] in
+   shared memory, which only this warp uses. */
+template <int dtype, int D, class T>
+__device__ inline void tgi_flash_store(const tgi_flash_matrix<T> &to, const float (&x)[D / 8][4],
+                                       const float (&scale)[2], T *tile, int first, int limit, int width)
+{
+    typedef tgi_flash_sizes<dtype, D> sizes;
+    typedef tgi_pack<dtype, sizes::EACH> pack;
+    const int lane = (int)threadIdx.x % 32;
+    __syncwarp(); /* other lanes may still load from the tile */
+#pragma unroll
+    for (int i = 0; i < D / 4; ++i) {
+        const int r = i % 2, n = i / 2, column = 8 * n + lane % 4 * 2;
+        T *const at = tile + tgi_flash_place<dtype, D>(lane / 4 + 8 * r, column / sizes::EACH) + column % sizes::EACH;
+        tgi_flash_products<dtype, D>::store_two(at, x[n][2 * r] * scale[r], x[n][2 * r + 1] * scale[r]);
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i < 16 * sizes::COPIES; i += 32) {
+        const int r = i / sizes::COPIES, copy = i % sizes::COPIES, column = copy * sizes::EACH;
+        if (first + r >= limit || column >= width) continue;
+        const pack p = tgi_load_pack<pack>(tile + tgi_flash_place<dtype, D>(r, copy));
+        T *const at = to.data + (first + r) * to.row + column * to.col;
+        if (to.packs) {
+            tgi_store_pack(at, p);
+            continue;
+        }
+#pragma unroll
+        for (int e = 0; e < sizes::EACH; ++e) {
+            if (column + e < width) at[e * to.col] = p.x[e];
+        }
+    }
+}
+
+/* ---- what is hidden ---- */
+
+/* Whether one of 16 rows sees one of `columns` columns.  In `transposed` scores the rows are keys. */
+template <bool transposed>
+__device__ inline bool tgi_flash_sees(const tgi_flash_job &job, int row, int column, int columns)
+{
+    if (row >= (transposed ? job.keys : job.queries)) return false;
+    return !job.is_causal || (transposed ? row < column + columns : column < row + 16);
+}
+
+/* Multiplies products q k^T by scale and adds the mask, in base 2; what is hidden becomes -inf.  The scores' first row
+   and column are `row` and `column`; the mask's strides are from row to row and from column to column of the scores. */
+template <int dtype, bool transposed, int columns>
+__device__ inline void tgi_flash_mask(float (&s)[columns / 8][4], const tgi_flash_job &job,
+                                      const tgi_flash_matrix<const uint8_t> &mask, int row, int column)
+{
+    const int lane = (int)threadIdx.x % 32, r0 = row + lane / 4, c0 = column + lane % 4 * 2;
+    const int rows = transposed ? job.keys : job.queries, others = transposed ? job.queries : job.keys;
+    const bool inside = row + 16 <= rows && column + columns <= others;
+    const bool causal_ends = transposed ? row + 15 <= column : column + columns <= row + 1;
+#pragma unroll
+    for (int i = 0; i < columns / 2; ++i) s[i / 4][i % 4] *= job.scale * TGI_LOG2_E; /* 2^x stands for exp */
+    if (!inside || (job.is_causal && !causal_ends)) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) { /* row r0 + 8 r sees columns [from, to) */
+            const int at = r0 + 8 * r, from = transposed && job.is_causal ? at : 0;
+            const int to = at >= rows ? 0 : !transposed && job.is_causal ? min(at + 1, others) : others;
+#pragma unroll
+            for (int i = 0; i < columns / 4; ++i) {
+                const int c = c0 + i / 2 * 8 + i % 2;
+                if (c < from || c >= to) s[i / 2][2 * r + i % 2] = -INFINITY;
+            }
+        }
+    }
+    if (!mask.data) return;
+    const int64_t down = transposed ? mask.col : mask.row, across = transposed ? mask.row : mask.col;
+    const uint8_t *at = mask.data + r0 * down + c0 * across;
+#pragma unroll
+    for (int n = 0; n < columns / 8; ++n, at += 8 * across) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const uint8_t *const m = at + (i / 2 ? 8 * down : 0) + (i % 2 ? across : 0);
+            if (s[n][i] == -INFINITY) continue; /* so the mask is not read outside of its matrix, either */
+            if (!job.is_bool)
+                s[n][i] += tgi_load_as<float>((tg_dtype)dtype, m) * TGI_LOG2_E;
+            else if (*m == 0)
+                s[n][i] = -INFINITY;
+        }
+    }
+}
+
+/* ---- forward ---- */
+
+/* Replaces scores s of two rows by p = 2^(s - largest), and brings sum and y of the tiles before to the new largest
+   score.  Each lane sums its own columns only. */
+template <int columns, int tiles>
+__device__ inline void tgi_flash_softmax(float (&s)[columns][4], float (&y)[tiles][4], float (&largest)[2],
+                                         float (&sum)[2])
+{
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        float now = largest[r];
+#pragma unroll
+        for (int i = 0; i < 2 * columns; ++i) now = fmaxf(now, s[i / 2][2 * r + i % 2]);
+        now = fmaxf(now, __shfl_xor_sync(TGI_FULL_MASK, now, 1)); /* the four lanes of a row */
+        now = fmaxf(now, __shfl_xor_sync(TGI_FULL_MASK, now, 2));
+        const float shift = now > -INFINITY ? now : 0, before = tgi_exp2(largest[r] - shift);
+        largest[r] = now;
+        sum[r] *= before;
+#pragma unroll
+        for (int i = 0; i < 2 * columns; ++i) {
+            float &x = s[i / 2][2 * r + i % 2];
+            x = tgi_exp2(x - shift);
+            sum[r] += x;
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * tiles; ++i) y[i / 2][2 * r + i % 2] *= before;
+    }
+}
+
+/* The number of tiles of keys that queries [first, first + rows) see. */
+__device__ inline int tgi_flash_tiles(const tgi_flash_job &job, int first, int rows, int columns)
+{
+    const int seen = job.is_causal && first + rows < job.keys ? first + rows : job.keys;
+    return (seen + columns - 1) / columns;
+}
+
+/* y and lse: a block for each tile of queries of each head, those that see most keys first. */
+template <int dtype, int D>
+static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128 / D)
+    tgi_flash_forward(const tgi_flash_job job)
+{
+    typedef tgi_flash_sizes<dtype, D> sizes;
+    typedef tgi_flash_products<dtype, D> products;
+    typedef typename sizes::element T;
+    enum { ROWS = sizes::ROWS, COLUMNS = sizes::COLUMNS, TILE = COLUMNS * D };
+    TGI_DYNAMIC_SHARED(T, shared); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
+    const int tiles = (job.queries + ROWS - 1) / ROWS, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int first = (tiles - 1 - (int)blockIdx.x % tiles) * ROWS, row = first + 16 * warp;
+    const tgi_flash_head head = tgi_flash_head_of(job, (int)blockIdx.x / tiles);
+    const tgi_flash_matrix<T> k = tgi_flash_matrix_of<T>(job.k, head), v = tgi_flash_matrix_of<T>(job.v, head);
+    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
+    const int end = tgi_flash_tiles(job, first, ROWS, COLUMNS);
+    T *const own = shared + 16 * warp * D, *const stages = shared + ROWS * D;
+    float y[D / 8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+
+    const auto load = [&](int j) {
+        T *const to = stages + j % 2 * (2 * TILE);
+        if (j < end) tgi_flash_load<dtype, D, COLUMNS>(to, k, j * COLUMNS, job.keys, job.width);
+        if (j < end) tgi_flash_load<dtype, D, COLUMNS>(to + TILE, v, j * COLUMNS, job.keys, job.value_width);
+        tgi_copy_async_commit();
+    };
+    tgi_flash_load<dtype, D, ROWS>(shared, tgi_flash_matrix_of<T>(job.q, head), first, job.queries, job.width);
+    for (int j = -1; j < end; ++j) {
+        const T *const tile = stages + j % 2 * (2 * TILE);
+        load(j + 1);
+        if (j < 0) continue;      /* the first turn only loads */
+        tgi_copy_async_wait<1>(); /* this tile has arrived, the next one need not have */
+        __syncthreads();
+        if (tgi_flash_sees<false>(job, row, j * COLUMNS, COLUMNS)) {
+            float s[COLUMNS / 8][4] = {};
+            products::scores(s, own, tile);
+            tgi_flash_mask<dtype, false, COLUMNS>(s, job, mask, row, j * COLUMNS);
+            tgi_flash_softmax(s, y, largest, sum);
+            products::add(y, s, tile + TILE);
+        }
+        __syncthreads();
+    }
+
+    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int query = row + lane / 4 + 8 * r;
+        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 1);
+        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 2);
+        const bool blind = sum[r] == 0; /* the mask hides all keys */
+        if (lane % 4 == 0 && query < job.queries)
+            lse.data[query * lse.row] = blind ? INFINITY : (largest[r] + log2f(sum[r])) / TGI_LOG2_E;
+        sum[r] = blind ? 0 : 1 / sum[r];
+    }
+    tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.y, head), y, sum, own, row, job.queries, job.value_width);
+}
+
+/* ---- backward ---- */
+
+/* sums: of each query, lse in base 2 and d = sum(g y); zeros beyond the queries.  A row of y has `lanes` lanes, a power
+   of two, of one copy each. */
+template <int dtype> static __global__ void tgi_flash_row_sums(const tgi_flash_job job, int lanes)
+{
+    enum { EACH = tgi_flash_sizes<dtype, 64>::EACH };
+    typedef typename tgi_stored<dtype>::type T;
+    typedef tgi_pack<dtype, EACH> pack;
+    const int64_t all = (int64_t)job.heads * job.sums_row * lanes;
+    for (int64_t i = tgi_grid_thread(); i < all; i += tgi_grid_size()) {
+        int64_t at = i / lanes;
+        const int query = (int)tgi_pop_index(&at, job.sums_row), column = (int)(i % lanes) * EACH;
+        const tgi_flash_head head = tgi_flash_head_of(job, (int)at);
+        const tgi_flash_matrix<T> y = tgi_flash_matrix_of<T>(job.y, head), g = tgi_flash_matrix_of<T>(job.g, head);
+        const bool inside = query < job.queries;
+        pack of_y = {}, of_g = {};
+        if (inside && column < job.value_width) {
+            of_y = tgi_flash_pack_at<dtype, EACH>(y, query, column, job.value_width);
+            of_g = tgi_flash_pack_at<dtype, EACH>(g, query, column, job.value_width);
+        }
+        float d = 0;
+#pragma unroll
+        for (int e = 0; e < EACH; ++e)
+            d += tgi_load_as<float>((tg_dtype)dtype, &of_y.x[e]) * tgi_load_as<float>((tg_dtype)dtype, &of_g.x[e]);
+        for (int offset = lanes / 2; offset > 0; offset /= 2) d += __shfl_xor_sync(TGI_FULL_MASK, d, offset);
+        if (i % lanes) continue;
+        const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
+        job.sums[i / lanes] = make_float2(inside ? lse.data[query * lse.row] * TGI_LOG2_E : 0, d);
+    }
+}
+
+/* dq, or with keys_own dk and dv, whose scores are transposed.  The rows that a block owns are x1 and x2, the columns
+   c1 and c2: with s = x1 c1^T and dp = x2 c2^T it sums ds c1 and p c2. */
+template <int dtype, int D, bool keys_own>
+static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi_flash_backward(const tgi_flash_job job)
+{
+    typedef tgi_flash_sizes<dtype, D> sizes;
+    typedef tgi_flash_products<dtype, D> products;
+    typedef typename sizes::element T;
+    enum { ROWS = sizes::ROWS, COLUMNS = sizes::COLUMNS, TILE = COLUMNS * D };
+    TGI_DYNAMIC_SHARED(T, shared); /* x1 and x2 [ROWS, D], two stages of c1 and c2 [COLUMNS, D], of sums [COLUMNS] */
+    const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
+    const int tiles = (length + ROWS - 1) / ROWS, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int number = (int)blockIdx.x % tiles, first = (keys_own ? number : tiles - 1 - number) * ROWS;
+    const int row = first + 16 * warp, index = (int)blockIdx.x / tiles;
+    const tgi_flash_head head = tgi_flash_head_of(job, index);
+    const tgi_flash_matrix<T> c1 = tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head);
+    const tgi_flash_matrix<T> c2 = tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head);
+    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
+    const float2 *const sums = job.sums + (int64_t)index * job.sums_row;
+    const int begin = keys_own && job.is_causal ? first / COLUMNS : 0; /* the queries before see none of these keys */
+    const int end = keys_own ? (others + COLUMNS - 1) / COLUMNS : tgi_flash_tiles(job, first, ROWS, COLUMNS);
+    T *const own1 = shared + 16 * warp * D, *const own2 = own1 + ROWS * D, *const stages = shared + 2 * ROWS * D;
+    float2 *const sums_stages = (float2 *)(stages + 4 * TILE);
+    float sum1[D / 8][4] = {}, sum2[keys_own ? D / 8 : 1][4] = {};
+    float2 own_sums[2] = {};
+    if (!keys_own) own_sums[0] = sums[row + lane / 4], own_sums[1] = sums[row + lane / 4 + 8];
+
+    const auto load = [&](int j) {
+        T *const to = stages + j % 2 * (2 * TILE);
+        if (j < end) {
+            tgi_flash_load<dtype, D, COLUMNS>(to, c1, j * COLUMNS, others, job.width);
+            tgi_flash_load<dtype, D, COLUMNS>(to + TILE, c2, j * COLUMNS, others, job.value_width);
+            const int two = 2 * (int)threadIdx.x; /* sums in one copy */
+            if (keys_own && two < COLUMNS)
+                tgi_copy_async(sums_stages + j % 2 * COLUMNS + two, sums + j * COLUMNS + two, true);
+        }
+        tgi_copy_async_commit();
+    };
+    tgi_flash_load<dtype, D, ROWS>(shared, tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), first, length,
+                                   job.width);
+    tgi_flash_load<dtype, D, ROWS>(shared + ROWS * D, tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), first,
+                                   length, job.value_width);
+    tgi_copy_async_commit();
+    for (int j = begin - 1; j < end; ++j) {
+        const T *const tile = stages + j % 2 * (2 * TILE);
+        load(j + 1);
+        if (j < begin) continue;
+        tgi_copy_async_wait<1>();
+        __syncthreads();
+        if (tgi_flash_sees<keys_own>(job, row, j * COLUMNS, COLUMNS)) {
+            float s[COLUMNS / 8][4] = {}, dp[COLUMNS / 8][4] = {};
+            products::scores(s, own1, tile);
+            tgi_flash_mask<dtype, keys_own, COLUMNS>(s, job, mask, row, j * COLUMNS);
+            products::scores(dp, own2, tile + TILE);
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; ++i) {
+                float &x = s[i / 4][i % 4], &dx = dp[i / 4][i % 4];
+                const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                const float2 of_query = keys_own ? sums_stages[j % 2 * COLUMNS + column] : own_sums[i % 4 / 2];
+                const bool hidden = x == -INFINITY; /* then 0, even if g or v has NaN */
+                x = hidden ? 0 : tgi_exp2(x - of_query.x);
+                dx = hidden ? 0 : x * (dx - of_query.y);
+            }
+            if constexpr (keys_own) products::add(sum2, s, tile + TILE);
+            products::add(sum1, dp, tile);
+        }
+        __syncthreads();
+    }
+    tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
+    __syncthreads();
+    const tgi_flash_operand &d1 = keys_own ? job.dk : job.dq;
+    const float scale[2] = {job.scale, job.scale}, one[2] = {1, 1};
+    if (d1.data)
+        tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(d1, head), sum1, scale, own1, row, length, job.width);
+    if constexpr (keys_own) {
+        if (job.dv.data)
+            tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.dv, head), sum2, one, own2, row, length,
+                                      job.value_width);
+    }
+}
+
+/* ---- what the host does ---- */
+
+static tgi_flash_operand tgi_flash_operand_of(const tgi_attention *a, const tgi_operand *x, int64_t width, int64_t unit)
+{
+    const int64_t each = TGI_FLASH_COPY / tgi_bytes_of(x->dtype);
+    tgi_flash_operand y = {};
+    y.data = x->data;
+    y.row = x->stride[a->ndim] * unit;
+    y.col = x->stride[a->ndim + 1] * unit;
+    y.packs = (uintptr_t)x->data % TGI_FLASH_COPY == 0 && y.col == 1 && y.row % each == 0 && width % each == 0;
+    for (int d = 0; d < a->ndim; ++d) {
+        y.batch[d] = x->stride[d] * unit;
+        y.packs = y.packs && y.batch[d] % each == 0;
+    }
+    return y;
+}
+
+static tgi_flash_job tgi_flash_job_of(const tgi_attention *a)
+{
+    tgi_flash_job job = {};
+    job.ndim = a->ndim;
+    job.is_causal = a->is_causal;
+    job.is_bool = a->mask.dtype == TG_BOOL;
+    job.heads = 1;
+    for (int d = 0; d < a->ndim; ++d) job.dim[d] = (int)a->dim[d], job.heads *= (int)a->dim[d];
+    job.queries = (int)a->queries, job.keys = (int)a->keys;
+    job.width = (int)a->width, job.value_width = (int)a->value_width;
+    job.scale = (float)a->scale;
+    job.g = tgi_flash_operand_of(a, &a->g, a->value_width, 1);
+    job.dq = tgi_flash_operand_of(a, &a->dq, a->width, 1);
+    job.dk = tgi_flash_operand_of(a, &a->dk, a->width, 1);
+    job.dv = tgi_flash_operand_of(a, &a->dv, a->value_width, 1);
+    job.y = tgi_flash_operand_of(a, &a->y, a->value_width, 1);
+    job.lse = tgi_flash_operand_of(a, &a->lse, 1, 1);
+    job.q = tgi_flash_operand_of(a, &a->q, a->width, 1);
+    job.k = tgi_flash_operand_of(a, &a->k, a->width, 1);
+    job.v = tgi_flash_operand_of(a, &a->v, a->value_width, 1);
+    if (a->mask.data) job.mask = tgi_flash_operand_of(a, &a->mask, a->keys, tgi_bytes_of(a->mask.dtype));
+    return job;
+}
+
+/* Whether the kernel can run with this much dynamic shared memory: TGI_COMPOSE where it was compiled for a device that
+   is too old.  More than 48 KB must be asked for. */
+static tgi_answer tgi_flash_ready(tgi_thread *S, void (*kernel)(const tgi_flash_job), int bytes)
+{
+    cudaFuncAttributes found;
+    if (!TGI_CUDA(cudaFuncGetAttributes(&found, kernel))) return TGI_FAILED;
+    if (found.ptxVersion < 80) return TGI_COMPOSE;
+    const bool ready = bytes <= found.maxDynamicSharedSizeBytes ||
+                       TGI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    return ready ? TGI_DONE : TGI_FAILED;
+}
+
+/* Launches a kernel with a block for each tile of `rows` rows of `length`, in each head. */
+static bool tgi_flash_launch(tgi_thread *S, const tgi_cuda_device *d, void (*kernel)(const tgi_flash_job), int length,
+                             int rows, int threads, int bytes, const tgi_flash_job &job)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)job.heads * (unsigned)((length + rows - 1) / rows));
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = (size_t)bytes;
+    config.stream = d->stream;
+    return TGI_CUDA(cudaLaunchKernelEx(&config, kernel, job));
+}
+
+template <int dtype, int D> static tgi_answer tgi_flash_forward_run(tgi_thread *S, const tgi_attention *a)
+{
+    typedef tgi_flash_sizes<dtype, D> sizes;
+    const int bytes = sizes::OWN_BYTES + sizes::STAGES_BYTES;
+    const tgi_cuda_device *d = tgi_device_for(S, a->q.index);
+    const tgi_answer answer = d ? tgi_flash_ready(S, tgi_flash_forward<dtype, D>, bytes) : TGI_FAILED;
+    if (answer != TGI_DONE) return answer;
+    return tgi_flash_launch(S, d, tgi_flash_forward<dtype, D>, (int)a->queries, sizes::ROWS, sizes::THREADS, bytes,
+                            tgi_flash_job_of(a))
+               ? TGI_DONE
+               : TGI_FAILED;
+}
+
+/* lse and d of all queries, then dq, then dk and dv. */
+template <int dtype, int D> static tgi_answer tgi_flash_backward_run(tgi_thread *S, const tgi_attention *a)
+{
+    typedef tgi_flash_sizes<dtype, D> sizes;
+    const int bytes = 2 * sizes::OWN_BYTES + sizes::STAGES_BYTES + sizes::SUMS_BYTES;
+    tgi_cuda_device *d = tgi_device_for(S, a->q.index);
+    tgi_answer answer = d ? tgi_flash_ready(S, tgi_flash_backward<dtype, D, false>, bytes) : TGI_FAILED;
+    if (answer == TGI_DONE) answer = tgi_flash_ready(S, tgi_flash_backward<dtype, D, true>, bytes);
+    if (answer != TGI_DONE) return answer;
+    tgi_flash_job job = tgi_flash_job_of(a);
+    int lanes = 1;
+    while (lanes * sizes::EACH < a->value_width) lanes *= 2;
+    job.sums_row = (job.queries + TGI_FLASH_SUMS - 1) / TGI_FLASH_SUMS * TGI_FLASH_SUMS;
+    job.sums = (float2 *)tgi_scratch_alloc(S, d, "scaled_dot_product_attention",
+                                           (int64_t)job.heads * job.sums_row, sizeof(float2));
+    if (!job.sums) return TGI_FAILED;
+    const int rows = sizes::ROWS, threads = sizes::THREADS;
+    bool ok = tgi_launch_each(S, d, tgi_flash_row_sums<dtype>, (int64_t)job.heads * job.sums_row * lanes, job, lanes);
+    if (ok && a->dq.data)
+        ok = tgi_flash_launch(S, d, tgi_flash_backward<dtype, D, false>, job.queries, rows, threads, bytes, job);
+    if (ok && (a->dk.data || a->dv.data))
+        ok = tgi_flash_launch(S, d, tgi_flash_backward<dtype, D, true>, job.keys, rows, threads, bytes, job);
+    tgi_cuda_release(S, d->index, job.sums, 0);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* Whether the kernels are for this call: a dtype and widths that they have, and numbers of rows and blocks that an int
+   holds. */
+static bool tgi_flash_takes(const tgi_attention *a)
+{
+    double blocks = (double)(a->queries + a->keys) / 64 + 2;
+    for (int d = 0; d < a->ndim; ++d) blocks *= (double)a->dim[d];
+    return a->q.dtype != TG_F64 && a->width <= 128 && a->value_width <= 128 && a->queries + a->keys < 1 << 30 &&
+           blocks < INT_MAX;
+}
+
+/* By the dtype of q, then by the wider of the two widths: up to 64, up to 128. */
+typedef tgi_answer (*tgi_flash_run)(tgi_thread *S, const tgi_attention *a);
+typedef tgi_flash_run tgi_flash_runs[TG_F16 + 1][2];
+static tgi_answer tgi_flash_choose(tgi_thread *S, const tgi_attention *a, const tgi_flash_runs &run)
+{
+    return tgi_flash_takes(a) ? run[a->q.dtype][a->width > 64 || a->value_width > 64](S, a) : TGI_COMPOSE;
+}
+
+static tgi_answer tgi_cuda_attention(tgi_thread *S, const tgi_attention *a)
+{
+    static const tgi_flash_runs run = {{tgi_flash_forward_run<TG_F32, 64>, tgi_flash_forward_run<TG_F32, 128>},
+                                       {NULL, NULL},
+                                       {tgi_flash_forward_run<TG_BF16, 64>, tgi_flash_forward_run<TG_BF16, 128>},
+                                       {tgi_flash_forward_run<TG_F16, 64>, tgi_flash_forward_run<TG_F16, 128>}};
+    return tgi_flash_choose(S, a, run);
+}
+
+static tgi_answer tgi_cuda_attention_backward(tgi_thread *S, const tgi_attention *a)
+{
+    static const tgi_flash_runs run = {{tgi_flash_backward_run<TG_F32, 64>, tgi_flash_backward_run<TG_F32, 128>},
+                                       {NULL, NULL},
+                                       {tgi_flash_backward_run<TG_BF16, 64>, tgi_flash_backward_run<TG_BF16, 128>},
+                                       {tgi_flash_backward_run<TG_F16, 64>, tgi_flash_backward_run<TG_F16, 128>}};
+    return tgi_flash_choose(S, a, run);
+}
+
 /* ======== The row ================================================================================================= */
 
 /* The optional entries that have no kernels here: all answer that the caller must compose. */
 #define TGI_CUDA_COMPOSES(name, arguments) \
     static tgi_answer tgi_cuda_##name arguments { return TGI_COMPOSE; }
-TGI_CUDA_COMPOSES(map_gradient, (tgi_thread *, const tgi_loop *))
 TGI_CUDA_COMPOSES(linear, (tgi_thread *, const tgi_gemm *, const void *))
-TGI_CUDA_COMPOSES(attention, (tgi_thread *, const tgi_attention *))
-TGI_CUDA_COMPOSES(attention_backward, (tgi_thread *, const tgi_attention *))
-TGI_CUDA_COMPOSES(norm, (tgi_thread *, const tgi_row_norm *))
-TGI_CUDA_COMPOSES(norm_backward, (tgi_thread *, const tgi_row_norm *))
-TGI_CUDA_COMPOSES(cross_entropy, (tgi_thread *, const tgi_class_loss *))
-TGI_CUDA_COMPOSES(cross_entropy_backward, (tgi_thread *, const tgi_class_loss *))
-TGI_CUDA_COMPOSES(lstm_cell, (tgi_thread *, const tgi_lstm_cell *))
-TGI_CUDA_COMPOSES(lstm_cell_backward, (tgi_thread *, const tgi_lstm_cell *))
 TGI_CUDA_COMPOSES(convolution, (tgi_thread *, const tgi_convolution *))
-TGI_CUDA_COMPOSES(dropout, (tgi_thread *, tgi_operand, tgi_operand, int64_t, double, tg_rng))
 
-#define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_cuda_##name,
+/* What the table holds for a function: it ends as the caller's device was current before. */
+template <auto function> struct tgi_entry;
+template <class R, class... A, R (*function)(A...)> struct tgi_entry<function> {
+    static R call(A... arguments)
+    {
+        const struct leave {
+            ~leave() { tgi_leave(); }
+        } at_the_end;
+        (void)at_the_end;
+        return function(arguments...);
+    }
+};
+#define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_entry<tgi_cuda_##name>::call,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
 
 extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)

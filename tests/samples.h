@@ -268,7 +268,7 @@ static tg_tensor *conv_weight_call(tg_tensor *x, tg_tensor *g, const numbers *p)
     tgi_conv_geometry geometry = {p->count2, {1, 1, p->dim}, {1, 1, 1}, {0, 0, p->dim2}};
     tg_tensor *t[3];
     t[TGI_CONV_X] = x, t[TGI_CONV_W] = NULL, t[TGI_CONV_Y] = g;
-    return tgi_conv_op(TGI_CONV_W, t, &geometry, p->dims);
+    return tgi_conv_op(TGI_CONV_W, t, NULL, &geometry, p->dims);
 }
 
 /* Both states after a step of an LSTM, [N, 2 H] */

@@ -449,6 +449,13 @@ static tg_optim *draw_optim(const char *name)
     tg_tensor *p = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true);
     return (void)name, now.at++, an_optimizer = is("tg_optim_add_group") ? tg_sgd(&p, 1, 0.1) : NULL;
 }
+static tg_grad_scaler *draw_scaler(const char *name)
+{
+    static const tg_grad_scaler first = TG_GRAD_SCALER;
+    static tg_grad_scaler scaler;
+    scaler = first;
+    return (void)name, now.at++, &scaler;
+}
 static tg_loader *draw_loader(const char *name) { return (void)name, now.at++, (tg_loader *)NULL; }
 static tg_module *draw_module(const char *name) { return (void)name, now.at++, now.module; }
 static tg_ctx *draw_ctx(const char *name) { return (void)name, now.at++, now.ctx; }
@@ -569,10 +576,30 @@ static void hand_plateau(void)
     check_double(tg_lr_plateau(&plateau, lr, metric));
 }
 
+static bool any_step(void *user)
+{
+    (void)user;
+    return true;
+}
+
+static void hand_graph(void)
+{
+    tg_graph *graph = is("tg_graph_new") ? NULL : tg_graph_new(TG_CPU, any_step, NULL);
+    call_starts();
+    if (is("tg_graph_new")) graph = tg_graph_new(TG_CPU, any_step, NULL);
+    else if (is("tg_graph_run")) check_status(tg_graph_run(graph));
+    else if (is("tg_graph_obstacle")) check_string(tg_graph_obstacle(graph));
+    tg_graph_free(graph);
+}
+
 static const struct {
     const char *name;
     void (*call)(void);
 } by_hand[] = {
+    {"tg_graph_new", hand_graph},
+    {"tg_graph_run", hand_graph},
+    {"tg_graph_obstacle", hand_graph},
+    {"tg_graph_free", hand_graph},
     {"tg_lr_plateau", hand_plateau},
     {"tg_from", hand_from},
     {"tg_from_on", hand_from},

@@ -457,6 +457,15 @@ TEST(backward_step_by_step)
     CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(1)), 3 * exp(2.0), 1e-12);
     tg_set_grad(x, NULL);
 
+    y = tg_mul_scalar(tg_mul_scalar(x, 2), 3);
+    sum = of(TG_F64, "[1, 1]");
+    run = tg_backward_begin(&y, 1, &sum, 0);
+    CHECK(tg_backward_step(run, NULL) && tg_backward_step(run, &info)); /* shows the gradient before the rule */
+    HAS(info.grad, "[3, 3]");
+    CHECK(tg_backward_end(run) == TG_OK);
+    HAS(tg_grad(x), "[6, 6]");
+    tg_set_grad(x, NULL);
+
     sum = tg_sum(tg_mul(tg_exp(x), x));
     run = tg_backward_begin(&sum, 1, NULL, TG_RETAIN_GRAPH);
     CHECK(tg_backward_step(run, NULL) && tg_backward_end(run) == TG_OK && tg_grad(x) == NULL); /* abandoned */
@@ -671,6 +680,43 @@ TEST(x_plus_x)
     HAS(tg_grad(x), "[[8, 12], [8, 12]]");
 }
 
+/* What a hook has seen of a gradient, and a copy of its values at that time. */
+typedef struct { tg_tensor *seen, *copy; } seen_gradient;
+
+static tg_tensor *see(tg_tensor *g, void *user)
+{
+    seen_gradient *at = (seen_gradient *)user;
+    at->seen = tg_retain(g);
+    at->copy = tg_retain(tg_clone(g));
+    return NULL;
+}
+
+/* Backward adds to a gradient in place, or puts the next one in its place, where nobody else can see it: the values are
+   those of a backward that records, and what others see does not change. */
+TEST(gradients_in_the_place_of_others)
+{
+    const tg_dtype dtypes[] = {TG_F32, TG_F64};
+    int k, i;
+    for (k = 0; k < 2; ++k) {
+        TG_SCOPE;
+        tg_tensor *x = tg_set_requires_grad(of(dtypes[k], "[1, -2, 3]"), true);
+        tg_tensor *w = tg_set_requires_grad(of(dtypes[k], "[2, 0.5, -1]"), true);
+        tg_tensor *a = tg_mul(x, w), *b = tg_sub(tg_mul(a, x), tg_div(w, tg_add_scalar(tg_square(a), 1)));
+        tg_tensor *c = tg_tanh(tg_neg(tg_rsub_scalar(b, 1))), *d = tg_mul(tg_exp(c), tg_mul_scalar(b, 0.5));
+        tg_tensor *y = tg_add(tg_mul(d, x), tg_sub(tg_relu(a), tg_sub(d, d)));
+        tg_tensor *inputs[3], *recorded[3], *g = of(dtypes[k], "[1, 2, 3]");
+        seen_gradient at = {NULL, NULL};
+        inputs[0] = x, inputs[1] = w, inputs[2] = a;
+        CHECK(tg_gradients(&y, 1, &g, inputs, 3, recorded, TG_CREATE_GRAPH) == TG_OK);
+        tg_hook(d, see, &at);
+        tg_retain_grad(a);
+        CHECK(tg_backward_ex(&y, 1, &g, TG_RETAIN_GRAPH) == TG_OK);
+        for (i = 0; i < 3; ++i) CHECK(tg_allclose(tg_grad(inputs[i]), recorded[i], 1e-5, 1e-6));
+        CHECK(tg_equal(at.seen, at.copy) && tg_equal(g, of(dtypes[k], "[1, 2, 3]")));
+        tg_release(at.seen), tg_release(at.copy);
+    }
+}
+
 TEST(shared_nonleaf_diamond)
 {
     tg_tensor *x = leaf("[2]"), *a = leaf("[3]"), *b = leaf("[5]"), *y = tg_mul(x, x);
@@ -752,6 +798,7 @@ int main(int argc, char **argv)
     RUN(hessian_is_symmetric);
     RUN(order_of_building_does_not_matter);
     RUN(x_plus_x);
+    RUN(gradients_in_the_place_of_others);
     RUN(shared_nonleaf_diamond);
     RUN(same_relu_input_twice);
     RUN(consumer_not_on_the_loss_path);

@@ -109,6 +109,38 @@ TEST(threads_do_not_change_a_bit)
 }
 #endif
 
+static tg_tensor *softmax_gradient(tg_tensor *x, tg_tensor *g)
+{
+    tg_tensor *leaf = tg_set_requires_grad(tg_detach(x), true), *y = tg_softmax(leaf, 1), *dx = NULL;
+    return tg_gradients(&y, 1, &g, &leaf, 1, &dx, 0) == TG_OK ? dx : NULL;
+}
+
+/* Results so large that they are written past the caches, against the same numbers in parts that are not; on three
+   threads, so that parts begin anywhere. */
+TEST(large_results)
+{
+    enum { PARTS = 3, WIDTH = 1003 };
+    const int64_t n = (((int64_t)8 << 20) + 41) / PARTS;
+    tg_tensor *a = tg_arange_on(0, (double)(PARTS * n), 1, TG_F32, TG_CPU), *b = tg_rsub_scalar(a, 7);
+    tg_tensor *bias = tg_arange_on(0, (double)n, 1, TG_F32, TG_CPU);
+    tg_set_num_threads(3);
+    tg_tensor *sum = tg_add(a, b), *rows = tg_mul(tg_view(a, TG_SHAPE(PARTS, n)), bias);
+    tg_tensor *most = tg_maximum(a, b), *same = tg_add_(tg_clone(a), b);
+    tg_tensor *matrix = tg_view(tg_sin(tg_narrow(a, 0, 0, n / WIDTH * WIDTH * PARTS)), TG_SHAPE(-1, WIDTH));
+    tg_tensor *slopes = tg_square(matrix), *dx = softmax_gradient(matrix, slopes);
+    tg_set_num_threads(0);
+    for (int i = 0; i < PARTS; ++i) {
+        const int64_t height = n / WIDTH;
+        tg_tensor *part = tg_narrow(matrix, 0, i * height, height), *g = tg_narrow(slopes, 0, i * height, height);
+        CHECK(tg_equal(tg_narrow(dx, 0, i * height, height), softmax_gradient(part, g)));
+        tg_tensor *x = tg_narrow(a, 0, i * n, n), *y = tg_narrow(b, 0, i * n, n);
+        CHECK(tg_equal(tg_narrow(sum, 0, i * n, n), tg_add(x, y)));
+        CHECK(tg_equal(tg_narrow(most, 0, i * n, n), tg_maximum(x, y)));
+        CHECK(tg_equal(tg_narrow(same, 0, i * n, n), tg_add(x, y)));
+        CHECK(tg_equal(tg_select(rows, 0, i), tg_mul(x, bias)));
+    }
+}
+
 /* Row by row result number k of a [rows, COLS], or NULL after the last. */
 static tg_tensor *of_rows(int k, tg_tensor *a)
 {
@@ -218,6 +250,7 @@ int main(int argc, char **argv)
     if (tg_device_equal(HERE, TG_CPU)) printf("skipped: threads_do_not_change_a_bit: compiled without OpenMP\n");
 #endif
     RUN(rows_do_not_depend_on_their_number);
+    if (tg_device_equal(HERE, TG_CPU)) RUN(large_results);
     if (tg_device_equal(HERE, TG_CPU)) RUN(denormals_are_kept_or_flushed);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

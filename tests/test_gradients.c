@@ -429,6 +429,32 @@ TEST(transpose_then_matmul)
     HAS(tg_grad(b), "[[7, 15], [10, 22]]");
 }
 
+/* The gradient of an activation may take the place of the one it is computed from, but not of one that others hold: a
+   hook, tg_retain_grad, a caller, the other input of an op. */
+static tg_tensor *hold(tg_tensor *g, void *user)
+{
+    *(tg_tensor **)user = tg_retain(g);
+    return NULL;
+}
+
+TEST(gradients_in_place)
+{
+    for (int holds = 0; holds < 5; ++holds) {
+        tg_tensor *x = leaf("[-1, 2, 3]"), *y = tg_mul_scalar(x, 2), *z = tg_relu(y), *held = NULL, *dx = NULL;
+        tg_tensor *g = f64("[5, 6, 7]"), *sum = tg_add(z, x), *root = holds == 4 ? sum : tg_mul_scalar(z, 1);
+        if (holds == 1) tg_hook(z, hold, &held);
+        if (holds == 2) tg_retain_grad(z);
+        if (holds == 3) root = z;
+        CHECK(tg_backward_ex(&root, 1, &g, TG_RETAIN_GRAPH) == TG_OK);
+        HAS(tg_grad(x), holds == 4 ? "[5, 18, 21]" : "[0, 12, 14]");
+        HAS(g, "[5, 6, 7]");
+        if (holds == 1) HAS(held, "[5, 6, 7]");
+        if (holds == 1) tg_release(held);
+        if (holds == 2) HAS(tg_grad(z), "[5, 6, 7]");
+        if (holds == 2) CHECK(tg_gradients(&root, 1, &g, &z, 1, &dx, 0) == TG_OK && tg_equal(dx, g));
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -442,6 +468,7 @@ int main(int argc, char **argv)
     RUN(mean_and_sum_over_each_axis);
     RUN(view_of_a_view);
     RUN(transpose_then_matmul);
+    RUN(gradients_in_place);
     check_rows("test_gradients");
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

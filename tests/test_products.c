@@ -122,18 +122,27 @@ TEST(shared_weights)
     }
 }
 
-/* result [3] = the convolution, and its gradients with respect to x and w for a gradient of integers */
-static bool convolve(tg_tensor *x, tg_tensor *w, const int *p, tg_tensor **result)
+/* result [5] = the convolution, its gradients with respect to in [3], which are x, w and bias, for a gradient of
+   integers, and the transposed convolution of its values */
+enum { CONVOLVED = 5 };
+static bool convolve(tg_tensor *const *in, const int *p, tg_tensor **result)
 {
     const tg_shape stride = TG_SHAPE(p[0]), padding = TG_SHAPE(p[1]), dilation = TG_SHAPE(p[2]);
-    tg_tensor *const in[2] = {x, w};
-    tg_tensor *y = tg_ndim(x) == 3   ? tg_conv1d(x, w, NULL, stride, padding, dilation, p[3])
-                   : tg_ndim(x) == 4 ? tg_conv2d(x, w, NULL, stride, padding, dilation, p[3])
-                                     : tg_conv3d(x, w, NULL, stride, padding, dilation, p[3]);
+    tg_tensor *x = in[0], *w = in[1], *bias = in[2];
+    const int dims = tg_ndim(x) - 2;
+    tg_tensor *y = dims == 1   ? tg_conv1d(x, w, bias, stride, padding, dilation, p[3])
+                   : dims == 2 ? tg_conv2d(x, w, bias, stride, padding, dilation, p[3])
+                               : tg_conv3d(x, w, bias, stride, padding, dilation, p[3]);
     tg_seed(7);
     tg_tensor *g = y ? integers(tg_shape_of(y), TG_F32) : NULL;
     result[0] = y;
-    return g && tg_gradients(&y, 1, &g, in, 2, result + 1, 0) == TG_OK;
+    if (!g || tg_gradients(&y, 1, &g, in, 3, result + 1, 0) != TG_OK) return false;
+    const tg_shape more = TG_SHAPE(0);
+    bias = integers(TG_SHAPE(tg_dim(x, 1)), TG_F32);
+    result[4] = dims == 1   ? tg_conv_transpose1d(g, w, bias, stride, padding, more, p[3], dilation)
+                : dims == 2 ? tg_conv_transpose2d(g, w, bias, stride, padding, more, p[3], dilation)
+                            : tg_conv_transpose3d(g, w, bias, stride, padding, more, p[3], dilation);
+    return result[4] != NULL;
 }
 
 TEST(convolutions)
@@ -150,17 +159,19 @@ TEST(convolutions)
         for (int strided = 0; strided < 2; ++strided) {
             TG_SCOPE;
             int64_t x_dim[5], w_dim[5];
-            tg_tensor *fused[3], *composed[3];
+            tg_tensor *fused[CONVOLVED], *composed[CONVOLVED];
             for (int d = 0; d < row[i].ndim; ++d) x_dim[d] = row[i].x[d], w_dim[d] = row[i].w[d];
             tg_tensor *x = integers(tg_make_shape(row[i].ndim, x_dim), TG_F32);
             if (strided) x = tg_transpose(tg_contiguous(tg_transpose(x, 1, -1)), 1, -1);
             tg_tensor *w = integers(tg_make_shape(row[i].ndim, w_dim), TG_F32);
-            tg_set_requires_grad(x, true), tg_set_requires_grad(w, true);
-            CHECK(convolve(x, w, row[i].p, fused));
+            tg_tensor *bias = integers(TG_SHAPE(w_dim[0], 2), TG_F32), *in[3] = {x, w, tg_select(bias, 1, strided)};
+            if (!strided) in[2] = tg_contiguous(in[2]);
+            for (int k = 0; k < 3; ++k) tg_set_requires_grad(in[k], true);
+            CHECK(convolve(in, row[i].p, fused));
             tgi_self()->composes = true;
-            CHECK(convolve(x, w, row[i].p, composed));
+            CHECK(convolve(in, row[i].p, composed));
             tgi_self()->composes = false;
-            for (int k = 0; k < 3; ++k) CHECK(tg_equal(tg_detach(fused[k]), tg_detach(composed[k])));
+            for (int k = 0; k < CONVOLVED; ++k) CHECK(tg_equal(tg_detach(fused[k]), tg_detach(composed[k])));
         }
     }
 }

@@ -20,6 +20,7 @@ static tg_rng draw_rng(const char *name);
 static tg_status draw_status(const char *name);
 static tg_mark draw_mark(const char *name);
 static tg_optim *draw_optim(const char *name);
+static tg_grad_scaler *draw_scaler(const char *name);
 static tg_dict *draw_dict(const char *name);
 static tg_loader *draw_loader(const char *name);
 static tg_module *draw_module(const char *name);

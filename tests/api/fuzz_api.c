@@ -785,6 +785,18 @@ static tg_optim *draw_optim(const char *name)
     return opt;
 }
 
+static tg_grad_scaler *draw_scaler(const char *name)
+{
+    static const tg_grad_scaler first = TG_GRAD_SCALER;
+    static tg_grad_scaler scaler = TG_GRAD_SCALER;
+    const bool given = !percent(5);
+    say(now, "%s=%s ", name, given ? "scaler" : "NULL");
+    if (percent(20)) scaler = first;
+    if (percent(10)) scaler.scale = draw_double("scale");
+    if (percent(10)) scaler.growth_interval = draw_int("growth_interval");
+    return given ? &scaler : NULL;
+}
+
 /* now->count is then how many tensors it stores. */
 static tg_loader *draw_loader(const char *name)
 {
@@ -1872,10 +1884,30 @@ static void hand_plateau(void)
     check_double(tg_lr_plateau(percent(5) ? NULL : &plateau, lr, metric));
 }
 
+static bool any_step(void *user)
+{
+    (void)user;
+    return true;
+}
+
+static void hand_graph(void)
+{
+    tg_graph *graph = is("tg_graph_new") ? NULL : tg_graph_new(TG_CPU, any_step, NULL);
+    call_starts();
+    if (is("tg_graph_new")) graph = tg_graph_new(TG_CPU, any_step, NULL);
+    else if (is("tg_graph_run")) check_status(tg_graph_run(graph));
+    else if (is("tg_graph_obstacle")) check_string(tg_graph_obstacle(graph));
+    tg_graph_free(graph);
+}
+
 static const struct {
     const char *name;
     any_call call;
 } by_hand_calls[] = {
+    {"tg_graph_new", hand_graph},
+    {"tg_graph_run", hand_graph},
+    {"tg_graph_obstacle", hand_graph},
+    {"tg_graph_free", hand_graph},
     {"tg_lr_plateau", hand_plateau},
     {"tg_scope_end", hand_scope_end},
     {"tgi_scope_guard_open", hand_hold_open},

@@ -466,7 +466,7 @@ class Bench:
 
 # ---- the results file ----------------------------------------------------------------------------------------------
 
-CPU_TITLE, GPU_TITLE = "# Results on a CPU", "# Results on a GPU"
+CPU_TITLE, OTHER_TITLES = "# Results on a CPU", ("# Counted on the simulator", "# Results on a GPU")
 INTRODUCTION = """\
 Written by `make bench RESULTS=tests/bench/RESULTS.md`.  "not run" is what nobody has measured, "contended" what
 something else on the machine disturbed; "behind" is short of what the row must reach, "must" and "aim" say how far it
@@ -563,8 +563,8 @@ def write_results(path, rows, facts, lines):
             text = file.read()
     except OSError:
         text = ""
-    gpu = text.index(GPU_TITLE) if GPU_TITLE in text else len(text)
-    old_facts, old = old_results(text[:gpu])
+    others = min([text.index(title) for title in OTHER_TITLES if title in text], default=len(text))
+    old_facts, old = old_results(text[:others])
     depends = ["processor", "tensorgrad", "library", *PEERS]
     facts = {name: fact for name, fact in facts.items() if fact != "not installed"}
     if all(old_facts.get(name, facts[name]) == facts[name] for name in depends if name in facts):
@@ -581,8 +581,8 @@ def write_results(path, rows, facts, lines):
         file.writelines("| %s | %s |\n" % fact for fact in facts.items())
         file.write("\n| %s |\n|%s\n" % (" | ".join(HEAD), "---|" * len(HEAD)))
         file.writelines("| %s |\n" % " | ".join(cells) for cells in table)
-        if gpu < len(text):
-            file.write("\n" + text[gpu:])
+        if others < len(text):
+            file.write("\n" + text[others:])
 
 
 def main():

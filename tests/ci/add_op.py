@@ -32,8 +32,8 @@ TANHSHRINK = [
 ]
 
 RCUMSUM = [
-    (HEADER, "    OP(cumsum, \"t\", NOTHING,",
-     "    OP(rcumsum, \"t\", NOTHING, \"running sum of g\") \\\n"),
+    (HEADER, "    OP(cumsum, \"t\", CAST_F32,",
+     "    OP(rcumsum, \"t\", CAST_F32, \"running sum of g\") \\\n"),
     (HEADER, "TG_API tg_tensor *tg_cumsum(",
      "TG_API tg_tensor *tg_rcumsum(tg_tensor *t, int dim); /* y[i] = t[i] + ... + t[n - 1] */\n"),
     (HEADER, "tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)\n{", """\
@@ -83,7 +83,7 @@ static void tgi_rcumsum_row(const tgi_row_job *job, char *const *at, char *scrat
 
 static bool tgi_cpu_rcumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "rcumsum", rows, tgi_rcumsum_row, false, 0, 0);
+    return tgi_each_row(S, "rcumsum", rows, tgi_rcumsum_row, false, 0, 0, false);
 }
 
 """),
@@ -124,13 +124,18 @@ SAMPLES(rcumsum)
 ]
 
 def insert(folder, places):
+    """Inserts the text of each place; false where a place was not found, and then the copy is not worth compiling."""
+    whole = True
     for name, anchor, text in places:
         path = os.path.join(folder, name)
         with open(path, encoding="utf-8") as file:
             before, found, after = file.read().partition(anchor)
-        check(found, "%s has no %r" % (name, anchor))
+        if not check(found, "%s has no %r" % (name, anchor)):
+            whole = False
+            continue
         with open(path, "w", encoding="utf-8") as file:
             file.write(before + text + found + after)
+    return whole
 
 
 def run(folder, command, **more):
@@ -149,7 +154,8 @@ def main():
         shutil.copy(name, os.path.join(folder, name))
     check(len(TANHSHRINK) <= 5, "an elementwise op takes more than 5 places")
     check(len(RCUMSUM) <= 8 and len({name for name, _, _ in RCUMSUM}) <= 3, "an op with kernels takes more than 8 places")
-    insert(folder, TANHSHRINK + RCUMSUM)
+    if not insert(folder, TANHSHRINK + RCUMSUM):
+        return summary()
     programs = [("make", "OPENMP=", "CFLAGS=-O1", "build/test_ops"), ("build/test_ops", {})]
     if shutil.which("c++"):
         programs += [("make", "-s", "sim", "MAIN=tests/test_ops.c", "OUT=build/sim", "CFLAGS=-O1"),

@@ -4,11 +4,12 @@ passed = failed = 0
 
 
 def check(holds, what, detail=""):
-    """Counts a check; says what failed, with its details, if it does not hold."""
+    """Counts a check; says what failed, with its details, if it does not hold.  Returns whether it holds."""
     global passed, failed
     passed, failed = passed + bool(holds), failed + (not holds)
     if not holds:
         print("failed: %s%s" % (what, "\n" + detail if detail else ""))
+    return bool(holds)
 
 
 def summary():

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# gpu_script.sh BUILD [--deep]: tests/gpu.sh writes the table of a GPU with the rows of tests/bench/RESULTS.md, which has nothing that is of
-# the simulator; --deep: it runs through all of its parts there.
+# gpu_script.sh BUILD [--deep]: tests/gpu.sh writes the table of a GPU with the rows of tests/bench/RESULTS.md, whose table
+# has nothing that is of the simulator; --deep: it runs through all of its parts there.
 set -e
 rows() { sed -n '/^# Results on a GPU$/,$p' "$1" | sed -nE 's/^(\| [^|]*\|).*/\1/p' | sort; }
-if grep -i simulator tests/bench/RESULTS.md; then exit 1; fi
+if sed -n '/^# Results on a GPU$/,$p' tests/bench/RESULTS.md | grep -i simulator; then exit 1; fi
 if [ "$2" = --deep ]; then
     TG_GPU_SIM=1 BUILD=$1/gpu-script tests/gpu.sh
 else

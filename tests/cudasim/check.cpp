@@ -37,7 +37,11 @@ struct Cell {
 };
 
 const uint32_t lanes = 32;
-std::vector<Cell> static_cells, dynamic_cells;
+struct SharedCells {
+    std::vector<Cell> of_static, of_dynamic;
+};
+SharedCells shared_cells;        /* of the block that runs */
+std::vector<SharedCells> parked; /* of the blocks that wait for their turn */
 
 uint32_t block_of(const Access &a) { return a.thread / now.threads; }
 bool same_warp(const Access &a, const Access &b)
@@ -143,7 +147,7 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
     const char *memory = "shared";
     bool shared = true;
     if (address >= shared_begin && address < shared_end) {
-        cell = &static_cells[address / 4 - shared_begin / 4];
+        cell = &shared_cells.of_static[address / 4 - shared_begin / 4];
     } else if (address >= now.dynamic_begin && address < now.dynamic_end + 256) {
         if (address + bytes > now.dynamic_end) {
             fail("dynamic shared memory out of bounds at %s: offset %zu of %zu bytes", place(pc).c_str(),
@@ -151,7 +155,7 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
                  static_cast<size_t>(now.dynamic_end - now.dynamic_begin));
             return;
         }
-        cell = &dynamic_cells[(address - now.dynamic_begin) / 4];
+        cell = &shared_cells.of_dynamic[(address - now.dynamic_begin) / 4];
     } else if (arena_of(address) >= 0) {
         Allocation *a = global_target(address, bytes, write, pc);
         if (!a) return;
@@ -201,8 +205,14 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
 void check_launch()
 {
     size_t shared_bytes = static_cast<size_t>(__stop_cudasim_shared - __start_cudasim_shared);
-    static_cells.resize(__start_cudasim_shared ? shared_bytes / 4 + 2 : 0);
-    dynamic_cells.resize((now.dynamic_end - now.dynamic_begin) / 4 + 1);
+    shared_cells.of_static.resize(__start_cudasim_shared ? shared_bytes / 4 + 2 : 0);
+    shared_cells.of_dynamic.resize((now.dynamic_end - now.dynamic_begin) / 4 + 1);
+}
+
+void check_turn(size_t i)
+{
+    if (i >= parked.size()) parked.resize(i + 1);
+    std::swap(shared_cells, parked[i]);
 }
 
 /* Sets the bit of each byte of a range: as in the source of a copy, or, without one, to 1.  The range may begin and end

@@ -222,12 +222,10 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
 extern "C" {
 cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
 {
-    int device;
     if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
     *handle = nullptr;
-    if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (must_fail("cublasCreate")) return CUBLAS_STATUS_ALLOC_FAILED;
-    *handle = new cublasContext{nullptr, device, CUBLAS_DEFAULT_MATH, nullptr, 0, CUBLAS_ATOMICS_NOT_ALLOWED};
+    *handle = new cublasContext{nullptr, current_device(), CUBLAS_DEFAULT_MATH, nullptr, 0, CUBLAS_ATOMICS_NOT_ALLOWED};
     count_cublas_handle(1);
     return CUBLAS_STATUS_SUCCESS;
 }

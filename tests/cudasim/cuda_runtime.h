@@ -99,14 +99,22 @@ enum cudaError {
     cudaErrorInvalidDeviceFunction = 98,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorECCUncorrectable = 214,
     cudaErrorPeerAccessUnsupported = 217,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchTimeout = 702,
     cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorPeerAccessNotEnabled = 705,
+    cudaErrorAssert = 710,
     cudaErrorHostMemoryAlreadyRegistered = 712,
     cudaErrorHostMemoryNotRegistered = 713,
+    cudaErrorHardwareStackError = 714,
+    cudaErrorIllegalInstruction = 715,
+    cudaErrorMisalignedAddress = 716,
+    cudaErrorInvalidAddressSpace = 717,
+    cudaErrorInvalidPc = 718,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
     cudaErrorStreamCaptureUnsupported = 900,
@@ -200,6 +208,10 @@ struct cudaPointerAttributes {
     int device;
     void *devicePointer, *hostPointer;
 };
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes;
+};
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
@@ -286,7 +298,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 namespace cudasim
 {
-enum class Collective { syncwarp, shfl, shfl_xor, shfl_down, shfl_up, ballot, any, all };
+enum class Collective { syncwarp, shfl, shfl_xor, shfl_down, shfl_up, ballot, any, all, mma, ldmatrix };
 
 void *dynamic_shared();
 void syncthreads(const char *file, int line);
@@ -297,6 +309,7 @@ unsigned lane();
 const uint64_t *warp_collective(unsigned mask, uint64_t value, Collective what, const char *file, int line);
 void atomic_access(const void *p, size_t bytes, void *caller);
 void check_aligned(const void *p, size_t alignment, const char *file, int line);
+void check_call(int device);
 
 /* run(data) runs one thread of a kernel; data holds a copy of the arguments, and destroy(data) frees it. */
 struct Body {
@@ -307,6 +320,7 @@ struct Body {
 };
 cudaError_t launch(const cudaLaunchConfig_t &config, Body body);
 cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, int value);
+cudaError_t attributes_of(cudaFuncAttributes *attributes, const void *kernel);
 
 template <class F> CUDASIM_UNCHECKED void run_body(void *data) { (*static_cast<F *>(data))(); }
 template <class F> CUDASIM_UNCHECKED void destroy_body(void *data) { delete static_cast<F *>(data); }
@@ -335,6 +349,8 @@ inline int segment(int width) { return static_cast<int>(lane()) & ~(width - 1); 
 } // namespace cudasim
 
 #define CUDASIM_CHECK_ALIGNED(p, alignment) ::cudasim::check_aligned(p, alignment, __FILE__, __LINE__)
+/* At the end of a call: its caller's device (-1: not known) must be the current one, and no error left. */
+#define CUDASIM_CHECK_CALL(device) ::cudasim::check_call(device)
 
 template <class... Parameters, class... Arguments>
 CUDASIM_UNCHECKED inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...),
@@ -353,6 +369,10 @@ CUDASIM_UNCHECKED inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t
 template <class K> inline cudaError_t cudaFuncSetAttribute(K *kernel, cudaFuncAttribute attribute, int value)
 {
     return ::cudasim::set_dynamic_limit(reinterpret_cast<const void *>(kernel), attribute, value);
+}
+template <class K> inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, K *kernel)
+{
+    return ::cudasim::attributes_of(attributes, reinterpret_cast<const void *>(kernel));
 }
 template <class K>
 inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, K, int block_size, size_t)
@@ -532,17 +552,25 @@ inline float sinpif(float x) { return sinf(3.14159265358979323846f * x); }
 inline float cospif(float x) { return cosf(3.14159265358979323846f * x); }
 inline double sinpi(double x) { return sin(3.14159265358979323846 * x); }
 inline double cospi(double x) { return cos(3.14159265358979323846 * x); }
-/* Each is rounded, and never contracted with another operation: the simulator is compiled with -ffp-contract=off. */
+/* Each is rounded, and never contracted with another operation: the simulator is compiled with -ffp-contract=off, or, with
+   SIM=fma, the product passes through a register that the compiler knows nothing of. */
+template <class real> inline real cudasim_alone(real x)
+{
+#ifdef __FMA__
+    __asm__("" : "+x"(x));
+#endif
+    return x;
+}
 inline float __fadd_rn(float x, float y) { return x + y; }
 inline float __fsub_rn(float x, float y) { return x - y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fmul_rn(float x, float y) { return cudasim_alone(x * y); }
 inline float __fdiv_rn(float x, float y) { return x / y; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 inline double __dadd_rn(double x, double y) { return x + y; }
 inline double __dsub_rn(double x, double y) { return x - y; }
-inline double __dmul_rn(double x, double y) { return x * y; }
+inline double __dmul_rn(double x, double y) { return cudasim_alone(x * y); }
 inline double __ddiv_rn(double x, double y) { return x / y; }
 inline double __dsqrt_rn(double x) { return sqrt(x); }
 inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }

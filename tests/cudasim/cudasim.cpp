@@ -2,6 +2,7 @@
    threads of a block and their scheduler; device memory; streams; the functions of the API; the functions for tests.
    All of it runs under one lock.  An operation runs on the host thread that waits for it. */
 #include "internal.h"
+#include "tensor_cores.h"
 
 #include <algorithm>
 #include <chrono>
@@ -52,7 +53,7 @@ static struct {
     int devices = 2;
     Order order = Order::fwd;
     Policy policy = Policy::lazy;
-    size_t memory = size_t(1) << 30;
+    size_t memory = size_t(1) << 30, blocks = 1;
     bool peer = true, strict = false, stream_check = true, keep_going = false, leaks = false;
     const char *report = nullptr;
 } settings;
@@ -300,13 +301,15 @@ struct Thread {
     int line;
     Collective what;
     unsigned mask;
+    std::vector<AsyncCopy> copies; /* that it has begun and not waited for */
+    unsigned groups;               /* of copies that it has ended */
 };
 struct Warp {
     uint64_t values[32], results[32]; /* of the collective that is running, of the last one that has finished */
     unsigned arrived, done;           /* masks of lanes: those that wait in a collective, those that have returned */
 };
 
-static struct {
+struct Block {
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     std::vector<uint3> index; /* threadIdx of each */
@@ -318,7 +321,8 @@ static struct {
     void *data;
     std::vector<char> dynamic_buffer;
     char *dynamic;
-} block;
+};
+static Block block; /* the one that runs */
 
 void *dynamic_shared() { return block.dynamic; }
 unsigned lane() { return block.current & 31; }
@@ -341,6 +345,9 @@ static void run_new_threads()
         set_current_thread(thread);
         block.run(block.data);
         block.threads[thread].state = State::done;
+        if (!block.threads[thread].copies.empty())
+            fail("a thread returns before it has waited for %zu of its asynchronous copies",
+                 block.threads[thread].copies.size());
         ++block.done;
         block.warps[thread >> 5].done |= 1u << (thread & 31);
         if (!block.ready.empty()) break; /* threads that can continue come before new ones */
@@ -431,26 +438,34 @@ static void report_deadlock()
     _exit(CUDASIM_EXIT_CODE);
 }
 
-static void run_block()
+static void start_block()
 {
     block.started = block.done = block.at_barrier = 0;
     block.sum = 0;
     block.ready.clear();
     ++now.barrier_epoch;
     ++now.block_serial;
-    for (Thread &thread : block.threads) thread = Thread{State::fresh, nullptr, nullptr, 0, Collective::syncwarp, 0};
+    const Thread fresh = {State::fresh, nullptr, nullptr, 0, Collective::syncwarp, 0, {}, 0};
+    for (Thread &thread : block.threads) thread = fresh;
     for (Warp &warp : block.warps) warp.arrived = warp.done = 0;
     for (unsigned t = 0; t < now.threads; ++t) block.order[t] = t;
     shuffle_order(block.order);
+}
+
+/* Runs the block until all its threads have reached a barrier, where another may have its turn, or have returned. */
+static void continue_block(bool to_the_end)
+{
     while (block.done < now.threads) {
         if (!block.ready.empty())
             switch_to(block.threads[next_ready()].fiber);
         else if (block.started < now.threads)
             switch_to(idle_fiber());
-        else if (block.at_barrier && block.at_barrier + block.done == now.threads)
-            release_barrier();
-        else
+        else if (!block.at_barrier || block.at_barrier + block.done != now.threads)
             report_deadlock();
+        else {
+            release_barrier();
+            if (!to_the_end) return;
+        }
     }
 }
 
@@ -517,6 +532,25 @@ const uint64_t *warp_collective(unsigned mask, uint64_t value, Collective what, 
     return warp.results;
 }
 
+void async_begin(const AsyncCopy &copy)
+{
+    Thread &me = block.threads[block.current];
+    me.copies.push_back(copy);
+    me.copies.back().group = me.groups;
+}
+
+void async_commit() { ++block.threads[block.current].groups; }
+
+/* Takes the first copy that the thread waits for from its list. */
+bool async_next(unsigned groups_left, AsyncCopy *copy)
+{
+    Thread &me = block.threads[block.current];
+    if (me.copies.empty() || me.copies.front().group + groups_left >= me.groups) return false;
+    *copy = me.copies.front();
+    me.copies.erase(me.copies.begin());
+    return true;
+}
+
 void check_aligned(const void *p, size_t alignment, const char *file, int line)
 {
     if (reinterpret_cast<uintptr_t>(p) % alignment) fail("misaligned vector access to %p at %s:%d", p, file, line);
@@ -538,16 +572,16 @@ static void poison_shared(size_t dynamic_bytes)
 #endif
 }
 
-static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
+/* Around each block's dynamic shared memory lie bytes that no kernel may write. */
+static const char slack_byte = static_cast<char>(0xa5);
+static size_t slack_of(size_t dynamic_bytes)
 {
-    size_t threads = size_t(dimensions.x) * dimensions.y * dimensions.z, blocks = size_t(grid.x) * grid.y * grid.z;
-    add_to_total(CUDASIM_KERNELS, 1);
-    ++now.launch;
-    now.kernel_address = body.kernel;
-    now.threads = static_cast<unsigned>(threads);
-    now.warp_epoch.assign(threads, 0);
-    gridDim = grid;
-    blockDim = dimensions;
+    return static_cast<size_t>(block.dynamic_buffer.data() + block.dynamic_buffer.size() - block.dynamic) - dynamic_bytes;
+}
+
+/* Makes the memory of a block of this size, whose threads are all to come. */
+static void make_block(size_t threads, size_t dynamic_bytes, const Body &body)
+{
     block.run = body.run;
     block.data = body.data;
     block.threads.resize(threads);
@@ -555,17 +589,117 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
     block.order.resize(threads);
     block.index.resize(threads);
     for (unsigned t = 0; t < threads; ++t)
-        block.index[t] = uint3{t % dimensions.x, t / dimensions.x % dimensions.y, t / (dimensions.x * dimensions.y)};
+        block.index[t] = uint3{t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
+    now.warp_epoch.assign(threads, 0);
 
-    block.dynamic_buffer.assign(dynamic_bytes + 512, static_cast<char>(0xa5));
+    block.dynamic_buffer.assign(dynamic_bytes + 512, slack_byte);
     uintptr_t aligned = (reinterpret_cast<uintptr_t>(block.dynamic_buffer.data()) + 255) & ~uintptr_t(255);
     block.dynamic = reinterpret_cast<char *>(aligned);
     now.dynamic_begin = aligned;
     now.dynamic_end = aligned + dynamic_bytes;
-    size_t slack =
-        static_cast<size_t>(block.dynamic_buffer.data() + block.dynamic_buffer.size() - block.dynamic) - dynamic_bytes;
 #ifdef CUDASIM_ASAN
-    __asan_poison_memory_region(block.dynamic + dynamic_bytes, slack);
+    __asan_poison_memory_region(block.dynamic + dynamic_bytes, slack_of(dynamic_bytes));
+#endif
+    check_launch();
+}
+
+static void end_block(size_t dynamic_bytes)
+{
+    const size_t slack = slack_of(dynamic_bytes);
+#ifdef CUDASIM_ASAN
+    __asan_unpoison_memory_region(block.dynamic + dynamic_bytes, slack);
+#else
+    for (size_t i = 0; i < slack; ++i)
+        if (block.dynamic[dynamic_bytes + i] != slack_byte) {
+            fail("dynamic shared memory: %zu bytes past its %zu were written", i + 1, dynamic_bytes);
+            break;
+        }
+#endif
+}
+
+/* The block `number` of the grid begins in the memory of `block`. */
+static void begin_block(size_t number, size_t dynamic_bytes)
+{
+    now.block = number;
+    blockIdx.x = static_cast<unsigned>(number % gridDim.x);
+    blockIdx.y = static_cast<unsigned>(number / gridDim.x % gridDim.y);
+    blockIdx.z = static_cast<unsigned>(number / (size_t(gridDim.x) * gridDim.y));
+    poison_shared(dynamic_bytes);
+    start_block();
+}
+
+/* With TG_SIM_BLOCKS: a block that waits for its turn, and what else there is one of while a block runs. */
+struct Parked {
+    Block block;
+    std::vector<char> shared; /* the bytes of its static shared memory */
+    std::vector<uint32_t> warp_epoch;
+    uint3 index;
+    size_t number;
+    uint32_t barrier_epoch, serial;
+    uintptr_t dynamic_begin, dynamic_end;
+    bool begun;
+};
+
+/* The parked block number i becomes the one that runs; or, called again, is parked again. */
+static void change_turns(Parked &parked, size_t i)
+{
+    char *begin = __start_cudasim_shared, *end = __stop_cudasim_shared;
+    if (begin) {
+        parked.shared.resize(static_cast<size_t>(end - begin));
+        std::swap_ranges(begin, end, parked.shared.begin());
+    }
+    std::swap(blockIdx, parked.index);
+    std::swap(block, parked.block);
+    std::swap(now.warp_epoch, parked.warp_epoch);
+    std::swap(now.block, parked.number);
+    std::swap(now.barrier_epoch, parked.barrier_epoch);
+    std::swap(now.block_serial, parked.serial);
+    std::swap(now.dynamic_begin, parked.dynamic_begin);
+    std::swap(now.dynamic_end, parked.dynamic_end);
+    check_turn(i);
+}
+
+/* Runs the blocks, of which several have begun at a time and take turns at each barrier. */
+static void run_in_turns(const std::vector<size_t> &order, size_t dynamic_bytes, const Body &body)
+{
+    std::vector<Parked> parked(std::min(settings.blocks, order.size()));
+    std::vector<size_t> turns(parked.size());
+    for (size_t i = 0; i < turns.size(); ++i) turns[i] = i;
+    uint32_t serial = now.block_serial;
+    size_t begun = 0;
+    for (size_t done = 0; done < order.size();) {
+        shuffle_order(turns);
+        for (size_t i : turns) {
+            if (!parked[i].begun && begun == order.size()) continue;
+            change_turns(parked[i], i);
+            if (!parked[i].begun) {
+                parked[i].begun = true;
+                make_block(now.threads, dynamic_bytes, body);
+                now.block_serial = serial++;
+                begin_block(order[begun++], dynamic_bytes);
+            }
+            continue_block(false);
+            if (block.done == now.threads) {
+                end_block(dynamic_bytes);
+                parked[i].begun = false;
+                ++done;
+            }
+            change_turns(parked[i], i);
+        }
+    }
+    now.block_serial = serial;
+}
+
+static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
+{
+    size_t threads = size_t(dimensions.x) * dimensions.y * dimensions.z, blocks = size_t(grid.x) * grid.y * grid.z;
+    add_to_total(CUDASIM_KERNELS, 1);
+    ++now.launch;
+    now.kernel_address = body.kernel;
+    now.threads = static_cast<unsigned>(threads);
+    gridDim = grid;
+    blockDim = dimensions;
+#ifdef CUDASIM_ASAN
     if (!host_stack) { /* AddressSanitizer needs its bounds when a fiber switches back to it */
         pthread_attr_t attributes;
         void *low;
@@ -576,31 +710,22 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
     }
 #endif
 
-    std::vector<size_t> order(settings.order == Order::fwd ? 0 : blocks);
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::vector<size_t> order(blocks);
+    for (size_t i = 0; i < blocks; ++i) order[i] = i;
     shuffle_order(order);
     now.kernel = true;
-    check_launch();
     if (reporting) report_launch();
-    for (size_t k = 0; k < blocks; ++k) {
-        size_t i = order.empty() ? k : order[k];
-        now.block = i;
-        blockIdx.x = static_cast<unsigned>(i % grid.x);
-        blockIdx.y = static_cast<unsigned>(i / grid.x % grid.y);
-        blockIdx.z = static_cast<unsigned>(i / (size_t(grid.x) * grid.y));
-        poison_shared(dynamic_bytes);
-        run_block();
-        if (reporting) report_block();
-    }
-#ifdef CUDASIM_ASAN
-    __asan_unpoison_memory_region(block.dynamic + dynamic_bytes, slack);
-#else
-    for (size_t i = 0; i < slack; ++i)
-        if (block.dynamic[dynamic_bytes + i] != static_cast<char>(0xa5)) {
-            fail("dynamic shared memory: %zu bytes past its %zu were written", i + 1, dynamic_bytes);
-            break;
+    if (settings.blocks > 1) {
+        run_in_turns(order, dynamic_bytes, body);
+    } else {
+        make_block(threads, dynamic_bytes, body);
+        for (size_t i : order) {
+            begin_block(i, dynamic_bytes);
+            continue_block(true);
+            if (reporting) report_block();
         }
-#endif
+        end_block(dynamic_bytes);
+    }
     now.kernel = false;
 }
 
@@ -660,7 +785,10 @@ bool is_pinned(const void *p, size_t bytes)
     auto *found = find_pinned(address);
     return found && address + bytes <= found->first + found->second.bytes;
 }
-bool may_reach(int device, int owner) { return device == owner || arenas[device].peer[owner]; }
+bool may_reach(int device, int owner)
+{
+    return device == owner || (arenas[device].peer[owner] && !settings.strict);
+}
 
 static void protect_pinned(const std::pair<const uintptr_t, Pinned> &p, bool for_operation)
 {
@@ -890,7 +1018,7 @@ struct Operation {
 };
 struct CUstream_st {
     int id, device;
-    bool nonblocking, alive;
+    bool nonblocking, alive, over; /* over: not alive, and host_clock has all of it */
     std::deque<Operation> queue;
     uint64_t issued, done;
     std::vector<Dependency> pending; /* events that the next operation waits for */
@@ -916,7 +1044,7 @@ struct Node {
 struct CUgraph_st {
     std::vector<Node> nodes;
     CUstream_st *origin;
-    bool invalid;
+    bool invalid, relaxed;
 };
 struct CUgraphExec_st {
     std::shared_ptr<std::vector<Node>> nodes;
@@ -944,6 +1072,7 @@ static size_t queued;
 static int captures, cublas_handles;
 static thread_local int device_of_thread;
 static thread_local cudaError_t last_result;
+static cudaError_t fault; /* cudasim_fault */
 
 static struct {
     std::string name;
@@ -955,6 +1084,7 @@ bool strict() { return settings.strict; }
 
 bool must_fail(const char *call)
 {
+    if (fault) return true;
     return planned_failure.countdown >= 0 && planned_failure.name == call && planned_failure.countdown-- == 0;
 }
 
@@ -1044,6 +1174,15 @@ static void wait_for(CUstream_st *stream, uint64_t number, const Clock &clock)
     close_allocations();
 }
 static void wait_for(CUstream_st *stream) { wait_for(stream, stream->issued, stream->clock); }
+/* All streams of the device, or of all of them (-1); those that have ended are waited for once. */
+static void wait_for_all(int device)
+{
+    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) {
+        if ((device >= 0 && s->device != device) || s->over) continue;
+        wait_for(s);
+        s->over = !s->alive;
+    }
+}
 
 static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::function<void()> run)
 {
@@ -1159,6 +1298,12 @@ static void initialise()
     reporting = settings.report;
     if (reporting && !checking) fail_and_exit("TG_SIM_REPORT needs the build SIM=check");
     allocation_countdown = environment_int("TG_SIM_FAIL_ALLOC", -1);
+    settings.blocks = static_cast<size_t>(std::max(1, environment_int("TG_SIM_BLOCKS", 1)));
+#ifndef __clang__
+    if (settings.blocks > 1) fail_and_exit("TG_SIM_BLOCKS needs a build by clang++: SIM=fma or SIM=check");
+#endif
+    if (settings.blocks > 1 && reporting) fail_and_exit("TG_SIM_REPORT needs blocks that run one after another");
+    setenv("TG_CUDA_PASS_THROUGH", "1", 0); /* unless the user has chosen: so that uses of freed blocks are found */
     if (const char *memory = getenv("TG_SIM_MEMORY")) settings.memory = strtoull(memory, nullptr, 10);
     if (!set_schedule(getenv("TG_SIM_ORDER"), getenv("TG_SIM_STREAMS")))
         fail_and_exit("TG_SIM_ORDER is fwd, rev, rand:seed or greedy:seed; TG_SIM_STREAMS is lazy, others or eager");
@@ -1209,7 +1354,9 @@ struct Api {
         static thread_local FaultStack fault_stack;
         (void)fault_stack;
         if (executing) fail("%s was called from within an operation", name);
-        if (must_fail(name))
+        if (fault)
+            refused = fault;
+        else if (must_fail(name))
             refused = planned_failure.error;
         else if (!settings.devices)
             refused = cudaErrorNoDevice;
@@ -1218,7 +1365,7 @@ struct Api {
 
 static cudaError_t result(cudaError_t error)
 {
-    if (error != cudaSuccess && error != cudaErrorNotReady) last_result = error;
+    if (error != cudaSuccess) last_result = error;
     return error;
 }
 
@@ -1229,14 +1376,16 @@ static cudaError_t result(cudaError_t error)
    it. */
 #define ENTER_UNCAPTURED \
     ENTER;               \
-    if (invalidate_captures()) return result(cudaErrorStreamCaptureUnsupported)
+    if (invalidate_captures(false)) return result(cudaErrorStreamCaptureUnsupported)
 
-static bool invalidate_captures()
+/* `unless_relaxed`: captures in relaxed mode allow the call. */
+static bool invalidate_captures(bool unless_relaxed)
 {
+    bool any = false;
     if (!captures) return false;
     for (CUstream_st *s : streams)
-        if (s->capture) s->capture->invalid = true;
-    return true;
+        if (s->capture && !(unless_relaxed && s->capture->relaxed)) any = s->capture->invalid = true;
+    return any;
 }
 
 /* The stream of a handle; reports an error and returns NULL if there is none (any more). */
@@ -1262,6 +1411,13 @@ cudaError_t enqueue(cudaStream_t handle, const char *what, std::function<void()>
     return stream ? enqueue_on(stream, what, std::move(run)) : cudaErrorInvalidResourceHandle;
 }
 int current_device() { return device_of_thread; }
+
+void check_call(int device)
+{
+    if (device >= 0 && device != device_of_thread)
+        fail("a call has left device %d as the current one, not device %d of its caller", device_of_thread, device);
+    if (last_result && !fault) fail("a call has left the error '%s'", cudaGetErrorString(last_result));
+}
 void count_cublas_handle(int change) { cublas_handles += change; }
 
 cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
@@ -1292,6 +1448,20 @@ cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, i
     dynamic_limits[kernel] = static_cast<size_t>(value);
     return cudaSuccess;
 }
+
+cudaError_t attributes_of(cudaFuncAttributes *attributes, const void *kernel)
+{
+    Api api("cudaFuncGetAttributes");
+    if (api.refused) return result(api.refused);
+    auto limit = dynamic_limits.find(kernel);
+    *attributes = cudaFuncAttributes();
+    attributes->maxThreadsPerBlock = 1024;
+    attributes->numRegs = 32;
+    attributes->ptxVersion = attributes->binaryVersion = 80;
+    attributes->maxDynamicSharedSizeBytes =
+        limit == dynamic_limits.end() ? 48 * 1024 : static_cast<int>(limit->second);
+    return cudaSuccess;
+}
 } // namespace cudasim
 
 /* ---- the API ---- */
@@ -1310,14 +1480,22 @@ static const struct {
     TEXT(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version")
     TEXT(cudaErrorNoDevice, "no CUDA-capable device is detected")
     TEXT(cudaErrorInvalidDevice, "invalid device ordinal")
+    TEXT(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered")
     TEXT(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices")
     TEXT(cudaErrorInvalidResourceHandle, "invalid resource handle")
     TEXT(cudaErrorNotReady, "device not ready")
     TEXT(cudaErrorIllegalAddress, "an illegal memory access was encountered")
+    TEXT(cudaErrorLaunchTimeout, "the launch timed out and was terminated")
     TEXT(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")
     TEXT(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled")
+    TEXT(cudaErrorAssert, "device-side assert triggered")
     TEXT(cudaErrorHostMemoryAlreadyRegistered, "part or all of the requested memory range is already mapped")
     TEXT(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region")
+    TEXT(cudaErrorHardwareStackError, "hardware stack error")
+    TEXT(cudaErrorIllegalInstruction, "an illegal instruction was encountered")
+    TEXT(cudaErrorMisalignedAddress, "misaligned address")
+    TEXT(cudaErrorInvalidAddressSpace, "operation not supported on global/shared address space")
+    TEXT(cudaErrorInvalidPc, "invalid program counter")
     TEXT(cudaErrorLaunchFailure, "unspecified launch failure")
     TEXT(cudaErrorNotSupported, "operation not supported")
     TEXT(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")
@@ -1434,8 +1612,7 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     ENTER_UNCAPTURED;
     add_to_total(CUDASIM_WAITS, 1);
-    for (CUstream_st *s : std::vector<CUstream_st *>(streams))
-        if (s->device == device_of_thread) wait_for(s);
+    wait_for_all(device_of_thread);
     return cudaSuccess;
 }
 cudaError_t cudaDeviceReset(void)
@@ -1480,7 +1657,8 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
 {
     if (!pointer) return result(cudaErrorInvalidValue);
     *pointer = nullptr;
-    ENTER_UNCAPTURED;
+    ENTER;
+    if (invalidate_captures(true)) return result(cudaErrorStreamCaptureUnsupported);
     if (!bytes) return cudaSuccess;
     Allocation *a = allocate(device_of_thread, bytes, Allocation::live);
     if (!a) return result(cudaErrorMemoryAllocation);
@@ -1528,7 +1706,7 @@ cudaError_t cudaFree(void *pointer)
     ENTER_UNCAPTURED;
     if (!pointer) return cudaSuccess;
     add_to_total(CUDASIM_WAITS, 1);
-    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) wait_for(s);
+    wait_for_all(-1);
     Allocation *a = allocation_to_free(pointer, "cudaFree");
     if (!a) return result(cudaErrorInvalidValue);
     release(*a);
@@ -1571,7 +1749,7 @@ cudaError_t cudaFreeHost(void *pointer)
 {
     ENTER_UNCAPTURED;
     if (!pointer) return cudaSuccess;
-    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) wait_for(s);
+    wait_for_all(-1);
     auto found = pinned.find(reinterpret_cast<uintptr_t>(pointer));
     if (found == pinned.end() || !found->second.span) {
         fail("cudaFreeHost of %p, where no pinned buffer begins", pointer);
@@ -1594,7 +1772,7 @@ cudaError_t cudaHostUnregister(void *pointer)
     ENTER_UNCAPTURED;
     auto found = pinned.find(reinterpret_cast<uintptr_t>(pointer));
     if (found == pinned.end() || found->second.span) return result(cudaErrorHostMemoryNotRegistered);
-    for (CUstream_st *s : std::vector<CUstream_st *>(streams)) wait_for(s);
+    wait_for_all(-1);
     pinned.erase(found);
     return cudaSuccess;
 }
@@ -1835,7 +2013,7 @@ static cudaError_t query(CUstream_st *stream, uint64_t number, const Clock &cloc
     if (stream->done < number) {
         run_until(stream, stream->done + 1);
         close_allocations();
-        if (stream->done < number) return cudaErrorNotReady;
+        if (stream->done < number) return result(cudaErrorNotReady);
     }
     join(host_clock, clock);
     return cudaSuccess;
@@ -1936,13 +2114,14 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 
 /* graphs */
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
     ENTER;
     CUstream_st *s = stream_of(stream);
     if (!s || s == legacy[s->device] || s->capture) return result(cudaErrorStreamCaptureUnsupported);
     s->capture = new CUgraph_st();
     s->capture->origin = s;
+    s->capture->relaxed = mode == cudaStreamCaptureModeRelaxed;
     s->capture_after.clear();
     ++captures;
     return cudaSuccess;
@@ -2074,6 +2253,11 @@ void cudasim_fail_call(const char *name, long n, int error)
     planned_failure.name = name;
     planned_failure.countdown = n;
     planned_failure.error = static_cast<cudaError_t>(error);
+}
+void cudasim_fault(int error)
+{
+    Api api("cudasim_fault");
+    fault = static_cast<cudaError_t>(error);
 }
 long cudasim_failure_left(void) { return planned_failure.countdown; }
 int cudasim_schedule(const char *order, const char *policy)

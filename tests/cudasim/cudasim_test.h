@@ -4,7 +4,7 @@
 
    What it does.  The headers cuda_runtime.h, cublas_v2.h, cuda_fp16.h and cuda_bf16.h of this folder replace NVIDIA's,
    so that a C++ compiler compiles the .cu file: a kernel is an ordinary function.  cudasim.cpp implements the CUDA
-   runtime: it calls the function once for each thread, one block at a time, and implements streams, events, graphs,
+   runtime: it calls the function once for each thread, block by block, and implements streams, events, graphs,
    device memory and page-locked memory.  cublas.cpp implements the matrix products.  Nothing runs in parallel; the
    order of threads, blocks and streams can be chosen, and a correct program gives the same bits in each.
 
@@ -16,7 +16,7 @@
    printed with its place in the source and ends the program with exit code 99.
 
    How to run it:
-     make sim MAIN=tests/test_ops.c OUT=ops [SIM=plain|asan|check]
+     make sim MAIN=tests/test_ops.c OUT=ops [SIM=plain|asan|fma|check]
      TG_SIM_DEVICES=2 TG_TEST_DEVICE=cuda:0 ./ops
      make sim-selftest         tests the simulator: correct programs run, and each of a list of mistakes is found
      make sim-conform          compares the headers with NVIDIA's, where they are installed
@@ -27,18 +27,22 @@
    block reach each __syncthreads; blocks communicate through atomics only and never wait for each other; PTX stands in
    #ifdef __CUDA_ARCH__, with C++ that does the same in #else.
 
-   Environment variables, the first three with their defaults:
+   Environment variables, the first four with their defaults:
      TG_SIM_DEVICES=2          the number of devices; 0: a machine without a GPU
      TG_SIM_ORDER=fwd          order of threads and blocks: fwd, rev, rand:seed, or greedy:seed (one warp runs as far as
                                it can)
+     TG_SIM_BLOCKS=1           so many blocks run at a time and take turns at each __syncthreads (needs a build by
+                               clang++: SIM=fma, SIM=check)
      TG_SIM_STREAMS=lazy       when the work in streams runs.  lazy: when something waits for it; others: likewise, but
                                all other streams run first; eager: at once
      TG_SIM_MEMORY=bytes       memory of each device (1 GiB)
      TG_SIM_FAIL_ALLOC=n       the n-th allocation of device memory fails, counted from 0
      TG_SIM_PEER=0             devices cannot access each other's memory
      TG_SIM_STRICT=1           also errors: pageable memory in cudaMemcpyAsync; cuBLAS with atomics or without a
-                               workspace of its own
+                               workspace of its own; a kernel that uses another device's memory, even with peer access
      TG_SIM_STREAM_CHECK=0     does not check that streams are ordered (for a memory pool that divides one allocation)
+     TG_CUDA_PASS_THROUGH=1    set by the simulator unless it is set already.  With 0, tensorgrad_cuda.cu keeps freed
+                               blocks and uses them again, as it does on a GPU: then no use of a freed block is found
      TG_SIM_KEEP_GOING=1       counts errors and exits with 99 at the end, instead of at the first error
      TG_SIM_LEAKS=1            what is still allocated at the end is an error
      TG_SIM_REPORT=file        with SIM=check: writes a line for each kernel: its launches; the bytes of global memory
@@ -95,6 +99,8 @@ void cudasim_fail_allocation(long n);
 void cudasim_ask_allocation(int (*may)(void));
 /* The n-th call of the function `name` from now on returns `error` (a function of cuBLAS: a status of its own). */
 void cudasim_fail_call(const char *name, long n, int error);
+/* As after a fault of the device: every call returns this error from now on, until the error is 0. */
+void cudasim_fault(int error);
 /* Calls of that function before the one that fails; negative once it has failed. */
 long cudasim_failure_left(void);
 /* Sets TG_SIM_ORDER and TG_SIM_STREAMS; NULL leaves one unchanged.  Returns 0 for a value that does not exist. */

@@ -70,7 +70,8 @@ bool must_fail(const char *call); /* whether this is the call that cudasim_fail_
 bool strict();                    /* TG_SIM_STRICT */
 
 /* The check mode: check.cpp, or nocheck.cpp, where these functions do nothing. */
-void check_launch();
+void check_launch();       /* memory for shared memory's records, of one block that begins */
+void check_turn(size_t i); /* the block that runs and the parked block number i change places */
 void check_written(const Allocation &a, const void *p, size_t bytes);
 void check_copied(const void *to, const void *from, size_t bytes);
 bool check_initialised(const Allocation &a, const void *p, size_t bytes);

@@ -1,7 +1,7 @@
 /* Tests the simulator.  Correct programs must run without an error in each order of threads and streams.  Each of the
    mistakes in the table `mistakes` runs in a process of its own, and must be reported in the builds that can find it.
    A row of the table has the words of the report in the check, the asan and the plain build, "wrong result" where only
-   the numbers show the mistake. */
+   the numbers show the mistake.  The fma build finds what the plain one does, and in it blocks take turns. */
 #include "selftest.h"
 
 #include <cublas_v2.h>
@@ -22,6 +22,11 @@ static const int build = 0;
 static const int build = 1;
 #else
 static const int build = 2;
+#endif
+#if defined(SELFTEST_FMA)
+static const bool in_turns = true;
+#else
+static const bool in_turns = false;
 #endif
 
 /* ---- tools ---- */
@@ -189,6 +194,19 @@ static void try_row_sum(Bug bug = Bug::none)
     OK(cudaFree(dx));
     OK(cudaFree(out));
 }
+static void try_reverse(Bug bug = Bug::none)
+{
+    const int blocks = 5, n = 64;
+    std::vector<float> x = numbers(blocks * n), wanted;
+    for (int b = 0; b < blocks; ++b)
+        for (int i = n - 1; i >= 0; --i) wanted.push_back(x[static_cast<size_t>(b * n + i)]);
+    float *dx = upload(x), *scratch = fresh(x.size()), *out = fresh(x.size());
+    OK(reverse(out, scratch, dx, blocks, bug));
+    expect_close("reverse", download(out, x.size()), wanted, 0);
+    OK(cudaFree(dx));
+    OK(cudaFree(scratch));
+    OK(cudaFree(out));
+}
 static void try_bf16()
 {
     std::vector<unsigned short> x(333);
@@ -264,6 +282,82 @@ static void try_cublas()
     OK(cudaStreamDestroy(s));
 }
 
+/* Fragments as the tables of NVIDIA's manual have them, for mma.m16n8k16: lane T holds in a0 .. a7, b0 .. b3, c0 .. c3
+
+       a    row T / 4 for a0 a1 a4 a5, else T / 4 + 8    column T % 4 * 2 + (i & 1), for a4 .. a7 plus 8
+       b    row T % 4 * 2 + (i & 1), for b2 b3 plus 8    column T / 4
+       c    row T / 4 for c0 c1, else T / 4 + 8          column T % 4 * 2 + (i & 1)
+
+   two 16-bit numbers in a register, the first one in its lower half.  All numbers are small integers. */
+static unsigned short half_bits(bool bf16, int x)
+{
+    return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(x)))
+                : __half_as_ushort(__float2half_rn(static_cast<float>(x)));
+}
+static void try_fragments(bool bf16)
+{
+    int a[16][16], b[16][8], c[16][8];
+    for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 16; ++j) a[i][j] = (i * 5 + j * 3 + i * j) % 11 - 5;
+    for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 8; ++j) b[i][j] = (i * 7 + j * 2 + i * j) % 13 - 6, c[i][j] = i - 3 * j;
+    std::vector<unsigned> in_a(32 * 4), in_b(32 * 2);
+    std::vector<float> in_c(32 * 4), wanted(32 * 4);
+    for (int T = 0; T < 32; ++T) {
+        for (int i = 0; i < 8; ++i) {
+            const int row = i < 2 || (4 <= i && i < 6) ? T / 4 : T / 4 + 8;
+            const int column = T % 4 * 2 + (i & 1) + (i < 4 ? 0 : 8);
+            in_a[T * 4 + i / 2] |= unsigned(half_bits(bf16, a[row][column])) << (i % 2 * 16);
+        }
+        for (int i = 0; i < 4; ++i) {
+            const int row = T % 4 * 2 + (i & 1) + (i < 2 ? 0 : 8);
+            in_b[T * 2 + i / 2] |= unsigned(half_bits(bf16, b[row][T / 4])) << (i % 2 * 16);
+        }
+        for (int i = 0; i < 4; ++i) {
+            const int row = i < 2 ? T / 4 : T / 4 + 8, column = T % 4 * 2 + (i & 1);
+            int sum = c[row][column];
+            for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
+            in_c[T * 4 + i] = static_cast<float>(c[row][column]);
+            wanted[T * 4 + i] = static_cast<float>(sum);
+        }
+    }
+    unsigned *da = upload(in_a), *db = upload(in_b);
+    float *dc = upload(in_c);
+    OK(multiply_fragments(dc, da, db, bf16));
+    expect_close("product of fragments", download(dc, 128), wanted, 0);
+    for (void *p : {(void *)da, (void *)db, (void *)dc}) OK(cudaFree(p));
+}
+/* ldmatrix.x4: of each of four matrices [8, 8], whose rows lanes 8 m .. 8 m + 7 give, lane T gets the elements T % 4 *
+   2 and the next one of row T / 4; with .trans, of the transposed matrix. */
+static void try_load_fragments(bool transposed)
+{
+    std::vector<unsigned short> rows(32 * 8);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<unsigned short>(1000 + i);
+    unsigned short *from = upload(rows);
+    unsigned *x = upload(std::vector<unsigned>(128));
+    OK(load_fragments(x, from, transposed));
+    const std::vector<unsigned> got = download(x, 128);
+    for (int T = 0; T < 32; ++T)
+        for (int m = 0; m < 4; ++m)
+            for (int i = 0; i < 2; ++i) {
+                const int row = T / 4, column = T % 4 * 2 + i;
+                const int at = transposed ? (8 * m + column) * 8 + row : (8 * m + row) * 8 + column;
+                expect((got[T * 4 + m] >> (16 * i) & 0xffff) == rows[at], "loaded fragment");
+            }
+    OK(cudaFree(from));
+    OK(cudaFree(x));
+}
+static void try_copy_async(Bug bug = Bug::none)
+{
+    std::vector<float> x = numbers(260), wanted(512);
+    for (int i = 0; i < 256; ++i) wanted[i] = x[i];
+    float *dx = upload(x), *out = fresh(512);
+    OK(copy_async(out, dx, bug));
+    expect_close("asynchronous copies", download(out, 512), wanted, 0);
+    OK(cudaFree(dx));
+    OK(cudaFree(out));
+}
+
 /* Two streams with an event between them, pinned buffers, cudaMallocAsync, both devices. */
 static void try_streams()
 {
@@ -312,6 +406,17 @@ static void try_streams()
     OK(cudaFreeHost(back));
     OK(cudaStreamDestroy(s));
     OK(cudaStreamDestroy(t));
+}
+static void try_fault()
+{
+    float *p = fresh(4), *q;
+    cudasim_fault(cudaErrorIllegalAddress);
+    EXPECT(cudaMalloc(&q, 4) == cudaErrorIllegalAddress && cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+    EXPECT(cudaFree(p) == cudaErrorIllegalAddress && cudaSetDevice(0) == cudaErrorIllegalAddress);
+    cudasim_fault(0);
+    EXPECT(cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaSuccess);
+    OK(cudaFree(p));
+    CUDASIM_CHECK_CALL(0);
 }
 static void try_graph()
 {
@@ -387,10 +492,15 @@ static void everything()
     try_histogram();
     try_total();
     try_row_sum();
+    try_reverse();
     try_bf16();
     try_conversions();
+    for (bool bf16 : {false, true}) try_fragments(bf16);
+    for (bool transposed : {false, true}) try_load_fragments(transposed);
+    try_copy_async();
     try_cublas();
     try_streams();
+    try_fault();
     try_graph();
     try_refusals();
 }
@@ -575,6 +685,15 @@ static void gemm_without_event()
     gemm(a, a, fresh(100), 0);
 }
 
+static void query_that_leaves_an_error()
+{
+    cudaStream_t s = new_stream();
+    float *p = upload(ones);
+    for (int k = 0; k < 2; ++k) OK(cudaMemsetAsync(p, 0, 400, s));
+    EXPECT(cudaStreamQuery(s) == cudaErrorNotReady);
+    CUDASIM_CHECK_CALL(0);
+}
+
 /* ---- the table ---- */
 
 struct Mistake {
@@ -604,6 +723,8 @@ static const Mistake mistakes[] = {
      {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
     {"no atomic, between blocks", KERNEL(try_total(Bug::no_atomic_between_blocks)),
      {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"scratch that all blocks write", KERNEL(try_reverse(Bug::scratch_of_all_blocks)),
+     {race, nullptr, in_turns ? wrong : nullptr}, "fwd", "lazy", nullptr},
     {"divergent barrier", KERNEL(try_histogram(Bug::divergent_barrier)),
      {race, "divergent barrier", "divergent barrier"}, "fwd", "lazy", nullptr},
     {"barriers of two lines", KERNEL(try_histogram(Bug::barriers_of_two_lines)),
@@ -636,6 +757,14 @@ static const Mistake mistakes[] = {
     {"kernel writes a global variable", KERNEL(OK(odd(fresh(64), Bug::writes_global)); OK(cudaDeviceSynchronize())),
      {"writes a global variable", nullptr, nullptr}, "fwd", "lazy", nullptr},
     {"misaligned float4", KERNEL(try_add_vectors(Bug::misaligned_vector)), EVERY("misaligned"), "fwd", "lazy", nullptr},
+    {"asynchronous copy that is not waited for", KERNEL(try_copy_async(Bug::no_wait_for_copy)),
+     {race, wrong, wrong}, "fwd", "lazy", nullptr},
+    {"asynchronous copy read by others before a barrier", KERNEL(try_copy_async(Bug::no_barrier_after_copy)),
+     {"shared memory", wrong, wrong}, "fwd", "lazy", nullptr},
+    {"asynchronous copy from a misaligned address", KERNEL(try_copy_async(Bug::misaligned_copy)),
+     EVERY("misaligned"), "fwd", "lazy", nullptr},
+    {"asynchronous copy that outlives its thread", KERNEL(try_copy_async(Bug::unfinished_copy)),
+     EVERY("of its asynchronous copies"), "fwd", "lazy", nullptr},
     {"kernel overruns its stack", KERNEL(OK(odd(fresh(64), Bug::deep_stack)); OK(cudaDeviceSynchronize())),
      EVERY("overran its stack"), "fwd", "lazy", nullptr},
     {"host reads device memory", host_reads_device, EVERY("host code touched device"), "fwd", "lazy", nullptr},
@@ -676,6 +805,12 @@ static const Mistake mistakes[] = {
     {"peer copy that names the wrong device", wrong_peer, EVERY("the call says"), "fwd", "lazy", nullptr},
     {"pageable memory, strict", pageable_in_strict, EVERY("pageable"), "fwd", "lazy", "TG_SIM_STRICT"},
     {"leak", something_left, EVERY("1 device allocations"), "fwd", "lazy", "TG_SIM_LEAKS"},
+    {"call that leaves an error", KERNEL(cudaSetDevice(99); CUDASIM_CHECK_CALL(0)),
+     EVERY("has left the error 'invalid device ordinal'"), "fwd", "lazy", nullptr},
+    {"query that leaves 'not ready'", query_that_leaves_an_error,
+     EVERY("has left the error 'device not ready'"), "fwd", "lazy", nullptr},
+    {"call that changes the device", KERNEL(cudaSetDevice(1); CUDASIM_CHECK_CALL(0)),
+     EVERY("has left device 1 as the current one"), "fwd", "lazy", nullptr},
     {"API in a host function", api_in_callback, EVERY("from within an operation"), "fwd", "lazy", nullptr},
     {"cuBLAS: no workspace, strict", gemm_without_workspace, EVERY("other bits"), "fwd", "lazy", "TG_SIM_STRICT"},
     {"cuBLAS: operand too short", gemm_operand_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
@@ -765,11 +900,12 @@ int main(int argc, char **argv)
     int passed = 0, failed = 0, out_of_sight = 0, code;
     for (const char *variable : {"TG_SIM_DEVICES", "TG_SIM_MEMORY", "TG_SIM_FAIL_ALLOC", "TG_SIM_PEER",
                                  "TG_SIM_KEEP_GOING", "TG_SIM_STRICT", "TG_SIM_LEAKS", "TG_SIM_STREAM_CHECK",
-                                 "TG_SIM_REPORT"})
+                                 "TG_SIM_REPORT", "TG_SIM_BLOCKS"})
         unsetenv(variable);
     for (const char *order : {"fwd", "rev", "rand:1", "greedy:1"})
         for (const char *streams : {"lazy", "others", "eager"}) {
             if (argc > 1) break;
+            if (build == 0 || in_turns) setenv("TG_SIM_BLOCKS", order[0] == 'r' ? "3" : "1", 1);
             std::string text = run_apart(everything, order, streams, nullptr, &code);
             if (code == 0) {
                 ++passed;
@@ -778,6 +914,7 @@ int main(int argc, char **argv)
             ++failed;
             printf("FAILED: right programs, order %s, streams %s (exit %d)\n%s\n", order, streams, code, text.c_str());
         }
+    setenv("TG_SIM_BLOCKS", in_turns ? "3" : "1", 1);
     int clean = passed, found = 0;
     if (build == 0 && argc == 1) (report_is_right() ? passed : failed) += 1;
     for (const Mistake &mistake : mistakes) {

@@ -196,6 +196,19 @@ cudaError_t row_sum(float *out, const float *x, int rows, int columns, Bug bug)
     return launch(k_row_sum, blocks_for(rows, 4), 128, 0, nullptr, out, x, rows, columns, bug);
 }
 
+__global__ void k_reverse(float *out, float *scratch, const float *x, Bug bug)
+{
+    int first = blockIdx.x * blockDim.x, i = threadIdx.x;
+    float *mine = bug == Bug::scratch_of_all_blocks ? scratch : scratch + first;
+    mine[i] = x[first + i];
+    __syncthreads();
+    out[first + i] = mine[blockDim.x - 1 - i];
+}
+cudaError_t reverse(float *out, float *scratch, const float *x, int blocks, Bug bug)
+{
+    return launch(k_reverse, static_cast<size_t>(blocks), 64, 0, nullptr, out, scratch, x, bug);
+}
+
 /* Neighbouring threads write the two halves of a word: no race. */
 __global__ void k_increment_bf16(unsigned short *out, const unsigned short *x, int n)
 {
@@ -248,6 +261,61 @@ cudaError_t every(float *out, const float *x, int step, int n)
 {
     return launch(k_every, blocks_for(static_cast<size_t>(n), 64), 64, 0, nullptr, out, x, step, n);
 }
+
+#ifdef CUDASIM
+#include <tensor_cores.h>
+__global__ void k_multiply_fragments(float *c, const unsigned *a, const unsigned *b, bool bf16)
+{
+    float sum[4];
+    unsigned x[4];
+    for (int i = 0; i < 4; ++i) sum[i] = c[4 * threadIdx.x + i], x[i] = a[4 * threadIdx.x + i];
+    if (bf16)
+        tgi_mma_16816<true>(sum, x, b[2 * threadIdx.x], b[2 * threadIdx.x + 1]);
+    else
+        tgi_mma_16816<false>(sum, x, b[2 * threadIdx.x], b[2 * threadIdx.x + 1]);
+    for (int i = 0; i < 4; ++i) c[4 * threadIdx.x + i] = sum[i];
+}
+cudaError_t multiply_fragments(float *c, const unsigned *a, const unsigned *b, bool bf16)
+{
+    return launch(k_multiply_fragments, 1, 32, 0, nullptr, c, a, b, bf16);
+}
+
+__global__ void k_load_fragments(unsigned *x, const unsigned short *rows, bool transposed)
+{
+    __shared__ __align__(16) unsigned short tile[32 * 8];
+    unsigned y[4];
+    for (int i = 0; i < 8; ++i) tile[8 * threadIdx.x + i] = rows[8 * threadIdx.x + i];
+    if (transposed)
+        tgi_load_matrices_transposed(y, tile + 8 * threadIdx.x);
+    else
+        tgi_load_matrices(y, tile + 8 * threadIdx.x);
+    for (int i = 0; i < 4; ++i) x[4 * threadIdx.x + i] = y[i];
+}
+cudaError_t load_fragments(unsigned *x, const unsigned short *rows, bool transposed)
+{
+    return launch(k_load_fragments, 1, 32, 0, nullptr, x, rows, transposed);
+}
+
+__global__ void k_copy_async(float *out, const float *x, Bug bug)
+{
+    __shared__ __align__(16) float copy[2][64][4];
+    const int t = threadIdx.x, other = 63 - t;
+    tgi_copy_async(copy[0][t], x + 4 * t + (bug == Bug::misaligned_copy), true);
+    tgi_copy_async_commit();
+    tgi_copy_async(copy[1][t], x, false);
+    tgi_copy_async_commit();
+    for (int k = 0; k < 2; ++k) {
+        if (k == 0 && bug != Bug::no_wait_for_copy) tgi_copy_async_wait<1>();
+        if (k == 1 && bug != Bug::unfinished_copy) tgi_copy_async_wait<0>();
+        if (bug != Bug::no_barrier_after_copy) __syncthreads();
+        for (int i = 0; i < 4 && bug != Bug::unfinished_copy; ++i) out[(64 * k + other) * 4 + i] = copy[k][other][i];
+    }
+}
+cudaError_t copy_async(float *out, const float *x, Bug bug)
+{
+    return launch(k_copy_async, 1, 64, 0, nullptr, out, x, bug);
+}
+#endif
 
 __global__ void k_empty() {}
 cudaError_t launch_empty(dim3 grid, dim3 block, size_t dynamic_bytes, cudaStream_t stream)

@@ -1,10 +1,11 @@
 # The simulator for CUDA; cudasim_test.h describes it.
-#   make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
+#   make sim MAIN=main.c OUT=prog [SIM=plain|asan|fma|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
 # builds a program that includes tensorgrad.h with tensorgrad_cuda.cu and the simulator.  Then: TG_SIM_DEVICES=2 ./prog
 # CUDASIM is defined, so that the program can include cudasim_test.h.  A program without the implementation is linked with
 # tests/library.c.
 #   SIM=plain  optimised, the fastest
 #   SIM=asan   with AddressSanitizer and UndefinedBehaviorSanitizer
+#   SIM=fma    a * b + c is rounded once, as nvcc compiles it; blocks may take turns, TG_SIM_BLOCKS (needs clang++)
 #   SIM=check  each load and store of a kernel is checked: races, bounds, memory that was never written (needs clang++)
 
 SIM ?= plain
@@ -18,21 +19,28 @@ SIM_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas
 SIM_SANITIZE :=
 SIM_CHECK := nocheck
 SIM_REPORT :=
+SIM_RENAME := true
 
 ifeq ($(SIM),plain)
 SIM_CXX := $(CXX) -O2
 else ifeq ($(SIM),asan)
 SIM_SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 SIM_CXX := $(CXX) -O1
+else ifeq ($(SIM),fma)
+SIM_CXX := $(CLANGXX) -O2
+SIM_KERNEL := -ffp-contract=fast $(shell grep -qw fma /proc/cpuinfo && echo -mfma)
 else ifeq ($(SIM),check)
 SIM_CXX := $(CLANGXX) -O1
 SIM_CHECK := check
 SIM_REPORT := $(SIM_BUILD)/report.o
-# The instrumentation of ThreadSanitizer, which calls functions of check.cpp; its library is not linked.
+# The instrumentation of ThreadSanitizer, which calls functions of check.cpp; its library is not linked.  Older compilers call
+# memcpy itself where an object is copied as a whole; that is renamed, so that check.cpp sees it, too.
+SIM_RENAME = objcopy --redefine-sym memcpy=__tsan_memcpy --redefine-sym memmove=__tsan_memmove \
+    --redefine-sym memset=__tsan_memset
 SIM_KERNEL := -fsanitize=thread,bounds -fsanitize-trap=bounds -fno-omit-frame-pointer \
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-handle-cxx-exceptions=0 -mllvm -tsan-instrument-atomics=0
 else
-$(error SIM is plain, asan or check, not '$(SIM)')
+$(error SIM is plain, asan, fma or check, not '$(SIM)')
 endif
 
 SIM_COMPILE = $(SIM_CXX) -std=c++17 -g -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
@@ -55,7 +63,8 @@ $(SIM_BUILD)/cublas.o: $(SIM_DIR)/cublas.cpp $(SIM_HEADERS)
 
 $(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
-	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_CUFLAGS) -x c++ -c $< -o $@
+	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_CUFLAGS) -x c++ -c $< -o $@.new
+	@$(SIM_RENAME) $@.new && mv $@.new $@
 
 SIM_CC = $(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
 $(SIM_BUILD)/library.o: tests/library.c tensorgrad.h $(SIM_BUILD)/flags
@@ -87,6 +96,7 @@ sim-selftest: $(SELFTEST)
 
 $(SELFTEST): $(SIM_DIR)/selftest.cu $(SIM_DIR)/selftest.cpp $(SIM_OBJECTS)
 	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -x c++ -c $(SIM_DIR)/selftest.cu -o $(SIM_BUILD)/selftest_kernels.o
+	@$(SIM_RENAME) $(SIM_BUILD)/selftest_kernels.o
 	$(SIM_COMPILE) $(SIM_SANITIZE) -DSELFTEST_$(shell echo $(SIM) | tr a-z A-Z) -c $(SIM_DIR)/selftest.cpp \
 	    -o $(SIM_BUILD)/selftest_main.o
 	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/selftest_kernels.o $(SIM_BUILD)/selftest_main.o $(SIM_OBJECTS) -o $@ \
@@ -108,7 +118,7 @@ sim-conform:
 # Counts what one training step of three models asks of a GPU.  $(BUILD)/sim-counts.txt tells of each kernel.
 sim-counts:
 	@$(MAKE) -s sim SIM=$(if $(shell command -v $(CLANGXX)),check,plain) MAIN=tests/cuda/counts.c OUT=$(BUILD)/sim-counts
-	@$(if $(shell command -v $(CLANGXX)),TG_SIM_REPORT=$(BUILD)/sim-counts.txt) $(BUILD)/sim-counts
+	@TG_CUDA_PASS_THROUGH=0 $(if $(shell command -v $(CLANGXX)),TG_SIM_REPORT=$(BUILD)/sim-counts.txt) $(BUILD)/sim-counts
 	@$(if $(shell command -v $(CLANGXX)),sh tests/ci/sectors.sh $(BUILD)/sim-counts.txt)
 
 .PHONY: sim-counts

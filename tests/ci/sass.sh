@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# sass.sh OBJECT FOLDER: the machine code of the kernels that are listed at the end, in an object file that nvcc has made of
+# tensorgrad_cuda.cu for one GPU or more; each kernel is checked for each of these GPUs.  Needs cuobjdump, which the CUDA toolkit
+# has, and Triton, too.
+#
+# A line of the list is
+#     REGISTERS DEMANDS KERNEL
+# REGISTERS  of a thread, at most; 65536 divided by them is the number of threads that a multiprocessor can hold.
+# DEMANDS    with commas between them, or -
+#     ld128, st128   there are loads, stores of 16 bytes
+#     f32            no arithmetic in double and no conversion from or to it
+#     mma            there are products by tensor cores
+# KERNEL     as c++filt writes it, without its parameters; a kernel that is not in the object file is a failure
+# No listed kernel may jump through a table (BRX), as a switch over dtypes in a loop does, or use local memory (LDL, STL), where
+# registers that are indexed by a variable go.
+set -o pipefail
+object=$1 folder=$2
+passed=0 failed=0
+mkdir -p "$folder"
+
+find_cuobjdump() # prints its path
+{
+    local python from
+    from=$(command -v nvcc)
+    command -v cuobjdump || command -v "$(dirname "$(readlink -f "${from:-/nvcc}")")/cuobjdump" && return
+    for python in ${TG_PYTHON:+"$TG_PYTHON"} python3 "${XDG_CACHE_HOME:-$HOME/.cache}/tensorgrad/venv/bin/python"; do
+        from=$("$python" -c 'import importlib.util as u; print(u.find_spec("triton").submodule_search_locations[0])' 2>/dev/null) &&
+            command -v "$from/backends/nvidia/bin/cuobjdump" && return
+    done
+    return 1
+}
+
+# check LIST OBJECT: prints "ok GPU KERNEL: WHAT" or "FAILED GPU KERNEL: WHAT" for each line of the list and each GPU
+check()
+{
+    local names
+    # GPU, name, registers, name in C++ without parameters: a line for each kernel of the object
+    "$cuobjdump" -res-usage "$2" | awk '/^arch =/ { gpu = $3 } /^ Function/ { name = $2; sub(/:$/, "", name) }
+        /^  REG:/ { sub(/REG:/, "", $1); print gpu "\t" name "\t" $1 }' >"$folder/mangled.txt"
+    cut -f 2 "$folder/mangled.txt" | c++filt | sed 's/^void //; s/([^()]*)$//' | paste "$folder/mangled.txt" - >"$folder/kernels.txt"
+    # the code of the listed ones alone, which is much less than that of all
+    names=$(awk -F '\t' 'NR == FNR { sub(/^ *[^ ]+ +[^ ]+ +/, ""); listed[$0] = 1; next } $4 in listed { print $2 }' \
+        "$1" "$folder/kernels.txt" | sort -u | paste -sd, -)
+    [ -n "$names" ] && "$cuobjdump" -sass -fun "$names" "$2" >"$folder/listed.sass"
+    awk -F '\t' '
+        FILENAME == ARGV[1] {
+            line = $0
+            split(line, part, " ")
+            sub(/^ *[^ ]+ +[^ ]+ +/, "", line)
+            most[++lines] = part[1]
+            demands[lines] = part[2]
+            kernel[lines] = line
+            next
+        }
+        FILENAME == ARGV[2] { registers[$1, $4] = $3; shown[$2] = $4; gpus[$1] = 1; next }
+        /^arch =/ { gpu = $0; sub(/.*= /, "", gpu) }
+        /Function :/ { name = $0; sub(/.*: /, "", name); at = gpu SUBSEP shown[name] }
+        /^ *\/\*[0-9a-f]+\*\// {
+            ++code[at]
+            if (/LDG\.E[.A-Z0-9]*\.128/) ++ld128[at]
+            if (/STG\.E[.A-Z0-9]*\.128/) ++st128[at]
+            if (/ D(ADD|MUL|FMA|SETP|MNMX)[ .]|MUFU\.[A-Z0-9]*64H|[FI]2[FI][.A-Z0-9]*\.F64/) ++f64[at]
+            if (/ (BRX|JMX)[ .]/) ++indirect[at]
+            if (/ (LDL|STL)[ .]/) ++local[at]
+            if (/ [HI]G?MMA[ .]/) ++mma[at]
+        }
+        END {
+            for (gpu in gpus) {
+                for (i = 1; i <= lines; ++i) {
+                    at = gpu SUBSEP kernel[i]
+                    wrong = ""
+                    wanted = "," demands[i] ","
+                    if (!(at in registers)) wrong = " not in the object"
+                    else {
+                        if (registers[at] + 0 > most[i] + 0) wrong = wrong " registers"
+                        if (wanted ~ /,ld128,/ && !ld128[at]) wrong = wrong " ld128"
+                        if (wanted ~ /,st128,/ && !st128[at]) wrong = wrong " st128"
+                        if (wanted ~ /,mma,/ && !mma[at]) wrong = wrong " mma"
+                        if (wanted ~ /,f32,/ && f64[at]) wrong = wrong " f32"
+                        if (indirect[at]) wrong = wrong " BRX"
+                        if (local[at]) wrong = wrong " local"
+                    }
+                    printf "%s %s %s: %d instructions, %d registers%s\n", wrong == "" ? "ok" : "FAILED", gpu, kernel[i], code[at],
+                        registers[at], wrong == "" ? "" : "; wrong:" wrong
+                }
+            }
+        }' "$1" "$folder/kernels.txt" "$folder/listed.sass"
+}
+
+verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
+
+if ! cuobjdump=$(find_cuobjdump); then
+    echo "skipped: no cuobjdump, neither in the CUDA toolkit nor in Triton"
+    echo "0 passed, 0 failed"
+    exit 0
+fi
+
+# The check finds what is planted: each kernel breaks the demand that its name says.
+cat >"$folder/planted.cu" <<'END'
+template <int> __global__ void good(float4 *y, const float4 *x) { y[threadIdx.x] = x[threadIdx.x]; }
+template __global__ void good<1>(float4 *, const float4 *);
+__global__ void ld128(float4 *y, const float *x) { y[threadIdx.x] = make_float4(x[threadIdx.x], 0, 0, 0); }
+__global__ void st128(float *y, const float4 *x) { y[threadIdx.x] = x[threadIdx.x].x + x[threadIdx.x].y * x[threadIdx.x].z - x[threadIdx.x].w; }
+__global__ void f32(float *y, const float *x) { y[threadIdx.x] = (float)(x[threadIdx.x] * 1.1); }
+__global__ void local(float *y, int n)
+{
+    float x[64];
+    for (int i = 0; i < 64; ++i) x[i] = y[i];
+    x[n] = 1;
+    y[0] = x[n / 2] + x[n / 3];
+}
+__global__ void indirect(float *y, int n)
+{
+    switch (n) {
+    case 0: y[0] = sqrtf(y[7]); break;
+    case 1: y[1] = y[2] / y[3]; break;
+    case 2: y[5] = y[4] * y[1]; break;
+    case 3: y[6] = expf(y[2]) - y[1]; break;
+    case 4: y[7] = y[3] - y[9]; __syncthreads(); break;
+    case 5: y[8] = logf(y[5]); break;
+    case 6: y[9] = sqrtf(y[1]); break;
+    }
+}
+END
+cat >"$folder/planted.list" <<'END'
+32 ld128,st128,f32 good<1>
+32 ld128,st128,f32 ld128
+32 ld128,st128,f32 st128
+32 f32 f32
+99 - local
+99 - indirect
+32 mma good<1>
+1 - good<1>
+32 - absent
+END
+wanted=';ld128;st128;f32;local;BRX;mma;registers;not in the object'
+nvcc -arch=sm_90 -c "$folder/planted.cu" -o "$folder/planted.o" 2>"$folder/planted.txt"
+found=$(check "$folder/planted.list" "$folder/planted.o" | sed 's/.*wrong: //; s/^ok.*//' | paste -sd ';' -)
+test "$found" = "$wanted"
+verdict $? "what is planted is found as '$found', not as '$wanted'"
+
+cat >"$folder/list" <<'END'
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<58, float>, 2, 0, 0, 0>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<58, float>, 2, 2, 2, 2>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<58, float>, 2, 3, 3, 3>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<43, float>, 1, 0, 0, 0>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<75, float>, 3, 0, 7, 0>
+40 ld128,st128,f32 tgi_map_packs<tgi_formula<51, float>, 1, 2, 2, 2>
+40 ld128,st128,f32 tgi_map_packs<tgi_gradient<51, float>, 2, 0, 0, 0>
+40 ld128,st128,f32 tgi_map_packs<tgi_gradient<51, float>, 2, 2, 2, 2>
+32 ld128,f32 tgi_map_packs<tgi_identity<float>, 1, 0, 0, 2>
+32 st128,f32 tgi_map_packs<tgi_identity<float>, 1, 2, 2, 0>
+32 ld128,st128,f32 tgi_copy_words<tgi_pack<5, 2> >
+64 f32 tgi_copy_tiles<unsigned short>
+64 f32 tgi_copy_tiles<unsigned int>
+64 st128,f32 tgi_random_packs<1, 0>
+64 st128,f32 tgi_random_packs<0, 0>
+64 ld128,st128,f32 tgi_dropout_packs<0>
+64 ld128,st128,f32 tgi_dropout_packs<2>
+128 ld128,st128,f32 tgi_optim_pieces<tgi_optim_adamw_f32, 0>
+128 ld128,st128,f32 tgi_optim_pieces<tgi_optim_adamw_f32, 2>
+64 ld128,st128,f32 tgi_softmax_rows<0, 4>
+64 ld128,st128,f32 tgi_softmax_rows<2, 8>
+80 ld128,st128,f32 tgi_softmax_backward_rows<0, 4>
+80 ld128,st128,f32 tgi_softmax_backward_rows<2, 8>
+128 ld128,st128,f32 tgi_norm_rows<0, 4>
+128 ld128,st128,f32 tgi_norm_rows<2, 8>
+128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, true>
+128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true>
+40 f32 tgi_norm_columns<2, 8>
+80 ld128,f32 tgi_class_loss_rows<0, 4>
+80 ld128,f32 tgi_class_loss_rows<2, 8>
+128 f32 tgi_class_loss_rows<2, 1>
+80 ld128,st128,f32 tgi_class_loss_backward_rows<0, 4>
+80 ld128,st128,f32 tgi_class_loss_backward_rows<2, 8>
+128 f32 tgi_class_loss_backward_rows<2, 1>
+64 ld128,st128,f32 tgi_lstm_cell_packs<4>
+64 ld128,st128,f32 tgi_lstm_backward_packs<4>
+128 st128,f32,mma tgi_flash_forward<2, 64>
+128 st128,f32,mma tgi_flash_forward<3, 64>
+192 st128,f32,mma tgi_flash_forward<2, 128>
+192 st128,f32,mma tgi_flash_forward<3, 128>
+216 st128,f32,mma tgi_flash_backward<2, 64, false>
+255 st128,f32,mma tgi_flash_backward<2, 64, true>
+192 st128,f32,mma tgi_flash_backward<2, 128, false>
+255 st128,f32,mma tgi_flash_backward<2, 128, true>
+255 st128,f32,mma tgi_flash_backward<3, 64, true>
+255 st128,f32,mma tgi_flash_backward<3, 128, true>
+192 st128,f32 tgi_flash_forward<0, 64>
+192 st128,f32 tgi_flash_forward<0, 128>
+200 st128,f32 tgi_flash_backward<0, 64, true>
+255 st128,f32 tgi_flash_backward<0, 128, true>
+64 ld128,f32 tgi_flash_row_sums<2>
+40 ld128,st128,f32 tgi_multi_pieces<0>
+40 ld128,st128,f32 tgi_multi_pieces<2>
+END
+check "$folder/list" "$object" >"$folder/found.txt" || exit 1
+cat "$folder/found.txt"
+passed=$((passed + $(grep -c '^ok' "$folder/found.txt"))) failed=$((failed + $(grep -c '^FAILED' "$folder/found.txt")))
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

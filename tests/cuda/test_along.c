@@ -1,0 +1,273 @@
+/* Kernels of tensorgrad_cuda.cu that go along dims or by indices, against the CPU: reductions, argmax, cumsum, sort,
+   scatter, gather.  The sizes are such that every way through the kernels is taken: blocks of one warp and of many,
+   pieces, packs and none.  The line `bits` must be the same in every schedule of the simulator.  Built by
+   `make sim MAIN=tests/cuda/test_along.c OUT=prog`; it runs on GPUs, too. */
+#include "tensorgrad.h"
+#include "../harness.h"
+
+static uint64_t bits = HARNESS_HASH;
+static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64, TG_I32, TG_I64, TG_U8, TG_BOOL};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes, FLOATS = 4 };
+
+/* Numbers on the CPU: some are equal, and one in a hundred is NaN if nan. */
+static tg_tensor *numbers(tg_shape shape, tg_dtype dtype, bool nan)
+{
+    tg_tensor *x = tg_randn_on(shape, TG_F64, TG_CPU);
+    if (dtype >= TG_I32 || nan) x = tg_floor(tg_mul_scalar(x, 20));
+    if (dtype == TG_U8) x = tg_abs(x);
+    if (nan) x = tg_masked_fill(x, tg_lt_scalar(tg_rand_on(shape, TG_F64, TG_CPU), 0.01), NAN);
+    return tg_to_dtype(x, dtype);
+}
+
+/* Whether y on the device is z on the CPU, to the bit or within a relative error of some elements' rounding. */
+static bool same(tg_tensor *y, tg_tensor *z, double tolerance)
+{
+    tg_tensor *here = tg_cpu(y);
+    if (!here || !z) return false;
+    bits = harness_mix_tensor(bits, here);
+    if (tolerance == 0) return tg_dtype_of(here) == tg_dtype_of(z) && tg_equal(here, z);
+    return tg_allclose(tg_to_dtype(here, TG_F64), tg_to_dtype(z, TG_F64), tolerance, tolerance);
+}
+
+static tg_tensor *no_nan(tg_tensor *x) { return tg_masked_fill(x, tg_isnan(x), 0); }
+
+/* ---- reductions ---- */
+
+typedef struct {
+    tg_shape shape, dims;
+    bool transposed;
+} reduction;
+
+static tg_tensor *reduced(int kind, tg_tensor *x, tg_shape dims)
+{
+    switch (kind) {
+    case 0: return tg_sum_dims(x, dims, false);
+    case 1: return tg_amax_dims(x, dims, false);
+    case 2: return tg_amin_dims(x, dims, false);
+    case 3: return tg_prod_dims(x, dims, false);
+    case 4: return tg_any_dims(x, dims, false);
+    default: return tg_all_dims(x, dims, false);
+    }
+}
+
+static tg_tensor *layout(tg_tensor *x, bool transposed, int64_t start)
+{
+    if (start) x = tg_narrow(x, tg_ndim(x) - 1, start, tg_dim(x, -1) - start);
+    return transposed ? tg_transpose(x, 0, -1) : x;
+}
+
+static double tolerance_of_sums(tg_dtype dtype)
+{
+    return dtype == TG_F64 ? 1e-12 : dtype == TG_F32 ? 2e-6 : dtype == TG_F16 ? 2e-3 : 1e-2;
+}
+
+static void reduce_both(const reduction *r, tg_dtype dtype, int64_t start)
+{
+    TG_SCOPE;
+    tg_tensor *whole = numbers(r->shape, dtype, false), *x = layout(whole, r->transposed, start);
+    tg_tensor *there = layout(tg_cuda(whole), r->transposed, start);
+    for (int kind = 0; kind < 6; ++kind) {
+        const bool rounds = dtype < TG_I32 && (kind == 0 || kind == 3);
+        if (tg_numel(x) == 0 && (kind == 1 || kind == 2)) continue; /* refused */
+        tg_tensor *z = kind == 0 && rounds ? reduced(kind, tg_to_dtype(x, TG_F64), r->dims) : reduced(kind, x, r->dims);
+        if (!CHECK(same(reduced(kind, there, r->dims), z, rounds ? tolerance_of_sums(dtype) : 0)))
+            printf("    kind %d, %s, %d dims from %d\n", kind, tg_dtype_name(dtype), tg_ndim(x), (int)start);
+    }
+}
+
+TEST(reductions)
+{
+    const reduction all[] = {
+        {TG_SHAPE(70000), TG_DIMS(0), false},         {TG_SHAPE(3, 5000), TG_DIMS(1), false},
+        {TG_SHAPE(7, 1023), TG_DIMS(1), false},       {TG_SHAPE(300, 64), TG_DIMS(1), false},
+        {TG_SHAPE(2000, 12), TG_DIMS(0), false},      {TG_SHAPE(700, 133), TG_DIMS(0), false},
+        {TG_SHAPE(600, 264), TG_DIMS(0), false},      {TG_SHAPE(4, 6, 8, 16), TG_DIMS(0, 2, 3), false},
+        {TG_SHAPE(3, 4, 5, 4, 3), TG_DIMS(0, 2, 4), false}, {TG_SHAPE(1000, 3), TG_DIMS(1), false},
+        {TG_SHAPE(4, 90, 12), TG_DIMS(1), false},     {TG_SHAPE(0, 5), TG_DIMS(0), false},
+        {TG_SHAPE(90, 40), TG_DIMS(1), true},         {TG_SHAPE(40, 90, 8), TG_DIMS(0, 1), true},
+    };
+    tg_seed(1);
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+        for (int k = 0; k < DTYPES; ++k) {
+            for (int64_t start = 0; start < 2; ++start) reduce_both(&all[i], dtypes[k], start);
+        }
+    }
+}
+
+/* Sums of many like numbers in f32, where each addition to one sum in f32 would round. */
+TEST(long_sums_are_accurate)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_full_on(TG_SHAPE(1 << 19), 0.1, TG_F32, TG_CUDA(0));
+    tg_tensor *column = tg_sum_dim(tg_reshape(x, TG_SHAPE(1 << 17, 4)), 0, false);
+    bits = harness_mix_tensor(bits, tg_cpu(column));
+    CHECK_NEAR(tg_item(tg_sum(x)), (1 << 19) * (double)0.1f, 0.01);
+    CHECK_NEAR(tg_get(column, TG_INDEX(3)), (1 << 17) * (double)0.1f, 0.003);
+    x = tg_full_on(TG_SHAPE(5000), 60000, TG_F16, TG_CUDA(0));
+    CHECK(tg_item(tg_sum(x)) == HUGE_VAL); /* as f16 */
+    CHECK(tg_item(tg_mean(x)) > 59000);
+}
+
+/* NaN is the largest and the smallest of its row. */
+TEST(extremes_with_nan)
+{
+    for (int k = 0; k < FLOATS; ++k) {
+        TG_SCOPE;
+        tg_tensor *x = numbers(TG_SHAPE(40, 1030), dtypes[k], true), *y = tg_cuda(x);
+        CHECK(same(tg_isnan(tg_amax_dim(y, 1, false)), tg_isnan(tg_amax_dim(x, 1, false)), 0));
+        CHECK(same(tg_isnan(tg_amin_dim(y, 0, false)), tg_isnan(tg_amin_dim(x, 0, false)), 0));
+        CHECK(isnan(tg_item(tg_amax(y))));
+    }
+}
+
+/* ---- cumsum, argmax: rows of one piece and of several ---- */
+
+TEST(scans_and_extremes)
+{
+    const tg_shape shapes[] = {TG_SHAPE(70, 5), TG_SHAPE(3, 700), TG_SHAPE(2, 20000), TG_SHAPE(9001)};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
+        for (int k = 0; k < DTYPES; ++k) {
+            const double tolerance = dtypes[k] >= TG_I32 ? 0 : tolerance_of_sums(dtypes[k]);
+            TG_SCOPE;
+            tg_tensor *x = numbers(shapes[i], dtypes[k], false), *y = tg_cuda(x), *at, *index;
+            tg_tensor *z = tg_cumsum(tolerance > 0 ? tg_to_dtype(x, TG_F64) : x, -1);
+            if (!CHECK(same(tg_cumsum(y, -1), z, tolerance)))
+                printf("    cumsum of %s, shape %d\n", tg_dtype_name(dtypes[k]), (int)i);
+            CHECK(same(tg_argmin(y, -1, false), tg_argmin(x, -1, false), 0));
+            z = tg_max_dim(x, -1, true, &index);
+            CHECK(same(tg_max_dim(y, -1, true, &at), z, 0) && same(at, index, 0));
+            if (dtypes[k] >= TG_I32) continue;
+            x = numbers(shapes[i], dtypes[k], true);
+            CHECK(same(tg_argmax(tg_cuda(x), -1, false), tg_argmax(x, -1, false), 0));
+        }
+    }
+}
+
+/* ---- sort, scatter, gather, embedding ---- */
+
+/* Rows of one block, of one tile and of many; many equal numbers, and NaN. */
+TEST(sorts)
+{
+    const tg_shape shapes[] = {TG_SHAPE(40, 7), TG_SHAPE(5, 512), TG_SHAPE(3, 513), TG_SHAPE(2, 9000), TG_SHAPE(30000)};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
+        for (int k = 0; k < DTYPES; ++k) {
+            TG_SCOPE;
+            tg_tensor *x = numbers(shapes[i], dtypes[k], dtypes[k] < TG_I32), *index, *at;
+            tg_tensor *y = tg_sort(tg_cuda(x), -1, k % 2, &at), *z = tg_sort(x, -1, k % 2, &index);
+            if (!CHECK(same(at, index, 0))) printf("    %s, shape %d\n", tg_dtype_name(dtypes[k]), (int)i);
+            CHECK(same(tg_isnan(y), tg_isnan(z), 0) && same(no_nan(y), no_nan(z), 0));
+            if (i) continue;
+            y = tg_topk(tg_cuda(tg_t(x)), 3, 0, true, &at);
+            z = tg_topk(tg_t(x), 3, 0, true, &index);
+            CHECK(same(at, index, 0) && tg_dim(y, 0) == tg_dim(z, 0));
+        }
+    }
+    TG_SCOPE; /* zeros of both signs are equal; infinities */
+    tg_tensor *x = tg_div_scalar(tg_sub_scalar(tg_arange_on(0, 600, 1, TG_F32, TG_CPU), 300), 0), *index, *at;
+    x = tg_where(tg_gt_scalar(tg_rand_on(TG_SHAPE(600), TG_F32, TG_CPU), 0.5), x, tg_mul_scalar(tg_sign(x), 0));
+    CHECK(tg_sort(x, 0, false, &index) && tg_sort(tg_cuda(x), 0, false, &at) && same(at, index, 0));
+}
+
+/* index: how often numbers come: like numbers in most of them, or spread; some segments have one number only. */
+static tg_tensor *ids(int64_t n, int64_t size, bool spread)
+{
+    tg_tensor *all = tg_randint_on(0, size, TG_SHAPE(n), TG_I64, TG_CPU);
+    tg_tensor *often = tg_lt_scalar(tg_rand_on(TG_SHAPE(n), TG_F32, TG_CPU), 0.9);
+    return spread ? all : tg_masked_fill(all, often, (double)(size / 2));
+}
+
+static void add_both(tg_dtype dtype, int64_t n, int64_t size, int64_t columns, bool spread)
+{
+    const double tolerance = dtype >= TG_I32 ? 0 : dtype == TG_F64 ? 1e-11 : dtype == TG_F32 ? 1e-4 : 0.1;
+    TG_SCOPE;
+    tg_tensor *index = ids(n, size, spread), *src = numbers(TG_SHAPE(n, columns), dtype, false), *y, *z;
+    tg_tensor *x = numbers(TG_SHAPE(size, columns), dtype, false), *where = tg_cuda(index);
+    tg_tensor *wide = tg_expand(tg_unsqueeze(index, 1), TG_SHAPE(n, columns));
+    const tg_dtype exact = tolerance > 0 ? TG_F64 : dtype;
+    if (dtype == TG_BF16 || dtype == TG_F16) src = tg_mul_scalar(src, 1.0 / 64), x = tg_mul_scalar(x, 1.0 / 64);
+    z = tg_index_add(tg_to_dtype(x, exact), 0, index, tg_to_dtype(src, exact));
+    y = tg_index_add(tg_cuda(x), 0, where, tg_cuda(src));
+    if (!CHECK(same(y, z, tolerance))) printf("    index_add of %s\n", tg_dtype_name(dtype));
+    y = tg_contiguous(tg_t(tg_cuda(wide))); /* each row has indices of its own */
+    y = tg_scatter_add(tg_t(tg_cuda(x)), 1, y, tg_t(tg_cuda(src)));
+    if (!CHECK(same(y, tg_t(z), tolerance))) printf("    scatter_add of %s\n", tg_dtype_name(dtype));
+    y = tg_scatter(tg_cuda(x), 0, tg_cuda(wide), tg_cuda(src));
+    CHECK(same(y, tg_scatter(x, 0, wide, src), 0));
+    CHECK(same(tg_index_select(tg_cuda(x), 0, where), tg_index_select(x, 0, index), 0));
+}
+
+TEST(sums_at_indices)
+{
+    for (int k = 0; k < DTYPES; ++k) {
+        for (int spread = 0; spread < 2; ++spread) {
+            add_both(dtypes[k], 700, 300, 1, spread);
+            add_both(dtypes[k], 130, 90, 24, spread);
+            if (k < 3) add_both(dtypes[k], 5000, 70000, 2, spread);
+        }
+    }
+}
+
+static tg_tensor *table_gradient(tg_tensor *weight, tg_tensor *index, tg_tensor *g)
+{
+    tg_tensor *leaf = tg_set_requires_grad(tg_detach(weight), true), *y = tg_embedding(leaf, index), *d = NULL;
+    return tg_gradients(&y, 1, &g, &leaf, 1, &d, 0) == TG_OK ? d : NULL;
+}
+
+/* The gradient of a table against sums in f64: kernels for packs, and the composed way for 5 columns. */
+TEST(embeddings)
+{
+    const int64_t columns[] = {8, 64, 200, 5};
+    for (int k = 0; k < FLOATS; ++k) {
+        for (int i = 0; i < 8; ++i) {
+            TG_SCOPE;
+            const int64_t width = columns[i % 4], n = i < 4 ? 70 : 1000;
+            const double tolerance = dtypes[k] == TG_F64 ? 1e-11 : dtypes[k] == TG_F32 ? 1e-4 : 0.2;
+            tg_tensor *index = ids(n, 400, i % 2), *w = numbers(TG_SHAPE(400, width), dtypes[k], false);
+            tg_tensor *g = tg_mul_scalar(numbers(TG_SHAPE(n, width), dtypes[k], false), 0.125), *y;
+            tg_tensor *z = tg_zeros_on(TG_SHAPE(400, width), TG_F64, TG_CPU);
+            z = tg_index_add(z, 0, index, tg_to_dtype(g, TG_F64));
+            if (i % 3 == 0) index = tg_to_dtype(index, TG_I32);
+            y = table_gradient(tg_cuda(w), tg_cuda(index), tg_cuda(g));
+            if (!CHECK(same(y, z, tolerance))) printf("    %s, %d columns\n", tg_dtype_name(dtypes[k]), (int)width);
+            CHECK(same(table_gradient(w, index, g), tg_to_dtype(z, dtypes[k]), tolerance));
+            CHECK(same(tg_embedding(tg_cuda(w), tg_cuda(index)), tg_embedding(w, index), 0));
+        }
+    }
+}
+
+/* Views that hold an element several times: their gradients are added up, many of them to one element. */
+TEST(sums_over_views)
+{
+    for (int k = 0; k < FLOATS; ++k) {
+        TG_SCOPE;
+        tg_tensor *g = numbers(TG_SHAPE(101, 100), TG_F64, false), *x[2], *y, *d[2] = {NULL, NULL};
+        for (int side = 0; side < 2; ++side) {
+            x[side] = tg_zeros_on(TG_SHAPE(200), side ? dtypes[k] : TG_F64, side ? TG_CUDA(0) : TG_CPU);
+            x[side] = tg_set_requires_grad(x[side], true);
+            y = tg_unfold(x[side], 0, 100, 1);
+            tg_tensor *of_y = tg_to_ex(tg_mul_scalar(g, 0.125), tg_device_of(y), tg_dtype_of(y), 0);
+            CHECK(tg_gradients(&y, 1, &of_y, &x[side], 1, &d[side], 0) == TG_OK);
+        }
+        CHECK(same(d[1], d[0], dtypes[k] == TG_F64 ? 1e-11 : dtypes[k] == TG_F32 ? 1e-4 : 0.2));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    if (!tg_cuda_is_available()) {
+        printf("no CUDA device: 0 of the checks ran\n1 passed, 0 failed\n");
+        return 0;
+    }
+    RUN(reductions);
+    RUN(long_sums_are_accurate);
+    RUN(extremes_with_nan);
+    RUN(scans_and_extremes);
+    RUN(sorts);
+    RUN(sums_at_indices);
+    RUN(embeddings);
+    RUN(sums_over_views);
+    printf("bits %016llx\n", (unsigned long long)bits);
+    tg_shutdown();
+    return harness_end();
+}

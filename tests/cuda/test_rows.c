@@ -1,0 +1,286 @@
+/* Kernels of tensorgrad_cuda.cu that keep rows in registers, against the CPU in f64: softmax, layer_norm, rms_norm and
+ * cross_entropy, forward and backward, for rows of all lengths that the kernels tell apart; how many kernels run, and
+ * how many bytes they move; and a step of an LSTM.  Built by `make sim MAIN=tests/cuda/test_rows.c OUT=prog` for the
+ * simulator; it runs on GPUs, too. */
+#include "tensorgrad.h"
+#include "../harness.h"
+#ifdef CUDASIM
+#include "cudasim_test.h"
+#define TOTAL(what) (long)cudasim_total(what)
+#else
+enum { CUDASIM_KERNELS, CUDASIM_BYTES };
+#define TOTAL(what) ((void)(what), 0L)
+#endif
+
+static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+static const double tolerances[] = {3e-6, 1e-12, 1.2e-2, 1.5e-3}; /* of the largest element */
+enum { DTYPES = 4, INPUTS = 3 };
+static bool small; /* SMALL in the environment: fewer shapes */
+
+/* x [rows, n], weight and bias [n]; targets [rows], some of which are ignored (-100). */
+typedef struct {
+    tg_tensor *in[INPUTS], *targets;
+} arguments;
+
+typedef tg_tensor *(*function)(const arguments *a);
+static tg_tensor *softmax(const arguments *a) { return tg_softmax(a->in[0], 1); }
+static tg_tensor *log_softmax(const arguments *a) { return tg_log_softmax(a->in[0], 1); }
+static tg_tensor *softmax_across(const arguments *a) { return tg_softmax(a->in[0], 0); }
+static tg_tensor *normalized(const arguments *a) { return tg_layer_norm(a->in[0], 1, NULL, NULL, 1e-5); }
+static tg_tensor *layer_norm(const arguments *a) { return tg_layer_norm(a->in[0], 1, a->in[1], a->in[2], 1e-5); }
+static tg_tensor *without_bias(const arguments *a) { return tg_layer_norm(a->in[0], 1, a->in[1], NULL, 1e-5); }
+static tg_tensor *rms_norm(const arguments *a) { return tg_rms_norm(a->in[0], 1, a->in[1], 1e-5); }
+static tg_tensor *cross_entropy(const arguments *a)
+{
+    return tg_cross_entropy_ex(a->in[0], a->targets, NULL, -100, 0, TG_NONE);
+}
+static tg_tensor *smoothed(const arguments *a)
+{
+    return tg_cross_entropy_ex(a->in[0], a->targets, NULL, -100, 0.1, TG_NONE);
+}
+static tg_tensor *weighted(const arguments *a)
+{
+    return tg_cross_entropy_ex(a->in[0], a->targets, tg_detach(a->in[1]), -100, 0.1, TG_NONE);
+}
+
+static const struct {
+    const char *name;
+    function call;
+    int inputs; /* that get gradients */
+} functions[] = {
+    {"softmax", softmax, 1},       {"log_softmax", log_softmax, 1},     {"softmax_across", softmax_across, 1},
+    {"normalized", normalized, 1}, {"layer_norm", layer_norm, 3},       {"without_bias", without_bias, 2},
+    {"rms_norm", rms_norm, 2},     {"cross_entropy", cross_entropy, 1}, {"smoothed", smoothed, 1},
+    {"weighted", weighted, 1}};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+/* Whether t is `wanted` up to the tolerance, a part of its largest finite element or of `least`. */
+static bool agree(tg_tensor *t, tg_tensor *wanted, double tolerance, double least)
+{
+    tg_tensor *here = tg_to_dtype(tg_cpu(t), TG_F64), *dense = tg_contiguous(wanted);
+    const double *const x = tg_data_f64(here), *const y = tg_data_f64(dense);
+    double largest = least, off = 0;
+    int64_t i;
+    for (i = 0; x && y && i < tg_numel(t); ++i) {
+        if (fabs(y[i]) > largest && !isinf(y[i])) largest = fabs(y[i]);
+        if (x[i] != y[i] && !(fabs(x[i] - y[i]) <= off)) off = fabs(x[i] - y[i]);
+    }
+    if (x && y && off <= tolerance * largest) return true;
+    printf("    %s is off by %g of %g\n", harness.sample, off, largest);
+    return false;
+}
+
+/* A tensor on the device with the elements of `values`, which begins `start` elements after a place that is aligned. */
+static tg_tensor *placed(tg_tensor *values, tg_dtype dtype, int64_t start)
+{
+    const int64_t n = tg_numel(values);
+    tg_tensor *room = tg_empty_on(TG_SHAPE(n + start), dtype, TG_CUDA(0));
+    tg_tensor *t = tg_view(tg_narrow(room, 0, start, n), tg_shape_of(values));
+    tg_copy_(t, values);
+    return t;
+}
+
+static void compare(int k, int f, const arguments *given, int64_t start)
+{
+    TG_SCOPE;
+    const double tolerance = tolerances[k], least = 1 / sqrt((double)tg_dim(given->in[0], 1));
+    arguments here = *given, there = *given;
+    tg_tensor *y[2], *g;
+    int i;
+    there.targets = tg_cuda(given->targets);
+    for (i = 0; i < INPUTS; ++i) {
+        there.in[i] = placed(given->in[i], dtypes[k], i == 0 ? start : 0);
+        here.in[i] = tg_to_dtype(tg_cpu(there.in[i]), TG_F64); /* rounded */
+        if (i < functions[f].inputs) tg_set_requires_grad(here.in[i], true), tg_set_requires_grad(there.in[i], true);
+    }
+    harness.sample = functions[f].name;
+    y[0] = functions[f].call(&here);
+    y[1] = functions[f].call(&there);
+    if (!CHECK(y[0] && y[1]) || !CHECK(agree(y[1], tg_detach(y[0]), tolerance, least))) return;
+    g = tg_to_dtype(tg_randn_on(tg_shape_of(y[0]), TG_F64, TG_CPU), dtypes[k]);
+    tg_backward_ex(&y[0], 1, (tg_tensor *[]){tg_to_dtype(g, TG_F64)}, 0);
+    tg_backward_ex(&y[1], 1, (tg_tensor *[]){tg_cuda(g)}, 0);
+    for (i = 0; i < functions[f].inputs; ++i) {
+        tg_tensor *d[2];
+        d[0] = tg_grad(here.in[i]), d[1] = tg_grad(there.in[i]);
+        if (!CHECK(d[0] && d[1] && agree(d[1], d[0], tolerance, least)))
+            printf("    gradient %d, %s, %d rows of %d, from %d\n", i, tg_dtype_name(dtypes[k]),
+                   (int)tg_dim(here.in[0], 0), (int)tg_dim(here.in[0], 1), (int)start);
+    }
+}
+
+static void rows_of(int64_t rows, int64_t n, int64_t start)
+{
+    TG_SCOPE;
+    arguments a;
+    int64_t i;
+    int k, f;
+    tg_seed(11);
+    a.in[0] = tg_mul_scalar(tg_randn_on(TG_SHAPE(rows, n), TG_F64, TG_CPU), 3);
+    a.in[1] = tg_add_scalar(tg_rand_on(TG_SHAPE(n), TG_F64, TG_CPU), 0.5);
+    a.in[2] = tg_randn_on(TG_SHAPE(n), TG_F64, TG_CPU);
+    a.targets = tg_randint_on(0, n, TG_SHAPE(rows), TG_I64, TG_CPU);
+    for (i = 2; i < rows; i += 3) tg_data_i64(a.targets)[i] = -100;
+    if (n > 4) tg_set(a.in[0], TG_INDEX(rows - 1, n / 2), -HUGE_VAL); /* as a mask does */
+    for (k = 0; k < DTYPES; ++k) {
+        for (f = 0; f < FUNCTIONS; ++f) {
+            if (n > 4 && f >= 3 && f < 7) continue; /* no norm of infinity */
+            compare(k, f, &a, start);
+        }
+    }
+    tg_set(a.in[0], TG_INDEX(rows - 1, n / 2), 2);
+    for (k = 0; k < DTYPES; ++k) {
+        for (f = 3; f < 7; ++f) compare(k, f, &a, start);
+    }
+    harness.sample = NULL;
+}
+
+/* A few threads, a warp, and teams of several warps; of whole packs or not. */
+TEST(rows_in_registers)
+{
+    static const int64_t sizes[][2] = {{1, 1},   {5, 3},   {9, 64},   {3, 67},  {40, 128},
+                                       {6, 511}, {7, 768}, {3, 2048}, {2, 4090}};
+    int i;
+    for (i = 0; i < (int)(sizeof sizes / sizeof *sizes); ++i) {
+        rows_of(sizes[i][0], sizes[i][1], 0);
+        if (!small) rows_of(sizes[i][0], sizes[i][1], 1);
+    }
+}
+
+TEST(rows_in_chunks)
+{
+    rows_of(2, 8192, 0);
+    rows_of(3, 8193, 0);
+    if (!small) rows_of(2, 20001, 3);
+}
+
+/* More rows than there are teams. */
+TEST(many_rows) { rows_of(2500, 24, 0); }
+
+/* Masked rows: of -inf alone, the softmax is NaN; where the elements of a thread's first chunk are -inf, it is not. */
+TEST(masked_rows)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_full_on(TG_SHAPE(2, 20000), -HUGE_VAL, TG_F32, TG_CPU), *y, *lost;
+    tg_set(x, TG_INDEX(0, 19999), 5), tg_set(x, TG_INDEX(0, 100), 5);
+    y = tg_cpu(tg_softmax(tg_cuda(x), 1));
+    CHECK(tg_get(y, TG_INDEX(0, 100)) == 0.5 && tg_get(y, TG_INDEX(0, 19999)) == 0.5 && tg_get(y, TG_INDEX(0, 7)) == 0);
+    CHECK(isnan(tg_get(y, TG_INDEX(1, 0))) && isnan(tg_get(y, TG_INDEX(1, 19999))));
+    tg_set(x, TG_INDEX(0, 3), NAN);
+    lost = tg_cpu(tg_log_softmax(tg_cuda(x), 1));
+    CHECK(isnan(tg_get(lost, TG_INDEX(0, 0))) && isnan(tg_get(lost, TG_INDEX(0, 3))));
+}
+
+/* ---- how many kernels run, and what they move; bytes are known with TG_SIM_REPORT alone ---- */
+
+static long before[2];
+static void start_counting(void)
+{
+    tg_synchronize(TG_CUDA(0));
+    before[0] = TOTAL(CUDASIM_KERNELS), before[1] = TOTAL(CUDASIM_BYTES);
+}
+static bool at_most(long kernels, double bytes)
+{
+    tg_synchronize(TG_CUDA(0));
+    const long ran = TOTAL(CUDASIM_KERNELS) - before[0], moved = TOTAL(CUDASIM_BYTES) - before[1];
+    if (ran <= kernels && (double)moved <= bytes) return true;
+    printf("    %ld kernels, %.3g bytes; at most %ld, %.3g\n", ran, (double)moved, kernels, bytes);
+    return false;
+}
+
+TEST(what_is_moved)
+{
+    int k;
+    for (k = 0; k < DTYPES; ++k) {
+        TG_SCOPE;
+        enum { ROWS = 2048, N = 512, CLASSES = 1000, TEAMS = 2048, BLOCKS = 256 };
+        const tg_dtype dtype = dtypes[k];
+        const double size = (double)tg_dtype_size(dtype), x_bytes = ROWS * N * size, vector_bytes = N * size;
+        const double logits_bytes = 64 * CLASSES * size;
+        tg_tensor *in[3], *y, *g, *logits, *targets, *loss;
+        int i;
+        if (dtype == TG_F64) continue;
+        in[0] = tg_full_on(TG_SHAPE(ROWS, N), 1, dtype, TG_CUDA(0));
+        for (i = 1; i < 3; ++i) in[i] = tg_full_on(TG_SHAPE(N), 1, dtype, TG_CUDA(0));
+        for (i = 0; i < 3; ++i) tg_set_requires_grad(in[i], true);
+        g = tg_full_on(TG_SHAPE(ROWS, N), 1, dtype, TG_CUDA(0));
+        harness.sample = "layer_norm"; /* each team loads weight and bias once */
+        start_counting();
+        y = tg_layer_norm(in[0], 1, in[1], in[2], 1e-5);
+        CHECK(at_most(1, 1.03 * (2 * x_bytes + 2 * TEAMS * vector_bytes)));
+        harness.sample = "layer_norm_backward"; /* each block stores sums for weight and bias, which are read again */
+        start_counting();
+        tg_backward_ex(&y, 1, &g, 0);
+        CHECK(at_most(2, 1.03 * (3 * x_bytes + TEAMS * vector_bytes + 4 * BLOCKS * N * 4.0)));
+        logits = tg_set_requires_grad(tg_full_on(TG_SHAPE(64, CLASSES), 1, dtype, TG_CUDA(0)), true);
+        targets = tg_zeros_on(TG_SHAPE(64), TG_I64, TG_CUDA(0));
+        harness.sample = "softmax";
+        start_counting();
+        y = tg_softmax(logits, 1);
+        CHECK(at_most(1, 1.03 * 2 * logits_bytes));
+        harness.sample = "cross_entropy"; /* with the check of the targets and the sum */
+        start_counting();
+        loss = tg_sum(tg_cross_entropy_ex(logits, targets, NULL, -100, 0, TG_NONE));
+        CHECK(at_most(8, 1.1 * logits_bytes));
+        harness.sample = "cross_entropy_backward";
+        start_counting();
+        tg_backward(loss);
+        CHECK(at_most(3, 1.05 * 2 * logits_bytes));
+    }
+    harness.sample = NULL;
+}
+
+/* ---- a step of an LSTM ---- */
+
+static tg_tensor *lstm(tg_module *m, tg_tensor *x, tg_tensor *h, tg_tensor *c)
+{
+    tg_tensor *in[3], *out[2] = {NULL, NULL};
+    in[0] = x, in[1] = h, in[2] = c;
+    if (tg_forward_n(m, in, 3, out, 2) != TG_OK) return NULL;
+    return tg_cat(out, 2, 1);
+}
+
+TEST(lstm_cell)
+{
+    static const int64_t widths[] = {8, 5, 132};
+    int i, k;
+    for (i = 0; i < 3; ++i) {
+        TG_SCOPE;
+        const int64_t n = widths[i];
+        tg_module *m[2];
+        tg_tensor *in[2][3], *y[2];
+        for (k = 0; k < 2; ++k) {
+            const tg_device device = k ? TG_CUDA(0) : TG_CPU;
+            int j;
+            tg_seed(2);
+            m[k] = tg_nn_lstm_cell(3, n, true);
+            for (j = 0; j < 3; ++j) in[k][j] = tg_randn_on(TG_SHAPE(7, j ? n : 3), TG_F32, TG_CPU);
+            for (j = 0; j < 3; ++j) in[k][j] = tg_set_requires_grad(tg_to(in[k][j], device), true);
+            CHECK(tg_module_to(m[k], device));
+            y[k] = lstm(m[k], in[k][0], in[k][1], in[k][2]);
+            tg_backward(tg_sum(tg_square(y[k])));
+        }
+        CHECK(y[0] && y[1] && tg_allclose(tg_cpu(y[1]), y[0], 1e-5, 1e-6));
+        for (k = 0; k < 3; ++k)
+            CHECK(tg_grad(in[1][k]) && tg_allclose(tg_cpu(tg_grad(in[1][k])), tg_grad(in[0][k]), 1e-5, 1e-5));
+        for (k = 0; k < 2; ++k) tg_module_free(m[k]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    small = getenv("SMALL") != NULL;
+    if (!tg_cuda_is_available()) {
+        printf("no CUDA device: 0 of the checks ran\n1 passed, 0 failed\n");
+        return 0;
+    }
+    RUN(rows_in_registers);
+    RUN(rows_in_chunks);
+    RUN(many_rows);
+    RUN(masked_rows);
+    RUN(what_is_moved);
+    RUN(lstm_cell);
+    tg_shutdown();
+    return harness_end();
+}

@@ -1,0 +1,191 @@
+/* The runtime part of the CUDA backend on the simulator: blocks of device memory that are kept and used again, the
+ * caller's current device, copies beside the work, waits, and what happens after a fault of the device.  Built with
+ * `make sim`; TG_SIM_DEVICES=2. */
+#define _POSIX_C_SOURCE 200809L /* setenv */
+#include "tensorgrad.h"
+#include "../cudasim/cudasim_test.h"
+#include "../harness.h"
+#include <pthread.h>
+
+/* of the CUDA runtime, whose header is for C++ */
+extern int cudaGetDevice(int *device), cudaSetDevice(int device), cudaMemGetInfo(size_t *free_bytes, size_t *bytes);
+
+enum { ILLEGAL_ADDRESS = 700 };
+static tg_device first, last;
+
+static long long allocations(void) { return cudasim_total(CUDASIM_DRIVER_ALLOCATIONS); }
+
+static int current(void)
+{
+    int device = -1;
+    cudaGetDevice(&device);
+    return device;
+}
+
+static double some_work(int64_t n)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_arange_on(0, (double)n, 1, TG_F32, first);
+    return tg_item(tg_sum(tg_mul(tg_add_scalar(x, 1), x)));
+}
+
+TEST(blocks_are_used_again)
+{
+    double right;
+    long long before;
+    CHECK(tg_empty_cache(first) == TG_OK && tg_stats_on(first).cached_bytes == 0);
+    right = some_work(1000);
+    CHECK(tg_stats_on(first).cached_bytes >= 3 * 4000);
+    before = allocations();
+    for (int i = 0; i < 5; ++i) CHECK_NEAR(some_work(1000), right, 0);
+    for (int i = 0; i < 5; ++i) some_work(990 + i); /* of the same class of sizes */
+    CHECK(allocations() == before);
+    CHECK(tg_empty_cache(first) == TG_OK && tg_stats_on(first).cached_bytes == 0);
+    CHECK_NEAR(some_work(1000), right, 0);
+    CHECK(allocations() > before);
+}
+
+/* What is kept in one size is given back where another size needs the memory. */
+TEST(kept_blocks_make_room)
+{
+    cudasim_limit_memory(0, 8 << 20);
+    CHECK(tg_empty_cache(first) == TG_OK);
+    for (int64_t n = 1 << 18; n <= 1 << 20; n *= 2) {
+        TG_SCOPE;
+        CHECK(tg_ones_on(TG_SHAPE(n), TG_F32, first) != NULL && tg_ok());
+    }
+    CHECK_FAILS(tg_ones_on(TG_SHAPE(1 << 22), TG_F32, first), "out of memory");
+    cudasim_limit_memory(0, (size_t)1 << 30);
+}
+
+/* Another thread does not get what this one has freed, but where memory is short, it can have it. */
+static void *in_a_thread(void *made)
+{
+    const long long before = allocations();
+    some_work(1000);
+    *(long long *)made = allocations() - before;
+    tg_thread_end();
+    return NULL;
+}
+
+static long long made_by_a_thread(void)
+{
+    pthread_t thread;
+    long long made = -1;
+    pthread_create(&thread, NULL, in_a_thread, &made);
+    pthread_join(thread, NULL);
+    return made;
+}
+
+TEST(threads_keep_their_own_blocks)
+{
+    size_t kept, left, all;
+    some_work(1000);
+    kept = (size_t)tg_stats_on(first).cached_bytes;
+    CHECK(made_by_a_thread() > 3);
+    CHECK((size_t)tg_stats_on(first).cached_bytes == kept); /* the thread has given back its own */
+    cudaMemGetInfo(&left, &all);
+    cudasim_limit_memory(0, all - left + 4096); /* not enough for the thread beside what is kept */
+    CHECK(made_by_a_thread() > 3 && (size_t)tg_stats_on(first).cached_bytes == 0);
+    cudasim_limit_memory(0, (size_t)1 << 30);
+}
+
+/* Batches that are fetched ahead get the blocks of the batches before the last one. */
+TEST(blocks_of_copies)
+{
+    TG_SCOPE;
+    tg_tensor *data = tg_arange(0, 4096, 1), *batch;
+    tg_loader *loader = tg_loader_new(&data, 1, 256, 0, first);
+    long long before = 0;
+    double sum = 0;
+    for (int step = 0; step < 16; ++step) {
+        TG_SCOPE;
+        CHECK(tg_loader_next(loader, &batch));
+        sum += tg_item(tg_sum(tg_mul_scalar(batch, 2)));
+        if (step == 4) before = allocations();
+    }
+    CHECK(before > 0 && allocations() == before);
+    CHECK_NEAR(sum, 4096.0 * 4095, 0);
+    tg_loader_free(loader);
+}
+
+TEST(the_device_of_the_caller)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_ones_on(TG_SHAPE(10), TG_F32, last), *y;
+    CHECK(current() == 0);
+    y = tg_to(tg_add(x, x), first);
+    CHECK(current() == 0 && tg_item(tg_sum(y)) == 20);
+    cudaSetDevice(last.index); /* the program uses CUDA itself */
+    y = tg_to(tg_mul(y, y), last);
+    CHECK(current() == last.index && tg_item(tg_sum(y)) == 40);
+    CHECK(tg_cuda_set_device(0) == TG_OK && current() == 0);
+    CHECK(tg_cuda_set_device(last.index) == TG_OK && current() == last.index && tg_cuda_current_device() == last.index);
+    CHECK(tg_cuda_set_device(0) == TG_OK);
+}
+
+/* One wait brings the value and the report of a bad index. */
+TEST(one_wait)
+{
+    TG_SCOPE;
+    const int64_t rows[] = {1, 7};
+    long long before;
+    tg_tensor *x = tg_ones_on(TG_SHAPE(3), TG_F32, first), *i = tg_from_on(rows, TG_SHAPE(2), TG_I64, first);
+    tg_tensor *y = tg_sum(tg_index_select(x, 0, tg_narrow(i, 0, 0, 1)));
+    before = cudasim_total(CUDASIM_WAITS);
+    CHECK(tg_item(y) == 1);
+    CHECK(cudasim_total(CUDASIM_WAITS) == before + 1);
+    y = tg_sum(tg_index_select(x, 0, i));
+    CHECK_FAILS(tg_item(y), "index out of range");
+    CHECK(tg_item(tg_sum(x)) == 3 && tg_ok());
+}
+
+static int errors;
+static void count_errors(tg_status code, const char *message, void *user)
+{
+    (void)code, (void)message, (void)user;
+    ++errors;
+}
+
+TEST(after_a_fault)
+{
+    tg_mark mark = tg_scope_begin();
+    tg_tensor *x = tg_ones_on(TG_SHAPE(10), TG_F32, first), *sum = tg_sum(x), *cpu;
+    CHECK(tg_item(sum) == 10);
+    tg_set_error_handler(count_errors, NULL);
+    cudasim_fault(ILLEGAL_ADDRESS);
+    CHECK(tg_add(x, x) == NULL && errors == 1);
+    CHECK(strstr(tg_error_message(), "illegal memory access") && strstr(tg_error_message(), "no GPU can be used"));
+    CHECK(tg_mul(x, x) == NULL && tg_synchronize(first) != TG_OK && isnan(tg_item(sum)) && errors == 1);
+    tg_clear_error();
+    CHECK(tg_mul(x, x) == NULL && errors == 2 && strstr(tg_error_message(), "since an error: an illegal memory"));
+    tg_clear_error();
+    tg_scope_end(mark); /* frees in silence */
+    CHECK(errors == 2 && tg_ok());
+    mark = tg_scope_begin();
+    cpu = tg_ones(TG_SHAPE(10));
+    CHECK(tg_item(tg_sum(tg_add(cpu, cpu))) == 20 && tg_ok()); /* the CPU works on */
+    tg_scope_end(mark);
+    cudasim_fault(0); /* only so that nothing is left */
+    tg_shutdown();
+    CHECK(errors == 2 && tg_ok());
+    tg_set_error_handler(NULL, NULL);
+    CHECK_NEAR(some_work(1000), 333332500.0 + 500, 500);
+}
+
+int main(int argc, char **argv)
+{
+    setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* blocks are kept, as on a GPU */
+    harness_begin(argc, argv);
+    first = TG_CUDA(0);
+    last = TG_CUDA(tg_cuda_device_count() - 1);
+    RUN(blocks_are_used_again);
+    RUN(kept_blocks_make_room);
+    RUN(threads_keep_their_own_blocks);
+    RUN(blocks_of_copies);
+    RUN(the_device_of_the_caller);
+    RUN(one_wait);
+    RUN(after_a_fault);
+    tg_shutdown();
+    return harness_end();
+}
