@@ -3470,7 +3470,9 @@ static bool tgi_rows_packed(const tgi_row_job *job, unsigned whole, int64_t size
         if (!(whole >> k & 1)) continue;
         if (job->step[k] != size) return false;
         places |= (uintptr_t)job->iter.data[k];
-        for (int d = 0; d < job->iter.ndim; ++d) places |= (uintptr_t)job->iter.stride[k][d];
+        for (int d = 0; d < job->iter.ndim; ++d) {
+            if (job->iter.dim[d] > 1) places |= (uintptr_t)job->iter.stride[k][d];
+        }
     }
     return places % TGI_PACK_BYTES == 0;
 }
