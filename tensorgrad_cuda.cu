@@ -893,8 +893,9 @@ static void *tgi_scratch_alloc(tgi_thread *S, tgi_cuda_device *d, const char *op
    which the host writes before each launch.  Blocks of memory that the step allocates or frees while it is recorded
    are the graph's until it is freed. */
 
-/* Numbers of an optimizer's step. */
-typedef struct { uint32_t word[24]; } tgi_graph_words;
+/* Numbers of an optimizer's step; a kernel with a thread for each word stores them. */
+enum { TGI_GRAPH_WORDS = 24 };
+typedef struct { uint32_t word[TGI_GRAPH_WORDS]; } tgi_graph_words;
 typedef struct tgi_graph_slot {
     struct tgi_graph_slot *next; /* in the order in which the step uses them */
     void *at;                    /* on the device */
@@ -1077,7 +1078,7 @@ static bool tgi_cuda_graph_launch(tgi_thread *S, int index, void *graph, bool ok
     memcpy(&words, &rng, sizeof rng);
     if (!tgi_launch(S, d, tgi_store_words, 1, (int)(sizeof rng / 4), (uint32_t *)(void *)g->begin, words)) return false;
     for (const tgi_graph_slot *slot = g->slot; slot; slot = slot->next) {
-        if (!tgi_launch(S, d, tgi_store_words, 1, 24, (uint32_t *)slot->at, slot->words)) return false;
+        if (!tgi_launch(S, d, tgi_store_words, 1, TGI_GRAPH_WORDS, (uint32_t *)slot->at, slot->words)) return false;
     }
     if (g->index_checked) d->index_checked = true;
     return TGI_CUDA(cudaGraphLaunch(g->exec, d->stream));
@@ -5039,6 +5040,21 @@ typedef struct {
     tgi_optim_tensor tensor[TGI_OPTIM_TENSORS];
 } tgi_optim_job;
 
+/* The number of the tensor that this piece is of, in a job over many tensors: the last one that begins at this piece or
+   before it.  A binary search. */
+template <class many> __device__ inline int tgi_tensor_of_piece(const many &job, int64_t piece)
+{
+    int t = 0, high = job.count - 1;
+    while (t < high) {
+        const int half = (t + high + 1) / 2;
+        if (job.tensor[half].first_piece <= piece)
+            t = half;
+        else
+            high = half - 1;
+    }
+    return t;
+}
+
 /* Updates `width` elements from i on: loads packs of p, g, the state and the master copy, updates element by element,
    and stores all but g.  p and g are of `dtype`; the others are of the type that is computed in.  With a master copy
    that is what is updated, and p is rounded from it. */
@@ -5087,14 +5103,7 @@ __global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, form
     if (now) optim = *now; /* of a recorded step */
     constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename formula::real));
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
-        int t = 0, high = job.count - 1; /* binary search for the tensor of this piece */
-        while (t < high) {
-            const int half = (t + high + 1) / 2;
-            if (job.tensor[half].first_piece <= piece)
-                t = half;
-            else
-                high = half - 1;
-        }
+        const int t = tgi_tensor_of_piece(job, piece);
         const int64_t start = (piece - job.tensor[t].first_piece) * TGI_OPTIM_PIECE;
         const int64_t left = job.tensor[t].n - start, n = left < TGI_OPTIM_PIECE ? left : (int64_t)TGI_OPTIM_PIECE;
         const int64_t packed = job.tensor[t].aligned ? n / width * width : 0;
@@ -5244,14 +5253,7 @@ __global__ void tgi_multi_pieces(const __grid_constant__ tgi_multi_job job, cons
     constexpr int size = (int)sizeof(typename tgi_stored<dtype>::type), width = tgi_width<dtype>;
     const real factor = job.scales ? *(const real *)number : 0;
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
-        int t = 0, high = job.count - 1; /* binary search for the tensor of this piece */
-        while (t < high) {
-            const int half = (t + high + 1) / 2;
-            if (job.tensor[half].first_piece <= piece)
-                t = half;
-            else
-                high = half - 1;
-        }
+        const int t = tgi_tensor_of_piece(job, piece);
         const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
         const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
         char *const at = job.tensor[t].data + start * size;

@@ -56,3 +56,23 @@ static void check_dtype(tg_dtype result);
 static void check_shape(tg_shape result);
 static void check_device(tg_device result);
 static void check_mark(tg_mark result);
+
+/* Whether the function that is called has this name. */
+static bool is(const char *name);
+
+/* The calls of recorded steps, which the table leaves to the program: one of them is checked. */
+static bool any_step(void *user)
+{
+    (void)user;
+    return true;
+}
+
+static void hand_graph(void)
+{
+    tg_graph *graph = is("tg_graph_new") ? NULL : tg_graph_new(TG_CPU, any_step, NULL);
+    call_starts();
+    if (is("tg_graph_new")) graph = tg_graph_new(TG_CPU, any_step, NULL);
+    else if (is("tg_graph_run")) check_status(tg_graph_run(graph));
+    else if (is("tg_graph_obstacle")) check_string(tg_graph_obstacle(graph));
+    tg_graph_free(graph);
+}

@@ -1884,22 +1884,6 @@ static void hand_plateau(void)
     check_double(tg_lr_plateau(percent(5) ? NULL : &plateau, lr, metric));
 }
 
-static bool any_step(void *user)
-{
-    (void)user;
-    return true;
-}
-
-static void hand_graph(void)
-{
-    tg_graph *graph = is("tg_graph_new") ? NULL : tg_graph_new(TG_CPU, any_step, NULL);
-    call_starts();
-    if (is("tg_graph_new")) graph = tg_graph_new(TG_CPU, any_step, NULL);
-    else if (is("tg_graph_run")) check_status(tg_graph_run(graph));
-    else if (is("tg_graph_obstacle")) check_string(tg_graph_obstacle(graph));
-    tg_graph_free(graph);
-}
-
 static const struct {
     const char *name;
     any_call call;
