@@ -67,6 +67,8 @@ extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
 
 #ifndef CUDASIM_CHECK_CALL /* defined by the simulator in tests/cudasim */
 #define CUDASIM_CHECK_CALL(device) ((void)0)
+#define CUDASIM_BLOCK_FREED(data, stream) ((void)0)
+#define CUDASIM_BLOCK_GIVEN(data, stream) ((void)0)
 #define CUDASIM_CHECK_ALIGNED(at, alignment) ((void)0)
 #endif
 
@@ -481,6 +483,7 @@ static void tgi_keep_block(const tgi_cuda_device *d, tgi_device_block *block)
 {
     block->stream = d ? d->stream : NULL;
     if (d && d->recording) block->graph = d->graph;
+    if (d) CUDASIM_BLOCK_FREED(block->data, d->stream);
     block->freed_at = d ? d->marks : 0;
     tgi_lock_blocks();
     tgi_device_block **list = &tgi_device_blocks.kept[block->index][block->size_class];
@@ -600,6 +603,8 @@ static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_cop
     if (size_class < 0) return NULL;
     tgi_device_block *block =
         for_copy_stream ? tgi_block_for_copy(S, d, size_class) : tgi_kept_block(d, size_class, UINT64_MAX);
+    if (block && d->recording == (d->graph != NULL)) /* else it is no part of the recorded work */
+        CUDASIM_BLOCK_GIVEN(block->data, for_copy_stream ? d->copies[0] : d->stream);
     if (!block) block = tgi_new_block(S, d, bytes, size_class);
     if (!block) return NULL;
     tgi_use_block(block);

@@ -45,6 +45,20 @@ TEST(blocks_are_used_again)
     CHECK(allocations() > before);
 }
 
+/* With TG_SIM_REUSE the simulator fills what is handed out again, so that nothing can rely on what a block held. */
+TEST(blocks_hold_no_numbers)
+{
+    uint32_t words[1000];
+    some_work(1000);
+    {
+        TG_SCOPE;
+        long long before = allocations();
+        CHECK(tg_copy_out(tg_empty_on(TG_SHAPE(1000), TG_F32, first), words, sizeof words) == TG_OK);
+        CHECK(allocations() == before);
+        for (int i = 0; i < 1000; ++i) CHECK(words[i] == 0xffaaffaau);
+    }
+}
+
 /* What is kept in one size is given back where another size needs the memory. */
 TEST(kept_blocks_make_room)
 {
@@ -175,11 +189,13 @@ TEST(after_a_fault)
 
 int main(int argc, char **argv)
 {
-    setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* blocks are kept, as on a GPU */
+    setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* blocks are kept, as on a GPU, */
+    setenv("TG_SIM_REUSE", "1", 1);         /* and hold nothing when they are used again */
     harness_begin(argc, argv);
     first = TG_CUDA(0);
     last = TG_CUDA(tg_cuda_device_count() - 1);
     RUN(blocks_are_used_again);
+    RUN(blocks_hold_no_numbers);
     RUN(kept_blocks_make_room);
     RUN(threads_keep_their_own_blocks);
     RUN(blocks_of_copies);

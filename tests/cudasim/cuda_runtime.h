@@ -310,6 +310,7 @@ const uint64_t *warp_collective(unsigned mask, uint64_t value, Collective what, 
 void atomic_access(const void *p, size_t bytes, void *caller);
 void check_aligned(const void *p, size_t alignment, const char *file, int line);
 void check_call(int device);
+void check_block(const void *p, cudaStream_t stream, bool given);
 
 /* run(data) runs one thread of a kernel; data holds a copy of the arguments, and destroy(data) frees it. */
 struct Body {
@@ -351,6 +352,10 @@ inline int segment(int width) { return static_cast<int>(lane()) & ~(width - 1); 
 #define CUDASIM_CHECK_ALIGNED(p, alignment) ::cudasim::check_aligned(p, alignment, __FILE__, __LINE__)
 /* At the end of a call: its caller's device (-1: not known) must be the current one, and no error left. */
 #define CUDASIM_CHECK_CALL(device) ::cudasim::check_call(device)
+/* For a program that keeps the allocation that begins at p, to use it again: it is free for the work that the stream is
+   given from now on, and in use again.  See TG_SIM_REUSE. */
+#define CUDASIM_BLOCK_FREED(p, stream) ::cudasim::check_block(p, stream, false)
+#define CUDASIM_BLOCK_GIVEN(p, stream) ::cudasim::check_block(p, stream, true)
 
 template <class... Parameters, class... Arguments>
 CUDASIM_UNCHECKED inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...),

@@ -54,7 +54,7 @@ static struct {
     Order order = Order::fwd;
     Policy policy = Policy::lazy;
     size_t memory = size_t(1) << 30, blocks = 1;
-    bool peer = true, strict = false, stream_check = true, keep_going = false, leaks = false;
+    bool peer = true, strict = false, stream_check = true, keep_going = false, leaks = false, reuse = false;
     const char *report = nullptr;
 } settings;
 bool reporting;
@@ -933,16 +933,37 @@ static void check_canary(const Allocation &a)
 #endif
 }
 
+/* With TG_SIM_REUSE memory is filled with these when it is freed, and when it is handed out again: NaN in every float
+   type, and no index.  The words differ, so that a wrong number tells which it was. */
+static const uint16_t freed_word = 0xffdd, given_word = 0xffaa;
+
+/* Part of an operation.  In the check build the memory counts as never written. */
+static void poison(Allocation &a, uint16_t word)
+{
+    open_allocation(a);
+    const size_t bytes = std::min(a.bytes, poison_bytes);
+    for (size_t i = 0; i < bytes; ++i) a.data[i] = static_cast<char>(i % 2 ? word >> 8 : word & 0xff);
+    check_freed(a);
+}
+
+/* Counts an allocation of the driver; false: the device has no memory for it, or a test wants it to fail. */
+static bool may_have(int device, size_t bytes)
+{
+    const auto &arena = arenas[device];
+    if (allocation_countdown >= 0 && allocation_countdown-- == 0) return false;
+    if (may_allocate && !may_allocate()) return false;
+    if (bytes > arena.limit || arena.used > arena.limit - bytes) return false;
+    add_to_total(CUDASIM_DRIVER_ALLOCATIONS, 1);
+    return true;
+}
+
 /* The allocation ends at the guard page, as nearly as its alignment of 256 bytes allows; the gap is filled with
    canaries, which are checked when it is freed.  With AddressSanitizer it begins at a page, and the rest of the page is
    a red zone. */
 static Allocation *allocate(int device, size_t bytes, Allocation::State state)
 {
     auto &arena = arenas[device];
-    if (allocation_countdown >= 0 && allocation_countdown-- == 0) return nullptr;
-    if (may_allocate && !may_allocate()) return nullptr;
-    if (bytes > arena.limit || arena.used > arena.limit - bytes) return nullptr;
-    add_to_total(CUDASIM_DRIVER_ALLOCATIONS, 1);
+    if (!may_have(device, bytes)) return nullptr;
     Allocation a = {};
     a.span = (bytes + page - 1) / page * page;
     if (arena.top + a.span + page > arena.base + arena_bytes) return nullptr;
@@ -969,8 +990,10 @@ static Allocation *allocate(int device, size_t bytes, Allocation::State state)
     return &(allocations[reinterpret_cast<uintptr_t>(a.base)] = a);
 }
 
-static void release(Allocation &a)
+/* keeps: the pages may be handed out again, by hand_out_again. */
+static void release(Allocation &a, bool keeps = false)
 {
+    if (keeps) poison(a, freed_word);
     check_canary(a);
     a.state = Allocation::freed;
     a.open = false;
@@ -978,11 +1001,22 @@ static void release(Allocation &a)
     arenas[a.device].used -= a.bytes;
     --live_allocations;
     check_freed(a);
-    madvise(a.base, a.span, MADV_DONTNEED);
+    if (!keeps) madvise(a.base, a.span, MADV_DONTNEED);
     mprotect(a.base, a.span, PROT_NONE);
 #ifdef CUDASIM_ASAN
     __asan_poison_memory_region(a.base, a.span);
 #endif
+}
+
+/* Part of an operation: an allocation that was released is live again. */
+static void hand_out_again(Allocation &a)
+{
+    a.state = Allocation::live;
+    ++live_allocations;
+#ifdef CUDASIM_ASAN
+    __asan_unpoison_memory_region(a.data, a.bytes);
+#endif
+    poison(a, given_word);
 }
 
 /* The allocation that begins at p; reports an error and returns NULL if there is none. */
@@ -1025,6 +1059,7 @@ struct CUstream_st {
     Clock clock;                     /* of the last operation and of the events that the next one waits for */
     CUgraph_st *capture;
     std::vector<size_t> capture_after; /* nodes of the graph that the next node depends on */
+    std::vector<Allocation *> kept;    /* with TG_SIM_REUSE: freed in this stream, the last one at the end */
 };
 struct CUevent_st {
     CUstream_st *stream;
@@ -1294,6 +1329,7 @@ static void initialise()
     settings.stream_check = environment_int("TG_SIM_STREAM_CHECK", 1);
     settings.keep_going = settings.keep_going || environment_int("TG_SIM_KEEP_GOING", 0);
     settings.leaks = environment_int("TG_SIM_LEAKS", 0);
+    settings.reuse = environment_int("TG_SIM_REUSE", 0);
     settings.report = getenv("TG_SIM_REPORT");
     reporting = settings.report;
     if (reporting && !checking) fail_and_exit("TG_SIM_REPORT needs the build SIM=check");
@@ -1303,7 +1339,7 @@ static void initialise()
     if (settings.blocks > 1) fail_and_exit("TG_SIM_BLOCKS needs a build by clang++: SIM=fma or SIM=check");
 #endif
     if (settings.blocks > 1 && reporting) fail_and_exit("TG_SIM_REPORT needs blocks that run one after another");
-    setenv("TG_CUDA_PASS_THROUGH", "1", 0); /* unless the user has chosen: so that uses of freed blocks are found */
+    setenv("TG_CUDA_PASS_THROUGH", settings.reuse ? "0" : "1", 0); /* unless the user has chosen */
     if (const char *memory = getenv("TG_SIM_MEMORY")) settings.memory = strtoull(memory, nullptr, 10);
     if (!set_schedule(getenv("TG_SIM_ORDER"), getenv("TG_SIM_STREAMS")))
         fail_and_exit("TG_SIM_ORDER is fwd, rev, rand:seed or greedy:seed; TG_SIM_STREAMS is lazy, others or eager");
@@ -1417,6 +1453,18 @@ void check_call(int device)
     if (device >= 0 && device != device_of_thread)
         fail("a call has left device %d as the current one, not device %d of its caller", device_of_thread, device);
     if (last_result && !fault) fail("a call has left the error '%s'", cudaGetErrorString(last_result));
+}
+
+void check_block(const void *p, cudaStream_t stream, bool given)
+{
+    std::lock_guard<std::recursive_mutex> lock(api_lock);
+    initialise();
+    if (!settings.reuse) return;
+    const char *const what = given ? "a block that is handed out again" : "a block that is freed";
+    enqueue(stream, what, [p, given, what] {
+        Allocation *a = use_range(p, 1, now.device, true, what);
+        if (a) poison(*a, given ? given_word : freed_word);
+    });
 }
 void count_cublas_handle(int change) { cublas_handles += change; }
 
@@ -1666,6 +1714,15 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
     return cudaSuccess;
 }
 
+/* What the stream has freed last of this size; NULL: nothing. */
+static Allocation *kept_allocation(const CUstream_st *stream, size_t bytes)
+{
+    auto found = std::find_if(stream->kept.rbegin(), stream->kept.rend(), [bytes](const Allocation *a) {
+        return a->bytes == bytes;
+    });
+    return found == stream->kept.rend() ? nullptr : *found;
+}
+
 static cudaError_t malloc_in_stream(void **pointer, size_t bytes, CUstream_st *stream)
 {
     *pointer = nullptr;
@@ -1680,7 +1737,18 @@ static cudaError_t malloc_in_stream(void **pointer, size_t bytes, CUstream_st *s
         run_all();
         close_allocations();
     }
-    Allocation *a = allocate(stream->device, bytes, Allocation::pending);
+    Allocation *a = kept_allocation(stream, bytes);
+    if (a) {
+        if (!may_have(stream->device, bytes)) return result(cudaErrorMemoryAllocation);
+        arena.used += bytes;
+        stream->kept.erase(std::find(stream->kept.begin(), stream->kept.end(), a));
+        *pointer = a->data;
+        return enqueue_on(stream, "cudaMallocAsync", [a] {
+            hand_out_again(*a);
+            note_use(*a, true);
+        });
+    }
+    a = allocate(stream->device, bytes, Allocation::pending);
     if (!a) return result(cudaErrorMemoryAllocation);
     *pointer = a->data;
     return enqueue_on(stream, "cudaMallocAsync", [a] {
@@ -1720,13 +1788,16 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream)
         allocation_to_free(pointer, "cudaFreeAsync");
         return result(cudaErrorInvalidValue);
     }
-    return result(enqueue(stream, "cudaFreeAsync", [pointer] {
+    CUstream_st *s = settings.reuse ? stream_of(stream) : nullptr;
+    const bool keeps = s && s->device == arena_of(pointer) && !s->capture;
+    if (keeps) s->kept.push_back(find_allocation(reinterpret_cast<uintptr_t>(pointer)));
+    return result(enqueue(stream, "cudaFreeAsync", [pointer, keeps] {
         Allocation *a = allocation_to_free(pointer, "cudaFreeAsync");
         if (!a) return;
         if (a->state == Allocation::pending)
             fail("cudaFreeAsync of allocation %d is not ordered after its cudaMallocAsync", a->id);
         note_use(*a, true);
-        release(*a);
+        release(*a, keeps);
     }));
 }
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)

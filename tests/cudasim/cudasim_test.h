@@ -41,6 +41,12 @@
      TG_SIM_STRICT=1           also errors: pageable memory in cudaMemcpyAsync; cuBLAS with atomics or without a
                                workspace of its own; a kernel that uses another device's memory, even with peer access
      TG_SIM_STREAM_CHECK=0     does not check that streams are ordered (for a memory pool that divides one allocation)
+     TG_SIM_REUSE=1            freed memory is handed out again at once, as on a GPU: by cudaMallocAsync, what the
+                               stream freed last of the same size; by tensorgrad_cuda.cu, the blocks that it keeps
+                               (TG_CUDA_PASS_THROUGH is 0 then, if it is not set).  Words of 0xffdd fill it when it is
+                               freed, of 0xffaa when it is handed out, in the order of the stream and in each replay of
+                               a graph: NaN in every float type.  So a kernel that reads memory that was freed, or not
+                               written yet, gives a wrong number; with SIM=check it is an error
      TG_CUDA_PASS_THROUGH=1    set by the simulator unless it is set already.  With 0, tensorgrad_cuda.cu keeps freed
                                blocks and uses them again, as it does on a GPU: then no use of a freed block is found
      TG_SIM_KEEP_GOING=1       counts errors and exits with 99 at the end, instead of at the first error

@@ -505,6 +505,39 @@ static void everything()
     try_refusals();
 }
 
+/* With TG_SIM_REUSE: memory that is freed is handed out again, and holds the patterns of cudasim_test.h; a program that
+   writes what it reads gets right numbers. */
+static void try_reuse()
+{
+    cudaStream_t s = new_stream();
+    float *p, *q, *other;
+    OK(cudaMallocAsync(&p, 4000, s));
+    OK(cudaFreeAsync(p, s));
+    OK(cudaMallocAsync(&other, 4004, s)); /* of another size */
+    OK(cudaMallocAsync(&q, 4000, s));
+    EXPECT(q == p && other != p);
+    OK(cudaStreamSynchronize(s));
+    EXPECT(download(reinterpret_cast<unsigned *>(q), 1000) == std::vector<unsigned>(1000, 0xffaaffaau));
+    EXPECT(cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == 2);
+    CUDASIM_BLOCK_FREED(q, s);
+    OK(cudaStreamSynchronize(s));
+    EXPECT(download(reinterpret_cast<unsigned *>(q), 1000) == std::vector<unsigned>(1000, 0xffddffddu));
+    CUDASIM_BLOCK_GIVEN(q, s);
+    std::vector<float> x = numbers(1000), wanted = x;
+    float *dx = upload(x);
+    for (float &v : wanted) v *= 4;
+    OK(add(q, dx, dx, 1000, s));
+    OK(add(q, q, q, 1000, s));
+    OK(cudaStreamSynchronize(s));
+    expect_close("reuse", download(q, 1000), wanted, 0);
+    OK(cudaFreeAsync(q, s));
+    OK(cudaFreeAsync(other, s));
+    OK(cudaStreamSynchronize(s));
+    OK(cudaFree(dx));
+    OK(cudaStreamDestroy(s));
+    EXPECT(cudasim_live(CUDASIM_DEVICE_ALLOCATIONS) == 0 && cudasim_live(CUDASIM_DEVICE_BYTES) == 0);
+}
+
 /* ---- mistakes of host code ---- */
 
 static std::vector<float> ones(100, 1.0f);
@@ -620,6 +653,43 @@ static void uninitialised_input()
     float *a = fresh(100), *out = fresh(100);
     OK(add(out, a, a, 100));
     expect_close("uninitialised", download(out, 100), ones, 1e30);
+}
+/* Mistakes that give the right numbers, as long as nothing else uses the memory. */
+static void kept_block_read_before_written()
+{
+    float *block = upload(ones), *out = fresh(100);
+    CUDASIM_BLOCK_FREED(block, nullptr);
+    CUDASIM_BLOCK_GIVEN(block, nullptr);
+    OK(add(out, block, block, 100));
+    expect_close("kept block", download(out, 100), std::vector<float>(100, 2.0f), 0);
+}
+static void kept_block_read_after_freed()
+{
+    float *block = upload(ones), *out = fresh(100);
+    CUDASIM_BLOCK_FREED(block, nullptr);
+    OK(add(out, block, block, 100));
+    expect_close("freed block", download(out, 100), std::vector<float>(100, 2.0f), 0);
+}
+static void freed_and_used_by_another()
+{
+    cudaStream_t s = new_stream();
+    float *x = upload(std::vector<float>(100, 0.5f)), *p, *q, *out = fresh(100);
+    OK(cudaMallocAsync(&p, 400, s));
+    OK(add(p, x, x, 100, s));
+    OK(cudaFreeAsync(p, s));
+    OK(cudaMallocAsync(&q, 400, s));
+    OK(add(out, p, p, 100, s));
+    OK(cudaStreamSynchronize(s));
+    expect_close("freed and reused", download(out, 100), std::vector<float>(100, 2.0f), 0);
+}
+static void block_freed_while_another_stream_reads()
+{
+    cudaStream_t s = new_stream(), t = new_stream();
+    float *block = upload(ones), *out = fresh(100);
+    OK(add(out, block, block, 100, t));
+    CUDASIM_BLOCK_FREED(block, s);
+    OK(cudaStreamSynchronize(t));
+    expect_close("read while it is freed", download(out, 100), std::vector<float>(100, 2.0f), 0);
 }
 static void uninitialised_copy()
 {
@@ -798,6 +868,14 @@ static const Mistake mistakes[] = {
     {"host pointer in a kernel", host_pointer_in_kernel,
      {"touches host memory", nullptr, nullptr}, "fwd", "lazy", nullptr},
     {"uninitialised input", uninitialised_input, {"uninitialised global", wrong, wrong}, "fwd", "lazy", nullptr},
+    {"kept block read before it is written", kept_block_read_before_written,
+     {"uninitialised global", wrong, wrong}, "fwd", "lazy", "TG_SIM_REUSE"},
+    {"kept block read after it was freed", kept_block_read_after_freed,
+     {"uninitialised global", wrong, wrong}, "fwd", "lazy", "TG_SIM_REUSE"},
+    {"freed memory that is used again", freed_and_used_by_another,
+     {"uninitialised global", wrong, wrong}, "fwd", "lazy", "TG_SIM_REUSE"},
+    {"block freed while another stream reads it", block_freed_while_another_stream_reads,
+     {unordered, wrong, wrong}, "fwd", "others", "TG_SIM_REUSE"},
     {"copy of uninitialised memory", uninitialised_copy,
      {"uninitialised global", wrong, wrong}, "fwd", "lazy", nullptr},
     {"stream used after its end", stale_stream, EVERY("stream that does not exist"), "fwd", "lazy", nullptr},
@@ -900,7 +978,7 @@ int main(int argc, char **argv)
     int passed = 0, failed = 0, out_of_sight = 0, code;
     for (const char *variable : {"TG_SIM_DEVICES", "TG_SIM_MEMORY", "TG_SIM_FAIL_ALLOC", "TG_SIM_PEER",
                                  "TG_SIM_KEEP_GOING", "TG_SIM_STRICT", "TG_SIM_LEAKS", "TG_SIM_STREAM_CHECK",
-                                 "TG_SIM_REPORT", "TG_SIM_BLOCKS"})
+                                 "TG_SIM_REPORT", "TG_SIM_BLOCKS", "TG_SIM_REUSE"})
         unsetenv(variable);
     for (const char *order : {"fwd", "rev", "rand:1", "greedy:1"})
         for (const char *streams : {"lazy", "others", "eager"}) {
@@ -916,6 +994,11 @@ int main(int argc, char **argv)
         }
     setenv("TG_SIM_BLOCKS", in_turns ? "3" : "1", 1);
     int clean = passed, found = 0;
+    if (argc == 1) {
+        const std::string text = run_apart(try_reuse, "rev", "others", "TG_SIM_REUSE", &code);
+        (code == 0 ? passed : failed) += 1;
+        if (code) printf("FAILED: memory that is used again (exit %d)\n%s", code, text.c_str());
+    }
     if (build == 0 && argc == 1) (report_is_right() ? passed : failed) += 1;
     for (const Mistake &mistake : mistakes) {
         const char *words = mistake.words[build];
