@@ -1658,24 +1658,26 @@ TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
            tg_graph_run(graph);
        }
 
-   tg_graph_run calls step twice, records it at the third call, and from then on replays what was recorded, without
+   tg_graph_run calls step twice, records it at the third run, and from then on replays what was recorded, without
    calling step: the same ops on the same memory.  Random numbers go on, and tg_step uses the settings that the
-   optimizer has at each run.  Everything else is as it was at the third call: sizes, numbers, which branch was taken.
+   optimizer has at each run.  Everything else is as it was at the third run: sizes, numbers, which branch was taken.
    So every tensor that step uses and does not make must stay as long as the graph, and so must its optimizers and the
    gradients.  step runs in a scope of its own.
 
    A step cannot be recorded if it waits for the GPU or copies from another device.  Then, and on the CPU, each run
-   calls step, with the same results; tg_graph_obstacle says why.  Call tg_graph_free before the thread ends.
+   calls step, with the same results; tg_graph_obstacle says why.  A recording that fails is undone: gradients,
+   optimizers and random numbers are as before, and the same run calls step once more.  Call tg_graph_free before the
+   thread ends.
    torch.cuda.CUDAGraph */
 typedef struct tg_graph tg_graph;
 
 /* A graph of the step on this device; NULL after an error. */
 TG_API tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user);
 
-/* Runs the step.  An error while it is recorded leaves gradients undefined: clear them before the next run. */
+/* Runs the step. */
 TG_API tg_status tg_graph_run(tg_graph *graph);
 
-/* Why the step is not replayed; NULL: it is, or will be. */
+/* Why the step is not replayed: "tg_item waits for the GPU"; NULL: it is, or will be. */
 TG_API const char *tg_graph_obstacle(const tg_graph *graph);
 
 /* Ends it; NULL is allowed. */
@@ -2430,7 +2432,15 @@ struct tgi_thread {
     tg_device default_device;
     tg_precision precision;
     tg_rng rng;
-    struct tg_graph *recording; /* the step that is being recorded, or NULL */
+
+    /* recorded steps (see tg_graph_run) */
+    struct tg_graph *trying;    /* the step that is tried out or recorded, or NULL */
+    struct tg_graph *recording; /* the step that is being recorded, or replayed; or NULL */
+    bool silent;                /* it is being recorded: if that fails the step is called, and raises its own errors */
+    char obstacle[240];         /* why the step that is tried out or recorded cannot be recorded, or "" */
+    const char *entered;        /* the last public function that checked a tensor or a device: it meets the obstacle */
+    struct tgi_grad_before *grads_before; /* the gradients that the recording has replaced, */
+    bool grads_lost;                      /* not all of them, for want of memory */
     const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
 
     /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
@@ -2592,7 +2602,7 @@ static const struct {
    errors. */
 static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 {
-    if (S->in_handler) return;
+    if (S->in_handler || S->silent) return;
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
     const bool set = tgi_handler.set;
     const tg_error_handler call = tgi_handler.call;
@@ -2694,6 +2704,20 @@ static TGI_UNUSED bool tgi_fails_again(tgi_thread *S)
     S->raised++;
     S->errors++;
     return true;
+}
+
+/* The public function that runs cannot be recorded in a graph, for this reason: "waits for the GPU".  Notes the first
+   one of a step, with the function's name; an error, and false, while the step is recorded. */
+static TGI_UNUSED bool tgi_obstacle(tgi_thread *S, const char *why)
+{
+    char text[TGI_ERROR_TEXT];
+    if (!S->obstacle[0]) {
+        const char *op = S->composite ? S->composite : S->entered ? S->entered : "graph_run";
+        snprintf(S->obstacle, sizeof S->obstacle, "tg_%.60s %.160s", op, why);
+    }
+    if (!S->recording) return true;
+    snprintf(text, sizeof text, "the step cannot be %s: %s", S->silent ? "recorded" : "replayed", S->obstacle);
+    return tgi_fail_later(S, TG_ERR_UNSUPPORTED, "graph_run", text);
 }
 
 /* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
@@ -4153,9 +4177,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(DEVICE, bool, event_sync, (tgi_thread *S, int index, void *event))                                              \
     OP(DEVICE, void, event_destroy, (tgi_thread *S, void *event))                                                      \
                                                                                                                        \
-    /* Watches this thread's calls, until graph_obstacle says why they cannot be recorded; NULL: they can. */          \
-    OP(DEVICE, void, graph_watch, (tgi_thread *S, int index))                                                          \
-    OP(DEVICE, const char *, graph_obstacle, (tgi_thread *S, int index))                                               \
+    /* From now on, what this thread asks for and a graph of the device cannot record is an obstacle (see tgi_host);   \
+       until a call with index -1.  Returns why nothing can be recorded at all, or NULL. */                            \
+    OP(DEVICE, const char *, graph_watch, (tgi_thread *S, int index))                                                  \
     /* Makes a graph: from now on work is recorded in it, and not done.  rng: the state of the random numbers. */      \
     OP(DEVICE, void *, graph_begin, (tgi_thread *S, int index, tg_rng rng))                                            \
     OP(DEVICE, bool, graph_end, (tgi_thread *S, int index, void *graph))                                               \
@@ -4655,6 +4679,7 @@ typedef struct {
     bool (*no_memory)(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached);
     bool (*fail_later)(tgi_thread *S, tg_status code, const char *op, const char *text);
     bool (*fails_again)(tgi_thread *S);
+    bool (*obstacle)(tgi_thread *S, const char *why); /* see tgi_obstacle */
     void (*count_wait)(tgi_thread *S, int type, int index);
     void *(*take)(tgi_thread *S, size_t bytes); /* host memory, and back */
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
@@ -4662,7 +4687,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 18, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 19, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -9848,8 +9873,8 @@ static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail,       tgi_no_memory_on, tgi_fail_later, tgi_fails_again,
-                                  tgi_count_wait, tgi_alloc,        tgi_free};
+    static const tgi_host host = {tgi_fail,     tgi_no_memory_on, tgi_fail_later, tgi_fails_again,
+                                  tgi_obstacle, tgi_count_wait,   tgi_alloc,      tgi_free};
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
@@ -9931,6 +9956,7 @@ int tg_cuda_device_count(void)
 static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_device *device)
 {
     const uint64_t raised = S->raised;
+    S->entered = op;
     if (device->type < 0 || device->type >= TGI_DEVICE_TYPES) {
         tgi_fail(S, TG_ERR_DEVICE, op, "unknown device type %d", device->type);
         return NULL;
@@ -10517,15 +10543,54 @@ static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
     S->cause = before;
 }
 
+/* The .grad that a tensor had before a recording replaced it for the first time.  Both are references. */
+typedef struct tgi_grad_before {
+    struct tgi_grad_before *next;
+    tg_tensor *t, *grad;
+} tgi_grad_before;
+
+static void tgi_note_grad(tgi_thread *S, tg_tensor *t)
+{
+    tgi_grad_before *e = S->grads_before;
+    while (e && e->t != t) e = e->next;
+    if (e) return;
+    e = (tgi_grad_before *)tgi_alloc(S, sizeof *e);
+    if (!e) {
+        S->grads_lost = true;
+        tgi_no_memory(S, "graph_run", sizeof *e);
+        return;
+    }
+    e->next = S->grads_before;
+    e->t = t;
+    e->grad = t->grad;
+    tgi_count(t, &t->refs, 1);
+    if (e->grad) tgi_count(e->grad, &e->grad->refs, 1);
+    S->grads_before = e;
+}
+
 /* g, or none, becomes the .grad of t, which takes over a reference of the caller's. */
 static void tgi_replace_grad(tgi_thread *S, tg_tensor *t, tg_tensor *g)
 {
     tg_tensor *before = t->grad;
+    if (S->silent && tgi_refs(t) > 0) tgi_note_grad(S, t); /* not for one that is ending, which nobody can use any more */
     if (g) tgi_count(g, &g->grad_of, 1);
     t->grad = g;
     if (!before) return;
     tgi_count(before, &before->grad_of, -1);
     tgi_unref_by(S, before, TGI_BY_GRADIENT);
+}
+
+/* After the recording: forgets the gradients of before, or puts them back. */
+static void tgi_settle_grads(tgi_thread *S, bool undo)
+{
+    while (S->grads_before) {
+        tgi_grad_before *e = S->grads_before;
+        S->grads_before = e->next;
+        if (undo) tgi_replace_grad(S, e->t, e->grad);
+        else tgi_unref_by(S, e->grad, TGI_BY_GRADIENT);
+        tgi_unref(S, e->t);
+        tgi_free(S, e, sizeof *e);
+    }
 }
 
 /* Drops what the ended tensors refer to (invariant 4).  A tensor that ends by this joins S->ended_tensors: a loop, not
@@ -10865,6 +10930,7 @@ TGI_NOINLINE static bool tgi_bad_argument(tgi_thread *S, const char *op, const c
 /* Whether t, the argument of that name, is a tensor that this thread may use. */
 static inline bool tgi_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
+    S->entered = op;
     return TGI_LIKELY(tgi_usable(S, t)) || tgi_bad_argument(S, op, argument, t);
 }
 
@@ -14445,7 +14511,8 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
     tgi_thread *S = tgi_self();
     const tgi_op *row = tgi_op_row(op);
     tgi_check_unscoped(S);
-    tgi_call_init(c, S, name ? name : row->name, row, in, nin);
+    S->entered = name ? name : row->name;
+    tgi_call_init(c, S, S->entered, row, in, nin);
     return tgi_call_begin(c);
 }
 
@@ -23059,6 +23126,7 @@ static void tgi_optim_own(tgi_thread *S, tg_tensor **state, tg_tensor *t)
 static bool tgi_optim_follow(tgi_thread *S, tg_tensor **state, const tg_tensor *t, tg_dtype dtype)
 {
     if (tgi_same_place(*state, t) && (*state)->dtype == (uint8_t)dtype) return true;
+    if (S->recording) return tgi_obstacle(S, "moves the state of a parameter");
     tg_tensor *moved = tg_to_ex(*state, tgi_device_of(t), dtype, 0);
     if (moved) tgi_optim_own(S, state, moved);
     return moved != NULL;
@@ -23070,6 +23138,7 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     tg_tensor *const t = e->t;
     const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
     if (e->state[k]) return tgi_optim_follow(S, &e->state[k], t, dtype);
+    if (S->recording) return tgi_obstacle(S, "makes the state of a parameter that has a gradient for the first time");
     tg_tensor *s = tgi_new(S, "step", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
     const double first = o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0;
     const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t)
@@ -23086,10 +23155,10 @@ static tg_tensor *tgi_optim_contiguous(tgi_thread *S, tg_tensor *t)
     return y && tgi_copy_elements(S, y, t) ? y : NULL;
 }
 
-/* Checks a parameter t and its gradient g, if it has one. */
-static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_param *e)
+/* Checks a parameter and its gradient g, or NULL. */
+static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_param *e, const tg_tensor *g)
 {
-    const tg_tensor *t = e->t, *g = t->grad;
+    const tg_tensor *t = e->t;
     if (!tgi_argument(S, "step", "params", t) || (g && !tgi_argument(S, "step", "grad", g))) return false;
     if (g && (!tgi_same_place(t, g) || t->dtype != g->dtype)) {
         return tgi_fail(
@@ -23112,13 +23181,99 @@ static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_pa
     return true;
 }
 
+/* Recorded steps: what the recording notes of tg_step. */
+enum { TGI_GRAPH_OPTIMS = 8, TGI_GRAPH_TRIES = 2 };
+
+/* A parameter that a recorded tg_step has changed, the gradient that it used, and the .grad after the recording, which
+   may be NULL.  All are references. */
+typedef struct { tg_tensor *t, *grad, *after; } tgi_graph_grad;
+
+struct tg_graph {
+    const tgi_backend *backend;
+    int index;
+    bool (*step)(void *user);
+    void *user;
+    bool refused;     /* it cannot be recorded: */
+    char obstacle[240]; /* why not */
+    int tries;        /* runs that were watched */
+    void *recorded;   /* of the backend; NULL: not yet */
+    uint64_t offset;  /* random counters that a run uses */
+    int optims;       /* the calls of tg_step, in their order */
+    tg_optim *optim[TGI_GRAPH_OPTIMS];
+    tgi_graph_grad *grad; /* [grads_room], the gradients that they used, in this order */
+    int grads, grads_room, next_grad;
+};
+
+/* The gradient of a parameter in a step that is recorded: notes it.  In a replay *g becomes the one that was noted,
+   which the recorded work uses, whatever the parameter's .grad is now. */
+static bool tgi_graph_gradient(tgi_thread *S, tg_tensor *t, tg_tensor **g)
+{
+    tg_graph *graph = S->recording;
+    if (graph->recorded) {
+        const tgi_graph_grad *next = graph->grad + graph->next_grad;
+        const bool took_part = graph->next_grad < graph->grads && next->t == t;
+        *g = took_part ? next->grad : NULL;
+        graph->next_grad += took_part;
+        return true;
+    }
+    if (!*g) return true;
+    tgi_graph_grad *list =
+        (tgi_graph_grad *)tgi_grow(S, "graph_run", graph->grad, graph->grads, &graph->grads_room, sizeof *list);
+    if (!list) return false;
+    graph->grad = list;
+    list += graph->grads++;
+    list->t = t;
+    list->grad = *g;
+    list->after = NULL;
+    tgi_ref(t);
+    tgi_ref(*g);
+    return true;
+}
+
+/* Whether each parameter has the gradient that it had at the end of the recording, or none if it had none then: else
+   the recorded work would use another one than the step. */
+static bool tgi_graph_has_gradients(tgi_thread *S, const tg_graph *g)
+{
+    for (int i = 0; i < g->grads; ++i) {
+        if (g->grad[i].t->grad == g->grad[i].after) continue;
+        return tgi_fail(S, TG_ERR_GRAPH, "graph_run", "the gradient of a parameter%s is not the one that the recorded "
+                        "step left\nset and clear gradients in the step, not between its runs",
+                        tgi_name_text(g->grad[i].t).text);
+    }
+    return true;
+}
+
+static void tgi_graph_forget_gradients(tgi_thread *S, tg_graph *g)
+{
+    for (int i = 0; i < g->grads; ++i) {
+        tgi_unref(S, g->grad[i].after);
+        tgi_unref_by(S, g->grad[i].grad, TGI_BY_GRADIENT);
+        tgi_unref(S, g->grad[i].t);
+    }
+    if (g->grad) tgi_free(S, g->grad, sizeof *g->grad * (size_t)g->grads_room);
+    g->grad = NULL;
+    g->grads = g->grads_room = 0;
+}
+
+/* The recording notes that tg_step begins.  False after recording an error. */
+static bool tgi_graph_note_step(tgi_thread *S, tg_optim *opt)
+{
+    tg_graph *g = S->recording;
+    if (!g || g->recorded) return true;
+    S->entered = "step";
+    if (g->optims == TGI_GRAPH_OPTIMS) return tgi_obstacle(S, "is called more than 8 times");
+    g->optim[g->optims++] = opt;
+    return true;
+}
+
 /* Creates the state of a parameter that has a gradient, and sets p and g; both are NULL if it has none. */
 static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
     tg_tensor *t = e->t, *g = t->grad;
     e->p = e->g = NULL;
+    if (S->recording && !tgi_graph_gradient(S, t, &g)) return false;
     if (!g) return true;
-    if (!tgi_optim_check(S, o, e)) return false;
+    if (!tgi_optim_check(S, o, e, g)) return false;
     for (int k = 0; k < TGI_STATES; ++k) {
         if (tgi_optim_has(o, e, k) && !tgi_optim_state(S, o, e, k)) return false;
     }
@@ -23210,31 +23365,6 @@ static void tgi_warn_of_no_step(tgi_thread *S, tg_optim *o)
              "returns");
 }
 
-/* ---- recorded steps ---- */
-
-enum { TGI_GRAPH_OPTIMS = 8, TGI_GRAPH_TRIES = 2 };
-struct tg_graph {
-    const tgi_backend *backend;
-    int index;
-    bool (*step)(void *user);
-    void *user;
-    const char *obstacle;
-    int tries;        /* runs that were watched */
-    void *recorded;   /* of the backend; NULL: not yet */
-    uint64_t offset;  /* random counters that a run uses */
-    int optims;       /* the calls of tg_step, in their order */
-    tg_optim *optim[TGI_GRAPH_OPTIMS];
-};
-
-/* The recording notes that tg_step was called. */
-static void tgi_graph_note_step(tgi_thread *S, tg_optim *opt)
-{
-    tg_graph *g = S->recording;
-    if (!g) return;
-    if (g->optims < TGI_GRAPH_OPTIMS) g->optim[g->optims] = opt;
-    g->optims++;
-}
-
 tg_status tg_step(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
@@ -23245,7 +23375,7 @@ tg_status tg_step(tg_optim *opt)
                  "tg_step_closure(opt, closure, user)");
         return TG_ERR_UNSUPPORTED;
     }
-    if (!tgi_check_hyperparameters(S, "step", opt)) return tgi_failed(S);
+    if (!tgi_check_hyperparameters(S, "step", opt) || !tgi_graph_note_step(S, opt)) return tgi_failed(S);
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
     S->grad_off = true; /* closing the scope restores it */
@@ -23255,9 +23385,17 @@ tg_status tg_step(tg_optim *opt)
     }
     tgi_frame_close(S, scope);
     if (!ok) return tgi_failed(S);
-    tgi_graph_note_step(S, opt);
-    if (tgi_optim_is_idle(opt)) tgi_warn_of_no_step(S, opt); /* last, since the handler may free opt */
+    if (!S->recording && tgi_optim_is_idle(opt)) tgi_warn_of_no_step(S, opt); /* last, since the handler may free opt */
     return TG_OK;
+}
+
+/* ---- recorded steps ---- */
+
+/* The step is not recorded, now or later. */
+static void tgi_graph_refuse(tg_graph *g, const char *why)
+{
+    g->refused = true;
+    snprintf(g->obstacle, sizeof g->obstacle, "%.239s", why);
 }
 
 tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user)
@@ -23273,7 +23411,7 @@ tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user)
     g->index = device.index;
     g->step = step;
     g->user = user;
-    g->obstacle = backend->graph_begin ? NULL : "it runs on the CPU";
+    if (!backend->graph_begin) tgi_graph_refuse(g, "it runs on the CPU");
     return g;
 }
 
@@ -23282,10 +23420,14 @@ void tg_graph_free(tg_graph *graph)
     tgi_thread *S = tgi_self();
     if (!graph) return;
     if (graph->recorded) graph->backend->graph_free(S, graph->index, graph->recorded);
+    tgi_graph_forget_gradients(S, graph);
     tgi_free(S, graph, sizeof *graph);
 }
 
-const char *tg_graph_obstacle(const tg_graph *graph) { return graph ? graph->obstacle : NULL; }
+const char *tg_graph_obstacle(const tg_graph *graph) 
+{
+    return graph && graph->refused ? graph->obstacle : NULL;
+}
 
 /* Calls the user's function, in a scope of its own. */
 static bool tgi_graph_call(tgi_thread *S, tg_graph *g)
@@ -23300,76 +23442,131 @@ static bool tgi_graph_call(tgi_thread *S, tg_graph *g)
     return ok && done;
 }
 
-/* After a recording: the steps that were recorded count, or are undone because they have not been made. */
-static void tgi_graph_settle(tg_optim *o, bool undo)
+/* Tries the step out: calls it, and notes what keeps it from being recorded. */
+static bool tgi_graph_try(tgi_thread *S, tg_graph *g)
 {
-    for (tgi_optim_param *e = o->param; e < o->param + o->count; ++e) {
-        if (undo) e->steps -= e->recorded;
-        e->recorded = 0;
+    const char *why = g->backend->graph_watch(S, g->index);
+    S->obstacle[0] = 0;
+    S->trying = g;
+    const bool ok = tgi_graph_call(S, g);
+    S->trying = NULL;
+    g->backend->graph_watch(S, -1);
+    if (why || S->obstacle[0]) tgi_graph_refuse(g, why ? why : S->obstacle);
+    g->tries++;
+    return ok;
+}
+
+/* After a recording or a replay: the steps that it has made count, or are undone because they were not launched. */
+static void tgi_graph_settle(tg_graph *g, bool undo)
+{
+    for (int k = 0; k < g->optims; ++k) {
+        tg_optim *o = g->optim[k];
+        for (tgi_optim_param *e = o->param; e < o->param + o->count; ++e) {
+            if (undo) e->steps -= e->recorded;
+            e->recorded = 0;
+        }
     }
 }
 
-/* Records the step, and launches it for the first time.  After an error the optimizers and the random numbers are as
-   before; later runs call the step. */
-static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
+/* Records the step in a new graph, and launches it for the first time.  False after an error: then the optimizers and
+   the random numbers are as before, and nothing has been done on the device. */
+static bool tgi_graph_capture(tgi_thread *S, tg_graph *g)
 {
     const tg_rng before = S->rng;
     const uint64_t raised = S->raised;
     void *recorded = g->backend->graph_begin(S, g->index, before);
     if (!recorded) return false;
     g->optims = 0;
-    tgi_casts_clear(S); /* the recorded work must not use casts that it does not make, and has not made its own yet */
-    S->recording = g;
+    S->trying = S->recording = g;
     bool ok = tgi_graph_call(S, g);
-    S->recording = NULL;
-    tgi_casts_clear(S);
     ok = g->backend->graph_end(S, g->index, recorded) && ok && S->raised == raised;
-    if (ok && g->optims > TGI_GRAPH_OPTIMS)
-        ok = tgi_fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: it calls tg_step too often");
-    if (ok && S->rng.seed != before.seed)
-        ok = tgi_fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: it calls tg_seed");
+    S->entered = "seed";
+    if (ok && S->rng.seed != before.seed) ok = tgi_obstacle(S, "is called");
     g->offset = S->rng.offset - before.offset;
-    if (ok && g->backend->graph_launch(S, g->index, recorded, true, before)) {
-        g->recorded = recorded;
-        for (int k = 0; k < g->optims; ++k) tgi_graph_settle(g->optim[k], false);
-        return true;
+    ok = ok && g->backend->graph_launch(S, g->index, recorded, true, before);
+    S->trying = S->recording = NULL;
+    tgi_graph_settle(g, !ok);
+    for (int i = 0; ok && i < g->grads; ++i) {
+        g->grad[i].after = g->grad[i].t->grad;
+        if (g->grad[i].after) tgi_ref(g->grad[i].after);
     }
-    g->obstacle = "its recording failed";
+    if (ok) return g->recorded = recorded, true;
+    tgi_graph_forget_gradients(S, g);
     g->backend->graph_free(S, g->index, recorded);
     S->rng = before;
-    for (int k = 0; k < g->optims && k < TGI_GRAPH_OPTIMS; ++k) tgi_graph_settle(g->optim[k], true);
     return false;
+}
+
+/* The record of errors, which a recording that fails leaves as it was. */
+typedef struct { tg_status error, last_error; int64_t errors; char message[TGI_ERROR_TEXT]; } tgi_error_record;
+
+static void tgi_take_errors(tgi_thread *S, tgi_error_record *record)
+{
+    record->error = S->error;
+    record->last_error = S->last_error;
+    record->errors = S->errors;
+    memcpy(record->message, S->message, sizeof S->message);
+    tg_clear_error();
+}
+
+static void tgi_restore_errors(tgi_thread *S, const tgi_error_record *record)
+{
+    tg_clear_error();
+    S->error = record->error;
+    S->last_error = record->last_error;
+    S->errors = record->errors;
+    memcpy(S->message, record->message, sizeof S->message);
+}
+
+/* Records the step.  Where this fails, everything is made as it was, and the step is called instead, now and in later
+   runs.  In silence, because the call will raise the errors that are the step's own. */
+static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
+{
+    tgi_error_record errors;
+    tgi_take_errors(S, &errors);
+    tgi_casts_clear(S); /* the recorded work must not use casts that it does not make, and has not made its own yet */
+    S->obstacle[0] = 0;
+    S->silent = true;
+    S->grads_lost = false;
+    g->backend->graph_watch(S, g->index);
+    const bool ok = tgi_graph_capture(S, g);
+    g->backend->graph_watch(S, -1);
+    S->silent = false;
+    tgi_casts_clear(S);
+    if (!ok) tgi_graph_refuse(g, S->obstacle[0] ? S->obstacle : S->message);
+    tgi_settle_grads(S, !ok);
+    tgi_restore_errors(S, &errors);
+    if (!ok && S->grads_lost) return tgi_no_memory(S, "graph_run", sizeof(tgi_grad_before));
+    return ok || tgi_graph_call(S, g);
 }
 
 static bool tgi_graph_replay(tgi_thread *S, tg_graph *g)
 {
     bool ok = true;
+    if (!tgi_graph_has_gradients(S, g)) return false;
+    S->obstacle[0] = 0;
+    S->recording = g;
+    g->next_grad = 0;
     g->backend->graph_renumber(S, g->index, g->recorded);
     for (int k = 0; ok && k < g->optims; ++k) ok = tg_step(g->optim[k]) == TG_OK;
-    if (!g->backend->graph_launch(S, g->index, g->recorded, ok, S->rng)) return false;
-    S->rng.offset += g->offset;
-    return true;
+    ok = g->backend->graph_launch(S, g->index, g->recorded, ok, S->rng);
+    S->recording = NULL;
+    tgi_graph_settle(g, !ok);
+    if (ok) S->rng.offset += g->offset;
+    return ok;
 }
 
 tg_status tg_graph_run(tg_graph *graph)
 {
     tgi_thread *S = tgi_self();
-    bool ok;
+    bool ok = true;
     if (!graph) return tgi_null_argument(S, "graph_run", "graph"), tgi_failed(S);
-    if (S->recording) {
-        ok = tgi_fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: it runs a graph");
-    } else if (graph->recorded) {
-        ok = tgi_graph_replay(S, graph);
-    } else if (graph->obstacle) {
-        ok = tgi_graph_call(S, graph);
-    } else if (graph->tries < TGI_GRAPH_TRIES) {
-        graph->backend->graph_watch(S, graph->index);
-        ok = tgi_graph_call(S, graph);
-        graph->obstacle = graph->backend->graph_obstacle(S, graph->index);
-        graph->tries++;
-    } else {
-        ok = tgi_graph_record(S, graph);
-    }
+    S->entered = "graph_run";
+    if (S->trying) ok = tgi_obstacle(S, "is called by the step itself") && tgi_graph_call(S, graph);
+    else if (graph->recorded) ok = tgi_graph_replay(S, graph);
+    else if (graph->refused) ok = tgi_graph_call(S, graph);
+    else if (graph->tries < TGI_GRAPH_TRIES) ok = tgi_graph_try(S, graph);
+    else ok = tgi_graph_record(S, graph);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -23442,7 +23639,7 @@ static tg_tensor *tgi_lbfgs_row(tgi_closure_run *r, bool gradients)
     for (int i = 0; i < r->o->count; ++i) {
         const tgi_optim_param *e = &r->o->param[i];
         tg_tensor *t = gradients ? e->t->grad : e->t;
-        if (!tgi_optim_check(r->S, r->o, e)) return NULL;
+        if (!tgi_optim_check(r->S, r->o, e, e->t->grad)) return NULL;
         r->part[i] = t ? tg_reshape(t, TG_SHAPE(tgi_numel(t)))
                        : tg_zeros_on(TG_SHAPE(tgi_numel(e->t)), (tg_dtype)e->t->dtype, tgi_device_of(e->t));
         if (!r->part[i]) return NULL;

@@ -129,8 +129,7 @@ typedef struct {
     int current;         /* the device that tg_cuda_set_device chose */
     bool inside;         /* a function of the backend has asked for a device: the next two are valid */
     int active, callers; /* CUDA's current device: now, and when the library was called */
-    int watched;         /* 1 + the device on which a step is tried out that is to be recorded; 0: none */
-    const char *obstacle; /* why that step cannot be recorded; NULL: it can */
+    int watched;         /* 1 + the device of a step that is tried out, to be recorded, or is recorded; 0: none */
     cudaError_t fault;   /* the error after which no call of CUDA works any more in this process; cudaSuccess: none */
     tgi_cuda_device device[TGI_MAX_DEVICES];
     tgi_pinned *pinned;
@@ -298,7 +297,8 @@ static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
     if (!tgi_enter(S, index)) return NULL;
-    if (tgi_this_cuda.watched && tgi_this_cuda.watched != index + 1) tgi_this_cuda.obstacle = "it uses another GPU";
+    if (tgi_this_cuda.watched && tgi_this_cuda.watched != index + 1 && !tgi_host_api.obstacle(S, "uses another GPU"))
+        return NULL;
     if (d->ready) return d;
     d->index = index;
     d->ready = tgi_device_begin(S, d);
@@ -329,20 +329,21 @@ static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *
         tgi_text_of_bad_index((tgi_index_message)bad.message, bad.value, bad.position, bad.axis, bad.size, later).text);
 }
 
-/* Called before what cannot be recorded.  Notes that for a step that is tried out; an error while one is recorded. */
-static bool tgi_unrecordable(tgi_thread *S, const tgi_cuda_device *d, const char *what)
+/* Called before what cannot be recorded.  False after recording an error, while a step is recorded. */
+static bool tgi_may_wait(tgi_thread *S)
 {
-    if (tgi_this_cuda.watched && !tgi_this_cuda.obstacle) tgi_this_cuda.obstacle = what;
-    return !d->recording ||
-           tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "graph_run", "the step cannot be recorded: %s", what);
+    return !tgi_this_cuda.watched || tgi_host_api.obstacle(S, "waits for the GPU");
 }
-#define TGI_IT_WAITS "it waits for the GPU, as tg_item does"
-#define TGI_IT_COPIES "it copies between devices, as tg_to does; copy into a tensor that stays, before the run"
+static bool tgi_may_copy(tgi_thread *S)
+{
+    return !tgi_this_cuda.watched ||
+           tgi_host_api.obstacle(S, "copies from or to another device; copy into a tensor that stays, before the run");
+}
 
 /* Waits for the thread's stream, and reports a bad index that was found there. */
 static bool tgi_stream_sync(tgi_thread *S, tgi_cuda_device *d)
 {
-    if (!tgi_unrecordable(S, d, TGI_IT_WAITS)) return false;
+    if (!tgi_may_wait(S)) return false;
     tgi_host_api.count_wait(S, TG_DEV_CUDA, d->index);
     return tgi_ask_for_bad_index(S, d) && TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
            tgi_report_bad_index(S, d, " (detected later)");
@@ -675,7 +676,7 @@ static bool tgi_wait_event(tgi_thread *S, const tgi_cuda_device *d, cudaEvent_t 
 static bool tgi_cuda_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    if (!d || !tgi_unrecordable(S, d, TGI_IT_COPIES)) return false;
+    if (!d || !tgi_may_copy(S)) return false;
     for (size_t done = 0, part; done < bytes; done += part) {
         d->last_staging = 1 - d->last_staging;
         const tgi_staging *s = &d->staging[d->last_staging];
@@ -695,7 +696,7 @@ static bool tgi_cuda_download(tgi_thread *S, int index, void *host, const void *
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
     const size_t parts = (bytes + TGI_STAGING_BYTES - 1) / TGI_STAGING_BYTES;
-    if (!d || !tgi_unrecordable(S, d, TGI_IT_WAITS)) return false;
+    if (!d || !tgi_may_wait(S)) return false;
     for (size_t k = 0; k <= parts && parts > 0; ++k) { /* starts the copy of part k, then finishes part k - 1 */
         if (k < parts) {
             const tgi_staging *s = &d->staging[k % 2];
@@ -757,8 +758,7 @@ static bool tgi_enable_peer(tgi_thread *S, tgi_cuda_device *d, int other)
 static bool tgi_cuda_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
 {
     tgi_cuda_device *target = tgi_device_for(S, to), *source = target ? tgi_device_for(S, from) : NULL;
-    if (!source || !tgi_unrecordable(S, source, TGI_IT_COPIES) || !tgi_unrecordable(S, target, TGI_IT_COPIES) ||
-        !tgi_enable_peer(S, source, to) || !tgi_stream_wait(S, source->stream, target) ||
+    if (!source || !tgi_may_copy(S) || !tgi_enable_peer(S, source, to) || !tgi_stream_wait(S, source->stream, target) ||
         !tgi_enter(S, from) ||
         !TGI_CUDA(cudaMemcpyPeerAsync(dst, to, src, from, bytes, source->stream))) {
         return false;
@@ -779,7 +779,7 @@ static bool tgi_cuda_synchronize(tgi_thread *S, int index)
 static bool tgi_cuda_device_sync(tgi_thread *S, int index)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
-    if (!d || !tgi_unrecordable(S, d, TGI_IT_WAITS)) return false;
+    if (!d || !tgi_may_wait(S)) return false;
     tgi_host_api.count_wait(S, TG_DEV_CUDA, index);
     return TGI_CUDA(cudaDeviceSynchronize());
 }
@@ -835,14 +835,14 @@ static void tgi_cuda_free_pinned(tgi_thread *S, void *data, size_t bytes, void *
 static bool tgi_cuda_start_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_unrecordable(S, d, TGI_IT_COPIES) &&
+    return d && tgi_may_copy(S) &&
            TGI_CUDA(cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, d->copies[0]));
 }
 
 static bool tgi_cuda_start_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_unrecordable(S, d, TGI_IT_COPIES) && tgi_stream_wait(S, d->copies[1], d) &&
+    return d && tgi_may_copy(S) && tgi_stream_wait(S, d->copies[1], d) &&
            TGI_CUDA(cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, d->copies[1]));
 }
 
@@ -852,7 +852,7 @@ static bool tgi_cuda_event_record(tgi_thread *S, int index, tgi_stream_of stream
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
     cudaEvent_t made;
-    if (!d || !tgi_unrecordable(S, d, TGI_IT_COPIES) ||
+    if (!d || !tgi_may_copy(S) ||
         !TGI_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming))) {
         return false;
     }
@@ -866,7 +866,7 @@ static bool tgi_cuda_event_record(tgi_thread *S, int index, tgi_stream_of stream
 static bool tgi_cuda_event_wait(tgi_thread *S, int index, void *event)
 {
     const tgi_cuda_device *d = tgi_device_for(S, index);
-    return d && tgi_unrecordable(S, d, TGI_IT_COPIES) &&
+    return d && tgi_may_copy(S) &&
            TGI_CUDA(cudaStreamWaitEvent(d->stream, (cudaEvent_t)event, 0));
 }
 
@@ -977,18 +977,12 @@ __device__ inline tg_rng tgi_rng_now(tgi_device_rng state)
     return state.rng;
 }
 
-static void tgi_cuda_graph_watch(tgi_thread *S, int index)
+static const char *tgi_cuda_graph_watch(tgi_thread *S, int index)
 {
-    const tgi_cuda_device *d = tgi_device_for(S, index);
-    tgi_this_cuda.watched = index + 1;
-    tgi_this_cuda.obstacle = d && d->pass_through ? "TG_CUDA_PASS_THROUGH is set" : NULL;
-}
-
-static const char *tgi_cuda_graph_obstacle(tgi_thread *S, int index)
-{
-    (void)S, (void)index;
     tgi_this_cuda.watched = 0;
-    return tgi_this_cuda.obstacle;
+    const tgi_cuda_device *d = index < 0 ? NULL : tgi_device_for(S, index);
+    tgi_this_cuda.watched = index + 1;
+    return d && d->pass_through ? "TG_CUDA_PASS_THROUGH is set" : NULL;
 }
 
 /* Makes what the graph keeps ordinary memory of this thread. */

@@ -6,26 +6,37 @@
 #include "../harness.h"
 
 enum { BATCH = 6, INPUTS = 10, HIDDEN = 16, CLASSES = 4, STEPS = 7 };
+enum { ZEROES_FIRST, ZEROES_LAST, ACCUMULATES };       /* what a step does with the gradients of the one before */
+enum { BEFORE_BACKWARD, AFTER_BACKWARD, AFTER_STEP }; /* where it reads its loss */
 typedef struct {
     tg_module *net;
     tg_optim *optim;
     tg_tensor *x, *target, *loss; /* f32 [BATCH, INPUTS], i64 [BATCH], f32 [] */
-    bool accumulates;
-    int calls, reads_from; /* the call from which on the loss is read; 0: never */
+    int calls, gradients, reads, reads_from; /* the call from which on the loss is read; 0: never */
     float losses[STEPS], weights[INPUTS * HIDDEN];
 } model;
+
+/* What a step cannot do that is recorded. */
+static void read_loss(const model *m, tg_tensor *loss, int where)
+{
+    if (m->reads_from && m->calls >= m->reads_from && m->reads == where) tg_item(loss);
+}
 
 static bool step(void *user)
 {
     model *m = (model *)user;
     tg_tensor *loss;
     m->calls++;
-    if (!m->accumulates) tg_optim_zero_grad(m->optim);
+    if (m->gradients == ZEROES_FIRST) tg_optim_zero_grad(m->optim);
     loss = tg_cross_entropy(tg_forward(m->net, m->x), m->target);
+    read_loss(m, loss, BEFORE_BACKWARD);
     if (tg_backward(loss) != TG_OK) return false;
     if (!tg_clip_grad_norm(tg_module_params(m->net), tg_module_count(m->net), 0.5)) return false;
-    if (m->reads_from && m->calls >= m->reads_from) tg_item(loss);
-    return tg_step(m->optim) == TG_OK && tg_copy_(m->loss, tg_detach(loss)) != NULL;
+    read_loss(m, loss, AFTER_BACKWARD);
+    if (tg_step(m->optim) != TG_OK) return false;
+    read_loss(m, loss, AFTER_STEP);
+    if (m->gradients == ZEROES_LAST) tg_optim_zero_grad(m->optim);
+    return tg_copy_(m->loss, tg_detach(loss)) != NULL;
 }
 
 static void model_begin(model *m, tg_device device, bool adamw)
@@ -80,47 +91,193 @@ static void model_end(model *m)
     tg_release(m->x), tg_release(m->target), tg_release(m->loss);
 }
 
-static void compare(tg_device device, bool adamw, bool accumulates, int reads_from, bool replayed)
+/* The settings of a model, and how many times its step is called when a graph runs it STEPS times. */
+typedef struct { tg_device device; bool adamw; int gradients, reads_from, reads, calls; } setting;
+
+static void compare(setting how)
 {
-    model eager, recorded;
-    tg_graph *graph;
-    tg_rng rng;
-    model_begin(&eager, device, adamw);
-    eager.accumulates = accumulates, eager.reads_from = reads_from;
-    train(&eager, NULL);
-    rng = tg_rng_state();
-    model_end(&eager);
-    model_begin(&recorded, device, adamw);
-    recorded.accumulates = accumulates, recorded.reads_from = reads_from;
-    graph = tg_graph_new(device, step, &recorded);
-    train(&recorded, graph);
-    CHECK((tg_graph_obstacle(graph) == NULL) == replayed);
-    CHECK(recorded.calls == (replayed ? 3 : STEPS));
-    CHECK(memcmp(eager.losses, recorded.losses, sizeof eager.losses) == 0);
-    CHECK(memcmp(eager.weights, recorded.weights, sizeof eager.weights) == 0);
-    CHECK(tg_rng_state().offset == rng.offset && rng.offset > 0 && eager.losses[0] != eager.losses[STEPS - 1]);
+    model m[2]; /* by calls, by a graph */
+    tg_graph *graph = NULL;
+    tg_rng rng = tg_rng_state();
+    for (int k = 0; k < 2; ++k) {
+        model_begin(&m[k], how.device, how.adamw);
+        m[k].gradients = how.gradients;
+        m[k].reads_from = how.reads_from;
+        m[k].reads = how.reads;
+        if (k == 1) graph = tg_graph_new(how.device, step, &m[k]);
+        train(&m[k], graph);
+        if (k == 0) rng = tg_rng_state();
+        if (k == 0) model_end(&m[k]);
+    }
+    CHECK((tg_graph_obstacle(graph) == NULL) == (how.calls == 3));
+    CHECK(m[0].calls == STEPS && m[1].calls == how.calls);
+    CHECK(memcmp(m[0].losses, m[1].losses, sizeof m[0].losses) == 0);
+    CHECK(memcmp(m[0].weights, m[1].weights, sizeof m[0].weights) == 0);
+    CHECK(tg_rng_state().offset == rng.offset && rng.offset > 0 && m[0].losses[0] != m[0].losses[STEPS - 1]);
+    CHECK(tg_ok());
     tg_graph_free(graph);
-    model_end(&recorded);
+    model_end(&m[1]);
 }
 
 TEST(replays_are_steps)
 {
-    compare(TG_CUDA(0), true, false, 0, true);
-    compare(TG_CUDA(0), false, false, 0, true);
-    compare(TG_CUDA(0), true, true, 0, true);
+    const setting settings[] = {{TG_CUDA(0), true, ZEROES_FIRST, 0, 0, 3},
+                                {TG_CUDA(0), false, ZEROES_FIRST, 0, 0, 3},
+                                {TG_CUDA(0), true, ZEROES_LAST, 0, 0, 3},
+                                {TG_CUDA(0), true, ACCUMULATES, 0, 0, 3}};
+    for (int k = 0; k < 4; ++k) compare(settings[k]);
 }
 
 /* The casts of the weights that other work has made are those of one step. */
 TEST(steps_in_mixed_precision)
 {
+    const setting mixed = {TG_CUDA(0), true, ZEROES_FIRST, 0, 0, 3};
     TG_AUTOCAST(TG_BF16);
-    compare(TG_CUDA(0), true, false, 0, true);
+    compare(mixed);
 }
 
 TEST(steps_that_cannot_be_recorded)
 {
-    compare(TG_CPU, true, false, 0, false);
-    compare(TG_CUDA(0), true, false, 1, false);
+    const setting on_cpu = {TG_CPU, true, ZEROES_FIRST, 0, 0, STEPS};
+    const setting reading = {TG_CUDA(0), true, ZEROES_FIRST, 1, BEFORE_BACKWARD, STEPS};
+    compare(on_cpu);
+    compare(reading);
+}
+
+/* A step that waits for the first time when it is recorded is undone, wherever that is, and called once more. */
+TEST(recordings_that_fail)
+{
+    static const int gradients[] = {ZEROES_FIRST, ZEROES_LAST, ACCUMULATES};
+    for (int k = 0; k < 9; ++k) {
+        const setting how = {TG_CUDA(0), k % 2 == 0, gradients[k % 3], 3, k / 3, STEPS + 1};
+        compare(how);
+    }
+}
+
+/* ---- what cannot be recorded is named ---- */
+
+enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, COUNTS, NESTS, ELSEWHERE, SEEDS, STEPS_OFTEN, BEGINS, RAISES };
+typedef struct {
+    int what, calls;
+    tg_tensor *kept, *w; /* f32 [2] */
+    tg_optim *optim;     /* of w */
+    tg_graph *inner;     /* of an empty step */
+} refused_step;
+
+static bool empty_step(void *user)
+{
+    (void)user;
+    return true;
+}
+
+/* Adds 1 to `kept`, beside what cannot be recorded; the last two begin with that at the third call. */
+static bool forbidden(void *user)
+{
+    refused_step *r = (refused_step *)user;
+    static const float numbers[2] = {1, 2};
+    const tg_device gpu = TG_CUDA(0);
+    tg_tensor *x = tg_mul_scalar(r->kept, 2);
+    const bool late = ++r->calls >= 3;
+    int i;
+    switch (r->what) {
+    case READS: tg_item(tg_sum(x)); break;
+    case MOVES: tg_to(x, TG_CPU); break;
+    case MOVES_BESIDE: tg_to_ex(x, TG_CPU, TG_SAME_DTYPE, TG_NON_BLOCKING); break;
+    case UPLOADS: tg_from_on(numbers, TG_SHAPE(2), TG_F32, gpu); break;
+    case WAITS: tg_synchronize(gpu); break;
+    case COUNTS: tg_nonzero(x); break;
+    case NESTS: tg_graph_run(r->inner); break;
+    case ELSEWHERE: tg_ones_on(TG_SHAPE(2), TG_F32, TG_CUDA(1)); break;
+    case SEEDS: tg_seed((uint64_t)r->calls); break;
+    case STEPS_OFTEN:
+        for (i = 0; i < 9; ++i) tg_step(r->optim);
+        break;
+    case BEGINS:
+        if (late) tg_backward(tg_sum(tg_mul(r->w, x)));
+        tg_step(r->optim);
+        break;
+    default:
+        if (late && !tg_add(x, tg_ones_on(TG_SHAPE(3), TG_F32, gpu))) return false;
+    }
+    return tg_add_scalar_(r->kept, 1) != NULL;
+}
+
+/* Runs it five times by a graph, and returns why it is not recorded.  calls: how many times that must call the step. */
+static tg_graph *run_forbidden(refused_step *r, int what, int calls)
+{
+    tg_graph *graph = tg_graph_new(TG_CUDA(0), forbidden, r);
+    memset(r, 0, sizeof *r);
+    r->what = what;
+    r->kept = tg_retain(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
+    r->w = tg_param(tg_ones_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
+    r->optim = tg_adamw(&r->w, 1, 0.1);
+    r->inner = tg_graph_new(TG_CUDA(0), empty_step, NULL);
+    for (int i = 0; i < 5; ++i) {
+        if (what == RAISES && i >= 2) CHECK_FAILS(tg_graph_run(graph), "The size of tensor a (2) must match");
+        else CHECK(tg_graph_run(graph) == TG_OK && tg_ok());
+    }
+    CHECK(r->calls == calls);
+    CHECK_NEAR(tg_item(tg_sum(r->kept)), what == RAISES ? 4 : 10, 0);
+    return graph;
+}
+
+static void refused_end(refused_step *r, tg_graph *graph)
+{
+    tg_graph_free(graph);
+    tg_graph_free(r->inner);
+    tg_optim_free(r->optim);
+    tg_release(r->w), tg_release(r->kept);
+}
+
+TEST(refusals_name_the_op_and_the_reason)
+{
+    static const char *const copies = " copies from or to another device; copy into a tensor that stays, before the run";
+    static const struct { int what, calls; const char *op, *why; } refusals[] = {
+        {READS, 5, "tg_item", " waits for the GPU"},
+        {MOVES, 5, "tg_to", " waits for the GPU"},
+        {MOVES_BESIDE, 5, "tg_to_ex", NULL},
+        {UPLOADS, 5, "tg_from_on", NULL},
+        {WAITS, 5, "tg_synchronize", " waits for the GPU"},
+        {COUNTS, 5, "tg_nonzero", " waits for the GPU"},
+        {NESTS, 5, "tg_graph_run", " is called by the step itself"},
+        {ELSEWHERE, 5, "tg_ones_on", " uses another GPU"},
+        {SEEDS, 6, "tg_seed", " is called"},
+        {STEPS_OFTEN, 6, "tg_step", " is called more than 8 times"},
+        {BEGINS, 6, "tg_step", " makes the state of a parameter that has a gradient for the first time"},
+    };
+    for (size_t k = 0; k < sizeof refusals / sizeof refusals[0]; ++k) {
+        refused_step r;
+        char wanted[200];
+        tg_graph *graph = run_forbidden(&r, refusals[k].what, refusals[k].calls);
+        harness.sample = refusals[k].op;
+        snprintf(wanted, sizeof wanted, "%s%s", refusals[k].op, refusals[k].why ? refusals[k].why : copies);
+        if (!CHECK(tg_graph_obstacle(graph) && strcmp(tg_graph_obstacle(graph), wanted) == 0))
+            printf("    obstacle: %s\n", tg_graph_obstacle(graph) ? tg_graph_obstacle(graph) : "none");
+        refused_end(&r, graph);
+    }
+    harness.sample = NULL;
+}
+
+TEST(refusals_without_an_op)
+{
+    refused_step r;
+    tg_graph *graph = tg_graph_new(TG_CPU, empty_step, NULL);
+    CHECK(strcmp(tg_graph_obstacle(graph), "it runs on the CPU") == 0);
+    tg_graph_free(graph);
+    graph = run_forbidden(&r, RAISES, 6);
+    CHECK(strstr(tg_graph_obstacle(graph), "tg_add: The size of tensor a (2) must match") != NULL);
+    refused_end(&r, graph);
+}
+
+/* The setting counts from the first use of a device on; not a TEST, since tg_shutdown ends its scope. */
+static void refused_by_pass_through(void)
+{
+    tg_graph *graph;
+    tg_shutdown();
+    setenv("TG_CUDA_PASS_THROUGH", "1", 1);
+    graph = tg_graph_new(TG_CUDA(0), empty_step, NULL);
+    CHECK(tg_graph_run(graph) == TG_OK && strcmp(tg_graph_obstacle(graph), "TG_CUDA_PASS_THROUGH is set") == 0);
+    tg_graph_free(graph);
 }
 
 /* A replay is one launch for the host, and allocates nothing. */
@@ -136,25 +293,7 @@ TEST(what_a_replay_asks_for)
     for (int i = 0; i < 3; ++i) CHECK(tg_graph_run(graph) == TG_OK);
     CHECK(cudasim_total(CUDASIM_DRIVER_ALLOCATIONS) + cudasim_total(CUDASIM_WAITS) == before);
     tg_optim_zero_grad(m.optim);
-    CHECK_FAILS(tg_graph_run(graph), "do not make the steps that were recorded");
-    tg_graph_free(graph);
-    model_end(&m);
-}
-
-/* A step that waits only when it is recorded: an error, which undoes what was counted; then it is called. */
-TEST(a_step_that_changes)
-{
-    model m;
-    tg_graph *graph;
-    tg_rng rng;
-    model_begin(&m, TG_CUDA(0), true);
-    m.reads_from = 3;
-    graph = tg_graph_new(TG_CUDA(0), step, &m);
-    for (int i = 0; i < 2; ++i) CHECK(tg_graph_run(graph) == TG_OK);
-    rng = tg_rng_state();
-    CHECK_FAILS(tg_graph_run(graph), "cannot be recorded: it waits for the GPU, as tg_item does");
-    CHECK(tg_graph_obstacle(graph) != NULL && tg_rng_state().offset == rng.offset);
-    CHECK(tg_graph_run(graph) == TG_OK && m.calls == 4 && tg_ok());
+    CHECK_FAILS(tg_graph_run(graph), "is not the one that the recorded step left");
     tg_graph_free(graph);
     model_end(&m);
 }
@@ -162,12 +301,16 @@ TEST(a_step_that_changes)
 int main(int argc, char **argv)
 {
     setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* else nothing is recorded */
+    setenv("TG_SIM_REUSE", "1", 1);         /* each replay fills the blocks that it uses again */
     harness_begin(argc, argv);
     RUN(replays_are_steps);
     RUN(steps_in_mixed_precision);
     RUN(steps_that_cannot_be_recorded);
+    RUN(recordings_that_fail);
+    RUN(refusals_name_the_op_and_the_reason);
+    RUN(refusals_without_an_op);
     RUN(what_a_replay_asks_for);
-    RUN(a_step_that_changes);
+    refused_by_pass_through();
     tg_shutdown();
     return harness_end();
 }
