@@ -62,7 +62,7 @@ ifneq ($(CUDA),)
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
 CUDA_OBJECT := $(BUILD)/tensorgrad_cuda.o
 CUDA_FLAGS := -DTG_ENABLE_CUDA
-CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas
+CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas -lcublasLt
 
 $(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/workloads $(BUILD)/fuzz_api: $(CUDA_OBJECT)
 

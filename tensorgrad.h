@@ -36,7 +36,7 @@
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
    CUDA       nvcc -arch=native -c tensorgrad_cuda.cu
-              cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
+              cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lcublasLt -lm
    SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     runs the CUDA kernels without a GPU
 
    CONFIGURE by defining, in the file that has TENSORGRAD_IMPLEMENTATION, before the include:
@@ -4252,6 +4252,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
     /* the same plus bias [n], contiguous and of the dtype of out, which has elements */                               \
     OP(ALL, tgi_answer, linear, (tgi_thread *S, const tgi_gemm *gemm, const void *bias))                               \
+    /* gemm, of two matrices: dweight [m, n] = g^T [m, k] x [k, n]; and dbias [m] = the sums of the rows of g^T,       \
+       contiguous and of the dtype of out */                                                                           \
+    OP(DEVICE, tgi_answer, weight_gradient, (tgi_thread *S, const tgi_gemm *gemm, void *dbias))                        \
     /* y and lse */                                                                                                    \
     OP(ALL, tgi_answer, attention, (tgi_thread *S, const tgi_attention *attention))                                    \
     /* dq, dk and dv */                                                                                                \
@@ -19498,7 +19501,7 @@ static tgi_operand tgi_batch_operand(const tg_tensor *t, int ndim)
 }
 
 /* y [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n], or y += that */
-static bool tgi_product(tgi_thread *S, const tg_tensor *y, const tg_tensor *a, const tg_tensor *b, bool adds)
+static tgi_gemm tgi_gemm_of(const tgi_thread *S, const tg_tensor *y, const tg_tensor *a, const tg_tensor *b, bool adds)
 {
     tgi_gemm gemm;
     gemm.precision = S->precision;
@@ -19511,6 +19514,12 @@ static bool tgi_product(tgi_thread *S, const tg_tensor *y, const tg_tensor *a, c
     gemm.b = tgi_batch_operand(b, gemm.ndim);
     gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
     gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
+    return gemm;
+}
+
+static bool tgi_product(tgi_thread *S, const tg_tensor *y, const tg_tensor *a, const tg_tensor *b, bool adds)
+{
+    const tgi_gemm gemm = tgi_gemm_of(S, y, a, b, adds);
     return y->storage->backend->gemm(S, &gemm);
 }
 
@@ -19541,17 +19550,25 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     return tgi_run(&c, shape, (tg_dtype)a->dtype, tgi_matmul_kernel);
 }
 
+/* What input i has received as its gradient so far, if the product of the matrices a and b may be added to it in place;
+   else NULL.  In 16 bits a sum is rounded after each term, which the product would not be. */
+static tg_tensor *tgi_received_sum(const tgi_step *step, int i, const tg_tensor *a, const tg_tensor *b)
+{
+    tg_tensor *sum = tgi_received_grad(step, i);
+    const bool adds = sum && a && b && a->ndim == 2 && b->ndim == 2 && sum->ndim == 2 && sum->dim[0] == a->dim[0] &&
+                      sum->dim[1] == b->dim[1] && (sum->dtype == TG_F32 || sum->dtype == TG_F64) &&
+                      a->dtype == sum->dtype && b->dtype == sum->dtype;
+    return adds ? sum : NULL;
+}
+
 /* The gradient of input i is a [.., m, k] times b [.., k, n].  If it has received one before, as the weight of a
    recurrent layer does at each step but the last, the product of matrices is added to that without a tensor of its own
    and a pass over it. */
 static bool tgi_set_product_grad(tgi_step *step, int i, tg_tensor *a, tg_tensor *b)
 {
     tgi_thread *S = step->S;
-    tg_tensor *sum = tgi_received_grad(step, i);
-    const bool adds = sum && a && b && a->ndim == 2 && b->ndim == 2 && sum->ndim == 2 && sum->dim[0] == a->dim[0] &&
-                      sum->dim[1] == b->dim[1] && (sum->dtype == TG_F32 || sum->dtype == TG_F64) &&
-                      a->dtype == sum->dtype && b->dtype == sum->dtype;
-    if (!adds) return tgi_set_input_grad(step, i, tg_matmul(a, b));
+    tg_tensor *sum = tgi_received_sum(step, i, a, b);
+    if (!sum) return tgi_set_input_grad(step, i, tg_matmul(a, b));
     return tgi_wait_ready(S, sum, true) && tgi_wait_ready(S, a, false) && tgi_wait_ready(S, b, false) &&
            tgi_product(S, sum, a, b, true);
 }
@@ -19726,6 +19743,34 @@ static tg_tensor *tgi_as_rows(tg_tensor *t)
     return tg_reshape(t, TG_SHAPE(tgi_reduced_count(t->dim, t->ndim - 1, (1 << (t->ndim - 1)) - 1), n));
 }
 
+/* The gradients of weight [n, k] and bias [n] in one product: g^T [n, rows] times x [rows, k], and the sums of the rows
+   of g^T. */
+static tgi_answer tgi_weight_and_bias_gradient(tgi_step *step, tg_tensor *g, tg_tensor *x)
+{
+    tgi_thread *S = step->S;
+    const tgi_backend *backend = x->storage->backend;
+    const int64_t dim[2] = {g->dim[1], x->dim[1]};
+    const int index = x->storage->index;
+    const tg_dtype dtype = (tg_dtype)x->dtype;
+    if (backend->host || !tgi_fuses(S) || step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) ||
+        tgi_numel(g) == 0) {
+        return TGI_COMPOSE;
+    }
+    tg_tensor *g_turned = tg_t(g), *sum = tgi_received_sum(step, 1, g_turned, x);
+    tg_tensor *dweight = sum ? sum : tgi_new(S, "linear", 2, dim, dtype, backend, index);
+    tg_tensor *dbias = tgi_new(S, "linear", 1, dim, dtype, backend, index);
+    if (!g_turned || !dweight || !dbias || !tgi_wait_ready(S, dweight, true) || !tgi_wait_ready(S, g, false) ||
+        !tgi_wait_ready(S, x, false)) {
+        return TGI_FAILED;
+    }
+    const tgi_gemm gemm = tgi_gemm_of(S, dweight, g_turned, x, sum != NULL);
+    const tgi_answer answer = backend->weight_gradient(S, &gemm, tgi_first_element(dbias));
+    if (answer != TGI_DONE) return answer;
+    if (!sum) tgi_set_input_grad(step, 1, dweight);
+    tgi_set_input_grad(step, 2, dbias);
+    return TGI_DONE;
+}
+
 /* x: g weight, weight: g^T x, both over all rows; bias: g, which backward sums over the dims that were broadcast */
 static bool tgi_rule_linear(tgi_step *step, tg_tensor *g)
 {
@@ -19733,7 +19778,9 @@ static bool tgi_rule_linear(tgi_step *step, tg_tensor *g)
     if (tgi_input_needs_grad(step, 0) && !tgi_set_product_grad(step, 0, g, weight)) return false;
     if (tgi_input_needs_grad(step, 1)) {
         tg_tensor *g_rows = tgi_as_rows(g), *x_rows = tgi_as_rows(x);
-        if (!g_rows || !x_rows || !tgi_set_product_grad(step, 1, tg_t(g_rows), x_rows)) return false;
+        const tgi_answer answer = g_rows && x_rows ? tgi_weight_and_bias_gradient(step, g_rows, x_rows) : TGI_FAILED;
+        if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+        if (!tgi_set_product_grad(step, 1, tg_t(g_rows), x_rows)) return false;
     }
     return step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, g);
 }

@@ -1,7 +1,7 @@
 /* tensorgrad_cuda.cu: the CUDA backend of tensorgrad, for NVIDIA GPUs of compute capability 7.5 and newer.
 
        nvcc -arch=native -c tensorgrad_cuda.cu
-       cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lm
+       cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lcublasLt -lm
 
    -arch=native compiles for the GPU of this machine.  On a machine without one, name the GPU that the program will run
    on: -arch=sm_90 for an H100, for example.  For any other GPU the driver compiles all kernels when the program begins.
@@ -16,7 +16,7 @@
        Rows in registers        softmax, layer_norm, cross_entropy and their backward kernels
        Indexing                 the check of indices, gather, scatter, nonzero
        Pools                    max_pool and its backward kernel, window_sum
-       Matrix products          cuBLAS, and a plain kernel for integers
+       Matrix products          cuBLAS, a plain kernel for integers; linear and its gradients, by cuBLASLt
        Convolution              im2col and col2im
        A step of an LSTM        and its backward kernel
        Random numbers           Philox, with the CPU's formulas
@@ -37,6 +37,7 @@
    Each thread of the host has one stream per device for its work, and two for copies that run beside it.  The host
    waits only where it needs a value.  Licence: that of tensorgrad.h. */
 
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -110,7 +111,9 @@ typedef struct {
     struct tgi_device_graph *graph; /* NULL but for these two */
     cudaEvent_t event;        /* recorded in one stream for another one to wait for */
     cublasHandle_t blas;      /* NULL until the first matrix product */
-    void *workspace;          /* of cuBLAS, likewise */
+    void *workspace;          /* of cuBLAS and cuBLASLt, likewise */
+    size_t workspace_bytes;
+    struct tgi_lt_plans *plans; /* of cuBLASLt; NULL until the first is made */
     tgi_bad_index *bad_index; /* on the device */
     tgi_bad_index *bad_copy;  /* its copy, page-locked */
     tgi_staging staging[2];   /* one is filled while the other is copied */
@@ -219,6 +222,8 @@ static bool tgi_clear_bad_index(tgi_thread *S, const tgi_cuda_device *d)
            TGI_CUDA(cudaStreamSynchronize(d->stream));
 }
 
+static void tgi_lt_free_plans(tgi_thread *S, tgi_cuda_device *d);
+
 /* Initialises all of d except cuBLAS.  After a failure tgi_device_end releases what there is. */
 static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
 {
@@ -243,6 +248,7 @@ static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
 
 static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
 {
+    tgi_lt_free_plans(S, d);
     if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
     TGI_CUDA(cudaFree(d->bad_index));
     TGI_CUDA(cudaFreeHost(d->bad_copy));
@@ -4569,8 +4575,9 @@ static bool tgi_cublas_create(tgi_thread *S, tgi_cuda_device *d)
     if (!TGI_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->index))) return false;
     const int64_t bytes = major >= 9 ? 32 << 20 : 4 << 20;
     if (!d->workspace) d->workspace = tgi_scratch_alloc(S, d, "matmul", bytes, 1);
+    d->workspace_bytes = (size_t)bytes;
     return d->workspace && TGI_CUBLAS(cublasCreate(&d->blas)) && TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
-           TGI_CUBLAS(cublasSetWorkspace(d->blas, d->workspace, (size_t)bytes)) &&
+           TGI_CUBLAS(cublasSetWorkspace(d->blas, d->workspace, d->workspace_bytes)) &&
            TGI_CUBLAS(cublasSetMathMode(d->blas, (cublasMath_t)math)) &&
            TGI_CUBLAS(cublasSetAtomicsMode(d->blas, CUBLAS_ATOMICS_NOT_ALLOWED));
 }
@@ -4584,20 +4591,31 @@ static bool tgi_cublas_ready(tgi_thread *S, tgi_cuda_device *d)
     return false;
 }
 
+static cudaDataType tgi_cublas_type(tg_dtype dtype)
+{
+    switch (dtype) {
+    case TG_F64: return CUDA_R_64F;
+    case TG_F32: return CUDA_R_32F;
+    case TG_F16: return CUDA_R_16F;
+    default: return CUDA_R_16BF;
+    }
+}
+
+/* What a product computes in: f64, f32, or TF32 where the caller allows it. */
+static cublasComputeType_t tgi_cublas_compute(const tgi_gemm *g)
+{
+    const bool rounded = g->out.dtype == TG_F32 && g->precision == TG_PRECISION_TF32;
+    return g->out.dtype == TG_F64 ? CUBLAS_COMPUTE_64F : rounded ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
 /* Multiplies all batches: cuBLAS loops over the innermost batch dim, in parts of 65535 matrices at most; a loop here
    goes over the other batch dims. */
 static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g, const tgi_cublas_operand *a,
                              const tgi_cublas_operand *b)
 {
     const tg_dtype dtype = g->out.dtype;
-    const cudaDataType type = dtype == TG_F64   ? CUDA_R_64F
-                              : dtype == TG_F32 ? CUDA_R_32F
-                              : dtype == TG_F16 ? CUDA_R_16F
-                                                : CUDA_R_16BF;
-    const bool rounded = dtype == TG_F32 && g->precision == TG_PRECISION_TF32;
-    const cublasComputeType_t compute = dtype == TG_F64 ? CUBLAS_COMPUTE_64F
-                                        : rounded       ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                        : CUBLAS_COMPUTE_32F;
+    const cudaDataType type = tgi_cublas_type(dtype);
+    const cublasComputeType_t compute = tgi_cublas_compute(g);
     const double one_f64 = 1, zero_f64 = 0;
     const float one_f32 = 1, zero_f32 = 0;
     const void *one = dtype == TG_F64 ? (const void *)&one_f64 : (const void *)&one_f32;
@@ -4665,6 +4683,200 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
     tgi_cuda_release(S, d->index, a.memory, 0);
     tgi_cuda_release(S, d->index, b.memory, 0);
     return ok;
+}
+
+/* ---- linear: products with an epilogue, by cuBLASLt ----
+
+   The epilogue of a product is what a kernel does with its tiles before it stores them.  Forward, it adds the bias [n]
+   to the rows of y [m, n].  Backward, while dweight = g^T x is computed, it stores the sums of the rows of g^T, which
+   are the gradient of the bias.  A bias thus costs no kernel and no pass over y or g of its own.
+
+   An algorithm must be asked for, which takes longer than a small product; the answer, with the descriptors of the
+   product, is a plan.  Plans are kept in a table of fixed size: a plan lies in one of the TGI_LT_WAYS places of the set
+   that its key's hash names, and takes the place of the one there that was used the longest time ago.  Descriptors are
+   plain memory, so nothing has to be released for a plan.
+
+   Results are the same on every run: an algorithm is chosen once for each key, with a workspace of our own, and may
+   only add up the parts of a sum in f32, in a step of its own (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE), or not divide
+   sums at all.  The other two schemes keep partial sums in the dtype of the result. */
+
+enum { TGI_LT_SETS = 16, TGI_LT_WAYS = 8 };
+
+/* All that an algorithm depends on.  aligned: how a, b, out and the vector lie, in bytes.  Compared as bytes. */
+typedef struct {
+    int dtype, compute, epilogue;
+    int m, n, k, a_trans, b_trans, a_ld, b_ld;
+    int aligned[4];
+} tgi_lt_key;
+
+typedef struct {
+    tgi_lt_key key; /* m is 0: the place is free */
+    bool found;     /* the library has an algorithm */
+    uint64_t used;  /* the number of the product that used it last */
+    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatrixLayoutOpaque_t a, b, out;
+    cublasLtMatmulAlgo_t algorithm;
+} tgi_lt_plan;
+
+typedef struct tgi_lt_plans {
+    uint64_t products;
+    tgi_lt_plan plan[TGI_LT_SETS][TGI_LT_WAYS];
+} tgi_lt_plans;
+
+static void tgi_lt_free_plans(tgi_thread *S, tgi_cuda_device *d)
+{
+    if (d->plans) tgi_host_api.give_back(S, d->plans, sizeof *d->plans);
+    d->plans = NULL;
+}
+
+/* The largest power of two up to 256 that divides the address. */
+static int tgi_alignment_of(const void *p)
+{
+    const uintptr_t address = (uintptr_t)p | 256;
+    return (int)(address & (~address + 1));
+}
+
+/* How cuBLASLt reads x, which is [rows, cols] after op: the matrix in memory, in column-major order. */
+static bool tgi_lt_layout(tgi_thread *S, cublasLtMatrixLayoutOpaque_t *layout, cudaDataType type, int rows, int cols,
+                          int trans, int ld)
+{
+    const uint64_t height = (uint64_t)(trans == CUBLAS_OP_N ? rows : cols);
+    const uint64_t width = (uint64_t)(trans == CUBLAS_OP_N ? cols : rows);
+    return TGI_CUBLAS(cublasLtMatrixLayoutInit(layout, type, height, width, ld));
+}
+
+/* Describes out^T [n, m] = b^T [n, k] a^T [k, m] with the epilogue; see tgi_as_column_major. */
+static bool tgi_lt_describe(tgi_thread *S, tgi_lt_plan *plan, const tgi_lt_key *key, void *vector)
+{
+    const cudaDataType type = tgi_cublas_type((tg_dtype)key->dtype);
+    const int32_t transa = key->b_trans, transb = key->a_trans;
+    const uint32_t epilogue = (uint32_t)key->epilogue;
+    cublasLtMatmulDescOpaque_t *const p = &plan->product;
+    return TGI_CUBLAS(cublasLtMatmulDescInit(p, (cublasComputeType_t)key->compute, CUDA_R_32F)) &&
+           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof transa)) &&
+           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof transb)) &&
+           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) &&
+           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector)) &&
+           tgi_lt_layout(S, &plan->b, type, key->n, key->k, key->b_trans, key->b_ld) &&
+           tgi_lt_layout(S, &plan->a, type, key->k, key->m, key->a_trans, key->a_ld) &&
+           tgi_lt_layout(S, &plan->out, type, key->n, key->m, CUBLAS_OP_N, key->n);
+}
+
+/* What the algorithm may use: the workspace, the reduction scheme above, and the alignments of the key. */
+static bool tgi_lt_prefer(tgi_thread *S, const tgi_cuda_device *d, const tgi_lt_key *key,
+                          cublasLtMatmulPreferenceOpaque_t *preference)
+{
+    const uint64_t workspace = d->workspace_bytes;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct { cublasLtMatmulPreferenceAttributes_t attribute; uint32_t bytes; } aligned[] = {
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)key->aligned[1]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->aligned[0]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->aligned[2]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->aligned[2]}};
+    bool ok = TGI_CUBLAS(cublasLtMatmulPreferenceInit(preference)) &&
+              TGI_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                              &workspace, sizeof workspace)) &&
+              TGI_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                              &schemes, sizeof schemes));
+    for (int i = 0; i < 4 && ok; ++i) {
+        ok = TGI_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, aligned[i].attribute, &aligned[i].bytes,
+                                                             sizeof aligned[i].bytes));
+    }
+    return ok;
+}
+
+/* Makes the plan, also if it is that the library has no algorithm.  False after recording an error; then the place is
+   free. */
+static bool tgi_lt_make_plan(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_lt_key *key, void *vector)
+{
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t best = {};
+    int count = 0;
+    memset(plan, 0, sizeof *plan);
+    if (!tgi_lt_describe(S, plan, key, vector) || !tgi_lt_prefer(S, d, key, &preference)) return false;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)d->blas, &plan->product, &plan->b, &plan->a, &plan->out,
+                                       &plan->out, &preference, 1, &best, &count);
+    const bool unknown = status == CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!unknown && !tgi_cublas_ok(S, status, "cublasLtMatmulAlgoGetHeuristic", __LINE__)) return false;
+    plan->found = !unknown && count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+    plan->algorithm = best.algo;
+    plan->key = *key;
+    return true;
+}
+
+/* The plan for the key, made at its first use.  NULL after recording an error. */
+static tgi_lt_plan *tgi_lt_plan_for(tgi_thread *S, tgi_cuda_device *d, const tgi_lt_key *key, void *vector)
+{
+    if (!d->plans) {
+        const size_t bytes = sizeof *d->plans;
+        d->plans = (tgi_lt_plans *)tgi_host_api.take(S, bytes);
+        if (!d->plans) return tgi_host_api.no_memory(S, "linear", TG_DEV_CPU, 0, (double)bytes, 0), (tgi_lt_plan *)NULL;
+        memset(d->plans, 0, bytes);
+    }
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof *key / sizeof(int); ++i) hash = (hash ^ ((const uint32_t *)key)[i]) * 16777619u;
+    tgi_lt_plan *const set = d->plans->plan[(hash ^ hash >> 16) % TGI_LT_SETS], *oldest = set;
+    for (int way = 0; way < TGI_LT_WAYS; ++way) {
+        if (memcmp(&set[way].key, key, sizeof *key) == 0) return &set[way];
+        if (set[way].used < oldest->used) oldest = &set[way];
+    }
+    return tgi_lt_make_plan(S, d, oldest, key, vector) ? oldest : NULL;
+}
+
+/* What the plan for the product depends on, and how a and b are read; false where products are left to cuBLAS: several
+   of them, f64, operands that have to be copied, and, as in PyTorch, products with vectors. */
+static bool tgi_lt_key_of(const tgi_gemm *g, cublasLtEpilogue_t epilogue, const void *vector, tgi_lt_key *key)
+{
+    const tg_dtype dtype = g->out.dtype;
+    tgi_cublas_operand a = {CUBLAS_OP_N, 1, NULL}, b = a;
+    for (int i = 0; i < g->ndim; ++i) {
+        if (g->dim[i] != 1) return false;
+    }
+    if ((dtype != TG_F32 && dtype != TG_F16 && dtype != TG_BF16) || g->a.dtype != dtype || g->b.dtype != dtype ||
+        g->n < 2 || g->k < 2 || g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX ||
+        !tgi_as_column_major(g->m, g->k, g->a_row, g->a_col, &a) ||
+        !tgi_as_column_major(g->k, g->n, g->b_row, g->b_col, &b)) {
+        return false;
+    }
+    const tgi_lt_key found = {(int)dtype, (int)tgi_cublas_compute(g), (int)epilogue, (int)g->m, (int)g->n, (int)g->k,
+                              (int)a.trans, (int)b.trans, a.ld, b.ld,
+                              {tgi_alignment_of(g->a.data), tgi_alignment_of(g->b.data),
+                               tgi_alignment_of(g->out.data), tgi_alignment_of(vector)}};
+    *key = found;
+    return true;
+}
+
+/* out = a b, or out += a b, with the epilogue's vector. */
+static tgi_answer tgi_lt_product(tgi_thread *S, const tgi_gemm *g, cublasLtEpilogue_t epilogue, void *vector)
+{
+    tgi_cuda_device *d = tgi_device_for(S, g->out.index);
+    tgi_lt_key key;
+    if (!d) return TGI_FAILED;
+    if (!tgi_lt_key_of(g, epilogue, vector, &key)) return TGI_COMPOSE;
+    tgi_lt_plan *const plan = tgi_cublas_ready(S, d) ? tgi_lt_plan_for(S, d, &key, vector) : NULL;
+    if (!plan) return TGI_FAILED;
+    plan->used = ++d->plans->products;
+    if (!plan->found) return TGI_COMPOSE;
+    const float one = 1, beta = g->adds ? 1 : 0;
+    const bool ok = TGI_CUBLAS(cublasLtMatmulDescSetAttribute(&plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                              &vector, sizeof vector)) &&
+                    TGI_CUBLAS(cublasLtMatmul((cublasLtHandle_t)d->blas, &plan->product, &one, g->b.data, &plan->b,
+                                              g->a.data, &plan->a, &beta, g->out.data, &plan->out, g->out.data,
+                                              &plan->out, &plan->algorithm, d->workspace, d->workspace_bytes,
+                                              d->stream));
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+static tgi_answer tgi_cuda_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
+{
+    return tgi_lt_product(S, gemm, CUBLASLT_EPILOGUE_BIAS, (void *)bias);
+}
+
+/* cuBLASLt's B is a, transposed: the sums of B's columns are those of a's rows. */
+static tgi_answer tgi_cuda_weight_gradient(tgi_thread *S, const tgi_gemm *gemm, void *dbias)
+{
+    return tgi_lt_product(S, gemm, CUBLASLT_EPILOGUE_BGRADB, dbias);
 }
 
 /* ======== Convolution ============================================================================================= */
@@ -6090,7 +6302,6 @@ static tgi_answer tgi_cuda_attention_backward(tgi_thread *S, const tgi_attention
 /* The optional entries that have no kernels here: all answer that the caller must compose. */
 #define TGI_CUDA_COMPOSES(name, arguments) \
     static tgi_answer tgi_cuda_##name arguments { return TGI_COMPOSE; }
-TGI_CUDA_COMPOSES(linear, (tgi_thread *, const tgi_gemm *, const void *))
 TGI_CUDA_COMPOSES(convolution, (tgi_thread *, const tgi_convolution *))
 
 /* What the table holds for a function: it ends as the caller's device was current before. */

@@ -216,7 +216,7 @@ static void predict(int64_t layers, int64_t vocabulary, int64_t tokens)
 
 int main(int argc, char **argv)
 {
-    const counts limits[] = {{37, 0, 1, 21400000}, {211, 0, 1, 62700000}, {523, 0, 1, 3213500000}};
+    const counts limits[] = {{31, 0, 1, 21400000}, {179, 0, 1, 62700000}, {427, 0, 1, 3213500000}};
     const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
     const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));

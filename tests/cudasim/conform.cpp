@@ -1,6 +1,7 @@
 /* Compares the headers of the simulator with NVIDIA's.  This file is compiled, but never run, once with the include
    folder of the CUDA toolkit and once with this folder.  If both accept it, they agree on the values, the sizes, and
    the types of the functions that the project calls. */
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -106,6 +107,21 @@ FUNCTION(cublasStatus_t, cublasGemmEx, cublasHandle_t, cublasOperation_t, cublas
 FUNCTION(cublasStatus_t, cublasGemmStridedBatchedEx, cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int,
          int, const void *, const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long,
          const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t)
+
+FUNCTION(cublasStatus_t, cublasLtMatmulDescInit, cublasLtMatmulDesc_t, cublasComputeType_t, cudaDataType_t)
+FUNCTION(cublasStatus_t, cublasLtMatmulDescSetAttribute, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+         const void *, size_t)
+FUNCTION(cublasStatus_t, cublasLtMatrixLayoutInit, cublasLtMatrixLayout_t, cudaDataType_t, uint64_t, uint64_t, int64_t)
+FUNCTION(cublasStatus_t, cublasLtMatmulPreferenceInit, cublasLtMatmulPreference_t)
+FUNCTION(cublasStatus_t, cublasLtMatmulPreferenceSetAttribute, cublasLtMatmulPreference_t,
+         cublasLtMatmulPreferenceAttributes_t, const void *, size_t)
+FUNCTION(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic, cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+         cublasLtMatmulHeuristicResult_t *, int *)
+FUNCTION(cublasStatus_t, cublasLtMatmul, cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *,
+         cublasLtMatrixLayout_t, const void *, cublasLtMatrixLayout_t, const void *, const void *,
+         cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *, void *, size_t,
+         cudaStream_t)
 
 VALUE(cudaSuccess, 0)
 VALUE(cudaErrorInvalidValue, 1)
@@ -226,7 +242,31 @@ VALUE(CUBLAS_POINTER_MODE_HOST, 0)
 VALUE(CUBLAS_POINTER_MODE_DEVICE, 1)
 VALUE(CUBLAS_ATOMICS_NOT_ALLOWED, 0)
 VALUE(CUBLAS_ATOMICS_ALLOWED, 1)
+VALUE(CUBLASLT_MATMUL_DESC_TRANSA, 3)
+VALUE(CUBLASLT_MATMUL_DESC_TRANSB, 4)
+VALUE(CUBLASLT_MATMUL_DESC_EPILOGUE, 7)
+VALUE(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)
+VALUE(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)
+VALUE(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)
+VALUE(CUBLASLT_REDUCTION_SCHEME_NONE, 0)
+VALUE(CUBLASLT_REDUCTION_SCHEME_INPLACE, 1)
+VALUE(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2)
+VALUE(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 4)
+VALUE(CUBLASLT_REDUCTION_SCHEME_MASK, 7)
+VALUE(CUBLASLT_EPILOGUE_DEFAULT, 1)
+VALUE(CUBLASLT_EPILOGUE_BIAS, 4)
+VALUE(CUBLASLT_EPILOGUE_BGRADA, 256)
+VALUE(CUBLASLT_EPILOGUE_BGRADB, 512)
 
+LAYOUT(cublasLtMatmulDescOpaque_t, 256, 8)
+LAYOUT(cublasLtMatrixLayoutOpaque_t, 64, 8)
+LAYOUT(cublasLtMatmulPreferenceOpaque_t, 64, 8)
+LAYOUT(cublasLtMatmulAlgo_t, 64, 8)
+LAYOUT(cublasLtMatmulHeuristicResult_t, 96, 8)
 LAYOUT(uint3, 12, 4)
 LAYOUT(dim3, 12, 4)
 LAYOUT(float2, 8, 8)
@@ -248,6 +288,9 @@ LAYOUT(__half2, 4, 4)
 LAYOUT(__nv_bfloat16, 2, 2)
 LAYOUT(__nv_bfloat162, 4, 4)
 
+MEMBER(cublasLtMatmulHeuristicResult_t, algo, cublasLtMatmulAlgo_t)
+MEMBER(cublasLtMatmulHeuristicResult_t, workspaceSize, size_t)
+MEMBER(cublasLtMatmulHeuristicResult_t, state, cublasStatus_t)
 MEMBER(cudaFuncAttributes, ptxVersion, int)
 MEMBER(cudaFuncAttributes, maxDynamicSharedSizeBytes, int)
 MEMBER(cudaLaunchConfig_t, gridDim, dim3)

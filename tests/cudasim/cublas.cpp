@@ -1,6 +1,7 @@
-/* The simulated cuBLAS: checks its arguments, then multiplies with plain loops.  Most of the time goes here, so it is
-   compiled with optimisation and without sanitizers in every build; it checks the memory of its operands itself. */
-#include "cublas_v2.h"
+/* The simulated cuBLAS and cuBLASLt: checks its arguments, then multiplies with plain loops.  Most of the time goes
+   here, so it is compiled with optimisation and without sanitizers in every build; it checks the memory of its operands
+   itself. */
+#include "cublasLt.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "internal.h"
@@ -34,6 +35,8 @@ struct Product {
     int m, n, k, batch;
     double alpha, beta;
     cublasComputeType_t compute;
+    uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    Matrix vector = {}; /* of the epilogue, one column: a bias [m], or the sums of A's rows [m], of B's columns [n] */
 };
 
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
@@ -105,6 +108,19 @@ bool usable(const Matrix &x, int batches, bool write, const char *call)
     return true;
 }
 
+/* Stores the sums over k of the rows of a [m, k] or of the columns of b [k, n]. */
+template <class T> void store_sums(const Product &p, const std::vector<T> &a, const std::vector<T> &b)
+{
+    const bool of_a = p.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    size_t count = static_cast<size_t>(of_a ? p.m : p.n), k = static_cast<size_t>(p.k), m = static_cast<size_t>(p.m);
+    char *to = const_cast<char *>(column_of(p.vector, 0, 0));
+    for (size_t i = 0; i < count; ++i, to += size_of(p.vector.type)) {
+        T sum = 0;
+        for (size_t l = 0; l < k; ++l) sum += of_a ? a[l * m + i] : b[i * k + l];
+        store<T>(to, p.vector.type, sum);
+    }
+}
+
 template <class T> void multiply(const Product &p)
 {
     size_t m = static_cast<size_t>(p.m), n = static_cast<size_t>(p.n), k = static_cast<size_t>(p.k);
@@ -135,9 +151,15 @@ template <class T> void multiply(const Product &p)
             }
             char *to = const_cast<char *>(column_of(p.c, batch, static_cast<int>(j)));
             T alpha = static_cast<T>(p.alpha), beta = static_cast<T>(p.beta);
-            for (size_t i = 0; i < m; ++i, to += size_of(p.c.type)) /* where beta is 0, c is not read: it may be NaN */
-                store<T>(to, p.c.type, beta == 0 ? alpha * sum[i] : alpha * sum[i] + beta * load<T>(to, p.c.type));
+            const char *bias = static_cast<const char *>(p.vector.data);
+            for (size_t i = 0; i < m; ++i, to += size_of(p.c.type)) { /* beta 0: c is not read, it may be NaN */
+                T value = beta == 0 ? alpha * sum[i] : alpha * sum[i] + beta * load<T>(to, p.c.type);
+                if (p.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                    value += load<T>(bias + i * size_of(p.vector.type), p.vector.type);
+                store<T>(to, p.c.type, value);
+            }
         }
+        if (p.epilogue & (CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB)) store_sums(p, a, b);
     }
 }
 
@@ -157,6 +179,26 @@ bool supported(const Product &p)
     case CUBLAS_COMPUTE_64F_PEDANTIC: return a == CUDA_R_64F && c == a;
     default: return false;
     }
+}
+
+/* Multiplies when the stream comes to it.  The bytes of an epilogue's vector count: they are not the product's. */
+cublasStatus_t enqueue_product(const Product &p, const char *call, bool wide, char *workspace, size_t workspace_bytes,
+                               cudaStream_t stream)
+{
+    cudaError_t error = enqueue(stream, call, [p, call, wide, workspace, workspace_bytes] {
+        add_to_total(CUDASIM_LIBRARY_CALLS, 1);
+        if (workspace && !use_range(workspace, workspace_bytes, now.device, true, call)) return;
+        if (p.alpha != 0 && p.k)
+            if (!usable(p.a, p.batch, false, call) || !usable(p.b, p.batch, false, call)) return;
+        if (p.beta != 0 && !usable(p.c, p.batch, false, call)) return;
+        if (!usable(p.c, p.batch, true, call)) return;
+        if (p.vector.data && !usable(p.vector, 1, p.epilogue != CUBLASLT_EPILOGUE_BIAS, call)) return;
+        add_to_total(CUDASIM_BYTES, static_cast<uint64_t>(p.vector.rows) * size_of(p.vector.type));
+        Product q = p;
+        if (p.alpha == 0) q.k = q.a.columns = q.a.rows = q.b.columns = q.b.rows = 0;
+        wide ? multiply<double>(q) : multiply<float>(q);
+    });
+    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 bool valid_operation(cublasOperation_t op) { return op == CUBLAS_OP_N || op == CUBLAS_OP_T || op == CUBLAS_OP_C; }
@@ -202,20 +244,7 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t transa, cublasOpera
     if (batch > 1 && stridec < static_cast<long long>(ldc) * (n - 1) + m &&
         stridec > -(static_cast<long long>(ldc) * (n - 1) + m))
         fail("%s: the matrices of C overlap: stride %lld, %d columns of leading dimension %d", call, stridec, n, ldc);
-    char *workspace = handle->workspace;
-    size_t workspace_bytes = handle->workspace_bytes;
-    cudaError_t error = enqueue(handle->stream, call, [p, call, wide, workspace, workspace_bytes] {
-        add_to_total(CUDASIM_LIBRARY_CALLS, 1);
-        if (workspace && !use_range(workspace, workspace_bytes, now.device, true, call)) return;
-        if (p.alpha != 0 && p.k)
-            if (!usable(p.a, p.batch, false, call) || !usable(p.b, p.batch, false, call)) return;
-        if (p.beta != 0 && !usable(p.c, p.batch, false, call)) return;
-        if (!usable(p.c, p.batch, true, call)) return;
-        Product q = p;
-        if (p.alpha == 0) q.k = q.a.columns = q.a.rows = q.b.columns = q.b.rows = 0;
-        wide ? multiply<double>(q) : multiply<float>(q);
-    });
-    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+    return enqueue_product(p, call, wide, handle->workspace, handle->workspace_bytes, handle->stream);
 }
 } // namespace
 
@@ -345,5 +374,248 @@ cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t handle, cublasOperation_
 {
     return gemm(handle, transa, transb, m, n, k, alpha, a, CUDA_R_64F, lda, stridea, b, CUDA_R_64F, ldb, strideb, beta,
                 c, CUDA_R_64F, ldc, stridec, batch, CUBLAS_COMPUTE_64F, "cublasDgemmStridedBatched");
+}
+}
+
+/* ---- cuBLASLt: descriptors lie in memory of the caller, and an algorithm is for the descriptors that it was asked
+   for.  The checks are those of the real library, and some that it leaves to the caller: an algorithm that is used for
+   another product, or for operands that are less aligned than was promised, is an error. ---- */
+
+namespace
+{
+enum { OPERANDS = 4 };             /* A, B, C, D */
+const uint32_t MOST_ALIGNED = 256; /* bytes */
+struct LtDesc {
+    uint64_t valid;
+    cublasComputeType_t compute;
+    cudaDataType scale;
+    int32_t transa, transb;
+    uint32_t epilogue;
+    void *vector;
+};
+struct LtLayout {
+    uint64_t valid, rows, columns;
+    int64_t leading;
+    cudaDataType type;
+};
+struct LtPreference {
+    uint64_t valid, workspace;
+    uint32_t schemes, aligned[OPERANDS];
+};
+struct LtAlgorithm {
+    uint64_t made_for, workspace;
+    uint32_t aligned[OPERANDS], vector_aligned;
+};
+const uint64_t VALID = 0x6c74766c;
+
+template <class State, class Opaque> State state_of(const Opaque *opaque)
+{
+    static_assert(sizeof(State) <= sizeof(Opaque), "");
+    State state;
+    memcpy(&state, opaque->data, sizeof state);
+    return state;
+}
+template <class State, class Opaque> cublasStatus_t set_state(Opaque *opaque, const State &state)
+{
+    memset(opaque->data, 0xee, sizeof opaque->data);
+    memcpy(opaque->data, &state, sizeof state);
+    return CUBLAS_STATUS_SUCCESS;
+}
+template <class T> bool take_attribute(T &to, const void *value, size_t bytes)
+{
+    if (!value || bytes != sizeof to) return false;
+    memcpy(&to, value, bytes);
+    return true;
+}
+
+uint32_t alignment_of(const void *p)
+{
+    uintptr_t address = reinterpret_cast<uintptr_t>(p);
+    return address % MOST_ALIGNED ? static_cast<uint32_t>(address & -address) : MOST_ALIGNED;
+}
+
+/* What an algorithm depends on: everything but the addresses. */
+uint64_t made_for(const LtDesc &d, const LtLayout *x)
+{
+    uint64_t sum = 14695981039346656037u;
+    auto add = [&sum](uint64_t n) { sum = (sum ^ n) * 1099511628211u; };
+    for (uint64_t n :
+         {uint64_t(d.compute), uint64_t(d.scale), uint64_t(d.transa), uint64_t(d.transb), uint64_t(d.epilogue)})
+        add(n);
+    for (int i = 0; i < OPERANDS; ++i)
+        for (uint64_t n : {x[i].rows, x[i].columns, uint64_t(x[i].leading), uint64_t(x[i].type)}) add(n);
+    return sum;
+}
+
+/* The product that the descriptors describe, without addresses; false if they contradict each other. */
+bool describe(Product &p, const LtDesc &d, const LtLayout *x)
+{
+    if (d.valid != VALID || !valid_operation(cublasOperation_t(d.transa)) ||
+        !valid_operation(cublasOperation_t(d.transb)))
+        return false;
+    for (int i = 0; i < OPERANDS; ++i) {
+        if (x[i].valid != VALID || !x[i].rows || !x[i].columns || x[i].leading < static_cast<int64_t>(x[i].rows) ||
+            x[i].leading > INT32_MAX || x[i].columns > INT32_MAX)
+            return false;
+    }
+    const char *names[] = {"A", "B", "C"};
+    Matrix *const to[] = {&p.a, &p.b, &p.c};
+    for (int i = 0; i < 3; ++i)
+        *to[i] = Matrix{nullptr,
+                        x[i].type,
+                        static_cast<int>(x[i].rows),
+                        static_cast<int>(x[i].columns),
+                        static_cast<int>(x[i].leading),
+                        0,
+                        i < 2 && (i ? d.transb : d.transa) != CUBLAS_OP_N,
+                        names[i]};
+    p.m = p.c.rows, p.n = p.c.columns, p.batch = 1;
+    p.k = p.a.transposed ? p.a.rows : p.a.columns;
+    p.compute = d.compute;
+    p.epilogue = d.epilogue;
+    const int length = d.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p.n : p.m;
+    if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        p.vector = Matrix{nullptr, p.c.type, length, 1, length, 0, false, "bias"};
+    return (p.a.transposed ? p.a.columns : p.a.rows) == p.m && (p.b.transposed ? p.b.columns : p.b.rows) == p.k &&
+           (p.b.transposed ? p.b.rows : p.b.columns) == p.n && x[3].rows == x[2].rows && x[3].columns == x[2].columns;
+}
+
+/* Whether there is an algorithm.  f64 has none here, nor have sums where 16-bit operands are not aligned to pairs: the
+   real library does not say for what it has none, and the caller must be able to do without. */
+bool has_algorithm(const Product &p, const LtDesc &d, const LtPreference &preference)
+{
+    const bool sums = d.epilogue == CUBLASLT_EPILOGUE_BGRADA || d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    if (!supported(p) || d.scale != CUDA_R_32F || p.a.type == CUDA_R_64F || p.c.type != p.a.type) return false;
+    for (int i = 0; i < 2; ++i) {
+        const Matrix &x = i ? p.b : p.a;
+        const uint32_t bytes = static_cast<uint32_t>(size_of(x.type));
+        if (preference.aligned[i] < bytes) return false;
+        if (sums && bytes == 2 && (x.leading % 2 || preference.aligned[i] < 4)) return false;
+    }
+    return d.epilogue == CUBLASLT_EPILOGUE_DEFAULT || d.epilogue == CUBLASLT_EPILOGUE_BIAS || sums;
+}
+} // namespace
+
+extern "C" {
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, size_t size, cublasComputeType_t compute,
+                                               cudaDataType_t scale)
+{
+    if (must_fail("cublasLtMatmulDescInit")) return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (size < sizeof *desc) return CUBLAS_STATUS_ALLOC_FAILED;
+    return set_state(desc, LtDesc{VALID, compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    if (must_fail("cublasLtMatmulDescSetAttribute")) return CUBLAS_STATUS_INTERNAL_ERROR;
+    LtDesc d = state_of<LtDesc>(desc);
+    bool taken = false;
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: taken = take_attribute(d.transa, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_TRANSB: taken = take_attribute(d.transb, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: taken = take_attribute(d.epilogue, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: taken = take_attribute(d.vector, value, bytes); break;
+    }
+    return taken && d.valid == VALID ? set_state(desc, d) : CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType_t type,
+                                                 uint64_t rows, uint64_t columns, int64_t leading)
+{
+    if (must_fail("cublasLtMatrixLayoutInit")) return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (size < sizeof *layout) return CUBLAS_STATUS_ALLOC_FAILED;
+    return set_state(layout, LtLayout{VALID, rows, columns, leading, type});
+}
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t size)
+{
+    if (must_fail("cublasLtMatmulPreferenceInit")) return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (size < sizeof *preference) return CUBLAS_STATUS_ALLOC_FAILED;
+    return set_state(preference, LtPreference{VALID, 0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}});
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
+                                                    size_t bytes)
+{
+    if (must_fail("cublasLtMatmulPreferenceSetAttribute")) return CUBLAS_STATUS_INTERNAL_ERROR;
+    LtPreference p = state_of<LtPreference>(preference);
+    const int operand = attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    bool taken = p.valid == VALID;
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+        taken = taken && take_attribute(p.workspace, value, bytes);
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+        taken = taken && take_attribute(p.schemes, value, bytes);
+    else
+        taken = taken && operand >= 0 && operand < OPERANDS && take_attribute(p.aligned[operand], value, bytes);
+    return taken ? set_state(preference, p) : CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[], int *found)
+{
+    const char *call = "cublasLtMatmulAlgoGetHeuristic";
+    if (must_fail(call)) return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (!handle || wanted < 1 || !found) return CUBLAS_STATUS_INVALID_VALUE;
+    *found = 0;
+    const LtDesc what = state_of<LtDesc>(desc);
+    const LtPreference p = state_of<LtPreference>(preference);
+    const LtLayout x[OPERANDS] = {state_of<LtLayout>(a), state_of<LtLayout>(b), state_of<LtLayout>(c),
+                                  state_of<LtLayout>(d)};
+    Product product;
+    if (p.valid != VALID || !describe(product, what, x)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!has_algorithm(product, what, p)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (strict() && p.schemes & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE))
+        fail("%s may choose an algorithm that rounds partial sums to the type of the result", call);
+    /* a long sum is computed in two parts, the sums of which are kept in the workspace */
+    const uint64_t parts = 2 * sizeof(float) * static_cast<uint64_t>(product.m) * static_cast<uint64_t>(product.n);
+    const bool split = product.k >= 64 && parts <= p.workspace && p.schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    LtAlgorithm algorithm = {made_for(what, x), split ? parts : 0, {}, alignment_of(what.vector)};
+    memcpy(algorithm.aligned, p.aligned, sizeof p.aligned);
+    memset(results, 0, sizeof *results);
+    set_state(&results->algo, algorithm);
+    results->workspaceSize = algorithm.workspace;
+    results->state = CUBLAS_STATUS_SUCCESS;
+    results->wavesCount = 1;
+    *found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
+                              const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *chosen, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
+{
+    const char *call = "cublasLtMatmul";
+    if (must_fail(call)) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (!handle || !alpha || !beta || !a || !b || !d || !chosen) return CUBLAS_STATUS_INVALID_VALUE;
+    const LtDesc what = state_of<LtDesc>(desc);
+    const LtLayout x[OPERANDS] = {state_of<LtLayout>(a_layout), state_of<LtLayout>(b_layout),
+                                  state_of<LtLayout>(c_layout), state_of<LtLayout>(d_layout)};
+    const LtAlgorithm algorithm = state_of<LtAlgorithm>(chosen);
+    Product p;
+    if (!describe(p, what, x)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (algorithm.made_for != made_for(what, x)) fail("%s: the algorithm was chosen for another product", call);
+    const bool needs_vector = what.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+    if ((needs_vector && !what.vector) || (c && c != d) || workspace_bytes < algorithm.workspace ||
+        (algorithm.workspace && !workspace))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (reinterpret_cast<uintptr_t>(workspace) % MOST_ALIGNED) return CUBLAS_STATUS_INVALID_VALUE;
+    const void *const at[] = {a, b, d, d};
+    for (int i = 0; i < OPERANDS; ++i)
+        if (alignment_of(at[i]) < algorithm.aligned[i])
+            fail("%s: operand %c is aligned to %u bytes, but the algorithm was chosen for %u", call, "ABCD"[i],
+                 alignment_of(at[i]), algorithm.aligned[i]);
+    if (needs_vector && alignment_of(what.vector) < algorithm.vector_aligned)
+        fail("%s: the bias is aligned to %u bytes, but the algorithm was chosen for %u", call,
+             alignment_of(what.vector), algorithm.vector_aligned);
+    cublasContext *own = reinterpret_cast<cublasContext *>(handle);
+    if (current_device() != own->device)
+        fail("%s: the handle belongs to device %d, device %d is current", call, own->device, current_device());
+    p.a.data = a, p.b.data = b, p.c.data = d;
+    p.vector.data = needs_vector ? what.vector : nullptr;
+    p.alpha = load<double>(static_cast<const char *>(alpha), CUDA_R_32F);
+    p.beta = load<double>(static_cast<const char *>(beta), CUDA_R_32F);
+    return enqueue_product(p, call, false, static_cast<char *>(algorithm.workspace ? workspace : nullptr),
+                           algorithm.workspace, stream);
 }
 }

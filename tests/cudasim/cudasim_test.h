@@ -2,11 +2,12 @@
    header is what a test may call, in C and C++.  A program that may also run on a GPU includes it only where CUDASIM is
    defined.
 
-   What it does.  The headers cuda_runtime.h, cublas_v2.h, cuda_fp16.h and cuda_bf16.h of this folder replace NVIDIA's,
-   so that a C++ compiler compiles the .cu file: a kernel is an ordinary function.  cudasim.cpp implements the CUDA
-   runtime: it calls the function once for each thread, block by block, and implements streams, events, graphs,
-   device memory and page-locked memory.  cublas.cpp implements the matrix products.  Nothing runs in parallel; the
-   order of threads, blocks and streams can be chosen, and a correct program gives the same bits in each.
+   What it does.  The headers cuda_runtime.h, cublas_v2.h, cublasLt.h, cuda_fp16.h and cuda_bf16.h of this folder replace
+   NVIDIA's, so that a C++ compiler compiles the .cu file: a kernel is an ordinary function.  cudasim.cpp implements the
+   CUDA runtime: it calls the function once for each thread, block by block, and implements streams, events, graphs,
+   device memory and page-locked memory.  cublas.cpp implements the matrix products of cuBLAS and cuBLASLt.  Nothing runs
+   in parallel; the order of threads, blocks and streams can be chosen, and a correct program gives the same bits in
+   each.
 
    What it checks, always: memory is used on its own device, between allocation and free, and within its bounds; the
    host does not touch device memory, nor page-locked memory while a copy uses it; what two streams do to one allocation
@@ -83,7 +84,7 @@ size_t cudasim_live(cudasim_count what);
 /* Totals since the program began, on all devices, of the work that has run. */
 typedef enum {
     CUDASIM_KERNELS,
-    CUDASIM_LIBRARY_CALLS,      /* products by cuBLAS */
+    CUDASIM_LIBRARY_CALLS,      /* products by cuBLAS and cuBLASLt */
     CUDASIM_COPIES,             /* and fills, by the runtime */
     CUDASIM_DRIVER_ALLOCATIONS, /* of device memory */
     CUDASIM_WAITS,              /* of the host for the device */

@@ -4,6 +4,7 @@
    the numbers show the mistake.  The fma build finds what the plain one does, and in it blocks take turns. */
 #include "selftest.h"
 
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -282,6 +283,88 @@ static void try_cublas()
     OK(cudaStreamDestroy(s));
 }
 
+/* What cublasLtMatmul is told of d [m, n] = a b^T + beta d, with a [m, k] and b [n, k] in memory, in f32. */
+struct LtProduct {
+    int m, n, k;
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t a, b, d;
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t best;
+    LtProduct(int m, int n, int k, cublasLtEpilogue_t epilogue, void *vector) : m(m), n(n), k(k)
+    {
+        const int32_t transposed = CUBLAS_OP_T;
+        const uint32_t chosen = epilogue, scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        EXPECT(cublasLtMatmulDescInit(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+        set(CUBLASLT_MATMUL_DESC_TRANSB, &transposed, sizeof transposed);
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE, &chosen, sizeof chosen);
+        set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector);
+        cublasLtMatrixLayoutInit(&a, CUDA_R_32F, static_cast<uint64_t>(m), static_cast<uint64_t>(k), m);
+        cublasLtMatrixLayoutInit(&b, CUDA_R_32F, static_cast<uint64_t>(n), static_cast<uint64_t>(k), n);
+        cublasLtMatrixLayoutInit(&d, CUDA_R_32F, static_cast<uint64_t>(m), static_cast<uint64_t>(n), m);
+        cublasLtMatmulPreferenceInit(&preference);
+        cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme,
+                                             sizeof scheme);
+    }
+    void set(cublasLtMatmulDescAttributes_t attribute, const void *value, size_t bytes)
+    {
+        EXPECT(cublasLtMatmulDescSetAttribute(&desc, attribute, value, bytes) == CUBLAS_STATUS_SUCCESS);
+    }
+    cublasStatus_t choose(cublasHandle_t handle)
+    {
+        int found = 0;
+        return cublasLtMatmulAlgoGetHeuristic(reinterpret_cast<cublasLtHandle_t>(handle), &desc, &a, &b, &d, &d,
+                                              &preference, 1, &best, &found);
+    }
+    cublasStatus_t multiply(cublasHandle_t handle, const float *at_a, const float *at_b, float beta, float *at_d)
+    {
+        const float one = 1;
+        return cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(handle), &desc, &one, at_a, &a, at_b, &b, &beta, at_d,
+                              &d, at_d, &d, &best.algo, nullptr, 0, nullptr);
+    }
+};
+
+/* Each epilogue against a loop. */
+static void try_cublaslt()
+{
+    const int m = 5, n = 7, k = 3;
+    cublasHandle_t handle;
+    EXPECT(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS);
+    std::vector<float> a = numbers(m * k), b = numbers(n * k), d = numbers(m * n), bias = numbers(n);
+    float *da = upload(a), *db = upload(b), *dd = upload(d), *dv = upload(bias);
+    for (cublasLtEpilogue_t epilogue : {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BGRADA,
+                                        CUBLASLT_EPILOGUE_BGRADB}) {
+        std::vector<float> wanted = d, vector = bias;
+        for (int i = 0; i < m; ++i)
+            for (int j = 0; j < n; ++j) {
+                float sum = 0, sum_a = 0, sum_b = 0;
+                for (int l = 0; l < k; ++l) {
+                    sum += a[l * m + i] * b[l * n + j];
+                    sum_a += a[l * m + i];
+                    sum_b += b[l * n + j];
+                }
+                wanted[j * m + i] = sum + 0.5f * d[j * m + i] + (epilogue == CUBLASLT_EPILOGUE_BIAS ? bias[i] : 0);
+                if (epilogue == CUBLASLT_EPILOGUE_BGRADA) vector[i] = sum_a;
+                if (epilogue == CUBLASLT_EPILOGUE_BGRADB) vector[j] = sum_b;
+            }
+        OK(cudaMemcpy(dd, d.data(), d.size() * 4, cudaMemcpyHostToDevice));
+        OK(cudaMemcpy(dv, bias.data(), bias.size() * 4, cudaMemcpyHostToDevice));
+        LtProduct p(m, n, k, epilogue, dv);
+        EXPECT(p.choose(handle) == CUBLAS_STATUS_SUCCESS && p.best.workspaceSize == 0);
+        EXPECT(p.multiply(handle, da, db, 0.5f, dd) == CUBLAS_STATUS_SUCCESS);
+        OK(cudaDeviceSynchronize());
+        expect_close("cublasLtMatmul", download(dd, d.size()), wanted, 1e-6);
+        expect_close("its epilogue", download(dv, bias.size()), vector, 1e-6);
+    }
+    LtProduct without(m, n, k, CUBLASLT_EPILOGUE_BIAS, nullptr);
+    EXPECT(without.choose(handle) == CUBLAS_STATUS_SUCCESS);
+    EXPECT(without.multiply(handle, da, db, 0, dd) == CUBLAS_STATUS_INVALID_VALUE);
+    LtProduct unlike(m, n, k, CUBLASLT_EPILOGUE_DEFAULT, nullptr);
+    cublasLtMatrixLayoutInit(&unlike.b, CUDA_R_32F, n, k + 1, n);
+    EXPECT(unlike.choose(handle) == CUBLAS_STATUS_INVALID_VALUE);
+    for (void *p : {da, db, dd, dv}) OK(cudaFree(p));
+    EXPECT(cublasDestroy(handle) == CUBLAS_STATUS_SUCCESS);
+}
+
 /* Fragments as the tables of NVIDIA's manual have them, for mma.m16n8k16: lane T holds in a0 .. a7, b0 .. b3, c0 .. c3
 
        a    row T / 4 for a0 a1 a4 a5, else T / 4 + 8    column T % 4 * 2 + (i & 1), for a4 .. a7 plus 8
@@ -499,6 +582,7 @@ static void everything()
     for (bool transposed : {false, true}) try_load_fragments(transposed);
     try_copy_async();
     try_cublas();
+    try_cublaslt();
     try_streams();
     try_fault();
     try_graph();
@@ -737,6 +821,24 @@ static void gemm(const float *a, const float *b, float *c, int device)
     cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 10, 10, 10, &one, a, 10, b, 10, &zero, c, 10);
     OK(cudaDeviceSynchronize());
 }
+/* A product of cuBLASLt with an algorithm that was chosen for operands like these, but for what the callers change. */
+static void lt_product(int shift, int rows, size_t bias, uint32_t schemes)
+{
+    cublasHandle_t handle;
+    EXPECT(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS);
+    LtProduct p(10, 10, 10, CUBLASLT_EPILOGUE_BIAS, upload(std::vector<float>(bias, 1.0f)));
+    cublasLtMatmulPreferenceSetAttribute(&p.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, 4);
+    EXPECT(p.choose(handle) == CUBLAS_STATUS_SUCCESS);
+    cublasLtMatrixLayoutInit(&p.a, CUDA_R_32F, static_cast<uint64_t>(rows), 10, rows);
+    cublasLtMatrixLayoutInit(&p.d, CUDA_R_32F, static_cast<uint64_t>(rows), 10, rows);
+    p.multiply(handle, upload(std::vector<float>(200, 1.0f)) + shift, upload(ones), 0, fresh(100));
+    OK(cudaDeviceSynchronize());
+}
+static void lt_less_aligned() { lt_product(1, 10, 10, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE); }
+static void lt_of_another_product() { lt_product(0, 9, 10, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE); }
+static void lt_bias_too_short() { lt_product(0, 10, 9, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE); }
+static void lt_rounds_parts() { lt_product(0, 10, 10, CUBLASLT_REDUCTION_SCHEME_MASK); }
+
 static void gemm_without_workspace() { gemm(upload(ones), upload(ones), fresh(100), 0); }
 static void gemm_operand_too_short() { gemm(upload(ones) + 1, upload(ones), fresh(100), 0); }
 static void gemm_result_too_short() { gemm(upload(ones), upload(ones), fresh(99), 0); }
@@ -893,6 +995,10 @@ static const Mistake mistakes[] = {
     {"cuBLAS: no workspace, strict", gemm_without_workspace, EVERY("other bits"), "fwd", "lazy", "TG_SIM_STRICT"},
     {"cuBLAS: operand too short", gemm_operand_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
     {"cuBLAS: result too short", gemm_result_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
+    {"cuBLASLt: operand less aligned", lt_less_aligned, EVERY("was chosen for 256"), "fwd", "lazy", nullptr},
+    {"cuBLASLt: another product", lt_of_another_product, EVERY("another product"), "fwd", "lazy", nullptr},
+    {"cuBLASLt: bias too short", lt_bias_too_short, EVERY("leave allocation"), "fwd", "lazy", nullptr},
+    {"cuBLASLt: rounded parts, strict", lt_rounds_parts, EVERY("partial sums"), "fwd", "lazy", "TG_SIM_STRICT"},
     {"cuBLAS: uninitialised operand", gemm_uninitialised, {"uninitialised", wrong, wrong}, "fwd", "lazy", nullptr},
     {"cuBLAS: handle of another device", gemm_handle_of_another_device,
      EVERY("handle belongs to device 0"), "fwd", "lazy", nullptr},
