@@ -2372,7 +2372,8 @@ struct tgi_forward {
 };
 
 /* Sizes of blocks: see tgi_size_class. */
-enum { TGI_SMALL_CLASSES = 16, TGI_SMALL_BYTES = 64 * TGI_SMALL_CLASSES };
+enum { TGI_SMALL_STEP = 32, TGI_MALLOC_BYTES = 8, TGI_SMALL_CLASSES = 32 };
+enum { TGI_SMALL_BYTES = TGI_SMALL_STEP * TGI_SMALL_CLASSES - TGI_MALLOC_BYTES };
 enum { TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
 enum { TGI_ERROR_TEXT = 1024 };
 enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP), TGI_KEPT_ANYHOW = 64 << 20 };
@@ -2761,8 +2762,9 @@ static bool tgi_mul_size(size_t a, size_t b, size_t *product)
 
 /* ---- memory ---- */
 
-/* Blocks come in size classes: multiples of 64 bytes up to 1 KiB, then eight steps to the doubling, so that a block is
-   at most an eighth longer than needed.  -1: more than any memory. */
+/* Blocks come in size classes: 24, 56, 88 bytes and so on up to 1 KiB, which together with the 8 bytes that malloc
+   mostly puts before a block are multiples of 32; then eight steps to the doubling, so that a block is at most an
+   eighth longer than needed.  -1: more than any memory. */
 TGI_NOINLINE static int tgi_large_class(size_t bytes, size_t *rounded)
 {
     int step = TGI_FIRST_STEP + 1; /* log2 of the difference between sizes, which are 9 .. 16 steps */
@@ -2775,8 +2777,8 @@ TGI_NOINLINE static int tgi_large_class(size_t bytes, size_t *rounded)
 
 static inline int tgi_small_class(size_t bytes, size_t *rounded)
 {
-    const size_t k = (bytes - (bytes > 0)) / 64;
-    *rounded = 64 * (k + 1);
+    const size_t k = (bytes + TGI_MALLOC_BYTES - 1) / TGI_SMALL_STEP;
+    *rounded = TGI_SMALL_STEP * (k + 1) - TGI_MALLOC_BYTES;
     return (int)k;
 }
 
@@ -3047,6 +3049,12 @@ static inline void tgi_count_bytes(tgi_thread *S, int type, int index, int64_t b
     on->bytes += bytes;
     if (S->stats.bytes > S->stats.peak_bytes) S->stats.peak_bytes = S->stats.bytes;
     if (on->bytes > on->peak_bytes) on->peak_bytes = on->bytes;
+}
+
+static inline void tgi_count_freed_bytes(tgi_thread *S, int type, int index, int64_t bytes)
+{
+    S->stats.bytes -= bytes;
+    tgi_on_device(S, type, index)->bytes -= bytes;
 }
 
 /* "512 bytes", "1.20 MiB". */
@@ -10055,7 +10063,7 @@ bool tg_op_waits(const char *op)
        one while it is in S->ended_tensors.  At 0 tgi_saved_unref drops the reference to the storage and frees the
        handle.
    (4) A tensor has ended when refs has fallen to 0: tgi_release_tensor sets `ended`, so that no public function takes
-       it any more (tgi_usable), and, unless it has neither node, hooks, .grad nor base, puts it into S->ended_tensors.
+       it any more (tgi_usable), and if it has hooks, a .grad or a base, puts it into S->ended_tensors.
        tgi_release_tensors takes it out and drops its references to these.  Shape, dtype and storage stay as they are
        until saved_refs is 0.
    (5) A tensor that has ended can live again: tgi_ref takes refs from 0 to 1.  Backward does so with the saved tensors
@@ -10150,17 +10158,21 @@ struct tg_tensor {
     tgi_grad_slot *slot;   /* of a leaf in a running backward */
     char *name;
     tg_tensor *next_ended; /* in S->ended_tensors */
-    const char *maker;     /* with TG_DEBUG: the function that made it */
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS]; /* strides in elements */
 };
 
 /* With TG_DEBUG a handle's memory is never freed, and keeps the tensor's name for messages. */
 typedef struct tgi_debug_handle {
     struct tgi_debug_handle *next;
+    const char *maker; /* the function that made it */
     char name[64];
     tg_tensor t;
 } tgi_debug_handle;
 static tgi_debug_handle *tgi_debug_handles; /* of all threads; the list keeps leak checkers quiet */
+static inline tgi_debug_handle *tgi_debug_handle_of(const tg_tensor *t)
+{
+    return (tgi_debug_handle *)(void *)((char *)(uintptr_t)t - offsetof(tgi_debug_handle, t));
+}
 
 /* Reports no error: the function that gets the shape does, for ndim < 0 and ndim > TG_MAX_DIMS.  Sizes that are missing
    (dims is NULL) make ndim -1. */
@@ -10365,7 +10377,7 @@ static void tgi_storage_ref(tgi_storage *s)
 
 TGI_NOINLINE static void tgi_storage_free(tgi_thread *S, tgi_storage *s)
 {
-    tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
+    tgi_count_freed_bytes(S, s->backend->type, s->index, (int64_t)s->bytes);
     const tgi_memory_source *source = tgi_source_of(s);
     if (source && source->deleter) {
         tgi_guard guard;
@@ -10392,7 +10404,7 @@ static inline void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
         if (!s->small || s->pending || S->debug) {
             tgi_storage_free(S, s);
         } else { /* nearly always */
-            tgi_count_bytes(S, s->backend->type, s->index, -(int64_t)s->bytes);
+            tgi_count_freed_bytes(S, s->backend->type, s->index, (int64_t)s->bytes);
             tgi_free(S, s, sizeof *s + s->bytes);
         }
     }
@@ -10475,7 +10487,7 @@ static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
 {
     t->storage = NULL;
     if ((t->flags & TGI_DEBUG_HANDLE) && t->name) {
-        tgi_debug_handle *handle = (tgi_debug_handle *)(void *)((char *)t - offsetof(tgi_debug_handle, t));
+        tgi_debug_handle *handle = tgi_debug_handle_of(t);
         snprintf(handle->name, sizeof handle->name, "%.63s", t->name);
     }
     tgi_free_name(S, t->name);
@@ -10518,8 +10530,9 @@ static void tgi_release_tensor(tgi_thread *S, tg_tensor *t)
     tgi_leave_list(S, t);
     t->ended = t->known_cause ? t->known_cause : (uint8_t)S->cause;
     t->known_cause = TGI_ALIVE;
-    if (!t->node && !t->hooks && !t->base && !t->grad && !S->releasing_tensors && !(t->flags & TGI_RELEASING)) {
-        tgi_saved_unref(S, t); /* there is nothing to drop */
+    if (!t->hooks && !t->base && !t->grad && !S->releasing_tensors && !(t->flags & TGI_RELEASING)) {
+        if (t->node) tgi_history.release(S, t); /* ends no tensor, unless a function of the user's does */
+        tgi_saved_unref(S, t);
         return;
     }
     if (t->flags & TGI_RELEASING) { /* it is still there from the first time that it ended (invariant 5) */
@@ -10911,11 +10924,10 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended with the optimizer, module, dictionary, graph or view that held it last"};
     if (!(t->flags & TGI_DEBUG_HANDLE))
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s", argument, why[t->ended]);
-    const tgi_debug_handle *handle =
-        (const tgi_debug_handle *)(const void *)((const char *)t - offsetof(tgi_debug_handle, t));
+    const tgi_debug_handle *handle = tgi_debug_handle_of(t);
     const char *name = t->name ? t->name : handle->name;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s %s (made by tg_%s, %s %s%s%.64s%s)", argument, why[t->ended],
-                    t->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
+                    handle->maker, tg_dtype_name((tg_dtype)t->dtype), tgi_dims_text(t->ndim, t->dim).text,
                     *name ? " '" : "", name, *name ? "'" : "");
 }
 
@@ -11176,7 +11188,7 @@ TGI_ALWAYS_INLINE tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dt
     t->refs = t->saved_refs = 1; /* each member by itself: that is faster than memset */
     t->dtype = (uint8_t)dtype;
     t->ndim = 0;
-    t->flags = S->debug ? TGI_DEBUG_HANDLE : 0;
+    t->flags = 0;
     t->few = -1;
     t->ended = t->known_cause = 0;
     t->storage = NULL;
@@ -11191,7 +11203,10 @@ TGI_ALWAYS_INLINE tg_tensor *tgi_new_handle(tgi_thread *S, const char *op, tg_dt
     t->slot = NULL;
     t->name = NULL;
     t->next_ended = NULL;
-    t->maker = S->composite ? S->composite : op;
+    if (!TGI_LIKELY(!S->debug)) {
+        t->flags = TGI_DEBUG_HANDLE;
+        tgi_debug_handle_of(t)->maker = S->composite ? S->composite : op;
+    }
     if (++S->stats.tensors > S->stats.peak_tensors) S->stats.peak_tensors = S->stats.tensors;
     tgi_join_list(S, t, S->scope, S->scope_serial);
     return t;
@@ -12091,20 +12106,30 @@ typedef struct {
     int64_t dim[TG_MAX_DIMS], stride[TG_MAX_DIMS], offset;
 } tgi_view_info;
 
-/* Where a gradient is sent: to output number `output` of a node, or to a leaf.  Both NULL: that input needs none. */
+/* Where a gradient is sent: to output number `output` of a node, or to a leaf.  `to` is NULL where none is needed. */
 typedef struct {
-    tgi_node *node;
-    tg_tensor *leaf;
-    int output;
+    void *to;       /* a tgi_node, or with TGI_LEAF a tg_tensor */
+    int output;     /* or TGI_LEAF */
     uint32_t start; /* of the leaf's storage when the edge was made: another one since tells that the leaf was moved */
 } tgi_edge;
+enum { TGI_LEAF = -1 };
+static inline tgi_node *tgi_edge_node(const tgi_edge *e) { return e->output != TGI_LEAF ? (tgi_node *)e->to : NULL; }
+static inline tg_tensor *tgi_edge_leaf(const tgi_edge *e) { return e->output == TGI_LEAF ? (tg_tensor *)e->to : NULL; }
 
 /* A saved tensor, and the version of its storage when it was saved.  which: i >= 0 is input i, -1 - k is output k,
    TGI_SAVED_OTHER is neither. */
 enum { TGI_SAVED_OTHER = INT_MIN };
 typedef struct { tg_tensor *t; uint32_t version; int which; } tgi_saved;
 
-/* Place, dtype and shape of an output: a gradient for it must have the same. */
+/* An output, as its node keeps it: its place, dtype and shape. */
+typedef struct {
+    const tgi_backend *backend;
+    int16_t index; /* of the device */
+    uint8_t dtype, ndim;
+    uint32_t dims; /* where they begin, in words of 8 bytes from the node */
+} tgi_node_output;
+
+/* The same of an output or a leaf: a gradient for it must have the same. */
 typedef struct {
     const tgi_backend *backend;
     int index; /* of the device */
@@ -12121,6 +12146,7 @@ struct tgi_node {
     tgi_link link;       /* first: live nodes, oldest first; of an ended node, next links the list S->ended_nodes */
     int32_t refs;        /* see (1) */
     int32_t inputs, saves, outputs;
+    uint32_t words;      /* of 8 bytes, in this block */
     uint16_t flags;
     const struct tgi_op *op;
     uint64_t number;     /* see (4) */
@@ -12128,14 +12154,16 @@ struct tgi_node {
     tgi_hook_entry *hooks;
     tgi_view_info *view; /* of TGI_WROTE_VIEW and of the ops on views (as_strided, scatter_view ...), else NULL */
     tg_ctx *ctx;         /* of a custom function or a checkpoint, or NULL; owned */
-    size_t bytes;        /* of this block: the struct and the arrays behind it */
     char *name;          /* of output 0, or NULL; kept here, so that it outlives that tensor */
-    /* in the same block: */
-    tgi_edge *edge;               /* [inputs] */
-    tgi_saved *saved;             /* [saves] */
-    tgi_output_info *output_info; /* [outputs] */
-    tgi_op_params *params;        /* NULL if the op has none */
+    tgi_op_params *params; /* in this block; NULL if the op has none */
 };
+
+/* The arrays behind a node, in its block: edges [inputs], outputs [outputs], saved tensors [saves]; then params with
+   the list that they point to, and the dims of the outputs.  The node has no pointers to them: it is small, because
+   graphs of scalars consist of nodes mostly, and those that do not fit into the caches are waited for. */
+static inline tgi_edge *tgi_edges(const tgi_node *n) { return (tgi_edge *)(n + 1); }
+static inline tgi_node_output *tgi_outputs(const tgi_node *n) { return (tgi_node_output *)(tgi_edges(n) + n->inputs); }
+static inline tgi_saved *tgi_saved_of(const tgi_node *n) { return (tgi_saved *)(tgi_outputs(n) + n->outputs); }
 
 /* What a running backward has for a node or a leaf: the gradients that have arrived so far. */
 struct tgi_grad_slot {
@@ -12286,6 +12314,18 @@ static inline tgi_output_info tgi_output_info_of(const tg_tensor *t)
     return info;
 }
 
+static inline tgi_output_info tgi_node_output_info(const tgi_node *n, int k)
+{
+    const tgi_node_output *y = &tgi_outputs(n)[k];
+    tgi_output_info info;
+    info.backend = y->backend;
+    info.index = y->index;
+    info.dtype = y->dtype;
+    info.ndim = y->ndim;
+    info.dim = (const int64_t *)(const void *)n + y->dims;
+    return info;
+}
+
 static tg_device tgi_output_device(const tgi_output_info *info)
 {
     tg_device device;
@@ -12300,13 +12340,14 @@ TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op,
                                                 tg_tensor *const *out, const tgi_op_params *params,
                                                 const tgi_view_info *view)
 {
-    const size_t edge_bytes = sizeof(tgi_edge) * (size_t)inputs, saved_bytes = sizeof(tgi_saved) * (size_t)saves;
-    const size_t info_bytes = sizeof(tgi_output_info) * (size_t)outputs;
+    const size_t arrays = sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_node_output) * (size_t)outputs +
+                          sizeof(tgi_saved) * (size_t)saves;
     const size_t list_bytes = params ? sizeof(int64_t) * (size_t)params->listed : 0;
-    size_t bytes = sizeof(tgi_node) + edge_bytes + saved_bytes + info_bytes;
-    if (params) bytes += sizeof *params + list_bytes;
-    for (int i = 0; i < outputs; ++i) bytes += sizeof(int64_t) * out[i]->ndim;
-    tgi_node *n = (tgi_node *)tgi_alloc(S, bytes);
+    uint64_t words = (sizeof(tgi_node) + arrays + 7) / 8, rest = words;
+    if (params) words += (sizeof *params + list_bytes) / 8;
+    for (int i = 0; i < outputs; ++i) words += out[i]->ndim;
+    const size_t bytes = (size_t)8 * (size_t)words;
+    tgi_node *n = words <= UINT32_MAX && bytes / 8 == words ? (tgi_node *)tgi_alloc(S, bytes) : NULL;
     if (!n) return tgi_no_memory(S, op->name, bytes), n;
     n->link.prev = n->link.next = NULL; /* each member by itself: that is faster than memset */
     n->refs = 1;
@@ -12320,27 +12361,27 @@ TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op,
     n->hooks = NULL;
     n->view = NULL;
     n->ctx = NULL;
-    n->bytes = bytes;
+    n->words = (uint32_t)words;
     n->name = NULL;
     n->params = NULL;
-    char *rest = (char *)(n + 1);
-    n->edge = (tgi_edge *)(void *)rest, rest += edge_bytes;
-    for (int i = 0; i < inputs; ++i) n->edge[i].node = NULL, n->edge[i].leaf = NULL;
-    n->saved = (tgi_saved *)(void *)rest, rest += saved_bytes;
-    n->output_info = (tgi_output_info *)(void *)rest, rest += info_bytes;
+    for (int i = 0; i < inputs; ++i) tgi_edges(n)[i].to = NULL, tgi_edges(n)[i].output = 0;
+    int64_t *const word = (int64_t *)(void *)n;
     if (params) {
-        n->params = (tgi_op_params *)(void *)rest, rest += sizeof *params;
+        n->params = (tgi_op_params *)(void *)(word + rest);
         *n->params = *params;
-        n->params->list = (const int64_t *)(void *)rest;
-        if (list_bytes) memcpy(rest, params->list, list_bytes);
-        rest += list_bytes;
+        n->params->list = (const int64_t *)(const void *)(n->params + 1);
+        if (list_bytes) memcpy(n->params + 1, params->list, list_bytes);
+        rest += (sizeof *params + list_bytes) / 8;
     }
     for (int i = 0; i < outputs; ++i) {
-        int64_t *dim = (int64_t *)(void *)rest;
-        for (int d = 0; d < out[i]->ndim; ++d) dim[d] = out[i]->dim[d];
-        n->output_info[i] = tgi_output_info_of(out[i]);
-        n->output_info[i].dim = dim;
-        rest += sizeof(int64_t) * out[i]->ndim;
+        const tg_tensor *y = out[i];
+        tgi_node_output *described = &tgi_outputs(n)[i];
+        described->backend = y->storage->backend;
+        described->index = y->storage->index;
+        described->dtype = y->dtype;
+        described->ndim = y->ndim;
+        described->dims = (uint32_t)rest;
+        for (int d = 0; d < y->ndim; ++d) word[rest++] = y->dim[d];
     }
     if (!view) return n;
     n->view = (tgi_view_info *)tgi_alloc(S, sizeof *view);
@@ -12370,34 +12411,35 @@ static void tgi_node_link(tgi_thread *S, tgi_node *n)
 
 static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
 {
-    for (int i = 0; i < n->saves; ++i) tgi_saved_unref(S, n->saved[i].t);
+    for (int i = 0; i < n->saves; ++i) tgi_saved_unref(S, tgi_saved_of(n)[i].t);
     S->stats.saved -= n->saves;
     n->saves = 0;
 }
 
 static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx);
 static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
-static void tgi_node_unref(tgi_thread *S, tgi_node *n);
+static inline void tgi_node_unref(tgi_thread *S, tgi_node *n);
 
 static void tgi_node_free(tgi_thread *S, tgi_node *n)
 {
     tgi_drop_saved(S, n);
     for (int i = 0; i < n->inputs; ++i) {
-        if (n->edge[i].node) tgi_node_unref(S, n->edge[i].node);
-        if (n->edge[i].leaf) tgi_saved_unref(S, n->edge[i].leaf);
+        const tgi_edge *e = &tgi_edges(n)[i];
+        if (!e->to) continue;
+        if (e->output != TGI_LEAF) tgi_node_unref(S, (tgi_node *)e->to);
+        else tgi_saved_unref(S, (tg_tensor *)e->to);
     }
     if (n->hooks) tgi_hooks_free(S, &n->hooks);
     if (n->ctx) tgi_ctx_free(S, n->ctx);
     tgi_free_name(S, n->name);
     tgi_free(S, n->view, sizeof *n->view);
-    tgi_free(S, n, n->bytes);
+    tgi_free(S, n, (size_t)8 * n->words);
 }
 
-/* Drops a reference.  To free a node is to drop its references to older nodes: those that end, too, wait in the list
+/* Frees a node without references.  That drops its references to older nodes: those that end, too, wait in the list
    S->ended_nodes, which the outermost call empties.  So a chain of any length is freed without recursion. */
-static void tgi_node_unref(tgi_thread *S, tgi_node *n)
+TGI_NOINLINE static void tgi_node_end(tgi_thread *S, tgi_node *n)
 {
-    if (--n->refs) return;
     if (n->link.next) { /* it was on the tape */
         tgi_unlink(&n->link);
         S->stats.nodes--;
@@ -12413,13 +12455,17 @@ static void tgi_node_unref(tgi_thread *S, tgi_node *n)
     S->releasing_nodes = false;
 }
 
+static inline void tgi_node_unref(tgi_thread *S, tgi_node *n)
+{
+    if (--n->refs == 0) tgi_node_end(S, n);
+}
+
 /* Where gradients of t go. */
 static inline tgi_edge tgi_edge_to(tg_tensor *t)
 {
     tgi_edge e;
-    e.node = t->node;
-    e.leaf = t->node ? NULL : t;
-    e.output = t->output;
+    e.to = t->node ? (void *)t->node : t;
+    e.output = t->node ? t->output : TGI_LEAF;
     e.start = t->storage->start;
     return e;
 }
@@ -12428,14 +12474,14 @@ static inline tgi_edge tgi_edge_to(tg_tensor *t)
 static inline void tgi_set_edge(tgi_edge *edge, tgi_edge e)
 {
     *edge = e;
-    if (e.node) e.node->refs++;
-    if (e.leaf) tgi_saved_ref(e.leaf);
+    if (e.output != TGI_LEAF) ((tgi_node *)e.to)->refs++;
+    else tgi_saved_ref((tg_tensor *)e.to);
 }
 
 /* Saves t, which is what `which` of tgi_saved says, as of this version of its storage. */
 static void tgi_save_tensor(tgi_thread *S, tgi_node *n, tg_tensor *t, int which, uint32_t version)
 {
-    tgi_saved *s = &n->saved[n->saves++];
+    tgi_saved *s = &tgi_saved_of(n)[n->saves++];
     s->t = t;
     s->which = which;
     s->version = version;
@@ -12502,7 +12548,7 @@ TGI_NOINLINE static bool tgi_refresh_old_view(tgi_thread *S, tg_tensor *t)
         tgi_view_info_of(&view, base, t);
         tgi_node *n = tgi_view_node_new(S, t, &view);
         if (!n) return false;
-        tgi_set_edge(&n->edge[0], tgi_edge_to(base));
+        tgi_set_edge(&tgi_edges(n)[0], tgi_edge_to(base));
         tgi_node_link(S, n);
         tgi_set_node(S, t, n, 0);
     }
@@ -12832,6 +12878,7 @@ struct tg_backward_run {
     bool partial;                      /* some nodes have dropped their saved tensors */
     tgi_grad_slot *head, *tail, *heap; /* the queue: see tgi_enqueue */
     tgi_grad_slot *leaves;             /* of leaves and of tensors with tg_retain_grad */
+    tgi_grad_slot *spare;              /* memory of slots of one output that were freed: the next ones take it */
     tgi_grad_slot *discovered;         /* tg_gradients: of every node that the outputs depend on, oldest first */
     tg_tensor *const *inputs;          /* tg_gradients: [n_inputs], what the results are the gradients of */
     tg_tensor **results;               /* [n_inputs] */
@@ -12916,7 +12963,9 @@ static inline tgi_grad_slot *tgi_grad_slot_new(tg_backward_run *run, const char 
 {
     tgi_thread *S = run->S;
     const size_t extra = tgi_grad_slot_extra(outputs);
-    tgi_grad_slot *slot = (tgi_grad_slot *)tgi_alloc(S, sizeof *slot + extra);
+    tgi_grad_slot *slot = run->spare;
+    if (slot && !extra) run->spare = slot->all;
+    else slot = (tgi_grad_slot *)tgi_alloc(S, sizeof *slot + extra);
     if (!slot) return tgi_no_memory(S, op, sizeof *slot + extra), slot;
     slot->outer = slot->child = slot->sibling = slot->all = NULL;
     slot->number = slot->received = 0;
@@ -12996,15 +13045,22 @@ static inline void tgi_drop_grads(tgi_thread *S, tgi_grad_slot *slot, int output
     }
 }
 
-static inline void tgi_grad_slot_free(tgi_thread *S, tgi_grad_slot *slot)
+static inline void tgi_grad_slot_free(tg_backward_run *run, tgi_grad_slot *slot)
 {
+    tgi_thread *S = run->S;
     tgi_node *n = slot->node;
     const int outputs = n ? n->outputs : 1;
+    const size_t extra = tgi_grad_slot_extra(outputs);
     tgi_drop_grads(S, slot, outputs);
     if (n) tgi_unlink_grad_slot(&n->slot, slot);
     else if (!(slot->leaf->flags & TGI_SHARED)) tgi_unlink_grad_slot(&slot->leaf->slot, slot);
     if (slot->leaf) tgi_saved_unref(S, slot->leaf);
-    tgi_free(S, slot, sizeof *slot + tgi_grad_slot_extra(outputs));
+    if (extra) {
+        tgi_free(S, slot, sizeof *slot + extra);
+    } else {
+        slot->all = run->spare;
+        run->spare = slot;
+    }
     if (n) tgi_node_unref(S, n);
 }
 
@@ -13041,13 +13097,14 @@ static inline bool tgi_accumulate(tg_backward_run *run, tg_tensor **grad, tg_ten
 /* Adds g to the slot to which e points, and queues its node: invariant (9).  False after recording an error. */
 TGI_ALWAYS_INLINE bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg_tensor *g)
 {
-    if (e->leaf) {
-        if (tgi_refs(e->leaf) == 0) return true; /* its handles are gone: nobody can read its .grad */
-        if (run->n_inputs && !tgi_find_leaf(run, e->leaf)) return true; /* not an input: its hooks must not run */
-        tgi_grad_slot *slot = tgi_leaf_grad_slot(run, e->leaf, false);
+    tg_tensor *leaf = tgi_edge_leaf(e);
+    if (leaf) {
+        if (tgi_refs(leaf) == 0) return true; /* its handles are gone: nobody can read its .grad */
+        if (run->n_inputs && !tgi_find_leaf(run, leaf)) return true; /* not an input: its hooks must not run */
+        tgi_grad_slot *slot = tgi_leaf_grad_slot(run, leaf, false);
         return slot && tgi_accumulate(run, &slot->grad[0], g);
     }
-    tgi_grad_slot *slot = tgi_node_grad_slot(run, e->node);
+    tgi_grad_slot *slot = tgi_node_grad_slot(run, tgi_edge_node(e));
     if (!slot) return false;
     if (!slot->needed && !slot->returned) return true;
     if (!tgi_accumulate(run, &slot->grad[e->output], g)) return false;
@@ -13097,7 +13154,8 @@ TGI_NOINLINE static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const
 TGI_NOINLINE static bool tgi_written_since(tgi_thread *S, const tgi_node *n, const tgi_saved *s)
 {
     const tg_tensor *t = s->t;
-    const tgi_node *maker = s->which == TGI_SAVED_OTHER ? NULL : s->which < 0 ? n : n->edge[s->which].node;
+    const tgi_node *maker = NULL;
+    if (s->which != TGI_SAVED_OTHER) maker = s->which < 0 ? n : tgi_edge_node(&tgi_edges(n)[s->which]);
     return tgi_fail(
         S, TG_ERR_GRAPH, "backward",
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
@@ -13126,12 +13184,12 @@ TGI_NOINLINE static bool tgi_freed_before(tgi_thread *S, const tgi_node *n)
 static inline bool tgi_check_node(tgi_thread *S, const tgi_node *n)
 {
     for (int i = 0; i < n->inputs; ++i) {
-        const tg_tensor *leaf = n->edge[i].leaf;
-        if (leaf && leaf->storage->start != n->edge[i].start) return tgi_moved_since(S, n, leaf);
+        const tg_tensor *leaf = tgi_edge_leaf(&tgi_edges(n)[i]);
+        if (leaf && leaf->storage->start != tgi_edges(n)[i].start) return tgi_moved_since(S, n, leaf);
     }
     if (n->flags & TGI_FREED) return tgi_freed_before(S, n);
     for (int i = 0; i < n->saves; ++i) {
-        const tgi_saved *s = &n->saved[i];
+        const tgi_saved *s = &tgi_saved_of(n)[i];
         if (TGI_LIKELY(s->t->storage->version == s->version)) continue;
         return s->version < s->t->storage->start ? tgi_moved_since(S, n, s->t) : tgi_written_since(S, n, s);
     }
@@ -13143,7 +13201,7 @@ static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base
 {
     tgi_node *n = tgi_view_node_new(S, t, view);
     if (!n) return NULL;
-    tgi_set_edge(&n->edge[0], *base);
+    tgi_set_edge(&tgi_edges(n)[0], *base);
     tgi_node_link(S, n);
     return n;
 }
@@ -13157,22 +13215,22 @@ static bool tgi_restore_node(tgi_thread *S, tgi_node *n, const tgi_saved *s)
     if (t->node || s->which == TGI_SAVED_OTHER) return true; /* one that waits to be freed still has its node */
     tgi_edge maker;
     if (s->which >= 0) {
-        maker = n->edge[s->which];
+        maker = tgi_edges(n)[s->which];
     } else {
-        maker.node = n;
-        maker.leaf = NULL;
+        maker.to = n;
         maker.output = -1 - s->which;
         maker.start = 0;
     }
-    if (!maker.node) return true;
+    tgi_node *node = tgi_edge_node(&maker);
+    if (!node) return true;
     if ((n->flags & TGI_WROTE_VIEW) && s->which <= 0) {
         t->node = tgi_view_node(S, t, &maker, n->view);
         if (!t->node) return false;
         t->output = 0;
     } else {
-        t->node = maker.node;
+        t->node = node;
         t->output = maker.output;
-        maker.node->refs++;
+        node->refs++;
     }
     t->flags |= TGI_REQUIRES_GRAD;
     return true;
@@ -13183,7 +13241,7 @@ static bool tgi_restore_node(tgi_thread *S, tgi_node *n, const tgi_saved *s)
 static inline bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
 {
     for (int i = 0; i < n->saves; ++i) {
-        const tgi_saved *s = &n->saved[i];
+        const tgi_saved *s = &tgi_saved_of(n)[i];
         if (tgi_refs(s->t) != 0) continue;
         tgi_ref(s->t);
         tgi_join_list(S, s->t, S->scope, S->scope_serial);
@@ -13232,8 +13290,8 @@ static inline bool tgi_is_like(const tg_tensor *g, const tgi_output_info *info)
 
 /* Gradient i that a rule returned, made like the input that it is the gradient of: summed over the dims that the op
    broadcast, and converted.  NULL after recording an error. */
-static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g,
-                                    const tgi_output_info *info)
+TGI_NOINLINE static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, tg_tensor *g,
+                                                 const tgi_output_info *info)
 {
     if (!tgi_same_shape(g, info->ndim, info->dim)) {
         if (!tgi_expandable_to(g, info->ndim, info->dim)) {
@@ -13251,11 +13309,12 @@ static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *node, int i, 
 /* Place, dtype and shape of input i of a node, which needs a gradient. */
 static inline tgi_output_info tgi_input_info(const tgi_node *n, int i)
 {
-    const tgi_edge *e = &n->edge[i];
-    return e->node ? e->node->output_info[e->output] : tgi_output_info_of(e->leaf);
+    const tgi_edge *e = &tgi_edges(n)[i];
+    const tg_tensor *leaf = tgi_edge_leaf(e);
+    return leaf ? tgi_output_info_of(leaf) : tgi_node_output_info(tgi_edge_node(e), e->output);
 }
 
-static inline bool tgi_has_edge(const tgi_node *n, int i) { return n->edge[i].node || n->edge[i].leaf; }
+static inline bool tgi_has_edge(const tgi_node *n, int i) { return tgi_edges(n)[i].to != NULL; }
 
 /* Whether what a hook returned in place of g is like g. */
 static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const tg_tensor *g, const tg_tensor *result)
@@ -13372,11 +13431,11 @@ static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
     if (!tgi_retain_grads(run, slot)) return false;
     if (slot->returned) tgi_return_grads(run, slot);
     for (int i = 0; i < n->outputs && slot->needed; ++i) {
-        const tgi_output_info *info = &n->output_info[i];
-        if (slot->grad[i] || (!tgi_dtypes[info->dtype].floating && !n->ctx)) continue;
+        const tgi_output_info info = tgi_node_output_info(n, i);
+        if (slot->grad[i] || (!tgi_dtypes[info.dtype].floating && !n->ctx)) continue;
         if (i == 1 && (n->op->flags & TGI_FLAG_Y2)) continue;
         tg_tensor *zeros =
-            tg_zeros_on(tg_make_shape(info->ndim, info->dim), (tg_dtype)info->dtype, tgi_output_device(info));
+            tg_zeros_on(tg_make_shape(info.ndim, info.dim), (tg_dtype)info.dtype, tgi_output_device(&info));
         if (!zeros) return false;
         tgi_replace(S, &slot->grad[i], zeros);
     }
@@ -13441,7 +13500,7 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
         if (!result[i] || !tgi_has_edge(n, i)) continue;
         const tgi_output_info info = tgi_input_info(n, i);
         if (!tgi_is_like(result[i], &info)) result[i] = tgi_validate_grad(S, n, i, result[i], &info);
-        ok = result[i] && tgi_send_grad(run, &n->edge[i], result[i]);
+        ok = result[i] && tgi_send_grad(run, &tgi_edges(n)[i], result[i]);
         if (ok) tgi_leave_step(S, result, i);
     }
     if (result != few) tgi_free(S, result, bytes);
@@ -13530,7 +13589,7 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
     }
     tgi_step_scope_close(S, &scope);
     if (slot->listed) tgi_drop_grads(S, slot, slot->node->outputs);
-    else tgi_grad_slot_free(S, slot);
+    else tgi_grad_slot_free(run, slot);
     if (!ok) tgi_run_fail(run);
     return ok;
 }
@@ -13579,7 +13638,7 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *outputs, int n)
         run->discovered = slot;
         slot->queued = slot->listed = true; /* it has been in the queue */
         for (int k = slot->node->inputs - 1; k >= 0; --k) {
-            tgi_node *to = slot->node->edge[k].node;
+            tgi_node *to = tgi_edge_node(&tgi_edges(slot->node)[k]);
             tgi_grad_slot *next = to ? tgi_node_grad_slot(run, to) : NULL;
             if (to && !next) return false;
             if (next && !next->queued) tgi_enqueue(run, next);
@@ -13593,9 +13652,11 @@ static bool tgi_discover(tg_backward_run *run, tg_tensor *const *outputs, int n)
     for (tgi_grad_slot *slot = run->discovered; slot; slot = slot->all) {
         slot->queued = slot->needed = false;
         for (int k = 0; k < slot->node->inputs && !slot->needed; ++k) {
-            const tgi_edge *e = &slot->node->edge[k];
-            const tgi_grad_slot *to = e->node ? tgi_find_grad_slot(e->node->slot, run->id) : NULL;
-            slot->needed = to ? to->needed || to->returned : e->leaf && tgi_find_leaf(run, e->leaf);
+            const tgi_edge *e = &tgi_edges(slot->node)[k];
+            const tgi_node *node = tgi_edge_node(e);
+            const tgi_grad_slot *to = node ? tgi_find_grad_slot(node->slot, run->id) : NULL;
+            const tg_tensor *leaf = tgi_edge_leaf(e);
+            slot->needed = to ? to->needed || to->returned : leaf && tgi_find_leaf(run, leaf);
         }
     }
     return true;
@@ -13795,15 +13856,19 @@ static bool tgi_end_run(tg_backward_run *run)
     S->grad_off = was_off;
     S->autocast = autocast;
     for (tgi_grad_slot *slot; (slot = tgi_dequeue(run)) != NULL;) {
-        if (!slot->listed) tgi_grad_slot_free(S, slot);
+        if (!slot->listed) tgi_grad_slot_free(run, slot);
     }
     for (tgi_grad_slot *slot; (slot = run->discovered) != NULL;) {
         run->discovered = slot->all;
-        tgi_grad_slot_free(S, slot);
+        tgi_grad_slot_free(run, slot);
     }
     for (tgi_grad_slot *slot; (slot = run->leaves) != NULL;) {
         run->leaves = slot->all;
-        tgi_grad_slot_free(S, slot);
+        tgi_grad_slot_free(run, slot);
+    }
+    for (tgi_grad_slot *slot; (slot = run->spare) != NULL;) {
+        run->spare = slot->all;
+        tgi_free(S, slot, sizeof *slot);
     }
     tgi_unref(S, run->shown);
     if (scope) tgi_frame_close(S, scope);
@@ -14011,7 +14076,7 @@ tg_tensor *tg_saved(tg_ctx *ctx, int k)
         return tgi_no_tensor(
             tgi_fail(S, TG_ERR_ARGUMENT, "saved", "%d tensors were saved, there is no number %d", n, k));
     }
-    return ctx->node ? ctx->node->saved[k].t : ctx->save[k];
+    return ctx->node ? tgi_saved_of(ctx->node)[k].t : ctx->save[k];
 }
 
 void *tg_ctx_user(tg_ctx *ctx)
@@ -14065,7 +14130,7 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
     tgi_node *n = tgi_node_new(S, tgi_op_row(op), ctx->n_in, ctx->saves, ctx->n_out, ctx->out, NULL, NULL);
     if (!n) return false;
     for (int i = 0; i < ctx->n_in; ++i) {
-        if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[i], tgi_edge_to(ctx->in[i]));
+        if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&tgi_edges(n)[i], tgi_edge_to(ctx->in[i]));
     }
     for (int i = 0; i < ctx->saves; ++i) {
         tg_tensor *t = ctx->save[i];
@@ -14310,7 +14375,7 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
         in = (tg_tensor **)tgi_alloc(S, bytes);
         if (!in) return tgi_no_memory(S, "checkpoint", bytes);
     }
-    for (int i = 0; i < n; ++i) in[i] = step->node->saved[i].t;
+    for (int i = 0; i < n; ++i) in[i] = tgi_saved_of(step->node)[i].t;
     const bool was_off = S->grad_off;
     const tg_rng rng = S->rng;
     S->rng = ctx->rng;
@@ -14599,7 +14664,7 @@ static inline void tgi_record_node(tgi_thread *S, tgi_node *n, tg_tensor *const 
 {
     const int flags = n->op->flags;
     for (int i = 0; i < nin; ++i) {
-        if (tgi_requires_grad(in[i])) tgi_set_edge(&n->edge[i], tgi_edge_to(in[i]));
+        if (tgi_requires_grad(in[i])) tgi_set_edge(&tgi_edges(n)[i], tgi_edge_to(in[i]));
         if (tgi_saves_input(saved, i)) tgi_save_tensor(S, n, in[i], i, in[i]->storage->version);
     }
     for (int i = 0; i < nout; ++i) {
@@ -14748,7 +14813,7 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
     const uint32_t before = t->storage->version;
     tgi_bump_version(S, t->storage, c->name);
     if (!n) return t;
-    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&n->edge[0], tgi_edge_to(base));
+    if (base->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&tgi_edges(n)[0], tgi_edge_to(base));
     if (c->before) {
         tgi_save_tensor(S, n, c->before, 0, c->before->storage->version);
         tgi_unref(S, c->before);
@@ -14756,7 +14821,7 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
     const int saved = tgi_saved_inputs(c->op, c->in, c->nin);
     for (int i = 1; i < c->nin; ++i) {
         tg_tensor *x = c->in[i];
-        if (tgi_requires_grad(x)) tgi_set_edge(&n->edge[i], tgi_edge_to(x));
+        if (tgi_requires_grad(x)) tgi_set_edge(&tgi_edges(n)[i], tgi_edge_to(x));
         if (!tgi_saves_input(saved, i)) continue;
         /* one in the same storage has just been overwritten: the version before lets backward say so (5) */
         tgi_save_tensor(S, n, x, i, x->storage == t->storage ? before : x->storage->version);
@@ -14767,7 +14832,7 @@ static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
         n->flags |= TGI_WROTE_VIEW;
         tgi_set_node(S, base, n, 0);
         base->history++;
-        tgi_set_edge(&c->view_node->edge[0], tgi_edge_to(base));
+        tgi_set_edge(&tgi_edges(c->view_node)[0], tgi_edge_to(base));
         tgi_node_link(S, c->view_node);
         tgi_set_node(S, t, c->view_node, 0);
         t->history = base->history;
@@ -14861,7 +14926,7 @@ TGI_NOINLINE static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 TGI_NOINLINE static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
 {
     for (int i = 0; i < step->node->saves; ++i) {
-        if (step->node->saved[i].which == which) return step->node->saved[i].t;
+        if (tgi_saved_of(step->node)[i].which == which) return tgi_saved_of(step->node)[i].t;
     }
     return NULL;
 }
@@ -14877,12 +14942,13 @@ static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
    NULL. */
 static tg_tensor *tgi_received_grad(const tgi_step *step, int i)
 {
-    const tgi_edge *e = &step->node->edge[i];
+    const tgi_edge *e = &tgi_edges(step->node)[i];
     if ((step->run->flags & TG_CREATE_GRAPH) || step->S->anomaly || (step->node->flags & TGI_WROTE_VIEW)) return NULL;
-    if (!e->leaf && !e->node) return NULL;
+    if (!e->to) return NULL;
+    const tg_tensor *leaf = tgi_edge_leaf(e);
     const tgi_grad_slot *slot =
-        e->leaf ? tgi_find_leaf(step->run, e->leaf) : tgi_find_grad_slot(e->node->slot, step->run->id);
-    tg_tensor *g = slot ? slot->grad[e->leaf ? 0 : e->output] : NULL;
+        leaf ? tgi_find_leaf(step->run, leaf) : tgi_find_grad_slot(tgi_edge_node(e)->slot, step->run->id);
+    tg_tensor *g = slot ? slot->grad[leaf ? 0 : e->output] : NULL;
     return g && tgi_is_exclusive(g) && tgi_is_contiguous(g) ? g : NULL;
 }
 
@@ -30169,8 +30235,9 @@ static void tgi_tape_reach(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t 
         ++*ops;
         *saves += n->saves;
         for (int i = 0; i < n->inputs; ++i) {
-            if (n->edge[i].node) n->edge[i].node->flags |= TGI_ON_TAPE;
-            if (n->edge[i].leaf) ++*leaf_edges;
+            tgi_node *to = tgi_edge_node(&tgi_edges(n)[i]);
+            if (to) to->flags |= TGI_ON_TAPE;
+            if (tgi_edge_leaf(&tgi_edges(n)[i])) ++*leaf_edges;
         }
     }
 }
@@ -30190,7 +30257,7 @@ static void tgi_tape_rows(tgi_tape *tape, tgi_node *root)
     for (tgi_link *l = tape->S->nodes.next; l != end; l = l->next) {
         tgi_node *n = (tgi_node *)(void *)l;
         for (int i = 0; (n->flags & TGI_ON_TAPE) && i < n->inputs; ++i) {
-            tg_tensor *leaf = n->edge[i].leaf;
+            tg_tensor *leaf = tgi_edge_leaf(&tgi_edges(n)[i]);
             if (leaf && tgi_tape_id(tape, leaf) < 0) tgi_tape_add(tape, tape->leaves++, NULL, leaf);
         }
     }
@@ -30217,13 +30284,13 @@ static void tgi_tape_set_outputs(const tgi_tape *tape, const tgi_link *list)
 static void tgi_tape_add_saved(tgi_tape *tape, const tgi_node *n)
 {
     for (int k = 0; k < n->saves; ++k) {
-        const tgi_saved *s = &n->saved[k];
+        const tgi_saved *s = &tgi_saved_of(n)[k];
         tgi_map_slot *slot = tgi_map_find(&tape->saved, s->t);
         if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
         slot->key = s->t;
         if (s->which == TGI_SAVED_OTHER || (n->flags & TGI_WROTE_VIEW)) continue;
-        const tgi_node *maker = s->which < 0 ? n : n->edge[s->which].node;
-        const int output = s->which < 0 ? -1 - s->which : n->edge[s->which].output;
+        const tgi_node *maker = s->which < 0 ? n : tgi_edge_node(&tgi_edges(n)[s->which]);
+        const int output = s->which < 0 ? -1 - s->which : tgi_edges(n)[s->which].output;
         if (!maker || output != 0 || s->t->storage->version != s->version) continue;
         tape->row[tgi_tape_id(tape, maker)].t = s->t;
     }
@@ -30330,7 +30397,7 @@ static void tgi_list_row(const tgi_tape *tape, tgi_text *s, int64_t id, bool by_
 
 static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e)
 {
-    return e->node || e->leaf ? tgi_tape_id(tape, e->node ? (const void *)e->node : (const void *)e->leaf) : -1;
+    return e->to ? tgi_tape_id(tape, e->to) : -1;
 }
 
 /* The lists of a node's inputs, by number, and of the tensors that it saved, by name where they have one. */
@@ -30339,13 +30406,13 @@ static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_t
     const tgi_node *n = tape->row[id].node;
     in->text[0] = saved->text[0] = 0;
     for (int i = 0; n && i < n->inputs; ++i) {
-        int64_t from = tgi_edge_id(tape, &n->edge[i]);
+        int64_t from = tgi_edge_id(tape, &tgi_edges(n)[i]);
         if (from >= 0) tgi_list_row(tape, in, from, false);
         else tgi_list_word(in, ".");
     }
     for (int i = 0; n && i < n->saves; ++i) {
-        const tgi_saved *s = &n->saved[i];
-        int64_t from = s->which < 0 ? id : tgi_edge_id(tape, &n->edge[s->which]);
+        const tgi_saved *s = &tgi_saved_of(n)[i];
+        int64_t from = s->which < 0 ? id : tgi_edge_id(tape, &tgi_edges(n)[s->which]);
         if (s->which == TGI_SAVED_OTHER || from < 0)
             tgi_list_word(saved, s->t->name ? s->t->name : ".");
         else tgi_list_row(tape, saved, from, true);
@@ -30357,7 +30424,7 @@ static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_t
 static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_CELLS])
 {
     const tgi_tape_row *row = &tape->row[id];
-    const tgi_output_info m = row->node ? row->node->output_info[0] : tgi_output_info_of(row->t);
+    const tgi_output_info m = row->node ? tgi_node_output_info(row->node, 0) : tgi_output_info_of(row->t);
     tg_device device;
     device.type = m.backend->type;
     device.index = m.index;
@@ -30455,7 +30522,7 @@ static int64_t tgi_dot_choose(tgi_tape *tape)
         tape->row[id].shown = true;
         chosen++;
         for (int i = 0; n && i < n->inputs && chosen < TGI_DOT_ROWS; ++i) {
-            int64_t from = n->edge[i].leaf ? tgi_edge_id(tape, &n->edge[i]) : -1;
+            int64_t from = tgi_edge_leaf(&tgi_edges(n)[i]) ? tgi_edge_id(tape, &tgi_edges(n)[i]) : -1;
             if (from < 0 || tape->row[from].shown) continue;
             tape->row[from].shown = true;
             chosen++;
@@ -30469,7 +30536,7 @@ static void tgi_dot_edges(FILE *file, const tgi_tape *tape, int64_t id)
     const tgi_node *n = tape->row[id].node;
     bool from_hidden = false;
     for (int i = 0; n && i < n->inputs; ++i) {
-        int64_t from = tgi_edge_id(tape, &n->edge[i]);
+        int64_t from = tgi_edge_id(tape, &tgi_edges(n)[i]);
         if (from < 0) continue;
         if (tape->row[from].shown) fprintf(file, "    n%lld -> n%lld;\n", (long long)from, (long long)id);
         else if (!from_hidden) fprintf(file, "    hidden -> n%lld [style=dashed];\n", (long long)id);
