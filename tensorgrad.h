@@ -1247,6 +1247,12 @@ TG_API tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight);
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
 /* x / sqrt(mean(x^2) + eps) * weight, dims and weight as in tg_layer_norm.  F.rms_norm */
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
+/* The same of x + residual, which *sum becomes if sum is not NULL: the step of a residual stream, whose sum goes on while
+   its norm enters the next layer.  x and residual have one shape and dtype.  F.layer_norm(x + residual, ..) */
+TG_API tg_tensor *tg_add_layer_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight,
+                                    tg_tensor *bias, double eps, tg_tensor **sum);
+TG_API tg_tensor *tg_add_rms_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight, double eps,
+                                  tg_tensor **sum);
 
 /* (x - mean) / sqrt(variance + eps) * weight + bias for x [N, C, ..], floating point, with biased variance.  weight and
    bias are [C] or NULL.  bf16 and f16 are computed in f32.  Mean and variance are taken
@@ -3854,6 +3860,8 @@ enum {
        "weight: g * n, bias: g, x: rstd * (h - mean(h) - n * mean(h * n)), n = (x - mean) * rstd, h = g * weight")     \
     OP(rms_norm, "x,weight", A | B | Y2 | CAST_F32,                                                                    \
        "weight: g * n, x: rstd * (h - n * mean(h * n)), n = x * rstd, h = g * weight")                                 \
+    OP(add_layer_norm, "x,residual,weight,bias", C | Y2, "that of layer_norm; x, residual: with the sum's g added")    \
+    OP(add_rms_norm, "x,residual,weight", C | Y2, "that of rms_norm; x, residual: with the sum's g added")             \
     OP(lstm_cell, "from_x,from_h,c", C | Y2,                                                                           \
        "from_x, from_h: the gradient of i f g o times their slopes, c: (gc + g * o * (1 - tanh(c')^2)) * f")           \
     OP(cross_entropy, "logits,targets,weight", A | B | C | Y2 | CAST_F32,                                              \
@@ -4019,17 +4027,18 @@ typedef struct {
 
 /* y = (x - mean) * rstd * weight + bias for each row of x [rows, n], rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms:
    with 0 in place of the mean.  All are contiguous and of one float dtype, but for stats [2, rows]: mean and rstd, in
-   the dtype that is computed in, which are kept for backward.  Backward computes dx, dweight and dbias from g, the
-   gradient of y. */
+   the dtype that is computed in, which are kept for backward.  Where there is a residual, x + residual is stored to sum
+   and stands for x.  Backward computes dx, dweight and dbias from g, the gradient of y; x is then the sum, and g_sum,
+   its own gradient, is added to dx. */
 typedef struct {
     bool rms;
     double eps;
     int64_t rows, n;
     tg_dtype dtype;
     int index; /* of the device */
-    const void *x, *weight, *bias; /* bias may be NULL */
-    const void *g;
-    void *y, *stats;
+    const void *x, *residual, *weight, *bias; /* residual and bias may be NULL */
+    const void *g, *g_sum;                    /* g_sum may be NULL */
+    void *y, *sum, *stats;
     void *dx, *dweight, *dbias; /* NULL: not wanted */
 } tgi_row_norm;
 
@@ -4698,7 +4707,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 19, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 20, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -9543,11 +9552,12 @@ typedef struct {
     const tgi_row_norm *norm;
     const tgi_kernels *kernels;
     tgi_row_format format;
+    tgi_map_kernel add;    /* y = a + b, of rows */
     tgi_scratch scratch;   /* per thread: TGI_NORM_ROWS rows */
     int64_t block, blocks; /* backward: rows in a block, which is one item of work; blocks */
     char *sums;            /* backward: [blocks, 2, n], the sums of dweight and dbias over the rows of each block */
 } tgi_norm_job;
-enum { TGI_NORM_ROWS = 5 };
+enum { TGI_NORM_ROWS = 6 };
 
 static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *local, char *part[TGI_NORM_ROWS])
 {
@@ -9566,6 +9576,21 @@ static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *
     return row;
 }
 
+/* Row r of x [rows, n], which is made first where it is the sum of two.  As its dtype holds the sum, so it is used. */
+static const void *tgi_norm_input(const tgi_norm_job *job, int64_t r, char *const part[TGI_NORM_ROWS])
+{
+    const tgi_row_norm *norm = job->norm;
+    const tgi_row_format *format = &job->format;
+    const void *const x = tgi_row_from(format, norm->x, r * norm->n, part[2]);
+    if (!norm->residual) return x;
+    const void *const residual = tgi_row_from(format, norm->residual, r * norm->n, part[4]);
+    const double none[2] = {0, 0};
+    void *const sum = tgi_row_place(format, norm->sum, r * norm->n, part[5]);
+    job->add(norm->n, none, sum, x, residual, NULL);
+    tgi_row_to(format, norm->sum, r * norm->n, sum);
+    return tgi_row_from(format, norm->sum, r * norm->n, part[2]);
+}
+
 /* Rows [first, end) of y and stats. */
 static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -9576,7 +9601,7 @@ static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t e
     char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
     tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
     for (; first < end; ++first) {
-        row.x = tgi_row_from(&job->format, norm->x, first * norm->n, part[2]);
+        row.x = tgi_norm_input(job, first, part);
         row.y = tgi_row_place(&job->format, norm->y, first * norm->n, part[3]);
         job->kernels->norm[tgi_compute_index(job->format.compute)](&row);
         tgi_row_to(&job->format, norm->y, first * norm->n, row.y);
@@ -9594,6 +9619,7 @@ static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, 
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *part[TGI_NORM_ROWS];
     const char *const stats = (const char *)norm->stats;
+    const double none[2] = {0, 0};
     tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
     for (; first < end; ++first) {
         char *const sums = job->sums + first * 2 * n * size;
@@ -9608,6 +9634,8 @@ static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, 
             tgi_load_elements(TG_F64, &row.mean, job->format.compute, stats + r * size, 0, 1);
             tgi_load_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + r) * size, 0, 1);
             job->kernels->norm_backward[tgi_compute_index(job->format.compute)](&row);
+            if (norm->g_sum)
+                job->add(n, none, row.dx, row.dx, tgi_row_from(&job->format, norm->g_sum, r * n, part[5]), NULL);
             tgi_row_to(&job->format, norm->dx, r * n, row.dx);
         }
     }
@@ -9645,6 +9673,7 @@ static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_n
     job->norm = norm;
     job->kernels = tgi_kernels_of(S);
     job->format = tgi_row_format_of(norm->dtype, norm->n);
+    job->add = tgi_map_kernel_of(S, TGI_OP_add, job->format.compute);
     if (!tgi_mul_size((size_t)norm->n, TGI_NORM_ROWS * (size_t)tgi_bytes_of(job->format.compute), &bytes))
         return tgi_no_memory(S, "layer_norm", SIZE_MAX), TGI_FAILED;
     if (!tgi_scratch_alloc(S, "layer_norm", &job->scratch, bytes, parts)) return TGI_FAILED;
@@ -13414,8 +13443,8 @@ static void tgi_return_grads(tg_backward_run *run, const tgi_grad_slot *slot)
 }
 
 /* Makes the gradients in a slot ready for the rule: calls the hooks with them, keeps those that were asked for, and
-   puts zeros where an output has none, but for output 1 of an op that saves it: that is made for the rule alone, and
-   receives a gradient only where the rule is recorded.  False after recording an error. */
+   puts zeros where an output has none, but not for outputs after the first of an op that saves those: most are made for
+   the rule alone, and receive a gradient only where the rule is recorded.  False after recording an error. */
 static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
@@ -13433,7 +13462,7 @@ static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
     for (int i = 0; i < n->outputs && slot->needed; ++i) {
         const tgi_output_info info = tgi_node_output_info(n, i);
         if (slot->grad[i] || (!tgi_dtypes[info.dtype].floating && !n->ctx)) continue;
-        if (i == 1 && (n->op->flags & TGI_FLAG_Y2)) continue;
+        if (i > 0 && (n->op->flags & TGI_FLAG_Y2)) continue;
         tg_tensor *zeros =
             tg_zeros_on(tg_make_shape(info.ndim, info.dim), (tg_dtype)info.dtype, tgi_output_device(&info));
         if (!zeros) return false;
@@ -19039,27 +19068,36 @@ static tgi_row_norm tgi_norm_of(const tg_tensor *x, const tg_tensor *weight, boo
     return norm;
 }
 
-/* *y = the op layer_norm or rms_norm; a second output, stats, is saved for backward.  params as in normalize. */
-static tgi_answer tgi_norm_in_one(int op, tg_tensor *x, int inner, tg_tensor *weight, tg_tensor *bias, double eps,
-                                  tg_tensor **y)
+/* *y = the op layer_norm or rms_norm of x, or add_layer_norm or add_rms_norm of x and residual, whose sum becomes *sum.
+   stats, the output after y, and sum are saved for backward.  params as in normalize. */
+static tgi_answer tgi_norm_in_one(int op, tg_tensor *x, tg_tensor *residual, int inner, tg_tensor *weight,
+                                  tg_tensor *bias, double eps, tg_tensor **y, tg_tensor **sum)
 {
     tgi_call c;
-    if (!weight || weight->dtype != x->dtype || (bias && bias->dtype != x->dtype) || tgi_numel(x) == 0 ||
-        tgi_self()->composes) {
-        return TGI_COMPOSE;
+    tg_tensor *const given[4] = {x, residual, weight, bias}, *in[4], *of_norm[2] = {NULL, NULL};
+    int n = 0;
+    if (!weight || tgi_numel(x) == 0 || tgi_self()->composes) return TGI_COMPOSE;
+    for (int i = 0; i < 4; ++i) {
+        if (!given[i]) continue;
+        if (given[i]->dtype != x->dtype) return TGI_COMPOSE;
+        in[n] = tg_contiguous(given[i]);
+        if (i >= 2) of_norm[i - 2] = in[n];
+        ++n;
     }
-    tg_tensor *in[3] = {tg_contiguous(x), tg_contiguous(weight), bias ? tg_contiguous(bias) : NULL};
-    if (!tgi_op_begin(&c, op, in, bias ? 3 : 2)) return TGI_FAILED;
+    if (!tgi_op_begin(&c, op, in, n)) return TGI_FAILED;
     tgi_params(&c)->i = inner;
-    c.params.flag = op == TGI_OP_rms_norm;
+    c.params.flag = op == TGI_OP_rms_norm || op == TGI_OP_add_rms_norm;
     c.params.s = eps;
-    tgi_row_norm norm = tgi_norm_of(in[0], in[1], c.params.flag != 0, eps);
+    tgi_row_norm norm = tgi_norm_of(in[0], of_norm[0], c.params.flag != 0, eps);
     const int64_t two_rows = 2 * norm.rows;
-    *y = tgi_output_like(&c, x, norm.dtype);
+    *y = tgi_output_like(&c, in[0], norm.dtype);
     tg_tensor *stats = *y ? tgi_output(&c, 1, &two_rows, tgi_compute_dtype(norm.dtype)) : NULL;
+    if (stats && residual) *sum = tgi_output_like(&c, in[0], norm.dtype);
     tgi_answer answer = TGI_FAILED;
-    if (stats) {
-        norm.bias = bias ? tgi_first_element(in[2]) : NULL;
+    if (stats && (!residual || *sum)) {
+        norm.residual = residual ? tgi_first_element(in[1]) : NULL;
+        norm.sum = residual ? tgi_first_element(*sum) : NULL;
+        norm.bias = bias ? tgi_first_element(of_norm[1]) : NULL;
         norm.y = tgi_first_element(*y);
         norm.stats = tgi_first_element(stats);
         answer = c.backend->norm(c.S, &norm);
@@ -19069,51 +19107,77 @@ static tgi_answer tgi_norm_in_one(int op, tg_tensor *x, int inner, tg_tensor *we
     return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
 }
 
-/* The gradients of x, weight and bias, of those that are wanted, in one kernel. */
-static tgi_answer tgi_norm_fused(tgi_step *step, tg_tensor *g, tg_tensor *x, tg_tensor *weight)
+/* The gradients of x (and residual), weight and bias, of those that are wanted, in one kernel.  `terms` tensors, the
+   inputs before weight, were added to make x; g_sum, the gradient of their sum, is NULL if there is none. */
+static tgi_answer tgi_norm_fused(tgi_step *step, int terms, tg_tensor *g, tg_tensor *g_sum, tg_tensor *x,
+                                 tg_tensor *weight)
 {
-    tg_tensor *stats = tgi_saved_tensor(step, -2), *out[3] = {NULL, NULL, NULL};
+    tg_tensor *stats = tgi_saved_tensor(step, -2), *of_norm[2] = {NULL, NULL};
+    const int inputs = step->node->inputs;
     if (!tgi_fuses(step->S)) return TGI_COMPOSE;
     tgi_row_norm norm = tgi_norm_of(x, weight, step->params->flag != 0, step->params->s);
+    tg_tensor *const dx = tgi_new_like(step->S, step->node->op->name, x);
     g = tg_contiguous(g);
-    for (int i = 0; i < step->node->inputs; ++i) {
-        if (i > 0 && !tgi_input_needs_grad(step, i)) continue;
-        out[i] = tgi_new_like(step->S, step->node->op->name, i ? weight : x);
-        if (!out[i]) return TGI_FAILED;
+    if (!dx || !g || (g_sum && !(g_sum = tg_contiguous(g_sum)))) return TGI_FAILED;
+    for (int i = terms; i < inputs; ++i) {
+        if (!tgi_input_needs_grad(step, i)) continue;
+        of_norm[i - terms] = tgi_new_like(step->S, step->node->op->name, weight);
+        if (!of_norm[i - terms]) return TGI_FAILED;
     }
-    if (!g) return TGI_FAILED;
     norm.g = tgi_first_element(g);
+    norm.g_sum = g_sum ? tgi_first_element(g_sum) : NULL;
     norm.stats = tgi_first_element(stats);
-    norm.dx = tgi_first_element(out[0]);
-    norm.dweight = out[1] ? tgi_first_element(out[1]) : NULL;
-    norm.dbias = out[2] ? tgi_first_element(out[2]) : NULL;
+    norm.dx = tgi_first_element(dx);
+    norm.dweight = of_norm[0] ? tgi_first_element(of_norm[0]) : NULL;
+    norm.dbias = of_norm[1] ? tgi_first_element(of_norm[1]) : NULL;
     const tgi_answer answer = x->storage->backend->norm_backward(step->S, &norm);
-    for (int i = 0; i < step->node->inputs && answer == TGI_DONE; ++i) {
-        if (tgi_input_needs_grad(step, i)) tgi_set_input_grad(step, i, out[i]);
+    for (int i = 0; i < inputs && answer == TGI_DONE; ++i) {
+        if (tgi_input_needs_grad(step, i)) tgi_set_input_grad(step, i, i < terms ? dx : of_norm[i - terms]);
     }
     return answer;
 }
 
 /* With n = (x - mean) rstd and h = g weight: x: rstd (h - mean(h) - n mean(h n)), without mean(h) for rms; weight: the
-   sum of g n over the rows; bias: that of g. */
-static bool tgi_norm_rule(tgi_step *step, tg_tensor *g)
+   sum of g n over the rows; bias: that of g.  If x is a sum of two (terms), its own gradient, that of output 2, is added
+   to what n gives it, and both terms receive the same. */
+static bool tgi_norm_rule(tgi_step *step, int terms, tg_tensor *g)
 {
-    tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 1), *rstd = NULL;
+    tg_tensor *x = tgi_saved_tensor(step, terms == 2 ? -3 : 0), *weight = tgi_saved_tensor(step, terms), *rstd = NULL;
+    tg_tensor *g_sum = terms == 2 ? step->grad[2] : NULL, *dx = NULL;
     const int inner = (int)step->params->i;
     const bool rms = step->params->flag != 0;
-    const tgi_answer answer = tgi_norm_fused(step, g, x, weight);
+    const tgi_answer answer = tgi_norm_fused(step, terms, g, g_sum, x, weight);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     tg_tensor *n = tgi_normalize(x, inner, rms, step->params->s, &rstd);
     if (!n) return false;
-    return (!tgi_input_needs_grad(step, 0) ||
-            tgi_set_input_grad(step, 0, tgi_normalized_gradient(tg_mul(g, weight), n, rstd, inner, rms))) &&
-           (!tgi_input_needs_grad(step, 1) ||
-            tgi_set_input_grad(step, 1, tgi_sum_to(tg_mul(g, n), weight->ndim, weight->dim))) &&
-           (step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) ||
-            tgi_set_input_grad(step, 2, tgi_sum_to(g, weight->ndim, weight->dim)));
+    for (int i = 0; i < terms; ++i) {
+        if (!tgi_input_needs_grad(step, i)) continue;
+        if (!dx) {
+            dx = tgi_normalized_gradient(tg_mul(g, weight), n, rstd, inner, rms);
+            if (g_sum) dx = tg_add(dx, g_sum);
+        }
+        if (!tgi_set_input_grad(step, i, dx)) return false;
+    }
+    return (!tgi_input_needs_grad(step, terms) ||
+            tgi_set_input_grad(step, terms, tgi_sum_to(tg_mul(g, n), weight->ndim, weight->dim))) &&
+           (step->node->inputs < terms + 2 || !tgi_input_needs_grad(step, terms + 1) ||
+            tgi_set_input_grad(step, terms + 1, tgi_sum_to(g, weight->ndim, weight->dim)));
 }
-static bool tgi_rule_layer_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, g); }
-static bool tgi_rule_rms_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, g); }
+static bool tgi_rule_layer_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, 1, g); }
+static bool tgi_rule_rms_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, 1, g); }
+static bool tgi_rule_add_layer_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, 2, g); }
+static bool tgi_rule_add_rms_norm(tgi_step *step, tg_tensor *g) { return tgi_norm_rule(step, 2, g); }
+
+/* layer_norm or rms_norm (op), in one kernel or as ops of their own. */
+static tg_tensor *tgi_norm_by(int op, tg_tensor *x, int inner, tg_tensor *weight, tg_tensor *bias, double eps)
+{
+    tg_tensor *y = NULL;
+    const tgi_answer answer = tgi_norm_in_one(op, x, NULL, inner, weight, bias, eps, &y, NULL);
+    if (answer != TGI_COMPOSE) return y;
+    y = tgi_normalize(tg_contiguous(x), inner, op == TGI_OP_rms_norm, eps, NULL);
+    if (weight) y = tg_mul(y, weight);
+    return bias ? tg_add(y, bias) : y;
+}
 
 /* w (weight or bias, or NULL) must have the shape of x's inner dims. */
 static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor *x, int inner, const tg_tensor *w,
@@ -19142,13 +19206,7 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
         !tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, bias, "bias")) {
         return tgi_composite_end(&c, NULL);
     }
-    tg_tensor *y = NULL;
-    const tgi_answer answer = tgi_norm_in_one(TGI_OP_layer_norm, x, normalized_ndim, weight, bias, eps, &y);
-    if (answer != TGI_COMPOSE) return tgi_composite_end(&c, y);
-    y = tgi_normalize(tg_contiguous(x), normalized_ndim, false, eps, NULL);
-    if (weight) y = tg_mul(y, weight);
-    if (bias) y = tg_add(y, bias);
-    return tgi_composite_end(&c, y);
+    return tgi_composite_end(&c, tgi_norm_by(TGI_OP_layer_norm, x, normalized_ndim, weight, bias, eps));
 }
 
 tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
@@ -19158,12 +19216,49 @@ tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, dou
     if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_rms_norm)->flags, &x, &weight, NULL)) return tgi_composite_end(&c, NULL);
     if (!tgi_check_normalized(c.S, "rms_norm", x, normalized_ndim, weight, "weight"))
         return tgi_composite_end(&c, NULL);
-    tg_tensor *y = NULL;
-    const tgi_answer answer = tgi_norm_in_one(TGI_OP_rms_norm, x, normalized_ndim, weight, NULL, eps, &y);
-    if (answer != TGI_COMPOSE) return tgi_composite_end(&c, y);
-    y = tgi_normalize(tg_contiguous(x), normalized_ndim, true, eps, NULL);
-    if (weight) y = tg_mul(y, weight);
+    return tgi_composite_end(&c, tgi_norm_by(TGI_OP_rms_norm, x, normalized_ndim, weight, NULL, eps));
+}
+
+/* add_layer_norm or add_rms_norm; where they are no op of their own, the addition is one, and the norm. */
+static tg_tensor *tgi_add_norm(int op, tg_tensor *x, tg_tensor *residual, int inner, tg_tensor *weight,
+                               tg_tensor *bias, double eps, tg_tensor **sum)
+{
+    tgi_composite c;
+    const char *const name = tgi_op_row(op)->name;
+    tg_tensor *total = NULL, *y = NULL;
+    if (sum) *sum = NULL;
+    if (!tgi_composite_begin_with(&c, name, "x,residual,weight?,bias?", x, residual, weight, bias)) return NULL;
+    if (!tgi_same_shape(residual, x->ndim, x->dim)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, name, "x %s and residual %s must be of the same shape", tgi_shape_text(x).text,
+                 tgi_shape_text(residual).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_need_floating(c.S, name, residual) || !tgi_check_normalized(c.S, name, x, inner, weight, "weight") ||
+        !tgi_check_normalized(c.S, name, x, inner, bias, "bias")) {
+        return tgi_composite_end(&c, NULL);
+    }
+    tgi_answer answer = TGI_COMPOSE;
+    if (c.S->autocast == TG_F32 || x->dtype == TG_F32) /* else the norm would be computed in another dtype */
+        answer = tgi_norm_in_one(op, x, residual, inner, weight, bias, eps, &y, &total);
+    if (answer == TGI_COMPOSE) {
+        total = tg_add(x, residual);
+        y = op == TGI_OP_add_rms_norm ? tg_rms_norm(total, inner, weight, eps)
+                                      : tg_layer_norm(total, inner, weight, bias, eps);
+    }
+    if (y && sum) *sum = tg_keep(total);
     return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_add_layer_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight,
+                             tg_tensor *bias, double eps, tg_tensor **sum)
+{
+    return tgi_add_norm(TGI_OP_add_layer_norm, x, residual, normalized_ndim, weight, bias, eps, sum);
+}
+
+tg_tensor *tg_add_rms_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight, double eps,
+                           tg_tensor **sum)
+{
+    return tgi_add_norm(TGI_OP_add_rms_norm, x, residual, normalized_ndim, weight, NULL, eps, sum);
 }
 
 /* ---- batch_norm, instance_norm, group_norm: the op normalize on rows that are made of x [N, C, L], where L stands for
@@ -19490,10 +19585,11 @@ static tg_tensor *tgi_lstm_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor 
     return tg_mul(tg_sigmoid(gate[3]), tg_tanh(*c));
 }
 
-static tgi_answer tgi_lstm_fused(tgi_step *step, tg_tensor *act, tg_tensor *next, tg_tensor *c)
+static tgi_answer tgi_lstm_fused(tgi_step *step, tg_tensor *gnext, tg_tensor *act, tg_tensor *next, tg_tensor *c)
 {
     if (!tgi_fuses(step->S) || step->grad[1]) return TGI_COMPOSE;
-    tg_tensor *gh = tg_contiguous(step->grad[0]), *gnext = tg_contiguous(step->grad[2]);
+    tg_tensor *gh = tg_contiguous(step->grad[0]);
+    gnext = tg_contiguous(gnext);
     tg_tensor *dgates = tgi_new_like(step->S, "lstm_cell", act), *dc = tgi_new_like(step->S, "lstm_cell", c);
     if (!gh || !gnext || !dgates || !dc) return TGI_FAILED;
     tgi_lstm_cell cell = tgi_lstm_cell_of(act, next, c);
@@ -19511,12 +19607,13 @@ static tgi_answer tgi_lstm_fused(tgi_step *step, tg_tensor *act, tg_tensor *next
 static bool tgi_rule_lstm_cell(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *act = tgi_saved_tensor(step, -2), *next = tgi_saved_tensor(step, -3), *c = tgi_saved_tensor(step, 2);
-    const tgi_answer answer = tgi_lstm_fused(step, act, next, c);
+    tg_tensor *gnext = step->grad[2] ? step->grad[2] : tg_zeros_like(next);
+    const tgi_answer answer = tgi_lstm_fused(step, gnext, act, next, c);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     tg_tensor *gate[4], *slope[4]; /* i f g o */
     if (tg_chunk(act, 4, 1, gate, 4) != 4) return false;
     tg_tensor *t = tg_tanh(next), *of_t = tg_rsub_scalar(tg_square(t), 1);
-    tg_tensor *dnext = tg_add(step->grad[2], tg_mul(tg_mul(g, gate[3]), of_t));
+    tg_tensor *dnext = tg_add(gnext, tg_mul(tg_mul(g, gate[3]), of_t));
     tg_tensor *of_gate[4] = {tg_mul(dnext, gate[2]), tg_mul(dnext, c), tg_mul(dnext, gate[0]), tg_mul(g, t)};
     for (int i = 0; i < 4; ++i)
         slope[i] = i == 2 ? tg_rsub_scalar(tg_square(gate[i]), 1) : tg_mul(gate[i], tg_rsub_scalar(gate[i], 1));

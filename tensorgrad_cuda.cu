@@ -3370,6 +3370,12 @@ template <int dtype> __device__ inline int tgi_left(const tgi_team &team, int64_
     return left < tgi_chunk<dtype>(team) ? (int)left : tgi_chunk<dtype>(team);
 }
 
+/* The place of element i of a row; those of packs lie side by side. */
+template <int dtype, int width> __device__ inline char *tgi_team_at(const tgi_row &row, int64_t i)
+{
+    return row.data + i * (width > 1 ? (int64_t)sizeof(typename tgi_stored<dtype>::type) : row.step);
+}
+
 /* x = this thread's elements of the chunk, `fill` beyond the end of the row.  All are loaded before the first is used,
    so that the loads are under way together. */
 template <int dtype, int width, class real, int held>
@@ -3377,13 +3383,12 @@ __device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_
 {
     typedef tgi_pack<dtype, width> pack;
     const int left = tgi_left<dtype>(team, i);
-    const char *const at = row.data + i * row.step;
     pack raw[held / width];
 #pragma unroll
     for (int e = 0; e < held; e += width) {
         const int place = tgi_place<width>(team, e);
         if (place < left) {
-            raw[e / width] = tgi_load_pack<pack>(at + place * row.step);
+            raw[e / width] = tgi_load_pack<pack>(tgi_team_at<dtype, width>(row, i + place));
             continue;
         }
 #pragma unroll
@@ -3393,20 +3398,51 @@ __device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_
     for (int e = 0; e < held; ++e) x[e] = tgi_load_as<real>((tg_dtype)dtype, &raw[e / width].x[e % width]);
 }
 
+/* x += the chunk, a pack at a time: registers are scarce where that is needed. */
+template <int dtype, int width, class real, int held>
+__device__ inline void tgi_team_load_more(const tgi_team &team, int64_t i, const tgi_row &row, real (&x)[held])
+{
+    const int left = tgi_left<dtype>(team, i);
+#pragma unroll
+    for (int e = 0; e < held; e += width) {
+        const int place = tgi_place<width>(team, e);
+        if (place >= left) continue;
+        const auto raw = tgi_load_pack<tgi_pack<dtype, width>>(tgi_team_at<dtype, width>(row, i + place));
+#pragma unroll
+        for (int k = 0; k < width; ++k) x[e + k] += tgi_load_as<real>((tg_dtype)dtype, &raw.x[k]);
+    }
+}
+
 /* The chunk of the row = x. */
 template <int dtype, int width, class real, int held>
 __device__ inline void tgi_team_store(const tgi_team &team, int64_t i, const tgi_row &row, const real (&x)[held])
 {
     const int left = tgi_left<dtype>(team, i);
-    char *const at = row.data + i * row.step;
 #pragma unroll
     for (int e = 0; e < held; e += width) {
         tgi_pack<dtype, width> raw;
         const int place = tgi_place<width>(team, e);
 #pragma unroll
         for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)dtype, &raw.x[k], x[e + k]);
-        if (place < left) tgi_store_pack(at + place * row.step, raw);
+        if (place < left) tgi_store_pack(tgi_team_at<dtype, width>(row, i + place), raw);
     }
+}
+
+/* x = the chunk of the row `sum`, which becomes that of a + b; x is rounded as it is stored. */
+template <int dtype, int width, class real, int held>
+__device__ inline void tgi_team_add(const tgi_team &team, int64_t i, const tgi_row &a, const tgi_row &b,
+                                    const tgi_row &sum, real (&x)[held])
+{
+    real y[held];
+    tgi_team_load<dtype, width>(team, i, a, (real)0, x);
+    tgi_team_load<dtype, width>(team, i, b, (real)0, y);
+#pragma unroll
+    for (int e = 0; e < held; ++e) {
+        typename tgi_stored<dtype>::type rounded;
+        tgi_store_as((tg_dtype)dtype, &rounded, x[e] + y[e]);
+        x[e] = tgi_load_as<real>((tg_dtype)dtype, &rounded);
+    }
+    tgi_team_store<dtype, width>(team, i, sum, x);
 }
 
 /* x = the chunk of a vector that all rows share, such as a weight; fill where it is NULL. */
@@ -3632,15 +3668,17 @@ __device__ inline double tgi_one_of(const tgi_both &x, double) { return x.f64; }
 /* y, x [rows, n]; rstd [rows]; mean [rows] or NULL; weight, bias [n] or NULL:
        y = (x - mean) * rstd * weight + bias,  rstd = 1 / sqrt(mean((x - mean)^2) + eps)
    With rms, 0 stands for the mean.  mean and rstd are kept for backward.  The variance needs a second pass over x,
-   which is in registers; so are weight and bias, for all rows of the team. */
-template <int dtype, int width>
+   which is in registers; so are weight and bias, for all rows of the team.  adds: x + residual stands for x, and is
+   stored to sum; both [rows, n]. */
+template <int dtype, int width, bool adds>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
     tgi_norm_rows(tgi_team_job job, const void *weight, const void *bias, void *mean_of_row, bool rms, tgi_both eps)
 {
     typedef typename tgi_computed<dtype>::type real;
     constexpr int held = tgi_held<dtype>;
     const real n = (real)job.rows.length;
-    tgi_row arg[3];
+    tgi_row arg[adds ? 5 : 3]; /* y, rstd, x, residual, sum */
+    const tgi_row &in = arg[adds ? 4 : 2];
     const tgi_team any = tgi_team_begin(job, 0, arg);
     real x[held], w[held], b[held];
     tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
@@ -3651,7 +3689,10 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         real sum = 0, squares = 0;
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
             real part = 0;
-            tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+            if constexpr (adds)
+                tgi_team_add<dtype, width>(team, i, arg[2], arg[3], in, x);
+            else
+                tgi_team_load<dtype, width>(team, i, in, (real)0, x);
 #pragma unroll
             for (int e = 0; e < held; ++e) part += x[e];
             sum += part;
@@ -3659,7 +3700,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         const real mean = rms ? 0 : tgi_team_sum(sum, team.threads) / n;
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
             real part = 0;
-            if (tgi_in_chunks<dtype>(team)) tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+            if (tgi_in_chunks<dtype>(team)) tgi_team_load<dtype, width>(team, i, in, (real)0, x);
 #pragma unroll
             for (int e = 0; e < held; ++e) {
                 const real centered = tgi_place<width>(team, e) < tgi_left<dtype>(team, i) ? x[e] - mean : 0;
@@ -3670,7 +3711,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         const real rstd = 1 / tgi_sqrt(tgi_team_sum(squares, team.threads) / n + tgi_one_of(eps, real()));
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
             if (tgi_in_chunks<dtype>(team)) {
-                tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+                tgi_team_load<dtype, width>(team, i, in, (real)0, x);
                 tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
                 tgi_team_vector<dtype, width>(team, i, bias, (real)0, b);
             }
@@ -3685,23 +3726,33 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
     }
 }
 
+template <int dtype, int width> constexpr auto tgi_plain_norm_rows = tgi_norm_rows<dtype, width, false>;
+
 /* The most blocks: they are on the GPU at the same time, two on each multiprocessor, and load weight and bias once. */
 enum { TGI_NORM_BLOCKS = 256 };
-static bool tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const void *weight, const void *bias,
-                            void *mean_of_row, bool rms, double eps)
+/* rows: y, rstd, x and, where there is a residual, residual and sum; these must consist of packs. */
+static tgi_answer tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const void *weight, const void *bias,
+                                  void *mean_of_row, bool rms, double eps)
 {
-    void (*const kernels[4][2])(tgi_team_job, const void *, const void *, void *, bool, tgi_both) =
-        TGI_FOR_ROWS(tgi_norm_rows);
+    typedef void (*kernel)(tgi_team_job, const void *, const void *, void *, bool, tgi_both);
+    const kernel plain[4][2] = TGI_FOR_ROWS(tgi_plain_norm_rows);
+    const kernel adding[4][2] = {
+        {NULL, tgi_norm_rows<TG_F32, 4, true>}, {}, {NULL, tgi_norm_rows<TG_BF16, 8, true>},
+        {NULL, tgi_norm_rows<TG_F16, 8, true>}};
     const tgi_both both = {(float)eps, eps};
+    const bool adds = rows->nargs > 3;
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
-    tgi_team_job job = tgi_team_job_of(rows, 5);
+    tgi_team_job job = tgi_team_job_of(rows, adds ? 29 : 5);
     if (((uintptr_t)weight | (uintptr_t)bias) % TGI_PACK_BYTES) job.packed = false;
-    return d && tgi_launch_teams(S, d, kernels, job, TGI_NORM_BLOCKS, weight, bias, mean_of_row, rms, both);
+    if (adds && !job.packed) return TGI_COMPOSE;
+    const bool ok = d && tgi_launch_teams(S, d, adds ? adding : plain, job, TGI_NORM_BLOCKS, weight, bias, mean_of_row,
+                                          rms, both);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 static bool tgi_cuda_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    return tgi_norm_launch(S, rows, NULL, NULL, NULL, rms, eps);
+    return tgi_norm_launch(S, rows, NULL, NULL, NULL, rms, eps) == TGI_DONE;
 }
 
 /* x = (x - mean) * scale and g of this thread's elements of the chunk; operands 2 and 1. */
@@ -3718,17 +3769,18 @@ __device__ inline void tgi_norm_load(const tgi_team &team, int64_t i, const tgi_
 /* dx, g, x [rows, n]; mean, rstd [rows]; weight [n] or NULL.  Where there is no mean, x is xn already.
    With xn = (x - mean) * rstd and h = g * weight:
        dx = rstd * (h - mean(h) - xn * mean(h * xn));  with rms, without mean(h)
+   adds: plus g_sum [rows, n], the gradient that x itself has.
    sums: also partial [blocks, 2, held * threads] = the sums of g * xn and of g over the rows of each block, for dweight
    and dbias.  Each thread adds up x[e] of all of its rows, which are one chunk each, for partial[.., e * threads + t];
    then the teams of the block, one after the other, add theirs. */
-template <int dtype, int width, bool sums>
+template <int dtype, int width, bool sums, bool adds>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
     tgi_norm_backward_rows(tgi_team_job job, const void *weight, const void *mean_of_row, void *partial, bool rms)
 {
     typedef typename tgi_computed<dtype>::type real;
     constexpr int held = tgi_held<dtype>;
     const real n = (real)job.rows.length;
-    tgi_row arg[4];
+    tgi_row arg[4]; /* dx, g, x, rstd; g_sum, operand 4, lies as dx does */
     const tgi_team any = tgi_team_begin(job, 0, arg);
     real w[held], dweight[held] = {}, dbias[held] = {};
     tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
@@ -3761,6 +3813,10 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             }
 #pragma unroll
             for (int e = 0; e < held; ++e) h[e] = rstd * (h[e] - h_mean - x[e] * product_mean);
+            if (adds && team.t < team.n) { /* a branch, so that g_sum is not loaded earlier, where registers are scarce */
+                const int64_t from_dx = job.rows.iter.data[4] - job.rows.iter.data[0];
+                tgi_team_load_more<dtype, width>(team, i, {arg[0].data + from_dx, arg[0].step, arg[0].dtype}, h);
+            }
             tgi_team_store<dtype, width>(team, i, arg[0], h);
         }
     }
@@ -3784,7 +3840,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
     }
 }
 
-template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backward_rows<dtype, width, false>;
+template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backward_rows<dtype, width, false, false>;
 
 static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
@@ -3831,8 +3887,11 @@ static tgi_answer tgi_cuda_norm(tgi_thread *S, const tgi_row_norm *norm)
     tgi_add_operand(&rows, norm->y, norm->dtype, norm->n);
     tgi_add_operand(&rows, tgi_norm_rstd(norm), TG_F32, 1);
     tgi_add_operand(&rows, norm->x, norm->dtype, norm->n);
-    const bool ok = tgi_norm_launch(S, &rows, norm->weight, norm->bias, norm->stats, norm->rms, norm->eps);
-    return ok ? TGI_DONE : TGI_FAILED;
+    if (norm->residual) {
+        tgi_add_operand(&rows, norm->residual, norm->dtype, norm->n);
+        tgi_add_operand(&rows, norm->sum, norm->dtype, norm->n);
+    }
+    return tgi_norm_launch(S, &rows, norm->weight, norm->bias, norm->stats, norm->rms, norm->eps);
 }
 
 /* dweight, dbias [n] or NULL = the sums over all blocks of partial, as tgi_norm_backward_rows leaves it.  A block takes
@@ -3864,7 +3923,7 @@ __global__ void tgi_norm_columns(tgi_team_job job, const void *partial, int64_t 
 
 /* Both kernels, for one dtype.  The number of blocks, and so the order of all sums, depends on the shape alone; it is
    small, so that partial is, but enough for all of a GPU. */
-template <int dtype>
+template <int dtype, bool adds>
 static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_norm *norm, const tgi_team_job &job)
 {
     constexpr int width = tgi_width<dtype>;
@@ -3873,12 +3932,20 @@ static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_
     void *const partial = tgi_scratch_alloc(S, d, "layer_norm", blocks * 2 * places, sizeof(float));
     const int threads = (int)(teams * job.threads);
     const bool ok = partial &&
-                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true>, blocks, threads, job, norm->weight,
+                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true, adds>, blocks, threads, job, norm->weight,
                                norm->stats, partial, norm->rms) &&
                     tgi_launch(S, d, tgi_norm_columns<dtype, width>, 2 * places / 32, TGI_BLOCK, job, partial, blocks,
                                norm->dweight, norm->dbias);
     tgi_cuda_release(S, d->index, partial, 0);
     return ok;
+}
+
+template <bool adds>
+static bool tgi_norm_backward_for(tgi_thread *S, tgi_cuda_device *d, const tgi_row_norm *norm, const tgi_team_job &job)
+{
+    return norm->dtype == TG_F32    ? tgi_norm_with_sums<TG_F32, adds>(S, d, norm, job)
+           : norm->dtype == TG_BF16 ? tgi_norm_with_sums<TG_BF16, adds>(S, d, norm, job)
+                                    : tgi_norm_with_sums<TG_F16, adds>(S, d, norm, job);
 }
 
 static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
@@ -3889,13 +3956,13 @@ static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm
     tgi_add_operand(&rows, norm->g, norm->dtype, norm->n);
     tgi_add_operand(&rows, norm->x, norm->dtype, norm->n);
     tgi_add_operand(&rows, tgi_norm_rstd(norm), TG_F32, 1);
-    const tgi_team_job job = tgi_team_job_of(&rows, 7);
+    if (norm->g_sum) tgi_add_operand(&rows, norm->g_sum, norm->dtype, norm->n);
+    const tgi_team_job job = tgi_team_job_of(&rows, norm->g_sum ? 23 : 7);
     if (!job.packed || (uintptr_t)norm->weight % TGI_PACK_BYTES || norm->n > tgi_held<TG_F32> * TGI_TEAM_MOST)
         return TGI_COMPOSE;
     if (!d) return TGI_FAILED;
-    const bool ok = norm->dtype == TG_F32    ? tgi_norm_with_sums<TG_F32>(S, d, norm, job)
-                    : norm->dtype == TG_BF16 ? tgi_norm_with_sums<TG_BF16>(S, d, norm, job)
-                                             : tgi_norm_with_sums<TG_F16>(S, d, norm, job);
+    const bool ok = norm->g_sum ? tgi_norm_backward_for<true>(S, d, norm, job)
+                                : tgi_norm_backward_for<false>(S, d, norm, job);
     return ok ? TGI_DONE : TGI_FAILED;
 }
 

@@ -272,6 +272,17 @@ static tg_tensor *conv_weight_call(tg_tensor *x, tg_tensor *g, const numbers *p)
 }
 
 /* Both states after a step of an LSTM, [N, 2 H] */
+/* Both outputs: the norm of a + b, and under it the sum. */
+static tg_tensor *add_norm_call(bool rms, tg_tensor *a, tg_tensor *b, tg_tensor *weight, tg_tensor *bias,
+                                const numbers *p)
+{
+    tg_tensor *sum = NULL, *y;
+    if (rms)
+        y = tg_add_rms_norm(a, b, (int)p->count, weight, p->num, &sum);
+    else
+        y = tg_add_layer_norm(a, b, (int)p->count, weight, bias, p->num, &sum);
+    return y ? tg_cat(TG_LIST(y, sum), 0) : NULL;
+}
 static tg_tensor *lstm_call(tg_tensor *from_x, tg_tensor *from_h, tg_tensor *c)
 {
     tg_tensor *state[2] = {NULL, c};
@@ -528,6 +539,8 @@ enum {
     OP(normalize, tg_layer_norm(a, (int)p->count, NULL, NULL, p->num), 0)                            \
     OP(layer_norm, tg_layer_norm(a, (int)p->count, b, c, p->num), 0)                                 \
     OP(rms_norm, tg_rms_norm(a, (int)p->count, b, p->num), 0)                                        \
+    OP(add_layer_norm, add_norm_call(false, a, b, c, d, p), SEVERAL)                                 \
+    OP(add_rms_norm, add_norm_call(true, a, b, c, NULL, p), SEVERAL)                                 \
     OP(batch_norm, tg_batch_norm(a, NULL, NULL, b, c, true, 0.1, p->num), 0)                         \
     OP(batch_norm_by_running, tg_batch_norm(a, b, c, d, n > 4 ? in_[4] : NULL, false, 0, p->num), 0) \
     OP(instance_norm, tg_instance_norm(a, NULL, NULL, b, c, true, 0.1, p->num), 0)                   \
@@ -2547,6 +2560,40 @@ SAMPLES(rms_norm)
          grads("[[0.0719932715219, 0.143986543044, -0.089991359924], [0.985900324171, 1.09544495069, 0.328633879568]]"),
          grads("[-0.169758029335, 0.755928892024, 3.15502521009]"));
     refuse(tg_rms_norm(ones(2, 3), 1, ones(2), 1e-5), "");
+}
+SAMPLES(add_layer_norm)
+{
+    tg_tensor *sum = NULL;
+    sample(S(2, 5), S(2, 5), S(5), S(5), count(1), num(1e-5));
+    sample(S(2, 3, 2), S(2, 3, 2), S(3, 2), S(3, 2), count(2), num(1e-2));
+    sample(S(70, 3), S(70, 3), S(3), count(1), num(1e-5));
+    sample(S(3, 2), S(3, 2), count(1), num(1e-2));
+    sample(S(0, 3), S(0, 3), S(3), S(3), count(1), num(1e-5));
+    edge(in("[[1, 2, 3], [-3, 1, 2]]"), in("[[0, 0, 1], [2, -1, 1]]"), in("[1, 2, 3]"), in("[0.5, 0, -1]"), count(1),
+         num(1e-5),
+         gives("[[-0.56904153145, -0.534520765725, 3.00890574294], [-0.480578978536, -0.78446318283, 3.11843170985], "
+               "[1, 2, 4], [-1, 0, 3]]"),
+         grads("[[0.885455417967, 1.17180914164, 0.942735439395], [0.864225959449, 1.18102933864, 0.954744701923]]"),
+         grads("[[0.885455417967, 1.17180914164, 0.942735439395], [0.864225959449, 1.18102933864, 0.954744701923]]"),
+         grads("[-2.04962050999, -0.659491974277, 2.70911248426]"), grads("[2, 2, 2]"));
+    expect(tg_add_layer_norm(f64("[[1, 2, 3]]"), f64("[[0, 0, 1]]"), 1, NULL, NULL, 1e-5, NULL),
+           "[[-1.06904153145, -0.267260382863, 1.33630191431]]");
+    refuse(tg_add_layer_norm(ones(2, 3), ones(3), 1, NULL, NULL, 1e-5, &sum),
+           "x [2, 3] and residual [3] must be of the same shape");
+    refuse(tg_add_layer_norm(ones(2, 3), ones(2, 3), 1, ones(2), NULL, 1e-5, &sum), "weight");
+    CHECK(sum == NULL);
+}
+SAMPLES(add_rms_norm)
+{
+    sample(S(2, 5), S(2, 5), S(5), count(1), num(1e-5));
+    sample(S(2, 3, 2), S(2, 3, 2), count(2), num(1e-2));
+    edge(in("[[1, 2, 3], [-3, 1, 2]]"), in("[[0, 0, 1], [2, -1, 1]]"), in("[1, 2, 3]"), count(1), num(1e-6),
+         gives("[[0.377964446012, 1.51185778405, 4.53557335214], [-0.547722475347, 0, 4.92950227812], [1, 2, 4], "
+               "[-1, 0, 3]]"),
+         grads("[[1.07199327152, 1.14398654304, 0.910008640076], [1.98590032417, 2.09544495069, 1.32863387957]]"),
+         grads("[[1.07199327152, 1.14398654304, 0.910008640076], [1.98590032417, 2.09544495069, 1.32863387957]]"),
+         grads("[-0.169758029335, 0.755928892024, 3.15502521009]"));
+    refuse(tg_add_rms_norm(ones(2, 3), ones(2, 3), 0, NULL, 1e-5, NULL), "");
 }
 /* The running statistics [1, -1] and [2, 0.5] after x. */
 static tg_tensor *running_after(tg_tensor *x, bool batch, double momentum)

@@ -408,6 +408,7 @@ static bool write_target(state *s)
     OP(log_softmax, tg_log_softmax(a, 0))                                               \
     OP(layer_norm, tg_layer_norm(a, 1, v, v, 1e-5))                                     \
     OP(rms_norm, tg_rms_norm(a, 1, v, 1e-5))                                            \
+    OP(add_layer_norm, tg_add_layer_norm(a, b, 1, v, v, 1e-5, NULL))                    \
     OP(batch_norm, normed(a, v, true))                                                  \
     OP(batch_norm_by_running, normed(a, v, false))                                      \
     OP(group_norm, tg_group_norm(a, 4, v, v, 1e-5))                                     \

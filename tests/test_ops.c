@@ -96,7 +96,7 @@ static tg_tensor *aliased_call(tg_tensor *const *in_, int n, void *user)
 
 /* ---- running and comparing ---- */
 
-enum { MOST = 4096 }; /* elements of a tensor to compare */
+enum { MOST = 8192 }; /* elements of a tensor to compare */
 
 typedef struct {
     tg_tensor *y, *grad[MAX_INPUTS];
@@ -491,6 +491,8 @@ static void check_null(void)
     } optional[] = {{"linear", 2},
                     {"layer_norm", 1},
                     {"rms_norm", 1},
+                    {"add_layer_norm", 2},
+                    {"add_rms_norm", 2},
                     {"batch_norm", 1},
                     {"batch_norm_by_running", 3},
                     {"instance_norm", 1},
@@ -1616,6 +1618,17 @@ static tg_tensor *rms_normed(tg_tensor *const *in_, int n, void *user)
     (void)n, (void)user;
     return tg_rms_norm(in_[0], 1, in_[1], 1e-5);
 }
+static const numbers last_dim = {.num = 1e-5, .count = 1};
+static tg_tensor *add_normed(tg_tensor *const *in_, int n, void *user)
+{
+    (void)n, (void)user;
+    return add_norm_call(false, in_[0], in_[1], in_[2], in_[3], &last_dim);
+}
+static tg_tensor *add_rms_normed(tg_tensor *const *in_, int n, void *user)
+{
+    (void)n, (void)user;
+    return add_norm_call(true, in_[0], in_[1], in_[2], NULL, &last_dim);
+}
 static tg_tensor *smoothed_loss(tg_tensor *const *in_, int n, void *user) /* user: the targets */
 {
     return tg_cross_entropy_ex(in_[0], (tg_tensor *)user, n > 1 ? in_[1] : NULL, 7, n > 1 ? 0.1 : 0, TG_NONE);
@@ -1679,13 +1692,17 @@ TEST(composed_rows)
     for (i = 0; i < 3; ++i) {
         TG_SCOPE;
         const int64_t n = sizes[i], hidden = n / 16 + 1;
-        tg_tensor *in_[3], *targets;
+        tg_tensor *in_[3], *terms[4], *targets;
         tg_seed(3);
         in_[0] = tg_randn_on(TG_SHAPE(rows[i], n), TG_F64, HERE);
         in_[1] = tg_rand_on(TG_SHAPE(n), TG_F64, HERE), in_[2] = tg_randn_on(TG_SHAPE(n), TG_F64, HERE);
         targets = tg_randint_on(0, n, TG_SHAPE(rows[i]), TG_I64, HERE);
         composed_too("layer_norm", normed, in_, 3, 3, NULL);
         composed_too("rms_norm", rms_normed, in_, 2, 2, NULL);
+        terms[0] = in_[0], terms[1] = tg_randn_on(tg_shape_of(in_[0]), TG_F64, HERE);
+        terms[2] = in_[1], terms[3] = in_[2];
+        composed_too("add_layer_norm", add_normed, terms, 4, 4, NULL);
+        composed_too("add_rms_norm", add_rms_normed, terms, 3, 3, NULL);
         composed_too("cross_entropy", smoothed_loss, in_, 1, 1, targets);
         composed_too("smoothed cross_entropy", smoothed_loss, in_, 2, 1, targets);
         in_[0] = tg_randn_on(TG_SHAPE(rows[i], 4 * hidden), TG_F64, HERE);

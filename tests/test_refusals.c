@@ -157,6 +157,8 @@ TEST(null_in_ops)
     NULLS(topk, "t", (NULL, 1, 0, true, NULL));
     NULLS(layer_norm, "x", (NULL, 1, NULL, NULL, 1e-5));
     NULLS(rms_norm, "x", (NULL, 1, NULL, 1e-5));
+    NULLS(add_layer_norm, "x", (NULL, NULL, 1, NULL, NULL, 1e-5, NULL));
+    NULLS(add_rms_norm, "x", (NULL, NULL, 1, NULL, 1e-5, NULL));
     NULLS(mm, "a", (NULL, t));
     NULLS(mm, "b", (t, NULL));
     NULLS(outer, "a", (NULL, t));

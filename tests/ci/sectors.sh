@@ -7,8 +7,9 @@ for kernel in 'tgi_optim_pieces<tgi_optim_adamw_f32, 0>' 'tgi_optim_pieces<tgi_o
     'tgi_map_packs<tgi_formula<58, float>, 2, 0, 0, 0>' 'tgi_map_packs<tgi_formula<58, float>, 2, 2, 2, 2>' \
     'tgi_map_packs<tgi_gradient<51, float>, 2, 0, 0, 0>' 'tgi_map_packs<tgi_gradient<51, float>, 2, 2, 2, 2>' \
     'tgi_fold<tgi_combine_sum, float, 0, 4>' 'tgi_fold_across<tgi_combine_sum, float, 0, 4>' \
-    'tgi_fold_across<tgi_combine_sum, float, 2, 4>' tgi_fill_flat 'tgi_norm_rows<0, 4>' 'tgi_norm_rows<2, 8>' \
-    'tgi_norm_backward_rows<0, 4, true>' 'tgi_norm_backward_rows<2, 8, true>' 'tgi_flash_forward<2, 64>' \
+    'tgi_fold_across<tgi_combine_sum, float, 2, 4>' tgi_fill_flat 'tgi_norm_rows<0, 4, false>' 'tgi_norm_rows<2, 8, false>' \
+    'tgi_norm_rows<0, 4, true>' 'tgi_norm_rows<2, 8, true>' 'tgi_norm_backward_rows<0, 4, true, false>' \
+    'tgi_norm_backward_rows<0, 4, true, true>' 'tgi_norm_backward_rows<2, 8, true, true>' 'tgi_flash_forward<2, 64>' \
     'tgi_flash_backward<2, 64, false>' 'tgi_flash_backward<2, 64, true>'; do
     line=$(grep -F "$kernel" "$1" | head -n 1)
     if printf '%s\n' "$line" | awk 'NF > 6 { exit !($4 <= 1.15 && $5 == 0) } { exit 1 }'; then

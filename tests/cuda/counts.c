@@ -104,6 +104,12 @@ static tg_tensor *attention(const gpt *g, const block *b, tg_tensor *x)
     return tg_forward(b->attention_out, tg_reshape(tg_transpose(y, 1, 2), TG_SHAPE(B, T, C)));
 }
 
+/* *x + y, which *x becomes, normalised. */
+static tg_tensor *add_and_norm(tg_module *norm, tg_tensor *y, tg_tensor **x)
+{
+    return tg_add_layer_norm(*x, y, 1, tg_module_get(norm, "weight"), tg_module_get(norm, "bias"), 1e-5, x);
+}
+
 static tg_tensor *gpt_loss(void *model, int step)
 {
     const gpt *g = (const gpt *)model;
@@ -111,14 +117,15 @@ static tg_tensor *gpt_loss(void *model, int step)
     tg_tensor *ids = here(counted(TG_SHAPE(g->size.batch, g->size.length), step, g->size.vocabulary));
     tg_tensor *targets = here(counted(TG_SHAPE(n), step + 1, g->size.vocabulary));
     tg_tensor *x = tg_add(tg_forward(g->tokens, ids), tg_forward(g->positions, g->position));
+    tg_tensor *y = tg_forward(g->block[0].norm_attention, x); /* x: the residual stream; y: its norm */
     for (int64_t i = 0; i < g->size.layers; ++i) {
         const block *b = &g->block[i];
-        x = tg_add(x, attention(g, b, tg_forward(b->norm_attention, x)));
-        tg_tensor *y = tg_gelu(tg_forward(b->mlp_in, tg_forward(b->norm_mlp, x)), true);
-        x = tg_add(x, tg_forward(b->mlp_out, y));
+        y = add_and_norm(b->norm_mlp, attention(g, b, y), &x);
+        y = tg_forward(b->mlp_out, tg_gelu(tg_forward(b->mlp_in, y), true));
+        y = add_and_norm(i + 1 < g->size.layers ? g->block[i + 1].norm_attention : g->norm, y, &x);
     }
-    x = tg_forward(g->logits, tg_forward(g->norm, x));
-    return tg_cross_entropy(tg_view(x, TG_SHAPE(n, g->size.vocabulary)), targets);
+    y = tg_forward(g->logits, y);
+    return tg_cross_entropy(tg_view(y, TG_SHAPE(n, g->size.vocabulary)), targets);
 }
 
 /* ---- counting ---- */
@@ -216,7 +223,7 @@ static void predict(int64_t layers, int64_t vocabulary, int64_t tokens)
 
 int main(int argc, char **argv)
 {
-    const counts limits[] = {{31, 0, 1, 21400000}, {179, 0, 1, 62700000}, {427, 0, 1, 3213500000}};
+    const counts limits[] = {{31, 0, 1, 21400000}, {164, 0, 1, 61300000}, {380, 0, 1, 3206100000}};
     const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
     const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));

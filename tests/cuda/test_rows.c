@@ -14,10 +14,10 @@ enum { CUDASIM_KERNELS, CUDASIM_BYTES };
 
 static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
 static const double tolerances[] = {3e-6, 1e-12, 1.2e-2, 1.5e-3}; /* of the largest element */
-enum { DTYPES = 4, INPUTS = 3 };
+enum { DTYPES = 4, INPUTS = 4 };
 static bool small; /* SMALL in the environment: fewer shapes */
 
-/* x [rows, n], weight and bias [n]; targets [rows], some of which are ignored (-100). */
+/* x [rows, n], weight and bias [n], residual [rows, n]; targets [rows], some of which are ignored (-100). */
 typedef struct {
     tg_tensor *in[INPUTS], *targets;
 } arguments;
@@ -30,6 +30,22 @@ static tg_tensor *normalized(const arguments *a) { return tg_layer_norm(a->in[0]
 static tg_tensor *layer_norm(const arguments *a) { return tg_layer_norm(a->in[0], 1, a->in[1], a->in[2], 1e-5); }
 static tg_tensor *without_bias(const arguments *a) { return tg_layer_norm(a->in[0], 1, a->in[1], NULL, 1e-5); }
 static tg_tensor *rms_norm(const arguments *a) { return tg_rms_norm(a->in[0], 1, a->in[1], 1e-5); }
+/* The norm and the sum, side by side. */
+static tg_tensor *add_layer_norm(const arguments *a)
+{
+    tg_tensor *sum = NULL, *y = tg_add_layer_norm(a->in[0], a->in[3], 1, a->in[1], a->in[2], 1e-5, &sum);
+    return y ? tg_cat(TG_LIST(y, sum), 1) : NULL;
+}
+static tg_tensor *add_rms_norm(const arguments *a)
+{
+    tg_tensor *sum = NULL, *y = tg_add_rms_norm(a->in[0], a->in[3], 1, a->in[1], 1e-5, &sum);
+    return y ? tg_cat(TG_LIST(y, sum), 1) : NULL;
+}
+/* The sum is of no use to the loss. */
+static tg_tensor *last_norm(const arguments *a)
+{
+    return tg_add_layer_norm(a->in[0], a->in[3], 1, a->in[1], a->in[2], 1e-5, NULL);
+}
 static tg_tensor *cross_entropy(const arguments *a)
 {
     return tg_cross_entropy_ex(a->in[0], a->targets, NULL, -100, 0, TG_NONE);
@@ -46,13 +62,22 @@ static tg_tensor *weighted(const arguments *a)
 static const struct {
     const char *name;
     function call;
-    int inputs; /* that get gradients */
+    unsigned inputs; /* that get gradients: bit i is input i */
 } functions[] = {
-    {"softmax", softmax, 1},       {"log_softmax", log_softmax, 1},     {"softmax_across", softmax_across, 1},
-    {"normalized", normalized, 1}, {"layer_norm", layer_norm, 3},       {"without_bias", without_bias, 2},
-    {"rms_norm", rms_norm, 2},     {"cross_entropy", cross_entropy, 1}, {"smoothed", smoothed, 1},
+    {"softmax", softmax, 1},
+    {"log_softmax", log_softmax, 1},
+    {"softmax_across", softmax_across, 1},
+    {"normalized", normalized, 1},
+    {"layer_norm", layer_norm, 7},
+    {"without_bias", without_bias, 3},
+    {"rms_norm", rms_norm, 3},
+    {"add_layer_norm", add_layer_norm, 15},
+    {"add_rms_norm", add_rms_norm, 11},
+    {"last_norm", last_norm, 15},
+    {"cross_entropy", cross_entropy, 1},
+    {"smoothed", smoothed, 1},
     {"weighted", weighted, 1}};
-enum { FUNCTIONS = sizeof functions / sizeof *functions };
+enum { FUNCTIONS = sizeof functions / sizeof *functions, NORMS = 3, LOSSES = 10 };
 
 /* Whether t is `wanted` up to the tolerance, a part of its largest finite element or of `least`. */
 static bool agree(tg_tensor *t, tg_tensor *wanted, double tolerance, double least)
@@ -89,9 +114,9 @@ static void compare(int k, int f, const arguments *given, int64_t start)
     int i;
     there.targets = tg_cuda(given->targets);
     for (i = 0; i < INPUTS; ++i) {
-        there.in[i] = placed(given->in[i], dtypes[k], i == 0 ? start : 0);
+        there.in[i] = placed(given->in[i], dtypes[k], i % 3 == 0 ? start : 0);
         here.in[i] = tg_to_dtype(tg_cpu(there.in[i]), TG_F64); /* rounded */
-        if (i < functions[f].inputs) tg_set_requires_grad(here.in[i], true), tg_set_requires_grad(there.in[i], true);
+        if (functions[f].inputs >> i & 1) tg_set_requires_grad(here.in[i], true), tg_set_requires_grad(there.in[i], true);
     }
     harness.sample = functions[f].name;
     y[0] = functions[f].call(&here);
@@ -100,8 +125,9 @@ static void compare(int k, int f, const arguments *given, int64_t start)
     g = tg_to_dtype(tg_randn_on(tg_shape_of(y[0]), TG_F64, TG_CPU), dtypes[k]);
     tg_backward_ex(&y[0], 1, (tg_tensor *[]){tg_to_dtype(g, TG_F64)}, 0);
     tg_backward_ex(&y[1], 1, (tg_tensor *[]){tg_cuda(g)}, 0);
-    for (i = 0; i < functions[f].inputs; ++i) {
+    for (i = 0; i < INPUTS; ++i) {
         tg_tensor *d[2];
+        if (!(functions[f].inputs >> i & 1)) continue;
         d[0] = tg_grad(here.in[i]), d[1] = tg_grad(there.in[i]);
         if (!CHECK(d[0] && d[1] && agree(d[1], d[0], tolerance, least)))
             printf("    gradient %d, %s, %d rows of %d, from %d\n", i, tg_dtype_name(dtypes[k]),
@@ -119,18 +145,19 @@ static void rows_of(int64_t rows, int64_t n, int64_t start)
     a.in[0] = tg_mul_scalar(tg_randn_on(TG_SHAPE(rows, n), TG_F64, TG_CPU), 3);
     a.in[1] = tg_add_scalar(tg_rand_on(TG_SHAPE(n), TG_F64, TG_CPU), 0.5);
     a.in[2] = tg_randn_on(TG_SHAPE(n), TG_F64, TG_CPU);
+    a.in[3] = tg_randn_on(TG_SHAPE(rows, n), TG_F64, TG_CPU);
     a.targets = tg_randint_on(0, n, TG_SHAPE(rows), TG_I64, TG_CPU);
     for (i = 2; i < rows; i += 3) tg_data_i64(a.targets)[i] = -100;
     if (n > 4) tg_set(a.in[0], TG_INDEX(rows - 1, n / 2), -HUGE_VAL); /* as a mask does */
     for (k = 0; k < DTYPES; ++k) {
         for (f = 0; f < FUNCTIONS; ++f) {
-            if (n > 4 && f >= 3 && f < 7) continue; /* no norm of infinity */
+            if (n > 4 && f >= NORMS && f < LOSSES) continue; /* no norm of infinity */
             compare(k, f, &a, start);
         }
     }
     tg_set(a.in[0], TG_INDEX(rows - 1, n / 2), 2);
     for (k = 0; k < DTYPES; ++k) {
-        for (f = 3; f < 7; ++f) compare(k, f, &a, start);
+        for (f = NORMS; f < LOSSES; ++f) compare(k, f, &a, start);
     }
     harness.sample = NULL;
 }
@@ -197,7 +224,7 @@ TEST(what_is_moved)
         const tg_dtype dtype = dtypes[k];
         const double size = (double)tg_dtype_size(dtype), x_bytes = ROWS * N * size, vector_bytes = N * size;
         const double logits_bytes = 64 * CLASSES * size;
-        tg_tensor *in[3], *y, *g, *logits, *targets, *loss;
+        tg_tensor *in[3], *y, *g, *logits, *targets, *loss, *residual, *both[2], *of_both[2];
         int i;
         if (dtype == TG_F64) continue;
         in[0] = tg_full_on(TG_SHAPE(ROWS, N), 1, dtype, TG_CUDA(0));
@@ -212,6 +239,16 @@ TEST(what_is_moved)
         start_counting();
         tg_backward_ex(&y, 1, &g, 0);
         CHECK(at_most(2, 1.03 * (3 * x_bytes + TEAMS * vector_bytes + 4 * BLOCKS * N * 4.0)));
+        harness.sample = "add_layer_norm"; /* reads x and residual, stores their sum and the norm */
+        residual = tg_set_requires_grad(tg_full_on(TG_SHAPE(ROWS, N), 1, dtype, TG_CUDA(0)), true);
+        start_counting();
+        both[0] = tg_add_layer_norm(in[0], residual, 1, in[1], in[2], 1e-5, &both[1]);
+        CHECK(at_most(1, 1.03 * (4 * x_bytes + 2 * TEAMS * vector_bytes)));
+        harness.sample = "add_layer_norm_backward"; /* one gradient for x and residual; leaves of their own copy it */
+        of_both[0] = of_both[1] = g;
+        start_counting();
+        CHECK(tg_gradients(both, 2, of_both, &residual, 1, &y, 0) == TG_OK);
+        CHECK(at_most(2, 1.03 * (4 * x_bytes + TEAMS * vector_bytes + 4 * BLOCKS * N * 4.0)));
         logits = tg_set_requires_grad(tg_full_on(TG_SHAPE(64, CLASSES), 1, dtype, TG_CUDA(0)), true);
         targets = tg_zeros_on(TG_SHAPE(64), TG_I64, TG_CUDA(0));
         harness.sample = "softmax";
