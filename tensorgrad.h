@@ -2382,7 +2382,7 @@ enum { TGI_SMALL_STEP = 32, TGI_MALLOC_BYTES = 8, TGI_SMALL_CLASSES = 32 };
 enum { TGI_SMALL_BYTES = TGI_SMALL_STEP * TGI_SMALL_CLASSES - TGI_MALLOC_BYTES };
 enum { TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
 enum { TGI_ERROR_TEXT = 1024 };
-enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP), TGI_KEPT_ANYHOW = 64 << 20 };
+enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP) + 1, TGI_KEPT_ANYHOW = 64 << 20 };
 
 /* A hash table from addresses to numbers: linear probing, at most half full. */
 typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
@@ -2778,7 +2778,7 @@ TGI_NOINLINE static int tgi_large_class(size_t bytes, size_t *rounded)
     const size_t steps = ((bytes - 1) >> step) + 1;
     if (steps > 16) return -1;
     *rounded = steps << step;
-    return 8 * (step - TGI_FIRST_STEP) + (int)steps - 1;
+    return TGI_SMALL_CLASSES + 8 * (step - TGI_FIRST_STEP) + (int)steps - 16; /* steps: 9 to 16, 8 in the first alone */
 }
 
 static inline int tgi_small_class(size_t bytes, size_t *rounded)
