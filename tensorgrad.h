@@ -1670,6 +1670,9 @@ TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
    So every tensor that step uses and does not make must stay as long as the graph, and so must its optimizers and the
    gradients.  step runs in a scope of its own.
 
+   A tg_grad_scaler is used as in a step that is called: once in the step, with a loss in f32.  A run then waits once
+   for the GPU, and leaves out the step of the optimizer where a gradient is infinite or NaN.
+
    A step cannot be recorded if it waits for the GPU or copies from another device.  Then, and on the CPU, each run
    calls step, with the same results; tg_graph_obstacle says why.  A recording that fails is undone: gradients,
    optimizers and random numbers are as before, and the same run calls step once more.  Call tg_graph_free before the
@@ -4104,8 +4107,9 @@ typedef struct {
 
 /* A call for many tensors, each of n contiguous elements, n > 0, that overlap no other; all of one float dtype.
    TGI_MULTI_SQUARES: *number = the sum of the squares of all elements.  TGI_MULTI_SCALE: all elements are multiplied by
-   *number.  The number is on the device, too, in the dtype that is computed in. */
-typedef enum { TGI_MULTI_SQUARES, TGI_MULTI_SCALE } tgi_multi_kind;
+   *number.  TGI_MULTI_UNSCALE: the same, and *finite = 0 if an element was infinite or NaN; else it stays.  Both are on
+   the device, too, number in the dtype that is computed in. */
+typedef enum { TGI_MULTI_SQUARES, TGI_MULTI_SCALE, TGI_MULTI_UNSCALE } tgi_multi_kind;
 typedef struct { void *data; int64_t n; } tgi_flat;
 typedef struct {
     tgi_multi_kind kind;
@@ -4114,6 +4118,7 @@ typedef struct {
     int count; /* > 0 */
     const tgi_flat *list;
     void *number;
+    float *finite;
 } tgi_multi;
 
 /* Which message a bad index gives: see tgi_text_of_bad_index.  Those from TGI_INDEX_CLASS on are for numbers that are
@@ -10617,7 +10622,7 @@ static void tgi_note_grad(tgi_thread *S, tg_tensor *t)
 static void tgi_replace_grad(tgi_thread *S, tg_tensor *t, tg_tensor *g)
 {
     tg_tensor *before = t->grad;
-    if (S->silent && tgi_refs(t) > 0) tgi_note_grad(S, t); /* not for one that is ending, which nobody can use any more */
+    if (S->silent && tgi_refs(t) > 0) tgi_note_grad(S, t); /* not for one that is ending: nobody can use it any more */
     if (g) tgi_count(g, &g->grad_of, 1);
     t->grad = g;
     if (!before) return;
@@ -23398,20 +23403,39 @@ enum { TGI_GRAPH_OPTIMS = 8, TGI_GRAPH_TRIES = 2 };
    may be NULL.  All are references. */
 typedef struct { tg_tensor *t, *grad, *after; } tgi_graph_grad;
 
+/* Recorded work.  A step with a tg_grad_scaler has three parts: what comes before tg_grad_scaler_step, the step of the
+   optimizer, which is left out if a gradient is infinite or NaN, and what comes after it.  Other steps have one. */
+enum { TGI_GRAPH_PARTS = 3, TGI_GRAPH_SCALED = 1 };
+typedef struct {
+    void *graph;        /* of the backend */
+    uint64_t offset;    /* random counters that the parts before use */
+    int optims, grads;  /* how many of the graph's lists were noted at its end */
+} tgi_graph_part;
+
 struct tg_graph {
     const tgi_backend *backend;
     int index;
     bool (*step)(void *user);
     void *user;
-    bool refused;     /* it cannot be recorded: */
+    bool refused;       /* it cannot be recorded: */
     char obstacle[240]; /* why not */
-    int tries;        /* runs that were watched */
-    void *recorded;   /* of the backend; NULL: not yet */
-    uint64_t offset;  /* random counters that a run uses */
-    int optims;       /* the calls of tg_step, in their order */
+    int tries;          /* runs that were watched */
+    bool recorded, open; /* open: the last part is being recorded */
+    tgi_graph_part part[TGI_GRAPH_PARTS];
+    int parts;
+    uint64_t begin;     /* the random counter when the recording began */
+    uint64_t offset;    /* random counters that a run uses */
+    int optims;         /* the calls of tg_step, in their order */
     tg_optim *optim[TGI_GRAPH_OPTIMS];
     tgi_graph_grad *grad; /* [grads_room], the gradients that they used, in this order */
     int grads, grads_room, next_grad;
+
+    tg_grad_scaler *scaler;     /* of the step, or NULL */
+    tg_tensor *scale, *inverse; /* f32 [], references: the scaler's numbers, written before each launch */
+    tg_optim *scaled;           /* the optimizer of the part TGI_GRAPH_SCALED, or NULL */
+    tg_tensor *finite;          /* f32 [], a reference: what decides whether that part is launched */
+    tg_optim *unscaled;         /* whose gradients the scaler has unscaled, or NULL */
+    bool updates;               /* the step calls tg_grad_scaler_update */
 };
 
 /* The gradient of a parameter in a step that is recorded: notes it.  In a replay *g becomes the one that was noted,
@@ -23453,8 +23477,13 @@ static bool tgi_graph_has_gradients(tgi_thread *S, const tg_graph *g)
     return true;
 }
 
-static void tgi_graph_forget_gradients(tgi_thread *S, tg_graph *g)
+/* Ends what was recorded. */
+static void tgi_graph_forget(tgi_thread *S, tg_graph *g)
 {
+    while (g->parts > 0) g->backend->graph_free(S, g->index, g->part[--g->parts].graph);
+    tgi_unref(S, g->finite);
+    g->finite = NULL;
+    g->scaled = NULL;
     for (int i = 0; i < g->grads; ++i) {
         tgi_unref(S, g->grad[i].after);
         tgi_unref_by(S, g->grad[i].grad, TGI_BY_GRADIENT);
@@ -23472,6 +23501,9 @@ static bool tgi_graph_note_step(tgi_thread *S, tg_optim *opt)
     if (!g || g->recorded) return true;
     S->entered = "step";
     if (g->optims == TGI_GRAPH_OPTIMS) return tgi_obstacle(S, "is called more than 8 times");
+    for (int i = 0; i < g->optims; ++i) {
+        if (g->scaled && g->optim[i] == opt) return tgi_obstacle(S, "is called twice, and a scaler is used");
+    }
     g->optim[g->optims++] = opt;
     return true;
 }
@@ -23629,8 +23661,9 @@ void tg_graph_free(tg_graph *graph)
 {
     tgi_thread *S = tgi_self();
     if (!graph) return;
-    if (graph->recorded) graph->backend->graph_free(S, graph->index, graph->recorded);
-    tgi_graph_forget_gradients(S, graph);
+    tgi_graph_forget(S, graph);
+    tgi_unref(S, graph->scale);
+    tgi_unref(S, graph->inverse);
     tgi_free(S, graph, sizeof *graph);
 }
 
@@ -23666,10 +23699,11 @@ static bool tgi_graph_try(tgi_thread *S, tg_graph *g)
     return ok;
 }
 
-/* After a recording or a replay: the steps that it has made count, or are undone because they were not launched. */
-static void tgi_graph_settle(tg_graph *g, bool undo)
+/* After a recording or a replay: the steps of optimizers `from` .. that it has made count, or are undone because they
+   were not launched. */
+static void tgi_graph_settle(tg_graph *g, int from, int to, bool undo)
 {
-    for (int k = 0; k < g->optims; ++k) {
+    for (int k = from; k < to; ++k) {
         tg_optim *o = g->optim[k];
         for (tgi_optim_param *e = o->param; e < o->param + o->count; ++e) {
             if (undo) e->steps -= e->recorded;
@@ -23678,31 +23712,190 @@ static void tgi_graph_settle(tg_graph *g, bool undo)
     }
 }
 
-/* Records the step in a new graph, and launches it for the first time.  False after an error: then the optimizers and
-   the random numbers are as before, and nothing has been done on the device. */
+/* ---- the scaler of a recorded step ----
+
+   Its scale lies in device memory, where the host writes it before a launch.  Whether the gradients are finite the host
+   reads between two parts, as tg_grad_scaler_step does. */
+
+/* Also begins a round, which ends with the update. */
+static bool tgi_check_scaler(tgi_thread *S, const char *op, tg_grad_scaler *s)
+{
+    if (!s) return tgi_null_argument(S, op, "scaler");
+    if (!(s->scale > 0)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "Invalid scale: %g", s->scale);
+    if (!(s->growth_factor > 1)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "The growth factor must be > 1.0.");
+    if (!(s->backoff_factor > 0 && s->backoff_factor < 1))
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "The backoff factor must be < 1.0.");
+    if (s->growth_interval < 1) return tgi_fail(S, TG_ERR_ARGUMENT, op, "The growth interval must be > 0.");
+    if (s->round == 0) s->round = ++S->serials;
+    return true;
+}
+
+/* The effect of a step and of an update on the scaler. */
+static void tgi_scaler_stepped(tg_grad_scaler *s, tg_optim *o, bool finite)
+{
+    o->stepped = s->round;
+    s->found_inf = !finite || (s->steps > 0 && s->found_inf);
+    s->steps++;
+}
+
+static void tgi_scaler_update(tg_grad_scaler *scaler)
+{
+    if (scaler->found_inf) {
+        scaler->scale = (float)(scaler->scale * scaler->backoff_factor);
+        scaler->growth_tracker = 0;
+    } else if (++scaler->growth_tracker >= scaler->growth_interval) {
+        const float larger = (float)(scaler->scale * scaler->growth_factor);
+        if (tgi_is_finite(larger)) scaler->scale = larger;
+        scaler->growth_tracker = 0;
+    }
+    scaler->steps = 0;
+    scaler->round = 0;
+}
+
+/* While a step is tried out or recorded: it uses this scaler.  False after recording an error. */
+static bool tgi_graph_scaler(tgi_thread *S, tg_grad_scaler *s)
+{
+    tg_graph *g = S->trying;
+    if (!g || g->scaler == s) return true;
+    if (g->scaler) return tgi_obstacle(S, "takes another scaler than a call before it");
+    if (S->recording) return tgi_obstacle(S, "is called for the first time");
+    tg_device device = TG_CPU_INIT;
+    device.type = g->backend->type;
+    device.index = g->index;
+    tg_tensor *scale = tg_empty_on(TG_SCALAR, TG_F32, device), *inverse = tg_empty_on(TG_SCALAR, TG_F32, device);
+    if (!scale || !inverse) return false;
+    tgi_optim_own(S, &g->scale, scale);
+    tgi_optim_own(S, &g->inverse, inverse);
+    g->scaler = s;
+    return true;
+}
+
+static float tgi_scaler_inverse(const tg_grad_scaler *s) { return (float)(1 / s->scale); }
+
+/* Before the launch of a step. */
+static bool tgi_scaler_begin(tgi_thread *S, const tg_graph *g)
+{
+    tg_grad_scaler *s = g->scaler;
+    if (!s) return true;
+    if (!tgi_check_scaler(S, "graph_run", s)) return false;
+    if (!s->enabled)
+        return tgi_fail(S, TG_ERR_GRAPH, "graph_run", "the scaler was enabled when the step was recorded");
+    if (g->scaled && g->scaled->stepped == s->round)
+        return tgi_fail(S, TG_ERR_ARGUMENT, "graph_run", "step() has already been called since the last update().");
+    return tgi_fill_elements(S, g->scale, s->scale) &&
+           tgi_fill_elements(S, g->inverse, (double)tgi_scaler_inverse(s));
+}
+
+/* Waits for the flag of unscaled gradients: that is no obstacle, since a graph is launched in parts. */
+static bool tgi_scaler_reads(tgi_thread *S, tg_tensor *finite, bool *skipped)
+{
+    const uint64_t raised = S->raised;
+    tg_graph *g = S->trying;
+    if (g) g->backend->graph_watch(S, -1);
+    *skipped = tg_item(finite) == 0;
+    if (g) g->backend->graph_watch(S, g->index);
+    return S->raised == raised;
+}
+
+/* After the launch. */
+static void tgi_scaler_end(const tg_graph *g, bool skipped)
+{
+    if (!g->scaled) return;
+    tgi_scaler_stepped(g->scaler, g->scaled, !skipped);
+    if (g->updates) tgi_scaler_update(g->scaler);
+}
+
+/* ---- the parts of a recorded step ---- */
+
+/* Launches the parts.  replays: the optimizers give them new numbers first.  *skipped: without the scaled step. */
+static bool tgi_graph_launch(tgi_thread *S, tg_graph *g, tg_rng begin, bool replays, bool *skipped)
+{
+    bool ok = tgi_scaler_begin(S, g);
+    int k = 0;
+    *skipped = false;
+    for (int p = 0; ok && p < g->parts; ++p) {
+        const tgi_graph_part *part = &g->part[p];
+        tg_rng rng = begin;
+        rng.offset += part->offset;
+        if (p == TGI_GRAPH_SCALED) ok = tgi_scaler_reads(S, g->finite, skipped);
+        if (!ok) break;
+        if (p == TGI_GRAPH_SCALED && *skipped) {
+            k = part->optims;
+            g->next_grad = part->grads;
+            continue;
+        }
+        if (replays) g->backend->graph_renumber(S, g->index, part->graph);
+        for (; replays && ok && k < part->optims; ++k) ok = tg_step(g->optim[k]) == TG_OK;
+        ok = g->backend->graph_launch(S, g->index, part->graph, ok, rng);
+    }
+    if (ok) tgi_scaler_end(g, *skipped);
+    return ok;
+}
+
+static bool tgi_graph_begin_part(tgi_thread *S, tg_graph *g)
+{
+    tgi_graph_part *part = &g->part[g->parts];
+    part->graph = g->backend->graph_begin(S, g->index, S->rng);
+    if (!part->graph) return false;
+    part->offset = S->rng.offset - g->begin;
+    g->parts++;
+    return g->open = true;
+}
+
+static bool tgi_graph_end_part(tgi_thread *S, tg_graph *g)
+{
+    if (!g->open) return false;
+    g->open = false;
+    g->part[g->parts - 1].optims = g->optims;
+    g->part[g->parts - 1].grads = g->grads;
+    return g->backend->graph_end(S, g->index, g->part[g->parts - 1].graph);
+}
+
+static bool tgi_graph_next_part(tgi_thread *S, tg_graph *g)
+{
+    return tgi_graph_end_part(S, g) && tgi_graph_begin_part(S, g);
+}
+
+/* What the step must not have done, found when it has been recorded. */
+static bool tgi_graph_check(tgi_thread *S, const tg_graph *g, uint64_t seed)
+{
+    S->entered = "seed";
+    if (S->rng.seed != seed) return tgi_obstacle(S, "is called");
+    S->entered = "grad_scaler_unscale_";
+    return !g->unscaled || g->scaled || tgi_obstacle(S, "is called, but not tg_grad_scaler_step");
+}
+
+/* Records the step in a new graph, and launches it for the first time.  False after an error: then the optimizers, the
+   scaler and the random numbers are as before, and nothing has been done on the device. */
 static bool tgi_graph_capture(tgi_thread *S, tg_graph *g)
 {
     const tg_rng before = S->rng;
     const uint64_t raised = S->raised;
-    void *recorded = g->backend->graph_begin(S, g->index, before);
-    if (!recorded) return false;
+    const tg_grad_scaler unused = TG_GRAD_SCALER, scaler = g->scaler ? *g->scaler : unused;
+    bool skipped = false;
     g->optims = 0;
+    g->unscaled = NULL;
+    g->updates = false;
+    g->begin = before.offset;
     S->trying = S->recording = g;
-    bool ok = tgi_graph_call(S, g);
-    ok = g->backend->graph_end(S, g->index, recorded) && ok && S->raised == raised;
-    S->entered = "seed";
-    if (ok && S->rng.seed != before.seed) ok = tgi_obstacle(S, "is called");
+    g->backend->graph_watch(S, g->index);
+    bool ok = tgi_graph_begin_part(S, g) && tgi_graph_call(S, g);
+    ok = tgi_graph_end_part(S, g) && ok && S->raised == raised && tgi_graph_check(S, g, before.seed);
+    g->backend->graph_watch(S, -1);
+    if (g->scaler) *g->scaler = scaler;
+    if (g->unscaled) g->unscaled->unscaled = g->unscaled->stepped = 0; /* no round: neither has happened yet */
     g->offset = S->rng.offset - before.offset;
-    ok = ok && g->backend->graph_launch(S, g->index, recorded, true, before);
-    S->trying = S->recording = NULL;
-    tgi_graph_settle(g, !ok);
+    S->trying = NULL;
+    ok = ok && tgi_graph_launch(S, g, before, false, &skipped);
+    S->recording = NULL;
+    if (skipped) tgi_graph_settle(g, g->part[0].optims, g->part[TGI_GRAPH_SCALED].optims, true);
+    tgi_graph_settle(g, 0, g->optims, !ok);
     for (int i = 0; ok && i < g->grads; ++i) {
         g->grad[i].after = g->grad[i].t->grad;
         if (g->grad[i].after) tgi_ref(g->grad[i].after);
     }
-    if (ok) return g->recorded = recorded, true;
-    tgi_graph_forget_gradients(S, g);
-    g->backend->graph_free(S, g->index, recorded);
+    if (ok) return g->recorded = true;
+    tgi_graph_forget(S, g);
     S->rng = before;
     return false;
 }
@@ -23738,9 +23931,7 @@ static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
     S->obstacle[0] = 0;
     S->silent = true;
     S->grads_lost = false;
-    g->backend->graph_watch(S, g->index);
     const bool ok = tgi_graph_capture(S, g);
-    g->backend->graph_watch(S, -1);
     S->silent = false;
     tgi_casts_clear(S);
     if (!ok) tgi_graph_refuse(g, S->obstacle[0] ? S->obstacle : S->message);
@@ -23752,16 +23943,14 @@ static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
 
 static bool tgi_graph_replay(tgi_thread *S, tg_graph *g)
 {
-    bool ok = true;
+    bool skipped;
     if (!tgi_graph_has_gradients(S, g)) return false;
     S->obstacle[0] = 0;
     S->recording = g;
     g->next_grad = 0;
-    g->backend->graph_renumber(S, g->index, g->recorded);
-    for (int k = 0; ok && k < g->optims; ++k) ok = tg_step(g->optim[k]) == TG_OK;
-    ok = g->backend->graph_launch(S, g->index, g->recorded, ok, S->rng);
+    const bool ok = tgi_graph_launch(S, g, S->rng, true, &skipped);
     S->recording = NULL;
-    tgi_graph_settle(g, !ok);
+    tgi_graph_settle(g, 0, g->optims, !ok);
     if (ok) S->rng.offset += g->offset;
     return ok;
 }
@@ -24505,6 +24694,18 @@ typedef struct {
     tgi_multi multi;   /* of the spans; count is 0 where no kernel takes all gradients at once */
 } tgi_clip;
 
+static size_t tgi_clip_bytes(int n) { return (size_t)(n > 0 ? n : 1) * (sizeof(tgi_flat) + sizeof(tg_tensor *)); }
+
+static bool tgi_clip_begin(tgi_thread *S, const char *op, int n, tgi_clip *clip)
+{
+    clip->spans = (tgi_flat *)tgi_alloc(S, tgi_clip_bytes(n));
+    if (!clip->spans) return tgi_no_memory(S, op, tgi_clip_bytes(n));
+    clip->norms = (tg_tensor **)(void *)(clip->spans + (n > 0 ? n : 1));
+    return true;
+}
+
+static void tgi_clip_end(tgi_thread *S, int n, tgi_clip *clip) { tgi_free(S, clip->spans, tgi_clip_bytes(n)); }
+
 /* Describes the gradients that have elements: they are contiguous, of one dtype and on one device that is not the host,
    and no two share memory.  clip->multi.count is 0 if that is not so. */
 static bool tgi_clip_describe(tgi_thread *S, tg_tensor *const *params, int n, tgi_clip *clip)
@@ -24544,6 +24745,15 @@ static tgi_answer tgi_clip_total_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor
     return *total ? TGI_DONE : TGI_FAILED;
 }
 
+/* After one kernel call has written all gradients. */
+static void tgi_clip_written(tgi_thread *S, tg_tensor *const *params, int n, const char *op)
+{
+    for (int i = 0; i < n; ++i) {
+        const tg_tensor *g = params[i]->grad;
+        if (g && tgi_numel(g) > 0) tgi_bump_version(S, g->storage, op);
+    }
+}
+
 /* Multiplies all gradients by scale in one kernel call, after tgi_clip_total_in_one has been done. */
 static bool tgi_clip_scale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *const *params, int n, tg_tensor *scale)
 {
@@ -24552,10 +24762,7 @@ static bool tgi_clip_scale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *cons
     clip->multi.kind = TGI_MULTI_SCALE;
     clip->multi.number = tgi_first_element(scale);
     if (scale->storage->backend->multi(S, &clip->multi) != TGI_DONE) return false;
-    for (int i = 0; i < n; ++i) {
-        const tg_tensor *g = params[i]->grad;
-        if (g && tgi_numel(g) > 0) tgi_bump_version(S, g->storage, "clip_grad_norm");
-    }
+    tgi_clip_written(S, params, n, "clip_grad_norm");
     return true;
 }
 
@@ -24595,13 +24802,9 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
                                      double norm_type, bool error_if_nonfinite)
 {
     tgi_thread *S = tgi_self();
-    const size_t room = (size_t)(n > 0 ? n : 1), bytes = room * (sizeof(tgi_flat) + sizeof(tg_tensor *));
     tg_tensor *total = NULL;
     tgi_clip clip;
-    if (!tgi_clip_check(S, op, params, n)) return NULL;
-    clip.spans = (tgi_flat *)tgi_alloc(S, bytes);
-    if (!clip.spans) return tgi_no_tensor(tgi_no_memory(S, op, bytes));
-    clip.norms = (tg_tensor **)(void *)(clip.spans + room);
+    if (!tgi_clip_check(S, op, params, n) || !tgi_clip_begin(S, op, n, &clip)) return NULL;
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (scope) {
         S->grad_off = true;
@@ -24620,7 +24823,7 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
         total = ok && tgi_clip_scale(S, params, n, max_norm, total, &clip) ? tg_keep(total) : NULL;
         tgi_frame_close(S, scope);
     }
-    tgi_free(S, clip.spans, bytes);
+    tgi_clip_end(S, n, &clip);
     return total;
 }
 
@@ -24652,19 +24855,6 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
 
 /* ---- scaling of the loss.  Gradients are looked at and divided where they are; the host waits for one flag. ---- */
 
-/* Also begins a round, which ends with the update. */
-static bool tgi_check_scaler(tgi_thread *S, const char *op, tg_grad_scaler *s)
-{
-    if (!s) return tgi_null_argument(S, op, "scaler");
-    if (!(s->scale > 0)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "Invalid scale: %g", s->scale);
-    if (!(s->growth_factor > 1)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "The growth factor must be > 1.0.");
-    if (!(s->backoff_factor > 0 && s->backoff_factor < 1))
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "The backoff factor must be < 1.0.");
-    if (s->growth_interval < 1) return tgi_fail(S, TG_ERR_ARGUMENT, op, "The growth interval must be > 0.");
-    if (s->round == 0) s->round = ++S->serials;
-    return true;
-}
-
 tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss)
 {
     const char *op = "grad_scaler_scale";
@@ -24673,7 +24863,10 @@ tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss)
     if (!scaler->enabled) return tgi_argument(tgi_self(), op, "loss", loss) ? loss : NULL;
     if (!tgi_composite_begin_with(&c, op, "loss", loss)) return NULL;
     if (tgi_is_half(loss) && loss->ndim == 0) loss = tg_to_dtype(loss, TG_F32); /* f16 has no 65536 */
-    return tgi_composite_end(&c, tg_mul_scalar(loss, scaler->scale));
+    if (!loss || !tgi_graph_scaler(c.S, scaler)) return tgi_composite_end(&c, NULL);
+    if (!c.S->recording) return tgi_composite_end(&c, tg_mul_scalar(loss, scaler->scale));
+    const bool fits = loss->dtype == TG_F32 || tgi_obstacle(c.S, "has a loss that is not in f32");
+    return tgi_composite_end(&c, fits ? tg_mul(loss, c.S->recording->scale) : NULL);
 }
 
 /* Whether all gradients are finite, as a bool [] on the device of the first; NULL after recording an error.  flags [n]:
@@ -24708,26 +24901,79 @@ static bool tgi_check_unscale(tgi_thread *S, const char *op, const tg_grad_scale
     return true;
 }
 
-static bool tgi_unscale(tgi_thread *S, const char *op, const tg_grad_scaler *s, tg_optim *o)
+/* Multiplies all gradients by `inverse`, in one kernel call.  *finite: f32 [], 0 if one was infinite or NaN, else 1. */
+static tgi_answer tgi_unscale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *const *params, int n, float inverse,
+                                     tg_tensor **finite)
 {
+    if (clip->multi.count == 0) return TGI_COMPOSE;
+    const tg_device device = tgi_device_of(clip->norms[0]);
+    const tg_dtype dtype = tgi_compute_dtype(clip->multi.dtype);
+    if (S->recording && dtype != TG_F32) return tgi_obstacle(S, "has gradients in f64"), TGI_FAILED;
+    tg_tensor *number =
+        S->recording ? S->recording->inverse : tg_full_on(TG_SCALAR, (double)inverse, dtype, device);
+    tg_tensor *flag = tg_ones_on(TG_SCALAR, TG_F32, device);
+    if (!number || !flag) return TGI_FAILED;
+    clip->multi.kind = TGI_MULTI_UNSCALE;
+    clip->multi.number = tgi_first_element(number);
+    clip->multi.finite = (float *)tgi_first_element(flag);
+    const tgi_answer answer = flag->storage->backend->multi(S, &clip->multi);
+    if (answer == TGI_DONE) tgi_clip_written(S, params, n, "grad_scaler_unscale_");
+    *finite = flag;
+    return answer;
+}
+
+/* The same by ops; *finite is a bool [].  clip->norms [n]: for the flag of each gradient. */
+static bool tgi_unscale_each(tg_tensor *const *params, int n, tgi_clip *clip, float inverse, tg_tensor **finite)
+{
+    *finite = tgi_all_finite(params, n, clip->norms);
+    bool ok = *finite != NULL;
+    for (int i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_mul_scalar_(params[i]->grad, inverse);
+    return ok;
+}
+
+/* The gradients of params [n], some of which have one, are those of o. */
+static bool tgi_unscale_all(tgi_thread *S, const tg_grad_scaler *s, tg_optim *o, tg_tensor *const *params, int n,
+                            tgi_clip *clip)
+{
+    const float inverse = tgi_scaler_inverse(s);
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    if (!scope) return false;
+    S->grad_off = true; /* closing the scope restores it */
+    tg_tensor *finite = NULL;
+    bool ok = tgi_clip_describe(S, params, n, clip);
+    const tgi_answer answer = ok ? tgi_unscale_in_one(S, clip, params, n, inverse, &finite) : TGI_FAILED;
+    if (answer == TGI_COMPOSE && S->recording) ok = tgi_obstacle(S, "has gradients that differ in dtype or layout");
+    ok = answer == TGI_DONE || (ok && answer == TGI_COMPOSE && tgi_unscale_each(params, n, clip, inverse, &finite));
+    if (ok) tgi_optim_own(S, &o->finite, finite);
+    tgi_frame_close(S, scope);
+    return ok;
+}
+
+static bool tgi_unscale(tgi_thread *S, const char *op, tg_grad_scaler *s, tg_optim *o)
+{
+    S->entered = op;
+    if (!tgi_graph_scaler(S, s)) return false;
     if (!tgi_check_unscale(S, op, s, o)) return false;
-    const size_t bytes = 2 * sizeof(tg_tensor *) * (size_t)o->count;
-    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes); /* the parameters; their flags */
-    if (!list) return tgi_no_memory(S, op, bytes);
-    for (int i = 0; i < o->count; ++i) list[i] = o->param[i].t;
-    const uint64_t scope = tgi_clip_check(S, op, list, o->count) ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
-    bool ok = scope != 0;
+    if (S->recording) {
+        tg_graph *g = S->recording;
+        if (g->unscaled) return tgi_obstacle(S, "is called twice");
+        g->unscaled = o;
+    }
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)o->count;
+    tgi_clip clip;
+    tg_tensor **params = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!params) return tgi_no_memory(S, op, bytes);
+    for (int i = 0; i < o->count; ++i) params[i] = o->param[i].t;
+    bool ok = tgi_clip_check(S, op, params, o->count);
     if (ok && !tgi_optim_is_idle(o)) {
-        S->grad_off = true; /* closing the scope restores it */
-        tg_tensor *finite = tgi_all_finite(list, o->count, list + o->count);
-        ok = finite != NULL;
-        for (int i = 0; ok && i < o->count; ++i)
-            ok = !list[i]->grad || tg_mul_scalar_(list[i]->grad, (float)(1 / s->scale));
-        if (ok) tgi_optim_own(S, &o->finite, finite);
+        ok = tgi_clip_begin(S, op, o->count, &clip);
+        if (ok) {
+            ok = tgi_unscale_all(S, s, o, params, o->count, &clip);
+            tgi_clip_end(S, o->count, &clip);
+        }
     }
     if (ok) o->unscaled = s->round;
-    if (scope) tgi_frame_close(S, scope);
-    tgi_free(S, list, bytes);
+    tgi_free(S, params, bytes);
     return ok;
 }
 
@@ -24738,6 +24984,15 @@ tg_status tg_grad_scaler_unscale_(tg_grad_scaler *scaler, tg_optim *opt)
     if (!tgi_check_scaler(S, op, scaler)) return tgi_failed(S);
     if (!opt) return tgi_null_argument(S, op, "opt"), tgi_failed(S);
     return !scaler->enabled || tgi_unscale(S, op, scaler, opt) ? TG_OK : tgi_failed(S);
+}
+
+/* Records the step of the optimizer as a part of its own. */
+static bool tgi_graph_scaled_step(tgi_thread *S, tg_graph *g, tg_optim *opt)
+{
+    if (g->scaled) return tgi_obstacle(S, "is called twice");
+    g->scaled = opt;
+    tgi_optim_own(S, &g->finite, opt->finite);
+    return tgi_graph_next_part(S, g) && tg_step(opt) == TG_OK && tgi_graph_next_part(S, g);
 }
 
 tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt)
@@ -24757,12 +25012,12 @@ tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt)
                  "No inf checks were recorded for this optimizer.\nno parameter has a gradient");
         return tgi_failed(S);
     }
-    const uint64_t raised = S->raised;
-    const bool finite = tg_item(opt->finite) != 0;
-    if (S->raised != raised || (finite && tg_step(opt) != TG_OK)) return tgi_failed(S);
-    opt->stepped = scaler->round;
-    scaler->found_inf = !finite || (scaler->steps > 0 && scaler->found_inf);
-    scaler->steps++;
+    bool skipped = false, ok = true;
+    S->entered = op;
+    if (S->recording) ok = tgi_graph_scaled_step(S, S->recording, opt);
+    else ok = tgi_scaler_reads(S, opt->finite, &skipped) && (skipped || tg_step(opt) == TG_OK);
+    if (!ok) return tgi_failed(S);
+    tgi_scaler_stepped(scaler, opt, !skipped);
     tgi_unref(S, opt->finite);
     opt->finite = NULL;
     return TG_OK;
@@ -24777,16 +25032,14 @@ tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
         tgi_fail(S, TG_ERR_ARGUMENT, "grad_scaler_update", "No inf checks were recorded prior to update.");
         return tgi_failed(S);
     }
-    if (scaler->found_inf) {
-        scaler->scale = (float)(scaler->scale * scaler->backoff_factor);
-        scaler->growth_tracker = 0;
-    } else if (++scaler->growth_tracker >= scaler->growth_interval) {
-        const float larger = (float)(scaler->scale * scaler->growth_factor);
-        if (tgi_is_finite(larger)) scaler->scale = larger;
-        scaler->growth_tracker = 0;
+    if (!tgi_graph_scaler(S, scaler)) return tgi_failed(S);
+    if (S->recording) {
+        S->recording->updates = true;
+        scaler->steps = 0;
+        scaler->round = 0;
+        return TG_OK;
     }
-    scaler->steps = 0;
-    scaler->round = 0;
+    tgi_scaler_update(scaler);
     return TG_OK;
 }
 

@@ -2815,6 +2815,14 @@ __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t
     }
 }
 
+/* Stores a result.  Kernels that know the dtype of their elements store that one or f32. */
+template <int dtype, class T> __device__ inline void tgi_store_result(tg_dtype out, void *at, T result)
+{
+    if constexpr (dtype == TGI_ANY_DTYPE) tgi_store_as(out, at, result);
+    else if (out == TG_F32) tgi_store_as(TG_F32, at, result);
+    else tgi_store_as((tg_dtype)dtype, at, result);
+}
+
 /* One block per piece. */
 template <class combine, class real, int dtype, int width>
 __global__ void tgi_fold(tgi_reduce_job job)
@@ -2837,7 +2845,7 @@ __global__ void tgi_fold(tgi_reduce_job job)
         if (job.partial)
             ((T *)job.partial)[item] = result;
         else
-            tgi_store_as(job.kept.dtype[0], at[0], result);
+            tgi_store_result<dtype>(job.kept.dtype[0], at[0], result);
     }
 }
 
@@ -2876,7 +2884,7 @@ __global__ void tgi_fold_across(tgi_reduce_job job)
             if (job.partial)
                 ((T *)job.partial)[item / tiles * job.kept.numel + start + e] = result;
             else
-                tgi_store_as(job.kept.dtype[0], at[0], result);
+                tgi_store_result<dtype>(job.kept.dtype[0], at[0], result);
         }
         __syncthreads(); /* before part is written again */
     }
@@ -2998,7 +3006,8 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const bool packs = job.reduced.ndim <= 2 && (job.across ? tgi_reduce_packs(&job.kept, 1, &job.reduced, 0, pack)
                                                             : tgi_reduce_packs(&job.reduced, 0, &job.kept, 1, pack));
     const tgi_reduce_fn any_dtype = tgi_reduce_rows[reduce->kind][tgi_is_floating(in.dtype) ? 0 : 1];
-    const tgi_reduce_fn typed = job.reduced.ndim <= 2 ? tgi_reduce_typed(reduce->kind, in.dtype, packs) : NULL;
+    const bool known = job.reduced.ndim <= 2 && (reduce->out.dtype == in.dtype || reduce->out.dtype == TG_F32);
+    const tgi_reduce_fn typed = known ? tgi_reduce_typed(reduce->kind, in.dtype, packs) : NULL;
     tgi_reduce_cut(&job, typed && packs ? pack : 1, true);
     job.partial = NULL;
     if (job.pieces > 1) {
@@ -5493,8 +5502,8 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
 
 /* ======== Many tensors at once ==================================================================================== */
 
-/* The sum of the squares of all elements of many tensors, and their product with a number: as for the optimizers above,
-   each tensor is cut into pieces, one for each block. */
+/* The sum of the squares of all elements of many tensors, and their product with a number, with or without a look for
+   infinities: as for the optimizers above, each tensor is cut into pieces, one for each block. */
 enum { TGI_MULTI_TENSORS = 160, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
 typedef struct {
     char *data;
@@ -5504,13 +5513,14 @@ typedef struct {
 typedef struct {
     int64_t pieces;
     int count;
-    bool scales; /* else sums squares */
+    tgi_multi_kind kind;
     tgi_multi_tensor tensor[TGI_MULTI_TENSORS];
 } tgi_multi_job;
 
-/* Elements i to i + width: adds their squares to *sum, or multiplies them by factor. */
+/* `width` elements: adds their squares to *sum, or multiplies them by factor.  *odd becomes NaN if one of them is NaN or
+   infinite. */
 template <int dtype, int width, class real>
-__device__ inline void tgi_multi_pack(bool scales, char *at, real factor, real *sum)
+__device__ inline void tgi_multi_pack(bool scales, char *at, real factor, real *sum, real *odd)
 {
     typedef tgi_pack<dtype, width> pack;
     pack x = tgi_load_pack<pack>(at);
@@ -5518,33 +5528,39 @@ __device__ inline void tgi_multi_pack(bool scales, char *at, real factor, real *
     for (int k = 0; k < width; ++k) {
         const real value = tgi_load_as<real>((tg_dtype)dtype, &x.x[k]);
         *sum += value * value;
+        *odd += value * 0;
         tgi_store_as((tg_dtype)dtype, &x.x[k], value * factor);
     }
     if (scales) tgi_store_pack(at, x);
 }
 
-/* One block per piece: multiplies its elements by *number, or stores the sum of their squares in partial [pieces]. */
+/* One block per piece: multiplies its elements by *number, or stores the sum of their squares in out [pieces].  To
+   unscale is to multiply, and to store 0 in out [1], f32, if an element was not finite. */
 template <int dtype>
-__global__ void tgi_multi_pieces(const __grid_constant__ tgi_multi_job job, const void *number, void *partial)
+__global__ void tgi_multi_pieces(const __grid_constant__ tgi_multi_job job, const void *number, void *out)
 {
     typedef typename tgi_computed<dtype>::type real;
     constexpr int size = (int)sizeof(typename tgi_stored<dtype>::type), width = tgi_width<dtype>;
-    const real factor = job.scales ? *(const real *)number : 0;
+    const bool scales = job.kind != TGI_MULTI_SQUARES;
+    const real factor = scales ? *(const real *)number : 0;
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
         const int t = tgi_tensor_of_piece(job, piece);
         const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
         const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
         char *const at = job.tensor[t].data + start * size;
         const int packed = (uintptr_t)at % TGI_PACK_BYTES ? 0 : n / width * width;
-        real sum = 0;
+        real sum = 0, odd = 0;
 #pragma unroll 4
         for (int i = (int)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
-            tgi_multi_pack<dtype, width>(job.scales, at + i * size, factor, &sum);
+            tgi_multi_pack<dtype, width>(scales, at + i * size, factor, &sum, &odd);
         for (int i = packed + (int)threadIdx.x; i < n; i += TGI_BLOCK)
-            tgi_multi_pack<dtype, 1>(job.scales, at + i * size, factor, &sum);
-        if (job.scales) continue;
+            tgi_multi_pack<dtype, 1>(scales, at + i * size, factor, &sum, &odd);
+        if (scales) {
+            if (job.kind == TGI_MULTI_UNSCALE && odd != 0) atomicExch((unsigned *)out, 0u); /* whoever is first */
+            continue;
+        }
         sum = tgi_team_sum(sum, TGI_BLOCK);
-        if (threadIdx.x == 0) ((real *)partial)[piece] = sum;
+        if (threadIdx.x == 0) ((real *)out)[piece] = sum;
     }
 }
 
@@ -5559,22 +5575,22 @@ template <class real> __global__ void tgi_multi_total(const void *partial, int64
 
 static int64_t tgi_multi_pieces_of(int64_t n) { return (n + TGI_MULTI_PIECE - 1) / TGI_MULTI_PIECE; }
 
-/* All tensors of the list, as many in one launch as its arguments have room for. */
-static bool tgi_multi_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_multi *m, char *partial)
+/* All tensors of the list, as many in one launch as its arguments have room for.  out: see tgi_multi_pieces. */
+static bool tgi_multi_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_multi *m, char *out)
 {
     void (*const kernels[])(tgi_multi_job, const void *, void *) = {
         tgi_multi_pieces<TG_F32>, tgi_multi_pieces<TG_F64>, tgi_multi_pieces<TG_BF16>, tgi_multi_pieces<TG_F16>};
     for (int i = 0; i < m->count;) {
         tgi_multi_job job;
         job.pieces = 0;
-        job.scales = m->kind == TGI_MULTI_SCALE;
+        job.kind = m->kind;
         for (job.count = 0; job.count < TGI_MULTI_TENSORS && i < m->count; ++job.count, ++i) {
             const tgi_multi_tensor tensor = {(char *)m->list[i].data, m->list[i].n, job.pieces};
             job.tensor[job.count] = tensor;
             job.pieces += tgi_multi_pieces_of(tensor.n);
         }
-        if (!tgi_launch(S, d, kernels[m->dtype], job.pieces, TGI_BLOCK, job, m->number, partial)) return false;
-        if (partial) partial += job.pieces * tgi_bytes_of(tgi_compute_dtype(m->dtype));
+        if (!tgi_launch(S, d, kernels[m->dtype], job.pieces, TGI_BLOCK, job, m->number, out)) return false;
+        if (m->kind == TGI_MULTI_SQUARES) out += job.pieces * tgi_bytes_of(tgi_compute_dtype(m->dtype));
     }
     return true;
 }
@@ -5583,7 +5599,7 @@ static tgi_answer tgi_cuda_multi(tgi_thread *S, const tgi_multi *m)
 {
     tgi_cuda_device *d = tgi_device_for(S, m->index);
     if (!d) return TGI_FAILED;
-    if (m->kind == TGI_MULTI_SCALE) return tgi_multi_run(S, d, m, NULL) ? TGI_DONE : TGI_FAILED;
+    if (m->kind != TGI_MULTI_SQUARES) return tgi_multi_run(S, d, m, (char *)m->finite) ? TGI_DONE : TGI_FAILED;
     int64_t pieces = 0;
     for (int i = 0; i < m->count; ++i) pieces += tgi_multi_pieces_of(m->list[i].n);
     char *const partial = (char *)tgi_scratch_alloc(S, d, "clip_grad_norm", pieces, sizeof(double));

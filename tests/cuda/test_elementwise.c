@@ -498,7 +498,7 @@ TEST(optimizers_with_a_mixture_of_parameters)
 /* ---- clipping ---- */
 
 /* Gradients of many sizes, more than one launch takes; `twice`: two of them are one tensor, which is scaled twice. */
-static void clip_here(tg_device device, tg_dtype dtype, bool twice, tg_tensor **params, int n, tg_tensor **norm)
+static void gradients_here(tg_device device, tg_dtype dtype, bool twice, tg_tensor **params, int n)
 {
     int i;
     tg_seed(4);
@@ -509,6 +509,11 @@ static void clip_here(tg_device device, tg_dtype dtype, bool twice, tg_tensor **
         if (i != 7) tg_set_grad(params[i], i % 3 ? tg_narrow(g, 0, 1, size) : tg_clone(tg_narrow(g, 0, 0, size)));
     }
     if (twice) tg_set_grad(params[38], tg_grad(params[1]));
+}
+
+static void clip_here(tg_device device, tg_dtype dtype, bool twice, tg_tensor **params, int n, tg_tensor **norm)
+{
+    gradients_here(device, dtype, twice, params, n);
     *norm = tg_clip_grad_norm(params, n, 2);
 }
 
@@ -542,6 +547,53 @@ TEST(clip_in_few_launches)
     }
 }
 
+/* Unscaled on a device: the bits of the CPU, which composes it; and the same by ops (`twice`).  Element `at` of the
+   gradient of parameter `odd` is `value`. */
+static void unscale_here(tg_dtype dtype, bool twice, int odd, int64_t at, double value)
+{
+    enum { N = 200 };
+    TG_SCOPE;
+    tg_tensor *params[2][N];
+    tg_optim *optim[2];
+    int i, k;
+    for (k = 0; k < 2; ++k) {
+        tg_grad_scaler scaler = TG_GRAD_SCALER;
+        const tg_device device = k ? TG_CUDA(0) : TG_CPU;
+        gradients_here(device, dtype, twice, params[k], N);
+        tg_fill_(tg_narrow(tg_grad(params[k][odd]), 0, at, 1), value);
+        optim[k] = tg_sgd(params[k], N, 0.1);
+        scaler.scale = 1000; /* its reciprocal is rounded */
+        tg_synchronize(device);
+        const long before = LAUNCHES();
+        CHECK(tg_grad_scaler_unscale_(&scaler, optim[k]) == TG_OK);
+        tg_synchronize(device);
+        if (COUNTED && k && !twice) CHECK(LAUNCHES() - before == 4); /* two numbers are written; 160 tensors, and 40 */
+        if (COUNTED && k && twice) CHECK(LAUNCHES() - before >= 3 * (N - 2));
+        CHECK((tg_item(optim[k]->finite) != 0) == (isfinite(value) != 0));
+    }
+    for (i = 0; i < N; ++i) {
+        tg_tensor *g[2];
+        g[0] = tg_grad(params[0][i]), g[1] = tg_grad(params[1][i]);
+        CHECK(!g[0] == !g[1] && (!g[0] || i == odd || tg_equal(tg_cpu(g[1]), g[0])));
+    }
+    for (k = 0; k < 2; ++k) {
+        tg_optim_free(optim[k]);
+        for (i = 0; i < N; ++i) tg_release(params[k][i]);
+    }
+}
+
+TEST(unscale_in_one_launch)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16};
+    static const struct { int odd; int64_t at; double value; } cases[] = {
+        {0, 0, 1}, {3, 17, INFINITY}, {3, 39999, NAN}, {199, 2, -INFINITY}, {6, 0, NAN}};
+    int k, c;
+    for (k = 0; k < 3; ++k) {
+        for (c = 0; c < 5; ++c) unscale_here(dtypes[k], false, cases[c].odd, cases[c].at, cases[c].value);
+        unscale_here(dtypes[k], true, 3, 5, k ? INFINITY : 2);
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -558,6 +610,7 @@ int main(int argc, char **argv)
     RUN(optimizers_in_one_launch);
     RUN(optimizers_with_a_mixture_of_parameters);
     RUN(clip_in_few_launches);
+    RUN(unscale_in_one_launch);
     tg_shutdown();
     return harness_end();
 }

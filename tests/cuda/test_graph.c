@@ -7,12 +7,15 @@
 
 enum { BATCH = 6, INPUTS = 10, HIDDEN = 16, CLASSES = 4, STEPS = 7 };
 enum { ZEROES_FIRST, ZEROES_LAST, ACCUMULATES };       /* what a step does with the gradients of the one before */
+enum { NO_SCALER, SCALER, SCALER_AND_CLIP };          /* SCALER: the scaler unscales in its step */
 enum { BEFORE_BACKWARD, AFTER_BACKWARD, AFTER_STEP }; /* where it reads its loss */
 typedef struct {
     tg_module *net;
     tg_optim *optim;
     tg_tensor *x, *target, *loss; /* f32 [BATCH, INPUTS], i64 [BATCH], f32 [] */
     int calls, gradients, reads, reads_from; /* the call from which on the loss is read; 0: never */
+    int scales, infinite;                    /* see setting */
+    tg_grad_scaler scaler;
     float losses[STEPS], weights[INPUTS * HIDDEN];
 } model;
 
@@ -30,10 +33,12 @@ static bool step(void *user)
     if (m->gradients == ZEROES_FIRST) tg_optim_zero_grad(m->optim);
     loss = tg_cross_entropy(tg_forward(m->net, m->x), m->target);
     read_loss(m, loss, BEFORE_BACKWARD);
-    if (tg_backward(loss) != TG_OK) return false;
-    if (!tg_clip_grad_norm(tg_module_params(m->net), tg_module_count(m->net), 0.5)) return false;
+    if (tg_backward(m->scales ? tg_grad_scaler_scale(&m->scaler, loss) : loss) != TG_OK) return false;
+    if (m->scales == SCALER_AND_CLIP && tg_grad_scaler_unscale_(&m->scaler, m->optim) != TG_OK) return false;
+    if (m->scales != SCALER && !tg_clip_grad_norm(tg_module_params(m->net), tg_module_count(m->net), 0.5)) return false;
     read_loss(m, loss, AFTER_BACKWARD);
-    if (tg_step(m->optim) != TG_OK) return false;
+    if ((m->scales ? tg_grad_scaler_step(&m->scaler, m->optim) : tg_step(m->optim)) != TG_OK) return false;
+    if (m->scales && tg_grad_scaler_update(&m->scaler) != TG_OK) return false;
     read_loss(m, loss, AFTER_STEP);
     if (m->gradients == ZEROES_LAST) tg_optim_zero_grad(m->optim);
     return tg_copy_(m->loss, tg_detach(loss)) != NULL;
@@ -42,7 +47,11 @@ static bool step(void *user)
 static void model_begin(model *m, tg_device device, bool adamw)
 {
     tg_module *layers[4];
+    const tg_grad_scaler scaler = TG_GRAD_SCALER;
     memset(m, 0, sizeof *m);
+    m->infinite = -1;
+    m->scaler = scaler;
+    m->scaler.scale = 1024, m->scaler.growth_interval = 2;
     tg_seed(3);
     layers[0] = tg_nn_linear(INPUTS, HIDDEN, true);
     layers[1] = tg_nn_gelu(false);
@@ -66,7 +75,7 @@ static void train(model *m, tg_graph *graph)
         tg_tensor *ids = tg_empty_on(TG_SHAPE(BATCH), TG_I64, TG_CPU);
         for (int k = 0; k < BATCH; ++k) tg_data_i64(ids)[k] = (i + k) % CLASSES;
         tg_tensor *x = tg_reshape(tg_arange(0, BATCH * INPUTS, 1), TG_SHAPE(BATCH, INPUTS));
-        tg_copy_(m->x, tg_mul_scalar(x, 0.01 * (i + 1)));
+        tg_copy_(m->x, tg_mul_scalar(x, i == m->infinite ? INFINITY : 0.01 * (i + 1)));
         tg_copy_(m->target, ids);
         m->optim->lr = 0.1 / (i + 1);
         if (graph) {
@@ -92,7 +101,12 @@ static void model_end(model *m)
 }
 
 /* The settings of a model, and how many times its step is called when a graph runs it STEPS times. */
-typedef struct { tg_device device; bool adamw; int gradients, reads_from, reads, calls; } setting;
+typedef struct {
+    tg_device device;
+    bool adamw;
+    int gradients, reads_from, reads, calls;
+    int scales, infinite; /* the step, from 0, whose inputs are infinite; only with a scaler */
+} setting;
 
 static void compare(setting how)
 {
@@ -104,6 +118,8 @@ static void compare(setting how)
         m[k].gradients = how.gradients;
         m[k].reads_from = how.reads_from;
         m[k].reads = how.reads;
+        m[k].scales = how.scales;
+        m[k].infinite = how.scales ? how.infinite : -1;
         if (k == 1) graph = tg_graph_new(how.device, step, &m[k]);
         train(&m[k], graph);
         if (k == 0) rng = tg_rng_state();
@@ -113,6 +129,9 @@ static void compare(setting how)
     CHECK(m[0].calls == STEPS && m[1].calls == how.calls);
     CHECK(memcmp(m[0].losses, m[1].losses, sizeof m[0].losses) == 0);
     CHECK(memcmp(m[0].weights, m[1].weights, sizeof m[0].weights) == 0);
+    CHECK(m[0].scaler.scale == m[1].scaler.scale && m[0].scaler.growth_tracker == m[1].scaler.growth_tracker);
+    CHECK(m[0].scaler.found_inf == m[1].scaler.found_inf);
+    CHECK(m[0].scaler.scale == 8192 || how.scales == NO_SCALER || how.infinite >= 0); /* three times twice 1024 */
     CHECK(tg_rng_state().offset == rng.offset && rng.offset > 0 && m[0].losses[0] != m[0].losses[STEPS - 1]);
     CHECK(tg_ok());
     tg_graph_free(graph);
@@ -121,25 +140,25 @@ static void compare(setting how)
 
 TEST(replays_are_steps)
 {
-    const setting settings[] = {{TG_CUDA(0), true, ZEROES_FIRST, 0, 0, 3},
-                                {TG_CUDA(0), false, ZEROES_FIRST, 0, 0, 3},
-                                {TG_CUDA(0), true, ZEROES_LAST, 0, 0, 3},
-                                {TG_CUDA(0), true, ACCUMULATES, 0, 0, 3}};
+    const setting settings[] = {{TG_CUDA(0), true, ZEROES_FIRST, 0, 0, 3, NO_SCALER, 0},
+                                {TG_CUDA(0), false, ZEROES_FIRST, 0, 0, 3, NO_SCALER, 0},
+                                {TG_CUDA(0), true, ZEROES_LAST, 0, 0, 3, NO_SCALER, 0},
+                                {TG_CUDA(0), true, ACCUMULATES, 0, 0, 3, NO_SCALER, 0}};
     for (int k = 0; k < 4; ++k) compare(settings[k]);
 }
 
 /* The casts of the weights that other work has made are those of one step. */
 TEST(steps_in_mixed_precision)
 {
-    const setting mixed = {TG_CUDA(0), true, ZEROES_FIRST, 0, 0, 3};
+    const setting mixed = {TG_CUDA(0), true, ZEROES_FIRST, 0, 0, 3, NO_SCALER, 0};
     TG_AUTOCAST(TG_BF16);
     compare(mixed);
 }
 
 TEST(steps_that_cannot_be_recorded)
 {
-    const setting on_cpu = {TG_CPU, true, ZEROES_FIRST, 0, 0, STEPS};
-    const setting reading = {TG_CUDA(0), true, ZEROES_FIRST, 1, BEFORE_BACKWARD, STEPS};
+    const setting on_cpu = {TG_CPU, true, ZEROES_FIRST, 0, 0, STEPS, NO_SCALER, 0};
+    const setting reading = {TG_CUDA(0), true, ZEROES_FIRST, 1, BEFORE_BACKWARD, STEPS, NO_SCALER, 0};
     compare(on_cpu);
     compare(reading);
 }
@@ -149,25 +168,73 @@ TEST(recordings_that_fail)
 {
     static const int gradients[] = {ZEROES_FIRST, ZEROES_LAST, ACCUMULATES};
     for (int k = 0; k < 9; ++k) {
-        const setting how = {TG_CUDA(0), k % 2 == 0, gradients[k % 3], 3, k / 3, STEPS + 1};
+        const setting how = {TG_CUDA(0), k % 2 == 0, gradients[k % 3], 3, k / 3, STEPS + 1, NO_SCALER, 0};
+        compare(how);
+    }
+}
+
+/* A scaler decides in each run whether the step is made: also in the one that is recorded, and in replays. */
+TEST(steps_with_a_scaler)
+{
+    for (int infinite = -1; infinite < STEPS - 1; ++infinite) {
+        const int scales = infinite % 2 ? SCALER : SCALER_AND_CLIP;
+        const setting how = {TG_CUDA(0), infinite % 2 == 0, (infinite + 1) % 3, 0, 0, 3, scales, infinite};
+        compare(how);
+    }
+}
+
+TEST(steps_with_a_scaler_in_f16)
+{
+    const setting mixed = {TG_CUDA(0), true, ZEROES_FIRST, 0, 0, 3, SCALER_AND_CLIP, 4};
+    TG_AUTOCAST(TG_F16);
+    compare(mixed);
+}
+
+/* A recording that fails leaves the scaler, too, as it was. */
+TEST(recordings_with_a_scaler_that_fail)
+{
+    for (int k = 0; k < 6; ++k) {
+        const int gradients = k % 2 ? ZEROES_LAST : ZEROES_FIRST;
+        const setting how = {TG_CUDA(0), true, gradients, 3, k / 2, STEPS + 1, SCALER_AND_CLIP, 2};
         compare(how);
     }
 }
 
 /* ---- what cannot be recorded is named ---- */
 
-enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, COUNTS, NESTS, ELSEWHERE, SEEDS, STEPS_OFTEN, BEGINS, RAISES };
+enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, COUNTS, NESTS, ELSEWHERE, SCALES_F64, TWO_SCALERS, SCALES_TWICE, UNSCALES,
+       SEEDS, STEPS_OFTEN, BEGINS, RAISES };
 typedef struct {
     int what, calls;
     tg_tensor *kept, *w; /* f32 [2] */
     tg_optim *optim;     /* of w */
     tg_graph *inner;     /* of an empty step */
+    tg_grad_scaler scaler[2];
 } refused_step;
 
 static bool empty_step(void *user)
 {
     (void)user;
     return true;
+}
+
+/* Uses of a scaler that cannot be recorded. */
+static void forbidden_scaling(refused_step *r, tg_tensor *x)
+{
+    tg_tensor *loss = tg_sum(tg_mul(r->w, x));
+    if (r->what == SCALES_F64) loss = tg_to_dtype(loss, TG_F64);
+    tg_optim_zero_grad(r->optim);
+    tg_backward(tg_grad_scaler_scale(&r->scaler[0], loss));
+    if (r->what == TWO_SCALERS) tg_grad_scaler_scale(&r->scaler[1], loss);
+    if (r->what == UNSCALES) tg_grad_scaler_unscale_(&r->scaler[0], r->optim);
+    else tg_grad_scaler_step(&r->scaler[0], r->optim);
+    if (r->what == SCALES_TWICE) {
+        tg_grad_scaler_update(&r->scaler[0]);
+        tg_backward(tg_grad_scaler_scale(&r->scaler[0], tg_sum(tg_mul(r->w, x))));
+        tg_grad_scaler_step(&r->scaler[0], r->optim);
+    }
+    if (r->what == UNSCALES) r->scaler[0].steps = 1; /* as if a step had been made elsewhere */
+    tg_grad_scaler_update(&r->scaler[0]);
 }
 
 /* Adds 1 to `kept`, beside what cannot be recorded; the last two begin with that at the third call. */
@@ -188,6 +255,10 @@ static bool forbidden(void *user)
     case COUNTS: tg_nonzero(x); break;
     case NESTS: tg_graph_run(r->inner); break;
     case ELSEWHERE: tg_ones_on(TG_SHAPE(2), TG_F32, TG_CUDA(1)); break;
+    case SCALES_F64:
+    case TWO_SCALERS:
+    case SCALES_TWICE:
+    case UNSCALES: forbidden_scaling(r, x); break;
     case SEEDS: tg_seed((uint64_t)r->calls); break;
     case STEPS_OFTEN:
         for (i = 0; i < 9; ++i) tg_step(r->optim);
@@ -206,8 +277,10 @@ static bool forbidden(void *user)
 static tg_graph *run_forbidden(refused_step *r, int what, int calls)
 {
     tg_graph *graph = tg_graph_new(TG_CUDA(0), forbidden, r);
+    const tg_grad_scaler scaler = TG_GRAD_SCALER;
     memset(r, 0, sizeof *r);
     r->what = what;
+    r->scaler[0] = r->scaler[1] = scaler;
     r->kept = tg_retain(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
     r->w = tg_param(tg_ones_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
     r->optim = tg_adamw(&r->w, 1, 0.1);
@@ -241,6 +314,10 @@ TEST(refusals_name_the_op_and_the_reason)
         {COUNTS, 5, "tg_nonzero", " waits for the GPU"},
         {NESTS, 5, "tg_graph_run", " is called by the step itself"},
         {ELSEWHERE, 5, "tg_ones_on", " uses another GPU"},
+        {SCALES_F64, 6, "tg_grad_scaler_scale", " has a loss that is not in f32"},
+        {TWO_SCALERS, 5, "tg_grad_scaler_scale", " takes another scaler than a call before it"},
+        {SCALES_TWICE, 6, "tg_grad_scaler_step", " is called twice"},
+        {UNSCALES, 6, "tg_grad_scaler_unscale_", " is called, but not tg_grad_scaler_step"},
         {SEEDS, 6, "tg_seed", " is called"},
         {STEPS_OFTEN, 6, "tg_step", " is called more than 8 times"},
         {BEGINS, 6, "tg_step", " makes the state of a parameter that has a gradient for the first time"},
@@ -307,6 +384,9 @@ int main(int argc, char **argv)
     RUN(steps_in_mixed_precision);
     RUN(steps_that_cannot_be_recorded);
     RUN(recordings_that_fail);
+    RUN(steps_with_a_scaler);
+    RUN(steps_with_a_scaler_in_f16);
+    RUN(recordings_with_a_scaler_that_fail);
     RUN(refusals_name_the_op_and_the_reason);
     RUN(refusals_without_an_op);
     RUN(what_a_replay_asks_for);
