@@ -131,7 +131,8 @@ typedef struct tgi_pinned {
 typedef struct {
     int current;         /* the device that tg_cuda_set_device chose */
     bool inside;         /* a function of the backend has asked for a device: the next two are valid */
-    int active, callers; /* CUDA's current device: now, and when the library was called */
+    int active, callers; /* CUDA's current device: now, and the one that is current again when the call ends */
+    unsigned contexts;   /* bit i: device i was seen to have a context */
     int watched;         /* 1 + the device of a step that is tried out, to be recorded, or is recorded; 0: none */
     cudaError_t fault;   /* the error after which no call of CUDA works any more in this process; cudaSuccess: none */
     tgi_cuda_device device[TGI_MAX_DEVICES];
@@ -265,8 +266,32 @@ static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
     memset(d, 0, sizeof *d);
 }
 
+/* Whether the device has a context.  The runtime has no function that tells, but can find that of the driver. */
+static bool tgi_has_context(tgi_cuda_thread *t, int index)
+{
+    int active = 1;
+#if CUDART_VERSION >= 12000
+    typedef int (*query_fn)(int device, unsigned *flags, int *active); /* 0: success */
+    const char *const name = "cuDevicePrimaryCtxGetState";
+    void *query = NULL;
+    unsigned flags;
+    if (t->contexts >> index & 1) return true;
+#if CUDART_VERSION >= 12050
+    const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &query, 7000, cudaEnableDefault);
+#else
+    const cudaError_t status = cudaGetDriverEntryPoint(name, &query, cudaEnableDefault);
+#endif
+    if (status != cudaSuccess) cudaGetLastError(); /* clears the runtime's own record of the error */
+    else if (query && ((query_fn)query)(index, &flags, &active) != 0) active = 1;
+#endif
+    if (active) t->contexts |= 1u << index;
+    return active != 0;
+}
+
 /* Makes the device current until the function of the backend that is running returns (tgi_leave).  The program may use
-   CUDA itself: its own current device must be the same after a call of the library as before. */
+   CUDA itself: its own current device must be the same after a call of the library as before.  Not so one without a
+   context, that is device 0 in a program that has not chosen any: since CUDA 12 cudaSetDevice makes a context, which
+   takes hundreds of megabytes of a device that nobody uses. */
 static bool tgi_enter(tgi_thread *S, int index)
 {
     tgi_cuda_thread *t = &tgi_this_cuda;
@@ -280,6 +305,7 @@ static bool tgi_enter(tgi_thread *S, int index)
         if (!TGI_CUDA(cudaGetDevice(&t->callers))) return false;
         t->active = t->callers;
         t->inside = true;
+        if (t->callers != index && !tgi_has_context(t, t->callers)) t->callers = index;
     }
     if (t->active == index) return true;
     if (!TGI_CUDA(cudaSetDevice(index))) return false;
@@ -662,6 +688,7 @@ static void tgi_cuda_thread_end(tgi_thread *S)
         tgi_host_api.give_back(S, p, sizeof *p);
     }
     tgi_this_cuda.current = 0;
+    tgi_this_cuda.contexts = 0;
     tgi_this_cuda.fault = cudaSuccess; /* if there was one, the next call of CUDA finds it again */
 }
 
@@ -805,7 +832,9 @@ static void *tgi_cuda_alloc_pinned(tgi_thread *S, size_t bytes)
 {
     const size_t size = tgi_pinned_size(bytes);
     void *data = NULL;
-    if (!tgi_device_for(S, tgi_this_cuda.current)) return NULL;
+    int index = 0; /* any device will do; one that is in use needs no new context */
+    while (index < TGI_MAX_DEVICES && !tgi_this_cuda.device[index].ready) ++index;
+    if (!tgi_device_for(S, index < TGI_MAX_DEVICES ? index : tgi_this_cuda.current)) return NULL;
     for (tgi_pinned **at = &tgi_this_cuda.pinned; *at; at = &(*at)->next) {
         tgi_pinned *p = *at;
         if (p->bytes != size) continue;
@@ -2780,12 +2809,13 @@ template <int dtype> __device__ inline const char *tgi_reduced_at(const tgi_iter
     }
 }
 
-/* Combines packs first, first + step, .. < end with total [width].  Pack i begins at reduced element i * elements.
+/* Combines packs first, first + step, .. < end with total [totals]: one for each element of a pack, or one for all.
+   Pack i begins at reduced element i * elements.
    Several packs are loaded before the first is used, as memory answers late; but one where the dtype is not known,
    since there an address alone takes many instructions. */
-template <class combine, class real, int dtype, int width, class T>
+template <class combine, class real, int dtype, int width, class T, int totals>
 __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t first, int64_t end, int64_t step,
-                                    int elements, T (&total)[width])
+                                    int elements, T (&total)[totals])
 {
     constexpr int loads = dtype == TGI_ANY_DTYPE ? 1 : (int)TGI_FOLD_LOADS;
     for (int64_t i = first; i < end;) {
@@ -2811,7 +2841,7 @@ __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t
             }
         }
 #pragma unroll
-        for (int w = 0; w < width; ++w) total[w] = combine::two(total[w], (T)part[w]);
+        for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
     }
 }
 
@@ -2832,14 +2862,10 @@ __global__ void tgi_fold(tgi_reduce_job job)
         const int64_t first = item % job.pieces * job.piece, left = job.length - first;
         const int64_t end = left < job.piece ? job.length : first + job.piece;
         char *at[2];
-        T total[width];
+        T total[1] = {combine::identity(T())};
         tgi_element_addresses(job.kept, item / job.pieces, at);
-#pragma unroll
-        for (int w = 0; w < width; ++w) total[w] = combine::identity(T());
         tgi_fold_run<combine, real, dtype, width>(job.reduced, at[1], first + threadIdx.x, end, blockDim.x, width,
                                                   total);
-#pragma unroll
-        for (int w = 1; w < width; ++w) total[0] = combine::two(total[0], total[w]);
         const T result = tgi_block_combine<combine>(total[0]);
         if (threadIdx.x != 0) continue;
         if (job.partial)
@@ -5517,8 +5543,8 @@ typedef struct {
     tgi_multi_tensor tensor[TGI_MULTI_TENSORS];
 } tgi_multi_job;
 
-/* `width` elements: adds their squares to *sum, or multiplies them by factor.  *odd becomes NaN if one of them is NaN or
-   infinite. */
+/* `width` elements: adds their squares to *sum, or multiplies them by factor.  *odd becomes NaN if one of them is NaN
+   or infinite. */
 template <int dtype, int width, class real>
 __device__ inline void tgi_multi_pack(bool scales, char *at, real factor, real *sum, real *odd)
 {

@@ -13,6 +13,7 @@ static const struct { const char *call; int error; bool frees; } faults[] = {
     {"cudaGetDeviceCount", 999, false},
     {"cudaGetDevice", 999, false},
     {"cudaSetDevice", 999, false},
+    {"cudaGetDriverEntryPointByVersion", 999, false},
     {"cudaStreamCreateWithFlags", 999, false},
     {"cudaEventCreateWithFlags", OUT_OF_MEMORY, false},
     {"cudaMalloc", OUT_OF_MEMORY, false},

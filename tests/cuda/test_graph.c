@@ -1,5 +1,5 @@
-/* Steps of training that are recorded and replayed: N runs of a graph give the bits of N calls of the step, with inputs,
- * learning rate and random numbers that change.  Built with `make sim`. */
+/* Steps of training that are recorded and replayed: N runs of a graph give the bits of N calls of the step, with
+ * inputs, learning rate and random numbers that change.  Built with `make sim`. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include "tensorgrad.h"
 #include "../cudasim/cudasim_test.h"
@@ -202,8 +202,8 @@ TEST(recordings_with_a_scaler_that_fail)
 
 /* ---- what cannot be recorded is named ---- */
 
-enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, COUNTS, NESTS, ELSEWHERE, SCALES_F64, TWO_SCALERS, SCALES_TWICE, UNSCALES,
-       SEEDS, STEPS_OFTEN, BEGINS, RAISES };
+enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, COUNTS, NESTS, ELSEWHERE, SCALES_F64, TWO_SCALERS, SCALES_TWICE,
+       UNSCALES, SEEDS, STEPS_OFTEN, BEGINS, RAISES };
 typedef struct {
     int what, calls;
     tg_tensor *kept, *w; /* f32 [2] */
@@ -304,7 +304,8 @@ static void refused_end(refused_step *r, tg_graph *graph)
 
 TEST(refusals_name_the_op_and_the_reason)
 {
-    static const char *const copies = " copies from or to another device; copy into a tensor that stays, before the run";
+    static const char *const copies =
+        " copies from or to another device; copy into a tensor that stays, before the run";
     static const struct { int what, calls; const char *op, *why; } refusals[] = {
         {READS, 5, "tg_item", " waits for the GPU"},
         {MOVES, 5, "tg_to", " waits for the GPU"},

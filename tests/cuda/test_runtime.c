@@ -45,6 +45,29 @@ TEST(blocks_are_used_again)
     CHECK(allocations() > before);
 }
 
+/* A program that uses one device alone makes a context on no other one.  Runs first: contexts stay. */
+TEST(one_device_alone)
+{
+    TG_SCOPE;
+    tg_tensor *data = tg_arange(0, 64, 1), *batch, *w = tg_param(tg_ones_on(TG_SHAPE(8), TG_F32, last));
+    tg_loader *loader = tg_loader_new(&data, 1, 8, 0, last); /* its batches come from page-locked memory */
+    tg_optim *optim = tg_adamw(&w, 1, 0.1);
+    while (tg_loader_next(loader, &batch)) {
+        TG_SCOPE;
+        CHECK(tg_backward(tg_sum(tg_mul(batch, w))) == TG_OK && tg_step(optim) == TG_OK);
+        tg_to_ex(tg_detach(w), TG_CPU, TG_SAME_DTYPE, TG_NON_BLOCKING);
+    }
+    CHECK(tg_pin_memory(tg_ones(TG_SHAPE(100))) != NULL && tg_synchronize(last) == TG_OK);
+    CHECK(tg_ok() && cudasim_live(CUDASIM_CONTEXTS) == 1 && current() == last.index);
+    tg_loader_free(loader);
+    tg_optim_free(optim);
+    tg_release(w);
+    cudaSetDevice(0); /* the program uses the other device, which makes the second context */
+    CHECK(cudasim_live(CUDASIM_CONTEXTS) == 2);
+    tg_ones_on(TG_SHAPE(8), TG_F32, last);
+    CHECK(current() == 0);
+}
+
 /* With TG_SIM_REUSE the simulator fills what is handed out again, so that nothing can rely on what a block held. */
 TEST(blocks_hold_no_numbers)
 {
@@ -187,6 +210,36 @@ TEST(after_a_fault)
     CHECK_NEAR(some_work(1000), 333332500.0 + 500, 500);
 }
 
+/* A kernel that faults while it runs: the error comes from the first call that waits, and from then on from all. */
+TEST(a_fault_of_a_kernel)
+{
+    tg_mark mark = tg_scope_begin();
+    tg_tensor *x = tg_ones_on(TG_SHAPE(10), TG_F32, first), *sum, *y;
+    const char *streams = getenv("TG_SIM_STREAMS");
+    CHECK(tg_item(tg_sum(x)) == 10);
+    cudasim_schedule(NULL, "lazy"); /* kernels run when something waits for them */
+    tg_clear_error();
+    errors = 0;
+    tg_set_error_handler(count_errors, NULL);
+    cudasim_fault_in_kernel(1, ILLEGAL_ADDRESS);
+    y = tg_add(x, x);
+    sum = tg_sum(tg_mul(y, y)); /* the second kernel from here faults, but the host does not know it yet */
+    CHECK(sum != NULL && errors == 0);
+    CHECK(isnan(tg_item(sum)) && errors == 1 && strstr(tg_error_message(), "illegal memory access"));
+    CHECK(strstr(tg_error_message(), "no GPU can be used") != NULL);
+    tg_clear_error();
+    CHECK(tg_add(x, x) == NULL && isnan(tg_item(sum)) && tg_synchronize(first) != TG_OK && errors == 2);
+    CHECK(tg_ones_on(TG_SHAPE(2), TG_F32, last) == NULL && errors == 2);
+    tg_clear_error();
+    tg_scope_end(mark);
+    CHECK(errors == 2 && tg_ok());
+    cudasim_fault(0); /* only so that nothing is left */
+    cudasim_schedule(NULL, streams);
+    tg_shutdown();
+    tg_set_error_handler(NULL, NULL);
+    CHECK_NEAR(some_work(1000), 333332500.0 + 500, 500);
+}
+
 int main(int argc, char **argv)
 {
     setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* blocks are kept, as on a GPU, */
@@ -194,6 +247,7 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     first = TG_CUDA(0);
     last = TG_CUDA(tg_cuda_device_count() - 1);
+    RUN(one_device_alone);
     RUN(blocks_are_used_again);
     RUN(blocks_hold_no_numbers);
     RUN(kept_blocks_make_room);
@@ -202,6 +256,7 @@ int main(int argc, char **argv)
     RUN(the_device_of_the_caller);
     RUN(one_wait);
     RUN(after_a_fault);
+    RUN(a_fault_of_a_kernel);
     tg_shutdown();
     return harness_end();
 }

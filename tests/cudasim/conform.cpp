@@ -24,6 +24,8 @@ FUNCTION(cudaError_t, cudaRuntimeGetVersion, int *)
 FUNCTION(cudaError_t, cudaDriverGetVersion, int *)
 FUNCTION(cudaError_t, cudaGetDeviceCount, int *)
 FUNCTION(cudaError_t, cudaSetDevice, int)
+FUNCTION(cudaError_t, cudaGetDriverEntryPointByVersion, const char *, void **, unsigned, unsigned long long,
+         cudaDriverEntryPointQueryResult *)
 FUNCTION(cudaError_t, cudaGetDevice, int *)
 FUNCTION(cudaError_t, cudaGetDeviceProperties, cudaDeviceProp *, int)
 FUNCTION(cudaError_t, cudaDeviceGetAttribute, int *, cudaDeviceAttr, int)
@@ -124,6 +126,7 @@ FUNCTION(cublasStatus_t, cublasLtMatmul, cublasLtHandle_t, cublasLtMatmulDesc_t,
          cudaStream_t)
 
 VALUE(cudaSuccess, 0)
+VALUE(cudaEnableDefault, 0)
 VALUE(cudaErrorInvalidValue, 1)
 VALUE(cudaErrorMemoryAllocation, 2)
 VALUE(cudaErrorInitializationError, 3)

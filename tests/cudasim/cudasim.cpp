@@ -690,8 +690,10 @@ static void run_in_turns(const std::vector<size_t> &order, size_t dynamic_bytes,
     now.block_serial = serial;
 }
 
+static bool kernel_faults();
 static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
 {
+    if (kernel_faults()) return;
     size_t threads = size_t(dimensions.x) * dimensions.y * dimensions.z, blocks = size_t(grid.x) * grid.y * grid.z;
     add_to_total(CUDASIM_KERNELS, 1);
     ++now.launch;
@@ -1107,7 +1109,12 @@ static size_t queued;
 static int captures, cublas_handles;
 static thread_local int device_of_thread;
 static thread_local cudaError_t last_result;
-static cudaError_t fault; /* cudasim_fault */
+static cudaError_t fault; /* cudasim_fault, or of a kernel */
+static struct {
+    long countdown = -1;
+    cudaError_t error;
+} planned_fault;             /* cudasim_fault_in_kernel */
+static unsigned contexts;    /* a bit for each device that has one */
 
 static struct {
     std::string name;
@@ -1116,6 +1123,14 @@ static struct {
 } planned_failure;
 
 bool strict() { return settings.strict; }
+
+/* Whether the kernel that would run now is the one that cudasim_fault_in_kernel chose. */
+static bool kernel_faults()
+{
+    if (planned_fault.countdown < 0 || planned_fault.countdown-- > 0) return false;
+    fault = planned_fault.error;
+    return true;
+}
 
 bool must_fail(const char *call)
 {
@@ -1184,7 +1199,7 @@ static void run_until(CUstream_st *stream, uint64_t number)
         ++now.serial;
         running = &operation;
         running_on = stream;
-        operation.run();
+        if (!fault) operation.run();
         running = nullptr;
         now.operation = executing = false;
         stream->done = operation.number;
@@ -1379,6 +1394,17 @@ struct FaultStack {
     }
 };
 
+/* Functions that use no context of the current device, and so make none; nor do those of cudasim_test.h. */
+static bool asks_only(const char *name)
+{
+    static const char *const names[] = {"cudaGetDeviceCount",      "cudaGetDevice",    "cudaSetDevice",
+                                        "cudaGetDeviceProperties", "cudaDeviceGetAttribute", "cudaDeviceCanAccessPeer",
+                                        "cudaGetDriverEntryPointByVersion"};
+    for (const char *n : names)
+        if (!strcmp(n, name)) return true;
+    return !strncmp(name, "cudasim_", 8);
+}
+
 /* Each function of the API begins with one of these.  It holds the lock; `refused` is the error with which the call
    fails before it does anything. */
 struct Api {
@@ -1396,6 +1422,8 @@ struct Api {
             refused = planned_failure.error;
         else if (!settings.devices)
             refused = cudaErrorNoDevice;
+        else if (!asks_only(name))
+            contexts |= 1u << device_of_thread;
     }
 };
 
@@ -1595,6 +1623,24 @@ cudaError_t cudaSetDevice(int device)
     ENTER;
     if (device < 0 || device >= settings.devices) return result(cudaErrorInvalidDevice);
     device_of_thread = device;
+    contexts |= 1u << device; /* since CUDA 12 */
+    return cudaSuccess;
+}
+
+/* The only function of the driver that there is. */
+static int primary_context_state(int device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    *active = contexts >> device & 1;
+    return 0;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *)
+{
+    *function = nullptr;
+    ENTER;
+    if (strcmp(symbol, "cuDevicePrimaryCtxGetState")) return result(cudaErrorInvalidValue);
+    *function = reinterpret_cast<void *>(primary_context_state);
     return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *device)
@@ -1661,7 +1707,7 @@ cudaError_t cudaDeviceSynchronize(void)
     ENTER_UNCAPTURED;
     add_to_total(CUDASIM_WAITS, 1);
     wait_for_all(device_of_thread);
-    return cudaSuccess;
+    return result(fault);
 }
 cudaError_t cudaDeviceReset(void)
 {
@@ -2076,7 +2122,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     }
     add_to_total(CUDASIM_WAITS, 1);
     wait_for(s);
-    return cudaSuccess;
+    return result(fault);
 }
 /* Each query runs one operation, so that a loop that waits by queries ends. */
 static cudaError_t query(CUstream_st *stream, uint64_t number, const Clock &clock)
@@ -2171,7 +2217,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (event->capture) return result(cudaErrorStreamCaptureUnsupported);
     add_to_total(CUDASIM_WAITS, 1);
     if (event->stream) wait_for(event->stream, event->number, event->clock);
-    return cudaSuccess;
+    return result(fault);
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
 {
@@ -2290,6 +2336,9 @@ size_t cudasim_live(cudasim_count what)
     case CUDASIM_GRAPHS: return graphs.size();
     case CUDASIM_CUBLAS_HANDLES: return static_cast<size_t>(cublas_handles);
     case CUDASIM_PENDING_OPERATIONS: return queued;
+    case CUDASIM_CONTEXTS:
+        for (int d = 0; d < max_devices; ++d) sum += contexts >> d & 1;
+        return sum;
     }
     return 0;
 }
@@ -2329,6 +2378,12 @@ void cudasim_fault(int error)
 {
     Api api("cudasim_fault");
     fault = static_cast<cudaError_t>(error);
+}
+void cudasim_fault_in_kernel(long n, int error)
+{
+    Api api("cudasim_fault_in_kernel");
+    planned_fault.countdown = n;
+    planned_fault.error = static_cast<cudaError_t>(error);
 }
 long cudasim_failure_left(void) { return planned_failure.countdown; }
 int cudasim_schedule(const char *order, const char *policy)

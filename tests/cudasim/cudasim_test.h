@@ -76,7 +76,8 @@ typedef enum {
     CUDASIM_EVENTS,
     CUDASIM_GRAPHS,
     CUDASIM_CUBLAS_HANDLES,
-    CUDASIM_PENDING_OPERATIONS
+    CUDASIM_PENDING_OPERATIONS,
+    CUDASIM_CONTEXTS /* devices that have one, which on a GPU takes hundreds of megabytes; as from CUDA 12 on */
 } cudasim_count;
 
 size_t cudasim_live(cudasim_count what);
@@ -108,6 +109,9 @@ void cudasim_ask_allocation(int (*may)(void));
 void cudasim_fail_call(const char *name, long n, int error);
 /* As after a fault of the device: every call returns this error from now on, until the error is 0. */
 void cudasim_fault(int error);
+/* The same from the n-th kernel on that runs from now on, 0 is the next: it and all work after it do nothing.  The error
+   comes from the call that waits for the kernel, and from every later one. */
+void cudasim_fault_in_kernel(long n, int error);
 /* Calls of that function before the one that fails; negative once it has failed. */
 long cudasim_failure_left(void);
 /* Sets TG_SIM_ORDER and TG_SIM_STREAMS; NULL leaves one unchanged.  Returns 0 for a value that does not exist. */
